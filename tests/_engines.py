@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from skvt.contracts import RunningPolicy
+from skvt.contracts import PassInputs, RunningPolicy
 from skvt.inference import MemoizedInference, Workers
 from skvt.moves._base import bound_of
 from skvt.moves._merge import pair_gains
@@ -19,7 +19,7 @@ def sweeps(model, data, state, moves=(), n=1, seed=0):
     engine, rng, bounds = MemoizedInference(moves), np.random.default_rng(seed), []
     with Workers() as workers:
         for _ in range(n):
-            result = engine.run_pass(model, data, state, RunningPolicy(), workers, rng)
+            result = engine.run_pass(model, state, PassInputs(data, RunningPolicy(), workers, rng))
             bounds.append(result.totals.untempered - result.divergence)
     return np.array(bounds)
 

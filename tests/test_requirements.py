@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from skvt.contracts import PROTOCOLS, Capability, ConjugateModel, check_requirements
+from skvt.contracts import PROTOCOLS, Capability, ConjugateModel, PassInputs, check_requirements
 from skvt.expfam import Normal
 from skvt.inference import (
     CoordinateAscent,
@@ -116,7 +116,7 @@ def test_each_model_runs_on_each_engine_or_is_refused_by_name_with_a_remedy(engi
         state.row_starts = np.full((12, 2), np.nan)
     with Workers() as workers:
         for _ in range(4):
-            result = made.run_pass(model, data, state, RunningPolicy(), workers, rng)
+            result = made.run_pass(model, state, PassInputs(data, RunningPolicy(), workers, rng))
             assert np.isfinite(result.totals.tempered - result.divergence)
     assert np.isfinite(made.finish(model, state) or 0.0)
 

@@ -6,6 +6,7 @@ from skvt.contracts._engine import (
     AnyEngine,
     Engine,
     LocalTotals,
+    PassInputs,
     PassResult,
     Remembering,
     Stream,

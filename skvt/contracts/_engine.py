@@ -55,6 +55,18 @@ class LocalTotals:
         return LocalTotals(self.tempered * factor, self.untempered * factor, total)
 
 
+class PassInputs(NamedTuple):
+    """What passes of a fit, or a call of ``partial_fit``, have at hand."""
+
+    # The `skvt.inference.Rows`, divided into batches.
+    data: Any
+    policy: RunningPolicy
+    # The threads, `skvt.inference.Workers`.
+    workers: Any
+    # The `numpy.random.Generator` that shuffles batches and jitters; None in a stream.
+    rng: Any = None
+
+
 class PassResult(NamedTuple):
     """The outcome of one pass over the rows."""
 
@@ -99,15 +111,7 @@ class Engine(Remembering, Protocol[ModelT, StateT]):
     def start(self, state: Any, total: float) -> StateT:
         """The state as this engine keeps it, before a fit to rows of weight ``total``."""
 
-    def run_pass(
-        self,
-        model: ModelT,
-        data: Any,
-        state: StateT,
-        policy: RunningPolicy,
-        workers: Any,
-        rng: np.random.Generator,
-    ) -> PassResult:
+    def run_pass(self, model: ModelT, state: StateT, given: PassInputs) -> PassResult:
         """One pass over the rows; ``state`` changes in place."""
 
     def finish(self, model: ModelT, state: StateT) -> float | None:
@@ -125,15 +129,7 @@ class AfterPass(Remembering, Protocol):
     @property
     def requires(self) -> tuple[Requirement, ...]: ...
 
-    def after(
-        self,
-        result: PassResult,
-        number: int,
-        data: Any,
-        state: Any,
-        policy: RunningPolicy,
-        workers: Any,
-    ) -> PassResult:
+    def after(self, result: PassResult, number: int, state: Any, given: PassInputs) -> PassResult:
         """After the pass of this number, from 1: its result; ``state`` changes in place."""
 
     def finish(self, state: Any) -> bool:
@@ -177,12 +173,6 @@ class StreamEngine(Protocol[StateT]):
         """The state as this engine keeps it, within a stream of which ``total`` has been seen."""
 
     def update(
-        self,
-        model: Any,
-        data: Any,
-        stream: Stream,
-        state: StateT,
-        policy: RunningPolicy,
-        workers: Any,
+        self, model: Any, state: StateT, stream: Stream, given: PassInputs
     ) -> tuple[Any, float]:
         """Steps on these rows; ``state`` changes in place. Returns the model and the last rate."""

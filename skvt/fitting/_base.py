@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from skvt.contracts import Stream, check_requirements
+from skvt.contracts import PassInputs, Stream, check_requirements
 from skvt.fitting._fitted import Fitted, of_fit
 from skvt.fitting._plans import gathers_calls, most_components
 from skvt.fitting._progress import Gathered, Progress, RowsSeen, Start, Starts, checksum
@@ -475,9 +475,8 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         elif gathered is not None and batch_id is None:
             stream.joins = gathered.key
         fitted.state = plan.engine.resume(fitted.state, fitted.n_rows)
-        fitted.model, rate = plan.engine.update(
-            fitted.model, plan.data, stream, fitted.state, fitted.policy, workers
-        )
+        given = PassInputs(plan.data, fitted.policy, workers)
+        fitted.model, rate = plan.engine.update(fitted.model, fitted.state, stream, given)
         fitted.n_rows = stream.n_rows
         return rate
 

@@ -5,10 +5,15 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
-from skvt.contracts import MoveTools, PassResult, Requirement, RunningPolicy, SampledMove
+from skvt.contracts import (
+    MoveTools,
+    PassInputs,
+    PassResult,
+    Requirement,
+    SampledMove,
+)
 from skvt.expfam import RunningStats
-from skvt.inference._parallel import Workers
-from skvt.inference._state import Rows, State
+from skvt.inference._state import State
 from skvt.progress import Continued
 from skvt.typing import Array
 
@@ -31,33 +36,25 @@ class MovesBetween(Continued):
         self._first = min(FIRST_SHARE * n_passes, MOST_BEFORE)
         self._moved = False
 
-    def after(
-        self,
-        result: PassResult,
-        number: int,
-        data: Rows,
-        state: State,
-        policy: RunningPolicy,
-        workers: Workers,
-    ) -> PassResult:
+    def after(self, result: PassResult, number: int, state: State, given: PassInputs) -> PassResult:
         """Make moves; ``state`` changes in place.
 
         A move may lower the bound, since it is judged on a sample; and convergence is not judged
         before moves find nothing more.
         """
         has_moved = False
-        if self._first <= number < self._n_passes and policy.at_unit_temperature:
+        if self._first <= number < self._n_passes and given.policy.at_unit_temperature:
             # a generator of its own, so that rows are shuffled in the same way with and without
             # moves
             rng = np.random.default_rng([state.seed, state.n_steps, 1])
-            tools = MoveTools(number, rng, workers.run)
+            tools = MoveTools(number, rng, given.workers.run)
             for move in self._moves:
-                record = move.between(result.model, data, state, tools)
+                record = move.between(result.model, given.data, state, tools)
                 state.move_log.append(record)
                 has_moved |= record.accepted > 0
         self._moved |= has_moved
         # a policy that ends above T = 1 leaves nothing to judge moves by
-        never = policy.done and not policy.at_unit_temperature
+        never = given.policy.done and not given.policy.at_unit_temperature
         done = never or number >= self._n_passes
         return result._replace(
             monotone=result.monotone and not self._moved,
@@ -91,20 +88,12 @@ class Averaging(Continued):
         self._n_averaged = 0
         self._sum: list[Array] = []
 
-    def after(
-        self,
-        result: PassResult,
-        number: int,
-        data: Rows,
-        state: State,
-        policy: RunningPolicy,
-        workers: Workers,
-    ) -> PassResult:
+    def after(self, result: PassResult, number: int, state: State, given: PassInputs) -> PassResult:
         """The statistics may enter the mean."""
         if result.has_moved:
             # components are others from here on
             self._sum, self._n_averaged = [], 0
-        elif number > self._first and policy.at_unit_temperature:
+        elif number > self._first and given.policy.at_unit_temperature:
             self._include(state.plain_stats)
         return result
 

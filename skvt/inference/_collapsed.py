@@ -9,6 +9,7 @@ from skvt.contracts import (
     Capability,
     Collapsible,
     LocalTotals,
+    PassInputs,
     PassResult,
     Requirement,
     RunningPolicy,
@@ -68,16 +69,9 @@ class CollapsedInference(Continued):
         """No memos: what is kept of batches is with the engine."""
         return state.without_memos(total)
 
-    def run_pass(
-        self,
-        model: Collapsible,
-        data: Rows,
-        state: State,
-        policy: RunningPolicy,
-        workers: Workers,
-        rng: np.random.Generator,
-    ) -> PassResult:
+    def run_pass(self, model: Collapsible, state: State, given: PassInputs) -> PassResult:
         """One sweep over the rows; ``state`` changes in place."""
+        data, policy, workers, _ = given
         totals, fresh, prior_stats = LocalTotals(), None, PriorStats()
         placed = bool(self._ends) and (self._pass % self._every > 0 or self._pass > self._last)
         begins, ends = iter(self._ends if placed else []), list[Any]()
@@ -161,10 +155,10 @@ def collapsed_means(
     The passes begin with the statistics of ``state``, which changes in place.
     """
     n_averaged = -(-n_passes // 2)
-    engine, policy = CollapsedInference(n_passes, n_averaged), RunningPolicy()
-    rng = np.random.default_rng(state.seed)
+    engine = CollapsedInference(n_passes, n_averaged)
+    given = PassInputs(data, RunningPolicy(), workers)
     for _ in range(n_passes):
-        engine.run_pass(model, data, state, policy, workers, rng)
+        engine.run_pass(model, state, given)
     for found in engine.sums:
         for array in found.arrays:  # (what cancels may leave less than nothing)
             np.maximum(array, 0.0, out=array)

@@ -2,13 +2,16 @@
 
 from typing import Any
 
-import numpy as np
-
-from skvt.contracts import LocalTotals, Model, PassResult, Requirement, RunningPolicy
+from skvt.contracts import (
+    LocalTotals,
+    Model,
+    PassInputs,
+    PassResult,
+    Requirement,
+)
 from skvt.expfam import RunningStats
 from skvt.inference._bound import global_divergence
-from skvt.inference._parallel import Workers
-from skvt.inference._state import PriorStats, Rows, State
+from skvt.inference._state import PriorStats, State
 from skvt.inference._visit import VisitRequest
 from skvt.progress import Continued
 
@@ -26,22 +29,14 @@ class CoordinateAscent(Continued):
         """No memos: single batches are not kept."""
         return state.without_memos(total)
 
-    def run_pass(
-        self,
-        model: Model,
-        data: Rows,
-        state: State,
-        policy: RunningPolicy,
-        workers: Workers,
-        rng: np.random.Generator,
-    ) -> PassResult:
+    def run_pass(self, model: Model, state: State, given: PassInputs) -> PassResult:
         """One pass; ``state`` changes in place.
 
         Totals and divergence belong together: the exact bound at the globals before the update,
         with q(z) optimal for them.
         """
-        totals, fresh = LocalTotals(), None
-        prior_stats = PriorStats()
+        data, policy, workers, rng = given
+        totals, fresh, prior_stats = LocalTotals(), None, PriorStats()
         policy.advance(state.rows_seen / data.total, 1.0, state.n_steps)
         state.replicate(policy.replication)
         divergence = global_divergence(model, state.stats)

@@ -15,6 +15,7 @@ from skvt.contracts import (
     AnyEngine,
     FitPlan,
     Model,
+    PassInputs,
     PassResult,
     Remembering,
     Requirement,
@@ -166,28 +167,19 @@ class Plan:
         of_engines = [each for engine in self.engines for each in engine.requires]
         return of_engines + [each for part in self.after_pass for each in part.requires]
 
-    def run_pass(
-        self,
-        number: int,
-        model: Model,
-        state: State,
-        policy: RunningPolicy,
-        workers: Workers,
-        rng: np.random.Generator,
-    ) -> PassResult:
+    def run_pass(self, number: int, model: Model, state: State, given: PassInputs) -> PassResult:
         """The pass of this number, from 1, and what follows it; ``state`` changes in place."""
         phase = next(phase for phase in self.phases[::-1] if phase.first < number)
         if phase.first == number - 1:
             phase.begin(state)
-        result = phase.engine.run_pass(
-            phase.view(model), self.data, state, phase.policy or policy, workers, rng
-        )
+        inputs = given._replace(policy=phase.policy or given.policy)
+        result = phase.engine.run_pass(phase.view(model), state, inputs)
         result = result._replace(
             model=phase.restored(model, result.model),
             may_stop=result.may_stop and phase.first == self.phases[-1].first,
         )
         for part in self.after_pass:
-            result = part.after(result, number, self.data, state, policy, workers)
+            result = part.after(result, number, state, given)
         return result
 
     def finish(self, model: Model, state: State) -> float | None:
@@ -270,12 +262,13 @@ def fit_loop(
     model with learned priors, and whether the fit has converged.
     """
     data, stopping, history = plan.data, plan.stopping, monitor.history
+    given = PassInputs(data, policy, workers, rng)
     position, started = monitor.position, time.perf_counter() - history.seconds
     n_before, n_units = len(history) - position.n_passes, plan.n_units
     while position.n_passes < stopping.max_iter and not position.converged:
         iteration, previous = position.n_passes + 1, position.bound
         monitor.begin_pass()
-        done = plan.run_pass(iteration, model, state, policy, workers, rng)
+        done = plan.run_pass(iteration, model, state, given)
         model, divergence, totals = done.model, done.divergence, done.totals.scaled(data.total)
         estimate = np.nan if done.bound_kind == "none" else totals.untempered - divergence
         exact = estimate if done.bound_kind == "exact" else None

@@ -16,6 +16,7 @@ from skvt.contracts import (
     Mergeable,
     Move,
     MoveTools,
+    PassInputs,
     PassResult,
     Requirement,
     Restartable,
@@ -113,39 +114,25 @@ class MemoizedInference(Continued):
         """
         return state.with_memos()
 
-    def resume(self, state: State, total: float) -> MemoizedState:
-        """Memos are kept."""
-        return state.with_memos()
+    # A call of a stream begins as a fit does.
+    resume = start
 
-    def run_pass(
-        self,
-        model: Memoizable,
-        data: Rows,
-        state: MemoizedState,
-        policy: RunningPolicy,
-        workers: Workers,
-        rng: np.random.Generator,
-    ) -> PassResult:
+    def run_pass(self, model: Memoizable, state: MemoizedState, given: PassInputs) -> PassResult:
         """One pass over the batches in random order, and the exact bound of all data at its end.
 
         ``state`` changes in place. Where it has memos of an earlier fit to the same rows, local
         steps without a start may end in other optima: passes that lower the bound are taken back.
         """
-        model, may_stop = self.sweep(model, data, state, policy, workers, rng)
+        model, may_stop = self.sweep(model, state, given)
         totals, divergence = exact_bound(model, state)
         self._reached = totals.untempered - divergence if self._moving else None
         return PassResult(totals, divergence, model, "exact", monotone=True, may_stop=may_stop)
 
     def sweep(
-        self,
-        model: Memoizable,
-        data: Rows,
-        state: MemoizedState,
-        policy: RunningPolicy,
-        workers: Workers,
-        rng: np.random.Generator,
+        self, model: Memoizable, state: MemoizedState, given: PassInputs
     ) -> tuple[Memoizable, bool]:
         """A pass without its bound: the model, and whether moves have nothing left to try."""
+        data, policy, workers, rng = given
         if not state.component_ids.size:
             state.begin(model.size(state.stats))
         self._n_passes += 1
@@ -212,15 +199,10 @@ class MemoizedInference(Continued):
         return bound_of_all(model, state)
 
     def update(
-        self,
-        model: Memoizable,
-        data: Rows,
-        stream: Stream,
-        state: MemoizedState,
-        policy: RunningPolicy,
-        workers: Workers,
+        self, model: Memoizable, state: MemoizedState, stream: Stream, given: PassInputs
     ) -> tuple[Memoizable, float]:
         """One batch of a stream: its memo, then moves where the exact bound rises."""
+        data, policy, workers, _ = given
         if not state.component_ids.size:
             state.begin(model.size(state.stats))
         key, memos = stream.batch_id, state.memos
@@ -399,13 +381,14 @@ def fresh_mixture(
         sample = Rows(batch.X[few], batch.weights[few], few.size, data.total)
     stats = model.initial(sample, rng)
     engine, policy, previous = MemoizedInference(), RunningPolicy(), float("-inf")
+    given = PassInputs(data, policy, workers, rng)
     policy.done = False  # (priors are learned of seeds, then of the components that these become)
     state = engine.start(State(stats), data.total)
     model = model.with_learned_priors(state.prior_stats, state.plain_stats)
     counts = model.component_masses(stats.value())
     for n_passes in range(most_passes):
         merging = bool(engine._moves)
-        model, may_stop = engine.sweep(model, data, state, policy, workers, rng)
+        model, may_stop = engine.sweep(model, state, given)
         if not merging:
             # with merges from the start, seeds that differ little would all become one component
             before, counts = counts, model.component_masses(state.plain_stats.value())
@@ -437,8 +420,8 @@ def annealed_fit(
     data = Rows(X, weights, max(1, -(-len(weights) // n_batches)))
     model = model.resized(n_components)
     policy = LinearAnnealing(n_passes=_HOT_PASSES).start(FitPlan(model, _ANNEALED_PASSES))
-    engine = MemoizedInference()
+    engine, given = MemoizedInference(), PassInputs(data, policy, workers, rng)
     state = engine.start(State(model.initial(data, rng)), data.total)
     for _ in range(_ANNEALED_PASSES):
-        engine.run_pass(model, data, state, policy, workers, rng)
+        engine.run_pass(model, state, given)
     return state.memos.total().stats

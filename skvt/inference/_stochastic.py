@@ -5,9 +5,15 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Annotated, Any, ClassVar, Generic, NamedTuple, TypeVar
 
-import numpy as np
-
-from skvt.contracts import LocalTotals, Model, PassResult, Requirement, RunningPolicy, Stream
+from skvt.contracts import (
+    LocalTotals,
+    Model,
+    PassInputs,
+    PassResult,
+    Requirement,
+    RunningPolicy,
+    Stream,
+)
 from skvt.expfam import RunningStats
 from skvt.inference._bound import global_divergence
 from skvt.inference._parallel import Workers
@@ -57,46 +63,29 @@ class StochasticInference(Continued, Generic[M]):
     # A call of a stream begins as a fit does.
     resume = start
 
-    def run_pass(
-        self,
-        model: M,
-        data: Rows,
-        state: State,
-        policy: RunningPolicy,
-        workers: Workers,
-        rng: np.random.Generator,
-    ) -> PassResult:
+    def run_pass(self, model: M, state: State, given: PassInputs) -> PassResult:
         """One pass; ``state`` changes in place.
 
         Its sums over minibatches, each evaluated at the globals before its step, and the divergence
         at the end are an estimate of the bound.
         """
-        totals = LocalTotals()
-        visits = Visits(data, workers, policy, totals)
+        data, policy, workers, rng = given
+        visits = Visits(data, workers, policy, LocalTotals())
         for batches in data.rounds(model, workers, data.order(rng)):
             model = self.step(model, batches, data.total, state, visits)
         state.stats.resum()
         if policy.done:
             model = model.with_learned_priors(state.prior_stats, state.plain_stats)
         divergence, rate = global_divergence(model, state.stats), self.rate(state.n_steps - 1)
-        return PassResult(totals, divergence, model, self.bound_kind, rate)
+        return PassResult(visits.totals, divergence, model, self.bound_kind, rate)
 
-    def update(
-        self,
-        model: M,
-        data: Rows,
-        stream: Stream,
-        state: State,
-        policy: RunningPolicy,
-        workers: Workers,
-    ) -> tuple[M, float]:
+    def update(self, model: M, state: State, stream: Stream, given: PassInputs) -> tuple[M, float]:
         """A step for each minibatch of a stream in order: (model, size of the last step)."""
+        data, policy, workers, _ = given
         visits = Visits(data, workers, policy, LocalTotals())
         for batches in data.rounds(model, workers, data.order()):
-            weight, n_before = (
-                sum(float(data.weights[b.rows].sum()) for b in batches),
-                state.n_steps,
-            )
+            n_before = state.n_steps
+            weight = sum(float(data.weights[batch.rows].sum()) for batch in batches)
             total = stream.taken_for(weight)
             rate = self._rate_of(stream, weight / data.n_steps(batches))
             model = self.step(model, batches, total, state, visits._replace(rate=rate))

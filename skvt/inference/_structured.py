@@ -5,10 +5,17 @@ from typing import Any
 
 import numpy as np
 
-from skvt.contracts import Capability, Drawable, PassResult, Requirement, RunningPolicy, Stream
+from skvt.contracts import (
+    Capability,
+    Drawable,
+    PassInputs,
+    PassResult,
+    Requirement,
+    Stream,
+)
 from skvt.expfam import RunningStats
 from skvt.inference._parallel import Workers
-from skvt.inference._state import Rows, State
+from skvt.inference._state import State
 from skvt.inference._stochastic import StochasticInference, Visits
 from skvt.inference._visit import Draw
 
@@ -46,19 +53,11 @@ class StructuredInference(StochasticInference[Drawable]):
         if global_step == "ssvi":
             self.requires = (*self.requires, _CORRECTION)
 
-    def run_pass(
-        self,
-        model: Drawable,
-        data: Rows,
-        state: State,
-        policy: RunningPolicy,
-        workers: Workers,
-        rng: np.random.Generator,
-    ) -> PassResult:
+    def run_pass(self, model: Drawable, state: State, given: PassInputs) -> PassResult:
         """One pass; ``state`` changes in place."""
         if model.updates_all_rows:
             model.project(state.stats)  # a start may have components in another order
-        return super().run_pass(model, data, state, policy, workers, rng)
+        return super().run_pass(model, state, given)
 
     def step(
         self, model: Drawable, batches: Sequence[Any], total: float, state: State, visits: Visits

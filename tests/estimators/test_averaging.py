@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from skvt import StructuredLDA, TemperedLDA
-from skvt.contracts import LocalTotals, PassResult
+from skvt.contracts import LocalTotals, PassInputs, PassResult
 from skvt.datasets import make_topic_corpus
 from skvt.inference import Averaging, Rows, State, Workers
 from skvt.models.lda import LDA, LDAGivenTopics
@@ -38,7 +38,7 @@ def test_the_mean_begins_anew_after_an_accepted_move():
         # after pass n all statistics are n; the second one ends with an accepted move
         state.stats.overwrite([np.full_like(array, n) for array in state.stats.arrays])
         result = PassResult(LocalTotals(), 0.0, model, has_moved=n == 2)
-        assert averaging.after(result, n, data, state, policy, None) is result
+        assert averaging.after(result, n, state, PassInputs(data, policy, None)) is result
     assert averaging.finish(state)
     np.testing.assert_allclose(state.stats.value().arrays[0], np.mean([3, 4, 5]))
 

@@ -8,7 +8,7 @@ from scipy.special import gammaln
 
 from skvt import StructuredLDA, load
 from skvt.callbacks import Checkpoint
-from skvt.contracts import RunningPolicy
+from skvt.contracts import PassInputs, RunningPolicy
 from skvt.datasets import make_topic_corpus
 from skvt.estimators import _structured_lda
 from skvt.expfam import RunningStats
@@ -231,7 +231,9 @@ def test_means_of_batches_add_up_to_those_of_the_statistics_after_the_last_passe
         means = collapsed_means(model, data, begun(), n_passes, workers)
         state, engine, after = begun(), CollapsedInference(n_passes), []
         for _ in range(n_passes):
-            engine.run_pass(model, data, state, RunningPolicy(), workers, np.random.default_rng(0))
+            engine.run_pass(
+                model, state, PassInputs(data, RunningPolicy(), workers, np.random.default_rng(0))
+            )
             after.append(state.stats.value().arrays[0])
     expected = np.mean(after[n_passes // 2 :], axis=0)
     total = np.zeros_like(expected)

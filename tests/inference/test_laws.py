@@ -7,7 +7,14 @@ from _engines import policy_at
 from joblib import parallel_config
 
 from skvt import TemperedLDA
-from skvt.contracts import LocalTotals, MoveRecord, PassResult, RowBatch, RunningPolicy
+from skvt.contracts import (
+    LocalTotals,
+    MoveRecord,
+    PassInputs,
+    PassResult,
+    RowBatch,
+    RunningPolicy,
+)
 from skvt.expfam import RunningStats
 from skvt.inference import (
     CoordinateAscent,
@@ -78,7 +85,9 @@ def test_the_bound_never_falls_where_it_does_not_in_the_passes_nor_moves_change_
             number += 1
             result = PassResult(None, None, None, monotone=monotone)
             with Workers() as workers:
-                result = moves.after(result, number, None, state, RunningPolicy(), workers)
+                result = moves.after(
+                    result, number, state, PassInputs(None, RunningPolicy(), workers)
+                )
             assert result.monotone == (before and not result.has_moved)
             assert result.has_moved == (move.accepted > 0 and 3 <= number < 6)
             before = result.monotone
@@ -146,7 +155,7 @@ def test_the_division_into_batches_does_not_change_coordinate_ascent():
         with Workers() as workers:
             for _ in range(3):
                 totals, divergence, *_ = CoordinateAscent().run_pass(
-                    model, data, state, policy_at(1.0), workers, None
+                    model, state, PassInputs(data, policy_at(1.0), workers)
                 )
             bound = evaluate_bound(model, state.stats, data, workers)
         results.append(
@@ -169,7 +178,7 @@ def test_one_batch_of_all_rows_and_a_full_step_is_coordinate_ascent(temperature,
         with Workers() as workers:
             for _ in range(3):
                 totals, *_ = engine.run_pass(
-                    model, data, state, policy_at(temperature), workers, None
+                    model, state, PassInputs(data, policy_at(temperature), workers)
                 )
         assert state.n_steps == 3
         assert state.rows_seen == pytest.approx(3 * weights.sum())
@@ -202,7 +211,7 @@ def test_a_pass_of_partial_fit_is_a_pass_of_the_engine():
     state, data = State(model.initial(None, rng)), Rows(X, np.ones(60), 16)
     engine = StochasticInference(lambda t: (20.0 + t) ** -0.6)
     with Workers() as workers:
-        engine.run_pass(model, data, state, policy_at(1.0), workers, None)
+        engine.run_pass(model, state, PassInputs(data, policy_at(1.0), workers))
     np.testing.assert_allclose(
         stream.components_, model.natural_parameters(state.stats)[0], rtol=1e-10
     )
@@ -352,7 +361,7 @@ def test_a_pass_of_coordinate_ascent_learns_priors_from_all_its_batches_alike():
     state = State(model.initial(None, np.random.default_rng(0)))
     data = Rows(X, np.random.default_rng(1).uniform(0.5, 2.0, 60), 16)
     with Workers() as workers:
-        CoordinateAscent().run_pass(model, data, state, Fixed(1.0), workers, None)
+        CoordinateAscent().run_pass(model, state, PassInputs(data, Fixed(1.0), workers))
     assert len(seen) == 4
     assert state.prior_stats.weight == pytest.approx(data.total, rel=1e-12)
     np.testing.assert_allclose(state.prior_stats.total, sum(total for total, _ in seen), rtol=1e-12)

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from models._textbook import KINDS, with_gaps
 from scipy.special import xlogy
 
-from skvt.contracts import FitPlan, LocalTotals, Move, RunningPolicy, Stream
+from skvt.contracts import FitPlan, LocalTotals, Move, PassInputs, RunningPolicy, Stream
 from skvt.expfam import RunningStats, Stats
 from skvt.inference import (
     CoordinateAscent,
@@ -101,7 +101,9 @@ def sweep(engine, model, data, state, policy=None, n=1, seed=0):
     rng = np.random.default_rng(seed)
     policy = RunningPolicy() if policy is None else policy
     with Workers() as workers:
-        return [engine.run_pass(model, data, state, policy, workers, rng) for _ in range(n)]
+        return [
+            engine.run_pass(model, state, PassInputs(data, policy, workers, rng)) for _ in range(n)
+        ]
 
 
 def assert_same_statistics(state, other, rtol=1e-10):
@@ -495,7 +497,7 @@ def test_the_first_batch_of_a_stream_takes_the_place_of_the_start():
         engine.visit(model, [batch], 50.0 * data.total, state, visits_of(first, workers, 0))
         left = state.stats.value().arrays[0].sum()
         state, stream = start(model, data), Stream(0.0, grows=True, total=50.0 * data.total)
-        engine.update(model, first, stream, state, RunningPolicy(), workers)
+        engine.update(model, state, stream, PassInputs(first, RunningPolicy(), workers))
     assert left > first.total + 1.0  # a visit of a pass leaves what stands for the others
     assert state.stats.value().arrays[0].sum() == pytest.approx(first.total, rel=1e-10)
     assert stream.n_rows == pytest.approx(first.total, rel=1e-12)

@@ -9,7 +9,7 @@ from _engines import policy_at
 from scipy.special import digamma
 
 from skvt import StructuredLDA, TemperedLDA
-from skvt.contracts import LocalTotals
+from skvt.contracts import LocalTotals, PassInputs
 from skvt.datasets import make_topic_corpus
 from skvt.inference import (
     Rows,
@@ -81,7 +81,7 @@ def test_mean_field_for_both_is_stochastic_inference(temperature, weighted):
         with Workers() as workers:
             for _ in range(3):
                 totals, divergence, *_ = engine.run_pass(
-                    model, data, state, policy_at(temperature), workers, rng
+                    model, state, PassInputs(data, policy_at(temperature), workers, rng)
                 )
         ends.append((model.natural_parameters(state.stats)[0], totals.tempered, divergence))
     np.testing.assert_allclose(ends[1][0], ends[0][0], rtol=1e-12)

@@ -10,7 +10,7 @@ import scipy.stats
 from scipy.special import logsumexp
 
 from skvt.compiled import serial_map as run
-from skvt.contracts import FitPlan, RunningPolicy
+from skvt.contracts import FitPlan, PassInputs, RunningPolicy
 from skvt.expfam import RunningStats, kl_divergence
 from skvt.inference import MemoizedInference, MemoizedState, Rows, Workers, evaluate_bound
 from skvt.inference._memoized import exact_bound
@@ -54,7 +54,7 @@ def fitted(model, X, weights, passes=4, batch_size=15, seed=0):
     with Workers() as workers:
         for _ in range(passes):
             totals, divergence, model, *_ = engine.run_pass(
-                model, data, state, RunningPolicy(), workers, rng
+                model, state, PassInputs(data, RunningPolicy(), workers, rng)
             )
             bounds.append(totals.untempered - divergence)
     return model, state, bounds
@@ -163,7 +163,9 @@ def test_the_tempered_bound_never_falls_at_constant_temperature(missing):
     policy = ConstantTemperature(2.5).start(FitPlan(model, 30))
     with Workers() as workers:
         for _ in range(30):
-            totals, divergence, *_ = engine.run_pass(model, data, state, policy, workers, rng)
+            totals, divergence, *_ = engine.run_pass(
+                model, state, PassInputs(data, policy, workers, rng)
+            )
             bounds.append(totals.tempered - divergence)
     assert np.all(np.diff(bounds) > -1e-9 * np.abs(bounds[-1]))
 

@@ -11,6 +11,7 @@ from scipy import stats as laws
 from scipy.special import digamma, gammaln, polygamma
 
 from skvt.compiled import serial_map as run
+from skvt.contracts import PassInputs
 from skvt.expfam import Gamma, RunningStats
 from skvt.inference import (
     CoordinateAscent,
@@ -56,7 +57,7 @@ def sweeps(engine, gap, data, state, n, results=None, temperature=1.0):
     with Workers() as workers:
         for _ in range(n):
             policy = policy_at(temperature)
-            results.append(engine.run_pass(gap, data, state, policy, workers, None))
+            results.append(engine.run_pass(gap, state, PassInputs(data, policy, workers)))
     return np.array([result.totals.tempered - result.divergence for result in results])
 
 
@@ -352,10 +353,10 @@ class InPhases:
         self.engine, self.n = StructuredInference(lambda step: 1.0, "ssvi-a"), 0
         self.then = then_coordinate_ascent(self.engine, *phases)
 
-    def run_pass(self, model, data, state, policy, workers, rng):
+    def run_pass(self, model, state, given):
         self.n += 1
-        plan = Plan(data, self.engine, policy, None, data, None, then=self.then)
-        return plan.run_pass(self.n, model, state, policy, workers, rng)
+        plan = Plan(given.data, self.engine, given.policy, None, given.data, None, then=self.then)
+        return plan.run_pass(self.n, model, state, given)
 
 
 def test_polishing_is_coordinate_ascent_after_structured_inference():

@@ -10,7 +10,7 @@ from scipy.special import betaln, gammaln, psi
 
 from skvt import MemoizedHDP
 from skvt.compiled import serial_map as run
-from skvt.contracts import MoveTools
+from skvt.contracts import MoveTools, PassInputs
 from skvt.datasets import make_topic_corpus
 from skvt.expfam import Stats
 from skvt.inference import CollapsedInference, MemoizedInference, Rows, State, Workers
@@ -49,7 +49,7 @@ def fitted(X, model, moves=(), *, n_batches=3, n_passes=30, seed=0):
     with Workers(1) as workers:
         state = engine.start(State(model.initial(data, rng)), data.total)
         for _ in range(n_passes):
-            done = engine.run_pass(model, data, state, RunningPolicy(), workers, rng)
+            done = engine.run_pass(model, state, PassInputs(data, RunningPolicy(), workers, rng))
             model = done.model
             bounds.append(done.totals.untempered - done.divergence)
     return state, np.array(bounds), model

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from models._textbook import KINDS
 
-from skvt.contracts import RunningPolicy
+from skvt.contracts import PassInputs, RunningPolicy
 from skvt.expfam import RunningStats, Stats, _factor_analysis
 from skvt.inference import MemoizedInference, MemoizedState, Rows, Workers
 from skvt.models.mixture import (
@@ -190,7 +190,7 @@ def test_with_moves_the_bound_never_falls_and_is_that_of_the_learned_priors(n_in
     bounds, rng, begun = [], np.random.default_rng(0), model
     with Workers() as workers:
         for _ in range(15):
-            result = engine.run_pass(model, data, state, RunningPolicy(), workers, rng)
+            result = engine.run_pass(model, state, PassInputs(data, RunningPolicy(), workers, rng))
             model = result.model
             bounds.append(result.totals.untempered - result.divergence)
             exact = bound_of(model, state.memos.total())

@@ -7,7 +7,7 @@ from models._textbook import KINDS
 from scipy.special import logsumexp, softmax
 
 from skvt.compiled import serial_map as run
-from skvt.contracts import LocalTotals
+from skvt.contracts import LocalTotals, PassInputs
 from skvt.expfam import RunningStats
 from skvt.inference import Rows, State, StochasticInference, StructuredInference, Workers
 from skvt.inference._stochastic import Visits
@@ -179,7 +179,9 @@ def test_mean_field_steps_are_those_of_stochastic_inference(temperature):
         with Workers() as workers:
             for seed in range(3):
                 rng = np.random.default_rng(seed)
-                totals, divergence, *_ = engine.run_pass(model, data, state, policy, workers, rng)
+                totals, divergence, *_ = engine.run_pass(
+                    model, state, PassInputs(data, policy, workers, rng)
+                )
         sums = state.stats.value().arrays[1]
         # (components without an order of their own are put in one)
         ends.append((sums[np.argsort(sums[:, 0])], totals.tempered, divergence))

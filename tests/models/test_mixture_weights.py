@@ -7,7 +7,7 @@ import pytest
 from models._textbook import KINDS, dirichlet_divergence, log_marginal, standard_of
 from scipy.special import digamma, logsumexp
 
-from skvt.contracts import RunningPolicy
+from skvt.contracts import PassInputs, RunningPolicy
 from skvt.expfam import Dirichlet, RunningStats, kl_divergence
 from skvt.inference import MemoizedInference, MemoizedState, Rows, Workers, evaluate_bound
 from skvt.inference._memoized import exact_bound
@@ -131,7 +131,7 @@ def test_the_bound_under_a_dirichlet_is_the_enumerated_one_and_below_the_evidenc
             resp = np.random.default_rng(seed).dirichlet(np.full(n_initial, 0.5), size=5)
             state, engine, bounds = state_of(model, X, resp), MemoizedInference(), []
             for _ in range(20):
-                engine.run_pass(model, data, state, RunningPolicy(), workers, rng)
+                engine.run_pass(model, state, PassInputs(data, RunningPolicy(), workers, rng))
                 totals, divergence = exact_bound(model, state)
                 bounds.append(totals.untempered - divergence)
             assert np.all(np.diff(bounds) > -1e-12) and bounds[-1] < evidence
