@@ -184,10 +184,7 @@ def _partial_sums(builder: Any, product: Any, ahead: Any, sums: Any, width: Any)
 
 
 def _lane(builder: Any, ends: Any, number: Any, others: Any = None) -> tuple[Any, Any, Any, Any]:
-    """The first lane whose end is above the drawn number, what is left, the sum, whether none is.
-
-    The sum is that with others, if there are any.
-    """
+    """The first lane that ends above the drawn number, what is left, the sum, whether none does."""
 
     def shifted(x: Any, by: int) -> Any:
         places = [LANES + lane - by if lane >= by else 0 for lane in range(LANES)]

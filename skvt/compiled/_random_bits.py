@@ -31,10 +31,7 @@ _SINE = tuple((-1) ** i / math.factorial(2 * i + 1) for i in range(8, -1, -1))
 
 
 def mixed(state: Any) -> Any:
-    """The finaliser of SplitMix64: every bit of the result depends on all of the state.
-
-    In Python, of an array of them, too.
-    """
+    """The finaliser of SplitMix64, of arrays too: every bit of it depends on all of the state."""
     z = np.uint64(state)
     z = (z ^ (z >> _S30)) * _MIX_1
     z = (z ^ (z >> _S27)) * _MIX_2
@@ -174,10 +171,7 @@ def binomial(n: float, p: float, state: np.uint64) -> tuple[float, np.uint64]:
 
 @part
 def resample(weights: Array, offset: float, parents: IndexArray) -> None:
-    """Systematic resampling: as many parents as particles, in proportion to their weights.
-
-    ``offset`` is a uniform number in [0, 1), and ``parents``, integers, are written.
-    """
+    """Systematic resampling by an ``offset`` in [0, 1): writes as many ``parents`` as particles."""
     n_particles = weights.size
     step = weights.sum() / n_particles
     reached, r = 0.0, -1

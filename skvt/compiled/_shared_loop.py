@@ -75,10 +75,7 @@ def _fetch_and_add(typingctx: Any, counter: Any, place: Any, size: Any) -> Any:
 
 @instruction(lambda counter, place: int(counter[place]))
 def _look(typingctx: Any, counter: Any, place: Any) -> Any:
-    """``counter[place]`` as it is now, and all that was written before it became that.
-
-    The fence takes some 10 nanoseconds, and keeps the compiler from making one look of many.
-    """
+    """``counter[place]`` now, and what was written before; the fence keeps it one look of many."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         pointer = _pointer(context, builder, signature, args)

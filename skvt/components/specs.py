@@ -50,10 +50,7 @@ def gaussian_prior(given):
 
 
 def gaussian_component(given, X, weights, error=0.0, most=None):
-    """The Gaussian component of an estimator or a description, and its prior's parameters as used.
-
-    It is meant for ``most`` components at most.
-    """
+    """The Gaussian of a description for at most ``most`` components, and its prior."""
     kind, zero_mean = given.covariance_type, given.mean_type == "zero"
     build = partial(
         models.gaussian_component,
@@ -797,10 +794,7 @@ class Hurdle(ComponentSpec):
 
 
 def built(spec, X, weights, sizes):
-    """The likelihood of a description, which may have a say in what is missing, and its priors.
-
-    As :meth:`ComponentSpec.build`.
-    """
+    """The likelihood of a description with its say in what is missing, and its priors."""
     component, priors = spec.build(X, weights, sizes)
     if spec.missing == "informative":
         component = models.indicated(component)
@@ -837,10 +831,7 @@ def _exposures(exposure, shares, X):
 
 
 def _counted(exposure, shares, X, weights):
-    """Weighted sums of each column's values, and of the exposures where they are not missing.
-
-    Also those of exposures and of 1, and whether rows are sparse.
-    """
+    """Sums of columns, of exposures where observed, of all exposures, of 1; whether sparse."""
     counts, exposures = models.split_exposure(X, exposure, shares=shares)
     weighted = weights * exposures
     sparse = sp.issparse(counts)
@@ -875,10 +866,7 @@ def beta_prior(feature_prior, n_columns):
 
 
 def positive_numbers(name, value, legal, shape, *others, single=True):
-    """A parameter as an array of this shape; ValueError unless it is what ``legal`` says.
-
-    It has this shape or one of the ``others``, or, unless not ``single``, is one number for all.
-    """
+    """A ``legal`` array of this shape, of ``others``, or a ``single`` number; or ValueError."""
     numbers = np.asarray(value, np.float64)
     shapes = (shape, *others, ()) if single else (shape, *others)
     if numbers.shape not in shapes or not np.all((numbers > 0.0) & np.isfinite(numbers)):

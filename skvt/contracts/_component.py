@@ -79,10 +79,7 @@ class Component(Protocol):
         """Completion of features for missing values under the table (K, P); None if not needed."""
 
     def filled(self, X: Any) -> Any:
-        """Rows with missing values at their prior means, where features cannot be computed without.
-
-        The rows themselves where nothing needs to be filled in.
-        """
+        """Rows with missing values at their prior means, where features need them."""
 
     def filled_features(self, X: Any) -> Any:
         """Features of such rows."""
@@ -110,10 +107,7 @@ class Component(Protocol):
         """``T`` of given ``t(phi_k)``, shape (K, P)."""
 
     def row_fits(self, X: Any) -> Any:
-        """What components that have seen one of these rows each say of them.
-
-        A `skvt.models.mixture.components.RowFits`, missing values filled in.
-        """
+        """`skvt.models.mixture.components.RowFits` of components that saw one row each."""
 
     def weighted_sums(self, X: Any, weighted: Array) -> Array:
         """Sums of features of rows by weighted responsibilities (n, K), (K, P)."""
@@ -129,10 +123,7 @@ class Component(Protocol):
 
     @property
     def alone(self) -> "Component":
-        """The component without shared globals; itself where each component has its own.
-
-        What is done to components one by one, as if there were no others, is done with this.
-        """
+        """The component as if there were no others, for what is done to each by itself."""
 
     def apart(self, lam: Array) -> Array:
         """``lam`` of each component by itself, as all that follows takes it.
@@ -142,10 +133,7 @@ class Component(Protocol):
         """
 
     def merge_gains(self, sums: Array, a: IndexArray, b: IndexArray) -> Array:
-        """What the log evidence of these components gains if a and b are one, (n,) in nats.
-
-        For pairs a (n,) and b (n,) of the K components, one at a time.
-        """
+        """Log evidence gained if components a (n,) and b (n,) alone become one, (n,) in nats."""
 
     def log_predictive(self, X: Any, lam: Array) -> Array:
         """Log density of each row under each component's posterior predictive, (n, K) in nats."""
@@ -154,31 +142,16 @@ class Component(Protocol):
         """``n_rows`` rows from the posterior predictive of one component, lam of shape (..., E)."""
 
     def imputed(self, X: Array, lam: Array, memberships: Array) -> Array:
-        """Rows (n, D) with each missing value replaced, given memberships (n, K).
-
-        By its posterior predictive mean, or its most probable category.
-        """
+        """Rows (n, D), holes at predictive means or best categories given memberships (n, K)."""
 
     def conditional_sample(self, X: Any, lam: Array, rng: np.random.Generator) -> Array:
-        """Rows (n, D) with missing values drawn given the rest of the row.
-
-        From the posterior predictive of one component, lam of shape (..., E).
-        """
+        """Rows (n, D) with holes drawn from one component's predictive, lam (..., E)."""
 
     def without_indicator(self, column: int) -> "Component":
-        """The component that does not ask whether a column has been observed.
-
-        Itself where missing values say nothing.
-        """
+        """The component that does not ask whether a column has been observed, or itself."""
 
     def marginals(self, lam: Array) -> tuple[Any, ...]:
-        """Posterior marginals of the columns' parameters, in the units of the data.
-
-        Of `skvt.models.mixture.Marginals`.
-        """
+        """`skvt.models.mixture.Marginals` of the columns' parameters, in units of the data."""
 
     def column_evidence(self, sums: Array) -> Array:
-        """Log marginal likelihood of each column's values alone, (K, D) in nats.
-
-        Without the base measure, which is linear in the sums.
-        """
+        """Log evidence of each column alone, (K, D) nats, without the base measure."""

@@ -266,10 +266,7 @@ class Memoizable(Model, Protocol):
     def memo_entropy(
         self, batch: Any, result: Any, run: Run, *, pairs: bool
     ) -> tuple[Array, Array | None]:
-        """Entropy of the local variables, by component (K,) or as a whole, () or (1,).
-
-        And, if requested, the entropy lost if two components became one, (K, K).
-        """
+        """Entropy by component (K,) or as a whole; if requested, lost by pairs, (K, K)."""
 
     def statistics_energy(self, stats: RunningStats, global_params: Any) -> float:
         """``E_q[log p(x, z | beta)]`` of the rows that the plain statistics represent, in nats."""
@@ -297,19 +294,13 @@ class Restartable(Memoizable, Protocol):
 
 
 class Mergeable(Memoizable, Protocol):
-    """A model whose components can be born, merged and deleted.
-
-    Batches have ``X`` and ``n_rows``, and q of a local result are responsibilities (n, K).
-    """
+    """A model of components born, merged, deleted; q (n, K), batches with ``X``, ``n_rows``."""
 
     def component_masses(self, stats: Stats) -> Array:
         """Expected rows of each component, shape (K,)."""
 
     def merge_gains(self, stats: Stats, a: IndexArray, b: IndexArray) -> Array:
-        """Gain in log evidence from merging components a and b, without the weights, (n,) nats.
-
-        For pairs a (n,) and b (n,), each merged alone.
-        """
+        """Log evidence gained, without weights, by merging a (n,) with b (n,), (n,) nats."""
 
     def weights_log_evidence(self, counts: Array) -> float:
         """Log probability of the assignments with the weights summed out, in nats."""

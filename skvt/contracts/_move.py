@@ -102,10 +102,7 @@ class Move(Continued):
         """Before the pass."""
 
     def observer(self, n_rows: int, tools: MoveTools) -> Observer | None:
-        """What to note of the next batch of ``n_rows`` rows; None for nothing.
-
-        It can be pickled: the batch may lie elsewhere.
-        """
+        """What to note of the next batch, of ``n_rows`` rows, or None; it can be pickled."""
         return None
 
     def note(self, noted: Any) -> None:
@@ -118,10 +115,7 @@ class Move(Continued):
     def within(
         self, model: Any, batch: Any, key: Hashable, state: MovableState, tools: MoveTools
     ) -> list[MoveRecord]:
-        """After one batch of a stream, its memo exact. Returns records, none if nothing was tried.
-
-        Empty by default: rows of other batches would have to be visited again.
-        """
+        """Records of what was tried after a batch of a stream, its memo exact; none by default."""
         return []
 
     def under_priors(self, model: Any) -> Any:

@@ -41,10 +41,7 @@ class Weights(Protocol):
         """Log probability of assignments with these counts, weights summed out, in nats."""
 
     def order(self, counts: Array) -> IndexArray:
-        """Permutation of the components after which their counts are most probable.
-
-        Components with tied counts keep their order.
-        """
+        """Permutation after which component counts are most probable; ties keep their order."""
 
 
 class DrawnWeights(Weights, Protocol):

@@ -149,10 +149,7 @@ class FactorAnalysis:
         return out
 
     def log_normalizer(self, eta: ArrayLike) -> Array:
-        """The largest bound of the log evidence, without ``-D / 2 log(2 pi)`` of each row; (...).
-
-        0 of the prior.
-        """
+        """Bound of the log evidence, without ``-D / 2 log(2 pi)`` a row; 0 of the prior."""
         eta = np.asarray(eta, dtype=np.float64)
         kappa, D = eta[..., 1], len(self._start["scale_inverse"])
         of_means = 0.5 * D * np.log(self._start["mean_precision"] / kappa)

@@ -13,10 +13,7 @@ _AT_ONCE = 2**20
 
 
 class Family(Protocol):
-    """An exponential family in natural parameters ``eta``, the event in the last axis.
-
-    Leading axes are independent members; every function is vectorised over them.
-    """
+    """An exponential family in ``eta``, the event in the last axis; leading axes are members."""
 
     def log_normalizer(self, eta: ArrayLike) -> Array:
         """``A(eta)`` in nats, shape ``eta.shape[:-1]``; ValueError where eta is illegal."""

@@ -13,10 +13,7 @@ LEAST = np.finfo(np.float64).tiny
 
 
 def log_standard_gamma(shape: Array, rng: np.random.Generator) -> Array:
-    """Logarithm of one gamma variate of rate 1 for each shape.
-
-    ``log g(a) = log g(a + 1) + log(u) / a``: at small shapes the variate itself underflows.
-    """
+    """Log gamma variates of rate 1; small shapes via ``log g(a) = log g(a + 1) + log(u) / a``."""
     return np.log(rng.standard_gamma(shape + 1.0)) + np.log1p(-rng.random(shape.shape)) / shape
 
 

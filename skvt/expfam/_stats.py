@@ -238,10 +238,7 @@ class RunningStats:
         return self._arrays
 
     def _begin_write(self, *, only_drafted: bool = False, is_marked: bool = False) -> None:
-        """To be called before each write: to rows passed to :meth:`draft` only, or to any.
-
-        A write ``is_marked`` that leaves marks where it may leave other numbers than zero.
-        """
+        """To be called before each write, whether it ``is_marked`` by its columns or not."""
         if self._owner is not None:
             raise RuntimeError("A view of statistics cannot be written to.")
         self._version += 1
@@ -253,10 +250,7 @@ class RunningStats:
             self._spare = arrays, None, owner
 
     def listed(self, dtype: Any = None) -> Any:
-        """What is not zero of the only block as CSR, to be read and multiplied by ``scale``.
-
-        Where all writes since the last call name their columns, only these are looked at.
-        """
+        """The only block as CSR, to multiply by ``scale``; marked writes save a full look."""
         if self._listed is not None:
             return self._listed.astype(dtype or self._listed.dtype)
         (array,) = self.arrays
@@ -380,10 +374,7 @@ class RunningStats:
         return Stats(tuple(array * array.dtype.type(self.scale) for array in self.arrays))
 
     def scaled(self, factor: float) -> Self:
-        """``factor * S`` as a view, which shares the arrays.
-
-        It cannot be written to, nor read once ``S`` has been written to: both are errors.
-        """
+        """``factor * S`` as a view: an error to write to, or to read once ``S`` has changed."""
         twin = self._twin()
         twin.rescale(factor)
         # (by this reference the arrays are not free for a draft as long as the view is there)
@@ -391,10 +382,7 @@ class RunningStats:
         return twin
 
     def for_rows(self, rows: IndexArray | None) -> Self:
-        """A view that sends another process these rows of the arrays alone; None for all.
-
-        The others are zero there. The sums are those of all rows.
-        """
+        """A view that sends other processes these rows alone (None for all), with all sums."""
         twin = self.scaled(1.0)
         twin._rows = rows
         return twin

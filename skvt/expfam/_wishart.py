@@ -39,10 +39,7 @@ def _halves(nu: ArrayLike, D: int) -> Array:
 
 
 def _inverse(factor: Array) -> Array:
-    """Inverses of lower triangular matrices (..., D, D), by halves where there are many columns.
-
-    ``np.linalg.inv`` does not know of the zeros and takes about twice as long at D = 64.
-    """
+    """Inverses of lower triangles (..., D, D), by halves: ``inv`` takes twice as long at D = 64."""
     D = factor.shape[-1]
     if D < _MANY_COLUMNS:
         return np.tril(np.linalg.inv(factor))

@@ -708,10 +708,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
 
 
 def _numbered(log, n_moves, n_before):
-    """The log of moves, whose entries from ``n_moves`` on count the passes of this fit alone.
-
-    The history counts those of the model, of which there were ``n_before``.
-    """
+    """The log of moves, whose entries from ``n_moves`` on count passes after the ``n_before``."""
     return log[:n_moves] + [
         replace(record, n_iter=n_before + record.n_iter) for record in log[n_moves:]
     ]

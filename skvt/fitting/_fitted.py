@@ -59,10 +59,7 @@ class Fitted:
         return self.cache["lam"]
 
     def draft(self, rows=None):
-        """An independent copy to be changed.
-
-        With ``rows``, for steps that change only these rows of the statistics.
-        """
+        """An independent copy, for changes of these rows of the statistics alone if given."""
         history, policy = History(self.history), deepcopy(self.policy)
         state = self.state.draft(rows)
         return replace(self, state=state, policy=policy, history=history, cache={})

@@ -52,10 +52,7 @@ class Gathered:
 
     @classmethod
     def of(cls, before, X, weights, batch_id, memos):
-        """The rows of a call, together with those gathered ``before`` if there is room.
-
-        None if the call has an id and more than a few rows.
-        """
+        """A call's rows after those gathered ``before``; None if it has an id and many rows."""
         n_rows, named = weights.size, batch_id is not None
         if named and n_rows > _FEW_ROWS:
             return None

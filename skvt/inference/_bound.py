@@ -41,10 +41,7 @@ def evaluate_bound(model: Model, stats: RunningStats, data: Rows, workers: Worke
 def local_results(
     model: Model, globals_of: Callable[[Any], Any], data: Rows, workers: Workers
 ) -> Iterator[tuple[Any, LocalResult]]:
-    """The batches of ``data`` in order and their local results at T = 1, without statistics.
-
-    ``globals_of(batch)`` is what the local step takes for the globals.
-    """
+    """Batches and their local results at T = 1, given ``globals_of(batch)``; no statistics."""
     for batches in data.rounds(model, workers, data.order(), whole=True):
         for batch in batches:
             global_params = globals_of(batch)

@@ -295,10 +295,7 @@ def _scopes(
 
 
 class SharedGlobals(NamedTuple):
-    """What visits have in common: the model, and globals of columns that occur in any batch.
-
-    Without columns, or where visits draw their globals from statistics, they are for all alike.
-    """
+    """The model, and globals of columns that occur in any batch of visits, or of all columns."""
 
     model: Model
     global_params: Any
@@ -389,10 +386,7 @@ class ChunkRows:
         return float(sums_of_rows(self.X, self.weights, _n_words)[0])
 
     def order(self, rng: np.random.Generator | None = None) -> list[BatchSlice]:
-        """Places of the batches of one pass: shuffled by ``rng``, in order without.
-
-        Shuffled, batches that follow each other are of different chunks, as far as possible.
-        """
+        """Places of a pass's batches, in order, or shuffled by ``rng`` so that chunks change."""
         numbers = self._batches_of_chunks()
         if rng is None or self._is_whole:
             return [

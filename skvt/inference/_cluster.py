@@ -39,10 +39,7 @@ class Sealed:
 
 
 class Handle(NamedTuple):
-    """A chunk: its number in X, and a delayed object or a future of its rows or of its block.
-
-    ``n_rows`` of a block are those that it had when it was first loaded.
-    """
+    """A chunk: its number in X, a delayed object or future, and its rows when first loaded."""
 
     number: int
     block: Any
@@ -104,10 +101,7 @@ class LocalSite:
         tasks: Iterable[tuple[Handle, tuple[Any, ...]]],
         common: Any = None,
     ) -> Iterator[Any]:
-        """``function(block, *arguments)`` for (handle, arguments), in order.
-
-        Where something has been shared, it is the last argument.
-        """
+        """``function(block, *arguments)`` of (handle, arguments), and of what has been shared."""
         from dask.base import compute
         from dask.delayed import delayed
 
@@ -222,10 +216,7 @@ class ClusterSite:
         tasks: Iterable[tuple[Handle, tuple[Any, ...]]],
         common: Any = None,
     ) -> Iterator[Any]:
-        """``function(block, *arguments)`` for (handle, arguments), in order.
-
-        Where something has been shared, it is the last argument.
-        """
+        """``function(block, *arguments)`` of (handle, arguments), and of what has been shared."""
         under_way: deque[Any] = deque()
         numbers: deque[int] = deque()
 

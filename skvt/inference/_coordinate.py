@@ -17,10 +17,7 @@ from skvt.progress import Continued
 
 
 class CoordinateAscent(Continued):
-    """Full-data variational inference at the temperature given by the policy.
-
-    At a constant temperature the tempered bound never falls.
-    """
+    """Full-data variational inference; at a constant temperature the bound never falls."""
 
     requires: tuple[Requirement, ...] = ()
     knows_exact_bound = False  # its bound is that of the globals before the update

@@ -108,10 +108,7 @@ class MemoizedInference(Continued):
         self._n_taken_back = 0
 
     def start(self, state: State, total: float) -> MemoizedState:
-        """Memos are kept: those of the same batches, see :meth:`run_pass`.
-
-        Without memos, statistics represent all rows until each batch is visited.
-        """
+        """Memos are kept; without any, statistics stand for all rows until visited."""
         return state.with_memos()
 
     # A call of a stream begins as a fit does.
@@ -368,10 +365,7 @@ def fresh_mixture(
     rng: np.random.Generator,
     most_passes: int = _FRESH_PASSES,
 ) -> tuple[Memo, Any]:
-    """The total memo of a mixture of its own, fitted to these rows; the model with its priors.
-
-    The fit ends early where its bound will not reach the ``goal``, in nats.
-    """
+    """Total memo and model of a mixture fitted to these rows, unless it will miss the ``goal``."""
     data = sample = Rows(batch.X, batch.weights, batch.n_rows)
     # (columns that are left out, or constant, say nothing)
     n_columns = batch.X.shape[1] if sp.issparse(batch.X) else np.any(batch.X != batch.X[0], 0).sum()

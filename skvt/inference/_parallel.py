@@ -114,10 +114,7 @@ def _work(function: Callable[..., Any], waiting: _Waiting, done: _Done) -> None:
 def _help(
     jobs: "SimpleQueue[Any]", ended: deque[None], bell: "SimpleQueue[None]", watch: object
 ) -> None:
-    """The loop of a thread: work on jobs until something else comes, then append to ``ended``.
-
-    ``watch`` is a weak reference to the :class:`Workers`, here only to be kept.
-    """
+    """The loop of a thread; keeps the weak reference ``watch``, appends to ``ended`` at last."""
     try:
         while isinstance(job := jobs.get(), tuple):
             _work(*job)
@@ -129,10 +126,7 @@ def _help(
 
 
 class Workers:
-    """``n_jobs`` threads, including the calling one, for the duration of a ``with`` block.
-
-    As in scikit-learn, None is 1 unless a ``joblib.parallel_config`` says otherwise.
-    """
+    """``n_jobs`` threads with the calling one, in a ``with`` block; None as in scikit-learn."""
 
     def __init__(self, n_jobs: int | None = None) -> None:
         self.n_jobs = joblib.effective_n_jobs(n_jobs)

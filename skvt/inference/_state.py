@@ -22,10 +22,7 @@ ROWS_PER_BATCH = 2048
 
 @dataclass
 class PriorStats:
-    """Weighted mean of the statistics from which priors are learned; None if none is learned.
-
-    Kept as sum and weight, both faded alike, so that the mean is unbiased from the first step.
-    """
+    """Weighted mean of the statistics from which priors are learned, as a sum and a weight."""
 
     total: float | Array = 0.0
     weight: float = 0.0
@@ -104,10 +101,7 @@ class State:
             self.row_starts[rows] = start
 
     def draft(self, rows: IndexArray | None = None) -> Self:
-        """An independent copy to be changed.
-
-        With ``rows``, for steps that change only these rows of the statistics.
-        """
+        """An independent copy, for changes of these rows of the statistics alone if given."""
         return replace(
             self,
             stats=self.stats.draft(rows),
@@ -117,10 +111,7 @@ class State:
         )
 
     def regrouped(self, change: Callable[[Stats], Stats], places: IndexArray) -> Self:
-        """A state of other components, which stand at these places of those of before.
-
-        ``change`` makes their statistics; those from which priors are learned are reset.
-        """
+        """The state of components at old ``places``, by ``change`` of statistics; priors' are reset."""
         stats = RunningStats(change(self.stats.value()).arrays)
         return replace(self.draft(), stats=stats, prior_stats=PriorStats())
 
@@ -318,10 +309,7 @@ class Rows:
         return float(self.weights @ self.X.sum(axis=1))
 
     def order(self, rng: np.random.Generator | None = None) -> list[IndexArray]:
-        """Row numbers of each batch of one pass: shuffled by ``rng``, in order without.
-
-        A single batch of all rows is not shuffled, to avoid a copy.
-        """
+        """Row numbers of a pass's batches, shuffled by ``rng`` if several, or in order without."""
         rows = np.arange(self.n_rows)
         if rng is not None and self.n_batches > 1:
             rows = rng.permutation(self.n_rows)
@@ -391,9 +379,6 @@ def rows_of(
     total: float | None = None,
     n_parallel: Any = None,
 ) -> Any:
-    """Rows and their weights as engines take them: :class:`Rows`, or of chunks their like.
-
-    The batch size None is for what sums over all rows: as many at a time as is fast.
-    """
+    """`Rows`, or their like of chunks; the batch size None is for sums over all, as is fast."""
     size = ROWS_PER_BATCH if batch_size is None else batch_size
     return Rows(X, weights, size, total, n_parallel or 1)

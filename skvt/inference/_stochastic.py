@@ -43,10 +43,7 @@ class Visits(NamedTuple):
 
 
 class StochasticInference(Continued, Generic[M]):
-    """SVI on shuffled minibatches, at the temperature given by the policy [VT16 alg. 1].
-
-    ``rate`` gives the step size rho of a step number.
-    """
+    """SVI on shuffled minibatches with step sizes ``rate(step)`` [VT16 alg. 1]."""
 
     kept: ClassVar[dict[str, Any]] = {"rate": Annotated[RobbinsMonro, "rate"]}
     requires: tuple[Requirement, ...] = ()

@@ -187,10 +187,7 @@ def _memo_with_pairs(run: Run, model: Memoizable, result: LocalResult, batch: An
 
 
 def weighted_by_temperature(batch: Any, inv_temp: float | Array) -> Any:
-    """The batch with each row's weight multiplied by its own 1 / T over the mean.
-
-    Unchanged if all rows have one temperature. [VT16 eq. 11]
-    """
+    """The batch, rows weighted by their own 1 / T over the mean of these [VT16 eq. 11]."""
     if np.ndim(inv_temp) == 0:
         return batch
     own = np.asarray(inv_temp, batch.weights.dtype)

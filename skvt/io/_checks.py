@@ -31,10 +31,7 @@ _ROUNDING = 1e-3
 
 
 def check_estimator(estimator, memory):
-    """Raise FileError unless this is a fitted estimator whose parts fit together.
-
-    What is computed of them takes at most ``memory`` bytes.
-    """
+    """FileError unless parts of this fitted estimator fit; computes within ``memory`` bytes."""
     name = name_of(type(estimator))
     if not is_estimator(type(estimator)):
         raise FileError("The file holds no estimator.")
@@ -126,10 +123,7 @@ def _width(component, n_features):
 
 
 def _check_part(part, n_features, n_components):
-    """Raise FileError unless arrays of this object, and of all it consists of, have their shapes.
-
-    Blocks of a product share the columns, learners its blocks.
-    """
+    """FileError unless arrays of this object, and of all its parts, have their shapes."""
     if isinstance(part, tuple) and not hasattr(part, "_fields"):
         for one in part:
             _check_part(one, n_features, n_components)

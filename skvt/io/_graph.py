@@ -50,10 +50,7 @@ class NotWritableError(TypeError):
 
 
 class Encoder:
-    """Python objects as JSON; collects the arrays.
-
-    With ``dtype="float32"``, arrays of float64 whose values are in its range are reduced to it.
-    """
+    """Python objects as JSON with the arrays collected, float64 reduced if ``dtype="float32"``."""
 
     def __init__(self, dtype=None):
         self._arrays, self._single = [], set()

@@ -315,9 +315,6 @@ def corrected_statistics(
 
 
 def _excess(lam: Array, inverses: Array, totals: Array) -> Array:
-    """``1 / psi'(sum lam) - sum 1 / psi'(lam)`` of each column, from ``1 / psi'(x) - x + 1/2``.
-
-    That is 1 / 12 x for large x, so that large numbers do not cancel.
-    """
+    """``1 / psi'(sum lam) - sum 1 / psi'(lam)`` of columns; no large numbers cancel."""
     rests = np.where(lam < _NEARLY_NORMAL, inverses - lam + 0.5, 1.0 / (12.0 * lam))
     return 0.5 * (len(lam) - 1.0) + 1.0 / (12.0 * totals) - rests.sum(axis=0)

@@ -7,10 +7,7 @@ from skvt.typing import Array
 
 
 def noise_log_partition(b: Array, n_features: int, variance: float) -> tuple[Array, Array]:
-    """``log int N(x; m, s I)^b dx``, the same for every m, and its slope in b, (M,) each, in nats.
-
-    The integral is ``(2 pi s)^(D (1 - b) / 2) b^(-D / 2)``.
-    """
+    """``log int N(x; m, s I)^b dx``, whatever m, and its slope in b, (M,) each, in nats."""
     half, log_scale = 0.5 * n_features, np.log(2.0 * np.pi * variance)
     return half * ((1.0 - b) * log_scale - np.log(b)), half * (-log_scale - 1.0 / b)
 

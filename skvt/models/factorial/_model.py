@@ -351,10 +351,7 @@ class FactorialMixture(ConjugateModel):
     def symmetry_breaking_stats(
         self, stats: RunningStats, data: RowSource, share: float, rng: np.random.Generator
     ) -> Stats:
-        """Random components, of this share of the columns' spread, to be added.
-
-        They make components differ that a high temperature has made equal.
-        """
+        """Random components of this share of the spread, since heat makes components equal."""
         pairs, _, on, totals = stats.value().arrays
         noise = share * on[:, None] * self._random_components(column_moments(data)[1], rng)
         return Stats((np.zeros_like(pairs), noise, np.zeros_like(on), np.zeros_like(totals)))

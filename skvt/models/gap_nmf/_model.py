@@ -273,10 +273,7 @@ class _Block:
         return self.levels if self.inv_temp == 1.0 else self.levels**self.inv_temp
 
     def _tempered_rates(self) -> Array:
-        """Sum over k of the tempered rates, as shares of the largest of their bins.
-
-        One array for all sweeps, which :meth:`_ratio` overwrites.
-        """
+        """Tempered rates summed over k, relative to each bin's largest; overwritten later."""
         np.matmul(self._tempered_levels(), self.table, out=self._rates)
         self._rates += self.model.dtype(SMALLEST_RATE)
         return self._rates
@@ -455,10 +452,7 @@ def _projected(direction: Array, X: Any) -> Array:
 
 
 def _random_rows(X: Any, weights: Array, n: int, rng: np.random.Generator) -> IndexArray:
-    """n rows, each drawn in proportion to its weight; their order in X does not matter.
-
-    They are spread evenly over the rows in the order of a random projection.
-    """
+    """n rows by weight, spread evenly over a random projection: their order in X is no matter."""
     direction = rng.random(X.shape[1])
     order = np.argsort(of_each_row(X, weights, partial(_projected, direction)), kind="stable")
     cumulative = np.cumsum(np.asarray(weights)[order])

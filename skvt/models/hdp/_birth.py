@@ -160,10 +160,7 @@ class BirthOfTopics(Move):
     def within(
         self, model: HDP, batch: Any, key: Hashable, state: MovableState, tools: MoveTools
     ) -> list[MoveRecord]:
-        """Births on the documents of one batch, judged by the bound of all that is remembered.
-
-        First of words that no topic explains, then from targets.
-        """
+        """Births on one batch by the whole bound: of unexplained words, then from targets."""
         proposed, born, gain = 0, 0, 0.0
         while state.component_ids.size < self._max_components and proposed < MOST_TARGETS:
             proposed += 1
@@ -257,10 +254,7 @@ class BirthOfTopics(Move):
         self, model: HDP, parts: list[Part], own: int | None, fresh: Stats, n_kept: int,
         state: MovableState, tools: MoveTools,
     ) -> tuple[int, float]:  # fmt: skip
-        """Judge a birth where the first ``n_kept`` fresh topics remain with the target ``own``.
-
-        None is a target of no topic.
-        """
+        """Judge a birth that keeps ``n_kept`` fresh topics beside the target ``own``, or None."""
         total = state.memos.total()
         before, n_old = bound_of(model, total), state.component_ids.size
         order = np.arange(n_kept, len(fresh.arrays[0]))[: self._max_components - n_old]

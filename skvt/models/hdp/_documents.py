@@ -113,10 +113,7 @@ class Part:
 
 
 def csr_of(batch: Any, values: Array, n_features: int) -> sp.csr_array:
-    """These values of a batch's entries, (n, V): indices as in most users' matrices.
-
-    Loops would be compiled once more for indices of another type.
-    """
+    """A batch's entries with these values, (n, V); usual index types save a new compilation."""
     dtype = np.int32 if values.size < 2**31 else np.int64
     words, indptr = batch.active[batch.words].astype(dtype), batch.indptr.astype(dtype)
     return sp.csr_array((values, words, indptr), shape=(batch.n_rows, n_features))

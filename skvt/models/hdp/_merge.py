@@ -187,10 +187,7 @@ def merge_greedily(model: HDP, memo: Any, changes: PairChanges) -> tuple[list[in
 def _merged_usage(
     usage: Array, changes: PairChanges, p: int, here: IndexArray
 ) -> tuple[Array, IndexArray]:
-    """The usage after one more merge, and the numbers of the topics that are left.
-
-    ``here`` are the numbers of the topics in whose order ``usage`` is.
-    """
+    """Usage in the order of topics ``here``, after one more merge, and the topics that are left."""
     a, b = (int(np.flatnonzero(here == k)[0]) for k in changes.pairs[p])
     usage = usage.copy()
     usage[a] = changes.used(p, usage[[a, b]])

@@ -84,10 +84,7 @@ class DocumentsResult(LocalResult):
 
 @dataclass(frozen=True)
 class HDP(ConjugateModel):
-    """A hierarchical Dirichlet process for the engines.
-
-    Statistics are the counts of words (K, V) and the usage of topics (K, 5), both float64.
-    """
+    """A hierarchical Dirichlet process; statistics: words (K, V), usage (K, 5), float64."""
 
     # A model of documents, given a vector of pseudo-counts of their topics: its ``doc_topic_prior``
     # is replaced, and its local step counts tokens.

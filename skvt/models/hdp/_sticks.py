@@ -204,10 +204,7 @@ def _best(usage_bytes: bytes, n_topics: int, law: Sticks) -> Array:
 
 @dataclass(frozen=True)
 class _Problem:
-    """The search for q(u), in the logits of E[u_k] and the logarithms of a_k + b_k.
-
-    Both are scaled by the square root of the curvature that they have about.
-    """
+    """The search for q(u) in logits of E[u_k] and log(a_k + b_k), scaled by their curvature."""
 
     # Usage, number of documents, alpha and gamma.
     given: tuple[Array, float, float, float]

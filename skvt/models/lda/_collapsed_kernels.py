@@ -259,10 +259,7 @@ def _collapsed_steps(
 def pseudo_counts(
     array: Array, words: IndexArray, scale: Any, prior: Array, low: Any, high: Any, out: Array
 ) -> None:
-    """``out[a, k]`` (float32) ``= prior + scale * array`` of the words, within low and high.
-
-    ``prior`` is (A, 1) or (A, K); of topics beyond K ``out`` is 0.
-    """
+    """``out[a, k] = prior + scale * array``, float32, within low and high; 0 beyond K topics."""
     wide = 1 if prior.shape[1] > 1 else 0
     for a in range(words.size):
         source = array[words[a]]
@@ -333,10 +330,7 @@ def changed_statistics(
 def add_log_proportions(
     counts: Array, weights: Array, alpha: Array, of_none: Array, sums: Array
 ) -> None:
-    """``sums[k] += sum_d w_d (digamma(alpha_k + n_dk) - digamma(alpha_k))``.
-
-    ``of_none`` is the last of these, from which most documents do not differ for most topics.
-    """
+    """``sums[k] += sum_d w_d (psi(alpha_k + n_dk) - psi(alpha_k))``; ``of_none``: the latter."""
     for d in range(counts.shape[0]):
         for k in range(counts.shape[1]):
             if counts[d, k] > lit(counts[d, k], 0.0):

@@ -178,10 +178,7 @@ def _log_topics(eta: Array, n_topics: int, width: int, rng: np.random.Generator)
 
 
 def _log_dirichlet(concentration: Array, n_draws: int, rng: np.random.Generator) -> Array:
-    """Logs of draws from a Dirichlet, (n_draws, n); finite where the draws underflow.
-
-    Of one Dirichlet, (n,), or of as many, (n_draws, n).
-    """
+    """Finite logs of draws (n_draws, n) of one Dirichlet (n,), or of as many (n_draws, n)."""
     shape = n_draws, concentration.shape[-1]
     log_g = log_standard_gamma(np.broadcast_to(concentration, shape), rng)
     log_g -= log_g.max(axis=1, keepdims=True)

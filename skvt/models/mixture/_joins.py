@@ -124,10 +124,7 @@ class Joins:
         return elbow if found else 0
 
     def clusters(self, n_clusters: int) -> IndexArray:
-        """Cluster of each component, (K,), after joins into this number of clusters.
-
-        Clusters are numbered in the order of their first components.
-        """
+        """Cluster of each component (K,) of this number, in the order of their first components."""
         K = self.n_components
         members = [np.array([k]) for k in range(K)]
         first = np.arange(K)

@@ -57,10 +57,7 @@ def outer_features(X: Array, *, linear: bool) -> Array:
 
 @jit
 def indicators(codes: Array, ends: Array, out: Array) -> None:
-    """``out[n, ends[d - 1] + codes[n, d]] = 1``, of zeros (n, sum_d C_d).
-
-    Values that are not codes of their column, such as NaN, have no indicator.
-    """
+    """``out[n, ends[d - 1] + codes[n, d]] = 1`` of zeros (n, sum_d C_d), where that is a code."""
     for n in range(codes.shape[0]):
         start = 0
         for d in range(codes.shape[1]):

@@ -28,10 +28,7 @@ _CLEARLY = 10.0
 
 @dataclass(frozen=True)
 class LowRankGaussian(FullGaussian):
-    """N(mu_k, W_k W_k' + diag(psi_k)^-1); features [1, x, x x'].
-
-    Parameters are those of :class:`FullGaussian`, the prior's scale a diagonal one.
-    """
+    """N(mu_k, W_k W_k' + diag(psi_k)^-1), parameters as of :class:`FullGaussian`."""
 
     # Most columns of W_k.
     max_rank: int = 1

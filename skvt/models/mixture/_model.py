@@ -151,10 +151,7 @@ class Mixture(ConjugateModel):
         return self.weights.log_evidence(counts)
 
     def collapsed_energy(self, stats: Stats) -> float:
-        """``E_q[log p(x, z | v, phi)] - KL(q(v, phi) || p)`` at the best globals, in nats.
-
-        With ``lam = prior + S`` that is the evidence of sticks and components. [HS13 eq. 8]
-        """
+        """Evidence of weights and components: the bound without local entropies [HS13 eq. 8]."""
         counts, sums = stats.arrays
         return float(self.component.log_evidence(sums).sum() + self.weights_log_evidence(counts))
 
@@ -222,10 +219,7 @@ class Mixture(ConjugateModel):
         return LocalResult(stats, bound, energy, resp, marginal, hidden_entropy=hidden_entropy)
 
     def given_assignments(self, batch: RowBatch, resp: Array) -> LocalResult:
-        """The local result of rows with given responsibilities; without a bound.
-
-        q of the missing values is optimal given these, up to a small gain.
-        """
+        """The local result of rows with given responsibilities; without a bound."""
         stats, hidden_entropy = self._completed(batch, resp, _COMPLETIONS)
         unknown = np.full(batch.n_rows, np.nan)
         return LocalResult(stats, unknown, unknown, resp, hidden_entropy=hidden_entropy)
@@ -262,10 +256,7 @@ class Mixture(ConjugateModel):
         return stats, hidden_entropy
 
     def with_learned_priors(self, prior_stats: Any, stats: RunningStats | None = None) -> Self:
-        """The model with learned priors moved towards the maximum of the bound.
-
-        They are not changed while fewer than two components have rows.
-        """
+        """The model with priors moved up the bound, once two components have rows."""
         if stats is None or not (self.learner or self.learns_concentration):
             return self
         value = stats.value()
@@ -397,10 +388,7 @@ class Mixture(ConjugateModel):
             return _Predictive(self.component, components, np.log(weights))
 
     def imputed(self, X: Array, stats: RunningStats, run: Run) -> Array:
-        """Rows with each missing value replaced by its mean, or most probable category.
-
-        Under the posterior predictive of :meth:`log_predictive`, given the observed values.
-        """
+        """Rows with each missing value at its mean, or best category, of :meth:`log_predictive`."""
         predictive = self._predictive(stats)
         return _of_rows(X, predictive.imputed, X.shape[1:], run)
 
@@ -436,10 +424,7 @@ def _chunks(rows: slice) -> list[slice]:
 
 
 class _Total:
-    """Sums over tasks, added in the order of these, each as soon as all before it are there.
-
-    Held together, the sums of all tasks can be larger than the rows.
-    """
+    """Sums over tasks in their order, each added once those before it are there."""
 
     def __init__(self) -> None:
         self.arrays: tuple[Array, ...] = ()

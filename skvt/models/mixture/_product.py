@@ -328,10 +328,7 @@ class Product(ConjugateComponent):
         return out
 
     def column_evidence(self, sums: Array) -> Array:
-        """Log marginal likelihood of each column alone, block after block, (K, columns) in nats.
-
-        Up to what is linear in the sums; see :meth:`ConjugateComponent.column_evidence`.
-        """
+        """Log evidence of each column alone, (K, columns) nats, up to what is linear in sums."""
         parts = zip(self.blocks, self.of_blocks(sums), strict=True)
         return np.concatenate([block.component.column_evidence(part) for block, part in parts], 1)
 

@@ -34,10 +34,7 @@ def _spectrum(X: Array, weights: Array) -> tuple[Array, Array, Array]:
 
 
 def principal_components(X: Array, weights: Array, number: int) -> Array:
-    """The first principal components of the standardised columns, (n, number or more).
-
-    Those of the same variance as the last one are there, too.
-    """
+    """First principal components of standardised columns, (n, number or more if tied)."""
     X, variances, directions = _spectrum(X, weights)
     number = min(number, variances.size)
     last, scale = variances[-number], variances[-1]

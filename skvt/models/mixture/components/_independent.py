@@ -31,10 +31,7 @@ class CentredMixin(ConjugateComponent):
     def projected(
         self, X: Any, weights: Array, directions: Callable[[Array, Array], Array]
     ) -> RowFits | None:
-        """Spherical Gaussians of the rows in these directions.
-
-        None of no more rows than columns, or rows that are all the same.
-        """
+        """Spherical Gaussians in these directions, if there are rows enough that differ."""
         if X.shape[0] <= X.shape[1]:
             return None
         rows = directions(completed_rows(self.filled(X), weights), weights)
