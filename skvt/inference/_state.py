@@ -111,7 +111,7 @@ class State:
         )
 
     def regrouped(self, change: Callable[[Stats], Stats], places: IndexArray) -> Self:
-        """The state of components at old ``places``, by ``change`` of statistics; priors' are reset."""
+        """The state of components at old ``places``, whose statistics ``change`` makes."""
         stats = RunningStats(change(self.stats.value()).arrays)
         return replace(self.draft(), stats=stats, prior_stats=PriorStats())
 
