@@ -33,7 +33,10 @@ def speech_like_spectra(n_components, n_features, rng):
     n_voiced = int(np.ceil(VOICED * n_components))
     spectra = np.stack(
         [_voiced(frequency, rng) for _ in range(n_voiced)]
-        + [_unvoiced(frequency, rng) for _ in range(n_components - n_voiced)]
+        + [  # noise through one broad resonance
+            _resonance(frequency, rng.uniform(*CENTRE), rng.uniform(*HALF_WIDTH))
+            for _ in range(n_components - n_voiced)
+        ]
     )
     return spectra / spectra.mean(axis=1, keepdims=True)
 
@@ -47,11 +50,6 @@ def _voiced(frequency, rng):
     envelope = gain @ 0.7 ** np.arange(len(FORMANTS)) + 0.01
     level = (pitch / harmonics) ** 0.5 * envelope
     return np.exp(-0.5 * ((frequency[:, None] - harmonics) / LINE_WIDTH) ** 2) @ level
-
-
-def _unvoiced(frequency, rng):
-    """Noise through one broad resonance."""
-    return _resonance(frequency, rng.uniform(*CENTRE), rng.uniform(*HALF_WIDTH))
 
 
 def _resonance(frequency, centre, half_width):

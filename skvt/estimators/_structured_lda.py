@@ -240,7 +240,9 @@ class StructuredLDA(TopicEstimator):
             return LDAGivenTopics.of(
                 lda, self.local_step, self.n_burn_in, self.n_samples, corrected
             )
-        lda = self._lda(X, weights, old, COLLAPSED_PRIOR, _is_learned)
+        lda = self._lda(
+            X, weights, old, COLLAPSED_PRIOR, lambda prior: prior is None or is_auto(prior)
+        )
         if self.local_step != "gibbs":
             raise ValueError(
                 'global_step="collapsed" draws the topic of each token: it needs '
@@ -314,8 +316,3 @@ class StructuredLDA(TopicEstimator):
         eta = HOT_PRIOR if model.learn_topic_word_prior else eta
         first = np.interp(np.log(eta), np.log([HOT_PRIOR, COOL_PRIOR]), [HOTTEST, 1.0])
         return LinearAnnealing(first, replication=1.0, share=SHARE)
-
-
-def _is_learned(prior):
-    """Whether a prior's parameter means that it is learned, with topics summed out."""
-    return prior is None or is_auto(prior)

@@ -13,6 +13,8 @@ from skvt.typing import Array, IndexArray
 # Range of learned concentrations: beyond it the bound is flat, and float32 inaccurate.
 _SMALLEST = 1e-4
 _LARGEST = 1e4
+# Most steps of Newton's method.
+_MOST_STEPS = 50
 
 
 def _grouped(eta: ArrayLike) -> tuple[Array, IndexArray, float]:
@@ -118,7 +120,7 @@ class Dirichlet:
         return value, digamma(eta + powers) - digamma(total + powers)
 
     @staticmethod
-    def fit(eta: Array, mean_log: Array, *, max_iter: int = 50, tol: float = 1e-6) -> Array:
+    def fit(eta: Array, mean_log: Array, *, max_iter: int = _MOST_STEPS) -> Array:
         """Maximise ``<eta, mean_log> - A(eta)`` over eta > 0: a Dirichlet from E[log x], (D,).
 
         Newton's method; the Hessian is diagonal plus rank one, so that a step is O(D) [Minka00 sec.
@@ -138,7 +140,7 @@ class Dirichlet:
             # stay within a factor of e of the present value
             length = 1.0 / max(1.0, np.max(np.abs(step) / (eta * (1.0 - 1.0 / np.e))))
             updated = eta + length * step
-            converged = np.max(np.abs(updated - eta) / eta) < tol
+            converged = np.max(np.abs(updated - eta) / eta) < 1e-6
             eta = np.clip(updated, _SMALLEST, _LARGEST)
             if converged:
                 break
@@ -161,30 +163,26 @@ class Dirichlet:
         return np.clip(eta * above / below, _SMALLEST, _LARGEST)
 
     @staticmethod
-    def fit_symmetric(
-        eta: float, mean_log: float, n_events: int, *, max_iter: int = 50, tol: float = 1e-8
-    ) -> float:
+    def fit_symmetric(eta: float, mean_log: float, n_events: int) -> float:
         """Fit one value for all ``n_events`` entries; ``mean_log`` is the mean entry.
 
         Newton's method in log eta, where the objective is close to quadratic.
         """
         eta = float(eta)
-        for _ in range(max_iter):
+        for _ in range(_MOST_STEPS):
             first = mean_log - float(digamma(eta)) + float(digamma(n_events * eta))
             second = float(n_events * polygamma(1, n_events * eta) - polygamma(1, eta))
             curvature = eta * first + eta * eta * second
             step = -eta * first / curvature if curvature < 0.0 else np.sign(first)
             updated = np.clip(eta * np.exp(np.clip(step, -1.0, 1.0)), _SMALLEST, _LARGEST)
-            converged = abs(updated / eta - 1.0) < tol
+            converged = abs(updated / eta - 1.0) < 1e-8
             eta = updated
             if converged:
                 break
         return eta
 
     @staticmethod
-    def fit_symmetric_to_counts(
-        eta: float, counts: Array, totals: Array, n_events: int, *, tol: float = 1e-8
-    ) -> float:
+    def fit_symmetric_to_counts(eta: float, counts: Array, totals: Array, n_events: int) -> float:
         """The concentration, one for all events, that makes counts of draws most probable.
 
         ``counts`` are those above 0 of all events of all K sequences of draws, ``totals`` (K,) the
@@ -209,4 +207,4 @@ class Dirichlet:
             return _SMALLEST
         if gradient(high) >= 0.0:
             return _LARGEST
-        return float(np.exp(brentq(gradient, low, high, xtol=tol)))
+        return float(np.exp(brentq(gradient, low, high, xtol=1e-8)))

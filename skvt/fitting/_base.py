@@ -422,7 +422,10 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
             X, weights, batch_id = gathered.X, gathered.weights, gathered.batch_id
         if begins:
             plan = self._start_stream(X, weights)
-            self._fitted.go_on_from(before)
+            if before is not None:
+                fitted = self._fitted
+                fitted.history, fitted.parameters = before.history, before.parameters
+                fitted.state.move_log = list(before.state.move_log)
         else:
             self._fitted = before.draft(before.model.touched_columns(X))
         self._fitted.gathered = gathered if begins or before.memos else None

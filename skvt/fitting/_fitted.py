@@ -79,12 +79,6 @@ class Fitted:
         due = gathered is not None and gathered.is_due
         return due and set(self.memos) <= gathered.memos and self.model.size(self.stats) == 1
 
-    def go_on_from(self, before):
-        """Continue the history of another one, or of None."""
-        if before is not None:
-            self.history, self.state.move_log = before.history, list(before.state.move_log)
-            self.parameters = before.parameters
-
     def without_rows(self):
         """The fit without what it keeps of rows, to be sent to other processes."""
         kept = {name: vars(self.state)[name] for name in State.__dataclass_fields__}

@@ -482,7 +482,7 @@ class ChunkRows:
                 yield self.X.handles[head.place.chunk], (head.place, head.offset, one)
 
         function = partial(_of_view, _visited, None, None)
-        if summed and first.is_additive:
+        if summed and not first.is_by_row and first.pair_entropies is None:
             yield self.X.site.total(function, VisitResult.total, tasks(), common)
         else:
             yield from self.X.site.each(function, tasks(), common)

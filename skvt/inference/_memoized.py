@@ -162,7 +162,11 @@ class MemoizedInference(Continued):
             state.move_log.append(move.finish(model, state, tools))
             model = move.under_priors(model)
         sort_by_mass(model, state)
-        if before is not None and self._has_fallen(model, state):
+        # Local steps that search, each time from the beginning, may end in another optimum: such a
+        # pass is taken back. (Moves that changed components have raised the bound by more; births
+        # of mixtures are judged later.)
+        reached = self._reached
+        if before and reached is not None and exceeds(reached, bound_of_all(model, state)):
             state.restore(before)
             self._n_taken_back += 1
         else:
@@ -176,16 +180,6 @@ class MemoizedInference(Continued):
         # (what moves find in passes that are taken back, they find again and again)
         may_stop = self._n_taken_back >= _MOST_TAKEN_BACK or all(move.exhausted for move in moves)
         return model, may_stop
-
-    def _has_fallen(self, model: Memoizable, state: MemoizedState) -> bool:
-        """Whether a pass has lowered the bound, in which case it is taken back.
-
-        Local steps that search, each time from the beginning, may end in another optimum. (Moves
-        that changed components have raised the bound by more; births of mixtures are judged later.)
-        """
-        if self._reached is None:
-            return False
-        return bool(exceeds(self._reached, bound_of_all(model, state)))
 
     def finish(self, model: Memoizable, state: MemoizedState) -> float:
         """Conclude the moves after the last pass. Returns the exact bound in nats."""

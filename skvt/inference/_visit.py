@@ -82,11 +82,6 @@ class VisitRequest:
         with_marginal = self.requested.get("with_marginal", False)
         return with_marginal or np.ndim(self.inv_temp) > 0 or self.start is not None
 
-    @property
-    def is_additive(self) -> bool:
-        """Whether all that is found are sums over rows."""
-        return not self.is_by_row and self.pair_entropies is None
-
 
 @dataclass(frozen=True)
 class VisitResult:

@@ -145,10 +145,6 @@ def is_within(numbers, n):
 
 
 # What shapes do not say.
-def _fits_blocks(product, n_features, k):
-    return _are_blocks(product.blocks, n_features)
-
-
 def _fits_indicators(product, n_features, k):
     names = [block.name for block in product.blocks]
     return (
@@ -252,7 +248,7 @@ CHECKS = {
     "temperature.Learned": _fits_learned,
     "temperature.LearnedByRow": _fits_learned,
     "temperature.Ladder": _fits_ladder,
-    "models.Product": _fits_blocks,
+    "models.Product": lambda product, d, k: _are_blocks(product.blocks, d),
     "models.Indicated": _fits_indicators,
     "models.StudentT": _fits_student,
     "models.Poisson": _fits_exposure,

@@ -308,7 +308,8 @@ def _parts(said, step):
     own = {quantity: estimate for quantity, _, estimate in said}
     if "probability" in own:
         best = int(np.argmax([estimate for _, _, estimate in said]))
-        probability = _probability(said[best][2])
+        value = said[best][2]
+        probability = f"{value:.2f}" if value >= 0.005 else f"{value:.1g}"
         return (probability,) if len(said) == 1 else (str(said[best][1]), probability)
     number = own.get("mean", own.get("rate"))
     if number is not None:
@@ -323,10 +324,6 @@ def _number(value, step):
         return f"{value:.2g}".replace("e+0", "e").replace("e-0", "e-").replace("e+", "e")
     text = f"{round(value, decimals):.{max(decimals, 0)}f}"
     return text.removeprefix("-") if float(text) == 0.0 else text
-
-
-def _probability(value):
-    return f"{value:.2f}" if value >= 0.005 else f"{value:.1g}"
 
 
 def _forms(parts):

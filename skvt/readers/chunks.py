@@ -142,7 +142,8 @@ def chunks_of(reader, loads):
             Handle(number, read(shared, rows, weights, weights is not None))
             for number, (rows, weights) in enumerate(zip(loads.rows, loads.weights, strict=True))
         ]
-        handles = site.hold(blocks, _estimated_size(blocks, site))
+        (first,) = site.each(facts_of, [(blocks[0], ())])  # (others may be as large)
+        handles = site.hold(blocks, first.nbytes * len(blocks))
         facts = list(site.each(facts_of, ((handle, ()) for handle in handles)))
         used = [i for i, fact in enumerate(facts) if fact.n_rows]
         if not used:
@@ -156,12 +157,6 @@ def chunks_of(reader, loads):
         site.close()
         raise
     return reader, X, ChunkWeights(X)
-
-
-def _estimated_size(blocks, site):
-    """Bytes of all blocks, if others are as large as the first."""
-    (first,) = site.each(facts_of, [(blocks[0], ())])
-    return first.nbytes * len(blocks)
 
 
 def _met(reader, loads, site):

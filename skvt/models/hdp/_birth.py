@@ -216,12 +216,6 @@ class BirthOfTopics(Move):
             targets.append(_Target(k, int(ids[k]), float(masses[k])))
         return targets
 
-    def _note_born(self, model: HDP, state: MovableState, topics: list[int]) -> None:
-        """Topics that were just judged are not tried again as they are."""
-        masses = model.component_masses(state.memos.total().stats)
-        for k in topics:
-            self._failed[int(state.component_ids[k])] = float(masses[k])
-
     def _fail(self, target: _Target) -> None:
         self._failed[target.id] = target.mass
         self._in_vain += 1
@@ -274,9 +268,10 @@ class BirthOfTopics(Move):
             if lives.all():
                 if is_accepted(gain, size_of(before, total), SMALLEST_GAIN):
                     trial.keep(state)
-                    judged = [] if own is None else [own]
-                    judged.extend(range(n_old, n_old + order.size))
-                    self._note_born(model, state, judged)
+                    # topics that were just judged are not tried again as they are
+                    masses = model.component_masses(state.memos.total().stats)
+                    for k in (*([] if own is None else [own]), *range(n_old, masses.size)):
+                        self._failed[int(state.component_ids[k])] = float(masses[k])
                     return order.size, gain
                 break
             order = order[lives]

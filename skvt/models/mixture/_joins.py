@@ -185,11 +185,6 @@ class Evidence(Pairs):
         self.n_rows = float(counts.sum())
         self.mass, self.vacant, self.dtype = counts / self.n_rows, vacant, component.dtype
 
-    @property
-    def rows_are_few(self) -> bool:
-        """Whether components with rows have fewer of them than statistics, on average."""
-        return self.n_rows < np.count_nonzero(~self.vacant) * self.sums.shape[1]
-
     def losses(self, a: int, others: IndexArray) -> Array:
         """``log M(S_a) + log M(S_b) - log M(S_a + S_b)``."""
         pairs = np.full(others.size, a), others
@@ -328,7 +323,8 @@ def choose_clusters(assignments: Assignments, evidence: Evidence) -> Joins:
     number, n_with_rows = entropy.n_clusters, entropy.n_components - entropy.n_vacant
     if n_with_rows == 1:
         return replace(entropy, reason="no other component has rows")
-    if evidence.rows_are_few:
+    # fewer rows than statistics, on average over components with rows
+    if evidence.n_rows < np.count_nonzero(~evidence.vacant) * evidence.sums.shape[1]:
         joins = by_elbow(evidence, "components of so few rows overlap little in so many columns")
         if joins.n_clusters < n_with_rows:
             return joins
