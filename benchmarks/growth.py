@@ -32,13 +32,7 @@ from _common import (
 from sklearn.decomposition import LatentDirichletAllocation
 from sklearn.mixture import BayesianGaussianMixture
 
-from skvt import (
-    MemoizedDPGMM,
-    MemoizedDPMixture,
-    MemoizedHDP,
-    StructuredLDA,
-    TemperedLDA,
-)
+from skvt import MemoizedDPGMM, MemoizedDPMixture, MemoizedHDP, StructuredLDA, TemperedLDA
 from skvt.datasets import make_topic_corpus
 
 PASSES = 5

@@ -5,13 +5,7 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
-from skvt.contracts import (
-    MoveTools,
-    PassInputs,
-    PassResult,
-    Requirement,
-    SampledMove,
-)
+from skvt.contracts import MoveTools, PassInputs, PassResult, Requirement, SampledMove
 from skvt.expfam import RunningStats
 from skvt.inference._state import State
 from skvt.progress import Continued

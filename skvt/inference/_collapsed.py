@@ -16,9 +16,8 @@ from skvt.contracts import (
 )
 from skvt.expfam import RunningStats, Stats
 from skvt.inference._parallel import Workers
-from skvt.inference._state import PriorStats, Rows, State
+from skvt.inference._state import PriorStats, Rows, State, WithoutMemos
 from skvt.inference._visit import VisitRequest
-from skvt.progress import Continued
 from skvt.typing import Array, IndexArray
 
 # Passes between updates of the globals' priors, each of which takes a look at all globals.
@@ -33,7 +32,7 @@ SHARE_PLACED = 0.5
 MOST_PREPARED = 2**30
 
 
-class CollapsedInference(Continued):
+class CollapsedInference(WithoutMemos):
     """Gibbs sampling of local variables with the globals summed out, at T = 1.
 
     The statistics are those of the local variables as drawn, so that q(beta) is the posterior given
@@ -54,7 +53,6 @@ class CollapsedInference(Continued):
             "Collapsed inference", Capability.COLLAPSIBLE, "Use structured inference instead."
         ),
     )
-    knows_exact_bound = False
 
     def __init__(self, n_passes: int = 0, n_averaged: int = 0) -> None:
         self._every = max(FEWEST_BETWEEN, round(SHARE_BETWEEN * n_passes))
@@ -64,10 +62,6 @@ class CollapsedInference(Continued):
         self._prepared: list[Sequence[Any]] = []
         self._n_passes, self._n_averaged = n_passes, n_averaged
         self.sums: list[Stats] = []
-
-    def start(self, state: State, total: float) -> State:
-        """No memos: what is kept of batches is with the engine."""
-        return state.without_memos(total)
 
     def run_pass(self, model: Collapsible, state: State, given: PassInputs) -> PassResult:
         """One sweep over the rows; ``state`` changes in place."""
@@ -141,10 +135,6 @@ class CollapsedInference(Continued):
                 prepared = []
             yield batches
         self._prepared = prepared if size <= MOST_PREPARED else []
-
-    def finish(self, model: Collapsible, state: State) -> float | None:
-        """The bound is not known."""
-        return None
 
 
 def collapsed_means(

@@ -2,29 +2,15 @@
 
 from typing import Any
 
-from skvt.contracts import (
-    LocalTotals,
-    Model,
-    PassInputs,
-    PassResult,
-    Requirement,
-)
+from skvt.contracts import LocalTotals, Model, PassInputs, PassResult
 from skvt.expfam import RunningStats
 from skvt.inference._bound import global_divergence
-from skvt.inference._state import PriorStats, State
+from skvt.inference._state import PriorStats, State, WithoutMemos
 from skvt.inference._visit import VisitRequest
-from skvt.progress import Continued
 
 
-class CoordinateAscent(Continued):
+class CoordinateAscent(WithoutMemos):
     """Full-data variational inference; at a constant temperature the bound never falls."""
-
-    requires: tuple[Requirement, ...] = ()
-    knows_exact_bound = False  # its bound is that of the globals before the update
-
-    def start(self, state: State, total: float) -> State:
-        """No memos: single batches are not kept."""
-        return state.without_memos(total)
 
     def run_pass(self, model: Model, state: State, given: PassInputs) -> PassResult:
         """One pass; ``state`` changes in place.
@@ -68,7 +54,3 @@ class CoordinateAscent(Continued):
         if policy.done:
             model = model.with_learned_priors(state.prior_stats, state.plain_stats)
         return PassResult(totals, divergence, model, monotone=True)
-
-    def finish(self, model: Model, state: State) -> float | None:
-        """The bound at the last globals is not known."""
-        return None

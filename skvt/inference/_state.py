@@ -9,11 +9,12 @@ from typing import Any, Self, TypeAlias
 
 import numpy as np
 
-from skvt.contracts import Model, MoveRecord, PriorTerm
+from skvt.contracts import Model, MoveRecord, PriorTerm, Requirement
 from skvt.expfam import RunningStats, Stats
 from skvt.inference._memos import Memo, Memos, Merged, Rearranged, sum_of, take
 from skvt.inference._parallel import Workers
 from skvt.inference._visit import VisitRequest, VisitResult, visit_batch
+from skvt.progress import Continued
 from skvt.typing import Array, IndexArray
 
 # Rows per batch where users do not choose it: full-data passes, evaluation, transform.
@@ -272,6 +273,24 @@ class MemoizedState(State):
         self.memos.change_all(Rearranged(index))
         if self.initial is not None:
             self.initial = Stats(tuple(take(array, index) for array in self.initial.arrays))
+
+
+class WithoutMemos(Continued):
+    """Base of engines that keep nothing of single batches in the state.
+
+    They do not know the bound at their last globals.
+    """
+
+    requires: tuple[Requirement, ...] = ()
+    knows_exact_bound = False
+
+    def start(self, state: State, total: float) -> State:
+        """Without memos of an earlier fit."""
+        return state.without_memos(total)
+
+    def finish(self, model: Any, state: State) -> float | None:
+        """Nothing is left to do."""
+        return None
 
 
 @dataclass(frozen=True)

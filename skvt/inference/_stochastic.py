@@ -5,21 +5,12 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Annotated, Any, ClassVar, Generic, NamedTuple, TypeVar
 
-from skvt.contracts import (
-    LocalTotals,
-    Model,
-    PassInputs,
-    PassResult,
-    Requirement,
-    RunningPolicy,
-    Stream,
-)
+from skvt.contracts import LocalTotals, Model, PassInputs, PassResult, RunningPolicy, Stream
 from skvt.expfam import RunningStats
 from skvt.inference._bound import global_divergence
 from skvt.inference._parallel import Workers
-from skvt.inference._state import Rows, State
+from skvt.inference._state import Rows, State, WithoutMemos
 from skvt.inference._visit import Draw, VisitRequest
-from skvt.progress import Continued
 from skvt.schedules import RobbinsMonro
 
 M = TypeVar("M", bound=Model)
@@ -42,23 +33,17 @@ class Visits(NamedTuple):
     rate: Callable[[int], float] | None = None
 
 
-class StochasticInference(Continued, Generic[M]):
+class StochasticInference(WithoutMemos, Generic[M]):
     """SVI on shuffled minibatches with step sizes ``rate(step)`` [VT16 alg. 1]."""
 
     kept: ClassVar[dict[str, Any]] = {"rate": Annotated[RobbinsMonro, "rate"]}
-    requires: tuple[Requirement, ...] = ()
-    knows_exact_bound = False
     bound_kind = "estimate"
 
     def __init__(self, rate: Callable[[int], float]) -> None:
         self.rate = rate
 
-    def start(self, state: State, total: float) -> State:
-        """No memos: single batches are not kept."""
-        return state.without_memos(total)
-
     # A call of a stream begins as a fit does.
-    resume = start
+    resume = WithoutMemos.start
 
     def run_pass(self, model: M, state: State, given: PassInputs) -> PassResult:
         """One pass; ``state`` changes in place.
@@ -89,10 +74,6 @@ class StochasticInference(Continued, Generic[M]):
             if policy.done and state.n_steps // STEPS_PER_PRIOR > n_before // STEPS_PER_PRIOR:
                 model = model.with_learned_priors(state.prior_stats, state.plain_stats)
         return model, rate(state.n_steps - 1)
-
-    def finish(self, model: M, state: State) -> float | None:
-        """The bound is not known."""
-        return None
 
     def _draw(self, state: State, place: int) -> Draw | None:
         """How the visit at a place among those of a step draws its globals; None if it does not."""

@@ -5,14 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from skvt.contracts import (
-    Capability,
-    Drawable,
-    PassInputs,
-    PassResult,
-    Requirement,
-    Stream,
-)
+from skvt.contracts import Capability, Drawable, PassInputs, PassResult, Requirement, Stream
 from skvt.expfam import RunningStats
 from skvt.inference._parallel import Workers
 from skvt.inference._state import State

@@ -7,12 +7,7 @@ import pandas as pd
 import polars as pl
 import pytest
 import scipy.sparse as sp
-from estimators._registry import (
-    counts,
-    every_class_of_topic_models,
-    every_topic_model,
-    refused,
-)
+from estimators._registry import counts, every_class_of_topic_models, every_topic_model, refused
 from sklearn.base import clone
 from sklearn.decomposition import LatentDirichletAllocation
 from sklearn.feature_extraction.text import CountVectorizer

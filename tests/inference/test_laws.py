@@ -7,14 +7,7 @@ from _engines import policy_at
 from joblib import parallel_config
 
 from skvt import TemperedLDA
-from skvt.contracts import (
-    LocalTotals,
-    MoveRecord,
-    PassInputs,
-    PassResult,
-    RowBatch,
-    RunningPolicy,
-)
+from skvt.contracts import LocalTotals, MoveRecord, PassInputs, PassResult, RowBatch, RunningPolicy
 from skvt.expfam import RunningStats
 from skvt.inference import (
     CoordinateAscent,

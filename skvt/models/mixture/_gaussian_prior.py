@@ -57,10 +57,10 @@ MATRICES = ("full", "tied", "low_rank")
 class GaussianPrior(NamedTuple):
     """Parameters of the prior as in estimators; None are determined from the data."""
 
-    mean: ArrayLike | None = None
-    mean_precision: float | None = None
-    degrees_of_freedom: float | None = None
-    covariance: ArrayLike | None = None
+    mean: Any = None
+    mean_precision: Any = None
+    degrees_of_freedom: Any = None
+    covariance: Any = None
 
 
 DEFAULTS = GaussianPrior()

@@ -25,7 +25,7 @@ different ones.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from scipy.optimize import brentq
@@ -124,15 +124,6 @@ def _ascend(
 
 
 # ------------------------------------------------------------------------------ Gaussians
-class _Prior(NamedTuple):
-    """As :class:`GaussianPrior`, all known but m and kappa of components without means."""
-
-    mean: Any
-    mean_precision: Any
-    degrees_of_freedom: float
-    covariance: Any
-
-
 @dataclass(frozen=True)
 class GaussianLearner(_Ascent):
     """Learns parameters of a Gaussian component's prior."""
@@ -195,7 +186,7 @@ class GaussianLearner(_Ascent):
         prior = natural_prior(component, GaussianPrior(m, kappa, nu, scale))
         return replace(component, prior=prior)
 
-    def _vector(self, prior: _Prior) -> Array:
+    def _vector(self, prior: GaussianPrior) -> Array:
         m, kappa, nu, scale = prior
         parts: list[Any] = []
         if "mean_prior" in self.names:
@@ -249,20 +240,20 @@ class GaussianLearner(_Ascent):
         if learns_scale:
             scale = nu * np.linalg.inv(precision) if full else nu / precision
             scale = scale if np.ndim(scale) < 2 else 0.5 * (scale + scale.T)
-        return self._vector(_Prior(m, kappa, nu, scale))
+        return self._vector(GaussianPrior(m, kappa, nu, scale))
 
 
-def gaussian_prior_of(component: Any) -> _Prior:
+def gaussian_prior_of(component: Any) -> GaussianPrior:
     """Parameters of a Gaussian component's prior, the mean relative to the centre."""
     q = component.family.standard(component.prior)
     mean = kappa = None
     if "mean" in q:
         mean, kappa = q["mean"].reshape(-1), float(q["mean_precision"].reshape(-1)[0])
     if "degrees_of_freedom" in q:
-        return _Prior(mean, kappa, float(q["degrees_of_freedom"]), q["scale_inverse"])
+        return GaussianPrior(mean, kappa, float(q["degrees_of_freedom"]), q["scale_inverse"])
     scale = 2.0 * q["rate"]
     nu = 2.0 * float(np.reshape(q["shape"], -1)[0])
-    return _Prior(mean, kappa, nu, scale if np.ndim(scale) else float(scale))
+    return GaussianPrior(mean, kappa, nu, scale if np.ndim(scale) else float(scale))
 
 
 def _averages(component: Any, sums: Array) -> tuple[Any, Array, Any, Any]:

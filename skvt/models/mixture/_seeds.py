@@ -8,11 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from skvt.contracts import Component
-from skvt.models.mixture.components import (
-    RowFits,
-    least_normal_components,
-    principal_components,
-)
+from skvt.models.mixture.components import RowFits, least_normal_components, principal_components
 from skvt.rows import pieces
 from skvt.ties import exceeds, stable_argmax
 from skvt.typing import Array
