@@ -16,8 +16,9 @@ from skvt.contracts import (
 )
 from skvt.expfam import RunningStats, Stats
 from skvt.inference._parallel import Workers
-from skvt.inference._state import PriorStats, Rows, State, WithoutMemos
+from skvt.inference._state import PriorStats, Rows, State, WithoutMemosMixin
 from skvt.inference._visit import VisitRequest
+from skvt.progress import Continued
 from skvt.typing import Array, IndexArray
 
 # Passes between updates of the globals' priors, each of which takes a look at all globals.
@@ -32,7 +33,7 @@ SHARE_PLACED = 0.5
 MOST_PREPARED = 2**30
 
 
-class CollapsedInference(WithoutMemos):
+class CollapsedInference(WithoutMemosMixin, Continued):
     """Gibbs sampling of local variables with the globals summed out, at T = 1.
 
     The statistics are those of the local variables as drawn, so that q(beta) is the posterior given

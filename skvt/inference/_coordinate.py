@@ -5,11 +5,12 @@ from typing import Any
 from skvt.contracts import LocalTotals, Model, PassInputs, PassResult
 from skvt.expfam import RunningStats
 from skvt.inference._bound import global_divergence
-from skvt.inference._state import PriorStats, State, WithoutMemos
+from skvt.inference._state import PriorStats, State, WithoutMemosMixin
 from skvt.inference._visit import VisitRequest
+from skvt.progress import Continued
 
 
-class CoordinateAscent(WithoutMemos):
+class CoordinateAscent(WithoutMemosMixin, Continued):
     """Full-data variational inference; at a constant temperature the bound never falls."""
 
     def run_pass(self, model: Model, state: State, given: PassInputs) -> PassResult:

@@ -14,7 +14,6 @@ from skvt.expfam import RunningStats, Stats
 from skvt.inference._memos import Memo, Memos, Merged, Rearranged, sum_of, take
 from skvt.inference._parallel import Workers
 from skvt.inference._visit import VisitRequest, VisitResult, visit_batch
-from skvt.progress import Continued
 from skvt.typing import Array, IndexArray
 
 # Rows per batch where users do not choose it: full-data passes, evaluation, transform.
@@ -275,8 +274,8 @@ class MemoizedState(State):
             self.initial = Stats(tuple(take(array, index) for array in self.initial.arrays))
 
 
-class WithoutMemos(Continued):
-    """Base of engines that keep nothing of single batches in the state.
+class WithoutMemosMixin:
+    """Engines that keep nothing of single batches in the state.
 
     They do not know the bound at their last globals.
     """

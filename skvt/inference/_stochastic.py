@@ -9,8 +9,9 @@ from skvt.contracts import LocalTotals, Model, PassInputs, PassResult, RunningPo
 from skvt.expfam import RunningStats
 from skvt.inference._bound import global_divergence
 from skvt.inference._parallel import Workers
-from skvt.inference._state import Rows, State, WithoutMemos
+from skvt.inference._state import Rows, State, WithoutMemosMixin
 from skvt.inference._visit import Draw, VisitRequest
+from skvt.progress import Continued
 from skvt.schedules import RobbinsMonro
 
 M = TypeVar("M", bound=Model)
@@ -33,7 +34,7 @@ class Visits(NamedTuple):
     rate: Callable[[int], float] | None = None
 
 
-class StochasticInference(WithoutMemos, Generic[M]):
+class StochasticInference(WithoutMemosMixin, Continued, Generic[M]):
     """SVI on shuffled minibatches with step sizes ``rate(step)`` [VT16 alg. 1]."""
 
     kept: ClassVar[dict[str, Any]] = {"rate": Annotated[RobbinsMonro, "rate"]}
@@ -43,7 +44,7 @@ class StochasticInference(WithoutMemos, Generic[M]):
         self.rate = rate
 
     # A call of a stream begins as a fit does.
-    resume = WithoutMemos.start
+    resume = WithoutMemosMixin.start
 
     def run_pass(self, model: M, state: State, given: PassInputs) -> PassResult:
         """One pass; ``state`` changes in place.
