@@ -11,7 +11,7 @@ from scipy.special import entr, softmax
 
 from skvt import MemoizedDPGMM
 from skvt.compiled import serial_map as run
-from skvt.contracts import LocalResult, Move, RunningPolicy, Solved, Stream
+from skvt.contracts import LocalResult, Move, PassInputs, RunningPolicy, Solved, Stream
 from skvt.expfam import RunningStats, Stats
 from skvt.inference import MemoizedInference, MemoizedState, Rows, Workers
 from skvt.inference._memos import Memos
@@ -776,7 +776,7 @@ def test_births_within_a_batch_raise_the_bound_by_what_they_record(name):
                 len(state.move_log),
             )
             batch, stream = data.batch(model, np.arange(200)), Stream(0.0, True, batch_id=key)
-            plain.update(model, data, stream, state, RunningPolicy(), workers)
+            plain.update(model, state, stream, PassInputs(data, RunningPolicy(), workers))
             before = bound_of(model, state.memos.total())
             tools = engine._tools(1, workers, rng)
             (record,) = Birth(50).within(model, batch, key, state, tools)
