@@ -477,13 +477,13 @@ def ordered(kinds, shape):
 
 def by_a_gaussian(rows):
     """Rows of numbers filled by one Gaussian."""
-    return MemoizedDPGMM(1, moves=()).fit(rows).impute(rows)
+    return MemoizedDPGMM(1, max_components=1).fit(rows).impute(rows)
 
 
-def by_mixture(components, X, kinds, args, seed):
+def by_mixture(components, X, kinds, args, seed, **settings):
     """Rows filled by a mixture of such components; their number."""
     mixture = MemoizedDPMixture(
-        components=components, n_init=args.n_init, n_jobs=args.cores, random_state=seed
+        components=components, n_init=args.n_init, n_jobs=args.cores, random_state=seed, **settings
     ).fit(X)
     return mixture.impute(X), mixture.n_components_
 
@@ -503,6 +503,14 @@ def imputation_part(args):
                 name: partial(by_mixture, components, args=args, seed=seed)
                 for name, components in mixtures.items()
             }
+            merging = {"n_components": 10, "moves": ("merge", "delete")}
+            methods |= {
+                f"{name}, ten that merge": partial(methods[name], **merging)
+                for name in mixtures if not name.startswith("ordered")
+            }  # fmt: skip
+            methods["ordered: one component"] = partial(
+                methods["ordered: mixture, full"], n_components=1, moves=()
+            )
             one_left_out = {
                 "one Gaussian of indicators": by_a_gaussian,
                 "IterativeImputer": IterativeImputer(random_state=0).fit_transform,

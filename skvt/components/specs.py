@@ -52,6 +52,8 @@ def gaussian_prior(given):
 def gaussian_component(given, X, weights, error=0.0, most=None):
     """The Gaussian of a description for at most ``most`` components, and its prior."""
     kind, zero_mean = given.covariance_type, given.mean_type == "zero"
+    if error == 0.0 and getattr(given, "max_components", None) == 1:
+        error = None  # (where there is one component, it does not come to stand for a value)
     build = partial(
         models.gaussian_component,
         zero_mean=zero_mean,

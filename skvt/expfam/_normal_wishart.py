@@ -9,7 +9,7 @@ from skvt.expfam.triangle import dimension, pack, pack_outer, pack_statistic, un
 from skvt.typing import Array
 
 
-def _split(eta: ArrayLike) -> tuple[Array, Array, Array]:
+def split(eta: ArrayLike) -> tuple[Array, Array, Array]:
     """kappa (...), m (..., D), and the natural parameter of the marginal of Lambda, a Wishart."""
     eta = np.asarray(eta, dtype=np.float64)
     # 2 + D + D (D + 1) / 2 is 1 more than the triangle of a matrix with D + 1 rows.
@@ -37,13 +37,13 @@ class NormalWishart:
     @staticmethod
     def log_normalizer(eta: ArrayLike) -> Array:
         """``A(eta)``: that of the Wishart, plus ``D / 2 log(2 pi / kappa)``; shape (...)."""
-        kappa, m, marginal = _split(eta)
+        kappa, m, marginal = split(eta)
         return Wishart.log_normalizer(marginal) + 0.5 * m.shape[-1] * np.log(2.0 * np.pi / kappa)
 
     @staticmethod
     def expectation(eta: ArrayLike) -> Array:
         """``E[t]``, where ``E[Lambda] = nu W``; shape of eta."""
-        kappa, m, marginal = _split(eta)
+        kappa, m, marginal = split(eta)
         log_det, precision = moments(marginal)
         precision_mean = np.einsum("...ij,...j->...i", precision, m)
         # E[mu' Lambda mu]
@@ -54,7 +54,7 @@ class NormalWishart:
     @staticmethod
     def sample(eta: ArrayLike, rng: np.random.Generator) -> MeanPrecision:
         """One draw for each member: mean (..., D) and precision (..., D, D)."""
-        kappa, m, marginal = _split(eta)
+        kappa, m, marginal = split(eta)
         nu, factor = parameters(marginal)
         root = np.linalg.solve(np.swapaxes(factor, -1, -2), bartlett(nu, m.shape[-1], rng))
         root_transposed = np.swapaxes(root, -1, -2)
@@ -66,7 +66,7 @@ class NormalWishart:
     @staticmethod
     def standard(eta: ArrayLike) -> dict[str, Array]:
         """m (..., D), kappa (...), nu (...) and W^-1 (..., D, D), by scikit-learn's names."""
-        kappa, m, marginal = _split(eta)
+        kappa, m, marginal = split(eta)
         return {"mean": m, "mean_precision": kappa} | Wishart.standard(marginal)
 
     @staticmethod
@@ -86,13 +86,13 @@ class NormalWishart:
     @staticmethod
     def mean(eta: ArrayLike) -> MeanPrecision:
         """``E[mu] = m`` (where nu > D; else the centre) and ``E[Lambda] = nu W``."""
-        _, m, marginal = _split(eta)
+        _, m, marginal = split(eta)
         return MeanPrecision(m, Wishart.mean(marginal))
 
     @staticmethod
     def variance(eta: ArrayLike) -> MeanPrecision:
         """Variance of each entry of mu (inf unless nu > D + 1) and of Lambda."""
-        kappa, _, marginal = _split(eta)
+        kappa, _, marginal = split(eta)
         scale_inverse = np.diagonal(unpack(marginal[..., 1:]), axis1=-2, axis2=-1)
         # marginal of mu: Student's t with nu - D + 1 degrees of freedom; nu - D - 1 is marginal[0]
         finite = marginal[..., :1] > 0.0
@@ -103,7 +103,7 @@ class NormalWishart:
     @staticmethod
     def log_density(eta: ArrayLike, x: tuple[ArrayLike, ArrayLike]) -> Array:
         """Log density at ``x = (mu, Lambda)`` in nats, (...); -inf off the positive definite."""
-        kappa, m, marginal = _split(eta)
+        kappa, m, marginal = split(eta)
         mean, precision = (np.asarray(part, dtype=np.float64) for part in x)
         t, inside = statistic(precision)
         deviation = mean - m
@@ -113,7 +113,7 @@ class NormalWishart:
 
     @staticmethod
     def entropy(eta: ArrayLike) -> Array:
-        kappa, m, marginal = _split(eta)
+        kappa, m, marginal = split(eta)
         D = m.shape[-1]
         # that of mu given Lambda, in the mean over Lambda
         given = 0.5 * (D * np.log(2.0 * np.pi * np.e / kappa) - moments(marginal)[0])

@@ -1,12 +1,13 @@
 """The family of K means that share one precision matrix."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from skvt.expfam._gaussian import MeanPrecision, join
-from skvt.expfam._normal_wishart import NormalWishart
+from skvt.expfam._normal_wishart import NormalWishart, split
 from skvt.expfam._wishart import Wishart, bartlett, moments, parameters, statistic
 from skvt.expfam.triangle import pack_statistic
 from skvt.typing import Array
@@ -36,33 +37,30 @@ class TiedNormalWishart:
         """The marginal of each member, a normal-Wishart: (K, E)."""
         return NormalWishart.from_standard(**self.standard(eta))
 
+    @cached_property
+    def _of_prior(self) -> tuple[Array, Array]:
+        """The marginal of Lambda under the prior, a Wishart, and its log-normaliser."""
+        marginal = split(self.prior)[2]
+        return marginal, Wishart.log_normalizer(marginal)
+
     def shared(self, eta: ArrayLike) -> Array:
         """The marginal of Lambda, a Wishart: shape (1 + D (D + 1) / 2,)."""
-        own, prior = (NormalWishart.standard(values) for values in (eta, self.prior))
-        members = tuple(range(own["degrees_of_freedom"].ndim))
-        freedom, scale = (
-            prior[name] + (own[name] - prior[name]).sum(axis=members)
-            for name in ("degrees_of_freedom", "scale_inverse")
-        )
-        return Wishart.from_standard(freedom, scale)
+        own, prior = split(eta)[2], self._of_prior[0]
+        return prior + (own - prior).sum(axis=tuple(range(own.ndim - 1)))
 
     def log_normalizer(self, eta: ArrayLike) -> Array:
         """Whose sum over the members is that of all, up to a constant of the prior; (K,).
 
         Of the prior it is that of the normal-Wishart.
         """
-        kappa = NormalWishart.standard(eta)["mean_precision"]
-        prior = NormalWishart.standard(self.prior)
-        D = prior["mean"].size
-        own = Wishart.from_standard(prior["degrees_of_freedom"], prior["scale_inverse"])
-        gain = Wishart.log_normalizer(self.shared(eta)) - Wishart.log_normalizer(own)
-        of_means = 0.5 * D * np.log(prior["mean_precision"] / kappa)
-        return NormalWishart.log_normalizer(self.prior) + of_means + gain / max(1, kappa.size)
+        kappa, m, _ = split(eta)
+        of_prior, of_means = self._of_prior[1], 0.5 * m.shape[-1] * np.log(2.0 * np.pi / kappa)
+        gain = Wishart.log_normalizer(self.shared(eta)) - of_prior
+        return of_prior + of_means + gain / max(1, kappa.size)
 
     def expectation(self, eta: ArrayLike) -> Array:
         """``E[t]`` of each member; ``E[log|Lambda|]`` and ``E[Lambda]`` are the same in all."""
-        q = NormalWishart.standard(eta)
-        kappa, m = q["mean_precision"], q["mean"]
+        kappa, m, _ = split(eta)
         log_det, precision = moments(self.shared(eta))
         precision_mean = m @ precision
         # E[mu' Lambda mu]

@@ -312,3 +312,11 @@ def test_a_value_of_a_rounded_column_is_no_cluster(covariance_type):
     X = np.round(centers[np.arange(900) % 3] + 1.4 * rng.normal(size=(900, 2)))
     mixture = MemoizedDPGMM(covariance_type=covariance_type, random_state=0).fit(X)
     assert mixture.n_components_ == 3
+
+
+def test_one_component_takes_rounded_values_as_they_are():
+    X = np.round(rows(2_000))
+    (own,) = MemoizedDPGMM(1, max_components=1).fit(X).covariances_
+    (spread,) = MemoizedDPGMM(1, moves=()).fit(X).covariances_
+    np.testing.assert_allclose(own, np.cov(X.T), atol=0.02)
+    np.testing.assert_allclose(spread - own, np.eye(3) / 12.0, atol=0.01)

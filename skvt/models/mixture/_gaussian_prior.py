@@ -68,14 +68,14 @@ DEFAULTS = GaussianPrior()
 
 def gaussian_component(
     X: Array, weights: Array, covariance_type: str, zero_mean: bool,
-    given: GaussianPrior = DEFAULTS, error: float = 0.0, max_rank: int | None = None,
+    given: GaussianPrior = DEFAULTS, error: float | None = 0.0, max_rank: int | None = None,
 ) -> tuple[_Gaussian, dict[str, Any]]:  # fmt: skip
     """The component and the prior's parameters as used, None replaced by defaults of the data.
 
     Rows count as if measured with an ``error`` of this variance in each column, to which that of
-    rounding is added (see :func:`rounding_variance`): it is added to their squares and to the
-    covariance from which the default prior is found. ValueError where a given parameter has the
-    wrong shape or is out of range.
+    rounding is added (see :func:`rounding_variance`), or as exact (None): it is added to their
+    squares and to the covariance from which the default prior is found. ValueError where a given
+    parameter has the wrong shape or is out of range.
     """
     if zero_mean and covariance_type != "full":
         raise ValueError(
@@ -95,7 +95,7 @@ def gaussian_component(
             f"{D - 1}, but got {nu:.3f}. (The range is (n_features - 1, inf) for "
             f"covariance_type={covariance_type!r}; None is n_features.)"
         )
-    errors = error + rounding_variance(X, weights)
+    errors = np.zeros(D) if error is None else error + rounding_variance(X, weights)
     own: Any = errors.mean() if covariance_type == "spherical" else errors
     own = np.diag(own) if covariance_type in MATRICES else own
     # degrees of freedom times the error: the prior's own covariance is no less than the error

@@ -8,6 +8,7 @@ by the scatter of both about one mean.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -26,7 +27,7 @@ class TiedGaussian(FullGaussian):
 
     covariance_type = "tied"
 
-    @property
+    @cached_property
     def family(self) -> TiedNormalWishart:  # type: ignore[override]
         return TiedNormalWishart(self.prior)
 
