@@ -1,6 +1,6 @@
 """Tables of mixed columns with holes: density, number of clusters, imputation.
 
-Four parts, each against other ways to do the same:
+Five parts, each against other ways to do the same:
 
 - ``peers``: on tables drawn from eight clusters, held-out density beside stepmix at its number of
   classes by BIC, ARI beside k-prototypes that is told the true number, and scikit-learn's Gaussian
@@ -17,6 +17,9 @@ Four parts, each against other ways to do the same:
 - ``ordinal``: surveys of 10 and 25 six-point items from three classes, within which items are
   independent or share a factor: ``LatentGaussian`` beside ``Categorical`` and smooth categories
   (a Bernoulli for each step from a level to the next).
+- ``people``: 3,000 people of four kinds by age, hours of work (40 for many), capital gains (0 for
+  most), income, education and marriage: defaults, real columns read as they are, and scikit-learn's
+  mixtures and k-means of one-hot columns, amounts as they are and in logarithms.
 
 In the first two, clusters overlap: tables are drawn anew until the oracle's ARI of 20,000 complete
 rows is between .90 and .97. The evaluator of densities, ``Clusters`` below, is NumPy alone; it
@@ -29,6 +32,7 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
+import pandas as pd
 from _common import cores, parser, print_header, print_table, progress, spread, timed
 from _gaussian_peers import gaussian_grid
 from scipy.special import gammaln, logsumexp, xlogy
@@ -54,7 +58,7 @@ from skvt.components import (
 TRUE = 8
 SIZES = (3, 4, 5, 6)  # categories of the categorical columns
 OVERLAP = (0.90, 0.97)  # ARI of the oracle on complete rows
-PARTS = ("peers", "imputation", "counts", "ordinal")
+PARTS = ("peers", "imputation", "counts", "ordinal", "people")
 
 
 def arguments():
@@ -70,13 +74,14 @@ def arguments():
     p.add_argument("--count-draws", type=int, default=1)
     p.add_argument("--items", type=int, nargs="+", default=[10, 25], help="of ordinal surveys")
     p.add_argument("--ordinal-draws", type=int, default=3)
+    p.add_argument("--people-draws", type=int, default=5)
     p.add_argument("--cores", type=int, default=2)
     p.add_argument("--quick", action="store_true", help="few draws, few rows")
     args = p.parse_args()
     if args.quick:
         args.peer_draws, args.peer_rows = 1, [1_000]
         args.most, args.stepmix_starts, args.seeds = 9, [1], 1
-        args.items, args.ordinal_draws = [10], 1
+        args.items, args.ordinal_draws, args.people_draws = [10], 1, 1
     return args
 
 
@@ -655,11 +660,95 @@ def ordinal_part(args):
             )
 
 
+# ------------------------------------------------------------------------------------------ people
+def people(seed, n=3_000):
+    """A data frame with holes, and kinds of people."""
+    rng = np.random.default_rng(seed)
+    kind = rng.choice(4, n, p=[0.4, 0.3, 0.2, 0.1])
+
+    def drawn(mean, deviation):
+        return rng.normal(np.array(mean)[kind], np.array(deviation)[kind])
+
+    def chosen(names, chances):
+        return np.array(names)[(rng.random((n, 1)) > np.cumsum(chances, axis=1)[kind]).sum(axis=1)]
+
+    full_time = rng.random(n) < np.array([0.5, 0.6, 0.05, 0.3])[kind]
+    hours = np.where(full_time, 40.0, drawn([32, 48, 15, 60], [8] * 4).clip(1, 99))
+    without = rng.random(n) < np.array([0.98, 0.9, 0.92, 0.7])[kind]
+    frame = pd.DataFrame({
+        "age": np.round(drawn([28, 45, 70, 38], [6, 9, 7, 12]).clip(17, 90)),
+        "hours": np.round(hours),
+        "gains": np.where(without, 0.0, np.round(np.exp(drawn([7.0, 8.5, 8.0, 9.5], [0.6] * 4)))),
+        "income": np.round(np.exp(drawn([10.0, 10.8, 10.2, 11.6], [0.4] * 4))),
+        "education": chosen(["none", "school", "college", "degree"],
+                            [[0.1, 0.5, 0.2, 0.2], [0.05, 0.35, 0.2, 0.4],
+                             [0.2, 0.5, 0.15, 0.15], [0.01, 0.04, 0.1, 0.85]]),
+        "married": chosen(["single", "married", "widowed"],
+                          [[0.8, 0.19, 0.01], [0.2, 0.78, 0.02], [0.1, 0.5, 0.4],
+                           [0.4, 0.55, 0.05]]),
+    })  # fmt: skip
+    return frame.mask(rng.random(frame.shape) < 0.03), kind
+
+
+def indicators(frame, logs):
+    """Standardised numbers, of amounts their logarithms if asked, and indicators of categories."""
+    numbers = frame[REAL].fillna(frame[REAL].mean())
+    if logs:
+        numbers[["gains", "income"]] = np.log1p(numbers[["gains", "income"]])
+    parts = [numbers, pd.get_dummies(frame[["education", "married"]])]
+    return StandardScaler().fit_transform(np.column_stack(parts).astype(float))
+
+
+REAL = ["age", "hours", "gains", "income"]
+
+
+def people_part(args):
+    plain = [
+        ("numbers", Gaussian("auto"), REAL),
+        ("kinds", Categorical(), ["education", "married"]),
+    ]
+    runs = {}
+    for seed in range(args.people_draws):
+        frame, kind = people(seed)
+
+        def ours(components, frame=frame, seed=seed):
+            mixture = MemoizedDPMixture(components=components, n_jobs=args.cores, random_state=seed)
+            return mixture.fit(frame).n_components_, mixture.labels_
+
+        methods = {"MemoizedDPMixture": partial(ours, "auto"),
+                   "MemoizedDPMixture, numbers as they are": partial(ours, plain)}  # fmt: skip
+        for logs in (False, True):
+            flat, how = indicators(frame, logs), "logarithms" if logs else "as they are"
+            methods[f"GaussianMixture full, BIC, {how}"] = partial(
+                gaussians, flat, "full", args.most, seed
+            )
+            methods[f"GaussianMixture diag, BIC, {how}"] = partial(
+                gaussians, flat, "diag", args.most, seed, reg_covar=0.1
+            )
+            means = KMeans(4, n_init=10, random_state=seed)
+            methods[f"k-means told 4, {how}"] = partial(
+                lambda means, flat: (4, means.fit_predict(flat)), means, flat
+            )
+        for method, labels_of in methods.items():
+            _, cpu, (number, labels) = timed(labels_of)
+            runs.setdefault(method, []).append((number, adjusted_rand_score(kind, labels), cpu))
+            progress("people", seed, method, runs[method][-1])
+    table = []
+    for method, of in runs.items():
+        number, index, cpu = zip(*of, strict=True)
+        table.append([method, " ".join(map(str, number)), spread(index, 2), spread(cpu, 1)])
+    print_table(
+        f"3,000 people of four kinds, {args.people_draws} draws",
+        ["method", "clusters", "ARI", "CPU s"],
+        table,
+    )
+
+
 def main():
     args = arguments()
     print_header(args, *(["stepmix", "kmodes"] if "peers" in args.parts else []))
     run = {"peers": peers_part, "imputation": imputation_part, "counts": counts_part,
-           "ordinal": ordinal_part}  # fmt: skip
+           "ordinal": ordinal_part, "people": people_part}  # fmt: skip
     with cores(args.cores):
         compile_all(args)
         for part in args.parts:

@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.base import BaseEstimator, clone
 
-from skvt.components._covariance_types import bounds_of_types
+from skvt.components._choices import bounds_of_types, columns_in_logarithms
 from skvt.models import mixture as models
 from skvt.rows import has_sparse_rows, mapped, of_each_row, sums_of_rows, total_and_weight
 from skvt.sklearn_private import Interval, StrOptions
@@ -224,6 +224,13 @@ class Gaussian(_GaussianSpec):
     max_rank : int or None, default=None
         Maximum rank of the matrix of "low_rank"; the rank of each component is found. None is half
         of the columns.
+    log : str, int, slice, callable, array-like of str, int or bool, "auto" or None, default=None
+        Columns of positive numbers whose logarithms are Gaussian, such as incomes, prices and
+        areas, given as the columns of a component are. "auto": those whose bound in a short fit of
+        the column alone is 10 nats higher so, unless means or covariances are given. They are
+        published in ``priors_`` by their places. Parameters of the prior are of logarithms then;
+        densities and bounds are those of the numbers themselves. Numbers of later rows that are far
+        below all those of ``fit``, or not positive, count as a small number.
 
     See Also
     --------
@@ -250,13 +257,39 @@ class Gaussian(_GaussianSpec):
     _: KW_ONLY
     mean_type: str = "full"
     max_rank: int | None = None
+    log: Any = None
+
+    def for_columns(self, columns, positions_of):
+        """Positions of the columns in logarithms in the place of their names."""
+        return self if self.log is None or is_auto(self.log) else _among(
+            self, "log", columns, positions_of
+        )  # fmt: skip
 
     def build(self, X, weights, sizes=None):
         """A Gaussian component, see :class:`ComponentSpec`."""
+        logs, least = self._logarithms(X, weights)
+        if logs.size:
+            X = mapped(X, partial(models.logarithms, logs, least))
         component, priors = gaussian_component(self, X, weights)
         if self.covariance_type == "auto":
             priors["covariance_type"] = component.covariance_type
+        if logs.size:
+            return models.logged(component, logs, least), priors | {"log": logs}
         return component, priors
+
+    def _logarithms(self, X, weights):
+        """Places of the columns in logarithms, and the least number of each."""
+        prior, given = gaussian_prior(self), None if is_auto(self.log) else self.log
+        located = prior.mean is not None or prior.covariance is not None
+        if self.log is None or (given is None and located):
+            return np.empty(0, np.intp), ()
+        return columns_in_logarithms(X, weights, given)
+
+    def learner(self, component):
+        """What learns parameters that are "auto", see :class:`ComponentSpec`."""
+        if isinstance(component, models.Logged):
+            return _learner_of_values(self, component)
+        return super().learner(component)
 
 
 @dataclass(eq=False, repr=False)
@@ -316,16 +349,7 @@ class LatentGaussian(_GaussianSpec):
 
     def for_columns(self, columns, positions_of):
         """Positions of the ordinal columns in the place of their names, see `ComponentSpec`."""
-        ordinal = positions_of(self.ordinal)
-        others = sorted(set(ordinal) - set(columns))
-        if others or not ordinal:
-            raise ValueError(
-                "The 'ordinal' parameter must name at least one of the component's columns, and "
-                f"no others. Got {self.ordinal!r}."
-            )
-        own = clone(self)
-        own.ordinal = np.array([p for p, j in enumerate(columns) if j in ordinal], np.intp)
-        return own
+        return _among(self, "ordinal", columns, positions_of)
 
     def build(self, X, weights, sizes=None):
         """A Gaussian component of latent values, see :class:`ComponentSpec`."""
@@ -825,6 +849,20 @@ BY_NAME = {
     "multinomial": Multinomial,
     "negative_binomial": NegativeBinomial,
 }
+
+
+def _among(spec, name, columns, positions_of):
+    """The description with a parameter's columns as places among its own."""
+    given = getattr(spec, name)
+    asked = positions_of(given)
+    if not asked or set(asked) - set(columns):
+        raise ValueError(
+            f"The {name!r} parameter must name at least one of the component's columns, and no "
+            f"others. Got {given!r}."
+        )
+    own = clone(spec)
+    setattr(own, name, np.array([p for p, j in enumerate(columns) if j in asked], np.intp))
+    return own
 
 
 def _exposures(exposure, shares, X):

@@ -53,15 +53,14 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         :mod:`skvt.components`, or the name of one: "gaussian", "categorical", "bernoulli",
         "poisson", "negative_binomial", "multinomial". Columns are names, positions, slices, boolean
         masks, or a callable such as :func:`~sklearn.compose.make_column_selector`; those not listed
-        are left out. "auto"
-        takes columns by their types: booleans for Bernoulli ("flags"), strings, objects and
-        categories for Categorical ("categories"), other numbers for Gaussian("auto") ("numbers"),
-        those with a point mass for Hurdle(Gaussian("auto")) ("hurdles"); a sparse matrix for
-        Multinomial ("counts"). In a column of at least 30 values, a point mass is zero, the
-        smallest or the largest value if more than a tenth are this one, three times as many as of
-        each value next to it, and the others more than ten different ones, or as many as half of
-        their number. Nested parameters are
-        ``components__<name>__<parameter>``.
+        are left out. "auto" takes columns by their types: booleans for Bernoulli ("flags"),
+        strings, objects and categories for Categorical ("categories"), other numbers for
+        Gaussian("auto", log="auto") ("numbers"), those with a point mass for a Hurdle of it
+        ("hurdles"); a sparse matrix for Multinomial ("counts"). In a column of at least 30 values,
+        a point mass is zero, the smallest or the largest value if more than a tenth are this one,
+        three times as many as of each value next to it, and the others more than ten different
+        ones, or as many as half of their number; or any value of three tenths, ten times as many.
+        Nested parameters are ``components__<name>__<parameter>``.
     handle_unknown : {"error", "missing"}, default="error"
         Whether categories that did not occur in ``fit`` are an error, or treated as missing values.
     .. shared: max_components

@@ -414,4 +414,9 @@ def _of_values(spec, component):
             if name_of(type(component)) != "models.Indicated" or masses != bool(component.at):
                 raise FileError(f"{type(spec).__name__} has no indicators of its own.")
             component = component.blocks[0].component
-    return spec.component if hurdle else spec, component
+    spec = spec.component if hurdle else spec
+    if name_of(type(component)) == "models.Logged":
+        if getattr(spec, "log", None) is None:
+            raise FileError(f"{type(spec).__name__} has no logarithms of its own.")
+        component = component.blocks[0].component
+    return spec, component

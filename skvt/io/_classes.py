@@ -52,6 +52,7 @@ _ROOMS = (
     ("models", "models.mixture._joins", "Joins"),
     ("models", "models.mixture._product", "Block Product"),
     ("models", "models.mixture._indicated", "Indicated"),
+    ("models", "models.mixture._logs", "Logged Volume"),
     ("models", "models.mixture._student", "Freedom StudentT"),
     ("models", "models.mixture._student", "WeightedDiagonalGaussian WeightedFullGaussian"),
     ("models", "models.mixture._weights", "KnownWeights SeparateSticks"),

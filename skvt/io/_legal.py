@@ -35,7 +35,7 @@ OF_MIXTURES = {
 }
 
 # Components of blocks.
-PRODUCTS = "models.Product", "models.Indicated", "models.StudentT"
+PRODUCTS = "models.Product", "models.Indicated", "models.Logged", "models.StudentT"
 # What learns their priors.
 LEARNERS = "models.ProductLearner", "models.ValuesLearner"
 
@@ -157,6 +157,19 @@ def _fits_indicators(product, n_features, k):
     )
 
 
+def _fits_logs(product, n_features, k):
+    values, volume = product.blocks
+    least, logs = np.array(product.least), volume.columns
+    return (
+        (values.name, volume.name) == ("values", "volume")
+        and type(volume.component).__name__ == "Volume"
+        and np.array_equal(values.columns, np.arange(n_features))
+        and logs.shape == least.shape == (volume.component.n_features,) != (0,)
+        and is_within(logs, n_features)
+        and bool(np.all((least > 0.0) & np.isfinite(least)))
+    )
+
+
 def _fits_student(product, n_features, k):
     gaussian, freedom = (block.component for block in product.blocks)
     full = type(gaussian).__name__ == "WeightedFullGaussian"
@@ -250,6 +263,7 @@ CHECKS = {
     "temperature.Ladder": _fits_ladder,
     "models.Product": lambda product, d, k: _are_blocks(product.blocks, d),
     "models.Indicated": _fits_indicators,
+    "models.Logged": _fits_logs,
     "models.StudentT": _fits_student,
     "models.Poisson": _fits_exposure,
     "models.NegativeBinomial": _fits_points,

@@ -294,11 +294,12 @@ def _mixed(described, weights):
 
 def _step(described):
     """A third of the standard deviation of a column's numbers, the median of all components."""
+    spread_of = {"standard deviation": float, "rate": np.sqrt, "median": lambda own: own / 3.0}
     spreads = [
-        estimate if quantity == "standard deviation" else np.sqrt(estimate)
+        spread_of[quantity](estimate)
         for said in described
         for quantity, _, estimate in said
-        if quantity in ("standard deviation", "rate")
+        if quantity in spread_of
     ]
     return np.median(spreads) / 3.0 if spreads else 0.0
 
@@ -311,9 +312,9 @@ def _parts(said, step):
         value = said[best][2]
         probability = f"{value:.2f}" if value >= 0.005 else f"{value:.1g}"
         return (probability,) if len(said) == 1 else (str(said[best][1]), probability)
-    number = own.get("mean", own.get("rate"))
-    if number is not None:
-        return (_number(number, step),)
+    for quantity in ("mean", "median", "rate"):
+        if quantity in own:
+            return (_number(own[quantity], step),)
     return ("±" + _number(own["standard deviation"], step),)
 
 

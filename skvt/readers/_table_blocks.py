@@ -1,6 +1,5 @@
 """Blocks of the columns of a table: as given with the components, or by the types of columns."""
 
-from bisect import bisect_left
 from dataclasses import replace
 from functools import reduce
 from itertools import zip_longest
@@ -18,16 +17,19 @@ from skvt.readers._tables import Table, TableBlock
 from skvt.sklearn_private import column_indices
 
 # Components that "auto" chooses by the types of columns.
-_AUTOMATIC = {"real": ("numbers", lambda: Gaussian("auto")),
+_AUTOMATIC = {"real": ("numbers", lambda: Gaussian("auto", log="auto")),
               "category": ("categories", Categorical),
               "binary": ("flags", Bernoulli)}  # fmt: skip
 # Share of a column's values above which one of them is a point mass. (Clusters were lost from about
 # a twentieth of the rows on, a third of them at a fifth.) By which factor it is more frequent than
-# the values next to it: rounded values are many times there, too. And how many other values a
-# column has at most that is read as one of a few levels.
-_MASS = 0.1
-_TIMES_BESIDE = 3.0
+# the values next to it: rounded values are many times there, too. The second of each is for values
+# that are neither zero nor at an end. And how many other values a column has at most that is read
+# as one of a few levels.
+_MASS = 0.1, 0.3
+_TIMES_BESIDE = 3.0, 10.0
 _FEW = 10
+# Share of a chunk's values from which on one of them is counted.
+_COUNTED = 1.0 / 64.0
 
 
 class Values(NamedTuple):
@@ -36,8 +38,8 @@ class Values(NamedTuple):
     # How many there are, and whether others are missing.
     number: int
     missing: bool
-    # How many there are of the smallest values, more than ``_FEW``, of the two largest, and of zero
-    # and its neighbours.
+    # How many there are of the smallest values, more than ``_FEW``, of the two largest, and of
+    # frequent ones and their neighbours.
     counts: dict
 
     @classmethod
@@ -46,8 +48,8 @@ class Values(NamedTuple):
         found, counts = np.unique(values[~np.isnan(values)], return_counts=True)
         if not found.size:
             return None
-        kept = _kept(found.tolist(), dict(zip(found.tolist(), counts.tolist(), strict=True)))
-        number = int(counts.sum())
+        number, found = int(counts.sum()), found.tolist()
+        kept = _kept(found, dict(zip(found, counts.tolist(), strict=True)), number)
         return cls(number, number < len(values), kept)
 
     def __or__(self, other):
@@ -57,7 +59,7 @@ class Values(NamedTuple):
             for value in self.counts | other.counts
         }
         number, missing = self.number + other.number, self.missing or other.missing
-        return Values(number, missing, _kept(sorted(counts), counts))
+        return Values(number, missing, _kept(sorted(counts), counts, number))
 
     @property
     def constant(self):
@@ -69,20 +71,27 @@ class Values(NamedTuple):
         """The value that is a point mass among others that are not, or None."""
         if self.number < FEWEST_ROWS:
             return None
-        values, count_of = sorted(self.counts), self.counts.__getitem__
-        ends = [at for at in (values[0], values[-1], 0.0) if at in self.counts]
-        at = max(ends, key=count_of)
-        place, count = values.index(at), count_of(at)
-        beside = map(count_of, values[max(place - 1, 0) : place] + values[place + 1 : place + 2])
-        stands_out = count > max(_MASS * self.number, _TIMES_BESIDE * max(beside, default=0))
+        masses = filter(self._stands_out, self.counts)
+        return max(masses, key=self.counts.__getitem__, default=None)
+
+    def _stands_out(self, at):
+        """Whether a value is a point mass."""
+        values, count = sorted(self.counts), self.counts[at]
+        place, inside = values.index(at), at not in (values[0], values[-1], 0.0)
+        beside = values[max(place - 1, 0) : place] + values[place + 1 : place + 2]
+        most = max((self.counts[value] for value in beside), default=0)
         others, distinct = self.number - count, len(values) - 1
-        return at if stands_out and (distinct > _FEW or 2 * distinct >= others > 0) else None
+        return count > max(_MASS[inside] * self.number, _TIMES_BESIDE[inside] * most) and (
+            distinct > _FEW or 2 * distinct >= others > 0
+        )
 
 
-def _kept(values, counts):
-    """Counts of the values that :class:`Values` keeps, of sorted ones."""
-    zero = bisect_left(values, 0.0)
-    kept = {*values[: _FEW + 2], *values[-2:], *values[max(zero - 1, 0) : zero + 2]}
+def _kept(values, counts, number):
+    """Counts of the values that :class:`Values` keeps, of sorted ones among this number."""
+    kept = {*values[: _FEW + 2], *values[-2:]}
+    for place, value in enumerate(values):
+        if counts[value] >= _COUNTED * number:
+            kept.update(values[max(place - 1, 0) : place + 2])
     return {value: counts[value] for value in kept}
 
 
@@ -236,7 +245,7 @@ def _automatic(X, columns, names, kinds):
     if sp.issparse(X):
         return [("counts", Multinomial(), list(range(X.shape[1])))]
     if columns is None:
-        return [("numbers", Gaussian("auto"), list(range(X.shape[1])))]
+        return [("numbers", _AUTOMATIC["real"][1](), list(range(X.shape[1])))]
     kinds = kinds or [column.kind for column in columns]
     blocks = []
     for kind, (name, make) in _AUTOMATIC.items():

@@ -56,8 +56,9 @@ class GrowingMixin(MoveLogMixin):
             - "component" or, with ``n_clusters``, "cluster", and "weight": number of the component
               as in ``weights_``, or of the cluster as in ``predict``.
             - "block", "column": names, positions where columns have none.
-            - "quantity": "mean" and "standard deviation" of real columns, "probability" of a one,
-              of a category or, in counts of tokens, of the column, "rate" of counts (of a
+            - "quantity": "mean" and "standard deviation" of real columns, of those in logarithms
+              "median" and "standard deviation of logarithm", "probability" of a one, of a category
+              or, in counts of tokens, of the column, "rate" of counts (of a
               :class:`~skvt.components.Hurdle`, of those beyond the first; for an exposure of 1) and
               "dispersion" of negative binomials, "share not 0" beside a point mass at 0, "share
               observed" where missing values are informative.

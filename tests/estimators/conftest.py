@@ -1,9 +1,9 @@
 import pytest
 
-from skvt.components import _covariance_types
+from skvt.components import _choices
 
 
 @pytest.fixture(autouse=True)
 def one_short_fit_of_each_type(monkeypatch):
     """Types of covariance are compared at three components alone, in a quarter of the time."""
-    monkeypatch.setattr(_covariance_types, "NUMBERS", (3,))
+    monkeypatch.setattr(_choices, "NUMBERS", (3,))

@@ -7,7 +7,7 @@ import pytest
 
 from skvt import MemoizedDPGMM, MemoizedDPMixture
 from skvt.components import Gaussian
-from skvt.components import _covariance_types as types
+from skvt.components import _choices as types
 from skvt.components.specs import GAUSSIAN_PRIORS
 from skvt.io import load, save
 from skvt.models.mixture import gaussian_component

@@ -27,6 +27,7 @@ from skvt.models.mixture._learned_priors import (
     SizesLearner,
     ValuesLearner,
 )
+from skvt.models.mixture._logs import Logged, logarithms, logged
 from skvt.models.mixture._marginals import Marginals, relevance
 from skvt.models.mixture._model import Mixture
 from skvt.models.mixture._negative_binomial import NegativeBinomial

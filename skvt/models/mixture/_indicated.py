@@ -16,7 +16,6 @@ import numpy as np
 
 from skvt.contracts import Completion, Component
 from skvt.expfam import Dirichlet
-from skvt.models.mixture._marginals import Marginals
 from skvt.models.mixture._product import Block, FitsOfBlocks, Product
 from skvt.models.mixture.components import Bernoulli, ConjugateComponent
 from skvt.rows import dense
@@ -121,7 +120,8 @@ class Indicated(Product):
     def marginals(self, lam: Array) -> Any:
         """Of the values, and of the shares of rows that have one."""
         values, (shares,) = super().marginals(lam)
-        return (*values, *(_of_column(shares, d, self._name(d)) for d in shares.columns.tolist()))
+        own = range(self.n_features)
+        return (*values, *(shares.some([d])._replace(quantity=self._name(d)) for d in own))
 
     def _name(self, column: int) -> str:
         """Of what a share is."""
@@ -156,11 +156,3 @@ def values_beside(at: tuple[float, ...], shift: float, X: Any) -> Array:
     """Rows less a shift, with NaN at the point masses, which are numbers of their precision."""
     X = dense(X)
     return np.asarray(np.where(np.array(at) == X, np.nan, X - shift), X.dtype)
-
-
-def _of_column(shares: Marginals, column: int, quantity: str) -> Marginals:
-    """Of one column alone."""
-    own = [column]
-    return Marginals(
-        quantity, np.array(own), shares.estimate[:, own], lambda p: shares.quantile(p)[:, own]
-    )

@@ -1,7 +1,7 @@
 """Single columns of components: posterior marginals, and the evidence for own parameters."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import betaincinv, gammainccinv, gammaincinv, stdtrit
@@ -15,7 +15,7 @@ _MANY = 1e7
 class Marginals(NamedTuple):
     """Posterior marginals of one kind of parameter of K components."""
 
-    # "mean", "standard deviation", "probability", "rate" or "dispersion".
+    # "mean", "standard deviation", "probability", "rate", "dispersion" and the like.
     quantity: str
     # (Q,): whose parameters they are: places among the component's columns.
     columns: IndexArray
@@ -25,6 +25,13 @@ class Marginals(NamedTuple):
     quantile: Callable[[float], Array]
     # (Q,): codes of the values whose probabilities they are; None where it is the column's own.
     categories: IndexArray | None = None
+
+    def some(self, own: Any) -> "Marginals":
+        """Of some of the parameters, by a mask or places (Q,); not of categories."""
+        return Marginals(
+            self.quantity, self.columns[own], self.estimate[:, own],
+            lambda p: self.quantile(p)[:, own],
+        )  # fmt: skip
 
 
 def of_means(mean: Array, mean_precision: Array, shape: Array, rate: Array) -> Marginals:

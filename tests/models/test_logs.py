@@ -1,0 +1,112 @@
+"""Columns in logarithms: bounds and densities are those of the numbers themselves."""
+
+import numpy as np
+import pytest
+from scipy.integrate import quad
+from sklearn.metrics import adjusted_rand_score
+
+import skvt
+from skvt import MemoizedDPMixture
+from skvt.components import Gaussian, Hurdle
+
+LOGS = [0, 2]
+
+
+def positive_rows(n=300, seed=0):
+    """Two clusters of three positive columns, with a hole in every third row; kinds."""
+    rng = np.random.default_rng(seed)
+    kind = rng.integers(2, size=n)
+    Y = rng.normal(size=(n, 3)) @ np.array([[1.0, 0.4, 0.0], [0.0, 1.0, 0.0], [0.0, 0.3, 0.5]])
+    Y += np.where(kind, 9.0, 0.0)[:, None]
+    Y[:, 1] += 20.0
+    X = np.where(np.isin(range(3), LOGS), np.exp(Y), Y)
+    holes = rng.integers(9, size=n)  # in a third of the rows, one
+    X[holes < 3, holes[holes < 3]] = np.nan
+    return X, kind
+
+
+def fitted(component, X, kind, **others):
+    blocks = [("amounts", component, slice(None))]
+    parameters = {"moves": (), "labels_init": kind, "n_components": 2, "max_iter": 5} | others
+    return MemoizedDPMixture(components=blocks, random_state=0, **parameters).fit(X)
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "tied", "diag", "low_rank"])
+def test_a_fit_is_that_of_the_logarithms_with_densities_of_the_numbers(covariance_type):
+    X, kind = positive_rows()
+    Y = X.copy()
+    Y[:, LOGS] = np.log(X[:, LOGS])
+    volumes = -np.nansum(Y[:, LOGS], axis=1)
+    ours = fitted(Gaussian(covariance_type, log=LOGS), X, kind)
+    theirs = fitted(Gaussian(covariance_type), Y, kind)
+    assert ours.elbo_ == pytest.approx(theirs.elbo_ + volumes.sum())
+    np.testing.assert_allclose(ours.score_samples(X), theirs.score_samples(Y) + volumes)
+    np.testing.assert_allclose(ours.predict_proba(X), theirs.predict_proba(Y), atol=1e-9)
+    np.testing.assert_allclose(ours.column_relevance_, theirs.column_relevance_, atol=1e-9)
+    (drawn, _), (plain, _) = (one.sample(50, random_state=1) for one in (ours, theirs))
+    np.testing.assert_allclose(np.log(drawn[:, LOGS]), plain[:, LOGS], atol=1e-9)
+    np.testing.assert_allclose(drawn[:, 1], plain[:, 1])
+    np.testing.assert_allclose(ours.impute(X)[:, LOGS], np.exp(theirs.impute(Y)[:, LOGS]))
+
+
+def test_a_density_in_logarithms_is_one():
+    X, kind = positive_rows()
+    there = ~np.isnan(X[:, 0])
+    mixture = fitted(Gaussian("diag", log=[0]), X[there][:, [0]], kind[there])
+    total, _ = quad(
+        lambda y: np.exp(mixture.score_samples([[np.exp(y)]])[0] + y), -9, 20, limit=200
+    )
+    assert total == pytest.approx(1.0, abs=1e-3)  # (a thousandth is of clusters without rows)
+
+
+def test_what_is_said_of_logarithms_is_in_units_of_the_data():
+    X, kind = positive_rows()
+    told = fitted(Gaussian("diag", log=LOGS), X, kind).describe()
+    logged = told[told["column"].isin(LOGS)]
+    assert set(logged["quantity"]) == {"median", "standard deviation of logarithm"}
+    medians = logged[logged["quantity"] == "median"]
+    expected = [np.nanmedian(X[kind == k][:, LOGS], axis=0) for k in range(2)]
+    np.testing.assert_allclose(np.sort(medians["estimate"]), np.sort(np.ravel(expected)), rtol=0.2)
+    assert np.all((medians["low"] < medians["estimate"]) & (medians["estimate"] < medians["high"]))
+    assert set(told[told["column"] == 1]["quantity"]) == {"mean", "standard deviation"}
+
+
+def test_auto_takes_logarithms_of_amounts_alone(tmp_path):
+    rng = np.random.default_rng(0)
+    n = 600
+    X = np.column_stack([
+        rng.lognormal(10.0, 0.8, n),  # an amount
+        rng.normal(100.0, 10.0, n),  # positive, and no amount
+        np.where(rng.random(n) < 0.8, rng.normal(5.0, 1.0, n).clip(0.1), rng.normal(30, 3, n)),
+        np.where(rng.random(n) < 0.4, 0.0, rng.lognormal(3.0, 0.8, n)),  # one that may be zero
+        rng.lognormal(0.0, 0.8, n) - 0.3,  # not always positive
+    ])  # fmt: skip
+    mixture = MemoizedDPMixture(random_state=0).fit(X)
+    assert mixture.n_components_ < 6
+    (_, _, plain), (_, hurdle, columns) = mixture.blocks_
+    assert (plain, columns) == ([0, 1, 2, 4], [3]) and isinstance(hurdle, Hurdle)
+    assert mixture.priors_["numbers"]["log"].tolist() == [0]
+    assert mixture.priors_["hurdles"]["log"].tolist() == [0]
+    skvt.save(mixture, tmp_path / "amounts.skvt")
+    loaded = skvt.load(tmp_path / "amounts.skvt")
+    np.testing.assert_array_equal(loaded.score_samples(X), mixture.score_samples(X))
+    usual, far = mixture.score_samples(np.vstack([X[0], np.where(range(5), X[0], 0.0)]))
+    assert -100.0 < far < usual - 5.0  # 0 is a small number
+
+
+def test_amounts_are_no_clusters():
+    rng = np.random.default_rng(0)
+    kind = rng.integers(2, size=800)
+    X = np.exp(rng.normal(np.array([[7.0, 10.0], [9.5, 11.0]])[kind], 0.7))
+    mixture = MemoizedDPMixture(random_state=0).fit(X)
+    assert mixture.n_components_ == 2
+    assert adjusted_rand_score(kind, mixture.labels_) > 0.85
+
+
+def test_numbers_without_logarithms_are_refused():
+    X, kind = positive_rows()
+    X[7, 2] = 0.0
+    with pytest.raises(ValueError, match=r"positive numbers. The column at place 2 .* Hurdle"):
+        fitted(Gaussian(log=LOGS), X, kind)
+    with pytest.raises(ValueError, match="'log' parameter must name at least one"):
+        fitted(Gaussian(log=[]), X, kind)
