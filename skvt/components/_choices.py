@@ -100,7 +100,7 @@ def _is_better_in_logarithms(x, weights):
 
 
 def _sample(X, weights, most):
-    """Rows in memory, at most so many, evenly spaced, and their weights."""
+    """Evenly spaced rows in memory, at most ``most``, and their weights."""
     rows = np.linspace(0, X.shape[0] - 1, min(X.shape[0], most)).astype(np.intp)
     X, weights = some_rows(X, weights, rows)
     return dense(X), weights

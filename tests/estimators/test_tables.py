@@ -421,6 +421,11 @@ SUITED = {
         lambda rng, away: (rng.random(away.shape) < 0.7) * (away + rng.normal(5, 1, away.shape)),
         36,
     ),
+    "logarithms": (
+        Gaussian("diag", log=slice(None)),
+        lambda rng, away: np.exp(away + rng.normal(size=away.shape)),
+        24,
+    ),
     "poisson": (Poisson(), lambda rng, away: rng.poisson(np.exp(0.5 * away)), 12),
     "negative binomial": (
         NegativeBinomial(),
@@ -518,6 +523,12 @@ def test_a_value_of_a_rounded_column_is_no_point_mass():
     rounded[:, 1] = np.where(rng.random(400) < 0.4, 0.0, rounded[:, 1] + 20.0)
     ((_, _, plain), (_, hurdle, columns)) = MemoizedDPMixture(max_iter=1).fit(rounded).blocks_
     assert (plain, hurdle.at, columns) == ([0], [0.0], [1])
+    hours = np.where(rng.random(400) < 0.4, 40.0, np.round(rng.normal(38.0, 12.0, 400)))
+    rounded[:, 0] = np.where(rng.random(400) < 0.2, 9.0, rounded[:, 0])  # too few
+    dask_array = pytest.importorskip("dask.array")
+    for rows in (X := np.column_stack([rounded, hours]), dask_array.from_array(X, chunks=(90, 3))):
+        ((_, _, plain), (_, hurdle, columns)) = MemoizedDPMixture(max_iter=1).fit(rows).blocks_
+        assert (plain, hurdle.at, columns) == ([0], [0.0, 40.0], [1, 2])
 
 
 def test_a_few_rows_have_no_point_mass():

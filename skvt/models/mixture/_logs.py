@@ -108,7 +108,7 @@ class Logged(Product):
         return self._raised(self._values.sample(self.family.split(lam)[0], n_rows, rng))
 
     def uncentred(self, lam: Array) -> tuple[Any, Array]:
-        """Those of the values."""
+        """Of the values, which have all parameters."""
         found: tuple[Any, Array] = self._values.uncentred(self.family.split(lam)[0])
         return found
 
