@@ -13,14 +13,24 @@ Wiener filtered by its covariance, and the overlapping results are averaged, wit
 import matplotlib.pyplot as plt
 import numpy as np
 from scipy.linalg import null_space
+from sklearn.datasets import load_sample_image
+from sklearn.feature_extraction.image import extract_patches_2d
 
 from skvt import MemoizedDPGMM
-from skvt.datasets import load_photo_patches
 from skvt.plotting import ComponentsDisplay
 
 side, sigma = 8, 25 / 255
 rng = np.random.default_rng(0)
-X, _ = load_photo_patches(20_000, photographs=("china.jpg",), random_state=0)
+
+
+def grey(name):
+    """A photograph from 0 (black) to 1 (white)."""
+    return load_sample_image(name) @ (np.array([0.299, 0.587, 0.114]) / 255)
+
+
+X = extract_patches_2d(grey("china.jpg"), (side, side), max_patches=20_000, random_state=0)
+X = X.reshape(-1, side**2)
+X -= X.mean(axis=1, keepdims=True)
 
 # %%
 # A patch less its mean lies in 63 of the 64 dimensions; in a basis of these no covariance is
@@ -85,8 +95,7 @@ def psnr(picture, truth):
 # A part of another photograph, its noisy version, and what the mixture and, beside it, a single
 # Gaussian make of it.
 
-_, (photograph,) = load_photo_patches(1, photographs=("flower.jpg",), random_state=0)
-truth = photograph[150:310, 200:380]
+truth = grey("flower.jpg")[150:310, 200:380]
 noisy = truth + rng.normal(scale=sigma, size=truth.shape)
 pictures = {"photograph": truth, "noisy": noisy}
 pictures |= {name: denoise(noisy, model) for name, model in models.items()}

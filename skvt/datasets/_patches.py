@@ -1,19 +1,13 @@
-"""Image patches: edges of known covariance, and patches of scikit-learn's sample photographs."""
+"""Image patches of edges, whose covariances are known."""
 
 from collections import namedtuple
 from numbers import Integral, Real
 
 import numpy as np
-from sklearn.datasets import load_sample_image
 from sklearn.utils import check_random_state, check_scalar
 
 EdgePatches = namedtuple("EdgePatches", ["X", "labels", "covariances", "weights"])
 EdgePatches.__doc__ = "Patches X (N, D), components (N,), covariances (K, D, D), weights (K,)."
-
-
-PHOTOGRAPHS = ("china.jpg", "flower.jpg")
-# Of red, green and blue in the luminance of ITU-R BT.601.
-_LUMINANCE = np.array([0.299, 0.587, 0.114])
 
 
 def edge_covariances(n_components, patch_size, contrast, noise):
@@ -100,56 +94,3 @@ def make_edge_patches(
     if not return_truth:
         return X
     return EdgePatches(X, labels, covariances, np.full(n_components, 1.0 / n_components))
-
-
-def load_photo_patches(
-    n_samples=50_000, *, photographs=PHOTOGRAPHS, patch_size=8, random_state=None
-):
-    """Draw square patches of scikit-learn's sample photographs, each minus its own mean.
-
-    Grey values in [0, 1]; needs no download, but Pillow.
-
-    Parameters
-    ----------
-    n_samples : int, default=50_000
-        Number of patches N, drawn uniformly from all positions in all photographs, with
-        replacement.
-    photographs : tuple of {"china.jpg", "flower.jpg"}, default=("china.jpg", "flower.jpg")
-        Which photographs, each of 427 x 640 pixels.
-    patch_size : int, default=8
-        Number of pixels along a side; D is its square.
-    random_state : int, RandomState instance or None, default=None
-        Pass an int for the same patches at every call.
-
-    Returns
-    -------
-    X : ndarray of shape (n_samples, patch_size ** 2)
-        Patches, row by row, each with mean 0.
-    images : list of ndarray, shape (427, 640)
-        The photographs in grey.
-
-    Examples
-    --------
-    >>> from skvt.datasets import load_photo_patches
-    >>> X, images = load_photo_patches(1000, random_state=0)
-    >>> X.shape, images[0].shape
-    ((1000, 64), (427, 640))
-    """
-    check_scalar(n_samples, "n_samples", Integral, min_val=1)
-    unknown = [name for name in photographs if name not in PHOTOGRAPHS]
-    if unknown or len(photographs) == 0:
-        raise ValueError(
-            f"photographs={photographs!r} must be a non-empty tuple of names among {PHOTOGRAPHS}."
-        )
-    images = [load_sample_image(name) @ (_LUMINANCE / 255.0) for name in photographs]
-    check_scalar(patch_size, "patch_size", Integral, min_val=2, max_val=min(images[0].shape))
-    rng = check_random_state(random_state)
-    X = np.empty((n_samples, patch_size**2))
-    chosen = rng.randint(len(images), size=n_samples)
-    for number, image in enumerate(images):
-        places = np.lib.stride_tricks.sliding_window_view(image, (patch_size, patch_size))
-        rows = np.flatnonzero(chosen == number)
-        top = rng.randint(places.shape[0], size=rows.size)
-        left = rng.randint(places.shape[1], size=rows.size)
-        X[rows] = places[top, left].reshape(rows.size, -1)
-    return X - X.mean(axis=1, keepdims=True), images
