@@ -240,7 +240,7 @@ class _Mutations:
         for keyword in node.keywords:
             if keyword.arg in (None, "strict", "stacklevel"):
                 continue
-            if keyword.arg == "axis" and isinstance(keyword.value, (ast.Constant, ast.UnaryOp)):
+            if keyword.arg == "axis" and re.fullmatch(r"-?\d+", text(keyword.value)):
                 axis = int(text(keyword.value))
                 other = str(axis + 1 if axis < 0 else abs(axis - 1))
                 yield "axis", *self._in_brackets(keyword.value, other)

@@ -14,14 +14,25 @@ def policy_at(temperature):
     return ConstantTemperature(temperature).start(None)
 
 
-def sweeps(model, data, state, moves=(), n=1, seed=0):
-    """The bound after each of n passes of memoized inference, (n,)."""
-    engine, rng, bounds = MemoizedInference(moves), np.random.default_rng(seed), []
+def passes(engine, model, state, data, n=1, *, policy=None, rng=None):
+    """The result of each of n passes, after which the model goes on with what it has learned."""
     with Workers() as workers:
         for _ in range(n):
-            result = engine.run_pass(model, state, PassInputs(data, RunningPolicy(), workers, rng))
-            bounds.append(result.totals.untempered - result.divergence)
-    return np.array(bounds)
+            given = PassInputs(data, policy or RunningPolicy(), workers, rng)
+            result = engine.run_pass(model, state, given)
+            model = result.model
+            yield result
+
+
+def bound(result):
+    """The untempered bound of a pass."""
+    return result.totals.untempered - result.divergence
+
+
+def sweeps(model, data, state, moves=(), n=1, seed=0):
+    """The bound after each of n passes of memoized inference, (n,)."""
+    rng = np.random.default_rng(seed)
+    return np.array([*map(bound, passes(MemoizedInference(moves), model, state, data, n, rng=rng))])
 
 
 def merges(model, start):

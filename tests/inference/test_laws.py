@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from _engines import policy_at
+from _engines import passes, policy_at
 from joblib import parallel_config
 
 from skvt import TemperedLDA
@@ -145,11 +145,8 @@ def test_the_division_into_batches_does_not_change_coordinate_ascent():
     for batch_size in (60, 7):
         data = Rows(X, np.ones(60), batch_size)
         state = State(model.initial(None, np.random.default_rng(0)))
+        *_, (totals, divergence, *_) = passes(CoordinateAscent(), model, state, data, 3)
         with Workers() as workers:
-            for _ in range(3):
-                totals, divergence, *_ = CoordinateAscent().run_pass(
-                    model, state, PassInputs(data, policy_at(1.0), workers)
-                )
             bound = evaluate_bound(model, state.stats, data, workers)
         results.append(
             (model.natural_parameters(state.stats)[0], totals.tempered, divergence, bound)
@@ -168,11 +165,7 @@ def test_one_batch_of_all_rows_and_a_full_step_is_coordinate_ascent(temperature,
     data, ends = Rows(X, weights, 60), []
     for engine in (CoordinateAscent(), StochasticInference(lambda step: 1.0)):
         state = State(model.initial(None, np.random.default_rng(1)))
-        with Workers() as workers:
-            for _ in range(3):
-                totals, *_ = engine.run_pass(
-                    model, state, PassInputs(data, policy_at(temperature), workers)
-                )
+        *_, (totals, *_) = passes(engine, model, state, data, 3, policy=policy_at(temperature))
         assert state.n_steps == 3
         assert state.rows_seen == pytest.approx(3 * weights.sum())
         ends.append((model.natural_parameters(state.stats)[0], totals, state.stats.sums[0]))
@@ -203,8 +196,7 @@ def test_a_pass_of_partial_fit_is_a_pass_of_the_engine():
     rng = np.random.default_rng(np.random.RandomState(0).randint(np.iinfo(np.int32).max))
     state, data = State(model.initial(None, rng)), Rows(X, np.ones(60), 16)
     engine = StochasticInference(lambda t: (20.0 + t) ** -0.6)
-    with Workers() as workers:
-        engine.run_pass(model, state, PassInputs(data, policy_at(1.0), workers))
+    next(passes(engine, model, state, data))
     np.testing.assert_allclose(
         stream.components_, model.natural_parameters(state.stats)[0], rtol=1e-10
     )
@@ -353,8 +345,7 @@ def test_a_pass_of_coordinate_ascent_learns_priors_from_all_its_batches_alike():
     model = Spy(np.full(5, 0.2), np.full(X.shape[1], 0.2), learn_doc_topic_prior=True)
     state = State(model.initial(None, np.random.default_rng(0)))
     data = Rows(X, np.random.default_rng(1).uniform(0.5, 2.0, 60), 16)
-    with Workers() as workers:
-        CoordinateAscent().run_pass(model, state, PassInputs(data, Fixed(1.0), workers))
+    next(passes(CoordinateAscent(), model, state, data, policy=Fixed(1.0)))
     assert len(seen) == 4
     assert state.prior_stats.weight == pytest.approx(data.total, rel=1e-12)
     np.testing.assert_allclose(state.prior_stats.total, sum(total for total, _ in seen), rtol=1e-12)

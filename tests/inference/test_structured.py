@@ -5,11 +5,11 @@ from itertools import product
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from _engines import policy_at
+from _engines import passes, policy_at
 from scipy.special import digamma
 
 from skvt import StructuredLDA, TemperedLDA
-from skvt.contracts import LocalTotals, PassInputs
+from skvt.contracts import LocalTotals
 from skvt.datasets import make_topic_corpus
 from skvt.inference import (
     Rows,
@@ -78,11 +78,8 @@ def test_mean_field_for_both_is_stochastic_inference(temperature, weighted):
         (given, StructuredInference(lambda t: (2.0 + t) ** -0.6, "mean_field")),
     ):
         state, rng = State(model.initial(data, np.random.default_rng(2))), np.random.default_rng(3)
-        with Workers() as workers:
-            for _ in range(3):
-                totals, divergence, *_ = engine.run_pass(
-                    model, state, PassInputs(data, policy_at(temperature), workers, rng)
-                )
+        policy = policy_at(temperature)
+        *_, (totals, divergence, *_) = passes(engine, model, state, data, 3, policy=policy, rng=rng)
         ends.append((model.natural_parameters(state.stats)[0], totals.tempered, divergence))
     np.testing.assert_allclose(ends[1][0], ends[0][0], rtol=1e-12)
     np.testing.assert_allclose(ends[1][1:], ends[0][1:], rtol=1e-12)

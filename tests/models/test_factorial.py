@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 import scipy.integrate
 import scipy.stats
+from _engines import bound, passes
 from scipy.special import logsumexp
 
 from skvt.compiled import serial_map as run
-from skvt.contracts import FitPlan, PassInputs, RunningPolicy
+from skvt.contracts import FitPlan
 from skvt.expfam import RunningStats, kl_divergence
 from skvt.inference import MemoizedInference, MemoizedState, Rows, Workers, evaluate_bound
 from skvt.inference._memoized import exact_bound
@@ -47,17 +48,12 @@ def begun(model, data, rng):
     return MemoizedState(model.initial(data, rng), row_starts=starts)
 
 
-def fitted(model, X, weights, passes=4, batch_size=15, seed=0):
+def fitted(model, X, weights, n_passes=4, batch_size=15, seed=0):
     """State, and the bound after each pass."""
     data, rng = Rows(X, weights, batch_size), np.random.default_rng(seed)
-    state, engine, bounds = begun(model, data, rng), MemoizedInference(), []
-    with Workers() as workers:
-        for _ in range(passes):
-            totals, divergence, model, *_ = engine.run_pass(
-                model, state, PassInputs(data, RunningPolicy(), workers, rng)
-            )
-            bounds.append(totals.untempered - divergence)
-    return model, state, bounds
+    state = begun(model, data, rng)
+    done = [*passes(MemoizedInference(), model, state, data, n_passes, rng=rng)]
+    return done[-1].model, state, [*map(bound, done)]
 
 
 def log_joint(model, x, z, mean, covariance):
@@ -115,7 +111,7 @@ def test_each_activation_maximises_the_rows_bound(missing):
 def test_the_bound_is_that_of_a_dense_formula_and_below_the_evidence(missing):
     X, _ = data_of(4, missing, seed=1)
     weights = np.ones(4)
-    model, state, bounds = fitted(model_of(missing), X, weights, passes=30, batch_size=4)
+    model, state, bounds = fitted(model_of(missing), X, weights, n_passes=30, batch_size=4)
     q = q_of(model, state)
     # the activations of the last visit
     v = state.row_starts
@@ -159,14 +155,9 @@ def test_the_tempered_bound_never_falls_at_constant_temperature(missing):
     X, weights = data_of(missing=missing, seed=3)
     model, rng = model_of(missing), np.random.default_rng(0)
     data = Rows(X, weights, 13)
-    state, engine, bounds = begun(model, data, rng), MemoizedInference(), []
-    policy = ConstantTemperature(2.5).start(FitPlan(model, 30))
-    with Workers() as workers:
-        for _ in range(30):
-            totals, divergence, *_ = engine.run_pass(
-                model, state, PassInputs(data, policy, workers, rng)
-            )
-            bounds.append(totals.tempered - divergence)
+    state, policy = begun(model, data, rng), ConstantTemperature(2.5).start(FitPlan(model, 30))
+    done = passes(MemoizedInference(), model, state, data, 30, policy=policy, rng=rng)
+    bounds = [result.totals.tempered - result.divergence for result in done]
     assert np.all(np.diff(bounds) > -1e-9 * np.abs(bounds[-1]))
 
 
@@ -361,7 +352,7 @@ def test_a_row_is_solved_the_same_in_any_company(dtype, missing):
 
 def test_the_bound_of_other_rows_begins_them_anew():
     X, weights = data_of(seed=12)
-    model, state, bounds = fitted(model_of(), X, weights, passes=20)
+    model, state, bounds = fitted(model_of(), X, weights, n_passes=20)
     with Workers() as workers:
         anew = evaluate_bound(model, state.stats, Rows(X, weights, 9), workers)
     totals, divergence = exact_bound(model, state)

@@ -6,14 +6,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from _engines import bound, passes
 from scipy.special import betaln, gammaln, psi
 
 from skvt import MemoizedHDP
 from skvt.compiled import serial_map as run
-from skvt.contracts import MoveTools, PassInputs
+from skvt.contracts import MoveTools
 from skvt.datasets import make_topic_corpus
 from skvt.expfam import Stats
-from skvt.inference import CollapsedInference, MemoizedInference, Rows, State, Workers
+from skvt.inference import CollapsedInference, MemoizedInference, Rows, State
 from skvt.inference._memoized import exact_bound
 from skvt.inference._memos import Memo
 from skvt.models.hdp import HDP, BirthOfTopics, DeleteTopic, MergeTopics, Sticks, _delete
@@ -22,7 +23,6 @@ from skvt.models.hdp._documents import Share
 from skvt.models.hdp._sticks import _Problem, expected_weights, usage_of_one
 from skvt.models.lda import LDA
 from skvt.moves import bound_of
-from skvt.temperature import RunningPolicy
 
 TOY = sp.csr_array(np.array([[2.0, 1, 0, 0], [0, 1, 2, 1]]))
 
@@ -43,16 +43,12 @@ def toy(n_topics, **settings):
 
 def fitted(X, model, moves=(), *, n_batches=3, n_passes=30, seed=0):
     """(state, bounds after each pass, model) of memoized inference."""
-    rng, bounds = np.random.default_rng(seed), []
+    rng = np.random.default_rng(seed)
     data = Rows(X, np.ones(X.shape[0]), -(-X.shape[0] // n_batches))
     engine = MemoizedInference(moves)
-    with Workers(1) as workers:
-        state = engine.start(State(model.initial(data, rng)), data.total)
-        for _ in range(n_passes):
-            done = engine.run_pass(model, state, PassInputs(data, RunningPolicy(), workers, rng))
-            model = done.model
-            bounds.append(done.totals.untempered - done.divergence)
-    return state, np.array(bounds), model
+    state = engine.start(State(model.initial(data, rng)), data.total)
+    done = [*passes(engine, model, state, data, n_passes, rng=rng)]
+    return state, np.array([*map(bound, done)]), done[-1].model if done else model
 
 
 def quadrature(a, b, n=400):

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
+from _engines import passes
 from models._textbook import KINDS
 
-from skvt.contracts import PassInputs, RunningPolicy
 from skvt.expfam import RunningStats, Stats, _factor_analysis
-from skvt.inference import MemoizedInference, MemoizedState, Rows, Workers
+from skvt.inference import MemoizedInference, MemoizedState, Rows
 from skvt.models.mixture import (
     Block,
     DirichletLearner,
@@ -188,15 +188,13 @@ def test_with_moves_the_bound_never_falls_and_is_that_of_the_learned_priors(n_in
     state = MemoizedState(model.initial(data, np.random.default_rng(0)))
     engine = MemoizedInference([Delete(), Merge(), Birth(50)])
     bounds, rng, begun = [], np.random.default_rng(0), model
-    with Workers() as workers:
-        for _ in range(15):
-            result = engine.run_pass(model, state, PassInputs(data, RunningPolicy(), workers, rng))
-            model = result.model
-            bounds.append(result.totals.untempered - result.divergence)
-            exact = bound_of(model, state.memos.total())
-            assert bounds[-1] == pytest.approx(exact, rel=1e-9)
-            if model.size(state.stats) == 1:
-                assert model is begun
+    for result in passes(engine, model, state, data, 15, rng=rng):
+        model = result.model
+        bounds.append(result.totals.untempered - result.divergence)
+        exact = bound_of(model, state.memos.total())
+        assert bounds[-1] == pytest.approx(exact, rel=1e-9)
+        if model.size(state.stats) == 1:
+            assert model is begun
     assert model.size(state.stats) > 1
     assert np.all(np.diff(bounds) > -1e-9 * np.abs(bounds[0]))
     # both blocks and the sticks have learned

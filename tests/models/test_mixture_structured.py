@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from _engines import policy_at
+from _engines import passes, policy_at
 from models._textbook import KINDS
 from scipy.special import logsumexp, softmax
 
 from skvt.compiled import serial_map as run
-from skvt.contracts import LocalTotals, PassInputs
+from skvt.contracts import LocalTotals
 from skvt.expfam import RunningStats
 from skvt.inference import Rows, State, StochasticInference, StructuredInference, Workers
 from skvt.inference._stochastic import Visits
@@ -176,12 +176,9 @@ def test_mean_field_steps_are_those_of_stochastic_inference(temperature):
     ):
         model, data, state = setup(weights, cls=cls, n=60)
         data, policy = Rows(data.X, data.weights, 16), policy_at(temperature)
-        with Workers() as workers:
-            for seed in range(3):
-                rng = np.random.default_rng(seed)
-                totals, divergence, *_ = engine.run_pass(
-                    model, state, PassInputs(data, policy, workers, rng)
-                )
+        for seed in range(3):
+            rng = np.random.default_rng(seed)
+            ((totals, divergence, *_),) = passes(engine, model, state, data, policy=policy, rng=rng)
         sums = state.stats.value().arrays[1]
         # (components without an order of their own are put in one)
         ends.append((sums[np.argsort(sums[:, 0])], totals.tempered, divergence))
