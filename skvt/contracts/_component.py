@@ -128,8 +128,7 @@ class Component(Protocol):
     def apart(self, lam: Array) -> Array:
         """``lam`` of each component by itself, as all that follows takes it.
 
-        It differs from ``lam`` where components share globals: then it contains what all say
-        of these.
+        It differs from ``lam`` where components share globals, with what all say of these.
         """
 
     def merge_gains(self, sums: Array, a: IndexArray, b: IndexArray) -> Array:

@@ -30,16 +30,14 @@ PriorTerm: TypeAlias = tuple[Any, float]
 class LocalResult:
     """Result of the local step of n rows."""
 
-    # Expected sufficient statistics summed over the rows, each multiplied by its weight. None if
-    # not requested.
+    # Expected sufficient statistics summed over the weighted rows; None if not requested.
     stats: Stats | None
     # (n,), float64: each row's part of the tempered bound in nats (weights not applied): inverse
     # temperature times energy, plus entropy.
     bound: Array
     # (n,), float64: ``E_q[log p(x, z | beta)]`` in nats, untempered; None if not requested.
     energy: Array | None
-    # (n, ...): parameters of the local variational distributions; in CSR where rows have
-    # candidates.
+    # (n, ...): parameters of the local distributions; in CSR where rows have candidates.
     q: Array
     # (n,), float64: the untempered energy with z summed out at the expectations of the other
     # variables, as far as the model can; None if not requested.

@@ -48,8 +48,7 @@ class MoveTools:
     # and returns its memo, and the model, whose priors it has learned if it ``learns``; it ends
     # early where the bound will not reach the ``goal``. Only with memos.
     fresh: Callable[[Any, Any, int, float, bool, str], tuple[Memo, Any]] = _no_memos
-    # ``memo_of(model, result, batch)``: a local result's :class:`~skvt.inference._memos.Memo`.
-    # Likewise.
+    # ``memo_of(model, result, batch)``: a `skvt.inference._memos.Memo`. Likewise.
     memo_of: Callable[[Any, LocalResult, Any], Memo] = _no_memos
     # ``annealed(model, X, weights, n_components)`` fits the model from a new start to rows of these
     # weights with falling temperature, and returns its statistics. Likewise.

@@ -37,8 +37,7 @@ class NormalGamma:
     row x of the Gaussian adds ``(D, sum_d x_d^2, x_d, 1)``, and ``-D / 2 log(2 pi)`` to the log
     density. Values are :class:`~skvt.expfam.MeanPrecision`.
 
-    A spherical covariance is a member with D features; a diagonal one has a member with D = 1 for
-    each feature.
+    A spherical covariance is a member with D features; a diagonal one, D members with one each.
 
     ``b`` is a difference here. Data whose mean is c times their standard deviation cost it a
     relative error of about ``1e-16 c^2``: centre them.

@@ -181,8 +181,7 @@ class RunningStats:
     # Arrays that :meth:`draft` may reuse, the rows in which they differ from the current ones (None
     # means all), and a weak reference to their former owner, after whose end they are free.
     _spare: _Spare | None = field(default=None, metadata=_OF_PROCESS)
-    # Writes to the arrays so far. A view, see :meth:`scaled`, has its owner's number at the time it
-    # was made.
+    # Writes to the arrays so far; of a view, see :meth:`scaled`, those when it was made.
     _version: int = field(default=0, metadata=_OF_PROCESS)
     _owner: "RunningStats | None" = field(default=None, metadata=_OF_PROCESS)
     # The rows that are sent of a view, see :meth:`for_rows`.

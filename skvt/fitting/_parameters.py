@@ -19,8 +19,7 @@ FRACTION = Interval(Real, 0, 1, closed="both")
 OFFSET = Interval(Real, 1.0, None, closed="left")
 AUTO = StrOptions({"auto"})
 
-# Marks of parameters that cannot change once a model is fitted, and of those that only a stream
-# cannot change.
+# Marks of parameters that a fitted model cannot change, and of those that a stream cannot.
 FIXED = object()
 FIXED_IN_STREAMS = object()
 _MARKS = {FIXED, FIXED_IN_STREAMS}

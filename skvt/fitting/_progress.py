@@ -119,8 +119,7 @@ class RowsSeen:
     # (N, D), rows of weight 0 apart.
     shape: tuple[int, int]
     dtype: str
-    # BLAKE2b of at most 1,000 rows at even distances, of their weights, and of the lengths of
-    # chunks.
+    # BLAKE2b of at most 1,000 rows at even distances, their weights, and lengths of chunks.
     digest: str
 
     @classmethod

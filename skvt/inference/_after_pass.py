@@ -38,8 +38,7 @@ class MovesBetween(Continued):
         """
         has_moved = False
         if self._first <= number < self._n_passes and given.policy.at_unit_temperature:
-            # a generator of its own, so that rows are shuffled in the same way with and without
-            # moves
+            # a generator of its own, so that rows are shuffled alike with and without moves
             rng = np.random.default_rng([state.seed, state.n_steps, 1])
             tools = MoveTools(number, rng, given.workers.run)
             for move in self._moves:

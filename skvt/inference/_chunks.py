@@ -348,8 +348,7 @@ class ChunkRows:
 
     X: Chunks
     weights: ChunkWeights
-    # Most rows of a batch; if it is that of all rows, each chunk is one, and all are visited at
-    # once.
+    # Most rows of a batch; if that is all rows, each chunk is one, and all are visited at once.
     batch_size: int
     # Weight of the whole data set that these rows represent; their own by default.
     total: Any = None  # becomes that of the rows

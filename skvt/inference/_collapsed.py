@@ -23,8 +23,7 @@ from skvt.typing import Array, IndexArray
 
 # Passes between updates of the globals' priors, each of which takes a look at all globals.
 PASSES_PER_PRIOR = 5
-# Share of all passes, and fewest passes, between two in which rows are drawn given the globals
-# alone.
+# Share of passes, and fewest, between two in which rows are drawn given the globals alone.
 SHARE_BETWEEN = 0.03
 FEWEST_BETWEEN = 6
 # Share of all passes after which that ends.

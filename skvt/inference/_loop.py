@@ -133,8 +133,7 @@ class Plan:
     then: tuple[Phase, ...] = ()
     # What follows each pass, in this order.
     after_pass: tuple[AfterPass, ...] = ()
-    # Number of passes over which the temperature falls; infinite in a stream. None is that of
-    # ``stopping``.
+    # Passes over which the temperature falls; infinite in a stream; None as in ``stopping``.
     n_passes: float | None = None
     # ``polish(model, state, data, workers)``, after the last pass of the best start if it ends at T
     # = 1, is a state for better predictions.

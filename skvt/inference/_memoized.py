@@ -255,8 +255,7 @@ class MemoizedInference(Continued):
     ) -> None:
         """The local steps of batches visited at once, their memos, and the globals.
 
-        Given q(beta), the q(z) of batches are independent: several at once are coordinate ascent,
-        too.
+        Given q(beta), the q(z) of batches are independent: several at once are coordinate ascent.
         """
         data, workers, policy, keys = visits
         weights = [float(batch.weights.sum()) for batch in batches]

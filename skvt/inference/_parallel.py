@@ -82,8 +82,7 @@ if hasattr(os, "register_at_fork"):
 class one_blas_thread:
     """A ``with`` block whose matrix products run on one thread each.
 
-    Several would compete with the package's own threads, and the last digits would depend on their
-    number.
+    Several would compete with the package's threads, and the last digits depend on their number.
     """
 
     def __enter__(self) -> Self:

@@ -50,8 +50,7 @@ def then_coordinate_ascent(
     priors are given.
 
     Coordinate ascent begins after ``n_passes``. ``turns`` are (passes of coordinate ascent, passes
-    of the engine that follow them) of each return to the engine; coordinate ascent then goes on to
-    the end.
+    of the engine that follow them) of each return to the engine; then it goes on to the end.
     """
     ascent, phases = CoordinateAscent(), []
     for n_ascents, n_returned in (*turns, (0, 0)):

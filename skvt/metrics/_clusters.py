@@ -30,8 +30,7 @@ def cluster_alignment(labels_true, labels_pred, *, method="majority"):
     accuracy : float
         Fraction of rows, 0 to 1, whose cluster is aligned to their class.
     mapping : dict
-        The class of each cluster; unpaired clusters are left out. Ties go to the first class in
-        sorted order.
+        The class of each cluster, unpaired ones left out; ties go to the first in sorted order.
 
     References
     ----------

@@ -269,8 +269,7 @@ def corrected_statistics(
     ``hat`` (A, K) the statistics of their words. Returns (V, K), float64.
 
     Words without statistics matter by the sum of their gammas alone. That is a gamma of the sum of
-    their shapes, so that one variate stands for all of them, and its slope is the same for each of
-    these shapes.
+    their shapes, so that one variate stands for all of them, with one slope for all these shapes.
 
     V is the identity on average only: where a word's statistics exceed its lam by orders of
     magnitude, the part that is common to all words of a topic, a multiple of ``1 / psi'(lam)``,

@@ -25,8 +25,7 @@ from skvt.ties import exceeds, stable_argmax, stable_order
 FEWEST_ROWS = 2.0
 SMALLEST_SHARE = 0.05
 MOST_CANDIDATES = 3
-# Rows with a smaller responsibility are left unchanged; their part is lost (below 1e-12 nats per
-# row).
+# Rows with a smaller responsibility are left unchanged: below 1e-12 nats per row are lost.
 _LEAST = 1e-14
 
 

@@ -16,8 +16,7 @@ FILLED = 0.94
 # names would leave the table no height.
 LONGEST_LINE = 20
 TWO_LINES = 0.3
-# The scale of colours ends at this quantile of the cells, or at this relevance in nats per row if
-# that is more.
+# The scale of colours ends at this quantile of the cells, or this relevance (nats a row) if more.
 SCALED = 0.95
 LEAST_SCALE = 0.1
 

@@ -18,8 +18,7 @@ from skvt.readers.validation import each_entry_once, warn_of_empty_rows
 class TableReader(Reader):
     """Rows of arrays and data frames, by what is known or found out of their columns.
 
-    ``components`` and ``handle_unknown`` are as given by the user; ``table`` is None before the
-    first rows.
+    ``components``, ``handle_unknown`` are the user's; ``table`` is None before the first rows.
     """
 
     components: Any = "auto"

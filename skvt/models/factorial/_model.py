@@ -93,16 +93,14 @@ class FactorialMixture(ConjugateModel):
     activation_prior: Array
     # Of the data and of all that is as long.
     dtype: np.dtype[Any]
-    # {"noise_variance", "prior_variance", "activation_prior"}: those set to the maximum of the
-    # bound.
+    # {"noise_variance", "prior_variance", "activation_prior"}: those at the maximum of the bound.
     learned: frozenset[str] = frozenset()
     # Whether the statistics record which values of a column were observed.
     by_column: bool = False
     # Above it, components that differ little become the same: the largest variance of any direction
     # of the rows, over the noise.
     critical_temperature: float = np.inf
-    # Maximum number of sweeps of a row without a start, and the change of activations that ends
-    # them.
+    # Most sweeps of a row without a start, and the change of activations that ends them.
     max_sweeps: int = 50
     sweep_tol: float = 1e-3
     # Whether a row without a start is also started from annealed particles, and the highest bound
@@ -331,8 +329,7 @@ class FactorialMixture(ConjugateModel):
     def initial(self, data: RowSource, rng: np.random.Generator) -> RunningStats:
         """Statistics under which the components are an even share of the mean row, plus noise.
 
-        Pairs are those of independent activations, squares such that the noise has the variance
-        that it has.
+        Pairs are those of independent activations, squares such that the noise has its variance.
         """
         K = self.n_components
         mean, variance = column_moments(data)

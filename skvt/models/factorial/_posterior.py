@@ -1,8 +1,7 @@
 """The posterior of a row's activations in a factorial mixture, given q of the components.
 
 For few components all activations are enumerated, otherwise annealed particles are used. Mean field
-finds one explanation of a row, often a poor one; these methods find the others, with their
-probabilities.
+finds one explanation of a row, often a poor one; these find others, with their probabilities.
 """
 
 from typing import Any, NamedTuple

@@ -181,8 +181,7 @@ class GaPNMF(ConjugateModel):
     ) -> LocalResult:  # fmt: skip
         """Solve each row given spectra; ``q`` of the result is E[H], (n, K).
 
-        After Gibbs sampling, ``bound`` is not a bound but the log likelihood at the last
-        activations.
+        After Gibbs sampling, ``bound`` is the log likelihood at the last activations, no bound.
         """
         if np.ndim(inv_temp) > 0:
             raise ValueError("One temperature for all rows is needed, not one for each.")

@@ -77,8 +77,7 @@ class DocumentsResult(LocalResult):
     # What the bound of these documents is above what their statistics say of it, in nats: the
     # entropy of q(z), and the constants of tangents.
     entropy: float = np.nan
-    # (n, K): theta by which tokens were shared; where topics are not in use, ``q`` is the
-    # pseudo-count.
+    # (n, K): theta by which tokens were shared; of topics not in use, ``q`` is the pseudo-count.
     found: Array | None = None
 
 

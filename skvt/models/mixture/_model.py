@@ -229,8 +229,7 @@ class Mixture(ConjugateModel):
     ) -> tuple[Stats, Array | None]:
         """Statistics at given responsibilities (n, K), and the entropy of missing values (K,).
 
-        By updates of q of the missing values and of the components in turn, starting from the
-        prior.
+        By updates of q of the missing values and of the components in turn, from the prior on.
         """
         component, weighted = self.component, resp * batch.weights[:, None]
         sums = component.weighted_sums(batch.X, weighted)

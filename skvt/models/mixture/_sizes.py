@@ -51,8 +51,7 @@ from skvt.typing import Array
 # Sizes r: from a dispersion 1 / r of 20 to .01, each 1.66 times the one before. The nearest to any
 # other size in between loses about .1 % of the entropy.
 SIZES = np.geomspace(0.05, 100.0, 16)
-# How far new exposures may lie outside the range of those of the fit; farther out, they count as
-# its end.
+# How far new exposures may lie outside those of the fit; farther out, they count as the end.
 _MARGIN = 2.0
 # Relative error of the interpolation.
 _ERROR = 1e-6
