@@ -547,6 +547,20 @@ def test_setting_small_topics_aside_costs_next_to_nothing(
     )
 
 
+def test_extrapolated_sweeps_lead_further_and_to_no_worse_optima():
+    # Half of the sweeps suffice. Steps that turned back would bring topics back for good.
+    X, lam, alpha = corpus(15, n=30, n_words=300, length=100), random_topics(16, 40, 300), 0.05
+    gamma, bounds = np.full((30, 40), alpha) + X.sum(axis=1, keepdims=True) / 40, []
+    for _ in range(201):
+        logs = expected_log(gamma)[:, None] + expected_log(lam).T
+        bound = (X * logsumexp(logs, axis=2)).sum()
+        bounds.append(bound + prior_minus_entropy(gamma, np.full(40, alpha)))
+        gamma = alpha + np.einsum("dv,dvk->dk", X, softmax(logs, axis=2))
+    for sweeps, plain in ((40, 80), (200, 200)):
+        result, _ = step(LDA(np.full(40, alpha), np.full(300, 0.1), sweeps, 0.0), X, lam, 1.0)
+        assert result.bound.sum() > bounds[plain]
+
+
 def test_topics_that_are_set_aside_are_back_at_their_own_prior():
     alpha = np.linspace(0.05, 0.8, 16)
     lam = np.kron(np.eye(16), np.full(2, 50.0)) + 0.01

@@ -39,10 +39,13 @@ WORDS = np.int64(16)
 DOCUMENTS = np.int64(1)
 # A document's table is padded to a multiple of this number of topics and words.
 LANES = 8
-# Sweeps over all topics before those without a share are set aside.
-FULL_SWEEPS = 3
+# Sweeps after which topics without a share are set aside; before the last of these, but for the
+# first time, gamma is extrapolated.
+CYCLE = 3
 # By this factor less may be given up later, when topics that fall at all have fallen far.
 LATER = 0.01
+# The share of its tokens that a topic keeps at least.
+KEPT_SHARE = 0.1
 FLOOR = {np.dtype(np.float32): np.float32(1e-17), np.dtype(np.float64): 1e-140}
 
 
@@ -209,20 +212,69 @@ def _tempered_topics_by_words(
     table[n_topics:] = lit(floor, 0.0)
 
 
+@part
+def _set_aside(
+    threshold: Any, topics: Array, gamma: Array, prior: Array, step: Array, order: IndexArray
+) -> Any:
+    """Exchange topics until those with more than a threshold come first; returns their number.
+
+    It is filled up with others to a multiple of LANES; gamma of all the rest is at its prior.
+    """
+    start: Any = np.int64(0)
+    stop: Any = np.int64(gamma.size)
+    while start < stop:
+        k = stop - 1
+        if gamma[start] - prior[start] > threshold:
+            start += 1
+        elif gamma[k] - prior[k] > threshold:
+            gamma[start], gamma[k] = gamma[k], gamma[start]
+            prior[start], prior[k] = prior[k], prior[start]
+            step[start], step[k] = step[k], step[start]
+            order[start], order[k] = order[k], order[start]
+            first, second = topics[start], topics[k]
+            for j in range(first.size):
+                first[j], second[j] = second[j], first[j]
+        else:
+            stop -= 1
+    # (of numbers out of range none may be left: compiled loops want one line of topics)
+    stop = (max(start, 1) + LANES - 1) // LANES * LANES
+    for k in range(stop, gamma.size):
+        gamma[k] = prior[k]
+    return stop
+
+
+@part
+def _extrapolate(gamma: Array, updated: Array, alpha: Array, step: Array) -> None:
+    """gamma, whose last update was ``step``, to where this and the next, ``updated``, lead.
+
+    What is l times as far from the end after each update is ``(4 l - 3)^2`` times as far here, and
+    l times that after one more: a Chebyshev polynomial, at most 1, and 1 - 9 (1 - l) near l = 1.
+    Where steps are not of one ratio: each topic in the direction of its step, or not at all.
+    """
+    zero = lit(gamma[0], 0.0)
+    for k in range(gamma.size):
+        now = updated[k] - gamma[k]
+        further, most = lit(now, 15.0) * now - lit(now, 9.0) * step[k], lit(now, 6.0) * now
+        further = min(max(further, min(most, zero)), max(most, zero))
+        # (less than nothing must not be left, and of nothing nothing grows)
+        least = alpha[k] + lit(now, KEPT_SHARE) * (updated[k] - alpha[k])
+        gamma[k] = max(updated[k] + further, least)
+
+
 @jit
 def document_steps(
     indptr: IndexArray, words: IndexArray, counts: Array, lengths: Array, expected_log: Array,
     table: Array, table_shift: Array, alpha: Array, inv_temp: Any, own: Array | None, floor: Any,
     max_iter: int, tol: Any, prune: Any, weights_out: Array, ratio_out: Array, bound: Array,
-    energy: Any, digamma_sums: Array, gamma: Array, tables: Array, per_word: Array,
-    per_topic: Array, kept: IndexArray, counter: IndexArray,
+    energy: Any, digamma_sums: Array, gamma: Array, table_of: Array, per_word: Array,
+    per_topic: Array, order: IndexArray, counter: IndexArray,
 ) -> None:  # fmt: skip
     """Optimise q(z, theta) of each document, starting from equal shares of all topics.
 
-    After a few sweeps over all topics, and again each time their number has doubled, topics whose
-    share of the document has fallen below ``prune`` tokens are set aside (gamma = alpha), and the
-    others continue, packed together. The last evaluation is over all topics, so that q(z) is the
-    exact optimum given gamma, and the bound is the bound of what is returned.
+    After every third sweep topics whose share of the document has fallen below ``prune`` tokens are
+    set aside (gamma = alpha), and the others continue, side by side. The last evaluation is over
+    all topics, so that q(z) is the exact optimum given gamma, and the bound is the bound of what is
+    returned.
 
     Parameters
     ----------
@@ -233,23 +285,20 @@ def document_steps(
     alpha : (2, w) float64, document prior, filled up with its smallest, and log Gamma of it
     inv_temp, own : inverse temperature; those of the documents, (n,), or None
     tol : mean absolute change of gamma at which a document has converged
-    tables, per_word, per_topic, kept : (2, W w), (3, W), (7, w), (w,) scratch; W and w: the longest
-        document's words and K, each filled up to a multiple of LANES
+    table_of, per_word, per_topic, order : (W w,), (3, W), (6, w), (w,) scratch; W and w: the
+        longest document's words and K, each filled up to a multiple of LANES
     gamma, weights_out : (n, K), ratio_out : (nnz,), bound : (n,), written
     energy : None without ``own``, see :func:`energies`; with it (n,), written, or empty
     digamma_sums : (n,) digamma(sum_k gamma_k), the normaliser of E[log theta], written
     """
     n_topics = expected_log.shape[1]
     width = per_topic.shape[1]
-    g, prior, weights, total = per_topic[0], per_topic[1], per_topic[2], per_topic[3]
-    row, packed = per_topic[6], tables[1]
+    g, prior, weights = per_topic[0], per_topic[1], per_topic[2]
+    total, step, row = per_topic[3], per_topic[4], per_topic[5]
     # Loops run to a multiple of the vector length: a scalar remainder would cost more than the
     # rest. The topics that fill up have no words, so that they stay at their prior. The divergence
     # of q(theta) is a difference of large numbers: float64 throughout.
-    smallest, sum_alpha = lit(inv_temp, alpha[0, 0]), 0.0
-    for k in range(width):
-        prior[k] = alpha[0, k]
-        smallest = min(smallest, prior[k])
+    sum_alpha = 0.0
     for k in range(n_topics):
         sum_alpha += alpha[0, k]
     limit = tol * n_topics
@@ -261,7 +310,7 @@ def document_steps(
         lo, hi = indptr[d], indptr[d + 1]
         n_words = hi - lo
         filled = (n_words + LANES - 1) // LANES * LANES
-        topics = tables[0][: width * filled].reshape(width, filled)
+        topics = table_of[: width * filled].reshape(width, filled)
         n, shift, ratio = per_word[0][:filled], per_word[1][:filled], per_word[2][:filled]
         for j in range(n_words):
             n[j] = counts[lo + j]
@@ -278,66 +327,50 @@ def document_steps(
                 shift[j] = table_shift[words[lo + j]]
         share = inv_temp * lengths[d] / n_topics
         for k in range(width):
+            order[k], prior[k] = k, alpha[0, k]
             g[k] = prior[k] + (share if k < n_topics else lit(inv_temp, 0.0))
 
         # Fixed-point updates of q(z) and gamma. ratio_j = n_j / sum_k weights_k table_kj, so that
         # n_j phi_jk = ratio_j weights_k table_kj.
-        of_topics, gamma_of, alpha_of, weights_of, total_of = topics, g, prior, weights, total
         most = max_iter if n_words > 0 and n_topics > 1 else 0
-        sweeps = n_kept = 0
-        n_left, next_look = n_topics, FULL_SWEEPS
-        for k in range(n_topics):
-            kept[k] = k
-        last = False
+        sweeps, last = 0, False
+        gamma_of, alpha_of, weights_of, total_of = g, prior, weights, total
         while True:
             last = last or sweeps == most
-            if last:  # over all topics again
-                for i in range(n_kept):
-                    g[kept[i]] = gamma_of[i]
-                of_topics, gamma_of, weights_of = topics, g, weights
-            elif sweeps == next_look:
-                # Only topics that have a share continue, packed together; all others are back at
-                # their prior. Well below an equal share, so that flat documents keep all topics.
+            if not last and sweeps > 0 and sweeps % CYCLE == 0:
+                # Only topics that have a share continue; all others are back at their prior. Well
+                # below an equal share, so that flat documents keep all topics.
                 threshold = min(prune, lit(inv_temp, 0.1) * share)
-                if sweeps > FULL_SWEEPS:
+                if sweeps > CYCLE:
                     # (what is given up adds up over topics)
                     threshold *= lit(inv_temp, LATER)
-                next_look *= 2
-                n_kept = 0
-                for i in range(n_left):
-                    k, value = kept[i], gamma_of[i]
-                    if value - prior[k] > threshold:
-                        kept[n_kept] = k
-                        for j in range(filled):
-                            packed[n_kept * filled + j] = of_topics[i, j]
-                        per_topic[4, n_kept], per_topic[5, n_kept] = value, prior[k]
-                        n_kept += 1
-                    g[k] = prior[k]
-                n_left = n_kept
-                gamma_of, alpha_of = per_topic[4], per_topic[5]
-                # (of numbers out of range none may be kept: compiled loops want one line of topics)
-                n_packed = (max(n_kept, 1) + LANES - 1) // LANES * LANES
-                for k in range(n_kept, n_packed):
-                    packed[k * filled : (k + 1) * filled] = lit(inv_temp, 0.0)
-                    gamma_of[k] = alpha_of[k] = smallest
-                of_topics = packed[: n_packed * filled].reshape(n_packed, filled)
+                n_left = _set_aside(threshold, topics, gamma_of, prior, step, order)
                 gamma_of, alpha_of, weights_of, total_of = (
-                    gamma_of[:n_packed], alpha_of[:n_packed], weights[:n_packed], total[:n_packed],
+                    g[:n_left], prior[:n_left], weights[:n_left], total[:n_left]
                 )  # fmt: skip
+            if last:  # over all topics again
+                gamma_of, weights_of = g, weights
             shift_topics = _topic_weights(gamma_of, inv_temp, floor, weights_of)
-            weighted_sum(of_topics, weights_of, ratio)
+            weighted_sum(topics, weights_of, ratio)
             if last:
                 break
             sweeps += 1
             for j in range(filled):
                 ratio[j] = n[j] / ratio[j]
-            dot_products(of_topics, ratio, total_of)
+            dot_products(topics, ratio, total_of)
             change = lit(inv_temp, 0.0)
             for k in range(gamma_of.size):
-                updated = alpha_of[k] + inv_temp * weights_of[k] * total_of[k]  # [VT16 app. B.2]
-                change += abs(updated - gamma_of[k])
-                gamma_of[k] = updated
+                total_of[k] = (
+                    alpha_of[k] + inv_temp * weights_of[k] * total_of[k]
+                )  # [VT16 app. B.2]
+                change += abs(total_of[k] - gamma_of[k])
             last = change < limit
+            if CYCLE < sweeps < most and (sweeps + 1) % CYCLE == 0 and not last:
+                _extrapolate(gamma_of, total_of, alpha_of, step)
+            else:
+                for k in range(gamma_of.size):
+                    step[k] = total_of[k] - gamma_of[k]
+                    gamma_of[k] = total_of[k]
 
         # The value of q(z) at the final gamma.
         shift_topics = np.float64(shift_topics)
@@ -348,38 +381,41 @@ def document_steps(
         for j in range(n_words):
             ratio_out[lo + j] = ratio[j]
         sum_gamma = 0.0
+        for k in range(width):
+            total[order[k]] = g[k]
         for k in range(n_topics):
-            gamma[d, k] = g[k]
-            weights_out[d, k] = weights[k]
-            sum_gamma += np.float64(g[k])
+            weights_out[d, order[k]] = weights[k]
+            gamma[d, k] = total[k]
+            sum_gamma += np.float64(total[k])
         digamma_sums[d] = digamma_sum = digamma(sum_gamma)
         # [VT16 eq. 4] at the optimum of q(z); the document prior is not tempered
         bound[d] = value - inv_temp * lengths[d] * digamma_sum
         bound[d] -= _dirichlet_divergence(
-            g, alpha[0], alpha[1], -gammaln_sum_alpha, digamma_sum, gammaln(sum_gamma)
+            total, alpha[0], alpha[1], -gammaln_sum_alpha, digamma_sum, gammaln(sum_gamma)
         )
         if own is not None:
             if energy.size > 0:
                 energy[d] = _energy(
-                    expected_log, words[lo:hi], topics, weights, ratio, g[:n_topics], digamma_sum
-                )
+                    expected_log, words[lo:hi], topics, weights, ratio, g, order[:n_topics],
+                    digamma_sum,
+                )  # fmt: skip
         finish(counter, d, stop)
 
 
 @part
 def _energy(
     expected_log: Array, words: IndexArray, table: Array, weights: Array, ratio: Array,
-    gamma: Array, digamma_sum: float,
+    gamma: Array, order: IndexArray, digamma_sum: float,
 ) -> float:  # fmt: skip
-    """:func:`energies` of one document, whose table (K, W) nobody else has."""
+    """:func:`energies` of one document with a table (K, W) of its own, topics in an order."""
     value = 0.0
-    for k in range(gamma.size):
+    for k in range(order.size):
         total = part = lit(weights[0], 0.0)
         topic = table[k]
         for j in range(words.size):
             mass = ratio[j] * topic[j]
             total += mass
-            part += mass * expected_log[words[j], k]
+            part += mass * expected_log[words[j], order[k]]
         log_share = digamma(np.float64(gamma[k])) - digamma_sum
         value += np.float64(weights[k]) * (np.float64(part) + np.float64(total) * log_share)
     return value

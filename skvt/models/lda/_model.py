@@ -89,7 +89,7 @@ def _scratch_of(dtype: np.dtype[Any], longest: int, n_topics: int) -> tuple[Any,
     unmapped by the system each time, which stops all threads of the process.
     """
     longest, width = (-(-size // kernels.LANES) * kernels.LANES for size in (longest, n_topics))
-    sizes = 2 * longest * width, 3 * longest, 7 * width
+    sizes = longest * width, 3 * longest, 6 * width
     arrays = getattr(_scratch, "arrays", {})
     array = arrays.get(dtype)
     if array is None or array.size < sum(sizes):
@@ -97,10 +97,9 @@ def _scratch_of(dtype: np.dtype[Any], longest: int, n_topics: int) -> tuple[Any,
         if array.nbytes <= MOST_KEPT:
             arrays[dtype] = array
             _scratch.arrays = arrays
-    tables, array = array[: sizes[0]], array[sizes[0] :]
+    table, array = array[: sizes[0]], array[sizes[0] :]
     per_word, per_topic = array[: sizes[1]], array[sizes[1] : sizes[1] + sizes[2]]
-    kept = np.empty(width, np.int32)
-    return tables.reshape(2, -1), per_word.reshape(3, -1), per_topic.reshape(7, -1), kept
+    return table, per_word.reshape(3, -1), per_topic.reshape(6, -1), np.empty(width, np.int32)
 
 
 class _Loop(NamedTuple):
