@@ -29,10 +29,7 @@ class FitMonitor:
         self._pass.call_on_fit_task_begin(estimator=self._estimator, X=self._X, y=self._y)
 
     def end_pass(self, model, state, perplexity=None):
-        """Close the task of a pass; returns whether a callback stops the fit.
-
-        ``perplexity`` is that of the training data, where it was evaluated.
-        """
+        """Close a pass, with its ``perplexity`` if known; whether a callback stops the fit."""
         entry = self.history[-1]
         if self._verbose > 0 and entry.n_iter % self._verbose_interval == 0:
             name, bound = "elbo", entry.elbo

@@ -64,10 +64,7 @@ def first_of_order(values: ArrayLike, number: int, *, dtype: DTypeLike | None = 
 def stable_argmax(
     values: ArrayLike, *, scale: ArrayLike = 0.0, dtype: DTypeLike | None = None
 ) -> Any:
-    """Index of the first value that is tied with the largest, along the last axis.
-
-    ``scale`` (..., 1) and ``dtype`` are as in :func:`stable_order`.
-    """
+    """First index tied with the largest along the last axis, see :func:`stable_order`."""
     values = np.asarray(values)
     largest = values.max(axis=-1, keepdims=True)
     size = np.maximum(_finite_size(largest), scale)

@@ -17,10 +17,7 @@ Whole: TypeAlias = int | np.integer[Any]
 
 
 class Run(Protocol):
-    """``run(function, tasks)`` calls a function with each tuple of arguments, in parallel or not.
-
-    The results are in the order of the tasks.
-    """
+    """``run(function, tasks)``: results by tuples of arguments, in order, in parallel or not."""
 
     def __call__(self, function: Callable[..., T], tasks: Iterable[tuple[Any, ...]]) -> list[T]:
         """The results."""

@@ -113,10 +113,7 @@ class Component(Protocol):
         """Sums of features of rows by weighted responsibilities (n, K), (K, P)."""
 
     def explain(self, X: Any, table: Array) -> tuple[Array, Callable[[Array], Array]]:
-        """``F(x) T`` of rows, (n, K), for the transposed table (P, K); and sums of features.
-
-        These, (K, P), are a function of the weighted responsibilities (n, K).
-        """
+        """``F(x) T`` (n, K) for T' (P, K); ``sums(weighted)`` of features (K, P) given (n, K)."""
 
     def log_evidence(self, sums: Array) -> Array:
         """Log marginal likelihood of each component's rows, (K,) in nats; the sum is of all."""

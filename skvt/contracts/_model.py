@@ -410,10 +410,7 @@ def missing_members(cls: type, protocol: Any) -> list[str]:
 
 
 def check_requirements(model: Model, requirements: Iterable[Requirement]) -> None:
-    """Raise ValueError for the first requirement that the model does not meet.
-
-    And for what the model does not have of its own contract, or of a capability that it declares.
-    """
+    """ValueError for the first requirement, or part of a contract, that the model lacks."""
     for whom, capability, remedy in requirements:
         if capability not in model.capabilities:
             raise ValueError(

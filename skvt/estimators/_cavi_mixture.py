@@ -173,10 +173,7 @@ class CAVIGaussianMixture(MixtureEstimator):
         return replace(model, start=Stats((counts, sums)))
 
     def _plan(self, model, X, weights, *, stream=False):
-        """What a fit is made of: memoized inference of one batch, which is coordinate ascent.
-
-        Its bound is known after each pass without a further evaluation.
-        """
+        """Memoized inference of one batch: coordinate ascent whose bound is known."""
         data = self._rows_of(X, weights, X.shape[0])
         return Plan(
             data=data,

@@ -195,10 +195,7 @@ class TemperedLDA(TopicEstimator):
 
 
 def _collapsed(model):
-    """The model whose documents are solved by CVB0, which leaves alpha as it is.
-
-    Expected counts of CVB0 are spread over all topics, and alpha would grow without end.
-    """
+    """The model by CVB0, whose counts are spread over all topics: alpha stays, or it would grow."""
     return replace(model, local="cvb0", learn_doc_topic_prior=False)
 
 

@@ -164,10 +164,7 @@ class Dirichlet:
 
     @staticmethod
     def fit_symmetric(eta: float, mean_log: float, n_events: int) -> float:
-        """Fit one value for all ``n_events`` entries; ``mean_log`` is the mean entry.
-
-        Newton's method in log eta, where the objective is close to quadratic.
-        """
+        """One value for all ``n_events``, whose mean entry is ``mean_log``: Newton in log eta."""
         eta = float(eta)
         for _ in range(_MOST_STEPS):
             first = mean_log - float(digamma(eta)) + float(digamma(n_events * eta))

@@ -55,10 +55,7 @@ def rate_of(estimator, scale=1.0):
 
 
 def mixture_moves(most):
-    """Makers of moves, in the order in which they finish, for at most ``most`` components.
-
-    Deletes before merges, so that each row of a vanishing component goes to its best one.
-    """
+    """Makers of moves in order: deletes before merges, as rows then go to the best component."""
     return {"delete": Delete, "merge": Merge, "birth": partial(Birth, most)}
 
 

@@ -140,10 +140,7 @@ class CollapsedInference(WithoutMemosMixin, Continued):
 def collapsed_means(
     model: Collapsible, data: Rows, state: State, n_passes: int, workers: Workers
 ) -> list[Stats]:
-    """Statistics of each batch in the mean over the last half of this number of passes.
-
-    The passes begin with the statistics of ``state``, which changes in place.
-    """
+    """Mean statistics of batches over the second half of these passes, which change ``state``."""
     n_averaged = -(-n_passes // 2)
     engine = CollapsedInference(n_passes, n_averaged)
     given = PassInputs(data, RunningPolicy(), workers)

@@ -98,10 +98,7 @@ class Stopping:
     warns: bool = True
 
     def judges(self, engine: AnyEngine) -> bool:
-        """Whether a fit by this engine may stop before ``max_iter``: its bound is known, tol > 0.
-
-        A gain is never less than a ``tol`` of 0.
-        """
+        """Whether a fit by this engine may stop before ``max_iter``: known bound, tol > 0."""
         return self.tol > 0.0 and (engine.knows_exact_bound or self.evaluate_every > 0)
 
 
@@ -302,10 +299,7 @@ def fit_loop(
 def _has_converged(
     change: tuple[float, float, float] | None, stopping: Stopping, monotone: bool, dtype: DTypeLike
 ) -> bool:
-    """Whether 0 <= gain < tol, up to rounding; a relative decrease by more than 1e-6 warns.
-
-    ``change`` is (previous, current bound, number of units), or None before there are two.
-    """
+    """Whether a change (or None) is 0 <= gain < tol, up to rounding; a fall above 1e-6 warns."""
     if change is None:
         return False
     previous, current, _ = change

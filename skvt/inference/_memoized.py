@@ -253,10 +253,7 @@ class MemoizedInference(Continued):
         moves: Sequence[Move] = (),
         tools: MoveTools | None = None,
     ) -> None:
-        """The local steps of batches visited at once, their memos, and the globals.
-
-        Given q(beta), the q(z) of batches are independent: several at once are coordinate ascent.
-        """
+        """Visit batches at once: their q(z) are independent, so that this is coordinate ascent."""
         data, workers, policy, keys = visits
         weights = [float(batch.weights.sum()) for batch in batches]
         policy.advance(state.rows_seen / total, sum(weights) / total, state.n_steps)

@@ -80,10 +80,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class one_blas_thread:
-    """A ``with`` block whose matrix products run on one thread each.
-
-    Several would compete with the package's threads, and the last digits depend on their number.
-    """
+    """A ``with`` block of matrix products on one thread each, so that no last digits vary."""
 
     def __enter__(self) -> Self:
         _limit.claim(self)
@@ -201,10 +198,7 @@ class Workers:
         return results
 
     def prefetch(self, function: Callable[..., T], *args: Any) -> Callable[[], T]:
-        """Have a thread run ``function(*args)`` as soon as one is free.
-
-        What is returned gives the result; the calling thread does the work if no other has begun.
-        """
+        """Have a thread run ``function(*args)``; what is returned gives, or makes, the result."""
         waiting: _Waiting = deque([(0, args)])
         done: _Done = SimpleQueue()
         if self._n_helpers:

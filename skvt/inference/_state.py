@@ -275,10 +275,7 @@ class MemoizedState(State):
 
 
 class WithoutMemosMixin:
-    """Engines that keep nothing of single batches in the state.
-
-    They do not know the bound at their last globals.
-    """
+    """Engines that keep nothing of batches in the state, and end without a known bound."""
 
     requires: tuple[Requirement, ...] = ()
     knows_exact_bound = False

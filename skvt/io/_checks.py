@@ -264,10 +264,7 @@ def _check_memo(packed, shapes):
 
 
 def _legal_parts(model, stats):
-    """Whether natural parameters lie where their families have a normaliser, a few at a time.
-
-    All of them at once would be another copy of the statistics, or several.
-    """
+    """Whether natural parameters are legal, a few at a time: all would be a copy of statistics."""
     kind, arrays = name_of(type(model)), stats.arrays
     if kind in ("models.HDP", *TOPICS):
         words, eta = arrays[0], model.topic_word_prior

@@ -16,10 +16,7 @@ def bound_of(model: Memoizable, memo: Memo) -> float:
 
 
 def size_of(bound: float, memo: Memo) -> float:
-    """Scale in nats of the rounding errors in a memo's bound.
-
-    The larger of the bound and a nat for each row: in a sum over rows, terms may cancel.
-    """
+    """Scale of rounding in a memo's bound: the bound, or a nat a row, since terms may cancel."""
     return max(abs(bound), memo.weight)
 
 
@@ -35,8 +32,5 @@ def of_components(whom: str) -> tuple[Requirement, ...]:
 
 
 def is_accepted(gain: float, size: float, least: float = 0.0) -> bool:
-    """The rule of acceptance: whether the exact bound rises by more than ``least`` nats.
-
-    Differences within the rounding error of a bound of this ``size`` do not count.
-    """
+    """Whether the exact bound, of this ``size``, rises by more than ``least`` and its rounding."""
     return bool(exceeds(gain, least, scale=size))

@@ -71,10 +71,7 @@ def dissolve(model: Mergeable, state: MovableState, ids: Iterable[int] | None = 
 
 
 class Merge(Move):
-    """Merge pairs in order of their gain, each component once per pass.
-
-    Memos hold the entropies of all pairs, so that there is nothing to prepare.
-    """
+    """Merge pairs in order of their gain, each component once per pass; memos know the gains."""
 
     requires = of_components("A merge")
 

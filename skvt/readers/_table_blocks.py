@@ -129,10 +129,7 @@ def table_of(X, components, handle_unknown):
 
 
 def look(X, components, handle_unknown, kinds=None):
-    """The :class:`Look` at rows, where others may have other categories.
-
-    ``kinds`` are those that "auto" takes the columns for; by default those of their types.
-    """
+    """The :class:`Look` at some rows; ``kinds`` of the columns for "auto", by default by types."""
     names = names_of(X)
     columns = None if is_of_floats(X) else columns_of(X)
     values = {}

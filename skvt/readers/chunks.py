@@ -126,10 +126,7 @@ def _is_delayed(X):
 
 
 def chunks_of(reader, loads):
-    """The reader, which has learned of the rows if they are the first, and the rows and weights.
-
-    Chunks are read where they lie: a :class:`Chunks` and its :class:`ChunkWeights`.
-    """
+    """The reader that knows the rows; Chunks, read where they lie, and their ChunkWeights."""
     from dask.delayed import delayed
 
     site = active_site()
@@ -160,10 +157,7 @@ def chunks_of(reader, loads):
 
 
 def _met(reader, loads, site):
-    """The reader that has read the first row on this side, after what chunks say of all.
-
-    Rows are float32 if all chunks are of single precision, in whatever order they come.
-    """
+    """The reader after what chunks say of all and a first row; float32 if all chunks are."""
     handles = loads.handles
     if reader.needs_scan:
         scans = enumerate(site.each(_scan, ((handle, (reader,)) for handle in handles)))
@@ -235,10 +229,7 @@ def released(X):
 
 # ------------------------------------------------------------------------------- row by row
 def by_chunk(describe):
-    """A method of rows that returns for chunks a lazy Dask array.
-
-    ``describe(estimator, *args)`` is the number of columns, None for a vector, and the dtype.
-    """
+    """A method, lazy for chunks: ``describe`` gives its width (None of a vector) and dtype."""
 
     def decorate(method):
         @wraps(method)

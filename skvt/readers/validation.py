@@ -101,10 +101,7 @@ def in_range(values):
 
 
 def require_counts(X, whom, what="counts of words", remedy=""):
-    """Raise ValueError if X has negative entries, or its entries add up to more than is computed.
-
-    NaN are ignored.
-    """
+    """ValueError if X has negative entries or adds up to too much; NaN are ignored."""
     values = X.data if sp.issparse(X) else X
     lowest = np.nanmin(values, initial=0.0)
     if lowest < 0.0:

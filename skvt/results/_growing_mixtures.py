@@ -141,10 +141,7 @@ class GrowingMixin(MoveLogMixin):
         return None if clusters is None else membership(clusters)
 
     def _blocks_of(self, fitted, member=None):
-        """The columns' blocks, sums of features (K, P) and expected rows (K,).
-
-        With ``member`` (n_clusters, K), those of clusters.
-        """
+        """Blocks of columns, sums of features (K, P), rows (K,); of clusters by ``member``."""
         model, product = fitted.model, fitted.model.component
         if "_table" not in vars(self):
             block = Block("columns", product, np.arange(product.n_features))

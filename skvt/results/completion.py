@@ -68,10 +68,7 @@ def _split(indptr, indices, data, observed):
 
 
 def split_tokens(X):
-    """Split the tokens of each row in two, each token by a fair coin that the row determines.
-
-    ``observed + held_out = X`` of the two CSR arrays; X has no duplicate entries.
-    """
+    """Tokens in two CSR arrays that add up to X, each by a fair coin that the row determines."""
     left = np.empty(X.nnz, np.float64)
     _split(X.indptr, X.indices, X.data, left)
     parts = []

@@ -138,10 +138,7 @@ class _Learned(RunningPolicy):
         self._seen_energy, self._seen_units = 0.0, 0.0
 
     def _rate(self, passes: float) -> float:
-        """Step size of the running mean for this number of passes, or for a step of a stream.
-
-        It depends on their number of time constants alone.
-        """
+        """Step size of the running mean for these passes, by their number of time constants."""
         age = 1.0 / STREAM_STEPS if self._memory is None else passes / self._memory
         return -np.expm1(-age)
 

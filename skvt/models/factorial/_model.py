@@ -354,10 +354,7 @@ class FactorialMixture(ConjugateModel):
         return Stats((np.zeros_like(pairs), noise, np.zeros_like(on), np.zeros_like(totals)))
 
     def _random_components(self, variance: Array, rng: np.random.Generator) -> Array:
-        """Noise in proportion to the columns' spread; its square costs at most ``WEAK`` nats a row.
-
-        Many columns of noise as large as the rows would leave all components off for good.
-        """
+        """Noise by the columns' spread, of at most ``WEAK`` nats a row: more would turn all off."""
         square = max(variance.sum(), 1e-300)
         scale = np.sqrt(variance * (min(square, 2.0 * WEAK * self.noise_variance) / square))
         return scale * rng.standard_normal((self.n_components, self.n_features))

@@ -80,10 +80,7 @@ class PairChanges:
 
     @classmethod
     def where_apart(cls, pairs: IndexArray, usage: Array) -> "PairChanges":
-        """Changes of documents with this usage, none of which has tokens of both topics of a pair.
-
-        A document that has one keeps it as it is.
-        """
+        """Changes of documents with this usage, none of which has both topics of a pair."""
         both = usage[pairs].sum(axis=1)
         both[:, cls.shared :] = 0.0
         return cls(pairs, both, np.zeros(len(pairs)))

@@ -200,10 +200,7 @@ class HDP(ConjugateModel):
         return self.within(occur), RunningStats([narrowed(words, occur), usage])
 
     def within(self, words: IndexArray) -> Self:
-        """The model of these words, all others as one, which is the last.
-
-        Dirichlet laws of topics are the same, since parts of a Dirichlet add up.
-        """
+        """The model of these words, all others one, the last: parts of a Dirichlet add up."""
         eta = self.topic_word_prior
         rest = eta.sum(dtype=np.float64) - eta[words].sum(dtype=np.float64)
         eta = np.append(eta[words], eta.dtype.type(rest))
@@ -322,10 +319,7 @@ class HDP(ConjugateModel):
         return replace(self, n_initial=n_components, start=None)
 
     def initial(self, data: RowSource, rng: np.random.Generator) -> RunningStats:
-        """The words of all documents, shared evenly among the topics but for noise.
-
-        Of given topics, the tokens of all documents in equal parts.
-        """
+        """Words of all documents shared evenly but for noise, or equally among given topics."""
         n = self.n_initial
         counts, weight = sums_of_rows(data.X, data.weights, column_totals)
         counts = counts * (data.total / weight)

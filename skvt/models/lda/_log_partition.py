@@ -99,10 +99,7 @@ def log_partition(
 
 
 def _power_mean(values: Array, slopes: Array, power: float) -> tuple[Array, Array]:
-    """``log(mean(exp(power values))) / power`` over the first axis and its slope, (M,) each.
-
-    The logarithm of a power mean; of the geometric mean at power 0.
-    """
+    """Log of the power mean over the first axis and its slope, (M,) each; geometric at power 0."""
     weights = softmax(power * values, axis=0)
     mean = values.mean(axis=0)
     if power > 0.0:

@@ -243,10 +243,7 @@ class LDA:
         return self.n_components
 
     def initial(self, data: RowSource, rng: np.random.Generator) -> RunningStats:
-        """Random statistics: every S_vk ~ Gamma(100, 1/100), about one token of each word.
-
-        Of given topics, the tokens of all rows, in equal parts.
-        """
+        """S_vk ~ Gamma(100, 1/100), about a token a word; of given topics, equal parts of all."""
         if self.start is not None:
             tokens, weight = sums_of_rows(data.X, data.weights, total_and_weight)
             tokens = max(float(tokens), 1.0) * data.total / float(weight)
@@ -261,10 +258,7 @@ class LDA:
         return RunningStats([np.ascontiguousarray((lam - self.topic_word_prior.T).T, self.dtype)])
 
     def regrouped(self, groups: Sequence[IndexArray]) -> Self:
-        """The model whose topic j is in the place of topics ``groups[j]`` of this one.
-
-        Their alpha add up, and each word has the largest of their eta.
-        """
+        """The model of topics ``groups[j]`` as one: alpha add up, each word has the largest eta."""
         alpha = np.array([self.doc_topic_prior[group].sum() for group in groups], self.dtype)
         eta = self.topic_word_prior
         if eta.ndim == 2:
@@ -444,10 +438,7 @@ class LDA:
     def estimated_log_partition(
         self, inv_temps: Array, method: str, n_rows: int, n_units: float
     ) -> tuple[Array, Array]:
-        """log C(T) by another of ``log_partition_methods``, for a corpus of this size.
-
-        The estimate is a function of its arguments: the same draws in all calls.
-        """
+        """log C(T) by another of ``log_partition_methods``, with the same draws each time."""
         return log_partition(
             np.asarray(inv_temps, np.float64), np.asarray(self.doc_topic_prior, np.float64),
             np.asarray(self.topic_word_prior.T, np.float64), method,

@@ -146,10 +146,7 @@ def _draw_log_gammas(
 
 # ------------------------------------------------------------------------------------- tokens
 def count_tokens(counts: Array, n_topics: int, token_indptr: IndexArray) -> IndexArray:
-    """Write where each entry's tokens begin, ceil(count) of them; returns the entries of none.
-
-    Those are the entries of large counts.
-    """
+    """Write where entries' tokens begin, ceil(count) each; returns entries of large counts."""
     are_large = counts > max(MOST_TOKENS, n_topics)
     token_indptr[0] = 0
     np.cumsum(np.where(are_large, 0.0, np.ceil(counts)).astype(np.int64), out=token_indptr[1:])

@@ -55,10 +55,7 @@ def step_of_candidates(
     component: Component, batch: RowBatch, log_weights: Array, table: Array, run: Run, *,
     with_stats: bool, with_marginal: bool,
 ) -> LocalResult:  # fmt: skip
-    """A local step in which rows are judged by their candidates, or by all where some are unknown.
-
-    ``q`` of the result is r (n, K) in CSR, L entries a row.
-    """
+    """A local step by candidates, or by all where some are unknown; ``q`` (n, K) is CSR."""
     n, n_components, known = batch.n_rows, log_weights.size, batch.candidates
     if known is None or known.shape[1] != N_CANDIDATES:
         known = np.full((n, N_CANDIDATES), -1, np.int32)

@@ -140,10 +140,7 @@ class Indicated(Product):
 
 
 def indicated(component: Component, at: tuple[float, ...] = (), shift: float = 0.0) -> Indicated:
-    """A component with indicators, whose shares have uniform priors.
-
-    ``at`` and ``shift`` are those by which :func:`values_beside` found the values.
-    """
+    """A component with indicators of uniform prior; ``at``, ``shift`` as in `values_beside`."""
     D, dtype = component.n_features, component.dtype
     blocks = (
         Block("values", component, np.arange(D)),

@@ -196,10 +196,7 @@ class Evidence(Pairs):
 
 
 class Assignments(Pairs):
-    """Responsibilities as joins need them: of rows that do not belong to a single component.
-
-    Of batches of responsibilities (n, K), weights (n,) and log densities (n,) of rows.
-    """
+    """Responsibilities (n, K), weights, log densities (n,) of rows between components."""
 
     sign = 1.0
 

@@ -127,10 +127,7 @@ class GaussianHoles:
         )  # fmt: skip
 
     def filled(self, k: int, noise: Array | None = None) -> Array:
-        """Centred rows (n, D), holes at ``A_mm^-1 v + L^-T noise_m`` with ``A_mm = L L'``.
-
-        In rows without any value, ``m`` is all columns.
-        """
+        """Centred rows (n, D), holes at ``A_mm^-1 v + L^-T noise_m``, ``A_mm = L L'``."""
         completion = self.completion
         linear, precision = completion.linear[k], completion.precision[k]
         noise = np.zeros_like(self.X) if noise is None else noise

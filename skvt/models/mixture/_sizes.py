@@ -92,10 +92,7 @@ class OfSizes(NamedTuple):
 
 @dataclass(frozen=True)
 class SizesAndRates:
-    """q of size and rate of a column, see the module.
-
-    Natural parameters are ``[log shares (G), X_j (J), N_j (J)]``.
-    """
+    """q of size and rate of a column: eta is ``[log shares (G), X_j (J), N_j (J)]``."""
 
     # (J,): exposures e_j, and their weights for the typical exposure.
     points: Array

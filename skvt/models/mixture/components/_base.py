@@ -28,10 +28,7 @@ def per_component(values: Array) -> Array:
 
 
 class RowFits:
-    """What components that have seen one row each say of rows, by their features.
-
-    ``features`` (n, P) are computed of some rows at a time.
-    """
+    """What components that saw one row each say of rows, by their ``features`` (n, P)."""
 
     def __init__(self, component: Any, features: Callable[[Any], Any]) -> None:
         self._component, self._features = component.alone, features
