@@ -124,5 +124,5 @@ def _short_fit(model, X, weights, n_components, workers):
     """The bound of a mixture of the rows, with its priors learned."""
     batch, rng = model.batch(X, np.arange(len(X)), weights), np.random.default_rng(0)
     start = model.resized(n_components, learns=True)
-    memo, model = fresh_mixture(start, batch, n_components, -np.inf, workers, rng, _PASSES)
+    memo, model = fresh_mixture(start, batch, -np.inf, workers, rng, most_passes=_PASSES)
     return bound_of(model, memo)

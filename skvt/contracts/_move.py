@@ -44,10 +44,11 @@ class MoveTools:
     rng: np.random.Generator
     # ``run(function, tasks)``.
     run: Run
-    # ``fresh(model, batch, n_components, goal, learns, init_params)`` fits a new mixture to a batch
-    # and returns its memo, and the model, whose priors it has learned if it ``learns``; it ends
-    # early where the bound will not reach the ``goal``. Only with memos.
-    fresh: Callable[[Any, Any, int, float, bool, str], tuple[Memo, Any]] = _no_memos
+    # ``fresh(model, batch, n_components, goal, others, init_params)`` fits a new mixture to a batch
+    # and returns its memo, and the model with its priors: those given where ``others`` are None,
+    # else such as suit seeds and statistics of the others, whose loss counts. It ends early where
+    # the bound will not reach the ``goal``. Only with memos.
+    fresh: Callable[[Any, Any, int, float, Stats | None, str], tuple[Memo, Any]] = _no_memos
     # ``memo_of(model, result, batch)``: a `skvt.inference._memos.Memo`. Likewise.
     memo_of: Callable[[Any, LocalResult, Any], Memo] = _no_memos
     # ``annealed(model, X, weights, n_components)`` fits the model from a new start to rows of these

@@ -23,13 +23,13 @@ from skvt.contracts import (
     RunningPolicy,
     Stream,
 )
-from skvt.expfam import Stats
+from skvt.expfam import RunningStats, Stats
 from skvt.inference._bound import global_divergence
 from skvt.inference._memos import Memo
 from skvt.inference._parallel import Workers
 from skvt.inference._state import MemoizedState, Rows, State
 from skvt.inference._visit import VisitRequest, memo_of
-from skvt.moves import Merge, bound_of, dissolve
+from skvt.moves import Merge, bound_of, dissolve, joined
 from skvt.progress import Continued
 from skvt.temperature import LinearAnnealing
 from skvt.ties import exceeds
@@ -47,6 +47,8 @@ _FRESH_PASSES = 40
 # Share of rows that must change their component in a pass without merges for there to be another.
 _STILL = 1e-5
 _FRESH_TOL = 1e-4
+# Nats per row that a mixture under priors of its own may be short after its first pass.
+_HOPELESS = 0.02
 # Rounds of moves in one call of a stream.
 _MOST_ROUNDS = 5
 # Stop after this many consecutive reverted passes.
@@ -299,11 +301,12 @@ class MemoizedInference(Continued):
             batch: Any,
             n_components: int,
             goal: float,
-            learns: bool,
+            others: Stats | None,
             init_params: str,
         ) -> tuple[Memo, Mergeable]:
+            learns = others is not None
             start = model.resized(n_components, learns=learns, init_params=init_params)
-            return fresh_mixture(start, batch, n_components, goal, workers, rng)
+            return fresh_mixture(start, batch, goal, workers, rng, others)
 
         def memo(model: Memoizable, result: LocalResult, batch: Any) -> Memo:
             return memo_of(model, result, batch, workers.run, pairs=True)
@@ -349,13 +352,18 @@ def sort_by_mass(model: Memoizable, state: MemoizedState) -> None:
 def fresh_mixture(
     model: Any,
     batch: Any,
-    n_components: int,
     goal: float,
     workers: Workers,
     rng: np.random.Generator,
+    others: Stats | None = None,
     most_passes: int = _FRESH_PASSES,
 ) -> tuple[Memo, Any]:
-    """Total memo and model of a mixture fitted to these rows, unless it will miss the ``goal``."""
+    """Total memo and model of a mixture fitted to these rows, unless it will miss the ``goal``.
+
+    Where there are ``others`` of the same prior, that is learned of these and of the seeds alone,
+    and what they lose counts.
+    """
+    n_components = model.n_initial
     data = sample = Rows(batch.X, batch.weights, batch.n_rows)
     # (columns that are left out, or constant, say nothing)
     n_columns = batch.X.shape[1] if sp.issparse(batch.X) else np.any(batch.X != batch.X[0], 0).sum()
@@ -368,11 +376,21 @@ def fresh_mixture(
     given = PassInputs(data, policy, workers, rng)
     policy.done = False  # (priors are learned of seeds, then of the components that these become)
     state = engine.start(State(stats), data.total)
+    joint = others is not None and others.arrays[0].size > 0
+    if others is not None and joint:
+        goal += model.collapsed_energy(others)
+        together = joined([others, state.plain_stats.value()])
+        model = model.with_learned_priors(None, RunningStats(together.arrays))
+        model = model.resized(n_components)
+        goal -= model.collapsed_energy(others)
     model = model.with_learned_priors(state.prior_stats, state.plain_stats)
     counts = model.component_masses(stats.value())
     for n_passes in range(most_passes):
         merging = bool(engine._moves)
         model, may_stop = engine.sweep(model, state, given)
+        if joint and n_passes == 0:
+            if bound_of(model, state.memos.total()) < goal - _HOPELESS * data.total:
+                break
         if not merging:
             # with merges from the start, seeds that differ little would all become one component
             before, counts = counts, model.component_masses(state.plain_stats.value())
@@ -385,8 +403,10 @@ def fresh_mixture(
         gain, previous = bound - previous, bound
         if merging and may_stop:
             hopeless = bound + (most_passes - n_passes) * gain < goal
-            if hopeless or gain < _FRESH_TOL * data.total or model.size(state.stats) == 1:
+            if hopeless or gain < _FRESH_TOL * data.total:
                 break
+        if model.size(state.stats) == 1:
+            break
     dissolve(model, state)
     return state.memos.total(), model
 

@@ -11,6 +11,9 @@ likelihood fits badly, this adds components faster than merges remove them. Here
 - rows count by the target's responsibility for them, so that the exact bounds of the fresh
   components and of the target's own on these rows compare. Only fresh ones that are better are
   adopted, and they take the target's place;
+- priors learned from few components, each for many clusters, can forbid every division of one. Rows
+  that belong to a target more than to all others are therefore also fitted under priors that suit
+  the seeds found among them and all other components, whose loss counts;
 - if the exact bound of all data has not risen by the end of that pass, everything is restored.
 
 In a stream all three phases happen within one batch. A target is then one component, and is kept
@@ -38,7 +41,15 @@ from skvt.contracts import (
     Solved,
 )
 from skvt.expfam import RunningStats, Stats
-from skvt.moves._base import bound_of, is_accepted, of_components, shares_of, size_of
+from skvt.moves._base import (
+    bound_of,
+    is_accepted,
+    joined,
+    learned,
+    of_components,
+    shares_of,
+    size_of,
+)
 from skvt.moves._merge import FEWEST_ROWS as FEWEST_WON
 from skvt.moves._merge import dissolve
 from skvt.ties import exceeds, stable_argmax, stable_order
@@ -48,6 +59,10 @@ from skvt.typing import Array, IndexArray
 ROWS_FOR_EACH = 200
 # Number of components of that one.
 FEWER = 3
+# Least number of rows for each fresh component under priors of its own, and largest number of these
+# relative to the usual one, where rows are many for one component.
+_FEWEST_FOR_EACH = 5
+_MOST_FRESH = 4
 # Least number of rows of a component that may be split.
 FEWEST_ROWS = 20.0
 # A component whose mass has changed by a larger fraction since its births failed is tried like a
@@ -69,8 +84,6 @@ SMALLEST_GAIN_PER_ROW = 1e-3
 MOST_COUNTED = 2.0
 # Maximum number of targets of a pass relative to the number of components; at least one.
 MOST_TARGETS = 0.5
-# Updates of the priors by which they follow components that describe all rows.
-_LEARNING_STEPS = 3
 # Local and global updates by which a birth within a batch is judged.
 _TRIAL_STEPS = 3
 
@@ -121,12 +134,12 @@ class Birth(Move):
         "_judged_by": float | None,
         "_other_prior": float,
         "_share": float,
-        "_whole": bool,
+        "_learns": bool,
         "_seed": int,
     }
     requires = of_components("A birth")
-    # Whether the fresh components describe all rows, so that priors are learned from them.
-    _whole: bool = False
+    # Whether fresh components have been fitted under priors of their own.
+    _learns: bool = False
     # By how much priors must change next, see `OTHER_PRIOR`.
     _other_prior: float = OTHER_PRIOR
     # Of the choice among the rows of large targets.
@@ -164,19 +177,18 @@ class Birth(Move):
         self._notice_priors(model)
         if self._fresh:
             self._before = state.checkpoint(), bound_of(model, state.memos.total()), model
-            if self._whole:
-                self._relearned = _learned(model, self._fresh[0])
             gone = [id_ for target in self._adopted for id_ in target.ids]
             kept = np.flatnonzero(~np.isin(state.component_ids, gone))
-            blocks = zip(*(fresh.arrays for fresh in self._fresh), strict=True)
-            arrays = [np.concatenate(parts) for parts in blocks]
+            arrays = joined(self._fresh).arrays
+            if self._learns:
+                self._relearned = learned(model, [_others(state, gone), *self._fresh])
             state.rearrange(_with_more(kept, len(arrays[0])))
             # S' helps the new components through the pass; resum takes it off again
             none = [np.zeros((kept.size, *array.shape[1:])) for array in arrays]
             pairs = zip(none, arrays, strict=True)
             state.stats.add(Stats(tuple(np.concatenate(pair) for pair in pairs)))
             self._newborn = set(state.component_ids[kept.size :].tolist())
-        self._fresh = []
+        self._fresh, self._learns = [], False
         counts = model.component_masses(state.plain_stats.value())
         overlaps = _overlaps(state.memos, counts.size)
         self._targets = self._choose(counts, state.component_ids, overlaps, tools.rng)
@@ -227,8 +239,8 @@ class Birth(Move):
                 break
             proposed += 1
             n_old = len(target.components)
-            whole = n_old == state.component_ids.size
-            fresh = self._create(model, target, tools, room + n_old, whole)
+            others = _others(state, target.ids)
+            fresh = self._create(model, target, tools, room + n_old, others)
             if fresh is not None:
                 self._fresh.append(fresh)
                 self._targets.append(replace(target, rows=[], weights=[], resp=[]))
@@ -277,11 +289,13 @@ class Birth(Move):
             room = self._max_components - n_before
             if room <= 0:
                 break
+            # (one component of one batch: the fresh ones describe all rows)
             whole = n_before == len(state.memos) == 1
-            fresh = self._create(model, target, tools, room + 1, whole)
+            others = _others(state, target.ids) if whole else None
+            fresh = self._create(model, target, tools, room + 1, others)
             under, rise = model, 0.0
             if fresh is not None:
-                under = _learned(model, fresh) if whole else model
+                under = learned(model, [fresh]) if whole else model
                 rise = _try(model, under, batch, key, state, _at_most(model, fresh, room), tools)
             if rise <= 0.0 and len(state.memos) > 1 and self._apart is not None:
                 # no better apart from each other, the rows may be apart from those seen before
@@ -355,23 +369,33 @@ class Birth(Move):
             self._failed[id_] = mass, self._tries(mass, id_) + number
 
     def _create(
-        self, model: Mergeable, target: _Target, tools: MoveTools, most: int, learns: bool
+        self, model: Mergeable, target: _Target, tools: MoveTools, most: int, others: Stats | None
     ) -> Stats | None:
         """Statistics of at most ``most`` components fitted to the collected rows.
 
-        Where these are rows of all components, the priors may move along (``learns``): those that
-        one component for all rows suggests can forbid every division of it.
+        The priors may move along, given statistics of all ``others``.
 
         They are scaled to the target's total mass. None if the target's own components describe
         these rows as well.
         """
         self._apart = None
-        weights = np.concatenate([np.empty(0), *target.weights])
+        resp = np.concatenate([np.empty((0, len(target.ids))), *target.resp])
+        mass = resp.sum(axis=1)
+        of_rows = np.concatenate([np.empty(0), *target.weights])
+        weights = of_rows * mass
         if exceeds(weights.sum(), FEWEST_ROWS):
-            weights *= np.clip(target.total / weights.sum(), 1.0, MOST_COUNTED)
+            factor = np.clip(target.total / weights.sum(), 1.0, MOST_COUNTED)
             stack = sp.vstack if sp.issparse(target.rows[0]) else np.concatenate
-            batch = model.batch(stack(target.rows), np.arange(weights.size), weights)
-            resp = np.ascontiguousarray(np.concatenate(target.resp))
+            X = stack(target.rows)
+            own = mass > 0.5
+            enough = len(target.ids) == 1 and exceeds(own.sum(), _FEWEST_FOR_EACH * self._n_fresh)
+            if enough and others is not None and others.arrays[0].size:
+                batch = model.batch(X[own], np.arange(own.sum()), factor * of_rows[own])
+                fresh = self._under_own_priors(model, batch, tools, most, others)
+                if fresh is not None:
+                    return fresh
+            batch = model.batch(X, np.arange(weights.size), factor * weights)
+            resp = np.ascontiguousarray(resp / mass[:, None])
             before = tools.memo_of(model, model.given_assignments(batch, resp), batch)
             together = before
             if len(target.ids) > 1:
@@ -382,11 +406,33 @@ class Birth(Move):
                 # many made too many of rows that count twice, and there is no neighbour to try with
                 most = min(most, FEWER)
             goal = before, together, most
-            memo = self._fresh_mixture(model, batch, tools, goal, learns)
+            memo = self._fresh_mixture(model, batch, tools, goal, others)
             if memo is not None:
                 return memo.stats
         self._fail(target, _LOST)
         return None
+
+    def _under_own_priors(
+        self, model: Mergeable, batch: Any, tools: MoveTools, most: int, others: Stats
+    ) -> Stats | None:
+        """Statistics of fresh components under priors that suit them and the ``others``.
+
+        None unless the bound of all is higher: that of these rows, of one component so far, less
+        what the others lose.
+        """
+        alone = model.given_assignments(batch, np.ones((batch.weights.size, 1)))
+        goal = bound_of(model, tools.memo_of(model, alone, batch))
+        usual = np.median(model.component_masses(others))
+        number = int(
+            np.clip(2.0 * batch.weights.sum() / usual, self._n_fresh, _MOST_FRESH * self._n_fresh)
+        )
+        found, under = tools.fresh(model, batch, min(number, most), goal, others, "k-means++")
+        loss = model.collapsed_energy(others) - under.collapsed_energy(others)
+        gain = bound_of(under, found) - loss - goal
+        if not is_accepted(gain, size_of(goal, found), SMALLEST_GAIN_PER_ROW * batch.weights.sum()):
+            return None
+        self._learns = True
+        return found.stats
 
     def _fresh_mixture(
         self,
@@ -394,7 +440,7 @@ class Birth(Move):
         batch: Any,
         tools: MoveTools,
         goal: tuple[Memo, Memo, int],
-        learns: bool,
+        others: Stats | None,
     ) -> Memo | None:
         """The memo of a fresh mixture whose bound is higher than that of a memo; None without one.
 
@@ -408,7 +454,7 @@ class Birth(Move):
         rows are least normal. If the larger mixture has ended in as many components as there are,
         few are only tried where they may be enough.
 
-        One that ``learns`` is judged by the priors that it finds.
+        A mixture of all rows is judged by the priors that it finds.
         """
         before, together, most = goal
         target, number = bound_of(model, before), min(self._n_fresh, most)
@@ -417,6 +463,7 @@ class Birth(Move):
         proposals = [(number, "k-means++"), (fewer, "k-means++"), (fewer, "least normal")]
         if fewer == number:
             del proposals[1]
+        learns = others is not None and not others.arrays[0].size
         few = learns or batch.weights.size < ROWS_FOR_EACH * self._n_fresh
         n_old, as_before = before.entropy.size, False
         memo, bound = together, bound_of(model, together)
@@ -427,7 +474,8 @@ class Birth(Move):
             if as_before and n_components < n_old:
                 continue
             goal_now = max(bound, target + least)
-            found, under = tools.fresh(model, batch, n_components, goal_now, learns, init_params)
+            own = others if learns else None
+            found, under = tools.fresh(model, batch, n_components, goal_now, own, init_params)
             other, n_found = bound_of(under, found), found.entropy.size
             # (of one component no prior can be learned)
             legal = n_found > 1 or not learns
@@ -439,11 +487,11 @@ class Birth(Move):
             short = target + least - bound
             self._reasons.append(f"{batch.weights.sum():.0f} rows: {short:.1f} nats short")
             return None
-        self._whole = learns
+        self._learns |= learns
         return memo
 
 
-#: Mass of a target; some rows, their weights, and how its components share them.
+#: Mass of a target; some rows, their weights, and how much of them its components have.
 _Collected: TypeAlias = tuple[float, Any, Array, Array]
 
 
@@ -467,8 +515,8 @@ def _collected(
         found.append((
             float(batch.weights @ mass),
             batch.X[rows],
-            batch.weights[rows] * mass[rows],
-            resp[rows] / mass[rows, None],
+            batch.weights[rows],
+            resp[rows],
         ))  # fmt: skip
     return found
 
@@ -489,11 +537,10 @@ def _at_most(model: Mergeable, fresh: Stats, number: int) -> Stats:
     return Stats(tuple(array[kept] for array in fresh.arrays))
 
 
-def _learned(model: Any, fresh: Stats) -> Any:
-    """The model with priors learned from fresh components, which describe all rows."""
-    for _ in range(_LEARNING_STEPS):
-        model = model.with_learned_priors(None, RunningStats(fresh.arrays))
-    return model
+def _others(state: MovableState, ids: list[int]) -> Stats:
+    """Statistics of the components that do not have these ids."""
+    kept = ~np.isin(state.component_ids, ids)
+    return Stats(tuple(array[kept] for array in state.plain_stats.value().arrays))
 
 
 def _with_more(kept: IndexArray, n_new: int) -> IndexArray:

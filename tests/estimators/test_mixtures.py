@@ -665,6 +665,15 @@ def test_clear_clusters_are_found_by_default(layout, shape):
     assert mixture.elbo_ > known.elbo_ - 2.0
 
 
+def test_many_clusters_are_found_where_each_first_component_has_several():
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(40), 60)
+    X = 9.0 * y[:, None] + rng.standard_normal((2400, 1))
+    mixture = MemoizedDPGMM(random_state=0).fit(X)
+    known = MemoizedDPGMM(labels_init=y, moves=(), random_state=0).fit(X)
+    assert mixture.n_components_ == 40 and mixture.elbo_ > known.elbo_ - 2.0
+
+
 @pytest.mark.slow
 def test_a_large_cluster_beside_a_small_one_stays_whole():
     rng = np.random.default_rng(2)

@@ -1,5 +1,6 @@
 """Moves: what they predict of the bound is what it becomes, and what does not pay is put back."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -456,7 +457,7 @@ def test_a_birth_that_does_not_pay_leaves_no_trace(monkeypatch):
     class Eager(Birth):
         """Takes fresh components that no rows ask for."""
 
-        def _create(self, model, target, tools, most, learns):
+        def _create(self, model, target, tools, most, others):
             part = state.stats.value().arrays
             return Stats(tuple(0.5 * array[[target.components[0]] * 2] for array in part))
 
@@ -555,14 +556,14 @@ def test_targets_are_weighed_as_their_components_explain_the_rows():
         rows = np.flatnonzero(mass > 0.2)[:50]
         assert target.total == pytest.approx(weights @ mass)
         np.testing.assert_array_equal(np.concatenate(target.rows), X[rows])
-        np.testing.assert_allclose(np.concatenate(target.weights), (weights * mass)[rows])
-        share = own[rows] / mass[rows, None]
-        np.testing.assert_allclose(np.concatenate(target.resp), share)
+        np.testing.assert_array_equal(np.concatenate(target.weights), weights[rows])
+        np.testing.assert_array_equal(np.concatenate(target.resp), own[rows])
     # a fresh mixture gets rows that stand for more of their kind, and must explain them better
     # than the target does
     share_of_all = (weights * mass)[rows].sum() / (weights @ mass)
     assert 0.5 < share_of_all < 0.75
     whole, asked = (weights * mass)[rows] / share_of_all, []
+    share = own[rows] / mass[rows, None]
     memo = memo_from(model, X[rows], whole, share)
 
     def worse(memo):
@@ -570,7 +571,7 @@ def test_targets_are_weighed_as_their_components_explain_the_rows():
 
     # here one component for all rows is better than both, whatever is fitted anew
     tools.fresh = lambda *_: (worse(memo), model)
-    assert len(birth._create(model, targets[1], tools, 4, False).arrays[0]) == 1
+    assert len(birth._create(model, targets[1], tools, 4, None).arrays[0]) == 1
 
     def not_alone(model, result, batch):
         memo = Tools.memo_of(model, result, batch)
@@ -579,7 +580,7 @@ def test_targets_are_weighed_as_their_components_explain_the_rows():
     tools.memo_of = not_alone
     for gain, accepted in ((-0.1, False), (0.0, False), (0.1, True)):
 
-        def fresh(model, batch, n_components, goal, learns, init_params, gain=gain):
+        def fresh(model, batch, n_components, goal, others, init_params, gain=gain):
             asked.append((n_components, init_params))
             np.testing.assert_allclose(batch.weights, whole)
             np.testing.assert_array_equal(batch.X, X[rows])
@@ -589,7 +590,7 @@ def test_targets_are_weighed_as_their_components_explain_the_rows():
 
         tools.fresh = fresh
         n_failed = birth._tries(1.0, 3)
-        found = birth._create(model, targets[1], tools, 4, False)
+        found = birth._create(model, targets[1], tools, 4, None)
         assert (found is not None) == accepted
         assert birth._tries(1.0, 3) == birth._tries(1.0, 0) == n_failed + 2 * (not accepted)
     # of few rows a mixture of fewer components is fitted, too; where both end in as many as there
@@ -604,13 +605,32 @@ def test_targets_are_weighed_as_their_components_explain_the_rows():
             few if n == 3 else many,
             model,
         )
-        found = birth._fresh_mixture(model, model.batch(X, rows, whole), tools, goal, False)
+        found = birth._fresh_mixture(model, model.batch(X, rows, whole), tools, goal, None)
         assert found is fewer
     # but each for no more than two
     targets[1].total = 1000.0
     tools.fresh = lambda model, batch, *_: asked.append(batch.weights) or (memo, model)
-    birth._create(model, targets[1], tools, 4, False)
+    birth._create(model, targets[1], tools, 4, None)
     np.testing.assert_allclose(asked[-1], 2.0 * (weights * mass)[rows])
+
+
+def test_what_priors_of_fresh_components_cost_all_others_counts():
+    model, (X, weights, resp) = mixture("full"), drawn("full")
+    prior = 3.0 * model.component.prior
+    under = replace(model, component=replace(model.component, prior=prior))
+    others, batch = memo_from(model, X, weights, resp).stats, model.batch(X, np.arange(90), weights)
+    cost = model.collapsed_energy(others) - under.collapsed_energy(others)
+    goal = bound_of(model, memo_from(model, X, weights, np.ones((90, 1))))
+    memo, tools = memo_from(model, X, weights, resp[:, :2] + 0.5 * resp[:, 2:]), Tools()
+    enough = goal + cost + birth_module.SMALLEST_GAIN_PER_ROW * weights.sum()
+    assert abs(cost) > 1.0
+    for excess, accepted in ((-0.1, False), (0.1, True)):
+        more = (enough + excess - bound_of(under, memo)) / memo.entropy.size
+        found = memo.__class__(memo.stats, memo.entropy + more, None, memo.weight)
+        tools.fresh = lambda *_, found=found: (found, under)
+        birth = Birth(50)
+        own = birth._under_own_priors(model, batch, tools, 50, others)
+        assert (own is found.stats) == accepted == birth._learns
 
 
 def test_fresh_components_take_the_place_of_their_target():
@@ -713,9 +733,9 @@ def test_of_sorted_rows_a_target_has_as_many_of_each_batch():
     seen = []
     monitor = birth._create
 
-    def create(model, target, tools, most, learns):
+    def create(model, target, tools, most, others):
         seen.append([len(rows) for rows in target.rows])
-        return monitor(model, target, tools, most, learns)
+        return monitor(model, target, tools, most, others)
 
     birth._create = create
     sweeps(model, data, state, [birth], n=4)
