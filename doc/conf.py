@@ -21,13 +21,7 @@ import skvt
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parent / "examples"
 sys.path.insert(0, str(HERE))  # gallery.py
-PUBLIC_MODULES = [
-    "skvt",
-    "skvt.temperature",
-    "skvt.metrics",
-    "skvt.datasets",
-    "skvt.plotting",
-]
+PUBLIC_MODULES = ["skvt", "skvt.temperature", "skvt.metrics", "skvt.datasets", "skvt.plotting"]
 
 project = "skvt"
 author = "skvt developers"

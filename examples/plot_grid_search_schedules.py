@@ -33,11 +33,7 @@ corpus = make_topic_corpus(
 
 search = GridSearchCV(
     TemperedLDA(
-        n_components=15,
-        batch_size=64,
-        temperature=LinearAnnealing(),
-        moves=(),
-        random_state=0,
+        n_components=15, batch_size=64, temperature=LinearAnnealing(), moves=(), random_state=0
     ),
     {
         "temperature__initial_temperature": [1.0, 1.25, 1.5, 2.0, 4.0],
