@@ -14,9 +14,9 @@ Five parts, each against other ways to do the same:
 - ``counts``: 500 columns of negative binomials with dispersions of .2 to 5 and tenfold exposures,
   from four clusters: number, ARI and held-out density beside those of the true parameters, of
   Poisson columns, and of scikit-learn's Gaussian mixtures of log rates.
-- ``ordinal``: surveys of 10 and 25 six-point items from three classes, within which items are
-  independent or share a factor: ``LatentGaussian`` beside ``Categorical`` and smooth categories
-  (a Bernoulli for each step from a level to the next).
+- ``ordinal``: surveys of 10 and 25 six-point items from three classes, and of 6 from classes that
+  are far apart, within which items are independent or share a factor: ``LatentGaussian`` beside
+  ``Categorical`` and smooth categories (a Bernoulli for each step from a level to the next).
 - ``people``: 3,000 people of four kinds by age, hours of work (40 for many), capital gains (0 for
   most), income, education and marriage: defaults, real columns read as they are, and scikit-learn's
   mixtures and k-means of one-hot columns, amounts as they are and in logarithms.
@@ -27,6 +27,7 @@ takes weights, means, variances, probabilities and rates from whoever has learne
 them alike.
 """
 
+import itertools
 import warnings
 from dataclasses import dataclass
 from functools import partial
@@ -612,11 +613,15 @@ ORDINAL = {
 }
 
 
-def survey(seed, n_items, correlated, n=2_000):
-    """Levels (n, D) of items that cut normal variates at their quantiles, and classes."""
+def survey(seed, n_items, correlated, apart, n=2_000):
+    """Levels (n, D) of items that cut normal variates at their quantiles, and classes.
+
+    Classes that are ``apart`` have means of 0, 4 and 8 deviations in each item.
+    """
     rng = np.random.default_rng(seed)
     y = rng.choice(3, n, p=[0.5, 0.3, 0.2])
     means = 0.8 * rng.standard_normal((3, n_items))
+    means = 4.0 * means.argsort(axis=0) if apart else means
     loads = 0.8 * correlated * rng.choice([-1, 1], (3, n_items))
     z = means[y] + loads[y] * rng.standard_normal((n, 1))
     z += np.sqrt(1.0 - 0.64 * correlated) * rng.standard_normal(z.shape)
@@ -630,11 +635,11 @@ def steps_of_levels(X):
 
 
 def ordinal_part(args):
-    for correlated in (False, True):
-        for n_items in args.items:
+    for apart, correlated in itertools.product((False, True), repeat=2):
+        for n_items in [6] if apart else args.items:
             runs = {}
             for seed in range(args.ordinal_draws):
-                X, y = survey(seed, n_items, correlated)
+                X, y = survey(seed, n_items, correlated, apart)
                 for method, of in ORDINAL.items():
                     spec, columns = of(n_items)
                     rows, test = np.split(columns(X), 2)
@@ -646,15 +651,15 @@ def ordinal_part(args):
                     runs.setdefault(method, []).append(
                         (mixture.score(test), index, mixture.n_components_, cpu)
                     )
-                    progress(n_items, correlated, seed, method, runs[method][-1])
+                    progress(n_items, apart, correlated, seed, method, runs[method][-1])
             table = []
             for method, of in runs.items():
                 own, index, number, cpu = zip(*of, strict=True)
                 table.append([method, spread(own, 3), spread(index, 2),
                               " ".join(map(str, number)), spread(cpu, 1)])  # fmt: skip
             print_table(
-                f"{n_items} items, {'correlated' if correlated else 'independent'} within classes, "
-                f"{args.ordinal_draws} draws",
+                f"{n_items} items, {'correlated' if correlated else 'independent'} within classes"
+                f"{' far apart' if apart else ''}, {args.ordinal_draws} draws",
                 ["method", "held-out nats a row", "ARI", "components", "CPU s"],
                 table,
             )

@@ -43,7 +43,7 @@ def bounds_of_types(X, weights, build, learned, most=None):
     nor the random state matters. ``build`` makes of rows, weights and a type the component and its
     prior's parameters, of which some are ``learned``; there are ``most`` components at most.
     """
-    X, weights = _sample(X, weights, MOST_ROWS)
+    X, weights = sample(X, weights, MOST_ROWS)
     kinds = CANDIDATES if weights.sum() > ROWS_PER_COLUMN * X.shape[1] else DIAGONAL
     of_each = max(_ROWS_FOR_EACH, int(ROWS_PER_COLUMN * X.shape[1]))
     enough = max(NUMBERS[0], len(X) // of_each)
@@ -69,7 +69,7 @@ def columns_in_logarithms(X, weights, given=None):
             f"{given[lacking[given]][0]} of the component holds others: leave it out, or give it "
             "to a Hurdle if they are zeros."
         )
-    X, weights = _sample(X, weights, _ROWS_OF_LOGS)
+    X, weights = sample(X, weights, _ROWS_OF_LOGS)
     found, least = [], []
     for j in np.flatnonzero(~lacking) if given is None else given:
         there = ~np.isnan(X[:, j]) & (weights > 0.0)
@@ -99,7 +99,7 @@ def _is_better_in_logarithms(x, weights):
     return logged - plain - volume / weights.sum() > least
 
 
-def _sample(X, weights, most):
+def sample(X, weights, most):
     """Evenly spaced rows in memory, at most ``most``, and their weights."""
     rows = np.linspace(0, X.shape[0] - 1, min(X.shape[0], most)).astype(np.intp)
     X, weights = some_rows(X, weights, rows)
@@ -116,13 +116,12 @@ def _bound(X, weights, component, learned, numbers):
     learner = GaussianLearner.of(component, learned)
     model = Mixture(StickBreaking(1.0), component, learner=learner)
     with Workers(1) as workers:
-        fits = [_short_fit(model, X, weights, n, workers) for n in numbers]
-    return max(fits) / float(weights.sum())
+        fits = [short_fit(model, X, weights, n, workers, _PASSES) for n in numbers]
+    return max(bound_of(own, memo) for memo, own in fits) / float(weights.sum())
 
 
-def _short_fit(model, X, weights, n_components, workers):
-    """The bound of a mixture of the rows, with its priors learned."""
+def short_fit(model, X, weights, n_components, workers, n_passes):
+    """The memo of a mixture of the rows, and its model with the priors learned."""
     batch, rng = model.batch(X, np.arange(len(X)), weights), np.random.default_rng(0)
     start = model.resized(n_components, learns=True)
-    memo, model = fresh_mixture(start, batch, -np.inf, workers, rng, most_passes=_PASSES)
-    return bound_of(model, memo)
+    return fresh_mixture(start, batch, -np.inf, workers, rng, most_passes=n_passes)

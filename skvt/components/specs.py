@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from sklearn.base import BaseEstimator, clone
 
 from skvt.components._choices import bounds_of_types, columns_in_logarithms
+from skvt.components._cuts import cut_by_classes
 from skvt.models import mixture as models
 from skvt.rows import has_sparse_rows, mapped, of_each_row, sums_of_rows, total_and_weight
 from skvt.sklearn_private import Interval, StrOptions
@@ -299,7 +300,8 @@ class LatentGaussian(_GaussianSpec):
     Each ordinal column, such as a grade, a rating or a flag, stands for a latent real value, of
     which it says the interval: latent and real columns are Gaussian together, as in an ordered
     probit model. The intervals are the same in all components: they cut a standard normal into the
-    shares that the levels have among the rows of ``fit``. Only the order of the levels counts.
+    shares that the levels have among the rows of ``fit`` or, where classes are so far apart that
+    other cuts explain these better, a normal for each class. Only the order of the levels counts.
 
     Parameters
     ----------
@@ -353,9 +355,8 @@ class LatentGaussian(_GaussianSpec):
 
     def build(self, X, weights, sizes=None):
         """A Gaussian component of latent values, see :class:`ComponentSpec`."""
-        return models.latent_gaussian(
-            X, weights, self.covariance_type, self.ordinal, gaussian_prior(self)
-        )
+        cells = cut_by_classes(models.Cells.of_shares(X, weights, self.ordinal), X, weights)
+        return models.latent_gaussian(X, weights, self.covariance_type, cells, gaussian_prior(self))
 
 
 @dataclass(eq=False, repr=False)

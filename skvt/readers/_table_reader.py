@@ -75,6 +75,10 @@ class TableReader(Reader):
                     f"is required by {self.owner.__name__}."
                 )
             return X, columns
+        lazy = hasattr(X, "collect_schema")
+        if lazy or isinstance(X, dict) or getattr(getattr(X, "dtype", None), "names", None):
+            remedy = "X.collect()" if lazy else "pandas.DataFrame(X)"
+            raise TypeError(f"X is no table in memory but {type(X).__name__}: give {remedy}.")
         legal = {"accept_sparse": "csr", "dtype": None, "ensure_all_finite": False}
         X, columns = self._checked(X, legal)
         if sp.issparse(X):

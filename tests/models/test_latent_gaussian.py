@@ -8,6 +8,7 @@ from scipy.special import logsumexp
 from scipy.stats import multivariate_t, norm, t, truncnorm
 
 from skvt.compiled import serial_map
+from skvt.components._cuts import _likelihood, cut_by_classes
 from skvt.contracts import RowBatch
 from skvt.expfam import NormalWishart
 from skvt.models.mixture import Mixture, StickBreaking, latent_gaussian
@@ -17,6 +18,10 @@ from skvt.models.mixture.components import FullGaussian
 D = 3
 
 
+def cut(X, ordinal, weights=None):
+    return Cells.of_shares(X, np.ones(len(X)) if weights is None else weights, ordinal)
+
+
 def drawn(ordinal, n=60, seed=0):
     """Rows whose last columns are cut, the parameters of two components that have seen some."""
     rng = np.random.default_rng(seed)
@@ -24,7 +29,7 @@ def drawn(ordinal, n=60, seed=0):
     X = rng.normal(size=(n, D)) @ root.T / 2.0
     for j in ordinal:
         X[:, j] = np.digitize(X[:, j], [-1.0, 0.2, 0.9])
-    component, _ = latent_gaussian(X, np.ones(n), "full", np.array(ordinal))
+    component, _ = latent_gaussian(X, np.ones(n), "full", cut(X, np.array(ordinal)))
     resp = rng.dirichlet(np.ones(2), size=n)
     sums = resp.T @ component.filled_features(X)
     return X, component, component.natural_parameters(sums)
@@ -80,7 +85,7 @@ def test_one_ordinal_column_is_the_sum_over_all_its_interval(hidden, inv_temp):
 def test_the_default_prior_has_variance_one_in_ordinal_columns():
     X, *_ = drawn([1, 2])
     weights = np.random.default_rng(1).uniform(0.5, 2.0, len(X))
-    _, priors = latent_gaussian(X, weights, "full", np.array([1, 2]))
+    _, priors = latent_gaussian(X, weights, "full", cut(X, np.array([1, 2]), weights))
     # that of the scores, and that within the intervals (and a millionth of it)
     np.testing.assert_allclose(np.diagonal(priors["covariance_prior"])[1:], 1.0, rtol=1e-5)
 
@@ -142,8 +147,8 @@ def test_how_levels_are_called_does_not_matter_where_they_are_missing():
     renamed = X.copy()
     renamed[:, 1:] = 100.0 + 50.0 * X[:, 1:]
     one, two = (
-        latent_gaussian(rows, np.ones(len(rows)), "full", np.array([1, 2]))[0].filled_features(rows)
-        for rows in (X, renamed)
+        latent_gaussian(rows, np.ones(len(rows)), "full", cells)[0].filled_features(rows)
+        for rows, cells in ((rows, cut(rows, np.array([1, 2]))) for rows in (X, renamed))
     )
     np.testing.assert_allclose(one, two, rtol=1e-9, atol=1e-12)
     assert np.abs(one[::3, 3]).max() < 2.0  # (of a latent value of variance 1)
@@ -214,3 +219,37 @@ def test_draws_of_missing_values_have_their_joint_law():
         if own.sum() > 500:
             error = rows[other, 0].std() * np.sqrt(1.0 / own.sum() + 1.0 / other.sum())
             assert filled[own, 0].mean() == pytest.approx(rows[other, 0].mean(), abs=5.0 * error)
+
+
+# ------------------------------------------------------------------------------ cuts
+def test_the_likelihood_of_levels_by_class_and_its_gradient():
+    rng = np.random.default_rng(0)
+    shares = rng.gamma(1.0, 20.0, (3, 5))
+    p = np.concatenate([[-1.0], np.log([0.4, 0.6, 0.3]), rng.normal(size=6)])
+    cuts, m, s = np.array([-1.0, -0.6, 0.0, 0.3]), p[4:7], np.exp(p[7:])
+    below = norm.cdf(np.array([-np.inf, *cuts, np.inf]), m[:, None], s[:, None])
+    priors = norm.logpdf([m, p[7:]], scale=[[1.0], [0.7]]) - norm.logpdf(0.0, scale=[[1.0], [0.7]])
+    value, slope = _likelihood(p, shares)
+    assert value == pytest.approx((shares * np.log(np.diff(below))).sum() + priors.sum())
+    steps = 1e-5 * np.eye(p.size)
+    by_steps = [_likelihood(p + h, shares)[0] - _likelihood(p - h, shares)[0] for h in steps]
+    np.testing.assert_allclose(slope, np.array(by_steps) / 2e-5, rtol=1e-5, atol=1e-5)
+
+
+def test_columns_are_cut_by_classes_where_these_are_far_apart():
+    rng = np.random.default_rng(0)
+    n, kind = 3_000, np.arange(3_000) % 3
+    z = rng.normal(size=(n, 4))
+    z[:, :3] += 3.0 * np.array([[0, 1, 2], [1, 2, 0], [2, 0, 1]])[kind]
+    cuts = np.linspace(0.0, 6.0, 6)[:, None] * [1.0, 1.0, 1.0, 0.2] - [0.0, 0.0, 0.0, 0.6]
+    X = (z > cuts[:, None]).sum(axis=0).astype(float)
+    X[rng.random(X.shape) < 0.1] = np.nan
+    weights = np.where(kind == 0, 2.0, 1.0)  # as if these rows were there twice
+    before = cut(X, np.arange(4), weights)
+    after = cut_by_classes(before, X, weights)
+    center = np.average(z, axis=0, weights=weights)
+    true = (cuts - center) / np.sqrt(np.average((z - center) ** 2, axis=0, weights=weights))
+    off = [np.abs(np.array(edges[:3])[:, 1:-1] - true.T[:3]).mean()
+           for edges in (before.edges, after.edges)]  # fmt: skip
+    assert off[1] < 0.4 * off[0]
+    np.testing.assert_array_equal(after.edges[3], before.edges[3])

@@ -31,6 +31,7 @@ from skvt.models.mixture._logs import Logged, logarithms, logged
 from skvt.models.mixture._marginals import Marginals, relevance
 from skvt.models.mixture._model import Mixture
 from skvt.models.mixture._negative_binomial import NegativeBinomial
+from skvt.models.mixture._ordinal import Cells
 from skvt.models.mixture._product import Block, Product, as_slice, of_block
 from skvt.models.mixture._sizes import SIZES, exposure_points
 from skvt.models.mixture._starts import begun_at, labelled_statistics

@@ -37,7 +37,7 @@ from skvt.models.mixture.components import (
 )
 from skvt.rows import mapped, sums_of_rows
 from skvt.ties import stable_argmax
-from skvt.typing import Array, IndexArray
+from skvt.typing import Array
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,7 @@ class TiedLatentGaussian(LatentGaussian, TiedGaussian):
 
 
 def latent_gaussian(
-    X: Any, weights: Any, covariance_type: str, ordinal: IndexArray,
+    X: Any, weights: Any, covariance_type: str, cells: Cells,
     given: GaussianPrior = DEFAULTS,
 ) -> tuple[LatentGaussian | TiedLatentGaussian, dict[str, Any]]:  # fmt: skip
     """The component and the prior's parameters as used, None replaced by defaults of the data.
@@ -179,7 +179,7 @@ def latent_gaussian(
     As :func:`~skvt.models.mixture.gaussian_component`; defaults are of rows with each ordinal value
     at the mean of its interval under a standard normal, the variance within added.
     """
-    cells = Cells.of_shares(X, weights, ordinal)
+    ordinal = cells.columns
     rows = mapped(X, cells.with_scores)
     center, moment = weighted_moments(rows, weights, "full", False)
     center[ordinal] = 0.0
