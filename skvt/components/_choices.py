@@ -88,6 +88,8 @@ def _is_better_in_logarithms(x, weights):
     y = np.log(x)
     volume, least = weights @ y[:, 0], _NATS / weights.sum()
     deviations = [np.sqrt(np.cov(v[:, 0], aweights=weights, ddof=0)) for v in (x, y)]
+    if not min(deviations) > 0.0:  # (all values are the same)
+        return False
     if not np.log(deviations[0]) - np.log(deviations[1]) - volume / weights.sum() > least:
         return False
     plain, logged = (
