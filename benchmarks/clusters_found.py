@@ -102,6 +102,17 @@ def single(rng):
     return X.astype(np.float32), y
 
 
+def rings(rng):
+    """Clusters on three rings about one centre."""
+    centres = [radius * circle(n) for radius, n in ((8.0, 6), (24.0, 16), (60.0, 20))]
+    return blobs(rng, np.concatenate(centres), 80)
+
+
+def correlated(rng):
+    X, y = blobs(rng, apart(rng, 6, 10, 12, 25), 250)
+    return X @ rng.standard_normal((10, 10)), y
+
+
 # Layouts by name, which ends with the covariance type where that is not "full".
 LAYOUTS = {
     "8 in a row": lambda rng: blobs(rng, np.c_[10.0 * np.arange(8), np.zeros(8)], 400),
@@ -114,6 +125,16 @@ LAYOUTS = {
     "6 in 50 columns": lambda rng: blobs(rng, 1.5 * rng.standard_normal((6, 50)), 300),
     "5 x 5": lambda rng: blobs(rng, 8.0 * np.argwhere(np.ones((5, 5))), 120),
     "ring of 12": lambda rng: blobs(rng, 16.0 * circle(12), 150),
+    "100 on a line": lambda rng: blobs(rng, np.cumsum(rng.uniform(8, 10, 100))[:, None], 60),
+    "80 on two lines": lambda rng: blobs(
+        rng, np.r_[9.0 * np.arange(40), 3000 + 9.0 * np.arange(40)][:, None], 60
+    ),
+    "three rings": rings,
+    "12 of 30 to 4,000 rows": lambda rng: blobs(
+        rng, apart(rng, 12, 3, 9, 40), (4000 * 0.55 ** np.arange(12)).astype(int) + 25
+    ),
+    "three nested": lambda rng: blobs(rng, np.zeros((3, 2)), [900, 400, 300], [20.0, 3.0, 0.3]),
+    "correlated": correlated,
     "nested": lambda rng: blobs(
         rng, [[0, 0], [0, 0], [40, 0], [40, 0]], [600, 300, 600, 300], [6.0, 0.3, 6.0, 0.3]
     ),
