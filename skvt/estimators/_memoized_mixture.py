@@ -86,7 +86,7 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         What was found of the columns before any work, one entry each of "column", "kind", "found",
         "remedy": columns without a value, constant ones, identifiers (30 rows or more of which nine
         tenths have a category of their own, or whole numbers without gaps), one value in nine
-        tenths of the rows, whole numbers with 3 to 6 values read as real, counts whose variance is
+        tenths of the rows, whole numbers with 2 to 6 values read as real, counts whose variance is
         three times their mean, columns that repeat another. A :class:`~skvt.ColumnWarning` says so,
         but for these counts, as clusters spread, too. Empty for chunks of Dask.
     priors_ : dict of dict

@@ -61,7 +61,7 @@ class Seen(NamedTuple):
     values: Array
     # Whether categories, or whole numbers without gaps, are (nearly) all distinct.
     is_identifier: bool = False
-    # Whether numbers are whole and of three to six values.
+    # Whether numbers are whole and of two to six values.
     has_few_values: bool = False
 
     @classmethod
@@ -84,7 +84,7 @@ class Seen(NamedTuple):
         numbered = _all_distinct(distinct.size, observed.size) and (
             np.median(np.diff(distinct)) <= 1.0
         )
-        return cls(_sample(values), numbered, 2 < distinct.size <= FEW_VALUES)
+        return cls(_sample(values), numbered, 1 < distinct.size <= FEW_VALUES)
 
 
 def _all_distinct(n_distinct, size):
@@ -169,7 +169,7 @@ def _finding(values, component):
     if component in ("Gaussian", "StudentT"):
         if distinct.size > 2 and counts.max() > FILLED * n_rows:
             return "one value", f"{distinct[counts.argmax()]:g} in {counts.max() / n_rows:.0%}"
-        if whole and 2 < distinct.size <= FEW_VALUES:
+        if whole and 1 < distinct.size <= FEW_VALUES:
             return "few values", f"{distinct.size} values"
     if component == "Poisson" and values.var() > OVERDISPERSED * max(values.mean(), 1.0):
         return "overdispersed", f"variance {values.var() / values.mean():.1f} times the mean"

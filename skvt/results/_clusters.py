@@ -33,7 +33,8 @@ class ClustersMixin:
         evidence = Evidence(model.component, sums, model.counts(fitted.stats), assignments.vacant)
         if criterion == "evidence":
             return by_elbow(evidence, "by the evidence alone")
-        return choose_clusters(assignments, evidence)
+        blocks = model.component.parts(fitted.lam()[1])
+        return choose_clusters(assignments, evidence, len(blocks))
 
     def _rows_to_join(self, n_rows):
         """Numbers of the rows that are used, in order."""

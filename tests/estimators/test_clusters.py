@@ -10,7 +10,13 @@ from scipy.cluster.hierarchy import cut_tree, is_monotonic, is_valid_linkage
 from scipy.special import entr
 from sklearn.metrics import adjusted_rand_score
 
-from skvt import CAVIGaussianMixture, MemoizedDPGMM, StructuredBernoulliMixture
+from skvt import (
+    CAVIGaussianMixture,
+    MemoizedDPGMM,
+    MemoizedDPMixture,
+    StructuredBernoulliMixture,
+)
+from skvt.components import Bernoulli, Gaussian
 from skvt.models.mixture import Joins
 from skvt.results import _clusters as _clusters_mixin
 
@@ -229,8 +235,9 @@ def test_classes_that_overlap_are_not_one_cluster():
     X = np.array([[0.0, 0.0], [3.0, 0.0], [1.5, 2.6]])[y] + rng.standard_normal((1_000, 2))
     mixture = MemoizedDPGMM(covariance_type="diag", random_state=0, **AUTO).fit(X)
     assert mixture.n_clusters_ == 3
-    assert mixture.n_clusters_reason_.endswith("valleys of the density separate these")
     assert adjusted_rand_score(y, mixture.predict(X, "auto")) > 0.6
+    far = np.concatenate([X, rng.standard_normal((100, 2)) + 30.0])
+    assert MemoizedDPGMM(covariance_type="diag", random_state=0, **AUTO).fit(far).n_clusters_ == 4
     # by the entropy alone
     assert mixture.join_components(X, criterion="share").n_clusters_ == 1
 
@@ -255,6 +262,16 @@ def test_a_few_pairs_of_near_clusters_are_no_parts_of_others():
     centers = np.array([0.0, 5.0, 100.0, 105.0, 200.0, 205.0])
     X = (np.repeat(centers, 150) + np.random.default_rng(0).normal(size=900))[:, None]
     assert MemoizedDPGMM(random_state=0).fit(X).n_clusters_ == 6
+
+
+def test_classes_of_several_kinds_of_columns_may_overlap():
+    rng = np.random.default_rng(0)
+    y = rng.choice(3, 600, p=[0.5, 0.3, 0.2])
+    ones = rng.random((3, 8))[y]
+    X = np.column_stack([rng.normal(1.5 * y), rng.random((600, 8)) < ones])
+    blocks = [("real", Gaussian("diag"), [0]), ("flags", Bernoulli(), slice(1, 9))]
+    mixture = MemoizedDPMixture(components=blocks, random_state=0).fit(X)
+    assert mixture.n_components_ == mixture.n_clusters_ == 3
 
 
 @pytest.mark.slow

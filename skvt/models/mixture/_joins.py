@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse.csgraph import connected_components
 
 from skvt.contracts import Component
 from skvt.ties import stable_argmax
@@ -29,13 +28,13 @@ from skvt.typing import Array, IndexArray
 _LEAST = 1e-10
 # Least of what divides losses: components without rows lose nothing.
 _LEAST_MASS = 1e-100
-# Two clusters are joined if this share of the largest possible entropy is lost ...
-_SURELY_ONE = 0.1
-# ... unless one cluster would be left: then from this share on, as of two normal clusters that have
-# one mode, and if there are valleys between those that are left ...
+# Two clusters are joined if this share of the largest possible entropy is lost, as of two normal
+# clusters that have one mode ...
 _ONE_MODE = 0.5
+# ... if there is no valley between them, from this share on ...
+_SURELY_ONE = 0.1
 # ... and before the elbow from this share on. (For two normal clusters with equal weights and
-# spherical covariances, these are distances of 3.9 and 5.6 standard deviations.)
+# spherical covariances, these are distances of 2, 3.9 and 5.6 standard deviations.)
 _MAYBE_ONE = 0.01
 # At an elbow: factor by which the entropy falls faster before than after it.
 _STEEPER = 4.0
@@ -91,7 +90,10 @@ class Joins:
         """Number of clusters suggested."""
         if self.n_suggested is not None:
             return self.n_suggested
-        least = self.n_from(_SURELY_ONE)
+        return self.n_before_elbow(self.n_from(_SURELY_ONE))
+
+    def n_before_elbow(self, least: int) -> int:
+        """Number of clusters after joins before the elbow, if there is one; at most ``least``."""
         joined = self.elbow(_JOINS_OF_LINE, _STEEPER)
         maybe = max(self.n_from(_MAYBE_ONE), self.n_components - self.n_vacant - joined)
         enough = self.n_components - self.n_vacant - maybe >= _JOINS_BEFORE
@@ -222,24 +224,17 @@ class Assignments(Pairs):
         self.weights, self.mass = weights / total, mass / total
         self.vacant: NDArray[np.bool_] = np.bincount(self.labels, minlength=self.mass.size) == 0
 
-    def have_valleys(self, clusters: IndexArray) -> bool:
-        """Whether the density is lower between some of the clusters (K,) than within them.
-
-        Clusters between which it is not are linked; there is a valley if links do not reach from
-        each cluster with rows to all others.
-        """
-        labels = clusters[self.labels]
-        used = np.unique(labels)
-        peaks = [np.quantile(self.densities[labels == c], _DENSEST) for c in used]
-        resp = np.zeros((self.weights.size, clusters.max() + 1))
-        np.add.at(resp, (self.rows, clusters[self.columns]), self.values)
-        shared = resp[:, used] >= _BETWEEN
-        links = np.zeros((used.size, used.size), bool)
-        for a, b in zip(*np.triu_indices(used.size, 1), strict=True):
-            between = self.between[shared[:, a] & shared[:, b]]
-            if between.size:
-                links[a, b] = np.quantile(between, _DENSEST) >= min(peaks[a], peaks[b]) - _VALLEY
-        return bool(connected_components(links, directed=False)[0] > 1)
+    def has_valley(self, clusters: IndexArray, pair: IndexArray) -> bool:
+        """Whether the density is lower between two of the clusters (K,) than within them."""
+        labels, between = clusters[self.labels], np.ones(self.weights.size, bool)
+        for c in pair:
+            own = np.isin(self.columns, np.flatnonzero(clusters == c))
+            resp = np.bincount(self.rows[own], self.values[own], minlength=self.weights.size)
+            between &= resp >= _BETWEEN
+        if not between.any():
+            return True
+        peaks = [np.quantile(self.densities[labels == c], _DENSEST) for c in pair]
+        return bool(np.quantile(self.between[between], _DENSEST) < min(peaks) - _VALLEY)
 
     def losses(self, a: int, others: IndexArray) -> Array:
         mine = self.columns == a
@@ -307,17 +302,16 @@ def join_components(pairs: Pairs, *, relative: bool = True, first: Array | None 
     return Joins(linkage, shares, masses, n_vacant)
 
 
-def choose_clusters(assignments: Assignments, evidence: Evidence) -> Joins:
+def choose_clusters(assignments: Assignments, evidence: Evidence, n_blocks: int) -> Joins:
     """The hierarchy by the entropy as far as components overlap, then by the evidence.
 
-    The number of clusters is that of the rule for the entropy, with two exceptions. Where it would
-    leave one cluster, joins that lose half of their entropy are made, and that is the number if
-    there are valleys of the density between what is left. Where components have fewer rows than
-    statistics, so that even parts of one cluster hardly overlap, joins before the elbow of the
-    evidence are made, if it has one.
+    The number of clusters is that of the rule for the entropy, with an exception. Where components
+    have fewer rows than statistics, so that even parts of one cluster hardly overlap, joins before
+    the elbow of the evidence are made, if it has one. Between rows of several blocks of columns
+    valleys are not looked for: components that differ in all of them overlap as classes do.
     """
     entropy = join_components(assignments)
-    number, n_with_rows = entropy.n_clusters, entropy.n_components - entropy.n_vacant
+    n_with_rows = entropy.n_components - entropy.n_vacant
     if n_with_rows == 1:
         return replace(entropy, reason="no other component has rows")
     # fewer rows than statistics, on average over components with rows
@@ -325,18 +319,29 @@ def choose_clusters(assignments: Assignments, evidence: Evidence) -> Joins:
         joins = by_elbow(evidence, "components of so few rows overlap little in so many columns")
         if joins.n_clusters < n_with_rows:
             return joins
-    joined = number < n_with_rows
-    reason = "components that overlap are joined" if joined else "no components overlap"
-    last = min(number, entropy.n_from(_SOME_ENTROPY))
+    number = entropy.n_from(_ONE_MODE)
+    if n_blocks < 2:
+        number = _n_until_valley(entropy, assignments, number)
+    number = entropy.n_before_elbow(number)
     if number == 1:
-        number = last = entropy.n_from(_ONE_MODE)
-        if number == 1 or not assignments.have_valleys(entropy.clusters(number)):
-            reason = "all components overlap, and no valley of the density separates them"
-            return replace(entropy, reason=reason)
-        reason = "all overlap, but valleys of the density separate these"
-    first = entropy.linkage[: entropy.n_components - last]
+        reason = "all components overlap, and no valley of the density separates them"
+        return replace(entropy, reason=reason)
+    joined = number < n_with_rows
+    reason = "components that overlap are joined" if joined else "no components overlap enough"
+    first = entropy.linkage[: entropy.n_components - min(number, entropy.n_from(_SOME_ENTROPY))]
     joins = join_components(evidence, relative=False, first=first)
     return replace(joins, n_by_entropy=len(first), n_suggested=number, reason=reason)
+
+
+def _n_until_valley(joins: Joins, assignments: Assignments, number: int) -> int:
+    """Number of clusters before the first join of little entropy or across a valley."""
+    while number > 1 and joins.shares[joins.n_components - number] >= _SURELY_ONE:
+        now, joined = joins.clusters(number), joins.clusters(number - 1)
+        parts = (np.unique(now[joined == c]) for c in range(number - 1))
+        if assignments.has_valley(now, next(pair for pair in parts if pair.size == 2)):
+            break
+        number -= 1
+    return number
 
 
 def by_elbow(evidence: Evidence, reason: str) -> Joins:
