@@ -299,6 +299,13 @@ class RunningStats:
             sums.append(self.scale * total)
         self.sums = tuple(sums)
 
+    def replace_columns(self, columns: Sequence[int], values: Array) -> None:
+        """Other numbers in these columns of the only block, whose scale is 1."""
+        self._begin_write()
+        (array,), (total,) = self.arrays, self.sums
+        array[:, columns] = values
+        total[columns] = values.sum(axis=0)  # type: ignore[index]  # of two axes
+
     def fold(self) -> None:
         """Multiply the scale into the arrays."""
         if self.scale != 1.0:

@@ -184,22 +184,47 @@ def test_the_next_pair_is_tried_where_the_first_needs_the_topic_to_be_split(monk
 def test_no_topic_takes_part_in_two_changes_of_one_search(monkeypatch):
     splits = [(8.0, 11, None), (30.0, 2, None), (20.0, 5, None), (10.0, 6, None)]
     merges = [(-1.0, 0, 1), (-2.0, 3, 4), (-3.0, 0, 7), (-4.0, 7, 8), (-20.0, 9, 10)]
+    monkeypatch.setattr(_split_merge, "VISITED", 9.0)
     monkeypatch.setattr(_split_merge, "_splits", lambda *_: splits)
     monkeypatch.setattr(_split_merge, "_merges", lambda *_: merges)
     tried = []
 
-    def trial(sample, S, tokens, topics, shares):
+    def trial(sample, stats, documents, topics, shares):
         tried.append(topics)
-        return (-1.0 if topics[0] == 3 else 2.0), S + 1.0
+        if topics[0] == 3:
+            return 0.0
+        stats.replace_columns(topics, stats.arrays[0][:, topics] + 1.0)
+        return 2.0
 
     monkeypatch.setattr(_split_merge, "_trial", trial)
     lda = LDA(np.full(12, PRIOR), np.full(N_WORDS, PRIOR))
     S = np.random.default_rng(0).gamma(1.0, size=(N_WORDS, 12))
-    state, record = moved(data_of(corpus(n=20).X), S, lda=lda)
+    state, record = moved(data_of(corpus(n=60).X), S, lda=lda)
     # the best splits first, none of them twice, and none where the merge would lose more
-    assert tried == [(0, 1, 2), (3, 4, 5), (7, 8, 6)]
+    assert tried == [[0, 1, 2], [3, 4, 5], [7, 8, 6]]
     assert (record.proposed, record.accepted, record.gain) == (3, 2, 4.0)
-    np.testing.assert_allclose(state.stats.value().arrays[0], S + 2.0)
+    found = state.stats.value()
+    np.testing.assert_allclose(found.arrays[0], S + np.isin(np.arange(12), [0, 1, 2, 6, 7, 8]))
+    np.testing.assert_allclose(state.stats.sums[0], found.arrays[0].sum(axis=0))
+    # one trial of documents that are as many as a search may begin with
+    monkeypatch.setattr(_split_merge, "VISITED", 1e-9)
+    assert moved(data_of(corpus(n=60).X), S, lda=lda)[1].proposed == 1
+    # and none where there are fewer than five documents for each topic
+    assert moved(data_of(corpus(n=59).X), S, lda=lda)[1].proposed == 0
+
+
+def test_a_trial_that_is_refused_leaves_all_as_it_was(monkeypatch):
+    drawn = corpus()
+    S = stuck(drawn.topics, drawn.X.sum())
+    monkeypatch.setattr(_split_merge, "exceeds", lambda *_, **__: False)
+    stats = RunningStats([S.copy()])
+    with Workers() as workers:
+        tools = MoveTools(1, np.random.default_rng(0), workers.run)
+        sample = _split_merge._Sample(model(), data_of(drawn.X), tools)
+        shares = np.full(sample.batch.active.size, 0.3)
+        assert _split_merge._trial(sample, stats, np.arange(20), [0, 1, 2], shares) == 0.0
+    np.testing.assert_array_equal(stats.arrays[0], S)
+    np.testing.assert_allclose(stats.sums[0], S.sum(axis=0), rtol=1e-12)
 
 
 @pytest.mark.parametrize("make", [TemperedLDA, StructuredLDA])
@@ -246,9 +271,10 @@ def test_shares_are_the_expected_counts_of_the_local_step():
     with Workers() as workers:
         tools = MoveTools(1, np.random.default_rng(0), workers.run)
         sample = _split_merge._Sample(model(), data_of(drawn.X), tools)
-        result = sample.solve(S, sample.batch)
+        stats = RunningStats([S])
+        result = sample.solve(stats, sample.batch)
         counts = np.zeros((sample.batch.active.size, N_TOPICS))
-        for topic, (entries, values) in enumerate(sample.shares(S, result.q)):
+        for topic, (entries, values) in enumerate(sample.shares(stats, result.q)):
             np.add.at(counts[:, topic], sample.batch.words[entries], values)
     # of all tokens of a word in a document, those that go to the topic; few are left out
     beta = digamma(S + PRIOR) - digamma((S + PRIOR).sum(axis=0))
@@ -301,7 +327,7 @@ def test_what_a_split_gains_is_the_bound_of_the_mixture(monkeypatch):
 
     q = np.stack([begun > 0.0, begun < 0.0]).astype(float)
     beta = q @ (weights[:, None] * counts) + eta
-    beta /= beta.sum(axis=1, keepdims=True)
+    beta /= beta.sum(axis=1, keepdims=True) + 0.7
     log_q = np.log(beta) @ counts.T + np.log(q @ weights / weights.sum())[:, None]
     q = np.exp(log_q - np.logaddexp(*log_q))
     assert np.all((q > 1e-3) & (q < 1.0 - 1e-3))

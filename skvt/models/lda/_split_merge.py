@@ -36,6 +36,11 @@ SAMPLE = 5_000
 PAIRS_PER_TOPIC = 3
 # Updates of the three topics before bounds are compared.
 STEPS = 2
+# Documents of the sample for each topic, without which no two topics are told apart.
+DOCUMENTS_PER_TOPIC = 5
+# Tokens of documents, for each of the sample, after which a search makes no more trials, all of
+# which visit them twice STEPS + 1 times: where topics are many, trials cost as few passes.
+VISITED = 0.5
 # Fewest tokens of a topic in a document that is used for it.
 FEWEST_TOKENS = 1.0
 # Tokens of an entry below which its share is left out.
@@ -74,7 +79,8 @@ class SplitMerge(Continued):
         self._waiting -= 1
         if self._waiting < 0:
             sample = _Sample(model.mean_field(), data, tools)
-            if model.n_components > 2 and sample.batch.counts.size > 0:
+            most = sample.rows.size / DOCUMENTS_PER_TOPIC
+            if 2 < model.n_components <= most and sample.batch.counts.size > 0:
                 tried, gains = self._search(sample, state, tools.rng)
             self.exhausted = not gains
             self._pause = 2 * self._pause + 1 if self.exhausted else 0
@@ -86,10 +92,12 @@ class SplitMerge(Continued):
     ) -> tuple[int, list[float]]:
         """(number of changes tried, gains of those accepted)."""
         # the correction of structured inference may leave negative statistics
-        S = np.maximum(state.stats.value().arrays[0].astype(np.float64), 0.0)
-        result = sample.solve(S, sample.batch)
+        S = np.maximum(state.stats.value().arrays[0], 0.0)
+        stats = RunningStats([np.ascontiguousarray(S, sample.model.dtype)])
+        S = S.astype(np.float64)
+        result = sample.solve(stats, sample.batch, with_stats=False)
         tokens = result.q - sample.model.doc_topic_prior
-        splits = _splits(sample, S, result, rng)
+        splits = _splits(sample, stats, result, rng)
         merges = _merges(sample, S)
         tried = 0
         gains: list[float] = []
@@ -99,6 +107,7 @@ class SplitMerge(Continued):
         order = [splits[i] for i in stable_order([-gain for gain, *_ in splits], **precise)]
         order = [split for split in order if exceeds(split[0], 0.0, **precise)]
         kinds = sample.model.prior_kinds()
+        left = VISITED * sample.batch.lengths.sum(dtype=np.float64)
         for i in stable_order([-gain for gain, *_ in merges], **precise):
             loss, a, b = merges[i]
             others = (s for s in order if s[1] not in (a, b) and kinds[s[1]] == kinds[a])
@@ -108,14 +117,18 @@ class SplitMerge(Continued):
             gain, c, shares = split
             if not exceeds(loss + gain, 0.0, **precise):
                 continue
+            if left <= 0.0:
+                break
             tried += 1
             used |= {a, b, c}
-            rise, changed = _trial(sample, S, tokens, (a, b, c), shares)
+            topics = [a, b, c]
+            documents = np.flatnonzero(tokens[:, topics].max(axis=1) > 0.5 * FEWEST_TOKENS)
+            left -= sample.batch.lengths[documents].sum(dtype=np.float64)
+            rise = _trial(sample, stats, documents, topics, shares)
             if rise > 0.0:
-                S = changed
                 gains.append(rise)
         if gains:
-            state.stats = RunningStats([S.astype(state.stats.arrays[0].dtype)])
+            state.stats = RunningStats(stats.arrays)
         return tried, gains
 
 
@@ -146,18 +159,17 @@ class _Sample:
         """Whether no document is left out."""
         return self.rows.size == self.data.n_rows
 
-    def _stats(self, S: Array) -> RunningStats:
-        return RunningStats([np.ascontiguousarray(S, self.model.dtype)])
+    def solve(
+        self, stats: RunningStats, batch: DocumentBatch, *, with_stats: bool = True
+    ) -> LocalResult:
+        """The local result of documents at T = 1 under statistics (V, K)."""
+        global_params = self.model.expectation(stats, batch, self.run)
+        return self.model.local_step(batch, global_params, 1.0, self.run, with_stats=with_stats)
 
-    def solve(self, S: Array, batch: DocumentBatch) -> LocalResult:
-        """The local result of documents at T = 1 under statistics S (V, K)."""
-        global_params = self.model.expectation(self._stats(S), batch, self.run)
-        return self.model.local_step(batch, global_params, 1.0, self.run)
-
-    def shares(self, S: Array, gamma: Array) -> Iterable[tuple[IndexArray, Array]]:
+    def shares(self, stats: RunningStats, gamma: Array) -> Iterable[tuple[IndexArray, Array]]:
         """Expected counts of the entries of topics: K pairs of entries and values."""
         batch = self.batch
-        table = _relative(self.model.expected_log_topics(self._stats(S), batch, self.run))
+        table = _relative(self.model.expected_log_topics(stats, batch, self.run))
         weights = _relative(Dirichlet.expectation(gamma).astype(table.dtype))
         found = []
         for entries in pieces(self.document.size, max(1, SHARES_AT_ONCE // gamma.shape[1])):
@@ -214,19 +226,23 @@ def _merges(sample: "_Sample", S: Array) -> list[tuple[float, int, int]]:
 
 
 def _splits(
-    sample: "_Sample", S: Array, result: LocalResult, rng: np.random.Generator
+    sample: "_Sample", stats: RunningStats, result: LocalResult, rng: np.random.Generator
 ) -> list[tuple[float, int, Array]]:
     """List of (gain in evidence, topic, share (A,) of each word's counts in one group)."""
     batch, splits, dtype = sample.batch, [], sample.model.dtype
-    for topic, (entries, values) in enumerate(sample.shares(S, result.q.astype(np.float64))):
-        places = sample.document[entries], batch.words[entries]
-        shape = batch.n_rows, batch.active.size
-        counts = sp.csr_array((values.astype(np.float64), places), shape=shape)
+    for topic, (entries, values) in enumerate(sample.shares(stats, result.q.astype(np.float64))):
+        # (of words and documents that the topic has)
+        documents, of_rows = np.unique(sample.document[entries], return_inverse=True)
+        words, of_columns = np.unique(batch.words[entries], return_inverse=True)
+        shape = documents.size, words.size
+        counts = sp.csr_array((values.astype(np.float64), (of_rows, of_columns)), shape=shape)
         rows = np.flatnonzero(~exceeds(FEWEST_TOKENS, counts.sum(axis=1), dtype=dtype))
-        own, weights = sample.prior_of(topic), batch.weights[rows].astype(np.float64)
-        groups = _groups(counts[rows], weights, own[batch.active], own.sum(), rng)
+        own, weights = sample.prior_of(topic), batch.weights[documents[rows]].astype(np.float64)
+        groups = _groups(counts[rows], weights, own[batch.active[words]], own.sum(), rng)
         if groups is not None:
-            splits.append((groups[0], topic, groups[1]))
+            shares = np.full(batch.active.size, 0.5)
+            shares[words] = groups[1]
+            splits.append((groups[0], topic, shares))
     return splits
 
 
@@ -244,7 +260,8 @@ def _groups(
         chance = np.average(first, weights=weights)
         if not 0.0 < chance < 1.0 or min(one.sum(), two.sum()) < FEWEST_TOKENS:
             return None
-        log_odds = counts @ np.log(Dirichlet.mean(one + eta) / Dirichlet.mean(two + eta))
+        ratio = (two.sum() + eta_sum) / (one.sum() + eta_sum)
+        log_odds = counts @ np.log(ratio * (one + eta) / (two + eta))
         first = expit(log_odds + np.log(chance / (1.0 - chance)))
     one, two = counts.T @ (weights * first), counts.T @ (weights * (1.0 - first))
     three = _evidence(np.stack([one, two, one + two]), eta, eta_sum)
@@ -283,38 +300,39 @@ def _leading_direction(counts: Any, weights: Array, rng: np.random.Generator) ->
 
 
 def _trial(
-    sample: "_Sample", S: Array, tokens: Array, topics: tuple[int, int, int], shares: Array
-) -> tuple[float, Array]:
-    """(rise of the bound in nats, statistics) with a and b merged and c split into b and c.
+    sample: "_Sample", stats: RunningStats, documents: IndexArray, topics: list[int], shares: Array
+) -> float:
+    """Rise of the bound in nats with topics a and b merged and c split into b and c.
 
-    Differences within rounding do not count.
+    The statistics are changed if it is more than rounding, else as they were.
     """
-    a, b, c = topics
-    documents = np.flatnonzero(tokens[:, topics].max(axis=1) > 0.5 * FEWEST_TOKENS)
     batch = sample.data.batch(sample.model, sample.rows[documents])
-    share = np.full(S.shape[0], 0.5)
+    given = stats.arrays[0][:, topics].astype(np.float64)
+    share = np.full(len(given), 0.5)
     share[sample.batch.active] = shares
-    changed = S.copy()
-    changed[:, a] += S[:, b]
-    changed[:, b], changed[:, c] = S[:, c] * share, S[:, c] * (1.0 - share)
-    before, _ = _after_updates(sample, batch, S, topics)
-    after, updated = _after_updates(sample, batch, changed, topics)
+    one, other, both = given.T
+    changed = np.stack([one + other, both * share, both * (1.0 - share)], axis=1)
+    before, _ = _after_updates(sample, stats, batch, topics, given)
+    after, updated = _after_updates(sample, stats, batch, topics, changed)
+    if not exceeds(after, before, dtype=sample.model.dtype):
+        stats.replace_columns(topics, given)
+        return 0.0
     # of a sample, updated topics would keep the noise
-    rise = after - before if exceeds(after, before, dtype=sample.model.dtype) else 0.0
-    return rise, updated if sample.is_all else changed
+    stats.replace_columns(topics, updated if sample.is_all else changed)
+    return after - before
 
 
 def _after_updates(
-    sample: "_Sample", batch: DocumentBatch, S: Array, topics: tuple[int, int, int]
+    sample: "_Sample", stats: RunningStats, batch: DocumentBatch, topics: list[int], columns: Array
 ) -> tuple[float, Array]:
-    """(bound in nats up to what is constant, S) after a few updates of these topics only."""
-    S = S.copy()
+    """(bound in nats up to what is constant, columns) after a few updates of these topics only."""
+    stats.replace_columns(topics, columns)
     for _ in range(STEPS):
-        stats = sample.solve(S, batch).stats
-        assert stats is not None and stats.rows is not None  # of the batch's words
-        for k in topics:
-            S[:, k] = 0.0
-            S[stats.rows, k] = sample.factor * stats.arrays[0][:, k]
+        found = sample.solve(stats, batch).stats
+        assert found is not None and found.rows is not None  # of the batch's words
+        columns = np.zeros_like(columns)
+        columns[found.rows] = sample.factor * found.arrays[0][:, topics]
+        stats.replace_columns(topics, columns)
     eta = np.stack([sample.prior_of(k) for k in topics])
-    bound = sample.solve(S, batch).bound @ batch.weights.astype(np.float64)
-    return sample.factor * bound - kl_divergence(Dirichlet, S[:, topics].T + eta, eta), S
+    bound = sample.solve(stats, batch, with_stats=False).bound @ batch.weights.astype(np.float64)
+    return sample.factor * bound - kl_divergence(Dirichlet, columns.T + eta, eta), columns
