@@ -9,6 +9,7 @@ from typing import TypeAlias
 import numpy as np
 
 from skvt.expfam import Stats
+from skvt.ties import exceeds
 from skvt.typing import Array, IndexArray
 
 # Memos whose sum is kept, and sums whose sum is.
@@ -55,9 +56,10 @@ class Memo:
     def merged(self, a: int, b: int, *, bounded: bool = False) -> "Memo":
         """Component a takes over the rows of b, and b is empty; a < b.
 
-        The entropy that merging a with a third component would lose is then unknown. If
-        ``bounded``, it is replaced by an upper bound, the sum of the losses of a and b: as a
-        function of the share of one of the two, the loss is concave, and 0 at 0.
+        The entropy that merging a with a third component would lose is then unknown, unless neither
+        a nor b would lose any. If ``bounded``, it is replaced by an upper bound, the sum of the
+        losses of a and b: as a function of the share of one of the two, the loss is concave, and 0
+        at 0.
         """
         arrays = tuple(array.copy() for array in self.stats.arrays)
         for array in arrays:
@@ -68,12 +70,11 @@ class Memo:
         entropy, merge_entropy_loss = self.entropy.copy(), self.merge_entropy_loss.copy()
         entropy[a] += entropy[b] - merge_entropy_loss[a, b]
         entropy[b] = 0.0
-        if bounded:
-            both = self.merge_entropy_loss + self.merge_entropy_loss.T
-            both = both[a] + both[b]
-            merge_entropy_loss[a, a + 1 :], merge_entropy_loss[:a, a] = both[a + 1 :], both[:a]
-        else:
-            merge_entropy_loss[a, a + 1 :] = merge_entropy_loss[:a, a] = np.nan
+        both = self.merge_entropy_loss + self.merge_entropy_loss.T
+        both = both[a] + both[b]
+        if not bounded:
+            both[exceeds(both, 0.0, scale=self.weight)] = np.nan
+        merge_entropy_loss[a, a + 1 :], merge_entropy_loss[:a, a] = both[a + 1 :], both[:a]
         merge_entropy_loss[b, b + 1 :] = merge_entropy_loss[:b, b] = 0.0
         return Memo(Stats(arrays), entropy, merge_entropy_loss, self.weight, self.candidates)
 

@@ -17,7 +17,7 @@ likelihood fits badly, this adds components faster than merges remove them. Here
 - if the exact bound of all data has not risen by the end of that pass, everything is restored.
 
 In a stream all three phases happen within one batch. A target is then one component, and is kept
-for the sake of other batches.
+where other batches have rows of it.
 """
 
 from collections.abc import Hashable
@@ -273,9 +273,9 @@ class Birth(Move):
     ) -> list[MoveRecord]:
         """Births in one batch, each kept if the exact bound of all memos rises."""
         counts = model.component_masses(state.memos[key].stats)
-        apart = _overlaps(None, counts.size)
+        alone = _overlaps(None, counts.size)
         self._reasons = []
-        self._targets = self._choose(counts, state.component_ids, apart, tools.rng, most_tries=1)
+        self._targets = self._choose(counts, state.component_ids, alone, tools.rng, most_tries=1)
         self.exhausted = not self._targets
         global_params = model.expectation(state.stats, batch, tools.run)
         result = model.local_step(batch, global_params, 1.0, tools.run, with_stats=False)
@@ -296,10 +296,13 @@ class Birth(Move):
             under, rise = model, 0.0
             if fresh is not None:
                 under = learned(model, [fresh]) if whole else model
-                rise = _try(model, under, batch, key, state, _at_most(model, fresh, room), tools)
+                kept = _but(target, model, key, state)
+                fresh = _at_most(model, fresh, self._max_components - kept.size)
+                rise = _try(model, under, batch, key, state, (fresh, kept), tools)
             if rise <= 0.0 and len(state.memos) > 1 and self._apart is not None:
                 # no better apart from each other, the rows may be apart from those seen before
-                rise, under = _try(model, model, batch, key, state, self._apart, tools), model
+                apart = self._apart, np.arange(n_before)
+                rise, under = _try(model, model, batch, key, state, apart, tools), model
             if rise <= 0.0:
                 self._fail(target)
             else:
@@ -548,25 +551,34 @@ def _with_more(kept: IndexArray, n_new: int) -> IndexArray:
     return np.concatenate([kept, np.full(n_new, -1)])
 
 
+def _but(target: _Target, model: Mergeable, key: Hashable, state: MovableState) -> IndexArray:
+    """All components but the target's, if no other batch has rows of it."""
+    of_all, own = state.memos.total(), state.memos[key]
+    elsewhere = model.component_masses(of_all.stats) - model.component_masses(own.stats)
+    is_other = ~np.isin(state.component_ids, target.ids)
+    return np.flatnonzero(is_other | exceeds(elsewhere, 0.0, scale=of_all.weight))
+
+
 def _try(
     model: Mergeable,
     under: Mergeable,
     batch: Any,
     key: Hashable,
     state: MovableState,
-    fresh: Stats,
+    born: tuple[Stats, IndexArray],
     tools: MoveTools,
 ) -> float:
     """Let fresh components compete for a batch, ``under`` the model with the priors they need.
 
-    They are kept if the bound rises. Returns the rise.
+    They are ``born``, statistics and the components that stay, if the bound rises. Returns the
+    rise.
     """
-    before = state.memos.total()
-    n_old, arrays = before.entropy.size, fresh.arrays
+    before, (fresh, kept) = state.memos.total(), born
+    n_old, arrays = kept.size, fresh.arrays
     while len(arrays[0]):
-        index = _with_more(np.arange(n_old), len(arrays[0]))
+        index = _with_more(kept, len(arrays[0]))
         others = before.plus(state.memos[key], sign=-1.0).rearranged(index)
-        pairs = zip(before.stats.arrays, arrays, strict=True)
+        pairs = zip((array[kept] for array in before.stats.arrays), arrays, strict=True)
         stats = RunningStats(np.concatenate(pair) for pair in pairs)
         for _ in range(_TRIAL_STEPS):
             global_params = under.expectation(stats, batch, tools.run)

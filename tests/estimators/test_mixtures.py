@@ -683,6 +683,17 @@ def test_a_large_cluster_beside_a_small_one_stays_whole():
     assert np.bincount(mixture.predict(X)).tolist() == [20_000, 40]
 
 
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_cluster_first_seen_beside_another_leaves_no_component_between_them(seed):
+    rng, y = np.random.default_rng(seed), np.repeat(np.arange(5), 200)
+    X = 20.0 * y[:, None] + rng.standard_normal((1000, 1))
+    mixture = MemoizedDPGMM(random_state=seed)
+    for part in np.split(X, 5):
+        mixture.partial_fit(part)
+    counts = np.round(1000 * np.sort(mixture.weights_))
+    assert mixture.n_components_ == 5 and abs(counts - 200).max() < 3
+
+
 @pytest.mark.quick_cases("15-1.0-False", "15-1.0-True")
 @pytest.mark.parametrize(
     "size, unit, named", [(15, 1.0, False), (15, 1.0, True), (100, 1e-3, False), (600, 1.0, False)]

@@ -416,6 +416,10 @@ def test_after_a_merge_its_pairs_are_not_known_and_all_others_are():
     np.testing.assert_array_equal(unknown, expected)
     assert merged.merge_entropy_loss[0, 2] == merged.merge_entropy_loss[2, 3] == 0.0
     assert np.isnan(merged.rearranged([3, 1, 0]).merge_entropy_loss[0, 1])
+    # where neither would have lost any, both lose none
+    memo = random_memo(3)
+    memo.merge_entropy_loss[0, 1:3] = 0.0
+    assert memo.merged(1, 2).merge_entropy_loss[0, 1] == 0.0
 
 
 def test_statistics_follow_a_merge():
