@@ -73,13 +73,14 @@ class TokenBatch(DocumentBatch):
 
     Those of each entry begin at ``token_indptr`` (nnz + 1,). The places of tokens sorted by word
     are ``tokens`` under ``word_tokens`` (A + 1,), and their weights, times those of their
-    documents, ``token_weights``, which is None where all are 1.
+    documents, ``token_weights``, which is None where all are 1. Of many topics ``token_documents``.
     """
 
     token_indptr: IndexArray
     word_tokens: IndexArray
     tokens: IndexArray
     token_weights: Array | None
+    token_documents: IndexArray | None
 
 
 @dataclass(frozen=True)
@@ -113,9 +114,12 @@ class CollapsedLDA(LDAGivenTopics):
             batch.word_indptr, batch.documents, batch.entries, batch.counts, token_indptr,
             batch.weights, word_tokens, tokens, token_weights,
         )  # fmt: skip
+        of_tokens = None
+        if self.n_components > MOST_DENSE:
+            of_tokens = batch.documents.repeat(np.diff(token_indptr)[batch.entries])
         return TokenBatch(
             **vars(batch), token_indptr=token_indptr, word_tokens=word_tokens, tokens=tokens,
-            token_weights=None if alike else token_weights,
+            token_weights=None if alike else token_weights, token_documents=of_tokens,
         )  # fmt: skip
 
     def counts_given_others(
@@ -214,8 +218,8 @@ class CollapsedLDA(LDAGivenTopics):
         loop = SharedLoop(
             draws.groups.size - 1, 1, batch.indptr, batch.counts, batch.token_indptr,
             batch.weights, batch.word_tokens, batch.tokens, batch.token_weights,
-            batch.documents.repeat(np.diff(batch.token_indptr)[batch.entries]), draws.seeds,
-            alpha if placed else np.ones_like(alpha), prior.astype(np.float32), draws.groups,
+            batch.token_documents, draws.seeds, alpha if placed else np.ones_like(alpha),
+            prior.astype(np.float32), draws.groups,
             counts.indptr, counts.indices, counts.data, placed, draws.topics, own,
             np.ones(batch.n_rows), draws.log_probability, draws.totals,
         )  # fmt: skip
@@ -226,21 +230,20 @@ class CollapsedLDA(LDAGivenTopics):
 
     def _moved(self, batch: TokenBatch, topics: IndexArray) -> Stats:
         """By how much the counts change, token by token."""
-        order = batch.tokens
-        words = np.repeat(batch.active, np.diff(batch.word_tokens))
-        weights = batch.token_weights
+        bounds, at, weights = batch.word_tokens, batch.tokens, batch.token_weights
+        if batch.start is not None:
+            moved = np.flatnonzero((batch.start != topics)[at])
+            bounds, at = np.searchsorted(moved, bounds), at[moved]
+            weights = weights if weights is None else weights[moved]
+        words, after = np.repeat(batch.active, np.diff(bounds)), topics[at]
         if weights is None:
-            weights = np.ones(1, self.dtype).repeat(order.size)
-        after = topics[order]
+            weights = np.ones(at.size, self.dtype)
         if batch.start is None:
             return Stats((weights,), rows=words, columns=after)
-        before = batch.start[order]
-        moved = np.flatnonzero(before != after)
-        words, weights = words[moved], weights[moved]
         return Stats(
             (np.concatenate([weights, -weights]),),
             rows=np.concatenate([words, words]),
-            columns=np.concatenate([after[moved], before[moved]]),
+            columns=np.concatenate([after, batch.start[at]]),
         )
 
     def _of_sampling(self) -> Self:
