@@ -29,8 +29,8 @@ NUMBERS = (3, 20)
 _ROWS_FOR_EACH = 20
 # Passes of a short fit, the last ones with merges.
 _PASSES = 10
-# Rows of the sample that says whether a column is better in logarithms, the fewest of them, and by
-# how many nats the bound must be higher.
+# Values that say whether a column is better in logarithms, the fewest of them, and by how many nats
+# the bound must be higher.
 _ROWS_OF_LOGS = 1_000
 _FEWEST = 30
 _NATS = 10.0
@@ -69,11 +69,11 @@ def columns_in_logarithms(X, weights, given=None):
             f"{given[lacking[given]][0]} of the component holds others: leave it out, or give it "
             "to a Hurdle if they are zeros."
         )
-    X, weights = sample(X, weights, _ROWS_OF_LOGS)
+    X, weights = sample(X, weights, MOST_ROWS)
     found, least = [], []
     for j in np.flatnonzero(~lacking) if given is None else given:
         there = ~np.isnan(X[:, j]) & (weights > 0.0)
-        x, w = np.asarray(X[there][:, [j]], np.float64), weights[there]
+        x, w = sample(X[there][:, [j]].astype(np.float64), weights[there], _ROWS_OF_LOGS)
         if given is not None or (w.sum() >= _FEWEST and _is_better_in_logarithms(x, w)):
             found.append(j)
             y = np.log(x[:, 0]) if x.size else np.zeros(1)
