@@ -333,7 +333,10 @@ def test_a_stream_finds_a_topic_that_is_new_and_leaves_the_old_where_they_are():
     assert set(old) < set(new)
     born = [new[k] for k in set(new) - set(old)]
     assert min(0.5 * np.abs(topic - truth[8]).sum() for topic in born) < 0.2
-    assert max(0.5 * np.abs(old[k] - new[k]).sum() for k in old) < 0.1
+    # (others than those of the documents share their words)
+    kept = [k for k in old if (0.5 * np.abs(old[k] - truth).sum(axis=1)).min() < 0.1]
+    assert len(kept) == 8
+    assert max(0.5 * np.abs(old[k] - new[k]).sum() for k in kept) < 0.1
     # a stream has no deletes
     log = zip(hdp.move_log_["move"], hdp.move_log_["accepted"], strict=True)
     assert sum(-n if move == "merge" else n for move, n in log) == hdp.n_components_ - 1
