@@ -101,7 +101,7 @@ def test_tables_of_measurements_and_of_the_guide_agree():
             if labels in measured:
                 assert number in measured[labels], (page, set(labels))
                 compared.add(labels)
-    assert len(compared) >= 27  # a label that is changed on one side alone is not compared
+    assert len(compared) >= 21  # a label that is changed on one side alone is not compared
 
 
 def test_scores_of_a_table_stand_on_the_page_that_its_caption_links_to():
