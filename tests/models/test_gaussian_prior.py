@@ -290,7 +290,7 @@ def test_means_of_zero_go_with_full_covariances_alone(covariance_type):
         MemoizedDPGMM(covariance_type=covariance_type, mean_type="zero").fit(rows())
 
 
-def test_rounded_values_vary_within_their_intervals():
+def test_rounded_values_vary_within_their_intervals(monkeypatch):
     rng = np.random.default_rng(0)
     exact = rng.normal(size=(400, 1))
     rounded = np.round(exact * 4.0) / 4.0
@@ -303,6 +303,12 @@ def test_rounded_values_vary_within_their_intervals():
     weights = np.where(np.arange(len(X)) < 300, 2.0, 1.0)
     twice = rounding_variance(np.vstack([X, X[:300]]), np.ones(700))
     np.testing.assert_array_equal(rounding_variance(X, weights), twice)
+    # of many rows, some are looked at: that values differ there does not say that others repeat them
+    monkeypatch.setattr(_gaussian_prior, "_VALUES_JUDGED", 0)
+    monkeypatch.setattr(_gaussian_prior, "_ROWS_JUDGED", 400)
+    many = rng.normal(size=(8_000, 1))
+    found = rounding_variance(np.hstack([many, np.round(many * 4.0) / 4.0]), np.ones(8_000))
+    np.testing.assert_allclose(found, [0.0, 0.0625 / 12.0])
 
 
 @pytest.mark.parametrize("covariance_type", ["full", "diag", "low_rank"])

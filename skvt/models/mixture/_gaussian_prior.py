@@ -241,8 +241,10 @@ def rounding_variance(X: Any, weights: Array) -> Array:
     for j, column in enumerate(np.asarray(dense(X), np.float64).T):
         there = ~np.isnan(column) & (weights > 0.0)
         values, places = np.unique(column[there], return_inverse=True)
-        number = step * np.bincount(places, weights[there])
-        if values.size < 2 or 2.0 * number[number >= _SHARING].sum() <= number.sum():
+        number = np.bincount(places, weights[there])
+        # (of the rows that are left out, as many more have the value as others here have it)
+        sharing = 1.0 + step * (number - 1.0) >= _SHARING
+        if values.size < 2 or 2.0 * number[sharing].sum() <= number.sum():
             continue
         gaps = np.diff(values)
         widths = 0.5 * (np.append(gaps[0], gaps) + np.append(gaps, gaps[-1]))

@@ -285,7 +285,8 @@ def full_features(X: Array, linear: bool, added: Array | None) -> Array:
     """
     features = outer_features(X, linear=linear)
     if added is not None:
-        features[:, -added.size :] += features[:, :1] * added
+        by_column = features.T  # as they lie in memory
+        by_column[-added.size :] += added[:, None] * by_column[0]
     return features
 
 
