@@ -303,7 +303,7 @@ def test_rounded_values_vary_within_their_intervals(monkeypatch):
     weights = np.where(np.arange(len(X)) < 300, 2.0, 1.0)
     twice = rounding_variance(np.vstack([X, X[:300]]), np.ones(700))
     np.testing.assert_array_equal(rounding_variance(X, weights), twice)
-    # of many rows, some are looked at: that values differ there does not say that others repeat them
+    # of many rows, some are looked at: that values differ there does not say that others are alike
     monkeypatch.setattr(_gaussian_prior, "_VALUES_JUDGED", 0)
     monkeypatch.setattr(_gaussian_prior, "_ROWS_JUDGED", 400)
     many = rng.normal(size=(8_000, 1))
