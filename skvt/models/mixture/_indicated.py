@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from skvt.contracts import Completion, Component
+from skvt.contracts import Component
 from skvt.expfam import Dirichlet
-from skvt.models.mixture._product import Block, FitsOfBlocks, Product
+from skvt.models.mixture._product import Block, Product
 from skvt.models.mixture.components import Bernoulli, ConjugateComponent
 from skvt.rows import dense
 from skvt.typing import Array
@@ -47,25 +47,6 @@ class Indicated(Product):
         """The component of the values."""
         return self.blocks[0].component
 
-    def features(self, X: Any) -> Any:
-        return super().features(self._split(X))
-
-    def filled_features(self, X: Any) -> Any:
-        return super().filled_features(self._split(X))
-
-    def row_fits(self, X: Any) -> FitsOfBlocks:
-        return super().row_fits(self._split(X))
-
-    def projected(self, X: Any, weights: Array, directions: Any) -> Any:
-        return super().projected(self._split(X), weights, directions)
-
-    def completion(self, table: Array) -> Completion | None:
-        completion = super().completion(table)
-        return completion and (lambda X, inv_temps: completion(self._split(X), inv_temps))
-
-    def log_predictive(self, X: Any, lam: Array) -> Array:
-        return super().log_predictive(self._split(X), lam)
-
     def filled(self, X: Any) -> Any:
         """Rows as they are: whose features need no filling in is for the component to say."""
         return X
@@ -82,7 +63,7 @@ class Indicated(Product):
 
     def conditional_mean(self, X: Any, lam: Array) -> Array:
         of_values, of_indicators = self.family.split(lam)
-        mean = self._values.conditional_mean(self._split(X)[:, : self.n_features], of_values)
+        mean = self._values.conditional_mean(self._made(X)[:, : self.n_features], of_values)
         if not self._of_holes:
             share = Dirichlet.mean(of_indicators)[:, None, :, 0]
             mean = share * (mean + self.shift) + (1.0 - share) * np.array(self.at)
@@ -91,7 +72,7 @@ class Indicated(Product):
     def conditional_sample(self, X: Any, lam: Array, rng: np.random.Generator) -> Array:
         """Missing values drawn; beside a point mass, first whether they are there."""
         of_values, of_indicators = self.family.split(lam)
-        values = self._split(X)[:, : self.n_features]
+        values = self._made(X)[:, : self.n_features]
         drawn = self._values.conditional_sample(values, of_values, rng)
         if not self._of_holes:
             drawn = self._placed(drawn, of_indicators, rng)
@@ -127,7 +108,7 @@ class Indicated(Product):
         """Of what a share is."""
         return "share observed" if self._of_holes else f"share not {self.at[column]:g}"
 
-    def _split(self, X: Any) -> Array:
+    def _made(self, X: Any) -> Array:
         """Values, NaN where there is none, and indicators, NaN where not known: (n, 2 D)."""
         X = np.asarray(dense(X), np.float64)
         missing = np.isnan(X)

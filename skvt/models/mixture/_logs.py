@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from skvt.contracts import Completion, Component
+from skvt.contracts import Component
 from skvt.expfam import Dirichlet
 from skvt.models.mixture._marginals import Marginals
-from skvt.models.mixture._product import Block, FitsOfBlocks, Product
+from skvt.models.mixture._product import Block, Product
 from skvt.models.mixture.components import ConjugateComponent
 from skvt.rows import dense
 from skvt.typing import Array, IndexArray
@@ -57,32 +57,14 @@ class Logged(Product):
     least: tuple[float, ...] = field(kw_only=True)
 
     @property
-    def _values(self) -> Any:
-        return self.blocks[0].component
-
-    @property
     def logs(self) -> IndexArray:
         """The columns in logarithms."""
         return self.blocks[1].columns
 
-    def features(self, X: Any) -> Any:
-        return super().features(self._taken(X))
-
-    def filled_features(self, X: Any) -> Any:
-        return super().filled_features(self._taken(X))
-
-    def row_fits(self, X: Any) -> FitsOfBlocks:
-        return super().row_fits(self._taken(X))
-
-    def projected(self, X: Any, weights: Array, directions: Any) -> Any:
-        return super().projected(self._taken(X), weights, directions)
-
-    def completion(self, table: Array) -> Completion | None:
-        completion = super().completion(table)
-        return completion and (lambda X, inv_temps: completion(self._taken(X), inv_temps))
-
-    def log_predictive(self, X: Any, lam: Array) -> Array:
-        return super().log_predictive(self._taken(X), lam)
+    @property
+    def _values(self) -> Any:
+        """The component of the values."""
+        return self.blocks[0].component
 
     def filled(self, X: Any) -> Any:
         """Rows as they are: whose features need no filling in is for the component to say."""
@@ -91,17 +73,17 @@ class Logged(Product):
     def imputed(self, X: Array, lam: Array, memberships: Array) -> Array:
         """Missing values at their means, in logarithms at their geometric means."""
         own = self.family.split(lam)[0]
-        filled = self._values.imputed(self._taken(X), own, memberships)
+        filled = self._values.imputed(self._made(X), own, memberships)
         return np.where(np.isnan(X), self._raised(filled), X)
 
     def conditional_mean(self, X: Any, lam: Array) -> Array:
         """Rows with missing values at their means, in logarithms at their medians: (K, n, D)."""
-        mean = self._values.conditional_mean(self._taken(X), self.family.split(lam)[0])
+        mean = self._values.conditional_mean(self._made(X), self.family.split(lam)[0])
         return np.where(np.isnan(X), self._raised(mean), X)
 
     def conditional_sample(self, X: Any, lam: Array, rng: np.random.Generator) -> Array:
         own = self.family.split(lam)[0]
-        drawn = self._values.conditional_sample(self._taken(X), own, rng)
+        drawn = self._values.conditional_sample(self._made(X), own, rng)
         return np.where(np.isnan(X), self._raised(drawn), X)
 
     def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
@@ -136,7 +118,7 @@ class Logged(Product):
             return [*found, medians]
         return [*found, logs._replace(quantity=f"{own.quantity} of logarithm")]
 
-    def _taken(self, X: Any) -> Array:
+    def _made(self, X: Any) -> Array:
         return logarithms(self.logs, self.least, X)
 
     def _raised(self, rows: Array) -> Array:

@@ -173,8 +173,13 @@ class Product(ConjugateComponent):
         """Places of the blocks' features."""
         return slices_of(self._widths)
 
+    def _made(self, X: Any) -> Any:
+        """The rows whose columns the blocks have: those of the data, or made of them."""
+        return X
+
     def _with_columns(self, X: Any) -> Iterator[tuple[Component, Any]]:
         """Each block's component and its columns of X, sparse only where features are."""
+        X = self._made(X)
         for (_, component, _), place in zip(self.blocks, self._places, strict=True):
             part = X[:, place]
             yield component, part.toarray() if sp.issparse(X) and not component.sparse else part
@@ -219,7 +224,7 @@ class Product(ConjugateComponent):
                 parts.append((columns, place, completion))
 
         def holes(X: Any, inv_temps: Array) -> HolesOfBlocks | None:
-            X = dense(X)
+            X = dense(self._made(X))
             found = [(place, own(X[:, columns], inv_temps)) for columns, place, own in parts]
             there = tuple((place, holes) for place, holes in found if holes is not None)
             return HolesOfBlocks(there) if there else None
