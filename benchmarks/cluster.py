@@ -99,9 +99,8 @@ def bytes_of_round(words, k, *, summed, dense=None):
 
 def overhead(args):
     X = make_topic_corpus(
-        args.documents, n_components=50, n_features=args.words, mean_length=120.0, random_state=0,
-        return_truth=False,
-    )  # fmt: skip
+        args.documents, n_components=50, n_features=args.words, mean_length=120.0, random_state=0
+    ).X
     X = sp.csr_array(X, dtype=np.float64)
     pieces = chunks_of(X, args.chunks)
     expected = bytes_of_round([np.unique(p.indices) for p in pieces], args.k, summed=True)
@@ -132,9 +131,8 @@ def overhead(args):
 def bytes_by_engine(args):
     """Bytes of a pass of topics in 16 chunks, and of a mixture in 10."""
     X = make_topic_corpus(
-        16 * 500, n_components=50, n_features=args.words, mean_length=120.0, random_state=0,
-        return_truth=False,
-    )  # fmt: skip
+        16 * 500, n_components=50, n_features=args.words, mean_length=120.0, random_state=0
+    ).X
     X = sp.csr_array(X, dtype=np.float64)
     pieces = chunks_of(X, 16)
     words = [np.unique(piece.indices) for piece in pieces]

@@ -32,7 +32,6 @@ def make_edge_patches(
     contrast=1.0,
     noise=0.1,
     random_state=None,
-    return_truth=True,
 ):
     """Draw zero-mean image patches with an edge of one of several orientations [HS13 sec. 4.1]_.
 
@@ -54,19 +53,17 @@ def make_edge_patches(
         Standard deviation of the noise of a pixel.
     random_state : int, RandomState instance or None, default=None
         Pass an int for the same patches at every call.
-    return_truth : bool, default=True
-        Whether to return labels, covariances and weights, too.
 
     Returns
     -------
     X : ndarray of shape (n_samples, patch_size ** 2)
         Patches, row by row.
     labels : ndarray of int, shape (n_samples,)
-        Component of each patch. Only with ``return_truth=True``, like what follows.
+        Component of each patch.
     covariances : ndarray, shape (n_components, patch_size ** 2, patch_size ** 2)
         True covariances.
     weights : ndarray, shape (n_components,)
-        True weights, all equal.
+        True weights, all equal. The four are returned as a named tuple.
 
     References
     ----------
@@ -91,6 +88,4 @@ def make_edge_patches(
     X = rng.standard_normal((n_samples, patch_size**2))
     for k, covariance in enumerate(covariances):
         X[labels == k] = X[labels == k] @ np.linalg.cholesky(covariance).T
-    if not return_truth:
-        return X
     return EdgePatches(X, labels, covariances, np.full(n_components, 1.0 / n_components))

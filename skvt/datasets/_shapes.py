@@ -24,9 +24,7 @@ def _pictures():
     return (np.array(shapes) == "#").reshape(len(shapes), -1).astype(np.float64)
 
 
-def make_shapes(
-    n_samples=10_000, *, activation=0.3, noise_variance=0.1, random_state=None, return_truth=True
-):
+def make_shapes(n_samples=10_000, *, activation=0.3, noise_variance=0.1, random_state=None):
     """Draw rows that are sums of some of 8 pictures of 4 x 4, plus noise [VT16 app. C]_.
 
     Each picture is black and white, weighted by a draw from [0.5, 1], and is present in each row or
@@ -42,17 +40,15 @@ def make_shapes(
         Variance of the noise of a pixel.
     random_state : int, RandomState instance or None, default=None
         Pass an int for the same rows at every call.
-    return_truth : bool, default=True
-        Whether to return also activations and components.
 
     Returns
     -------
     X : ndarray of shape (n_samples, 16)
         Rows.
     activations : ndarray of bool, shape (n_samples, 8)
-        Which pictures are present. Only with ``return_truth=True``, like what follows.
+        Which pictures are present.
     components : ndarray of shape (8, 16)
-        The weighted pictures.
+        The weighted pictures. The three are returned as a named tuple.
 
     References
     ----------
@@ -78,4 +74,4 @@ def make_shapes(
     activations = rng.random((n_samples, len(pictures))) < activation
     noise = np.sqrt(noise_variance) * rng.standard_normal((n_samples, pictures.shape[1]))
     X = activations @ components + noise
-    return Shapes(X, activations, components) if return_truth else X
+    return Shapes(X, activations, components)

@@ -64,7 +64,6 @@ def make_spectrogram(
     mean_count=5.0,
     activation_shape=0.2,
     random_state=None,
-    return_truth=True,
 ):
     """Draw a spectrogram of speech-like sounds that overlap [HB15 sec. 4.3]_.
 
@@ -86,17 +85,16 @@ def make_spectrogram(
         sparse.
     random_state : int, RandomState instance or None, default=None
         Pass an int for the same spectrogram at every call.
-    return_truth : bool, default=True
-        Whether to return spectra and activations, too.
 
     Returns
     -------
     X : ndarray of shape (n_samples, n_features)
         Whole counts as float64. Rows are frames: the transpose of the paper's matrix.
     components : ndarray of shape (n_components, n_features)
-        Spectra, scaled to ``mean_count``. Only with ``return_truth=True``, like what follows.
+        Spectra, scaled to ``mean_count``.
     activations : ndarray of shape (n_samples, n_components)
-        Levels of the sounds: ``X ~ Poisson(activations @ components)``.
+        Levels of the sounds: ``X ~ Poisson(activations @ components)``. The three are returned as a
+        named tuple.
 
     Notes
     -----
@@ -130,4 +128,4 @@ def make_spectrogram(
         activation_shape, 1.0 / activation_shape, size=(n_samples, n_components)
     )
     X = rng.poisson(activations @ components).astype(np.float64)
-    return Spectrogram(X, components, activations) if return_truth else X
+    return Spectrogram(X, components, activations)

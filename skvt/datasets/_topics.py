@@ -24,7 +24,6 @@ def make_topic_corpus(
     topic_word_prior=0.05,
     topics=None,
     random_state=None,
-    return_truth=True,
 ):
     """Draw documents from the generative process of latent Dirichlet allocation.
 
@@ -49,18 +48,15 @@ def make_topic_corpus(
         default. Pass the topics of an earlier call to draw test documents from the same truth.
     random_state : int, RandomState instance or None, default=None
         Pass an int for the same corpus at every call.
-    return_truth : bool, default=True
-        Whether to return also the topics and proportions.
 
     Returns
     -------
     X : csr_matrix of int64, shape (N, V)
         Word counts, with sorted indices.
     topics : ndarray, shape (K, V)
-        Probability of each word in each topic. Only with ``return_truth=True``.
+        Probability of each word in each topic.
     proportions : ndarray, shape (N, K)
-        Probability of each topic in each document. Only with ``return_truth=True``; the three
-        then come as a named tuple.
+        Probability of each topic in each document. The three are returned as a named tuple.
 
     Notes
     -----
@@ -105,7 +101,7 @@ def make_topic_corpus(
     lengths = min_length + rng.poisson(mean_length - min_length, size=n_documents)
     proportions = rng.dirichlet(alpha, size=n_documents)
     X = _draw_words(rng.multinomial(lengths, proportions), topics, rng)
-    return TopicCorpus(X, topics, proportions) if return_truth else X
+    return TopicCorpus(X, topics, proportions)
 
 
 def _draw_words(topic_counts, topics, rng):
