@@ -19,6 +19,27 @@ class HistoryDisplay:
         self.history = history
         self.name = name
 
+    def plot(self, ax=None, *, x="n_iter", line_kw=None):
+        """Draw the history over passes or seconds.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes or None, default=None
+            Axes to draw on; None makes a new figure.
+        x : {"n_iter", "seconds"}, default="n_iter"
+            Passes, or seconds since the fit began.
+        line_kw : dict or None, default=None
+            Parameters of ``Axes.plot``.
+
+        Returns
+        -------
+        display
+            The display itself.
+        """
+        self._draw(self._place(ax, x), line_kw or {})
+        self._legend()
+        return self
+
     def _place(self, ax, x):
         """Axes to draw on, and the horizontal positions."""
         check_choice("x", x, X_LABELS)
@@ -182,26 +203,7 @@ class TemperatureDisplay(HistoryDisplay):
     np.float64(1.0)
     """
 
-    def plot(self, ax=None, *, x="n_iter", line_kw=None):
-        """Draw the temperature over passes or seconds.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes or None, default=None
-            Axes to draw on; None makes a new figure.
-        x : {"n_iter", "seconds"}, default="n_iter"
-            Passes, or seconds since the fit began.
-        line_kw : dict or None, default=None
-            Parameters of ``Axes.plot``.
-
-        Returns
-        -------
-        TemperatureDisplay
-            The display itself.
-        """
-        position = self._place(ax, x)
-        style = {"marker": ".", "label": self.name} | (line_kw or {})
+    def _draw(self, position, line_kw):
+        style = {"marker": ".", "label": self.name} | line_kw
         self.lines_ = self.ax_.plot(position, self.history["temperature"], **style)
         self.ax_.set_ylabel("temperature")
-        self._legend()
-        return self

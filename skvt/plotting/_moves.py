@@ -63,26 +63,9 @@ class MovesDisplay(HistoryDisplay):
         super().__init__(history, name=name)
         self.move_log = move_log
 
-    def plot(self, ax=None, *, x="n_iter", line_kw=None):
-        """Draw the components over passes or seconds.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes or None, default=None
-            Axes to draw on; None makes a new figure.
-        x : {"n_iter", "seconds"}, default="n_iter"
-            Passes, or seconds since the fit began.
-        line_kw : dict or None, default=None
-            Parameters of ``Axes.plot``.
-
-        Returns
-        -------
-        MovesDisplay
-            The display itself.
-        """
-        position = self._place(ax, x)
+    def _draw(self, position, line_kw):
         n_components = np.asarray(self.history["n_components"])
-        style = {"label": self.name, "color": "0.6"} | (line_kw or {})
+        style = {"label": self.name, "color": "0.6"} | line_kw
         self.lines_ = self.ax_.plot(position, n_components, **style)
         moves, passes = np.asarray(self.move_log["move"]), np.asarray(self.move_log["n_iter"], int)
         accepted = np.asarray(self.move_log["accepted"])
@@ -102,5 +85,3 @@ class MovesDisplay(HistoryDisplay):
                     zorder=3,
                 )
         self.ax_.set_ylabel("components")
-        self._legend()
-        return self
