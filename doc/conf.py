@@ -20,7 +20,7 @@ import skvt
 
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parent / "examples"
-sys.path.insert(0, str(HERE))  # gallery.py
+sys.path.insert(0, str(HERE))  # gallery.py, tree.py
 PUBLIC_MODULES = ["skvt", "skvt.temperature", "skvt.metrics", "skvt.datasets", "skvt.plotting"]
 
 project = "skvt"
@@ -58,7 +58,10 @@ html_static_path = ["_static"]
 html_css_files = ["wide.css"]
 html_sidebars = {
     page: []
-    for page in "glossary architecture equations measured references changelog history".split()
+    for page in (
+        "glossary architecture tree walks compiled_loops equations measured references changelog"
+        " history"
+    ).split()
 }
 # names of methods alone in the contents beside a class
 toc_object_entries_show_parents = "hide"
@@ -68,6 +71,12 @@ mathjax_path = "tex-svg.js"
 autosummary_generate = True
 autodoc_typehints = "none"
 numpydoc_show_class_members = False  # doc/_templates/autosummary/class.rst shows them
+
+
+# --- the tree of the package, from the first lines of its modules ---
+
+tree = "\n".join(import_module("tree").lines())
+(HERE / "tree.md").write_text(f"# The tree\n\n```text\n{tree}\n```\n", encoding="utf-8")
 
 
 # --- references: the label of an entry is its key, the one that equation tags in the code use ---
