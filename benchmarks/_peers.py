@@ -82,21 +82,6 @@ def skvt_curve(
 
 
 # -------------------------------------------------------------------------------- scikit-learn
-def faster_sklearn_jobs(X, n_components, n_jobs, **params):
-    """1 or ``n_jobs``, whichever runs ten of its minibatches faster, and both timings."""
-    seconds = {}
-    rows = X[: 10 * 128]
-    for jobs in sorted({1, n_jobs}):
-        model = LatentDirichletAllocation(
-            n_components, n_jobs=jobs, total_samples=X.shape[0], random_state=0, **params
-        )
-        model.partial_fit(rows[:256])  # starts its worker processes
-        with Stopwatch() as watch:
-            model.partial_fit(rows)
-        seconds[jobs] = watch.seconds
-    return min(seconds, key=seconds.get), seconds
-
-
 def sklearn_online_curve(X, n_components, passes, **params):
     """LatentDirichletAllocation(learning_method="online"), watched after each pass.
 

@@ -86,6 +86,17 @@ def arguments():
     return args
 
 
+def rows_of(runs, *digits):
+    """Rows of a table from {method: its runs}: mean and deviation to these digits, all if None."""
+    return [[method, *map(_told, zip(*of, strict=True), digits)] for method, of in runs.items()]
+
+
+def _told(values, digits):
+    if digits is None:
+        return "" if values[0] is None else " ".join(map(str, values))
+    return spread(values, digits)
+
+
 # --------------------------------------------------------------------------------- the evaluator
 @dataclass
 class Clusters:
@@ -210,6 +221,13 @@ def learned(mixture):
     )
 
 
+def mixture_of(components, args, seed, **settings):
+    """The mixture that is compared, before its fit."""
+    return MemoizedDPMixture(
+        components=components, n_init=args.n_init, n_jobs=args.cores, random_state=seed, **settings
+    )
+
+
 def without_empty_rows(X):
     """X; rows without any value (next to none) get a zero in the first column."""
     X[np.isnan(X).all(axis=1), 0] = 0.0
@@ -221,7 +239,7 @@ def compile_all(args):
     rng = np.random.default_rng(0)
     clusters, _ = drawn_clusters(rng)
     X, _ = clusters.draw(500, 0.2, rng)
-    MemoizedDPMixture(components=blocks_of(clusters), n_jobs=args.cores, random_state=0).fit(X)
+    mixture_of(blocks_of(clusters), args, 0).fit(X)
 
 
 # ------------------------------------------------------------------------------------------- peers
@@ -322,9 +340,7 @@ def density_of(seed, n_rows, missing, args):
     X, test = without_empty_rows(X), without_empty_rows(test)
     truth = clusters.density(test)
     rows = {"truth": (0.0, 0.0, TRUE, adjusted_rand_score(y, clusters.labels(X)), 0.0)}
-    mixture = MemoizedDPMixture(components=blocks_of(clusters), n_init=args.n_init,
-                                n_jobs=args.cores, random_state=seed)  # fmt: skip
-    _, cpu, _ = timed(mixture.fit, X)
+    _, cpu, mixture = timed(mixture_of(blocks_of(clusters), args, seed).fit, X)
     rows["MemoizedDPMixture"] = (
         learned(mixture).density(test) - truth, mixture.score(test) - truth,
         mixture.n_components_, adjusted_rand_score(y, mixture.predict(X)), cpu,
@@ -346,63 +362,55 @@ def index_of(seed, n_rows, missing, args):
     X = without_empty_rows(X)
     rows = {"oracle": (TRUE, adjusted_rand_score(y, clusters.labels(X)), 0.0)}
 
-    def add(name, measured, function, *given):
-        _, cpu, (number, labels) = measured(function, *given)
+    def add(name, function, *given, **named):
+        _, cpu, (number, labels) = timed(function, *given, **named)
         rows[name] = number, adjusted_rand_score(y, labels), cpu
 
     def ours():
-        mixture = MemoizedDPMixture(components=blocks_of(clusters), n_init=args.n_init,
-                                    n_jobs=args.cores, random_state=seed).fit(X)  # fmt: skip
+        mixture = mixture_of(blocks_of(clusters), args, seed).fit(X)
         return mixture.n_components_, mixture.predict(X)
 
-    add("MemoizedDPMixture", timed, ours)
-    add("k-prototypes, told 8", timed, lambda: (TRUE, k_prototypes(X, clusters, seed)))
-    flat = one_hot(X, clusters)
-    add("k-means of one-hot, told 8", timed,
-        lambda: (TRUE, KMeans(TRUE, n_init=10, random_state=seed).fit_predict(flat)))  # fmt: skip
+    add("MemoizedDPMixture", ours)
+    add("k-prototypes, told 8", lambda: (TRUE, k_prototypes(X, clusters, seed)))
+    flat, means = one_hot(X, clusters), KMeans(TRUE, n_init=10, random_state=seed)
+    add("k-means of one-hot, told 8", lambda: (TRUE, means.fit_predict(flat)))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         for shape in ("diag", "full"):
-            add(f"GaussianMixture {shape}, BIC", timed, gaussians, flat, shape, args.most, seed)
-            add(f"BayesianGaussianMixture {shape}", timed, bayesian, flat, shape, seed)
+            add(f"GaussianMixture {shape}, BIC", gaussians, flat, shape, args.most, seed)
+            add(f"BayesianGaussianMixture {shape}", bayesian, flat, shape, seed)
         # variances that cannot shrink to nothing in a column of zeros and ones
-        kept = partial(gaussians, reg_covar=0.1)
-        add("GaussianMixture diag, reg_covar=0.1", timed, kept, flat, "diag", args.most, seed)
+        add("GaussianMixture diag, reg_covar=0.1", gaussians, flat, "diag", args.most, seed,
+            reg_covar=0.1)  # fmt: skip
     return rows
 
 
 def peers_part(args):
     for n_rows in args.peer_rows:
         for missing in args.peer_missing:
-            runs = []
-            for seed in range(args.peer_draws):
-                runs.append(density_of(seed, n_rows, missing, args))
-                progress("density", n_rows, missing, seed, runs[-1])
-            table = []
-            for method in runs[0]:
-                own, by_it, number, index, cpu = zip(*[run[method] for run in runs], strict=True)
-                table.append([method, spread(own, 4), spread(by_it, 4), " ".join(map(str, number)),
-                              spread(index, 3), spread(cpu, 1)])  # fmt: skip
+            runs = of_draws(density_of, n_rows, missing, args)
             print_table(
                 f"{n_rows:,} rows of 4 real, 4 categorical, 4 binary columns, {missing:.0%} "
                 "missing: held-out nats a row less those of the truth",
                 ["method", "evaluator", "its own score", "components", "ARI", "CPU s"],
-                table,
+                rows_of(runs, 4, 4, None, 3, 1),
             )
-            runs = []
-            for seed in range(args.peer_draws):
-                runs.append(index_of(seed, n_rows, missing, args))
-                progress("ARI", n_rows, missing, seed, runs[-1])
-            table = []
-            for method in runs[0]:
-                number, index, cpu = zip(*[run[method] for run in runs], strict=True)
-                table.append([method, " ".join(map(str, number)), spread(index, 3),
-                              spread(cpu, 1)])  # fmt: skip
+            runs = of_draws(index_of, n_rows, missing, args)
             print_table(
                 f"{n_rows:,} rows with 4 columns of counts, too, {missing:.0%} missing",
                 ["method", "clusters", "ARI", "CPU s"],
-                table,
+                rows_of(runs, None, 3, 1),
             )
+
+
+def of_draws(measure, n_rows, missing, args):
+    """{method: its runs} of a measure of all methods on several tables."""
+    runs = {}
+    for seed in range(args.peer_draws):
+        for method, values in measure(seed, n_rows, missing, args).items():
+            runs.setdefault(method, []).append(values)
+        progress(measure.__name__, n_rows, missing, seed)
+    return runs
 
 
 # -------------------------------------------------------------------------------------- imputation
@@ -488,9 +496,7 @@ def by_a_gaussian(rows):
 
 def by_mixture(components, X, kinds, args, seed, **settings):
     """Rows filled by a mixture of such components; their number."""
-    mixture = MemoizedDPMixture(
-        components=components, n_init=args.n_init, n_jobs=args.cores, random_state=seed, **settings
-    ).fit(X)
+    mixture = mixture_of(components, args, seed, **settings).fit(X)
     return mixture.impute(X), mixture.n_components_
 
 
@@ -540,18 +546,12 @@ def imputation_part(args):
                     np.mean(filled[codes] == complete[codes]), number, cpu,
                 ))  # fmt: skip
                 progress(name, seed, method, runs[method][-1])
-        table = []
-        for method, of in runs.items():
-            error, right, number, cpu = zip(*of, strict=True)
-            table.append([method, spread(error, 3), spread(right, 3),
-                          "" if number[0] is None else " ".join(map(str, number)),
-                          spread(cpu, 1)])  # fmt: skip
         there = ", ".join(f"{np.sum(kinds == kind)} {kind}" for kind in np.unique(kinds))
         print_table(
             f"{name}: {complete.shape[0]} x {complete.shape[1]} ({there}), 20 % missing, "
             f"{args.seeds} draws of holes",
             ["method", "normalised RMSE", "right categories", "components", "CPU s"],
-            table,
+            rows_of(runs, 3, 3, None, 1),
         )
 
 
@@ -577,8 +577,7 @@ def counts_part(args):
                   f"{adjusted_rand_score(y, labels.argmax(axis=1)):.3f}", ""]]  # fmt: skip
         for component in (NegativeBinomial(exposure=n_columns), Poisson(exposure=n_columns)):
             blocks = [("counts", component, slice(0, n_columns))]
-            mixture = MemoizedDPMixture(components=blocks, n_jobs=args.cores, random_state=seed)
-            _, cpu, _ = timed(mixture.fit, X)
+            _, cpu, mixture = timed(mixture_of(blocks, args, seed).fit, X)
             own, index = mixture.score(test), adjusted_rand_score(y, mixture.predict(X))
             table.append([type(component).__name__, mixture.n_components_,
                           f"{own:.2f} ({(own - truth) / abs(truth):+.2%})",
@@ -644,24 +643,17 @@ def ordinal_part(args):
                     spec, columns = of(n_items)
                     rows, test = np.split(columns(X), 2)
                     blocks = [("items", spec, slice(None))]
-                    mixture = MemoizedDPMixture(components=blocks, n_init=args.n_init,
-                                                n_jobs=args.cores, random_state=seed)  # fmt: skip
-                    _, cpu, _ = timed(mixture.fit, rows)
+                    _, cpu, mixture = timed(mixture_of(blocks, args, seed).fit, rows)
                     index = adjusted_rand_score(y[: len(rows)], mixture.predict(rows))
                     runs.setdefault(method, []).append(
                         (mixture.score(test), index, mixture.n_components_, cpu)
                     )
                     progress(n_items, apart, correlated, seed, method, runs[method][-1])
-            table = []
-            for method, of in runs.items():
-                own, index, number, cpu = zip(*of, strict=True)
-                table.append([method, spread(own, 3), spread(index, 2),
-                              " ".join(map(str, number)), spread(cpu, 1)])  # fmt: skip
             print_table(
                 f"{n_items} items, {'correlated' if correlated else 'independent'} within classes"
                 f"{' far apart' if apart else ''}, {args.ordinal_draws} draws",
                 ["method", "held-out nats a row", "ARI", "components", "CPU s"],
-                table,
+                rows_of(runs, 3, 2, None, 1),
             )
 
 
@@ -717,8 +709,8 @@ def people_part(args):
         frame, kind = people(seed)
 
         def ours(components, frame=frame, seed=seed):
-            mixture = MemoizedDPMixture(components=components, n_jobs=args.cores, random_state=seed)
-            return mixture.fit(frame).n_components_, mixture.labels_
+            mixture = mixture_of(components, args, seed).fit(frame)
+            return mixture.n_components_, mixture.labels_
 
         methods = {"MemoizedDPMixture": partial(ours, "auto"),
                    "MemoizedDPMixture, numbers as they are": partial(ours, plain)}  # fmt: skip
@@ -738,14 +730,10 @@ def people_part(args):
             _, cpu, (number, labels) = timed(labels_of)
             runs.setdefault(method, []).append((number, adjusted_rand_score(kind, labels), cpu))
             progress("people", seed, method, runs[method][-1])
-    table = []
-    for method, of in runs.items():
-        number, index, cpu = zip(*of, strict=True)
-        table.append([method, " ".join(map(str, number)), spread(index, 2), spread(cpu, 1)])
     print_table(
         f"3,000 people of four kinds, {args.people_draws} draws",
         ["method", "clusters", "ARI", "CPU s"],
-        table,
+        rows_of(runs, None, 2, 1),
     )
 
 

@@ -12,9 +12,9 @@ of the ten most probable, as a mean over topics ("npmi") or over the tokens that
 training documents under the learned prior ("npmi-by-tokens"), and by the share of distinct ones
 ("diversity").
 A budget is met by a point of a curve whose CPU seconds fit into it; each library shows its best.
-scikit-learn runs with one job or with all cores, whichever is faster. Compilation (and loading
-from numba's cache) is not part of our seconds; it is printed apart. Our seconds contain the exact
-bound that ``fit`` evaluates at its end; scikit-learn is not charged for its own.
+scikit-learn runs with one job: compare on one core. Compilation (and loading from numba's cache) is
+not part of our seconds; it is printed apart. Our seconds contain the exact bound that ``fit``
+evaluates at its end; scikit-learn is not charged for its own.
 """
 
 import re
@@ -38,7 +38,6 @@ from _common import (
 )
 from _left_to_right import LeftToRight, sampled_prior
 from _peers import (
-    faster_sklearn_jobs,
     gensim_curve,
     mallet_curve,
     sklearn_online_curve,
@@ -81,7 +80,7 @@ def arguments():
     p.add_argument("--k", type=int, default=50, help="topics")
     p.add_argument("--seeds", type=int, default=3, help="of skvt")
     p.add_argument("--peer-seeds", type=int, default=1, help="of the others, which take longer")
-    p.add_argument("--cores", type=int, default=2, help="for every library")
+    p.add_argument("--cores", type=int, default=1, help="for every library")
     p.add_argument("--libraries", nargs="+", choices=LIBRARIES, default=DEFAULT_LIBRARIES)
     p.add_argument("--scorings", nargs="+", choices=(*SCORINGS, *WHOLE, *WORDS), default=["common"])
     p.add_argument("--learned-from", type=int, default=1000, help="documents, for the prior")
@@ -126,12 +125,7 @@ def runners(args, X):
             sweeps = partial(skvt_curve, X, k, args.collapsed_sweeps, n_jobs=args.cores)
             rows[COLLAPSED] = partial(sweeps, estimator=StructuredLDA, **COLLAPSED_PARAMS)
     if "sklearn-online" in args.libraries:
-        jobs, seconds = faster_sklearn_jobs(X, k, args.cores)
-        told = ", ".join(f"{s:.2f} s with n_jobs={j}" for j, s in seconds.items())
-        print(f"scikit-learn: ten minibatches take {told}; n_jobs={jobs} from here on")
-        rows["scikit-learn online"] = partial(
-            sklearn_online_curve, X, k, args.peer_passes, n_jobs=jobs
-        )
+        rows["scikit-learn online"] = partial(sklearn_online_curve, X, k, args.peer_passes)
         tuned["scikit-learn online"] = "learning_offset=64", {"learning_offset": 64.0}
     if "gensim" in args.libraries:
         rows["gensim LdaModel"] = partial(gensim_curve, X, k, args.peer_passes)
