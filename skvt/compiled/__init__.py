@@ -1,6 +1,6 @@
 """Compiled loops, how threads share them; special functions; random bits."""
 
-from skvt.compiled._lanes import LANES, aligned, draw_of_members, draw_of_product
+from skvt.compiled._lanes import LANES, aligned, draw_of_members, draw_of_product, fetch
 from skvt.compiled._products import dot_products, weighted_sum
 from skvt.compiled._random_bits import (
     GOLDEN,

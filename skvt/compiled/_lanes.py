@@ -81,7 +81,7 @@ def _drawn_member(
     weights: Array, members: Array, values: Array, sums: Array, numbers: Any
 ) -> tuple[int, np.float32]:
     """:func:`draw_of_members` in Python."""
-    begin, width, _, left, weight, value, others, number = numbers
+    begin, width, left, weight, value, others, number = numbers
     lines = slice(begin, begin + width)
     here = members[lines] == left
     products = (weights[lines] - weight * here) * np.where(here, value, values[members[lines]])
@@ -100,20 +100,18 @@ def draw_of_members(
 ) -> Any:
     """``(m, sum)`` with m drawn by ``p_m ~ weights[begin + m] values[members[begin + m]]``.
 
-    The numbers are begin, width, ahead, left, weight, value, others and number.
-    m is below ``width``, a multiple of LANES, or ``width``, for which p is ``others``. The member
-    ``left`` has ``weight`` less, and this value. ``number`` and ``sums`` are those of
-    :func:`draw_of_product`; meanwhile weights and members from ``ahead`` on are on their way.
-    Members are of int32.
+    The numbers are begin, width, left, weight, value, others and number. m is below ``width``, a
+    multiple of LANES, or ``width``, for which p is ``others``. The member ``left`` has ``weight``
+    less, and this value. ``number`` and ``sums`` are those of :func:`draw_of_product`. Members are
+    of int32.
     """
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         arrays = _arrays(context, builder, signature, arguments[:4])
         weights, members, values, sums = (array.data for array in arrays)
-        begin, width, ahead, left, *own, others, number = (
-            builder.extract_value(arguments[4], i) for i in range(8)
+        begin, width, left, *own, others, number = (
+            builder.extract_value(arguments[4], i) for i in range(7)
         )
-        ahead = [builder.gep(pointer, [ahead]) for pointer in (weights, members)]
         weights, members = (builder.gep(pointer, [begin]) for pointer in (weights, members))
         weight, value = (_everywhere(builder, _vector, part) for part in own)
         left = _everywhere(builder, _pattern, builder.trunc(left, _index))
@@ -130,12 +128,35 @@ def draw_of_members(
             own = builder.fsub(own, builder.select(here, weight, _zeros))
             return builder.fmul(own, builder.select(here, value, gathered))
 
-        ends = _partial_sums(builder, product, ahead, sums, width)
+        ends = _partial_sums(builder, product, [], sums, width)
         lane, rest, whole, is_other = _lane(builder, ends, number, others)
         m = builder.select(is_other, width, _place(builder, sums, lane, rest, width))
         return context.make_tuple(builder, signature.return_type, [m, whole])
 
     return _drawn_place(weights, members, values, sums, numbers), codegen
+
+
+@instruction(lambda array, place: None)
+def fetch(typingctx: Any, array: Any, place: Any) -> Any:
+    """``array[place]`` is on its way from memory meanwhile; ``place`` may lie beyond the end."""
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        (pointer,) = (found.data for found in _arrays(context, builder, signature, arguments[:1]))
+        _fetch(builder, builder.gep(pointer, [arguments[1]]))
+        return context.get_dummy_value()
+
+    return _kinds.void(array, _kinds.int64), codegen
+
+
+def _fetch(builder: Any, pointer: Any) -> None:
+    prefetch = builder.module.declare_intrinsic(
+        "llvm.prefetch",
+        [_byte_pointer],
+        ir.FunctionType(ir.VoidType(), [_byte_pointer, _index, _index, _index]),
+    )
+    to_read, to_all_caches, of_data = (ir.Constant(_index, value) for value in (0, 3, 1))
+    place = builder.bitcast(pointer, _byte_pointer)
+    builder.call(prefetch, [place, to_read, to_all_caches, of_data])
 
 
 def _arrays(context: Any, builder: Any, signature: Any, arguments: Any) -> list[Any]:
@@ -158,12 +179,6 @@ def _everywhere(builder: Any, kind: Any, number: Any) -> Any:
 
 def _partial_sums(builder: Any, product: Any, ahead: Any, sums: Any, width: Any) -> Any:
     """Write the sums of the products up to each line, lane by lane; returns the last."""
-    prefetch = builder.module.declare_intrinsic(
-        "llvm.prefetch",
-        [_byte_pointer],
-        ir.FunctionType(ir.VoidType(), [_byte_pointer, _index, _index, _index]),
-    )
-    to_read, to_all_caches, of_data = (ir.Constant(_index, value) for value in (0, 3, 1))
     before, loop = builder.block, builder.append_basic_block("sums")
     after = builder.append_basic_block("lane")
     builder.branch(loop)
@@ -172,8 +187,7 @@ def _partial_sums(builder: Any, product: Any, ahead: Any, sums: Any, width: Any)
     added = builder.fadd(up_to_here, product(k))
     builder.store(added, builder.bitcast(builder.gep(sums, [k]), _vector.as_pointer()), align=4)
     for pointer in ahead:
-        place = builder.bitcast(builder.gep(pointer, [k]), _byte_pointer)
-        builder.call(prefetch, [place, to_read, to_all_caches, of_data])
+        _fetch(builder, builder.gep(pointer, [k]))
     further = builder.add(k, _step)
     for phi, start, value in (k, _zero, further), (up_to_here, _zeros, added):
         phi.add_incoming(start, before)

@@ -46,7 +46,7 @@ def test_members_have_their_shares_and_others_theirs(n_lines):
     drawn = [
         draw_member(
             weights, members, values, np.empty_like(values),
-            (width, width, 0, left, np.float32(1.0), np.float32(5.0), others,
+            (width, width, left, np.float32(1.0), np.float32(5.0), others,
              np.float32(i / 2**10)),
         )
         for i in range(2**10)

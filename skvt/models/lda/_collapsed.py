@@ -167,8 +167,7 @@ class CollapsedLDA(LDAGivenTopics):
             np.zeros(batch.n_rows),
         )
         if sp.issparse(global_params.lam):
-            of_topics = self._sparse_sweep(batch, global_params.lam, draws, run)
-            stats = self._moved(batch, draws.topics)
+            of_topics, stats = self._sparse_sweep(batch, global_params.lam, draws, run)
         else:
             of_topics = self._sweep(batch, global_params.lam, draws, run)
             stats = self._changed(batch, draws.topics, run)
@@ -209,42 +208,28 @@ class CollapsedLDA(LDAGivenTopics):
         run(kernels.changed_statistics, loop)
         return Stats((changed,), rows=batch.active)
 
-    def _sparse_sweep(self, batch: TokenBatch, counts: Any, draws: _Draws, run: Run) -> Any:
-        """Draw them by sums over the topics that there are; returns ``n_k`` (n, K) as CSR."""
+    def _sparse_sweep(
+        self, batch: TokenBatch, counts: Any, draws: _Draws, run: Run
+    ) -> tuple[Any, Stats]:
+        """Draw them by sums over the topics that there are; returns ``n_k`` (n, K) as CSR, too."""
         placed = batch.start is not None
         alpha = np.clip(self.doc_topic_prior, *RANGE).astype(np.float32)
         prior = np.clip(self._of_sampling().topic_word_prior[batch.active], *RANGE)
-        own = sparse.no_proportions(np.diff(batch.token_indptr[batch.indptr]), alpha.size)
+        ends = batch.token_indptr[batch.indptr]
+        own = sparse.no_proportions(np.diff(ends), alpha.size)
+        moves = sparse.no_moves(ends[draws.groups[:-1]], draws.topics, self.dtype)
         loop = SharedLoop(
             draws.groups.size - 1, 1, batch.indptr, batch.counts, batch.token_indptr,
-            batch.weights, batch.word_tokens, batch.tokens, batch.token_weights,
+            batch.weights, batch.active, batch.word_tokens, batch.tokens, batch.token_weights,
             batch.token_documents, draws.seeds, alpha if placed else np.ones_like(alpha),
             prior.astype(np.float32), draws.groups,
             counts.indptr, counts.indices, counts.data, placed, draws.topics, own,
-            np.ones(batch.n_rows), draws.log_probability, draws.totals,
+            np.ones(batch.n_rows), draws.log_probability, draws.totals, moves,
         )  # fmt: skip
         run(sparse.sparse_steps, loop)
-        places = np.flatnonzero(own.held)
-        entries = own.counts[places], own.topic[places], np.searchsorted(places, own.first)
-        return sp.csr_array(entries, shape=(batch.n_rows, alpha.size))
-
-    def _moved(self, batch: TokenBatch, topics: IndexArray) -> Stats:
-        """By how much the counts change, token by token."""
-        bounds, at, weights = batch.word_tokens, batch.tokens, batch.token_weights
-        if batch.start is not None:
-            moved = np.flatnonzero((batch.start != topics)[at])
-            bounds, at = np.searchsorted(moved, bounds), at[moved]
-            weights = weights if weights is None else weights[moved]
-        words, after = np.repeat(batch.active, np.diff(bounds)), topics[at]
-        if weights is None:
-            weights = np.ones(at.size, self.dtype)
-        if batch.start is None:
-            return Stats((weights,), rows=words, columns=after)
-        return Stats(
-            (np.concatenate([weights, -weights]),),
-            rows=np.concatenate([words, words]),
-            columns=np.concatenate([after, batch.start[at]]),
-        )
+        words, topics, weights = moves.joined()
+        stats = Stats((weights,), rows=words, columns=topics)
+        return sparse.listed(own, alpha.size), stats
 
     def _of_sampling(self) -> Self:
         """The model under whose prior of the topics tokens are drawn."""

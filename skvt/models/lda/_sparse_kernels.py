@@ -16,6 +16,7 @@ drawn one after the other.
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from skvt.compiled import (
@@ -26,6 +27,7 @@ from skvt.compiled import (
     claim,
     draw_of_members,
     draw_of_product,
+    fetch,
     finish,
     jit,
     lit,
@@ -39,6 +41,8 @@ from skvt.typing import Array, IndexArray
 
 # Topics whose sum is kept, a multiple of LANES.
 RANGE = 256
+# Tokens from now whose numbers are on their way from memory.
+AHEAD = 8
 # Below this a product of probabilities gives way to its logarithm.
 _SMALL = 1e-200
 # What a probability in the product is at least.
@@ -86,9 +90,54 @@ class _Scratch(NamedTuple):
     places: IndexArray
 
 
+class Moves(NamedTuple):
+    """What is added to the counts of all tokens; those of group g begin at ``first[g]``."""
+
+    # (M,): word, topic, and by how much.
+    words: IndexArray
+    topics: IndexArray
+    weights: Array
+    # (G,), and how many there are.
+    first: IndexArray
+    size: IndexArray
+
+    def joined(self) -> list[Any]:
+        """Words, topics and weights of all groups."""
+        bounds = list(zip(self.first, self.first + self.size, strict=True))
+        return [np.concatenate([array[i:j] for i, j in bounds]) for array in self[:3]]
+
+
+def no_moves(tokens_before: IndexArray, topics: IndexArray, dtype: Any) -> Moves:
+    """Room for groups before each of which there are these numbers of tokens."""
+    n = 2 * topics.size
+    first, size = 2 * tokens_before, np.zeros(tokens_before.size, np.int64)
+    return Moves(np.empty(n, np.int32), np.empty(n, topics.dtype), np.empty(n, dtype), first, size)
+
+
+def listed(proportions: Proportions, n_topics: int) -> Any:
+    """The counts of the tokens (n, K) as CSR."""
+    n_rows, most = proportions.size.size, int(proportions.size.sum()) + 1
+    indptr, topics = np.empty(n_rows + 1, np.int64), np.empty(most, np.int32)
+    counts = np.empty(most, np.float32)
+    _list_counts(proportions, indptr, topics, counts)
+    size = indptr[-1]
+    return sp.csr_array((counts[:size], topics[:size], indptr), shape=(n_rows, n_topics))
+
+
+@jit
+def _list_counts(proportions: Any, indptr: IndexArray, topics: IndexArray, counts: Array) -> None:
+    """CSR of those that are not 0."""
+    n, indptr[0] = 0, 0
+    for d in range(proportions.size.size):
+        for m in range(proportions.first[d], proportions.first[d] + proportions.size[d]):
+            topics[n], counts[n] = proportions.topic[m], proportions.counts[m]
+            n += proportions.held[m] > 0
+        indptr[d + 1] = n
+
+
 def sparse_steps(*arguments: Any) -> None:
     """:func:`_sparse_steps` with scratch of its own: the task of a thread."""
-    alpha = arguments[9]
+    alpha = arguments[10]
     # (one beyond K at least)
     lines = aligned(6, (alpha.size // LANES + 1) * LANES)
     lines[:5], lines[5] = 0.0, 1.0
@@ -178,14 +227,21 @@ def _move(d: Any, before: Any, k: Any, weight: Any, proportions: Any) -> None:
     proportions.counts[place] += weight
 
 
+@part
+def _record(g: Any, word: Any, topic: Any, weight: Any, moves: Any) -> None:
+    i = np.uint64(moves.first[g] + moves.size[g])
+    moves.words[i], moves.topics[i], moves.weights[i] = word, topic, weight
+    moves.size[g] += 1
+
+
 @jit
 def _sparse_steps(
     indptr: IndexArray, counts: Array, token_indptr: IndexArray, row_weights: Array,
-    word_tokens: IndexArray, tokens: IndexArray, token_weights: Array | None, documents: IndexArray,
-    states: NDArray[np.uint64], alpha: Array, prior: Array, groups: IndexArray,
-    count_indptr: IndexArray, count_topics: IndexArray, count_values: Array, placed: bool,
-    topics: IndexArray, proportions: Any, products: Array, log_probability: Array, totals: Array,
-    scratch: Any, counter: IndexArray,
+    words: IndexArray, word_tokens: IndexArray, tokens: IndexArray, token_weights: Array | None,
+    documents: IndexArray, states: NDArray[np.uint64], alpha: Array, prior: Array,
+    groups: IndexArray, count_indptr: IndexArray, count_topics: IndexArray, count_values: Array,
+    placed: bool, topics: IndexArray, proportions: Any, products: Array, log_probability: Array,
+    totals: Array, moves: Any, scratch: Any, counter: IndexArray,
 ) -> None:  # fmt: skip
     """Draw the topic of each token given those of all others, group by group, word by word.
 
@@ -195,6 +251,7 @@ def _sparse_steps(
     ----------
     indptr, counts, token_indptr : entries of the documents, and where the tokens of each begin
     row_weights : (n,)
+    words : (A,) numbers of the words
     word_tokens, tokens, token_weights : see :class:`TokenBatch`
     documents : (tokens,) of each of ``tokens``
     states : (n,) uint64 of each document's random numbers, changed
@@ -207,6 +264,7 @@ def _sparse_steps(
     products : float64 (n,) 1, scratch
     log_probability : float64 (n,) 0, the sum of ``log p(w_i | z_-i, w_-i)`` is written
     totals : float64 (G, K) for each group ``sum eta + n``, changed
+    moves : :class:`Moves`, written
     scratch : :class:`_Scratch`
     """
     n_topics = totals.shape[1]
@@ -247,16 +305,21 @@ def _sparse_steps(
                     of_range += factors[k] * values[k]
                 scratch.ranges[r] = np.float64(of_range)
                 second += scratch.ranges[r]
-            following = topics[tokens[start]]
             for n in range(start, stop):
-                d, t, after = documents[n], tokens[n], min(n + 1, stop - 1)
+                d, t, after = documents[n], tokens[n], min(n + AHEAD, tokens.size - 1)
                 if d >= groups[g + 1]:
                     break
-                # (on its way from memory while this token is drawn)
-                before, following = np.int64(following), topics[tokens[after]]
-                in_all = np.float32(1.0)
+                before = np.int64(topics[t])
+                fetch(topics, np.int64(tokens[after]))
+                ahead = proportions.first[documents[after]]
+                for place in range(ahead, ahead + proportions.size[documents[after]], LANES):
+                    fetch(proportions.topic, place)
+                    fetch(proportions.held, place)
+                    fetch(proportions.counts, place)
+                whole_weight: Any = lit(moves.weights[0], 1.0)
                 if token_weights is not None:
-                    in_all = np.float32(token_weights[n])
+                    whole_weight = token_weights[n]
+                in_all = np.float32(whole_weight)
                 weight = in_all / np.float32(row_weights[d])
                 states[d] += GOLDEN
                 number, other_number = unit_pair(mix(states[d]))
@@ -270,10 +333,9 @@ def _sparse_steps(
                     rest -= np.float64(scratch.alpha[before]) * (
                         np.float64(scratch.phi[before]) - np.float64(phi)
                     )
-                    ahead = proportions.first[documents[after]]
                     m, whole = draw_of_members(
                         proportions.counts, proportions.topic, scratch.phi, scratch.sums,
-                        (first, width, ahead, before, weight, phi, np.float32(rest), number),
+                        (first, width, before, weight, phi, np.float32(rest), number),
                     )  # fmt: skip
                     others = proportions.total[d] - np.float64(weight)
                 if m < width:
@@ -298,6 +360,9 @@ def _sparse_steps(
                         k, scratch.counts[k] + in_all, own[k] + np.float64(in_all), own, scratch
                     )
                     _move(d, before, k, weight, proportions)
+                    _record(g, words[a], before, -whole_weight, moves)
+                if not placed or k != before:
+                    _record(g, words[a], k, whole_weight, moves)
                 topics[t] = k
                 products[d] *= max(np.float64(whole) / others, _LEAST)
                 if products[d] < _SMALL:
