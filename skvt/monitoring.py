@@ -1,7 +1,5 @@
 """Progress of a fit: scikit-learn callbacks and printed lines."""
 
-from contextlib import contextmanager
-
 import numpy as np
 from numba.core import event
 
@@ -18,7 +16,7 @@ class FitMonitor:
     def __init__(self, estimator, context, shown, snapshot, history, start, name):
         self._estimator, self._context, (self._X, self._y) = estimator, context, shown
         self._snapshot, self._verbose, self.history = snapshot, estimator.verbose, history
-        self._verbose_interval = estimator.get_params(deep=False).get("verbose_interval", 1)
+        self._verbose_interval = getattr(estimator, "verbose_interval", 1)
         self._name, self._n_moves = name, start.n_moves
         self._pass, self.position = None, start.position
         self.stopped = False
@@ -74,11 +72,6 @@ class _Announced(event.Listener):
         pass
 
 
-@contextmanager
-def compilation_announced(verbose):
-    """A ``with`` block in which compilation is announced, if ``verbose`` is above 0."""
-    if verbose <= 0:
-        yield
-        return
-    with event.install_listener("numba:compile", _Announced()):
-        yield
+def compilation_announced():
+    """A ``with`` block in which compilation is announced."""
+    return event.install_listener("numba:compile", _Announced())

@@ -821,18 +821,12 @@ class Hurdle(ComponentSpec):
 
 
 def built(spec, X, weights, sizes):
-    """The likelihood of a description with its say in what is missing, and its priors."""
+    """The likelihood with its say in what is missing, its priors, and what learns these or None."""
     component, priors = spec.build(X, weights, sizes)
     if spec.missing == "informative":
         component = models.indicated(component)
-    return component, priors
-
-
-def learner_of(spec, component):
-    """What learns the prior of the likelihood that was built, or None."""
-    if spec.missing == "informative":
-        return _learner_of_values(spec, component)
-    return spec.learner(component)
+        return component, priors, _learner_of_values(spec, component)
+    return component, priors, spec.learner(component)
 
 
 def _learner_of_values(spec, component):

@@ -411,13 +411,14 @@ def missing_members(cls: type, protocol: Any) -> list[str]:
 
 def check_requirements(model: Model, requirements: Iterable[Requirement]) -> None:
     """ValueError for the first requirement, or part of a contract, that the model lacks."""
+    capabilities = model.capabilities
     for whom, capability, remedy in requirements:
-        if capability not in model.capabilities:
+        if capability not in capabilities:
             raise ValueError(
                 f"{whom} needs {capability.value}, which {type(model).__name__} does not have. "
                 f"{remedy}"
             )
-    protocols = [PROTOCOLS[each] for each in PROTOCOLS if each in model.capabilities]
+    protocols = [PROTOCOLS[each] for each in PROTOCOLS if each in capabilities]
     for protocol in (Model, *protocols):
         missing = missing_members(type(model), protocol)
         if missing:

@@ -55,15 +55,14 @@ class FitPlan:
     pilot: Callable[..., tuple[float, Array]] = _no_pilot
     planned_passes: float | None = None
 
-    @property
-    def most_hot(self) -> float:
-        """Maximum number of passes above T = 1: all but the last, or half of a single one."""
-        return max(self.n_passes - 1.0, 0.5 * self.n_passes)
+    def passes(self, share: float, given: float | None = None) -> float:
+        """Number of passes above T = 1: those ``given``, or this share of the fit.
 
-    def passes(self, share: float) -> float:
-        """Number of passes that make this share of the fit, at most ``most_hot``."""
+        All but the last at most, or half of a single one.
+        """
         planned = self.n_passes if self.planned_passes is None else self.planned_passes
-        return min(share * min(planned, self.n_passes), self.most_hot)
+        asked = share * min(planned, self.n_passes) if given is None else given
+        return min(asked, max(self.n_passes - 1.0, 0.5 * self.n_passes))
 
 
 class TemperaturePolicy(BaseEstimator):

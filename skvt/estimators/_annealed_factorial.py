@@ -18,7 +18,6 @@ from skvt.fitting import (
     VariationalEstimator,
     check_moves,
     estimator,
-    is_annealed,
     of_fit,
     of_model,
     policy_of,
@@ -226,7 +225,7 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
     def _plan(self, model, X, weights, *, stream=False):
         """What a fit is made of."""
         n_rows = X.shape[0]
-        minibatches = self._rows_of(X, weights, min(self.batch_size, n_rows))
+        minibatches = rows_of(X, weights, min(self.batch_size, n_rows), self.n_parallel_batches)
         rate = RobbinsMonro(self.learning_offset, self.learning_decay)
         data, starts, n_passes = minibatches, None, self.max_iter
         if n_passes is None:
@@ -234,7 +233,7 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
         if stream or self.learning_method == "online":
             engine = StochasticInference(rate)
         else:
-            data = self._rows_of(X, weights, n_rows)
+            data = rows_of(X, weights, n_rows, self.n_parallel_batches)
             engine = MemoizedInference([Superposition()] if self.moves else [])
             # components that are learned already are worth a search for those of each row
             begin = np.inf if self._continues() else np.nan
@@ -355,7 +354,7 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
 
 def _policy_of(temperature, model):
     """The policy; by name, as hot as the first guess of the model needs."""
-    if is_annealed(temperature):
+    if temperature == "annealed":
         first = min(max(1.0, SHARE_OF_CRITICAL * model.critical_temperature), HOTTEST)
         return LinearAnnealing(initial_temperature=first, replication=1.0)
     policy = policy_of(temperature)

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 from skvt.estimators._mixtures import given_means, require_rows
 from skvt.expfam import Categorical, Normal, Stats
 from skvt.fitting import FIXED, POSITIVE, Seed, Temperature, estimator, of_fit, policy_of
-from skvt.inference import MemoizedInference, Plan, Stopping, Workers
+from skvt.inference import MemoizedInference, Plan, Stopping, Workers, rows_of
 from skvt.models.mixture import KnownVarianceGaussian, KnownWeights, Mixture, weighted_moments
 from skvt.posterior import JointPosterior, Posterior
 from skvt.readers.validation import check_variance
@@ -174,13 +174,12 @@ class CAVIGaussianMixture(MixtureEstimator):
 
     def _plan(self, model, X, weights, *, stream=False):
         """Memoized inference of one batch: coordinate ascent whose bound is known."""
-        data = self._rows_of(X, weights, X.shape[0])
+        data = rows_of(X, weights, X.shape[0])
         return Plan(
             data=data,
             engine=MemoizedInference(),
             policy=policy_of(self.temperature),
             stopping=Stopping(self.max_iter, tol=self.tol),
-            minibatches=data,
             rate=RobbinsMonro(1.0, 0.0),
         )
 

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from skvt.components.specs import COVARIANCE_TYPES, gaussian_component, gaussian_learner, is_auto
-from skvt.estimators._mixtures import begun_with_labels, given_means, require_rows, sticks
+from skvt.estimators._mixtures import begun_with_labels, given_means, require_rows
 from skvt.fitting import (
     AT_LEAST_ONE,
     AUTO,
@@ -20,13 +20,10 @@ from skvt.fitting import (
     check_memoized,
     estimator,
     memoized_plan,
-    mixture_moves,
-    most_components,
     of_fit,
     of_model,
-    rate_of,
 )
-from skvt.models.mixture import MATRICES, Mixture, SymmetricDirichlet, begun_at
+from skvt.models.mixture import MATRICES, Mixture, StickBreaking, SymmetricDirichlet, begun_at
 from skvt.readers.validation import check_variance
 from skvt.results import GrowingMixin, MixtureEstimator, learned_values
 from skvt.sklearn_private import StrOptions
@@ -243,7 +240,7 @@ default="dirichlet_process"
         if self._is_finite:
             law = SymmetricDirichlet(1.0 if alpha is None else float(alpha) * K, K)
         else:
-            law = sticks(alpha)
+            law = StickBreaking(1.0 if alpha is None or is_auto(alpha) else float(alpha))
         model = Mixture(
             law,
             component,
@@ -253,6 +250,8 @@ default="dirichlet_process"
             learner=gaussian_learner(self, component),
             learns_concentration=is_auto(alpha),
         )
+        if self.means_init is None and self.labels_init is None:
+            return model
         if self.means_init is None:
             return begun_with_labels(model, self.labels_init, X, weights, most)
         if self.labels_init is not None or self.mean_type == "zero":
@@ -264,8 +263,7 @@ default="dirichlet_process"
 
     def _plan(self, model, X, weights, *, stream=False):
         """Memoized inference with moves, or stochastic inference."""
-        moves = {} if self._is_finite else mixture_moves(most_components(self))
-        return memoized_plan(self, (X, weights), moves, rate_of(self), stream=stream)
+        return memoized_plan(self, X, weights, {} if self._is_finite else None, stream=stream)
 
     def _published(self, model):
         learned = learned_values(model)

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 
 from skvt.components.specs import is_auto
 from skvt.estimators._structured_lda import COLLAPSED_PRIOR
+from skvt.estimators._topics import given_prior, given_topics
 from skvt.expfam import RunningStats
 from skvt.fitting import (
     AT_LEAST_ONE,
@@ -25,7 +26,6 @@ from skvt.fitting import (
     most_components,
     of_fit,
     of_model,
-    rate_of,
 )
 from skvt.inference import State, collapsed_means
 from skvt.models.hdp import HDP, BirthOfTopics, DeleteTopic, MergeTopics, Sticks
@@ -231,8 +231,13 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
     def _build_model(self, X, weights, old=None):
         """Topics and their weights; what is learned goes on from the ``old`` model."""
         check_memoized(self)
-        eta = self._prior_vector(
-            "topic_word_prior", X.shape[1], "n_features", TOPIC_WORD_PRIOR, remedy=NO_PRIOR_OF_EACH
+        eta = given_prior(
+            self,
+            "topic_word_prior",
+            X.shape[1],
+            "n_features",
+            TOPIC_WORD_PRIOR,
+            remedy=NO_PRIOR_OF_EACH,
         )
         gamma, alpha = self.topic_concentration, self.doc_topic_concentration
         documents = LDA(
@@ -257,7 +262,7 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
             documents,
             sticks,
             n_initial=self.n_components,
-            start=self._initial_topics(X),
+            start=given_topics(self, X),
             learn_topic_concentration=learns_gamma,
             learn_doc_topic_concentration=learns_alpha,
             learn_topic_word_prior=learns_eta,
@@ -270,8 +275,7 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
             "delete": DeleteTopic,
             "birth": partial(BirthOfTopics, most_components(self)),
         }
-        rows, rate = (X, weights), rate_of(self)
-        plan = memoized_plan(self, rows, moves, rate, ROWS_OF_BATCH, stream=stream)
+        plan = memoized_plan(self, X, weights, moves, stream=stream, limits=ROWS_OF_BATCH)
         plan = replace(plan, in_words=True, found_no_more=NO_MORE_TOPICS)
         if stream:
             return plan

@@ -7,8 +7,8 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike
 
-from skvt.components.specs import BY_NAME, built, is_auto, learner_of
-from skvt.estimators._mixtures import begun_with_labels, require_rows, sticks
+from skvt.components.specs import BY_NAME, built, is_auto
+from skvt.estimators._mixtures import begun_with_labels, require_rows
 from skvt.fitting import (
     AT_LEAST_ONE,
     AUTO,
@@ -20,13 +20,18 @@ from skvt.fitting import (
     check_memoized,
     estimator,
     memoized_plan,
-    mixture_moves,
-    most_components,
     of_fit,
-    rate_of,
 )
 from skvt.inference import Workers
-from skvt.models.mixture import Block, Mixture, Product, ProductLearner, as_slice, of_block
+from skvt.models.mixture import (
+    Block,
+    Mixture,
+    Product,
+    ProductLearner,
+    StickBreaking,
+    as_slice,
+    of_block,
+)
 from skvt.posterior import JointPosterior, Posterior
 from skvt.readers import REMEDIES, TableReader, levels
 from skvt.readers.chunks import require_rows_in_memory
@@ -241,31 +246,31 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         if old is not None:
             return old
         require_rows(self, X, self.n_components)
-        blocks, self.priors_ = [], {}
+        blocks, learners, self.priors_ = [], [], {}
+        alpha = self.weight_concentration_prior
         for block in self._table.blocks:
             values = X[:, as_slice(block.columns)]
             with of_block(block.name):
-                component, priors = built(block.spec, values, weights, block.sizes)
-            self.priors_[block.name] = priors
+                component, self.priors_[block.name], learner = built(
+                    block.spec, values, weights, block.sizes
+                )
+            learners.append(learner)
             blocks.append(Block(block.name, component, block.columns))
-        learners = tuple(
-            learner_of(own.spec, block.component)
-            for own, block in zip(self._table.blocks, blocks, strict=True)
-        )
         model = Mixture(
-            sticks(self.weight_concentration_prior),
+            StickBreaking(1.0 if alpha is None or is_auto(alpha) else float(alpha)),
             Product(tuple(blocks), X.shape[1], X.dtype),
             n_initial=self.n_components,
             init_params=self.init_params,
-            learner=ProductLearner(learners) if any(learners) else None,
-            learns_concentration=is_auto(self.weight_concentration_prior),
+            learner=ProductLearner(tuple(learners)) if any(learners) else None,
+            learns_concentration=is_auto(alpha),
         )
+        if self.labels_init is None:
+            return model
         return begun_with_labels(model, self.labels_init, X, weights, self.max_components)
 
     def _plan(self, model, X, weights, *, stream=False):
         """Memoized inference with moves, or stochastic inference."""
-        moves = mixture_moves(most_components(self))
-        return memoized_plan(self, (X, weights), moves, rate_of(self), stream=stream)
+        return memoized_plan(self, X, weights, stream=stream)
 
     def _published(self, model):
         learned = learned_values(model)

@@ -1,11 +1,10 @@
-"""What models of mixtures are made of: sticks, and the components that they begin with."""
+"""The components that mixtures begin with, and how many rows these need."""
 
 from dataclasses import replace
 
 import numpy as np
 
-from skvt.components.specs import is_auto
-from skvt.models.mixture import StickBreaking, labelled_statistics
+from skvt.models.mixture import labelled_statistics
 from skvt.readers.validation import LARGEST_VALUE
 from skvt.rows import layout_of
 
@@ -34,16 +33,8 @@ def given_means(estimator, X):
     return means
 
 
-def sticks(concentration):
-    """Sticks of this concentration; None and "auto" start with 1."""
-    given = concentration is not None and not is_auto(concentration)
-    return StickBreaking(float(concentration) if given else 1.0)
-
-
 def begun_with_labels(model, labels, X, weights, most):
-    """The model with an initial component for each label; unchanged without labels."""
-    if labels is None:
-        return model
+    """The model with an initial component for each label."""
     if layout_of(X).size:
         raise ValueError(
             "The 'labels_init' parameter is for rows in memory. Got labels for rows in chunks; "

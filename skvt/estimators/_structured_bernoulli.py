@@ -22,7 +22,6 @@ from skvt.fitting import (
     estimator,
     gathers_calls,
     memoized_plan,
-    mixture_moves,
     of_fit,
     policy_of,
     rate_of,
@@ -260,11 +259,10 @@ default="dirichlet_process"
 
     def _plan(self, model, X, weights, *, stream=False):
         """Structured inference, of all rows at once by default; or memoized, or stochastic."""
-        rows, scale = (X, weights), self.learning_scale
+        scale = self.learning_scale
         if not self._structured:
-            rate = rate_of(self, 1.0 if scale is None else scale)
-            moves = mixture_moves(self.n_components)
-            plan = memoized_plan(self, rows, moves, rate, stream=stream)
+            scale = 1.0 if scale is None else scale
+            plan = memoized_plan(self, X, weights, stream=stream, scale=scale)
             if stream and gathers_calls(self):
                 # at one component: births find the others, and a stream deletes none
                 plan = replace(plan, first_rows=rows_of(X[:1], weights[:1], 1))
@@ -277,13 +275,12 @@ default="dirichlet_process"
         if not stream:
             check_number_of_batches(self, X.shape[0])
         size = X.shape[0] if undivided else rows_of_batch(self, X.shape[0])
-        data = self._rows_of(X, weights, size)
+        data = rows_of(X, weights, size, self.n_parallel_batches)
         return Plan(
             data=data,
             engine=StructuredInference(rate, self.global_step, MOST_OF_SHARE),
             policy=policy_of(self.temperature),
             stopping=Stopping(self.max_iter, self.evaluate_every, self.tol),
-            minibatches=data,
             rate=rate,
             total_samples=self.total_samples,
             counts_rows=True,

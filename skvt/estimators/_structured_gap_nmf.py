@@ -241,7 +241,9 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
     def _plan(self, model, X, weights, *, stream=False):
         """What a fit is made of."""
         online = self.learning_method == "online"
-        minibatches = self._rows_of(X, weights, self.batch_size)
+        minibatches = data = rows_of(X, weights, self.batch_size, self.n_parallel_batches)
+        if not (online or stream):
+            data = rows_of(X, weights, X.shape[0], self.n_parallel_batches)
         rate = RobbinsMonro(self.learning_offset, self.learning_decay)
         then = ()
         if self.local_step == self.global_step == "mean_field":
@@ -259,7 +261,7 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
             begin = np.nan if self._continues() else 1.0
             starts = np.full((X.shape[0], self.n_components), begin, X.dtype)
         return Plan(
-            data=minibatches if online or stream else self._rows_of(X, weights, X.shape[0]),
+            data=data,
             engine=engine,
             then=then,
             policy=policy_of(self.temperature),

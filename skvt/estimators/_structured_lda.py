@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 
 from skvt.components.specs import is_auto
 from skvt.contracts import Capability
-from skvt.estimators._topics import TopicEstimator, moves_and_mean, policy_of_topics
+from skvt.estimators._topics import TopicEstimator
 from skvt.fitting import (
     AT_LEAST_ONE,
     FRACTION,
@@ -17,9 +17,9 @@ from skvt.fitting import (
     Seed,
     Temperature,
     estimator,
-    is_annealed,
+    policy_of,
 )
-from skvt.inference import GLOBAL_STEPS, CollapsedInference, Plan, StructuredInference
+from skvt.inference import GLOBAL_STEPS, CollapsedInference, StructuredInference, rows_of
 from skvt.models.lda import CollapsedLDA, LDAGivenTopics
 from skvt.sklearn_private import StrOptions
 from skvt.temperature import ConstantTemperature, LinearAnnealing
@@ -216,25 +216,26 @@ class StructuredLDA(TopicEstimator):
     verbose: int = 0
     random_state: Seed = None
 
-    @property
-    def _is_collapsed(self):
-        """Whether topics are summed out; a fit that is continued keeps the choice of "auto"."""
+    def _is_collapsed(self, model):
+        """Whether topics are summed out; of a ``model`` to be continued the choice is kept."""
         if self.global_step != "auto":
             return self.global_step == "collapsed"
         if self.local_step != "gibbs" or not self._is_unheated:
             return False
-        if self._continues() or "_progress" in vars(self):
-            return Capability.COLLAPSIBLE in self._fitted.model.capabilities
+        if "_progress" in vars(self):
+            model = self._fitted.model
+        if model is not None:
+            return Capability.COLLAPSIBLE in model.capabilities
         return self.max_iter is None or self.max_iter >= MANY_PASSES
 
     @property
     def _is_unheated(self):
         """Whether the temperature is one that sampling at T = 1 does not contradict."""
-        return is_annealed(self.temperature) or self.temperature is None
+        return self.temperature is None or self.temperature == "annealed"
 
     def _build_model(self, X, weights, old=None):
         """Topics summed out, or local steps given topics."""
-        if not self._is_collapsed:
+        if not self._is_collapsed(old):
             lda = self._lda(X, weights, old, 1.0 / self.n_components)
             corrected = self.global_step == "ssvi"
             return LDAGivenTopics.of(
@@ -255,60 +256,44 @@ class StructuredLDA(TopicEstimator):
 
     def _plan(self, model, X, weights, *, stream=False):
         """Sweeps with topics summed out, or stochastic steps given topics."""
-        if self._is_collapsed and not stream:
+        if self._is_collapsed(model) and not stream:
             return self._collapsed_plan(model, X, weights)
         n_passes = PASSES if self.max_iter is None else self.max_iter
         share = AVERAGED if self.average is None else self.average
         whole = self.learning_method == "batch"
-        data = self._rows_of(X, weights, X.shape[0] if whole else self.batch_size)
+        size = X.shape[0] if whole else self.batch_size
+        data = rows_of(X, weights, size, self.n_parallel_batches)
         corrected = self.global_step == "ssvi"
         n_batches = None if stream or corrected else data.n_batches
         rate = self._learning_rate(n_batches, FIT_SCALE, FIT_DELAY)
         # (topics of tokens that come once are not kept)
         step = self.global_step if self.global_step in GLOBAL_STEPS else "ssvi-a"
-        return Plan(
-            data=data,
-            engine=StructuredInference(rate, step),
-            after_pass=() if stream else moves_and_mean(self.moves, n_passes, share),
-            policy=self._policy(model),
-            stopping=self._stopping(n_passes),
-            minibatches=data,
-            rate=rate,
-            planned_passes=40.0,
-            total_samples=self.total_samples,
-            in_words=True,
-            first_rows=self._first_rows(X, weights) if stream else None,
-        )
+        engine = StructuredInference(rate, step)
+        moves, policy = None if stream else self.moves, self._policy(model)
+        return self._topic_plan(data, engine, policy, rate, n_passes, moves, share)
 
     def _collapsed_plan(self, model, X, weights):
         """Sweeps over all documents; steps, moves and heat have no part in it."""
         n_passes = COLLAPSED_PASSES if self.max_iter is None else self.max_iter
         share = COLLAPSED_AVERAGED if self.average is None else self.average
-        data = self._rows_of(X, weights, min(ROWS_OF_SWEEP, X.shape[0]))
-        return Plan(
-            data=data,
-            engine=CollapsedInference(0 if self._continues() else n_passes),
-            after_pass=moves_and_mean((), n_passes, share),
-            policy=self._policy(model),
-            stopping=self._stopping(n_passes),
-            minibatches=data,
-            rate=self._learning_rate(data.n_batches, FIT_SCALE, FIT_DELAY),
-            planned_passes=40.0,
-            total_samples=self.total_samples,
-            in_words=True,
-        )
+        data = rows_of(X, weights, min(ROWS_OF_SWEEP, X.shape[0]), self.n_parallel_batches)
+        engine = CollapsedInference(0 if self._continues() else n_passes)
+        rate = self._learning_rate(data.n_batches, FIT_SCALE, FIT_DELAY)
+        return self._topic_plan(data, engine, self._policy(model), rate, n_passes, (), share)
 
     def _policy(self, model):
         """The temperatures: 1 with topics summed out, else from where the prior of topics says."""
-        if self._is_collapsed:
+        if self._is_collapsed(model):
             if not self._is_unheated:
                 raise ValueError(
                     'global_step="collapsed" samples at T = 1. Got temperature='
                     f"{self.temperature!r}; leave it at its default, or use another global_step."
                 )
             return ConstantTemperature()
-        if model.start is not None or not is_annealed(self.temperature):
-            return policy_of_topics(self.temperature, model)
+        if self.temperature != "annealed":
+            return policy_of(self.temperature)
+        if model.start is not None:
+            return ConstantTemperature()  # heat would wash out topics that are given
         eta = model.topic_word_prior
         # (of topics that have words of their own, that of most words)
         eta = eta.mean() if eta.ndim == 1 else np.median(eta)

@@ -5,9 +5,9 @@ from typing import Annotated
 
 from numpy.typing import ArrayLike
 
-from skvt.estimators._topics import TopicEstimator, moves_and_mean, policy_of_topics
-from skvt.fitting import FRACTION, NOT_NEGATIVE, OFFSET, Seed, Temperature, estimator
-from skvt.inference import CoordinateAscent, Plan, StochasticInference, then_polish
+from skvt.estimators._topics import TopicEstimator
+from skvt.fitting import FRACTION, NOT_NEGATIVE, OFFSET, Seed, Temperature, estimator, policy_of
+from skvt.inference import CoordinateAscent, StochasticInference, rows_of, then_polish
 from skvt.models.lda import LDAGivenTopics
 from skvt.schedules import RobbinsMonro
 
@@ -164,33 +164,29 @@ class TemperedLDA(TopicEstimator):
 
     def _plan(self, model, X, weights, *, stream=False):
         """Stochastic inference or coordinate ascent, with moves; then a polish, and averages."""
-        minibatches = self._rows_of(X, weights, self.batch_size)
+        minibatches = rows_of(X, weights, self.batch_size, self.n_parallel_batches)
         n_batches = minibatches.n_batches
         rate = self._learning_rate(None if stream else n_batches, FIT_SCALE, FIT_DELAY)
         online = stream or self.learning_method == "online"
-        data = minibatches if online else self._rows_of(X, weights, None)
-        then, after_pass = (), ()
+        data = minibatches if online else rows_of(X, weights, None, self.n_parallel_batches)
+        engine = StochasticInference(rate) if online else CoordinateAscent()
+        then = ()
         if self.n_polish and not stream:
             scale = POLISH_SCALE * data.n_batches ** (POLISH_DECAY - 1.0)
             steps = RobbinsMonro(POLISH_DELAY * data.n_batches, POLISH_DECAY, scale)
             then = then_polish(self.max_iter, steps, _collapsed, _restored)
-        if not stream:
-            share = self.average if online else 0.0
-            after_pass = moves_and_mean(self.moves, self.max_iter, share)
-        return Plan(
-            data=data,
-            engine=StochasticInference(rate) if online else CoordinateAscent(),
+        # heat by default would do that to topics that are given
+        is_washed_out = self.temperature == "annealed" and model.start is not None
+        policy = policy_of(None if is_washed_out else self.temperature)
+        moves, share = None if stream else self.moves, self.average if online else 0.0
+        plan = self._topic_plan(data, engine, policy, rate, self.max_iter, moves, share)
+        return replace(
+            plan,
             then=then,
-            after_pass=after_pass,
-            policy=policy_of_topics(self.temperature, model),
-            stopping=self._stopping(self.max_iter + self.n_polish),
-            minibatches=minibatches,
-            rate=rate,
-            planned_passes=10.0,
-            total_samples=self.total_samples,
-            in_words=True,
+            stopping=replace(plan.stopping, max_iter=self.max_iter + self.n_polish),
             n_passes=self.max_iter,
-            first_rows=self._first_rows(X, weights) if stream else None,
+            planned_passes=10.0,
+            minibatches=minibatches,
         )
 
 

@@ -10,16 +10,22 @@ from skvt.fitting import (
     MoveLogMixin,
     VariationalEstimator,
     check_moves,
-    is_annealed,
     of_fit,
-    policy_of,
 )
-from skvt.inference import Averaging, MovesBetween, Stopping, perplexity, perplexity_fall, rows_of
+from skvt.inference import (
+    Averaging,
+    MovesBetween,
+    Plan,
+    Stopping,
+    perplexity,
+    perplexity_fall,
+    rows_of,
+)
 from skvt.models.lda import LDA, SplitMerge
-from skvt.results import TopicEditsMixin, TopicsMixin, simplest
+from skvt.readers.validation import LARGEST, in_range
+from skvt.results import TopicEditsMixin, TopicsMixin, prior_vector, simplest
 from skvt.rows import sums_of_rows, total_and_weight
 from skvt.schedules import RobbinsMonro
-from skvt.temperature import ConstantTemperature
 
 # learning_offset of a stream where it is not given
 STREAM_OFFSET = 64.0
@@ -42,10 +48,8 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
         check_moves(self.moves, ("split-merge",))
         K = self.n_components
         first_alpha = _default_concentration(X, weights, K)
-        alpha = self._prior_vector("doc_topic_prior", K, "n_components", first_alpha)
-        eta = self._prior_vector(
-            "topic_word_prior", X.shape[1], "n_features", first_eta, n_topics=K
-        )
+        alpha = given_prior(self, "doc_topic_prior", K, "n_components", first_alpha)
+        eta = given_prior(self, "topic_word_prior", X.shape[1], "n_features", first_eta, n_topics=K)
         lda = LDA(
             doc_topic_prior=alpha.astype(X.dtype),
             # word by word, as statistics
@@ -54,7 +58,7 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
             mean_change_tol=self.mean_change_tol,
             learn_doc_topic_prior=learned(self.doc_topic_prior),
             learn_topic_word_prior=learned(self.topic_word_prior),
-            start=self._initial_topics(X),
+            start=given_topics(self, X),
         )
         # (other rows may be shorter than those of which alpha was found)
         if old is not None and (lda.learn_doc_topic_prior or self.doc_topic_prior is None):
@@ -62,11 +66,6 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
         if old is not None and lda.learn_topic_word_prior:
             lda = replace(lda, topic_word_prior=old.topic_word_prior)
         return lda
-
-    def _first_rows(self, X, weights):
-        """Rows that stand for the whole of a stream: so do topics that are given."""
-        total = STREAM_ROWS if self.total_samples is None else float(self.total_samples)
-        return rows_of(X, weights, X.shape[0], total)
 
     def _learning_rate(self, n_batches, scale, delay):
         """Step sizes of a fit with this number of minibatches per pass; None is a stream.
@@ -85,12 +84,36 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
         scale *= n_batches ** (self.learning_decay - 1.0)
         return RobbinsMonro(offset, self.learning_decay, scale)
 
-    def _stopping(self, n_passes):
-        """``perp_tol`` unless there is a ``tol``, and no warning, as in scikit-learn."""
+    def _topic_plan(self, data, engine, policy, rate, n_passes, moves, share):
+        """Passes over documents, and the mean of the topics over this share of the last.
+
+        ``moves`` are tried between passes; None is a stream, which has neither.
+        """
+        # ``perp_tol`` unless there is a ``tol``, and no warning, as in scikit-learn
         stopping = Stopping(n_passes, self.evaluate_every, self.tol, warns=False)
         if self.tol is None:
-            return replace(stopping, tol=self.perp_tol, gain=perplexity_fall)
-        return stopping
+            stopping = replace(stopping, tol=self.perp_tol, gain=perplexity_fall)
+        first, after_pass = None, []
+        if moves is None:
+            # the first rows stand for the whole of a stream: so do topics that are given
+            total = STREAM_ROWS if self.total_samples is None else float(self.total_samples)
+            first = rows_of(data.X, data.weights, data.n_rows, total=total)
+        elif moves:
+            after_pass.append(MovesBetween([SplitMerge()], n_passes))
+        if moves is not None and share > 0.0:
+            after_pass.append(Averaging(n_passes, share))
+        return Plan(
+            data=data,
+            engine=engine,
+            policy=policy,
+            stopping=stopping,
+            rate=rate,
+            planned_passes=40.0,
+            total_samples=self.total_samples,
+            in_words=True,
+            after_pass=tuple(after_pass),
+            first_rows=first,
+        )
 
     def _publish(self, X, weights, given=None):
         super()._publish(X, weights, given)
@@ -113,17 +136,46 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
         return simplest(fitted.parameters["topic_word_prior"], fitted.model.topic_word_prior.T)
 
 
-def moves_and_mean(moves, n_passes, share):
-    """What follows passes: moves, and the mean of the topics over this share of the last ones."""
-    parts = [MovesBetween([SplitMerge()], n_passes)] if moves else []
-    return (*parts, Averaging(n_passes, share)) if share > 0.0 else tuple(parts)
+def given_prior(estimator, name, size, size_name, default, *, n_topics=None, remedy=""):
+    """The prior's vector: given, or filled with the default, which is where learning starts."""
+    value = getattr(estimator, name)
+    if value is None or isinstance(value, str):
+        return np.full(size, default)
+    return prior_vector(name, value, size, size_name, n_topics=n_topics, remedy=remedy)
 
 
-def policy_of_topics(temperature, model):
-    """The policy; topics that are given are not heated by default: it would wash them out."""
-    if model.start is not None and is_annealed(temperature):
-        return ConstantTemperature()
-    return policy_of(temperature)
+def given_topics(estimator, X):
+    """Word probabilities of the topics given to begin with, (K, V); None without."""
+    if estimator.components_init is None:
+        return None
+    shape = (estimator.n_components, X.shape[1])
+    legal = (
+        f"The 'components_init' parameter must be an array of shape (n_components, n_features) "
+        f"= {shape} of numbers in the range [0, {LARGEST:g}], in each row some above 0."
+    )
+    try:
+        topics = np.asarray(estimator.components_init, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{legal} Got {estimator.components_init!r} instead.") from error
+    if topics.shape != shape:
+        raise ValueError(
+            f"{legal} Got an array of shape {topics.shape} instead; give a row for each topic, "
+            "or set n_components."
+        )
+    wrong = ~((topics >= 0.0) & (topics <= LARGEST))
+    if wrong.any():
+        raise ValueError(
+            f"{legal} Got {topics[wrong][0]:g} in row {wrong.any(axis=1).argmax()}; rows need "
+            "not be normalised."
+        )
+    totals = topics.sum(axis=1, keepdims=True)
+    if not in_range(totals):
+        row = int(((totals < 1.0 / LARGEST) | (totals > LARGEST)).argmax())
+        raise ValueError(
+            f"{legal} Got a sum of {totals[row, 0]:g} in row {row}; leave the topic out, or "
+            "begin it with the words of all documents."
+        )
+    return topics / totals
 
 
 def _default_concentration(X, weights, n_topics):

@@ -14,18 +14,16 @@ from skvt.fitting._parameters import (
     MemoizedMethod,
     Seed,
     Temperature,
-    check_moves,
     estimator,
-    is_annealed,
-    policy_of,
 )
 from skvt.fitting._plans import (
     check_memoized,
+    check_moves,
     check_number_of_batches,
     gathers_calls,
     memoized_plan,
-    mixture_moves,
     most_components,
+    policy_of,
     rate_of,
     rows_of_batch,
 )

@@ -2,7 +2,7 @@
 
 import time
 import warnings
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import replace
 from functools import cache, wraps
@@ -13,25 +13,24 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from skvt.contracts import PassInputs, Stream, check_requirements
+from skvt.contracts import PassInputs, Stream
 from skvt.fitting._fitted import Fitted, of_fit
 from skvt.fitting._plans import gathers_calls, most_components
 from skvt.fitting._progress import Gathered, Progress, RowsSeen, Start, Starts, checksum
 from skvt.inference import (
     Entry,
     History,
-    State,
     Workers,
     evaluate_bound,
     fit_loop,
     of_chunk,
-    one_blas_thread,
     rows_of,
 )
 from skvt.monitoring import FitMonitor, compilation_announced
 from skvt.readers import Reader
-from skvt.readers.chunks import chunks_of, is_chunked, loaded, loads_of, released
+from skvt.readers.chunks import is_chunked, loaded, loads_of, released, rows_read
 from skvt.readers.validation import out_of_range, stack_level
+from skvt.rows import layout_of
 from skvt.sklearn_private import CallbackSupportMixin, fit_context
 from skvt.temperature import LinearAnnealing
 from skvt.ties import exceeds
@@ -100,11 +99,6 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         return super()._get_param_names()
 
     # ----------------------------------------------------------------------- for subclasses
-    def _rows_of(self, X, weights, batch_size):
-        """Rows in batches, as many of which are visited at once as ``n_parallel_batches`` says."""
-        number = self.get_params(deep=False).get("n_parallel_batches")
-        return rows_of(X, weights, batch_size, n_parallel=number)
-
     def _published(self, model):
         """Attributes that depend on the model as fitted, by name."""
         return {}
@@ -150,15 +144,15 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
             self._fitted = replace(self._fitted, cache={})  # models may replace parts of it
             remedy = "set warm_start=False to start anew"
             self._refuse_changes("A warm start", self._fixed_parameters, remedy)
-        with self._given_rows(X, sample_weight, reset=not again) as (X, weights):
-            old = self._fitted.model if again else None
-            with one_blas_thread():
-                model = self._build_model(X, weights, old)
-            plan = self._checked_plan(model, X, weights)
+        reading = self._given_rows(X, sample_weight, reset=not again)
+        with reading as (X, weights), Workers(self.n_jobs) as workers:
+            model = self._build_model(X, weights, self._fitted.model if again else None)
+            plan = self._plan(model, X, weights)
+            plan.check(model)
             random_state = check_random_state(self.random_state)
             n_init = 1 if again else self.n_init
             seeds = [int(random_state.randint(np.iinfo(np.int32).max)) for _ in range(n_init)]
-            return self._make_starts(model, plan, (raw, y), Starts(seeds))
+            return self._make_starts(model, plan, (raw, y), Starts(seeds), workers)
 
     @contextmanager
     def _given_rows(self, X, sample_weight, *, reset):
@@ -172,14 +166,10 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
     def _read_rows(self, X, sample_weight, *, reset):
         """Rows of positive weight as numbers, and their weights: in memory, or of chunks."""
         reader = self._reads.of(self) if reset else self._reader(self._fitted.model.dtype)
-        if is_chunked(X):
-            reader, X, weights = chunks_of(reader, loads_of(X, sample_weight))
-        else:
-            reader, X = reader.first(X)
-            X, weights = reader.weighted(X, sample_weight)
+        reader, X, weights = rows_read(reader, X, sample_weight)
         if reset:
             vars(self).pop("feature_names_in_", None)
-            vars(self).update(reader.attributes)
+            vars(self).update(reader.columns)
         return X, weights
 
     def _reader(self, dtype):
@@ -190,7 +180,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         """Rows like those that were fitted, as numbers."""
         return self._reader(self._fitted.model.dtype).read(X)
 
-    def _make_starts(self, model, plan, shown, starts, interrupted=None):
+    def _make_starts(self, model, plan, shown, starts, workers, interrupted=None):
         """The remaining starts of a fit, of which the best is kept.
 
         The first continues where it was ``interrupted``; then the ``model`` of the others, None, is
@@ -202,7 +192,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
             max_subtasks=len(starts.seeds) * plan.stopping.max_iter
         )
         context.call_on_fit_task_begin(estimator=self, X=raw, y=y)
-        with Workers(self.n_jobs) as workers, compilation_announced(self.verbose):
+        with compilation_announced() if self.verbose > 0 else nullcontext():
             while len(starts.elbos) < len(starts.seeds):
                 if interrupted is None:
                     begun = self._begin_start(model, plan, starts, workers)
@@ -222,8 +212,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
                     context.max_subtasks = len(starts.seeds) * plan.stopping.max_iter
                 if len(starts.elbos) < len(starts.seeds):
                     if model is None:
-                        with one_blas_thread():
-                            model = self._build_model(X, weights)
+                        model = self._build_model(X, weights)
                     # an engine serves one fit
                     interrupted, plan = None, self._plan(model, X, weights)
             best, self.converged_ = starts.best, starts.converged
@@ -262,7 +251,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
             return fitted
         if self.verbose > 0:
             print("polish: topics by collapsed sampling", flush=True)
-        data = rows_of(plan.data.X, plan.data.weights, None)
+        data = rows_of(plan.data.X, plan.data.weights)
         state = plan.polish(fitted.model, fitted.state, plan.data, workers)
         elbo = evaluate_bound(fitted.model, state.plain_stats, data, workers)
         return replace(fitted, state=state, elbo=float(elbo), seen=None, cache={})
@@ -298,9 +287,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
                 state = state.without_memos(data.total)
             policy.resume(data.n_rows)
         else:
-            state = State(model.initial(data, rng))
-            policy = plan.policy.start(plan.for_policy(model, workers, rng))
-            state.seed = _seed(rng)
+            state, policy = plan.begin(model, workers, rng)
         state = plan.engine.start(state, data.total)
         state.row_starts = plan.row_starts
         return self._begun(model, state, policy, history, data), Start(
@@ -351,21 +338,21 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
                 "n_iter_": len(history),
                 "converged_": position.converged,
                 **self._published(model),
-                **self._reader(model.dtype).attributes,
+                **self._reader(model.dtype).columns,
             }
 
         X, y = shown
         if y is None:
             # scikit-learn 1.9's ScoringMonitor scores only where a target is given; the scorers of
             # models without one ignore it
-            y = np.zeros(data.n_rows if is_chunked(X) else np.shape(X)[0])
+            y = np.zeros(data.n_rows if layout_of(data.X).size else np.shape(X)[0])
         number, n_starts = len(starts.elbos) + 1, len(starts.seeds)
         name = f"start {number} of {n_starts}, " if n_starts > 1 else ""
         monitor = FitMonitor(self, context, (X, y), snapshot, history, start, name)
         model, converged = fit_loop(begun.model, plan, policy, state, workers, start.rng, monitor)
         elbo = plan.finish(model, state)
         if elbo is None:
-            whole = rows_of(data.X, data.weights, None)
+            whole = rows_of(data.X, data.weights)
             elbo = evaluate_bound(model, state.plain_stats, whole, workers)
         if not np.isfinite(elbo):
             raise out_of_range(f"the bound is {elbo}")
@@ -420,19 +407,18 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         begins = first or before.knows_only(gathered)
         if gathered is not None and (begins or gathered.is_due or gathered.is_new):
             X, weights, batch_id = gathered.X, gathered.weights, gathered.batch_id
-        if begins:
-            plan = self._start_stream(X, weights)
-            if before is not None:
-                fitted = self._fitted
-                fitted.history, fitted.parameters = before.history, before.parameters
-                fitted.state.move_log = list(before.state.move_log)
-        else:
-            self._fitted = before.draft(before.model.touched_columns(X))
-        self._fitted.gathered = gathered if begins or before.memos else None
         self.__dict__.pop("_progress", None)  # other rows follow
-        fitted, started = self._fitted, time.perf_counter()
-        fitted.policy.resume(X.shape[0])
         with Workers(self.n_jobs) as workers:
+            if begins:
+                fitted, plan = self._start_stream(X, weights, workers)
+                if before is not None:
+                    fitted.history, fitted.parameters = before.history, before.parameters
+                    fitted.state.move_log = list(before.state.move_log)
+            else:
+                fitted = before.draft(before.model.touched_columns(X))
+            fitted.gathered = gathered if begins or before.memos else None
+            self._fitted, started = fitted, time.perf_counter()
+            fitted.policy.resume(X.shape[0])
             self._take_on_changes(fitted, X, weights)
             self._adapt(fitted, X, weights)
             n_moves = len(fitted.state.move_log)
@@ -502,35 +488,21 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         )
         fitted.history.append(entry)
 
-    def _start_stream(self, X, weights):
-        """Begin with the rows of a first call; returns its plan."""
-        with one_blas_thread():
-            model = self._build_model(X, weights)
+    def _start_stream(self, X, weights, workers):
+        """What was fitted to no rows yet, and the plan of a first call."""
+        model = self._build_model(X, weights)
         random_state = check_random_state(self.random_state)
         rng = np.random.default_rng(random_state.randint(np.iinfo(np.int32).max))
-        plan = self._checked_plan(model, X, weights, stream=True)
-        with Workers(self.n_jobs) as workers:
-            running = plan.policy.start(plan.for_policy(model, workers, rng))
-        first = rows_of(X, weights, X.shape[0]) if plan.first_rows is None else plan.first_rows
-        state = State(model.initial(first, rng))
-        state.seed = _seed(rng)
+        plan = replace(self._plan(model, X, weights, stream=True), n_passes=np.inf)
+        plan.check(model)
+        state, running = plan.begin(model, workers, rng)
         parameters = self.get_params(deep=False)
         n_rows = 0.0 if plan.counts_rows else STREAM_ROWS
-        self._fitted = Fitted(
-            model, state, running, n_rows, plan.counts_rows, parameters=parameters
-        )
-        return plan
+        counts_rows = plan.counts_rows
+        fitted = Fitted(model, state, running, n_rows, counts_rows, parameters=parameters)
+        return fitted, plan
 
     # ------------------------------------------------------------------------------ helpers
-    def _checked_plan(self, model, X, weights, *, stream=False):
-        """The plan, if its parts can work together: an engine with this model, and the policy."""
-        plan = self._plan(model, X, weights, stream=stream)
-        if stream:
-            plan = replace(plan, n_passes=np.inf)
-        check_requirements(model, plan.requires)
-        plan.policy.check(plan.for_policy(model))
-        return plan
-
     def _is_full(self):
         """Whether births have ended at the largest number of components."""
         if "birth" not in getattr(self, "moves", ()):
@@ -591,12 +563,13 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         fixed = [name for name in self._fitted.parameters if name not in _FREE_TO_CHANGE]
         self._refuse_changes("resume", fixed, "call fit to start anew")
         raw = X
-        with self._given_rows(X, sample_weight, reset=False) as (X, weights):
+        reading = self._given_rows(X, sample_weight, reset=False)
+        with reading as (X, weights), Workers(self.n_jobs) as workers:
             progress.rows.check(X, weights)
             starts = progress.starts
             starts = replace(starts, seeds=list(starts.seeds), elbos=list(starts.elbos))
             plan = self._plan(self._fitted.model, X, weights)
-            return self._make_starts(None, plan, (raw, y), starts, progress)
+            return self._make_starts(None, plan, (raw, y), starts, workers, progress)
 
     def elbo(self, X):
         """Untempered evidence lower bound of X in nats, every constant included.
@@ -616,7 +589,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         fitted = self._require_fitted()
         reading = self._given_rows(X, None, reset=False)
         with reading as (X, weights), Workers(self.n_jobs) as workers:
-            data = rows_of(X, weights, None)
+            data = rows_of(X, weights)
             return evaluate_bound(self._model_for_bounds(), fitted.stats, data, workers)
 
     def _without_rows(self):
@@ -652,8 +625,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         self._validate_params()
         self._refuse_changes("partial_fit", self._fixed_in_streams, "fit a clone to start anew")
         if not set(changed) <= _FREE_TO_CHANGE:
-            with one_blas_thread():
-                fitted.model = self._build_model(X, weights, fitted.model)
+            fitted.model = self._build_model(X, weights, fitted.model)
         fitted.parameters = now
 
     def _continues(self):
@@ -715,11 +687,6 @@ def _numbered(log, n_moves, n_before):
     return log[:n_moves] + [
         replace(record, n_iter=n_before + record.n_iter) for record in log[n_moves:]
     ]
-
-
-def _seed(rng):
-    """A seed from ``rng``, without advancing its own stream."""
-    return int(rng.spawn(1)[0].integers(2**63))
 
 
 def _is_same(one, other):

@@ -1,4 +1,4 @@
-"""Parameters of estimators: how they are declared, legal values, and what is made of them."""
+"""Parameters of estimators: how they are declared, and legal values."""
 
 from dataclasses import dataclass, fields
 from numbers import Integral, Real
@@ -9,7 +9,7 @@ import numpy as np
 from skvt.contracts import TemperaturePolicy
 from skvt.fitting._texts import with_shared_texts
 from skvt.sklearn_private import Interval, StrOptions
-from skvt.temperature import POLICIES, ConstantTemperature
+from skvt.temperature import POLICIES
 
 NATURAL = Interval(Integral, 0, None, closed="left")
 AT_LEAST_ONE = Interval(Integral, 1, None, closed="left")
@@ -88,26 +88,3 @@ def estimator(cls):
     cls._fixed_parameters = [name for name in rules if FIXED in rules[name]]
     cls._fixed_in_streams = [name for name in rules if _MARKS & set(rules[name])]
     return with_shared_texts(cls)
-
-
-def policy_of(temperature):
-    """The policy that a parameter ``temperature`` means: None, a name, or a policy."""
-    if temperature is None:
-        return ConstantTemperature()
-    return POLICIES[temperature]() if isinstance(temperature, str) else temperature
-
-
-def is_annealed(temperature):
-    """Whether the temperature is annealed by default or by name, not by a policy."""
-    return isinstance(temperature, str) and temperature == "annealed"
-
-
-def check_moves(moves, known):
-    """Raise ValueError unless the ``moves`` are among those ``known``."""
-    unknown = [move for move in moves if move not in known]
-    if unknown:
-        names = ", ".join(map(repr, known))
-        raise ValueError(
-            f"The 'moves' parameter must be a tuple of {names}, or () for none. Got "
-            f"{unknown[0]!r} in it."
-        )

@@ -1,16 +1,34 @@
-"""What plans of several estimators are made of: batches, and memoized inference with its moves."""
+"""What plans of several estimators are made of: policies, batches, memoized inference, moves."""
 
 from functools import partial
 
 import numpy as np
 
-from skvt.fitting._parameters import check_moves, policy_of
-from skvt.inference import MemoizedInference, Plan, StochasticInference, Stopping
+from skvt.inference import MemoizedInference, Plan, StochasticInference, Stopping, rows_of
 from skvt.moves import Birth, Delete, Merge
 from skvt.schedules import RobbinsMonro
+from skvt.temperature import POLICIES, ConstantTemperature
 
 # Default number of rows of a batch: about ten batches, within this range.
 ROWS_OF_BATCH = 1_000, 50_000
+
+
+def policy_of(temperature):
+    """The policy that a parameter ``temperature`` means: None, a name, or a policy."""
+    if temperature is None:
+        return ConstantTemperature()
+    return POLICIES[temperature]() if isinstance(temperature, str) else temperature
+
+
+def check_moves(moves, known):
+    """Raise ValueError unless the ``moves`` are among those ``known``."""
+    unknown = [move for move in moves if move not in known]
+    if unknown:
+        names = ", ".join(map(repr, known))
+        raise ValueError(
+            f"The 'moves' parameter must be a tuple of {names}, or () for none. Got "
+            f"{unknown[0]!r} in it."
+        )
 
 
 def check_memoized(estimator):
@@ -34,7 +52,7 @@ def check_memoized(estimator):
 def most_components(estimator):
     """Number of components that births may reach; unless given, with room beyond those at first."""
     n_components = estimator.n_components
-    most = estimator.get_params(deep=False).get("max_components", n_components)
+    most = getattr(estimator, "max_components", n_components)
     return max(estimator._usual_most, 2 * n_components) if most is None else most
 
 
@@ -49,14 +67,9 @@ def gathers_calls(estimator, before=None):
     return method != "online" and "birth" in getattr(estimator, "moves", ())
 
 
-def rate_of(estimator, scale=1.0):
+def rate_of(estimator, scale):
     """Step sizes by ``learning_offset`` and ``learning_decay``."""
     return RobbinsMonro(estimator.learning_offset, estimator.learning_decay, scale)
-
-
-def mixture_moves(most):
-    """Makers of moves in order: deletes before merges, as rows then go to the best component."""
-    return {"delete": Delete, "merge": Merge, "birth": partial(Birth, most)}
 
 
 def rows_of_batch(estimator, n_rows, limits=ROWS_OF_BATCH):
@@ -79,23 +92,26 @@ def check_number_of_batches(estimator, n_rows):
         )
 
 
-def memoized_plan(estimator, rows, moves, rate, limits=ROWS_OF_BATCH, *, stream):
-    """Memoized inference with moves, or stochastic inference, on ``rows``, X and weights.
+def memoized_plan(estimator, X, weights, moves=None, *, stream, scale=1.0, limits=ROWS_OF_BATCH):
+    """Memoized inference with moves, or stochastic inference.
 
-    ``moves`` are what makes each move, in the order in which they finish; ``limits`` the smallest
-    and largest number of rows of a batch where the user gives none.
+    ``moves`` are what makes each move, in the order in which they finish, by default those of
+    mixtures; ``scale`` that of step sizes; ``limits`` the smallest and largest number of rows of a
+    batch where the user gives none.
     """
-    X, weights = rows
+    if moves is None:  # deletes before merges, as rows then go to the best component
+        birth = partial(Birth, most_components(estimator))
+        moves = {"delete": Delete, "merge": Merge, "birth": birth}
+    n_rows, at_once = X.shape[0], estimator.n_parallel_batches
     if not stream:
-        check_number_of_batches(estimator, X.shape[0])
-    data = minibatches = estimator._rows_of(
-        X, weights, rows_of_batch(estimator, X.shape[0], limits)
-    )
+        check_number_of_batches(estimator, n_rows)
+    rate = rate_of(estimator, scale)
+    data = minibatches = rows_of(X, weights, rows_of_batch(estimator, n_rows, limits), at_once)
     if estimator.learning_method == "online":
         engine = StochasticInference(rate)
     else:
         engine = MemoizedInference([moves[name]() for name in moves if name in estimator.moves])
-        data = estimator._rows_of(X, weights, X.shape[0]) if stream else minibatches
+        data = rows_of(X, weights, n_rows, at_once) if stream else minibatches
     return Plan(
         data=data,
         engine=engine,

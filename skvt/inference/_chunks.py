@@ -495,9 +495,9 @@ def _n_words(X: Any, weights: Array) -> tuple[Any]:
 def _(
     X: Chunks,
     weights: Any,
-    batch_size: int | None,
+    batch_size: int | None = None,
+    n_parallel: int | None = None,
     total: float | None = None,
-    n_parallel: Any = None,
 ) -> Any:
     size = ROWS_OF_VISIT if batch_size is None else batch_size
     return ChunkRows(X, weights, size, total, n_parallel)

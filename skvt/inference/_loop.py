@@ -18,9 +18,9 @@ from skvt.contracts import (
     PassInputs,
     PassResult,
     Remembering,
-    Requirement,
     RunningPolicy,
     TemperaturePolicy,
+    check_requirements,
 )
 from skvt.inference._bound import evaluate_bound
 from skvt.inference._parallel import Workers
@@ -113,10 +113,10 @@ class Plan:
     # The recipe from which the running policy is made.
     policy: TemperaturePolicy
     stopping: Stopping
-    # The rows, divided into minibatches for the pilot of a learned temperature.
-    minibatches: Rows
-    # Step number -> rho, for that pilot.
+    # Step number -> rho, for the pilot of a learned temperature.
     rate: Callable[[int], float]
+    # The rows, divided into minibatches for that pilot; None for the batches of the engine.
+    minibatches: Rows | None = None
     # Number of passes of which a policy takes its share where the fit may stop on convergence:
     # ``max_iter`` is then only a limit, and a share of it could prolong the annealing needlessly.
     planned_passes: float = 20.0
@@ -157,11 +157,22 @@ class Plan:
         """Engines of all phases, each once."""
         return list(dict.fromkeys(phase.engine for phase in self.phases))
 
-    @property
-    def requires(self) -> list[Requirement]:
-        """Capabilities of a model that the fit needs."""
-        of_engines = [each for engine in self.engines for each in engine.requires]
-        return of_engines + [each for part in self.after_pass for each in part.requires]
+    def check(self, model: Model) -> None:
+        """Raise ValueError unless engines, moves and the policy can work with this model."""
+        parts: list[Any] = [*self.engines, *self.after_pass]
+        check_requirements(model, [each for part in parts for each in part.requires])
+        self.policy.check(self._for_policy(model))
+
+    def begin(
+        self, model: Model, workers: Workers, rng: np.random.Generator
+    ) -> tuple[State, RunningPolicy]:
+        """The initial state, as an engine without memos holds it, and the running policy."""
+        policy = self.policy.start(self._for_policy(model, workers, rng))
+        rows = self.data if self.first_rows is None else self.first_rows
+        state = State(model.initial(rows, rng))
+        # without advancing the stream of rng itself
+        state.seed = int(rng.spawn(1)[0].integers(2**63))
+        return state, policy
 
     def run_pass(self, number: int, model: Model, state: State, given: PassInputs) -> PassResult:
         """The pass of this number, from 1, and what follows it; ``state`` changes in place."""
@@ -207,7 +218,7 @@ class Plan:
         """Whether the fit may stop before ``max_iter``."""
         return self.stopping.judges(self.phases[-1].engine)
 
-    def for_policy(
+    def _for_policy(
         self, model: Model, workers: Workers | None = None, rng: np.random.Generator | None = None
     ) -> FitPlan:
         """Information for the temperature policy."""
@@ -216,7 +227,8 @@ class Plan:
         def pilot(replication: float, *, every_row: bool = False) -> tuple[float, Array]:
             assert rng is not None and workers is not None  # without them, a plan is for checks
             seed = rng.spawn(1)[0]
-            run = (self.minibatches, self.rate, replication, workers, seed)
+            rows = self.data if self.minibatches is None else self.minibatches
+            run = (rows, self.rate, replication, workers, seed)
             return pilot_energies(model, *run, every_row=every_row)
 
         judged = np.isfinite(n_passes) and self.judges_convergence
@@ -224,7 +236,7 @@ class Plan:
             model=model,
             n_passes=n_passes,
             planned_passes=self.planned_passes if judged else None,
-            n_rows=self.data.n_rows,
+            n_rows=self.data.weights.size,
             n_units=self.n_units,
             pilot=pilot,
         )

@@ -390,9 +390,9 @@ class Rows:
 def rows_of(
     X: Any,
     weights: Array,
-    batch_size: int | None,
+    batch_size: int | None = None,
+    n_parallel: int | None = None,
     total: float | None = None,
-    n_parallel: Any = None,
 ) -> Any:
     """`Rows`, or their like of chunks; the batch size None is for sums over all, as is fast."""
     size = ROWS_PER_BATCH if batch_size is None else batch_size

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import count
 from typing import Annotated, Any, ClassVar, Generic, NamedTuple, TypeVar
 
@@ -34,14 +35,14 @@ class Visits(NamedTuple):
     rate: Callable[[int], float] | None = None
 
 
+@dataclass(eq=False)
 class StochasticInference(WithoutMemosMixin, Continued, Generic[M]):
     """SVI on shuffled minibatches with step sizes ``rate(step)`` [VT16 alg. 1]."""
 
+    rate: Callable[[int], float]
+
     kept: ClassVar[dict[str, Any]] = {"rate": Annotated[RobbinsMonro, "rate"]}
     bound_kind = "estimate"
-
-    def __init__(self, rate: Callable[[int], float]) -> None:
-        self.rate = rate
 
     # A call of a stream begins as a fit does.
     resume = WithoutMemosMixin.start

@@ -1,6 +1,7 @@
 """Structured stochastic variational inference: local steps given drawn globals [HB15 alg. 1]."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,15 @@ from skvt.inference._visit import Draw
 # "ssvi" and "ssvi-a" draw the globals; the others condition local steps on an expectation or a
 # point [HB15 sec. 2.5].
 GLOBAL_STEPS = ("ssvi", "ssvi-a", "mean_field", "map")
+_DRAWS = Requirement(
+    "Structured inference", Capability.DRAWABLE, "Use stochastic inference instead."
+)
 _CORRECTION = Requirement(
     'global_step="ssvi"', Capability.CORRECTABLE, 'Use global_step="ssvi-a" instead.'
 )
 
 
+@dataclass(eq=False)
 class StructuredInference(StochasticInference[Drawable]):
     """SSVI and SSVI-A on shuffled minibatches.
 
@@ -31,20 +36,13 @@ class StructuredInference(StochasticInference[Drawable]):
     its rows, a step is at most ``most_of_share`` times the share of its rows in all rows so far.
     """
 
-    requires: tuple[Requirement, ...] = (
-        Requirement(
-            "Structured inference", Capability.DRAWABLE, "Use stochastic inference instead."
-        ),
-    )
+    global_step: str
+    most_of_share: float | None = None
+
     bound_kind = "none"
 
-    def __init__(
-        self, rate: Callable[[int], float], global_step: str, most_of_share: float | None = None
-    ) -> None:
-        super().__init__(rate)
-        self._global_step, self._most_of_share = global_step, most_of_share
-        if global_step == "ssvi":
-            self.requires = (*self.requires, _CORRECTION)
+    def __post_init__(self) -> None:
+        self.requires = (_DRAWS, _CORRECTION) if self.global_step == "ssvi" else (_DRAWS,)
 
     def run_pass(self, model: Drawable, state: State, given: PassInputs) -> PassResult:
         """One pass; ``state`` changes in place."""
@@ -57,29 +55,29 @@ class StructuredInference(StochasticInference[Drawable]):
     ) -> Drawable:
         """A step on minibatches visited at once, each given a draw of its own."""
         model = super().step(model, batches, total, state, visits)
-        if model.updates_all_rows or self._global_step == "ssvi":
+        if model.updates_all_rows or self.global_step == "ssvi":
             model.project(state.stats)
         return model
 
     def _rate_of(self, stream: Stream, weight: float) -> Callable[[int], float]:
         """Limited, since few rows say little; a stream longer than its assumed size forgets."""
-        if self._most_of_share is None or not stream.grows:
+        if self.most_of_share is None or not stream.grows:
             return self.rate
         seen = min(stream.n_rows, stream.total or np.inf)
-        most = self._most_of_share * weight / seen
+        most = self.most_of_share * weight / seen
         return lambda step: min(most, self.rate(step))
 
     def _size(self, rates: Sequence[float]) -> float:
         """As of other steps; with "ssvi" that of one: by corrected draws, large ones diverge."""
-        return super()._size(rates[:1] if self._global_step == "ssvi" else rates)
+        return super()._size(rates[:1] if self.global_step == "ssvi" else rates)
 
     def _draw(self, state: State, place: int) -> Draw:
         """By the kind of the global step, with random numbers of each visit's own."""
         seed = [state.seed, state.n_steps, place][: 3 if place else 2]
-        return Draw(self._global_step, seed, is_corrected=self._global_step == "ssvi")
+        return Draw(self.global_step, seed, is_corrected=self.global_step == "ssvi")
 
     def _globals(self, model: Drawable, stats: RunningStats, batch: Any, workers: Workers) -> Any:
         """The statistics from which visits make their globals."""
         # (a correction concerns all words)
-        active = None if self._global_step == "ssvi" else model.scope(batch).active
+        active = None if self.global_step == "ssvi" else model.scope(batch).active
         return stats.for_rows(active)

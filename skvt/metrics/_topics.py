@@ -10,7 +10,7 @@ from skvt.compiled import mix
 from skvt.inference import Workers
 from skvt.metrics._held_out import documents as held_out_documents
 from skvt.models.lda import LDA
-from skvt.readers.validation import OF_WORDS, canonical, check_choice, require_counts
+from skvt.readers.validation import check_choice, counts_of_words
 from skvt.results import prior_vector
 from skvt.results.completion import completion_score, content_keys, split_tokens
 from skvt.ties import stable_order
@@ -235,9 +235,8 @@ def perplexity(log_predictive):
 
 
 def _counts(X):
-    X = sparse.csr_array(check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32]))
-    require_counts(X, "document completion", *OF_WORDS)
-    return canonical(X)
+    X = check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32])
+    return counts_of_words(X, "document completion")
 
 
 # ------------------------------------------------------------------------ topic coherence

@@ -10,9 +10,8 @@ from sklearn.utils.validation import validate_data
 from skvt.readers.validation import (
     ENCODE,
     LEGAL_RANGE,
-    OF_WORDS,
-    canonical,
     check_magnitude,
+    counts_of_words,
     each_entry_once,
     in_range,
     refuse_annotated,
@@ -21,7 +20,6 @@ from skvt.readers.validation import (
     text_in,
     total_of,
     warn_of_empty_rows,
-    warn_of_fractions,
 )
 from skvt.sklearn_private import check_sample_weight
 
@@ -36,7 +34,8 @@ class Reader:
 
     # The class of the estimator, which errors name.
     owner: type
-    # ``n_features_in_`` and ``feature_names_in_``, where rows have been read.
+    # Attributes of an estimator by which reading is resumed, where rows have been read:
+    # ``n_features_in_``, ``feature_names_in_``.
     columns: dict[str, Any] = field(default_factory=dict)
     # Precision of the rows; None before the first ones.
     dtype: np.dtype[Any] | None = None
@@ -79,6 +78,11 @@ class Reader:
         X = self._legal(X)
         return replace(self, columns=columns, dtype=X.dtype), X
 
+    def first_weighted(self, X, sample_weight):
+        """The reader of rows like these, those of positive weight, and their weights."""
+        reader, X = self.first(X)
+        return reader, *reader.weighted(X, sample_weight)
+
     def read(self, X):
         """Rows like the first ones, as numbers."""
         return self.first(X)[1]
@@ -88,11 +92,6 @@ class Reader:
         columns = {name: attributes[name] for name in ("n_features_in_", "feature_names_in_")
                    if name in attributes}  # fmt: skip
         return replace(self, columns=columns, dtype=np.dtype(dtype))
-
-    @property
-    def attributes(self):
-        """Attributes of an estimator by which reading is resumed."""
-        return self.columns
 
     def scan(self, X):
         """What must be known of all rows, of some of them."""
@@ -208,8 +207,4 @@ class DocumentReader(CountReader):
     )
 
     def _legal(self, X):
-        X = sp.csr_array(X)
-        require_counts(X, self.owner.__name__, *OF_WORDS)
-        if self.dtype is None:
-            warn_of_fractions(X.data, self.owner.__name__)
-        return canonical(X)
+        return counts_of_words(X, self.owner.__name__, warns=self.dtype is None)

@@ -44,16 +44,13 @@ class TableReader(Reader):
             warn_of_empty_rows(table.modelled(X))
         if self.table is None:
             warn_of_columns(table.findings)
+        columns = columns | {"_table": table}
         return replace(self, columns=columns, dtype=X.dtype, table=table), X
 
     def resumed(self, attributes, dtype):
         """The reader of rows in this precision, by what an estimator has kept of the first ones."""
-        return replace(super().resumed(attributes, dtype), table=attributes["_table"])
-
-    @property
-    def attributes(self):
-        """Attributes of an estimator by which reading is resumed."""
-        return self.columns | {"_table": self.table}
+        reader, table = super().resumed(attributes, dtype), attributes["_table"]
+        return replace(reader, columns=reader.columns | {"_table": table}, table=table)
 
     def scan(self, X):
         """What some rows say of the table."""

@@ -125,7 +125,14 @@ def _is_delayed(X):
     return isinstance(X, Delayed)
 
 
-def chunks_of(reader, loads):
+def rows_read(reader, X, sample_weight):
+    """The reader that knows the rows; those of positive weight as numbers, and their weights."""
+    if is_chunked(X):
+        return _chunks_of(reader, loads_of(X, sample_weight))
+    return reader.first_weighted(X, sample_weight)
+
+
+def _chunks_of(reader, loads):
     """The reader that knows the rows; Chunks, read where they lie, and their ChunkWeights."""
     from dask.delayed import delayed
 

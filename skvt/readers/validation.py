@@ -19,7 +19,6 @@ ENCODE = (
 )
 
 # What X holds, and where it comes from.
-OF_WORDS = ("counts of words", " Pass counts, such as CountVectorizer's.")
 
 # Entries that are looked at together for values other than 0 and 1.
 _CHECKED = 2**20
@@ -213,18 +212,6 @@ def warn_of_empty_rows(X):
         )
 
 
-def warn_of_fractions(values, whom):
-    """Warn if most values are not whole: they are hardly counts."""
-    fractions = values[values != np.floor(values)]
-    if 2 * fractions.size > np.count_nonzero(values):
-        warnings.warn(
-            f"Most values are not whole numbers, such as {fractions[0]:.3g}. {whom} takes counts: "
-            "pass them as they are, not their logarithms, shares or TF-IDF weights.",
-            UserWarning,
-            stacklevel=stack_level(),
-        )
-
-
 def preprocessing_and_model(estimator):
     """What a pipeline does before its last step, or None, and its last step, else the estimator."""
     if not isinstance(estimator, Pipeline):
@@ -248,8 +235,21 @@ def column_names(estimator, feature_names, n_features):
     return names
 
 
-def canonical(X):
-    """A CSR matrix with sorted, distinct columns in each row and no stored zeros."""
+def counts_of_words(X, whom, *, warns=False):
+    """Legal counts as a CSR matrix with sorted, distinct columns in each row and no stored zeros.
+
+    If asked, a warning where most values are not whole: they are hardly counts.
+    """
+    X = sp.csr_array(X)
+    require_counts(X, whom, "counts of words", " Pass counts, such as CountVectorizer's.")
+    fractions = X.data[X.data != np.floor(X.data)] if warns else X.data[:0]
+    if warns and 2 * fractions.size > np.count_nonzero(X.data):
+        warnings.warn(
+            f"Most values are not whole numbers, such as {fractions[0]:.3g}. {whom} takes counts: "
+            "pass them as they are, not their logarithms, shares or TF-IDF weights.",
+            UserWarning,
+            stacklevel=stack_level(),
+        )
     if X.has_canonical_format and (X.nnz == 0 or X.data.min() > 0.0):
         return X
     X = X.copy()

@@ -5,14 +5,13 @@ from dataclasses import replace
 import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
-from skvt.components.specs import is_auto
 from skvt.expfam import Dirichlet
 from skvt.fitting import of_fit
 from skvt.inference import Workers
 from skvt.posterior import Posterior
 from skvt.readers import DocumentReader
 from skvt.readers.chunks import by_chunk, sums_over
-from skvt.readers.validation import LARGEST, LEGAL_RANGE, in_range, require_prior
+from skvt.readers.validation import LARGEST, LEGAL_RANGE, require_prior
 from skvt.results.completion import completion_sums, document_parameters, mean_of_held_out
 from skvt.results.topic_words import top_words
 
@@ -21,47 +20,6 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     """Non-negative counts in, topic proportions out; topics are the first block of the globals."""
 
     _reads = DocumentReader
-
-    # --------------------------------------------------------------------------- validation
-    def _prior_vector(self, name, size, size_name, default, *, n_topics=None, remedy=""):
-        """The prior's vector: given, or filled with the default, which is where learning starts."""
-        value = getattr(self, name)
-        if value is None or is_auto(value):
-            return np.full(size, default)
-        return prior_vector(name, value, size, size_name, n_topics=n_topics, remedy=remedy)
-
-    def _initial_topics(self, X):
-        """Word probabilities of the topics given to begin with, (K, V); None without."""
-        if self.components_init is None:
-            return None
-        shape = (self.n_components, X.shape[1])
-        legal = (
-            f"The 'components_init' parameter must be an array of shape (n_components, n_features) "
-            f"= {shape} of numbers in the range [0, {LARGEST:g}], in each row some above 0."
-        )
-        try:
-            topics = np.asarray(self.components_init, dtype=np.float64)
-        except (TypeError, ValueError) as error:
-            raise ValueError(f"{legal} Got {self.components_init!r} instead.") from error
-        if topics.shape != shape:
-            raise ValueError(
-                f"{legal} Got an array of shape {topics.shape} instead; give a row for each topic, "
-                "or set n_components."
-            )
-        wrong = ~((topics >= 0.0) & (topics <= LARGEST))
-        if wrong.any():
-            raise ValueError(
-                f"{legal} Got {topics[wrong][0]:g} in row {wrong.any(axis=1).argmax()}; rows need "
-                "not be normalised."
-            )
-        totals = topics.sum(axis=1, keepdims=True)
-        if not in_range(totals):
-            row = int(((totals < 1.0 / LARGEST) | (totals > LARGEST)).argmax())
-            raise ValueError(
-                f"{legal} Got a sum of {totals[row, 0]:g} in row {row}; leave the topic out, or "
-                "begin it with the words of all documents."
-            )
-        return topics / totals
 
     # --------------------------------------------------------------------------- attributes
     @of_fit

@@ -54,8 +54,7 @@ class _Annealing(TemperaturePolicy):
         """The running policy of one fit."""
         if self.n_passes is None and not np.isfinite(plan.n_passes):
             return _Scheduled(clone(self), STREAM_STEPS, True)
-        asked = plan.passes(self.share) if self.n_passes is None else self.n_passes
-        return _Scheduled(clone(self), min(asked, plan.most_hot), False)
+        return _Scheduled(clone(self), plan.passes(self.share, self.n_passes), False)
 
 
 class LinearAnnealing(_Annealing):

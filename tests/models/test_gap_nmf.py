@@ -355,7 +355,7 @@ class InPhases:
 
     def run_pass(self, model, state, given):
         self.n += 1
-        plan = Plan(given.data, self.engine, given.policy, None, given.data, None, then=self.then)
+        plan = Plan(given.data, self.engine, given.policy, None, None, then=self.then)
         return plan.run_pass(self.n, model, state, given)
 
 
