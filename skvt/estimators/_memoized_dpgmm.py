@@ -6,7 +6,7 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import ArrayLike
 
-from skvt.components.specs import COVARIANCE_TYPES, gaussian_component, gaussian_learner, is_auto
+from skvt.components.specs import COVARIANCE_TYPES, gaussian_component, gaussian_learner
 from skvt.estimators._mixtures import begun_with_labels, given_means, require_rows
 from skvt.fitting import (
     AT_LEAST_ONE,
@@ -223,7 +223,8 @@ default="dirichlet_process"
         """Sticks or a finite Dirichlet, and Gaussians whose priors are given or found."""
         check_memoized(self)
         K, alpha = self.n_components, self.weight_concentration_prior
-        if self._is_finite and is_auto(alpha):
+        learns = isinstance(alpha, str)
+        if self._is_finite and learns:
             raise ValueError(
                 "The 'weight_concentration_prior' parameter of a Dirichlet distribution must be a "
                 "number in the range (0, inf) or None. Got 'auto', which is for "
@@ -240,7 +241,7 @@ default="dirichlet_process"
         if self._is_finite:
             law = SymmetricDirichlet(1.0 if alpha is None else float(alpha) * K, K)
         else:
-            law = StickBreaking(1.0 if alpha is None or is_auto(alpha) else float(alpha))
+            law = StickBreaking(1.0 if alpha is None or learns else float(alpha))
         model = Mixture(
             law,
             component,
@@ -248,7 +249,7 @@ default="dirichlet_process"
             init_params=self.init_params,
             n_fewest=K if self._is_finite else 1,
             learner=gaussian_learner(self, component),
-            learns_concentration=is_auto(alpha),
+            learns_concentration=learns,
         )
         if self.means_init is None and self.labels_init is None:
             return model

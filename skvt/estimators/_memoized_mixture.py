@@ -7,7 +7,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike
 
-from skvt.components.specs import BY_NAME, built, is_auto
+from skvt.components.specs import BY_NAME, built
 from skvt.estimators._mixtures import begun_with_labels, require_rows
 from skvt.fitting import (
     AT_LEAST_ONE,
@@ -248,6 +248,7 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         require_rows(self, X, self.n_components)
         blocks, learners, self.priors_ = [], [], {}
         alpha = self.weight_concentration_prior
+        learns = isinstance(alpha, str)
         for block in self._table.blocks:
             values = X[:, as_slice(block.columns)]
             with of_block(block.name):
@@ -257,12 +258,12 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
             learners.append(learner)
             blocks.append(Block(block.name, component, block.columns))
         model = Mixture(
-            StickBreaking(1.0 if alpha is None or is_auto(alpha) else float(alpha)),
+            StickBreaking(1.0 if alpha is None or learns else float(alpha)),
             Product(tuple(blocks), X.shape[1], X.dtype),
             n_initial=self.n_components,
             init_params=self.init_params,
             learner=ProductLearner(tuple(learners)) if any(learners) else None,
-            learns_concentration=is_auto(alpha),
+            learns_concentration=learns,
         )
         if self.labels_init is None:
             return model

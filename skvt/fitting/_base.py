@@ -98,6 +98,10 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         # scikit-learn looks at the signature in each call: a millisecond of a minibatch's
         return super()._get_param_names()
 
+    def _parameters(self):
+        """Parameters by name, as they are."""
+        return {name: getattr(self, name) for name in self._get_param_names()}
+
     # ----------------------------------------------------------------------- for subclasses
     def _published(self, model):
         """Attributes that depend on the model as fitted, by name."""
@@ -312,7 +316,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         return self._begun(*parts, plan.data), start
 
     def _begun(self, model, state, policy, history, data):
-        parameters = self.get_params(deep=False)
+        parameters = self._parameters()
         return Fitted(model, state, policy, data.total, True, None, history, parameters=parameters)
 
     def _run(self, begun, start, plan, context, shown, starts, workers):
@@ -496,7 +500,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         plan = replace(self._plan(model, X, weights, stream=True), n_passes=np.inf)
         plan.check(model)
         state, running = plan.begin(model, workers, rng)
-        parameters = self.get_params(deep=False)
+        parameters = self._parameters()
         n_rows = 0.0 if plan.counts_rows else STREAM_ROWS
         counts_rows = plan.counts_rows
         fitted = Fitted(model, state, running, n_rows, counts_rows, parameters=parameters)
@@ -617,7 +621,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
 
     def _take_on_changes(self, fitted, X, weights):
         """Apply parameters changed since the last call, once they are checked."""
-        now = self.get_params(deep=False)
+        now = self._parameters()
         changed = [name for name in now if not _is_same(fitted.parameters.get(name), now[name])]
         if not changed:
             return

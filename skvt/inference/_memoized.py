@@ -111,7 +111,7 @@ class MemoizedInference(Continued):
 
     def start(self, state: State, total: float) -> MemoizedState:
         """Memos are kept; without any, statistics stand for all rows until visited."""
-        return state.with_memos()
+        return MemoizedState(**vars(state))
 
     # A call of a stream begins as a fit does.
     resume = start

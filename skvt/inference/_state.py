@@ -124,10 +124,6 @@ class State:
         stats = RunningStats([first, *self.plain_stats.value().arrays[1:]])
         return replace(self, stats=stats, replication=1.0)
 
-    def with_memos(self) -> "MemoizedState":
-        """The state, with memos."""
-        return MemoizedState(**vars(self))
-
     def without_memos(self, total: float) -> "State":
         """The state as it is: it has no memos."""
         return self
@@ -177,10 +173,6 @@ class MemoizedState(State):
         state = replace(self, memos=memos)
         state.resum()
         return state
-
-    def with_memos(self) -> "MemoizedState":
-        """The state as it is."""
-        return self
 
     def without_memos(self, total: float) -> State:
         """A state without memos, its statistics scaled to rows of weight ``total``."""

@@ -1,0 +1,97 @@
+"""How far it is from ``fit(X)`` to the loop, for a reader who follows calls from file to file."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import skvt
+
+HERE = str(Path(skvt.__file__).parent) + "/"
+MOST_CALLS = 35
+# Mathematics, which a reader takes as given.
+LEAVES = ("expfam/", "compiled/", "rows.py", "ties.py")
+# Steps that are no part of the way, however many calls each is: short fits, initial statistics, the
+# choice of likelihoods, a table as numbers.
+STEPS = {
+    "fresh_mixture": "inference/",
+    "initial": "models/",
+    "bounds_of_types": "components/",
+    "columns_in_logarithms": "components/",
+    "first": "readers/_table_reader.py",
+}
+# What the base, below the faces, asks of a face.
+ASKED_OF_FACES = {"_build_model", "_plan"}
+
+rng = np.random.default_rng(0)
+COUNTS, REALS = rng.poisson(1.0, (40, 12)), rng.normal(size=(40, 3))
+BITS = (rng.random((40, 8)) < 0.4).astype(float)
+FITS = [
+    (skvt.TemperedLDA(3), COUNTS),
+    (skvt.StructuredLDA(3), COUNTS),
+    (skvt.MemoizedHDP(), COUNTS),
+    (skvt.MemoizedDPGMM(), REALS),
+    (skvt.MemoizedDPMixture(), REALS),
+    (skvt.StructuredBernoulliMixture(5), BITS),
+    (skvt.StructuredGaPNMF(5), COUNTS),
+    (skvt.AnnealedFactorialMixture(3), REALS),
+    (skvt.CAVIGaussianMixture(3), REALS),
+]
+
+
+def frames(frame):
+    """(file, function) of a frame and of those that called it, of the package alone."""
+    while frame is not None:
+        if frame.f_code.co_filename.startswith(HERE):
+            yield frame.f_code.co_filename.removeprefix(HERE), frame.f_code.co_name
+        frame = frame.f_back
+
+
+def is_unseen(frame):
+    """Whether a compiled loop makes this call, scikit-learn, or a dataclass for a default."""
+    if frame.f_back is None:
+        return True
+    caller, name = frame.f_back.f_code.co_filename, frame.f_code.co_name
+    return "/sklearn/" in caller or (caller == "<string>" and name != "__post_init__")
+
+
+def hides(place, file):
+    """Whether calls of ``file`` from this (file, function) are not followed."""
+    caller, name = place
+    same_model = file.startswith("models/") and caller.split("/")[:2] == file.split("/")[:2]
+    return same_model or caller.startswith((*LEAVES, STEPS.get(name, "no file")))
+
+
+def walk(estimator, X):
+    """The calls from one file into another before the loop, each once: (caller, callee)."""
+    calls = {}
+
+    def look(frame, event, argument):
+        if event != "call" or not frame.f_code.co_filename.startswith(HERE) or is_unseen(frame):
+            return
+        here, *above = frames(frame)
+        file = here[0]
+        if here == ("inference/_loop.py", "fit_loop"):
+            sys.setprofile(None)
+        if above and above[0][0] != file and not file.startswith(LEAVES):
+            if not any(hides(place, file) for place in above):
+                calls[above[0], here] = None
+
+    sys.setprofile(look)
+    try:
+        estimator.set_params(max_iter=2, random_state=0).fit(X)
+    finally:
+        sys.setprofile(None)
+    return list(calls)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("estimator, X", FITS, ids=lambda value: type(value).__name__)
+def test_the_loop_is_a_few_calls_away_of_which_only_what_a_face_is_asked_goes_up(estimator, X):
+    calls = walk(estimator, X)
+    assert calls[-1][1] == ("inference/_loop.py", "fit_loop")
+    assert len(calls) <= MOST_CALLS, "\n".join(f"{one} -> {other}" for one, other in calls)
+    asked = {name for (caller, _), (file, name) in calls
+             if file.startswith("estimators/") and not caller.startswith("estimators/")}  # fmt: skip
+    assert asked == ASKED_OF_FACES
