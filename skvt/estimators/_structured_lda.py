@@ -6,7 +6,6 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import ArrayLike
 
-from skvt.components.specs import is_auto
 from skvt.contracts import Capability
 from skvt.estimators._topics import TopicEstimator
 from skvt.fitting import (
@@ -241,9 +240,8 @@ class StructuredLDA(TopicEstimator):
             return LDAGivenTopics.of(
                 lda, self.local_step, self.n_burn_in, self.n_samples, corrected
             )
-        lda = self._lda(
-            X, weights, old, COLLAPSED_PRIOR, lambda prior: prior is None or is_auto(prior)
-        )
+        # (priors that are not given are learned, too)
+        lda = self._lda(X, weights, old, COLLAPSED_PRIOR, str | None)
         if self.local_step != "gibbs":
             raise ValueError(
                 'global_step="collapsed" draws the topic of each token: it needs '

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from skvt.components.specs import is_auto
 from skvt.fitting import (
     STREAM_ROWS,
     MoveLogMixin,
@@ -34,11 +33,11 @@ STREAM_OFFSET = 64.0
 class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimator):
     """Base of latent Dirichlet allocation: a given number of topics."""
 
-    def _lda(self, X, weights, old, first_eta, learned=is_auto):
+    def _lda(self, X, weights, old, first_eta, learned=str):
         """The model by the parameters; what is learned goes on from the ``old`` one.
 
-        ``first_eta`` is eta where None is given, and where learning begins; ``learned(value)``
-        says whether a prior whose parameter has this value is learned.
+        ``first_eta`` is eta where None is given, and where learning begins: of priors whose
+        parameters have a ``learned`` type.
         """
         if isinstance(self.n_components, bool):
             raise ValueError(
@@ -56,8 +55,8 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
             topic_word_prior=np.ascontiguousarray(eta.T, X.dtype),
             max_doc_update_iter=self.max_doc_update_iter,
             mean_change_tol=self.mean_change_tol,
-            learn_doc_topic_prior=learned(self.doc_topic_prior),
-            learn_topic_word_prior=learned(self.topic_word_prior),
+            learn_doc_topic_prior=isinstance(self.doc_topic_prior, learned),
+            learn_topic_word_prior=isinstance(self.topic_word_prior, learned),
             start=given_topics(self, X),
         )
         # (other rows may be shorter than those of which alpha was found)

@@ -4,6 +4,7 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -208,7 +209,7 @@ class Plan:
         for part, memory in zip(parts, memories, strict=True):
             part.take_up(memory)
 
-    @property
+    @cached_property
     def n_units(self) -> float:
         """Total weight of the units of data, rows or words."""
         return self.data.n_words if self.in_words else self.data.total
