@@ -123,7 +123,7 @@ class GaussianHoles:
         completion = self.completion
         _add_statistics(
             self.X, *self.patterns, completion.linear, completion.precision, self.inv_temps,
-            weighted, completion.means, sums,
+            weighted, None, completion.means, sums,
         )  # fmt: skip
 
     def filled(self, k: int, noise: Array | None = None) -> Array:
@@ -270,54 +270,131 @@ def _add_to(
                 entropy[n, k] += gain + half
 
 
+@part
+def _marginal_precision(
+    precision: Array, missing: Array, cut: Array, lower: Array, u: Array, W: Array, S: Array
+) -> None:
+    """``W = A_mm^-1 A_mc`` and ``S = A_cc - A_cm W``; ``lower`` is the factor of A_mm."""
+    for j in range(cut.size):
+        column = precision[cut[j]]
+        for a in range(missing.size):
+            total = column[missing[a]]
+            for c in range(a):
+                total -= lower[a, c] * u[c]
+            u[a] = total * lower[a, a]
+        _solve_transposed(lower, u, missing.size)
+        for a in range(missing.size):
+            W[a, j] = u[a]
+    for i in range(cut.size):
+        for j in range(cut.size):
+            total = precision[cut[i], cut[j]]
+            for a in range(missing.size):
+                total -= precision[cut[i], missing[a]] * W[a, j]
+            S[i, j] = total
+
+
+@part
+def _cut_columns(columns: Array, missing: Array, places: Array, hidden: Array) -> int:
+    """Number of the columns that are not missing, and their places; they follow the missing ones.
+
+    Those in ``hidden``, all columns whose values are not known.
+    """
+    size = 0
+    for a in range(missing.size):
+        hidden[a] = missing[a]
+    for place in range(columns.size):
+        there = True
+        for a in range(missing.size):
+            there &= missing[a] != columns[place]
+        if there:
+            places[size], hidden[missing.size + size] = place, columns[place]
+            size += 1
+    return size
+
+
 @jit_allocating
 def _add_statistics(
-    X: Array, rows: Array, starts: Array, columns: Array, offsets: Array, linear: Array,
-    precision: Array, inv_temps: Array, weighted: Array, means: bool, sums: Array,
+    X: Array, rows: Array, starts: Array, gaps: Array, offsets: Array, linear: Array,
+    precision: Array, inv_temps: Array, weighted: Array, ordinal: Any, with_linear: bool,
+    sums: Array,
 ) -> None:  # fmt: skip
-    """See :class:`Holes`."""
-    n_features = X.shape[1]
-    lower, u = np.empty((n_features, n_features)), np.empty(n_features)
-    # x with halves of what is missing; the sum of x_m x': with its transpose, x x' - x_o x_o'
-    x, first = np.empty(n_features), np.empty(n_features)
-    second = np.empty((n_features, n_features))
+    """See :class:`Holes`; features have x if ``with_linear``.
+
+    ``ordinal`` are None, or columns (J,) and the means and variances (n, K, J) of their values.
+    """
+    D = X.shape[1]
+    lower, u = np.empty((D, D)), np.empty(D)
+    # x with halves of what is not known: x x' - x_o x_o' is the sum of x_h x' with its transpose
+    x, first, second = np.empty(D), np.empty(D), np.empty((D, D))
+    if ordinal is not None:  # decided when the function is compiled
+        columns, means, variances = ordinal
+        J, both = columns.size, np.empty(D, np.int64)
+        places, spread, W, S = (
+            np.empty(J, np.int64),
+            np.empty(J),
+            np.empty((D, J)),
+            np.empty((J, J)),
+        )
     for k in range(precision.shape[0]):
+        A = precision[k]
         first[:] = 0.0
         second[:] = 0.0
-        for g in range(starts.size - 1):
-            known = False
-            missing = columns[offsets[g] : offsets[g + 1]]
-            of_variance = 0.0
-            for place in range(starts[g], starts[g + 1]):
+        for group in range(starts.size - 1):
+            known, of_variance = False, 0.0
+            missing = gaps[offsets[group] : offsets[group + 1]]
+            hidden = missing
+            if ordinal is not None:
+                hidden = both[: missing.size + _cut_columns(columns, missing, places, both)]
+                cut = hidden[missing.size :]
+                spread[:] = 0.0
+            for place in range(starts[group], starts[group + 1]):
                 n = rows[place]
                 w = weighted[n, k]
                 if w == 0.0:
                     continue
                 if not known:
-                    _factor(precision[k], missing, lower)
+                    _factor(A, missing, lower)
                     known = True
+                    if ordinal is not None:
+                        _marginal_precision(A, missing, cut, lower, u, W, S)
                 of_variance += w / (inv_temps[n] if inv_temps.size > 1 else inv_temps[0])
-                _whiten(X[n], linear[k], precision[k], missing, lower, u)
+                _whiten(X[n], linear[k], A, missing, lower, u)
                 _solve_transposed(lower, u, missing.size)
-                for j in range(n_features):
-                    x[j] = X[n, j]
-                for a in range(missing.size):
-                    x[missing[a]] = 0.5 * u[a]
-                for a in range(missing.size):
-                    factor = w * u[a]
-                    first[missing[a]] += factor
-                    target = second[missing[a]]
-                    for j in range(n_features):
-                        target[j] += factor * x[j]
-            if known:
-                _add_inverse(lower, missing, 0.5 * of_variance, u, second)
+                if ordinal is not None:
+                    for j in range(cut.size):
+                        mean = means[n, k, places[j]]
+                        spread[j] += w * variances[n, k, places[j]]
+                        u[missing.size + j] = mean
+                        for a in range(missing.size):
+                            u[a] -= W[a, j] * mean
+                for i in range(D):
+                    x[i] = X[n, i]
+                for a in range(hidden.size):
+                    x[hidden[a]] = 0.5 * u[a]
+                for a in range(hidden.size):
+                    factor, target = w * u[a], second[hidden[a]]
+                    first[hidden[a]] += factor
+                    for i in range(D):
+                        target[i] += factor * x[i]
+            if not known:
+                continue
+            if ordinal is not None:
+                # variances of x_c, and what they are for x_m = ... - W x_c
+                for j in range(cut.size):
+                    half = 0.5 * spread[j]
+                    second[cut[j], cut[j]] += half
+                    for a in range(missing.size):
+                        second[cut[j], missing[a]] -= half * W[a, j]
+                        second[missing[a], cut[j]] -= half * W[a, j]
+                        for c in range(missing.size):
+                            second[missing[a], missing[c]] += half * W[a, j] * W[c, j]
+            _add_inverse(lower, missing, 0.5 * of_variance, u, second)
         position = 1
-        if means:
-            for i in range(n_features):
-                sums[k, position] += first[i]
-                position += 1
-        for i in range(n_features):
-            for j in range(i, n_features):
+        for i in range(D if with_linear else 0):
+            sums[k, position] += first[i]
+            position += 1
+        for i in range(D):
+            for j in range(i, D):
                 sums[k, position] += second[i, j] + second[j, i]
                 position += 1
 

@@ -29,13 +29,15 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtri
 
-from skvt.compiled import exp, jit, jit_allocating, log, part, part_allocating
+from skvt.compiled import exp, jit, jit_allocating, log, part
 from skvt.models.mixture._missing import (
     GaussianCompletion,
-    _add_inverse,
+    _add_statistics,
+    _cut_columns,
     _factor,
     _groups,
     _keys,
+    _marginal_precision,
     _solve_transposed,
     _whiten,
 )
@@ -218,8 +220,8 @@ class OrdinalHoles:
     def add_statistics(self, weighted: Array, sums: Array) -> None:
         means, variances, _ = self._found
         _add_statistics(
-            self.rows, *self.groups, self.columns, self.gaussian.linear, self.gaussian.precision,
-            self.inv_temps, means, variances, weighted, sums,
+            self.rows, *self.groups, self.gaussian.linear, self.gaussian.precision,
+            self.inv_temps, weighted, (self.columns, means, variances), True, sums,
         )  # fmt: skip
 
 
@@ -289,44 +291,6 @@ def _latent_ascent(
         log_z[j] += log(scale) + 0.5 * (mean / scale) ** 2
 
 
-@part_allocating
-def _marginal_precision(
-    precision: Array, missing: Array, cut: Array, lower: Array, W: Array, S: Array
-) -> None:
-    """``W = A_mm^-1 A_mc`` and ``S = A_cc - A_cm W``; ``lower`` is the factor of A_mm."""
-    u = np.empty(missing.size)
-    for j in range(cut.size):
-        column = precision[cut[j]]
-        for a in range(missing.size):
-            total = column[missing[a]]
-            for c in range(a):
-                total -= lower[a, c] * u[c]
-            u[a] = total * lower[a, a]
-        _solve_transposed(lower, u, missing.size)
-        for a in range(missing.size):
-            W[a, j] = u[a]
-    for i in range(cut.size):
-        for j in range(cut.size):
-            total = precision[cut[i], cut[j]]
-            for a in range(missing.size):
-                total -= precision[cut[i], missing[a]] * W[a, j]
-            S[i, j] = total
-
-
-@part
-def _cut_columns(columns: Array, missing: Array, places: Array) -> int:
-    """Places among the ordinal columns of those that are not missing, and their number."""
-    size = 0
-    for place in range(columns.size):
-        there = True
-        for a in range(missing.size):
-            there &= missing[a] != columns[place]
-        if there:
-            places[size] = place
-            size += 1
-    return size
-
-
 @jit_allocating
 def _ascend(
     X: Array, rows: Array, starts: Array, gaps: Array, offsets: Array, columns: Array,
@@ -335,16 +299,16 @@ def _ascend(
 ) -> None:  # fmt: skip
     """q of latent values; what the logits gain and the entropies, as ``Holes.add_to``."""
     D, J = X.shape[1], columns.size
-    lower, u, all_places = np.empty((D, D)), np.empty(D), np.empty(J, np.int64)
+    lower, u, W, S = np.empty((D, D)), np.empty(D), np.empty((D, J)), np.empty((J, J))
+    all_places, not_known = np.empty(J, np.int64), np.empty(D, np.int64)
     for k in range(precision.shape[0]):
         A = precision[k]
         for group in range(starts.size - 1):
             missing = gaps[offsets[group] : offsets[group + 1]]
-            places = all_places[: _cut_columns(columns, missing, all_places)]
-            cut = columns[places]
+            places = all_places[: _cut_columns(columns, missing, all_places, not_known)]
+            cut = not_known[missing.size : missing.size + places.size]
             half_log_det, half = _factor(A, missing, lower), 0.5 * missing.size
-            W, S = np.empty((missing.size, cut.size)), np.empty((cut.size, cut.size))
-            _marginal_precision(A, missing, cut, lower, W, S)
+            _marginal_precision(A, missing, cut, lower, u, W, S)
             d, e, v = np.empty(cut.size), np.empty(cut.size), np.empty(cut.size)
             log_z, g = np.empty(cut.size), np.empty(cut.size)
             for place in range(starts[group], starts[group + 1]):
@@ -375,78 +339,3 @@ def _ascend(
                     variances[n, k, places[j]] = v[j]
                 of_bound[0, n, k] = gain
                 of_bound[1, n, k] = entropy
-
-
-@jit_allocating
-def _add_statistics(
-    X: Array, rows: Array, starts: Array, gaps: Array, offsets: Array, columns: Array,
-    linear: Array, precision: Array, inv_temps: Array, means: Array, variances: Array,
-    weighted: Array, sums: Array,
-) -> None:  # fmt: skip
-    """What features with 0 in columns not known lack, as ``Holes.add_statistics``."""
-    D, J = X.shape[1], columns.size
-    lower, u, all_places = np.empty((D, D)), np.empty(D), np.empty(J, np.int64)
-    # x with halves of what is not known: x x' - x_o x_o' is the sum of x_h x' with its transpose
-    x, values = np.empty(D), np.zeros(D)
-    first, second = np.empty(D), np.empty((D, D))
-    for k in range(precision.shape[0]):
-        A = precision[k]
-        first[:] = 0.0
-        second[:] = 0.0
-        for group in range(starts.size - 1):
-            known = False
-            missing = gaps[offsets[group] : offsets[group + 1]]
-            places = all_places[: _cut_columns(columns, missing, all_places)]
-            cut = columns[places]
-            hidden = np.concatenate((missing, cut))
-            W, S = np.empty((missing.size, cut.size)), np.empty((cut.size, cut.size))
-            spread, of_variance = np.zeros(cut.size), 0.0
-            for place in range(starts[group], starts[group + 1]):
-                n = rows[place]
-                w = weighted[n, k]
-                if w == 0.0:
-                    continue
-                if not known:
-                    _factor(A, missing, lower)
-                    _marginal_precision(A, missing, cut, lower, W, S)
-                    known = True
-                of_variance += w / (inv_temps[n] if inv_temps.size > 1 else inv_temps[0])
-                _whiten(X[n], linear[k], A, missing, lower, u)
-                _solve_transposed(lower, u, missing.size)
-                for j in range(cut.size):
-                    mean = means[n, k, places[j]]
-                    spread[j] += w * variances[n, k, places[j]]
-                    values[cut[j]] = mean
-                    for a in range(missing.size):
-                        u[a] -= W[a, j] * mean
-                for a in range(missing.size):
-                    values[missing[a]] = u[a]
-                for i in range(D):
-                    x[i] = X[n, i]
-                for h in hidden:
-                    x[h] = 0.5 * values[h]
-                for h in hidden:
-                    factor = w * values[h]
-                    first[h] += factor
-                    for i in range(D):
-                        second[h, i] += factor * x[i]
-            if not known:
-                continue
-            # variances of x_c, and what they are for x_m = ... - W x_c
-            for j in range(cut.size):
-                half = 0.5 * spread[j]
-                second[cut[j], cut[j]] += half
-                for a in range(missing.size):
-                    second[cut[j], missing[a]] -= half * W[a, j]
-                    second[missing[a], cut[j]] -= half * W[a, j]
-                    for c in range(missing.size):
-                        second[missing[a], missing[c]] += half * W[a, j] * W[c, j]
-            _add_inverse(lower, missing, 0.5 * of_variance, u, second)
-        position = 1
-        for i in range(D):
-            sums[k, position] += first[i]
-            position += 1
-        for i in range(D):
-            for j in range(i, D):
-                sums[k, position] += second[i, j] + second[j, i]
-                position += 1
