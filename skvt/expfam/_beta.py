@@ -23,7 +23,6 @@ class Beta(Dirichlet):
 
     @staticmethod
     def standard(eta: ArrayLike) -> dict[str, Array]:
-        """``{"a": ..., "b": ...}``, each of shape (...)."""
         eta = np.asarray(eta, dtype=np.float64)
         return {"a": eta[..., 0], "b": eta[..., 1]}
 
@@ -39,7 +38,6 @@ class Beta(Dirichlet):
 
     @staticmethod
     def variance(eta: ArrayLike) -> Array:
-        """``Var[v]``, shape (...)."""
         return Dirichlet.variance(eta)[..., 0]
 
     @staticmethod

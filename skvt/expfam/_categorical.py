@@ -16,7 +16,6 @@ class Categorical:
 
     @staticmethod
     def log_normalizer(eta: ArrayLike) -> Array:
-        """``A(eta) = log sum_k exp(eta_k)``, shape (...)."""
         return logsumexp(np.asarray(eta, dtype=np.float64), axis=-1)
 
     @staticmethod
@@ -26,12 +25,10 @@ class Categorical:
 
     @staticmethod
     def sample(eta: ArrayLike, rng: np.random.Generator) -> Array:
-        """One draw for each member, shape (..., K)."""
         return rng.multinomial(1, Categorical.expectation(eta)).astype(np.float64)
 
     @staticmethod
     def standard(eta: ArrayLike) -> dict[str, Array]:
-        """``{"probabilities": p}``."""
         return {"probabilities": Categorical.expectation(eta)}
 
     @staticmethod
@@ -42,12 +39,10 @@ class Categorical:
 
     @staticmethod
     def mean(eta: ArrayLike) -> Array:
-        """``E[z] = p``, shape (..., K)."""
         return Categorical.expectation(eta)
 
     @staticmethod
     def variance(eta: ArrayLike) -> Array:
-        """``Var[z_k] = p_k (1 - p_k)``, shape (..., K)."""
         p = Categorical.expectation(eta)
         return p * (1.0 - p)
 
@@ -61,5 +56,4 @@ class Categorical:
 
     @staticmethod
     def entropy(eta: ArrayLike) -> Array:
-        """Entropy in nats, shape (...)."""
         return entr(Categorical.expectation(eta)).sum(axis=-1)

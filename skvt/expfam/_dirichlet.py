@@ -54,18 +54,15 @@ class Dirichlet:
 
     @staticmethod
     def standard(eta: ArrayLike) -> dict[str, Array]:
-        """``{"concentration": eta}``."""
         return {"concentration": np.asarray(eta)}
 
     @staticmethod
     def mean(eta: ArrayLike) -> Array:
-        """``E[x]``, shape (..., D)."""
         eta = np.asarray(eta)
         return eta / eta.sum(axis=-1, keepdims=True)
 
     @staticmethod
     def variance(eta: ArrayLike) -> Array:
-        """``Var[x_d]``, shape (..., D)."""
         eta = np.asarray(eta, dtype=np.float64)
         mean = Dirichlet.mean(eta)
         return mean * (1.0 - mean) / (eta.sum(axis=-1, keepdims=True) + 1.0)

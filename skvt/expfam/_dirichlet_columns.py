@@ -61,16 +61,13 @@ class DirichletColumns:
         return np.maximum(g / self._of_categories(self.totals(g)), LEAST)
 
     def standard(self, eta: ArrayLike) -> dict[str, Array]:
-        """``{"concentration": eta}``."""
         return {"concentration": np.asarray(eta)}
 
     def mean(self, eta: ArrayLike) -> Array:
-        """``E[x]``, shape of eta."""
         eta = np.asarray(eta, dtype=np.float64)
         return eta / self._of_categories(self.totals(eta))
 
     def variance(self, eta: ArrayLike) -> Array:
-        """``Var[x_dc]``, shape of eta."""
         mean = self.mean(eta)
         total = self._of_categories(self.totals(np.asarray(eta, dtype=np.float64)))
         return mean * (1.0 - mean) / (total + 1.0)

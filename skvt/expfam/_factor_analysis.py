@@ -209,15 +209,12 @@ class FactorAnalysis:
         )
 
     def variance(self, eta: ArrayLike) -> MeanPrecision:
-        """Not known in closed form."""
         raise _unknown("variances")
 
     def log_density(self, eta: ArrayLike, x: tuple[ArrayLike, ArrayLike]) -> Array:
-        """Not known in closed form."""
         raise _unknown("densities")
 
     def entropy(self, eta: ArrayLike) -> Array:
-        """Not known in closed form."""
         raise _unknown("the entropy")
 
 

@@ -47,7 +47,6 @@ class Gamma:
 
     @staticmethod
     def standard(eta: ArrayLike) -> dict[str, Array]:
-        """``{"shape": a, "rate": b}``."""
         eta = np.asarray(eta)
         return {"shape": eta[..., 0], "rate": eta[..., 1]}
 
@@ -58,13 +57,11 @@ class Gamma:
 
     @staticmethod
     def mean(eta: ArrayLike) -> Array:
-        """``E[x] = a / b``, shape (...)."""
         eta = np.asarray(eta)
         return eta[..., 0] / eta[..., 1]
 
     @staticmethod
     def variance(eta: ArrayLike) -> Array:
-        """``Var[x] = a / b^2``, shape (...)."""
         eta = np.asarray(eta, dtype=np.float64)
         return eta[..., 0] / eta[..., 1] ** 2
 

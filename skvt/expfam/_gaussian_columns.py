@@ -99,11 +99,9 @@ class GaussianColumns:
         return {"mean": mean, "covariance": covariance}
 
     def mean(self, eta: ArrayLike) -> Array:
-        """E[mu], shape (..., K, D)."""
         return self._solved(eta)[0]
 
     def variance(self, eta: ArrayLike) -> Array:
-        """Var[mu_kd], shape (..., K, D)."""
         mean, covariance, _ = self._moments(eta)
         variances = np.diagonal(covariance, axis1=-2, axis2=-1)
         return np.broadcast_to(np.swapaxes(variances, -1, -2), mean.shape).copy()

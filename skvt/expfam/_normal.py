@@ -28,13 +28,11 @@ class Normal:
 
     @staticmethod
     def sample(eta: ArrayLike, rng: np.random.Generator) -> Array:
-        """One draw for each member, shape (...)."""
         m, v = Normal.mean(eta), Normal.variance(eta)
         return m + np.sqrt(v) * rng.standard_normal(m.shape)
 
     @staticmethod
     def standard(eta: ArrayLike) -> dict[str, Array]:
-        """``{"mean": m, "variance": v}``, each of shape (...)."""
         return {"mean": Normal.mean(eta), "variance": Normal.variance(eta)}
 
     @staticmethod
@@ -45,13 +43,11 @@ class Normal:
 
     @staticmethod
     def mean(eta: ArrayLike) -> Array:
-        """``E[mu] = m``, shape (...)."""
         eta = np.asarray(eta, dtype=np.float64)
         return eta[..., 0] / eta[..., 1]
 
     @staticmethod
     def variance(eta: ArrayLike) -> Array:
-        """``Var[mu] = v``, shape (...)."""
         return 1.0 / np.asarray(eta, dtype=np.float64)[..., 1]
 
     @staticmethod

@@ -122,6 +122,5 @@ class TiedNormalWishart:
         return np.where(np.all(inside, axis=-1, keepdims=True), value, -np.inf)
 
     def entropy(self, eta: ArrayLike) -> Array:
-        """Differential entropy in nats, (K,)."""
         each = NormalWishart.entropy(self.apart(eta))
         return each - (1.0 - 1.0 / max(1, each.size)) * Wishart.entropy(self.shared(eta))

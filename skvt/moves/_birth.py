@@ -211,7 +211,6 @@ class Birth(Move):
         return partial(_collected, wanted, self._threshold, self._seed)
 
     def note(self, noted: list["_Collected"]) -> None:
-        """Keep them, as far as there is room."""
         for target, (total, rows, weights, resp) in zip(self._targets, noted, strict=True):
             target.total += total
             room = self._max_rows - target.size
@@ -547,7 +546,6 @@ def _others(state: MovableState, ids: list[int]) -> Stats:
 
 
 def _with_more(kept: IndexArray, n_new: int) -> IndexArray:
-    """Index of the components kept, with empty ones appended."""
     return np.concatenate([kept, np.full(n_new, -1)])
 
 

@@ -44,7 +44,6 @@ class Delete(Move):
         self._changes: dict[int, dict[Hashable, Memo]] = {}
 
     def begin(self, model: Mergeable, state: MovableState, tools: MoveTools) -> None:
-        """Choose the candidates."""
         counts = model.component_masses(state.plain_stats.value())
         small = max(FEWEST_ROWS, SMALLEST_SHARE * counts.sum() / counts.size)
         order = stable_order(counts, scale=float(counts.sum()))[:MOST_CANDIDATES]

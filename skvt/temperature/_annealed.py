@@ -43,7 +43,6 @@ class _Annealing(TemperaturePolicy):
     share: float = SHARE
 
     def check(self, plan: FitPlan) -> None:
-        """Raise ValueError for illegal parameters."""
         self._require("initial_temperature", 1.0)
         self._require("replication", 1.0)
         self._require("share", 0.0, 1.0)
@@ -51,7 +50,6 @@ class _Annealing(TemperaturePolicy):
             self._require("n_passes", 0.0)
 
     def start(self, plan: FitPlan) -> RunningPolicy:
-        """The running policy of one fit."""
         if self.n_passes is None and not np.isfinite(plan.n_passes):
             return _Scheduled(clone(self), STREAM_STEPS, True)
         return _Scheduled(clone(self), plan.passes(self.share, self.n_passes), False)

@@ -29,11 +29,9 @@ class ConstantTemperature(TemperaturePolicy):
     value: float = 1.0
 
     def check(self, plan: FitPlan) -> None:
-        """Raise ValueError unless value >= 1."""
         self._require("value", 1.0)
 
     def start(self, plan: FitPlan) -> RunningPolicy:
-        """The running policy of one fit."""
         running = RunningPolicy()
         running.mean_inv_temp = 1.0 / self.value
         return running

@@ -129,7 +129,6 @@ class LocalTempering(VariationalTempering):
             )
 
     def start(self, plan: FitPlan) -> RunningPolicy:
-        """The running policy of one fit."""
         reference, references = plan.pilot(self.replication, every_row=True)
         return _LearnedByRow(
             # even in log T, as the ladder of all rows; the experiments of [VT16 sec. 4] have rungs

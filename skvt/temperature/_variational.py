@@ -211,7 +211,6 @@ class VariationalTempering(TemperaturePolicy):
 
     @property
     def requires(self) -> tuple[Requirement, ...]:
-        """What the policy requires of a model."""
         remedy = "Use LinearAnnealing() instead."
         return (Requirement(type(self).__name__, Capability.TEMPERABLE, remedy),)
 
@@ -236,7 +235,6 @@ class VariationalTempering(TemperaturePolicy):
             )
 
     def start(self, plan: FitPlan) -> RunningPolicy:
-        """The running policy of one fit."""
         return _Learned(
             self._ladder(plan), plan.pilot(self.replication)[0], plan.n_units,
             self._passes_remembered(plan), plan.passes(SHARE), replication=self.replication,

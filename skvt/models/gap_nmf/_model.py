@@ -171,7 +171,6 @@ class GaPNMF(ConjugateModel):
         """Statistics are never negative."""
 
     def mean_field(self) -> Self:
-        """The model with mean-field local steps, which have a bound."""
         return replace(self, local="mean_field")
 
     # --------------------------------------------------------------------------- local step
@@ -412,7 +411,6 @@ def _expected_weights(shape: Array, prior_rate: float, shapes: Array, SH: Array,
 
 
 def _expected_log(lam: Array) -> Array:
-    """E[log x] of gammas, (...)."""
     return digamma_array(lam[..., 0]) - np.log(lam[..., 1])
 
 

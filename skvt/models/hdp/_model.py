@@ -315,7 +315,6 @@ class HDP(ConjugateModel):
 
     # ------------------------------------------------------------------------- initial values
     def resized(self, n_components: int) -> Self:
-        """The model, to be started with ``n_components`` topics."""
         return replace(self, n_initial=n_components, start=None)
 
     def initial(self, data: RowSource, rng: np.random.Generator) -> RunningStats:
@@ -346,7 +345,6 @@ class HDP(ConjugateModel):
 
     # --------------------------------------------------------------------------- predictions
     def log_predictive(self, batch: Any, proportions: Array, topics: Array, run: Run) -> Array:
-        """Log probability of each document given its proportions, (n,) nats."""
         proportions = proportions.astype(self.dtype)
         return np.asarray(self.topics.log_predictive(batch, proportions, topics, run))
 

@@ -101,7 +101,6 @@ class CollapsedLDA(LDAGivenTopics):
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """Given topics, and with topics summed out."""
         return super().capabilities | {Capability.COLLAPSIBLE}
 
     def batch(self, X: Any, rows: IndexArray, weights: Array) -> TokenBatch:

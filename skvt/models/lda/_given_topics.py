@@ -80,7 +80,6 @@ class LDAGivenTopics(LDA):
         return _GIVEN_TOPICS | {Capability.TOPICS}
 
     def touched_columns(self, X: Any) -> IndexArray | None:
-        """Rows of the statistics that these documents can change; None for all."""
         return None if self.updates_all_rows else super().touched_columns(X)
 
     # ------------------------------------------------------------------------------- topics

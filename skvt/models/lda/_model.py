@@ -56,12 +56,10 @@ class DocumentBatch:
 
     @property
     def n_rows(self) -> int:
-        """Number of documents."""
         return self.lengths.size
 
     @property
     def nbytes(self) -> int:
-        """Bytes of its arrays."""
         return sum(array.nbytes for array in vars(self).values() if array is not None)
 
     @property
@@ -203,7 +201,6 @@ class LDA:
 
     @property
     def n_components(self) -> int:
-        """Number of topics K."""
         return self.doc_topic_prior.size
 
     @property
@@ -212,7 +209,6 @@ class LDA:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Precision of the computation."""
         return self.doc_topic_prior.dtype
 
     # ------------------------------------------------------------------------------- globals

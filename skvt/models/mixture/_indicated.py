@@ -39,12 +39,10 @@ class Indicated(Product):
 
     @property
     def _of_holes(self) -> bool:
-        """Whether indicators are of missing values."""
         return not self.at
 
     @property
     def _values(self) -> Any:
-        """The component of the values."""
         return self.blocks[0].component
 
     def filled(self, X: Any) -> Any:
@@ -52,7 +50,6 @@ class Indicated(Product):
         return X
 
     def without_indicator(self, column: int) -> "Indicated":
-        """The component that does not ask whether a column has been observed."""
         return replace(self, silent=(*self.silent, column)) if self._of_holes else self
 
     def imputed(self, X: Array, lam: Array, memberships: Array) -> Array:
@@ -89,7 +86,6 @@ class Indicated(Product):
         return np.where(there, drawn + self.shift, self.at or np.nan)
 
     def column_probabilities(self, lam: Array, column: int) -> Array:
-        """Predictive probabilities of the categories of a column that is observed, (K, C)."""
         of_values = self.family.split(lam)[0]
         return np.asarray(self._values.column_probabilities(of_values, column))
 

@@ -76,7 +76,6 @@ class Joins:
 
     @property
     def n_components(self) -> int:
-        """Number of components K."""
         return len(self.linkage) + 1
 
     @property
@@ -87,7 +86,6 @@ class Joins:
 
     @property
     def n_clusters(self) -> int:
-        """Number of clusters suggested."""
         if self.n_suggested is not None:
             return self.n_suggested
         return self.n_before_elbow(self.n_from(_SURELY_ONE))

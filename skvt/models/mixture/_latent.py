@@ -91,7 +91,6 @@ class LatentGaussian(FullGaussian):
         return np.stack([self.imputed(X, lam[[k]], one) for k in range(len(lam))])
 
     def imputed(self, X: Array, lam: Array, memberships: Array) -> Array:
-        """Missing values at their means, ordinal ones at the most probable level."""
         mean, levels = np.zeros(X.shape), np.zeros(1)
         for k, seen in enumerate(self._seen(X, lam)):
             # means of missing real values are linear in the latent ones
@@ -166,7 +165,6 @@ class TiedLatentGaussian(LatentGaussian, TiedGaussian):
 
     @property
     def alone(self) -> LatentGaussian:
-        """With a precision of its own."""
         return LatentGaussian(self.prior, self.center, self.dtype, self.added, cells=self.cells)
 
 

@@ -87,7 +87,6 @@ class _Ascent:
         raise NotImplementedError
 
     def learned(self, component: Any, sums: Array) -> Any:
-        """Steps that raise the evidence, see :class:`PriorLearner`."""
         return _ascend(
             component, lambda now: (self.parameters(now), self.step(now, sums)), self.at,
             lambda now: _evidence(now, sums), self.most_steps,
@@ -151,7 +150,6 @@ class GaussianLearner(_Ascent):
         return cls(names, np.sqrt(variances), steps) if names else None
 
     def learned(self, component: Any, sums: Array) -> Any:
-        """Steps that raise the evidence, see :class:`PriorLearner`."""
         if component.covariance_type != "low_rank":
             return super().learned(component, sums)
         prior = super().learned(component.trial(sums), sums).prior
@@ -369,7 +367,6 @@ class DirichletLearner(_Ascent):
         return {self.name: float(prior.flat[0]) if self.symmetric else prior}
 
     def parameters(self, component: Any) -> Array:
-        """Logarithms of the concentrations."""
         return np.log(component.prior).reshape(-1)
 
     def at(self, component: Any, x: Array) -> Any:
@@ -407,12 +404,10 @@ class GammaLearner(_Ascent):
         return {name: value for name, value in values.items() if name in self.names}
 
     def parameters(self, component: Any) -> Array:
-        """Logarithms of the shape and of the rates."""
         shape, rate = component.prior.T
         return np.log(np.append(shape[0], rate))
 
     def at(self, component: Any, x: Array) -> Any:
-        """The component with this prior."""
         shape, rate = component.prior.T
         if "shape_prior" in self.names:
             shape = np.full_like(shape, np.exp(_within(x[0], CONCENTRATION)))
@@ -446,11 +441,9 @@ class SizesLearner(_Ascent):
         return {"dispersion_prior": np.exp(self.parameters(component))[::-1].copy()}
 
     def parameters(self, component: Any) -> Array:
-        """Logarithms of the probabilities."""
         return np.log(component.family.of_sizes(component.prior[0]).share)
 
     def at(self, component: Any, x: Array) -> Any:
-        """The component with these probabilities."""
         return component.with_shares(np.exp(x - x.max()))
 
     def step(self, component: Any, sums: Array) -> Array:

@@ -38,7 +38,6 @@ class Volume(ConjugateComponent):
         return np.asarray(-np.nansum(X, axis=1, keepdims=True))
 
     def spread(self, sums: Array) -> Array:
-        """Nothing of it."""
         return np.zeros((*sums.shape[:-1], 1, 2))
 
     def gather(self, t: Array) -> Array:
@@ -63,7 +62,6 @@ class Logged(Product):
 
     @property
     def _values(self) -> Any:
-        """The component of the values."""
         return self.blocks[0].component
 
     def filled(self, X: Any) -> Any:

@@ -95,7 +95,6 @@ class LowRankGaussian(FullGaussian):
         return float(log_psi.sum(axis=1).mean()), (q["shape"][:, None] / q["rate"]).mean(axis=0)
 
     def moments(self, lam: Array) -> tuple[Array, Array]:
-        """Mean (K, D) and inverse of the expected precision (K, D, D)."""
         mean, precision = self.family.mean(lam)
         return mean + self.center, np.linalg.inv(precision)
 

@@ -105,11 +105,9 @@ class Mixture(ConjugateModel):
 
     # ------------------------------------------------------------------------------- globals
     def prior(self) -> Stats:
-        """Natural parameters of the weights' and the components' prior."""
         return Stats((self.weights.prior(), self.component.prior[None]))
 
     def natural_parameters(self, stats: RunningStats) -> tuple[Array, ...]:
-        """``lam = prior + S`` of both blocks."""
         counts, sums = stats.value().arrays
         return self.weights.natural_parameters(counts), self.component.natural_parameters(sums)
 
@@ -131,23 +129,19 @@ class Mixture(ConjugateModel):
         return stats.arrays[0]
 
     def without_component(self, global_params: _Params, k: int) -> _Params:
-        """Exclude component k: its weight becomes negligible."""
         log_weights, table = global_params
         log_weights = log_weights.copy()
         log_weights[k] = _NEVER
         return log_weights, table
 
     def statistics_energy(self, stats: RunningStats, global_params: _Params) -> float:
-        """``E_q[log p(x, z | v, phi)]`` of the rows that the plain statistics represent."""
         counts, sums = stats.value().arrays
         return float(counts @ global_params[0] + np.einsum("kp,kp->", sums, global_params[1]))
 
     def merge_gains(self, stats: Stats, a: IndexArray, b: IndexArray) -> Array:
-        """What the log evidence of the components gains if a and b are one, (n,) in nats."""
         return self.component.merge_gains(stats.arrays[1], a, b)
 
     def weights_log_evidence(self, counts: Array) -> float:
-        """Log probability of the assignments with the weights summed out, for counts (K,)."""
         return self.weights.log_evidence(counts)
 
     def collapsed_energy(self, stats: Stats) -> float:
@@ -156,7 +150,6 @@ class Mixture(ConjugateModel):
         return float(self.component.log_evidence(sums).sum() + self.weights_log_evidence(counts))
 
     def best_order(self, stats: RunningStats) -> IndexArray | None:
-        """The order preferred by the weights, which raises the bound; None if they are in it."""
         counts = stats.value().arrays[0]
         order = self.weights.order(counts)
         return None if np.array_equal(order, np.arange(order.size)) else order
@@ -219,7 +212,6 @@ class Mixture(ConjugateModel):
         return LocalResult(stats, bound, energy, resp, marginal, hidden_entropy=hidden_entropy)
 
     def given_assignments(self, batch: RowBatch, resp: Array) -> LocalResult:
-        """The local result of rows with given responsibilities; without a bound."""
         stats, hidden_entropy = self._completed(batch, resp, _COMPLETIONS)
         unknown = np.full(batch.n_rows, np.nan)
         return LocalResult(stats, unknown, unknown, resp, hidden_entropy=hidden_entropy)
@@ -302,7 +294,6 @@ class Mixture(ConjugateModel):
         )  # fmt: skip
 
     def with_priors_of(self, other: "Mixture") -> Self:
-        """The model with the priors of another."""
         return replace(self, weights=other.weights, component=other.component)
 
     def initial(self, data: RowSource, rng: np.random.Generator) -> RunningStats:
@@ -496,7 +487,6 @@ class _Predictive(NamedTuple):
         return softmax(self.log_joint(X), axis=1)
 
     def imputed(self, X: Array) -> Array:
-        """Rows with missing values replaced, (n, D)."""
         return self.component.imputed(X, self.components, self.memberships(X))
 
 

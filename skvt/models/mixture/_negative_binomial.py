@@ -66,7 +66,6 @@ class NegativeBinomial(OfExposure):
 
     @property
     def base(self) -> Array:
-        """``rest`` as it is."""
         D, J = len(self.prior), self.points.size
         return np.append(np.zeros(D * (SIZES.size + 2 * J) + J), 1.0)
 

@@ -66,7 +66,6 @@ class FamilyOfBlocks:
         return np.concatenate(flat, axis=-1)
 
     def log_normalizer(self, eta: Array) -> Array:
-        """Sum of the blocks' log-normalisers in nats, shape (...)."""
         total = np.zeros(np.shape(eta)[:-1])
         parts = zip(self.names, self.families, self.split(eta), strict=True)
         for name, family, part in parts:
@@ -76,7 +75,6 @@ class FamilyOfBlocks:
         return total
 
     def expectation(self, eta: Array) -> Array:
-        """``E[t]`` of each block, side by side."""
         found = []
         for name, family, part in zip(self.names, self.families, self.split(eta), strict=True):
             with of_block(name):
@@ -161,7 +159,6 @@ class Product(ConjugateComponent):
 
     @property
     def sparse(self) -> bool:  # type: ignore[override]
-        """Whether features of sparse rows are sparse."""
         return any(block.component.sparse for block in self.blocks)
 
     def of_blocks(self, values: Array) -> list[Array]:
@@ -194,7 +191,6 @@ class Product(ConjugateComponent):
         return self._side_by_side(parts)
 
     def row_fits(self, X: Any) -> "FitsOfBlocks":
-        """Sums over the blocks."""
         return FitsOfBlocks([component.row_fits(part) for component, part in self._with_columns(X)])
 
     def projected(self, X: Any, weights: Array, directions: Any) -> Any:
@@ -249,7 +245,6 @@ class Product(ConjugateComponent):
         return out
 
     def spread(self, sums: Array) -> Array:
-        """``M S`` of each block."""
         parts = zip(self.blocks, self.of_blocks(sums), strict=True)
         return self.family.join([block.component.spread(part) for block, part in parts])
 
@@ -264,7 +259,6 @@ class Product(ConjugateComponent):
         return replace(self, blocks=tuple(blocks))
 
     def apart(self, lam: Array) -> Array:
-        """``lam`` of each component by itself, block by block."""
         parts = zip(self.blocks, self.family.split(lam), strict=True)
         return self.family.join([block.component.apart(own) for block, own in parts])
 
@@ -311,7 +305,6 @@ class Product(ConjugateComponent):
         raise ValueError(f"No block has column {column}.")
 
     def without_indicator(self, column: int) -> "Product":
-        """The component that does not ask whether a column of the data has been observed."""
         blocks = []
         for block in self.blocks:
             for place in np.flatnonzero(block.columns == column).tolist():
@@ -333,12 +326,10 @@ class Product(ConjugateComponent):
         return out
 
     def column_evidence(self, sums: Array) -> Array:
-        """Log evidence of each column alone, (K, columns) nats, up to what is linear in sums."""
         parts = zip(self.blocks, self.of_blocks(sums), strict=True)
         return np.concatenate([block.component.column_evidence(part) for block, part in parts], 1)
 
     def marginals(self, lam: Array) -> Any:
-        """Of each block the posterior marginals of its columns' parameters."""
         parts = zip(self.blocks, self.family.split(lam), strict=True)
         return [block.component.marginals(own) for block, own in parts]
 

@@ -129,7 +129,6 @@ class SizesAndRates:
         return self.of_sizes(eta)._asdict()
 
     def sample(self, eta: Any, rng: np.random.Generator) -> SizeAndRate:
-        """One draw for each member: sizes and rates, (...) each."""
         q = self.of_sizes(eta)
         below = q.share.cumsum(axis=-1)
         g = (below < rng.random(below.shape[:-1])[..., None] * below[..., -1:]).sum(axis=-1)
@@ -138,7 +137,6 @@ class SizesAndRates:
         return SizeAndRate(SIZES[g], SIZES[g] / scale * odds)
 
     def mean(self, eta: Any) -> SizeAndRate:
-        """Expected size and rate."""
         return self._moments(eta)[0]
 
     def variance(self, eta: Any) -> SizeAndRate:

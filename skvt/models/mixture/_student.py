@@ -73,7 +73,6 @@ class DegreesOfFreedom:
     __name__ = "DegreesOfFreedom"
 
     def mean(self, eta: ArrayLike) -> Array:
-        """nu, shape (...)."""
         number, total = np.moveaxis(np.asarray(eta, np.float64), -1, 0)
         there = number > 0.0
         lack = np.where(there, -total / np.where(there, number, 1.0) - 1.0, 1.0)
@@ -95,15 +94,12 @@ class DegreesOfFreedom:
         return np.stack([half * np.log(half) - gammaln(half), half], axis=-1)
 
     def standard(self, eta: ArrayLike) -> dict[str, Array]:
-        """``{"degrees_of_freedom": nu}``."""
         return {"degrees_of_freedom": self.mean(eta)}
 
     def variance(self, eta: ArrayLike) -> Array:
-        """None."""
         return np.zeros(np.shape(eta)[:-1])
 
     def sample(self, eta: ArrayLike, rng: np.random.Generator) -> Array:
-        """nu."""
         return self.mean(eta)
 
     def log_density(self, eta: ArrayLike, x: ArrayLike) -> Array:
@@ -193,7 +189,6 @@ class Freedom(ConjugateComponent):
         return np.concatenate([seen, -seen], axis=1)
 
     def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
-        """Draws of u."""
         nu = self.family.mean(lam)
         return rng.gamma(0.5 * nu, 2.0 / nu, (n_rows, nu.size))
 
@@ -229,7 +224,6 @@ class StudentT(Product):
         return out
 
     def filled(self, X: Any) -> Any:
-        """Rows with missing values at their mean under the prior, if needed."""
         return self._gaussian.filled(X)
 
     def row_fits(self, X: Any) -> FitsOfBlocks:
@@ -250,7 +244,6 @@ class StudentT(Product):
         return np.clip(rows[:-1], low - away, high + away)
 
     def completion(self, table: Array) -> Completion:
-        """q of u and of missing values."""
         return partial(_ScalesOfRows if self._full else _ScalesOfValues, self._gaussian, table)
 
     def log_predictive(self, X: Any, lam: Array) -> Array:
@@ -358,13 +351,11 @@ class _Scales:
 
     @cached_property
     def shape(self) -> Array:
-        """Shape of q(u)."""
         best = self.inv_temps * self._times + 1.0 - 0.5 * self.n_missing
         return np.maximum(best, _LEAST_SHAPE)
 
     @cached_property
     def rate(self) -> Array:
-        """Rate of q(u)."""
         return np.asarray(self.inv_temps * (0.5 * self.nu + self.half))
 
     @property
@@ -374,12 +365,10 @@ class _Scales:
 
     @cached_property
     def mean(self) -> Array:
-        """E[u]."""
         return self.shape / self.rate
 
     @cached_property
     def mean_log(self) -> Array:
-        """E[log u]."""
         return digamma(self.shape) - np.log(self.rate)
 
     def energy(self) -> Array:

@@ -33,11 +33,9 @@ class TiedGaussian(FullGaussian):
 
     @property
     def alone(self) -> FullGaussian:
-        """With a precision of its own."""
         return FullGaussian(self.prior, self.center, self.dtype, self.added)
 
     def apart(self, lam: Array) -> Array:
-        """The marginal of each component, a normal-Wishart."""
         return self.family.apart(lam)
 
     def uncentred(self, lam: Array) -> tuple[TiedNormalWishart, Array]:

@@ -50,7 +50,6 @@ class StickBreaking:
         return StickBreaking.weights_of(Beta.mean(lam))
 
     def log_evidence(self, counts: Array) -> float:
-        """Log probability of the assignments with the sticks summed out."""
         lam = StickBreaking.natural_parameters(self, counts)
         return _log_evidence(Beta, lam, self.prior())
 
@@ -96,7 +95,6 @@ class SymmetricDirichlet:
 
     @staticmethod
     def statistics(counts: Array) -> Array:
-        """Counts as they are."""
         return counts
 
     def natural_parameters(self, counts: Array) -> Array:

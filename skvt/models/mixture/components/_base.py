@@ -34,7 +34,6 @@ class RowFits:
         self._component, self._features = component.alone, features
 
     def some(self, rows: Any) -> Any:
-        """These rows, as the other methods take them."""
         return self._features(rows)
 
     def given(self, some: Any, seeds: Any) -> tuple[Array, Array]:
@@ -213,7 +212,6 @@ class ConjugateComponent:
         return self
 
     def imputed(self, X: Array, lam: Array, memberships: Array) -> Array:
-        """Missing values replaced by their means."""
         mean = np.einsum("nk,knd->nd", memberships, self.conditional_mean(X, lam))
         return np.where(np.isnan(X), mean, X)
 

@@ -116,7 +116,6 @@ class Multinomial(ConjugateComponent):
         return self.prior.size
 
     def features(self, X: Any) -> Any:
-        """The counts, CSR or dense."""
         return sp.csr_array(X, dtype=np.float64) if sp.issparse(X) else dense_rows(X)
 
     def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
@@ -188,7 +187,6 @@ class Categorical(ConjugateComponent):
         return np.stack(columns, axis=1).astype(self.dtype)
 
     def marginals(self, lam: Array) -> tuple[Marginals, ...]:
-        """Probabilities of the categories of each column."""
         columns = np.repeat(np.arange(self.n_features), self.sizes)
         codes = np.concatenate([np.arange(size) for size in self.sizes])
         others = self.family.totals(lam)[:, columns] - lam
@@ -268,7 +266,6 @@ class OfExposure(ConjugateComponent):
         return np.where(np.isnan(X), self.of_all_columns(means, exposures), X)
 
     def conditional_sample(self, X: Array, lam: Array, rng: np.random.Generator) -> Array:
-        """Missing values drawn; columns are independent."""
         return with_draws(X, self._drawn(lam, self.split(X)[1], rng))
 
     def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
@@ -302,7 +299,6 @@ class Poisson(OfExposure):
 
     @property
     def base(self) -> Array:
-        """``rest`` as it is."""
         return np.append(np.zeros(2 * len(self.prior)), [1.0, 0.0] if self.sparse else 1.0)
 
     def features(self, X: Any) -> Any:

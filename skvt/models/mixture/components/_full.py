@@ -44,7 +44,6 @@ class _FullMixin(ConjugateComponent):
         return lambda X, inv_temps: own().holes(X, inv_temps) if has_holes(X) else None
 
     def filled(self, X: Any) -> Any:
-        """Rows with missing values at their mean under the prior."""
         return self.conditional_mean(X, self.prior[None])[0] if has_holes(X) else X
 
     def log_predictive(self, X: Any, lam: Array) -> Array:
@@ -52,7 +51,6 @@ class _FullMixin(ConjugateComponent):
         return student_t(self._centred(X), *self._student(lam))
 
     def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
-        """Draws of that Student t."""
         mean, scale, freedom = (part[0] for part in self._student(lam[None]))
         normal = rng.standard_normal((n_rows, mean.size)) @ np.linalg.cholesky(scale).T
         return mean + normal / np.sqrt(rng.chisquare(freedom, size=(n_rows, 1))) + self.center
@@ -100,7 +98,6 @@ class FullGaussian(CentredMixin, _FullMixin):
     family = NormalWishart
 
     def features(self, X: Any) -> Any:
-        """``[1, x, upper triangle of x x']``, see :func:`full_features`."""
         return full_features(self._centred(X), True, self.added)
 
     def spread(self, sums: Array) -> Array:
@@ -238,7 +235,6 @@ class ZeroMeanFullGaussian(_FullMixin):
     center = 0.0
 
     def features(self, X: Any) -> Any:
-        """``[1, upper triangle of x x']``, see :func:`full_features`."""
         return full_features(self._centred(X), False, self.added)
 
     def _student(self, lam: Array) -> tuple[Array, Array, Array]:
@@ -247,7 +243,6 @@ class ZeroMeanFullGaussian(_FullMixin):
         return np.zeros((lam.shape[0], self.n_features)), q["scale_inverse"], freedom
 
     def moments(self, lam: Array) -> tuple[Array, Array]:
-        """Mean (K, D) and inverse of the expected precision (K, D, D)."""
         q = Wishart.standard(lam)
         covariances = q["scale_inverse"] / q["degrees_of_freedom"][:, None, None]
         return np.zeros((lam.shape[0], self.n_features)), covariances

@@ -90,7 +90,6 @@ class DiagonalGaussian(IndependentMixin):
         return np.concatenate([np.full(self.n_features, -0.5 * LOG_2PI), zeros])
 
     def features(self, X: Any) -> Any:
-        """``[seen_d, x_d, x_d^2]``, D of each."""
         X, seen = self._observed(X)
         return np.concatenate([seen, X, self._squares(X, seen)], axis=1)
 
@@ -103,7 +102,6 @@ class DiagonalGaussian(IndependentMixin):
         return np.concatenate([t[..., 0] + t[..., 3], t[..., 2], t[..., 1]], axis=-1)
 
     def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
-        """Draws of independent Student t."""
         q = NormalGamma.standard(lam)
         mean, kappa = q["mean"][:, 0], q["mean_precision"][:, 0]
         scale = q["rate"] * (1.0 + kappa) / (kappa * q["shape"])
@@ -138,13 +136,11 @@ class SphericalGaussian(IndependentMixin):
 
     @property
     def base(self) -> Array:
-        """Constant of the density, for each value seen."""
         base = np.zeros(self.prior.size)
         base[0] = -0.5 * LOG_2PI
         return base
 
     def features(self, X: Any) -> Any:
-        """``[number seen, |x|^2, x_d, seen_d]``."""
         X, seen = self._observed(X)
         number = seen.sum(axis=1, keepdims=True)
         squares = self._squares(X, seen).sum(axis=1, keepdims=True)
@@ -203,7 +199,6 @@ class KnownVarianceGaussian(IndependentMixin):
 
     @property
     def base(self) -> Array:
-        """``rest`` as it is."""
         return np.append(np.zeros(2 * self.n_features), 1.0)
 
     def projected(self, X: Any, weights: Array, directions: Any) -> None:
@@ -241,7 +236,6 @@ class KnownVarianceGaussian(IndependentMixin):
         return out
 
     def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
-        """Draws of these normals."""
         scale = np.sqrt(self.noise_variance + Normal.variance(lam))
         noise = rng.standard_normal((n_rows, self.n_features))
         return Normal.mean(lam) + self.center + scale * noise
