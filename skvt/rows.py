@@ -52,6 +52,18 @@ def dense(X: Any) -> Any:
     return X.toarray() if sp.issparse(X) else X
 
 
+def without_missing(X: Any) -> tuple[Any, Any]:
+    """X with 0 where a value is missing, and True there in an array of X's kind, or None."""
+    values = X.data if sp.issparse(X) else X
+    missing = np.isnan(values)
+    if not missing.any():
+        return X, None
+    filled = np.where(missing, values.dtype.type(0.0), values)
+    if sp.issparse(X):
+        return tuple(sp.csr_array((a, X.indices, X.indptr), X.shape) for a in (filled, missing))
+    return filled, missing
+
+
 @singledispatch
 def of_each_row(X: Any, weights: Any, function: Callable[[Any], Array]) -> Array:
     """``function(X)``, a number for each row, (N,)."""

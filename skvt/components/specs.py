@@ -12,7 +12,14 @@ from sklearn.base import BaseEstimator, clone
 from skvt.components._choices import bounds_of_types, columns_in_logarithms
 from skvt.components._cuts import cut_by_classes
 from skvt.models import mixture as models
-from skvt.rows import has_sparse_rows, mapped, of_each_row, sums_of_rows, total_and_weight
+from skvt.rows import (
+    has_sparse_rows,
+    mapped,
+    of_each_row,
+    sums_of_rows,
+    total_and_weight,
+    without_missing,
+)
 from skvt.sklearn_private import Interval, StrOptions
 
 AUTO = StrOptions({"auto"})
@@ -868,19 +875,13 @@ def _exposures(exposure, shares, X):
 def _counted(exposure, shares, X, weights):
     """Sums of columns, of exposures where observed, of all exposures, of 1; whether sparse."""
     counts, exposures = models.split_exposure(X, exposure, shares=shares)
-    weighted = weights * exposures
-    sparse = sp.issparse(counts)
-    missing, values = np.isnan(counts.data if sparse else counts), counts
-    seen = np.full(counts.shape[1], weighted.sum())
-    if sparse and missing.any():
-        values, holes = (
-            sp.csr_array((own, counts.indices, counts.indptr), counts.shape)
-            for own in (np.where(missing, 0.0, counts.data), missing.astype(np.float64))
-        )
-        seen = seen - weighted @ holes
-    elif not sparse:
-        values, seen = np.where(missing, 0.0, counts), weighted @ ~missing
-    return weights @ values, seen, weighted.sum(), weights.sum(), float(sparse)
+    weighted, (values, holes) = weights * exposures, without_missing(counts)
+    if sp.issparse(counts):
+        lacking = 0.0 if holes is None else weighted @ holes
+        seen = np.full(counts.shape[1], weighted.sum()) - lacking
+    else:
+        seen = weighted @ ~np.isnan(counts)
+    return weights @ values, seen, weighted.sum(), weights.sum(), float(sp.issparse(counts))
 
 
 def _number(value):

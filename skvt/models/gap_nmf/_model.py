@@ -18,7 +18,6 @@ from functools import partial
 from typing import Any, NamedTuple, Self, TypeAlias
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import DTypeLike
 
 from skvt.compiled import digamma_array
@@ -26,7 +25,7 @@ from skvt.contracts import Capability, ConjugateModel, LocalResult, RowBatch, Ro
 from skvt.expfam import Gamma, RunningStats, Stats, log_standard_gamma
 from skvt.models import n_active
 from skvt.models.gap_nmf import _kernels as kernels
-from skvt.rows import dense, of_each_row, pieces, some_rows, sums_of_rows
+from skvt.rows import dense, of_each_row, pieces, some_rows, sums_of_rows, without_missing
 from skvt.typing import Array, IndexArray, Run
 
 # Rows of a parallel task, padded with empty rows: the rounding of a row in a matrix product is
@@ -422,21 +421,9 @@ def _table(log_rates: Array, inv_temp: float | Array, dtype: DTypeLike) -> tuple
     return table, shift.astype(dtype)
 
 
-def _filled(X: Any) -> tuple[Any, Any]:
-    """X with 0 where a value is missing, and True there in an array of X's kind, or None."""
-    values = X.data if sp.issparse(X) else X
-    missing = np.isnan(values)
-    if not missing.any():
-        return X, None
-    filled = np.where(missing, values.dtype.type(0.0), values)
-    if sp.issparse(X):
-        return tuple(sp.csr_array((a, X.indices, X.indptr), X.shape) for a in (filled, missing))
-    return filled, missing
-
-
 def column_sums(X: Any, weights: Array) -> tuple[Array, Array]:
     """Weighted sum and weight of the observed values in each column of X, (F,) each."""
-    filled, missing = _filled(X)
+    filled, missing = without_missing(X)
     seen = np.full(X.shape[1], weights.sum())
     if missing is not None:
         # the difference of sums may fall below 0 by rounding
@@ -445,7 +432,7 @@ def column_sums(X: Any, weights: Array) -> tuple[Array, Array]:
 
 
 def _projected(direction: Array, X: Any) -> Array:
-    return np.asarray(_filled(X)[0] @ direction)
+    return np.asarray(without_missing(X)[0] @ direction)
 
 
 def _random_rows(X: Any, weights: Array, n: int, rng: np.random.Generator) -> IndexArray:

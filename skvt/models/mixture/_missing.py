@@ -314,7 +314,7 @@ def _cut_columns(columns: Array, missing: Array, places: Array, hidden: Array) -
 
 @jit_allocating
 def _add_statistics(
-    X: Array, rows: Array, starts: Array, gaps: Array, offsets: Array, linear: Array,
+    X: Array, rows: Array, starts: Array, gaps: IndexArray, offsets: Array, linear: Array,
     precision: Array, inv_temps: Array, weighted: Array, ordinal: Any, with_linear: bool,
     sums: Array,
 ) -> None:  # fmt: skip

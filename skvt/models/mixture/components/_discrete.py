@@ -17,7 +17,7 @@ from skvt.models.mixture.components._base import (
     with_draws,
     with_means,
 )
-from skvt.rows import dense
+from skvt.rows import dense, without_missing
 from skvt.ties import exceeds, stable_argmax
 from skvt.typing import Array
 
@@ -212,13 +212,9 @@ def split_exposure(
         return X, np.ones(X.shape[0])
     if exposure == "column":
         return X[:, :-1], dense(X[:, [-1]]).ravel()
-    values = X.data if sp.issparse(X) else X
-    missing = np.isnan(values)
-    if not missing.any():
+    seen, holes = without_missing(X)
+    if holes is None:
         return X, np.asarray(X.sum(axis=1)).ravel()
-    seen, holes = np.where(missing, 0.0, values), missing.astype(np.float64)
-    if sp.issparse(X):
-        seen, holes = (sp.csr_array((v, X.indices, X.indptr), X.shape) for v in (seen, holes))
     even = np.full(X.shape[1], 1.0 / X.shape[1])
     share = 1.0 - holes @ (even if shares is None else shares)
     known = share > 1e-9
