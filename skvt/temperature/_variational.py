@@ -211,6 +211,7 @@ class VariationalTempering(TemperaturePolicy):
 
     @property
     def requires(self) -> tuple[Requirement, ...]:
+        """What the policy requires of a model."""
         remedy = "Use LinearAnnealing() instead."
         return (Requirement(type(self).__name__, Capability.TEMPERABLE, remedy),)
 
