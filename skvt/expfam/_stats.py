@@ -394,7 +394,6 @@ class RunningStats:
         return twin
 
     def copy(self) -> Self:
-        """An independent copy."""
         twin = self._twin()
         twin._arrays, twin._owner = tuple(np.array(array) for array in self.arrays), None
         return twin

@@ -29,8 +29,9 @@ class ClustersMixin:
         if criterion in ("share", "entropy"):
             joins = join_components(assignments, relative=criterion == "share")
             return replace(joins, reason="by the rule for the entropy")
-        model, sums = fitted.model, fitted.stats.value().arrays[1]
-        evidence = Evidence(model.component, sums, model.counts(fitted.stats), assignments.vacant)
+        model, stats = fitted.model, fitted.stats.value()
+        counts = model.component_masses(stats)
+        evidence = Evidence(model.component, stats.arrays[1], counts, assignments.vacant)
         if criterion == "evidence":
             return by_elbow(evidence, "by the evidence alone")
         blocks = model.component.parts(fitted.lam()[1])

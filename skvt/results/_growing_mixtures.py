@@ -146,7 +146,8 @@ class GrowingMixin(MoveLogMixin):
         if "_table" not in vars(self):
             block = Block("columns", product, np.arange(product.n_features))
             product = Product((block,), product.n_features, product.dtype)
-        sums, counts = fitted.stats.value().arrays[1], model.counts(fitted.stats)
+        stats = fitted.stats.value()
+        sums, counts = stats.arrays[1], model.component_masses(stats)
         if member is not None:
             sums, counts = member @ sums, member @ counts
         return product, sums, counts
@@ -201,7 +202,7 @@ class GrowingMixin(MoveLogMixin):
     @of_fit
     def n_active_components_(self, fitted):
         """Number of components to which at least a thousandth of the rows is expected to belong."""
-        return n_active(fitted.model.counts(fitted.stats), fitted.model.dtype)
+        return n_active(fitted.model.component_masses(fitted.stats.value()), fitted.model.dtype)
 
     @of_fit
     def weight_concentration_(self, fitted):

@@ -459,7 +459,6 @@ def _squares_of_columns(X: Array, weights: Array) -> tuple[Array, Array]:
 
 
 def has_missing(X: Any, weights: Array) -> bool:
-    """Whether any value is missing."""
     return bool(sums_of_rows(X, weights, _n_missing)[0] > 0)
 
 

@@ -36,7 +36,6 @@ FEWEST_PARTICLES = 8
 
 
 def n_particles(n_components: int) -> int:
-    """Number of particles of a row."""
     most = ACTIVATIONS_OF_PARTICLES // n_components // 8 * 8
     return max(FEWEST_PARTICLES, min(PARTICLES, most))
 

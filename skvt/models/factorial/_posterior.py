@@ -26,8 +26,6 @@ _NUMBERS_PER_TASK = 1 << 21
 
 
 class Explanations(NamedTuple):
-    """How rows are explained."""
-
     # (n,), float64: ``log sum_z p(z) E_q[p(x | z, mu)]`` in nats: exact or estimated.
     log_density: Array
     # (n, K), float64: ``p(z_k = 1 | x)``.

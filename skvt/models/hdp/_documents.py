@@ -86,7 +86,6 @@ class Part:
 
     @property
     def n_documents(self) -> int:
-        """How many they are."""
         return int(self.batch.n_rows)
 
     @property

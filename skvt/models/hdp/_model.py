@@ -72,8 +72,6 @@ class Globals(NamedTuple):
 
 @dataclass(frozen=True)
 class DocumentsResult(LocalResult):
-    """A local result of documents."""
-
     # What the bound of these documents is above what their statistics say of it, in nats: the
     # entropy of q(z), and the constants of tangents.
     entropy: float = np.nan
@@ -115,7 +113,6 @@ class HDP(ConjugateModel):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Precision of local steps."""
         return np.dtype(self.topics.dtype)
 
     # ------------------------------------------------------------------------------- globals

@@ -99,7 +99,6 @@ class Sticks:
     doc_concentration: float
 
     def prior(self) -> Array:
-        """``(1, gamma)``, shape (1, 2)."""
         return np.array([[1.0, self.concentration]])
 
     def log_normalizer_bound(self, sticks: Array) -> float:

@@ -62,7 +62,6 @@ class LDAGivenTopics(LDA):
         cls, lda: LDA, local: str, n_burn_in: int = 2, n_samples: int = 4,
         updates_all_rows: bool = False,
     ) -> Self:  # fmt: skip
-        """The model ``lda`` with these local steps."""
         # (a kind of LDA with fields of its own may be passed)
         own = {field.name: vars(lda)[field.name] for field in fields(LDA)}
         return cls(**own, local=local, n_burn_in=n_burn_in, n_samples=n_samples,

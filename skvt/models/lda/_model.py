@@ -196,7 +196,6 @@ class LDA:
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """Learned temperatures, and topics."""
         return frozenset({Capability.TEMPERABLE, Capability.TOPICS})
 
     @property

@@ -84,7 +84,7 @@ class MixtureGivenGlobals(Mixture):
     def project(self, stats: RunningStats) -> None:
         """Enforce ``lam >= prior``, and the order of components preferred by the weights."""
         stats.clip()
-        counts = self.counts(stats)
+        counts = self.component_masses(stats.value())
         ordered = counts[self.weights.order(counts)]
         gain = self.weights.log_evidence(ordered) - self.weights.log_evidence(counts)
         if gain > SMALLEST_GAIN:
@@ -110,7 +110,6 @@ class MixtureGivenGlobals(Mixture):
         self, batch: RowBatch, global_params: Any, inv_temp: float | Array, run: Run, *,
         with_energy: bool = False, with_marginal: bool = False, with_stats: bool = True,
     ) -> LocalResult:  # fmt: skip
-        """Responsibilities given the globals."""
         requested = {"with_marginal": with_marginal, "with_stats": with_stats}
         result = super().local_step(batch, global_params, inv_temp, run, **requested)
         if result.stats is None:

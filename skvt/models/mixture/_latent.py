@@ -59,7 +59,6 @@ class LatentGaussian(FullGaussian):
         return full_features(rows, True, self.added)
 
     def completion(self, table: Array) -> Completion | None:
-        """q of missing and of latent values."""
         return OrdinalCompletion(self.center, table, self.cells).holes
 
     def filled(self, X: Any) -> Any:

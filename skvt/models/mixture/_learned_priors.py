@@ -170,7 +170,6 @@ class GaussianLearner(_Ascent):
         return self._vector(gaussian_prior_of(component))
 
     def at(self, component: Any, x: Array) -> Any:
-        """The component with the prior of these parameters."""
         m, kappa, nu, scale = gaussian_prior_of(component)
         D, least = component.n_features, _least_freedom(scale)
         if "mean_prior" in self.names:
@@ -460,7 +459,6 @@ class ProductLearner:
     learners: tuple[PriorLearner | None, ...]
 
     def learned(self, component: Any, sums: Array) -> Any:
-        """The product with blocks of higher evidence."""
         parts = zip(component.blocks, self.learners, component.of_blocks(sums), strict=True)
         blocks = []
         for block, learner, own in parts:
@@ -491,7 +489,6 @@ class ValuesLearner:
         return ProductLearner((self.learner, *others)).learned(component, sums)
 
     def values(self, component: Any) -> dict[str, Any]:
-        """Of the first block."""
         return self.learner.values(component.blocks[0].component)
 
 

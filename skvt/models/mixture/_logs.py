@@ -57,7 +57,6 @@ class Logged(Product):
 
     @property
     def logs(self) -> IndexArray:
-        """The columns in logarithms."""
         return self.blocks[1].columns
 
     @property

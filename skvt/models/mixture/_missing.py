@@ -29,7 +29,6 @@ _Mask: TypeAlias = NDArray[np.bool_]
 
 
 def has_holes(X: Any) -> bool:
-    """Whether any value is NaN."""
     return bool(np.isnan(X).any())
 
 
@@ -47,7 +46,6 @@ class Patterns(NamedTuple):
 
     @classmethod
     def of(cls, missing: _Mask) -> "Patterns":
-        """Patterns of a mask (n, D)."""
         number, keys = _keys(missing)
         rows = np.flatnonzero((number > 0) & (number < missing.shape[1]))
         rows = rows[np.argsort(keys[rows], kind="stable")]

@@ -122,9 +122,6 @@ class Mixture(ConjugateModel):
         """Globals for rows after the fit: the same as during it."""
         return self.expectation(stats, batch, run)
 
-    def counts(self, stats: RunningStats) -> Array:
-        return self.component_masses(stats.value())
-
     def component_masses(self, stats: Stats) -> Array:
         return stats.arrays[0]
 

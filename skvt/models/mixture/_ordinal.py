@@ -97,13 +97,9 @@ class Cells:
 
     def intervals(self, X: Any) -> tuple[Array, Array]:
         """Lower and upper ends (n, J) of what is known; the whole line where missing."""
-        codes = self.codes(X)
-        lower, upper = np.empty((2, *codes.shape))
-        for place, edges in enumerate(self.edges):
-            code = codes[:, place]
-            lower[:, place] = np.where(code < 0, -np.inf, edges[code])
-            upper[:, place] = np.where(code < 0, np.inf, edges[code + 1])
-        return lower, upper
+        codes, places, edges = self.codes(X), np.arange(self.columns.size), self.padded_edges
+        lower = np.where(codes < 0, -np.inf, edges[places, codes])
+        return lower, np.where(codes < 0, np.inf, edges[places, codes + 1])
 
     def scores(self, X: Any) -> Array:
         """Mean of a standard normal in the interval of each value, (n, J); NaN where missing."""

@@ -54,7 +54,6 @@ class FamilyOfBlocks:
 
     @cached_property
     def _slices(self) -> list[slice]:
-        """Places of the families' natural parameters."""
         return slices_of([int(np.prod(shape)) for shape in self.shapes])
 
     def join(self, parts: list[Array]) -> Array:
@@ -121,7 +120,6 @@ class Product(ConjugateComponent):
 
     @cached_property
     def _widths(self) -> list[int]:
-        """Features of each block."""
         return [
             component.features(np.zeros((1, columns.size))).shape[1]
             for _, component, columns in self.blocks
@@ -129,7 +127,6 @@ class Product(ConjugateComponent):
 
     @cached_property
     def _places(self) -> list[slice | IndexArray]:
-        """Columns of each block."""
         return [as_slice(block.columns) for block in self.blocks]
 
     @cached_property
@@ -143,7 +140,6 @@ class Product(ConjugateComponent):
 
     @cached_property
     def prior(self) -> Array:
-        """Natural parameters of the blocks' priors, shape (E,)."""
         return self.family.join([block.component.prior for block in self.blocks])
 
     @cached_property
@@ -167,7 +163,6 @@ class Product(ConjugateComponent):
 
     @cached_property
     def _slices(self) -> list[slice]:
-        """Places of the blocks' features."""
         return slices_of(self._widths)
 
     def _made(self, X: Any) -> Any:
@@ -313,7 +308,6 @@ class Product(ConjugateComponent):
         return replace(self, blocks=tuple(blocks))
 
     def parts(self, lam: Array) -> dict[str, tuple[Component, Array]]:
-        """The blocks' components with their ``lam``, by name."""
         pairs = zip(self.blocks, self.family.split(lam), strict=True)
         return {block.name: (block.component, own) for block, own in pairs}
 

@@ -116,7 +116,6 @@ class SizesAndRates:
         return np.asarray(self._integrated(eta)[1])
 
     def of_sizes(self, eta: Any) -> OfSizes:
-        """q given each size."""
         return self._integrated(eta)[0]
 
     def expectation(self, eta: Any) -> Array:
@@ -172,7 +171,6 @@ class SizesAndRates:
 
 
 def betaln(a: Array, b: Array) -> Array:
-    """Logarithm of the beta function."""
     return gammaln_array(a) + gammaln_array(b) - gammaln_array(a + b)
 
 

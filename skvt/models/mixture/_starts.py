@@ -43,12 +43,11 @@ def begun_at(model: Mixture, X: Array, weights: Array, means: Array) -> Stats:
     Distances are in the metric of the prior's covariance, over the observed values. Means (K, D)
     that are nearest to no row start without rows.
     """
-    scale = np.asarray(gaussian_prior_of(model.component).covariance)
-    whitener = np.eye(X.shape[1])
-    if scale.ndim == 2:
+    scale = gaussian_prior_of(model.component).covariance
+    if np.ndim(scale) == 2:
         whitener = np.linalg.inv(np.linalg.cholesky(scale)).T
-    elif scale.ndim == 1:
-        whitener = np.diag(1.0 / np.sqrt(scale))
+    else:
+        whitener = np.eye(X.shape[1]) / np.sqrt(scale)
     return Stats(sums_of_rows(X, weights, partial(_nearest_to, model, whitener, means)))
 
 

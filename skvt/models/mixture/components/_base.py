@@ -253,7 +253,6 @@ def with_means(X: Any, means: Array) -> Array:
 
 
 def with_draws(X: Any, draws: Array) -> Array:
-    """Rows with missing values replaced by those of the draws, (n, D)."""
     X = dense_rows(X)
     return np.where(np.isnan(X), draws, X)
 

@@ -64,7 +64,6 @@ class IndependentMixin(CentredMixin):
         return squares if self.added is None else squares + seen * self.added
 
     def conditional_mean(self, X: Any, lam: Array) -> Array:
-        """Missing values at the means of their columns, (K, n, D)."""
         return with_means(X, self.moments(lam)[0])
 
 
