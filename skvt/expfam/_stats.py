@@ -138,27 +138,6 @@ def _add_listed(total: Array, indptr: IndexArray, columns: IndexArray, values: A
             total[v, columns[i]] += values[i]
 
 
-@jit
-def _copy_rows(source: Array, rows: IndexArray, target: Array) -> None:
-    """target[rows] = source[rows]."""
-    for i in range(rows.size):
-        row = rows[i]
-        for k in range(source.shape[1]):
-            target[row, k] = source[row, k]
-
-
-@jit
-def _clip_rows(array: Array, totals: Array) -> None:
-    """array <- max(array, 0); totals (float64) = its sums over rows."""
-    totals[:] = 0.0
-    for i in range(array.shape[0]):
-        row = array[i]
-        for k in range(row.size):
-            row[k] = max(row[k], lit(row[k], 0.0))
-        for k in range(row.size):
-            totals[k] += row[k]
-
-
 # Arrays, the rows in which they differ from those of the successor, and their former owner.
 _Spare: TypeAlias = tuple[tuple[Array, ...], IndexArray | None, "weakref.ref[RunningStats]"]
 
@@ -288,16 +267,9 @@ class RunningStats:
     def clip(self) -> None:
         """``S <- max(S, 0)``, in place."""
         self._begin_write()
-        sums = []
         for array in self.arrays:
-            if array.ndim == 2:
-                total = np.empty(array.shape[1])
-                _clip_rows(array, total)
-            else:
-                np.maximum(array, 0.0, out=array)
-                total = array.sum(axis=0, dtype=np.float64)
-            sums.append(self.scale * total)
-        self.sums = tuple(sums)
+            np.maximum(array, 0.0, out=array)
+        self.resum()
 
     def replace_columns(self, columns: Sequence[int], values: Array) -> None:
         """Other numbers in these columns of the only block, whose scale is 1."""
@@ -419,7 +391,7 @@ class RunningStats:
                 if stale is None:
                     np.copyto(target, array)
                 else:
-                    _copy_rows(array, stale, target)
+                    target[stale] = array[stale]
         twin._spare = self.arrays, rows, weakref.ref(self)
         return twin
 

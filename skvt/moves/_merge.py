@@ -109,7 +109,9 @@ class Merge(Move):
                 continue
             if gone:
                 # what components share has changed by the merges before
-                rise += self._gain(model, arrays, memo, a[i], b[i]) - gain[i]
+                assert memo.merge_entropy_loss is not None  # or it were no pair
+                now = float(model.merge_gains(Stats(arrays), a[[i]], b[[i]])[0])
+                rise += now - float(memo.merge_entropy_loss[a[i], b[i]]) - gain[i]
                 if not is_accepted(rise, size):
                     continue
             for array in arrays:
@@ -150,13 +152,6 @@ class Merge(Move):
             return 0.0
         self._relearned = after
         return gain
-
-    @staticmethod
-    def _gain(model: Mergeable, arrays: tuple[Array, ...], memo: Memo, a: int, b: int) -> float:
-        """Gain of the pair (a, b) by :func:`pair_gains`, given the statistics ``arrays``."""
-        assert memo.merge_entropy_loss is not None  # or it were no pair
-        gain = model.merge_gains(Stats(arrays), np.array([a]), np.array([b]))
-        return float(gain[0] - memo.merge_entropy_loss[a, b])
 
     def within(
         self, model: Mergeable, batch: Any, key: Hashable, state: MovableState, tools: MoveTools

@@ -153,13 +153,3 @@ def draw_gammas(shape: Array, rate: Array, seed: Any, smallest: float, out: Arra
 def _power(u: Any, a: Any) -> Any:
     """u^(1/a)."""
     return exp(log(u + lit(a, 0.0)) / a)
-
-
-# ----------------------------------------------------------------------------------- spectra
-@jit
-def flush(values: Array, smallest: float) -> None:
-    """Numbers below ``smallest`` become 0, in place: products of theirs would be denormal."""
-    flat = values.reshape(-1)
-    for i in range(flat.size):
-        if flat[i] < smallest:
-            flat[i] = lit(flat[i], 0.0)

@@ -417,7 +417,7 @@ def _table(log_rates: Array, inv_temp: float | Array, dtype: DTypeLike) -> tuple
     """``exp(log_rates / T)`` as a share of the largest of each bin, whose log_rate is ``shift``."""
     shift = log_rates.max(axis=0)
     table = np.exp(inv_temp * (log_rates - shift)).astype(dtype)
-    kernels.flush(table, SMALLEST)
+    table[table < SMALLEST] = 0.0  # (products of such numbers would be denormal)
     return table, shift.astype(dtype)
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from skvt.contracts import Component, RowBatch
+from skvt.contracts import RowBatch
 from skvt.expfam import Stats
 from skvt.models.mixture._learned_priors import gaussian_prior_of
 from skvt.models.mixture._model import Mixture
@@ -32,7 +32,9 @@ def labelled_statistics(model: Mixture, X: Any, weights: Array, labels: IndexArr
         labels = labels.copy()
         for part in pieces(unknown.size, _ROWS_AT_ONCE):
             rows = unknown[part]
-            labels[rows] = _nearest(component, X[rows], tables)
+            features = component.filled_features(X[rows])
+            size = (abs(features) @ np.abs(tables).T).max(axis=1, keepdims=True)
+            labels[rows] = stable_argmax(features @ tables.T, scale=size)  # (ties: the first)
         stats = _statistics(model, X, weights, labels, n_components)
     return stats
 
@@ -64,14 +66,6 @@ def _nearest_to(
 
 def _length(rows: Array) -> Array:
     return np.asarray(np.einsum("nd,nd->n", rows, rows, dtype=np.float64))
-
-
-def _nearest(component: Component, X: Any, tables: Array) -> IndexArray:
-    """Number of the component that explains each row best; ties go to the first."""
-    features = component.filled_features(X)
-    size = abs(features) @ np.abs(tables).T
-    labels: IndexArray = stable_argmax(features @ tables.T, scale=size.max(axis=1, keepdims=True))
-    return labels
 
 
 def _statistics(
