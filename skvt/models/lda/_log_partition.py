@@ -22,6 +22,7 @@ Two statements of VT16 do not hold and are corrected here:
   point beta* gives log C(T) = N (a(beta* / T) - a(beta*) / T), which is positive for T > 1.
 """
 
+import functools
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -34,8 +35,6 @@ from skvt.typing import Array
 METHODS = ("log_mean", "mean_log", "nested", "map")
 # Entries of the largest temporary matrix (2 MB): topics are drawn and used by blocks of columns.
 _BLOCK_SIZE = 2**18
-# Below this a sum of underflowing products is not trusted.
-_SMALLEST_SUM = 1e-290
 # g >= 1: 1e5 words whose tempered log probability is below this do not reach its last digit.
 _NEGLIGIBLE = -52.0
 
@@ -74,8 +73,8 @@ def log_partition(
       whose mode is alpha / sum(alpha) for any concentration, for topics likewise. Where eta is
       symmetric that is the largest possible g, ``(1 - b) log V``: an upper bound of log C.
 
-    A draw costs ``K V`` gamma variates and ``n_proportions V (M + K)`` operations. Topics are drawn
-    in log space and by blocks of columns: memory is a few matrices of 2 MB, for any ``K V``.
+    A draw costs ``K V`` gamma variates and ``n_proportions V (M + K)`` exponentials. Topics are
+    drawn in log space and by blocks of columns: memory is a few matrices of 2 MB, for any ``K V``.
     """
     if method == "map":
         mode = np.atleast_2d(eta / eta.sum(axis=-1, keepdims=True))
@@ -114,8 +113,7 @@ def mixture_sums(
 
     ``log_theta`` is (S, K); the log topics come in blocks of their columns, (K, w) each.
     """
-    negligible = _NEGLIGIBLE / inv_temps.min()
-    blocks = (_log_mixture(log_theta, block, negligible) for block in topic_blocks)
+    blocks = (_log_mixture(log_theta, block) for block in topic_blocks)
     return _token_sums(inv_temps, blocks)
 
 
@@ -136,28 +134,13 @@ def _token_sums(inv_temps: Array, blocks: Iterable[Array]) -> tuple[Array, Array
     return np.log(sums), slopes / sums
 
 
-def _log_mixture(log_theta: Array, log_topics: Array, negligible: float) -> Array:
-    """``log sum_k theta_sk topics_kv``, shape (S, w), exact wherever it is above ``negligible``.
+def _log_mixture(log_theta: Array, log_topics: Array) -> Array:
+    """``log sum_k theta_sk topics_kv``, shape (S, w).
 
-    One matrix product, of exponentials relative to the largest entry of each row of theta and each
-    column of the topics. With priors like 1/500 the logs spread over thousands and a product can
-    still underflow altogether: those few entries are summed in log space.
+    In log space: with priors like 1/500 logs spread over thousands, and products underflow.
     """
-    row_top = log_theta.max(axis=1, keepdims=True)
-    column_top = log_topics.max(axis=0, keepdims=True)
-    product = np.exp(log_theta - row_top) @ np.exp(log_topics - column_top)
-    scale = row_top + column_top
-    # Terms lost to underflow could matter here, unless even this bound on the entry is negligible.
-    lost = product < _SMALLEST_SUM
-    lost &= scale + np.log(_SMALLEST_SUM) > negligible
-    with np.errstate(divide="ignore"):
-        log_mix = np.log(product) + scale
-    s, v = np.nonzero(lost)
-    step = max(1, _BLOCK_SIZE // log_theta.shape[1])
-    for i in range(0, s.size, step):
-        pair = s[i : i + step], v[i : i + step]
-        log_mix[pair] = logsumexp(log_theta[pair[0]] + log_topics.T[pair[1]], axis=1)
-    return log_mix
+    terms = (theta[:, None] + topic for theta, topic in zip(log_theta.T, log_topics, strict=True))
+    return functools.reduce(np.logaddexp, terms)
 
 
 def _log_topics(eta: Array, n_topics: int, width: int, rng: np.random.Generator) -> Iterator[Array]:
