@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import brentq
-from scipy.special import betaln, logsumexp, polygamma
+from scipy.special import betaln, logsumexp, polygamma, xlogy
 
 from skvt.compiled import digamma_array as digamma
 from skvt.compiled import gammaln_array as gammaln
@@ -72,11 +72,7 @@ class Dirichlet:
         """Log density at ``x`` in nats, shape (...); -inf off the simplex."""
         eta, x = np.asarray(eta, dtype=np.float64), np.asarray(x, dtype=np.float64)
         inside = np.all(x >= 0.0, axis=-1) & np.isclose(x.sum(axis=-1), 1.0)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            # (eta - 1) log x with 0 log 0 = 0
-            logs = np.log(np.where(inside[..., None], x, 1.0))
-            terms = np.where(eta == 1.0, 0.0, (eta - 1.0) * logs)
-        value = terms.sum(axis=-1) - Dirichlet.log_normalizer(eta)
+        value = xlogy(eta - 1.0, x).sum(axis=-1) - Dirichlet.log_normalizer(eta)
         return np.where(inside, value, -np.inf)
 
     @staticmethod

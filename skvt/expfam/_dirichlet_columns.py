@@ -5,6 +5,7 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.special import xlogy
 
 from skvt.compiled import digamma_array as digamma
 from skvt.compiled import gammaln_array as gammaln
@@ -76,11 +77,7 @@ class DirichletColumns:
         """Log density at x, shape of eta, in nats, shape (...); -inf off the simplices."""
         eta, x = np.asarray(eta, dtype=np.float64), np.asarray(x, dtype=np.float64)
         inside = np.all(x >= 0.0, axis=-1) & np.all(np.isclose(self.totals(x), 1.0), axis=-1)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            # (eta - 1) log x with 0 log 0 = 0
-            logs = np.log(np.where(inside[..., None], x, 1.0))
-            terms = np.where(eta == 1.0, 0.0, (eta - 1.0) * logs)
-        value = terms.sum(axis=-1) - self.log_normalizer(eta)
+        value = xlogy(eta - 1.0, x).sum(axis=-1) - self.log_normalizer(eta)
         return np.where(inside, value, -np.inf)
 
     def entropy(self, eta: ArrayLike) -> Array:

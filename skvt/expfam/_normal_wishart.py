@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from skvt.expfam._gaussian import MeanPrecision, join
-from skvt.expfam._wishart import Wishart, bartlett, moments, parameters, statistic
+from skvt.expfam._wishart import Wishart, drawn_root, moments, statistic
 from skvt.expfam.triangle import dimension, pack, pack_outer, pack_statistic, unpack
 from skvt.typing import Array
 
@@ -55,8 +55,7 @@ class NormalWishart:
     def sample(eta: ArrayLike, rng: np.random.Generator) -> MeanPrecision:
         """One draw for each member: mean (..., D) and precision (..., D, D)."""
         kappa, m, marginal = split(eta)
-        nu, factor = parameters(marginal)
-        root = np.linalg.solve(np.swapaxes(factor, -1, -2), bartlett(nu, m.shape[-1], rng))
+        root = drawn_root(marginal, rng)
         root_transposed = np.swapaxes(root, -1, -2)
         # Lambda = root root', so that root'^-1 z has the covariance Lambda^-1
         z = rng.standard_normal((*m.shape, 1))

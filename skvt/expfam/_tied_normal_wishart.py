@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 
 from skvt.expfam._gaussian import MeanPrecision, join
 from skvt.expfam._normal_wishart import NormalWishart, split
-from skvt.expfam._wishart import Wishart, bartlett, moments, parameters, statistic
+from skvt.expfam._wishart import Wishart, drawn_root, moments, statistic
 from skvt.expfam.triangle import pack_statistic
 from skvt.typing import Array
 
@@ -93,12 +93,10 @@ class TiedNormalWishart:
     def sample(self, eta: ArrayLike, rng: np.random.Generator) -> MeanPrecision:
         """One draw: means (K, D), and the same precision for each, (K, D, D)."""
         q = NormalWishart.standard(eta)
-        nu, factor = parameters(self.shared(eta))
-        D = factor.shape[-1]
-        root = np.linalg.solve(factor.T, bartlett(nu, D, rng))
+        root = drawn_root(self.shared(eta), rng)
         z = rng.standard_normal(q["mean"].shape) / np.sqrt(q["mean_precision"])[..., None]
         # Lambda = root root', so that root'^-1 z has the covariance Lambda^-1
-        deviation = np.linalg.solve(root.T, z.reshape(-1, D).T).T.reshape(z.shape)
+        deviation = np.linalg.solve(root.T, z.reshape(-1, len(root)).T).T.reshape(z.shape)
         precision = np.broadcast_to(root @ root.T, q["scale_inverse"].shape)
         return MeanPrecision(q["mean"] + deviation, np.array(precision))
 

@@ -83,12 +83,15 @@ def statistic(precision: ArrayLike) -> tuple[Array, NDArray[np.bool_]]:
     return join(log_root.sum(axis=-1)[..., None], pack_statistic(precision)), inside
 
 
-def bartlett(nu: Array, D: int, rng: np.random.Generator) -> Array:
-    """Lower Cholesky factors (..., D, D) of draws from Wishart(nu, I), by Bartlett's theorem."""
-    factor = np.tril(rng.standard_normal((*nu.shape, D, D)), -1)
+def drawn_root(eta: ArrayLike, rng: np.random.Generator) -> Array:
+    """A root (..., D, D) of a draw of each member, by Bartlett's theorem: Lambda = root root'."""
+    nu, factor = parameters(eta)
+    D = factor.shape[-1]
+    lower = np.tril(rng.standard_normal((*nu.shape, D, D)), -1)
     i = np.arange(D)
-    factor[..., i, i] = np.sqrt(2.0 * standard_gamma(_halves(nu, D), rng))
-    return factor
+    lower[..., i, i] = np.sqrt(2.0 * standard_gamma(_halves(nu, D), rng))
+    # W = L^-T L^-1 where W^-1 = L L'
+    return np.linalg.solve(np.swapaxes(factor, -1, -2), lower)
 
 
 class Wishart:
@@ -117,9 +120,7 @@ class Wishart:
     @staticmethod
     def sample(eta: ArrayLike, rng: np.random.Generator) -> Array:
         """One draw of Lambda for each member, shape (..., D, D)."""
-        nu, factor = parameters(eta)
-        # W = L^-T L^-1 where W^-1 = L L'
-        root = np.linalg.solve(np.swapaxes(factor, -1, -2), bartlett(nu, factor.shape[-1], rng))
+        root = drawn_root(eta, rng)
         return root @ np.swapaxes(root, -1, -2)
 
     @staticmethod

@@ -21,10 +21,9 @@ the hottest temperature or falls to 1 at once:
   A stream has no end and no ceiling.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -57,19 +56,10 @@ class _Ladder:
     inv_temps: Array
     log_partition: Array
     slope_at_one: float
-    _full: tuple[Array, ...]
+    _full: tuple[Array, ...] = field(init=False)
 
-    @classmethod
-    def of(
-        cls,
-        log_partition: Callable[[Array], tuple[Array, Array]],
-        n_temperatures: int,
-        max_temperature: float,
-    ) -> Self:
-        """The ladder for c and its slope as a function of inverse temperatures."""
-        inv_temps = max_temperature ** -np.linspace(0.0, 1.0, n_temperatures)
-        value, slope = log_partition(inv_temps)
-        return cls(inv_temps, value, slope[0], (inv_temps[::-1], value[::-1]))
+    def __post_init__(self) -> None:
+        self._full = self.inv_temps[::-1], self.log_partition[::-1]
 
     def lower(self, share: float) -> None:
         """Limit the temperatures to a ceiling, at this share of the way from 1 to T_max."""
@@ -251,7 +241,9 @@ class VariationalTempering(TemperaturePolicy):
                 n_rows=plan.n_rows,
                 n_units=plan.n_units,
             )
-        return _Ladder.of(log_partition, self.n_temperatures, self.max_temperature)
+        inv_temps = self.max_temperature ** -np.linspace(0.0, 1.0, self.n_temperatures)
+        value, slope = log_partition(inv_temps)
+        return _Ladder(inv_temps, value, slope[0])
 
     def _passes_remembered(self, plan: FitPlan) -> float | None:
         """``memory``, or its default; None is a stream's, in steps."""

@@ -71,13 +71,11 @@ class _FullMixin(ConjugateComponent):
         shape matrix, f + |o|, and the conditional shape matrix times ``(f + delta) / (f + |o|)``.
         """
         mean, scale, freedom = self._student(lam[None])
-        holes = GaussianCompletion.of_scale(self.center, mean, scale).holes(X, np.ones(1))
+        distance, _, n_seen, holes = distances(self._centred(X), mean, scale)
         if holes is None:
             return np.array(X, np.float64)
-        n_seen = self.n_features - holes.missing.sum(axis=1)
-        distance = squared_distances(holes.filled(0), mean[0], np.linalg.cholesky(scale[0]))
-        spread = np.sqrt((1.0 + distance) / rng.chisquare(freedom[0] + n_seen))
-        noise = rng.standard_normal(holes.X.shape) * spread[:, None]
+        spread = np.sqrt((1.0 + distance) / rng.chisquare(freedom + n_seen))
+        noise = rng.standard_normal(holes.X.shape) * spread
         return np.where(holes.missing, holes.filled(0, noise) + self.center, X)
 
 
