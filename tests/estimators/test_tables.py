@@ -124,6 +124,29 @@ def test_auto_takes_columns_by_their_types():
     assert type(MemoizedDPMixture(max_iter=2).fit(bits).blocks_[0][1]) is Bernoulli
 
 
+def test_many_categories_are_entries_and_change_nothing(monkeypatch):
+    rng = np.random.default_rng(0)
+    kind = rng.integers(3, size=300)
+    frame = pd.DataFrame({
+        "size": rng.normal(4.0 * kind), "town": 40.0 * kind + rng.integers(40, size=300),
+        "kind": kind + 0.0,
+    })  # fmt: skip
+    frame.iloc[:40, 0], frame.iloc[30:60, 1] = np.nan, np.nan
+    blocks = [("size", Gaussian("full"), ["size"]), ("names", Categorical(), ["town", "kind"])]
+    fits = []
+    for least in (60, 64):  # (123 categories in two columns)
+        monkeypatch.setattr("skvt.models.mixture.components._discrete._LEVELS_OF_SPARSE", least)
+        fits.append(mixture(components=blocks).fit(frame))
+    sparse, dense = fits
+    assert sparse.n_components_ == 3
+    assert sparse.elbo_ == pytest.approx(dense.elbo_, rel=1e-12)
+    pd.testing.assert_frame_equal(sparse.impute(frame), dense.impute(frame))
+    for found in ("predict_proba", "score_samples"):
+        np.testing.assert_allclose(
+            getattr(sparse, found)(frame), getattr(dense, found)(frame), rtol=1e-9, atol=1e-12
+        )
+
+
 def test_numbers_of_one_kind_are_the_older_mixtures():
     rng = np.random.default_rng(0)
     X = np.concatenate([rng.normal(m, 1.0, size=(30, 3)) for m in (-5.0, 0.0, 5.0)])

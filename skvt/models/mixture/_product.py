@@ -181,6 +181,17 @@ class Product(ConjugateComponent):
         parts = [component.features(part) for component, part in self._with_columns(X)]
         return self._side_by_side(parts)
 
+    def explain(self, X: Any, table: Array) -> tuple[Array, Callable[[Array], Array]]:
+        """Block by block where features of some are sparse, which those of the others are not."""
+        parts = [component.features(part) for component, part in self._with_columns(X)]
+        if len(parts) == 1 or not any(map(sp.issparse, parts)):
+            features = self._side_by_side(parts)
+            return features @ table, lambda weighted: features.T.dot(weighted).T
+        logits = sum(part @ table[own] for part, own in zip(parts, self._slices, strict=True))
+        return np.asarray(
+            logits
+        ), lambda weighted: np.concatenate([part.T.dot(weighted) for part in parts]).T
+
     def filled_features(self, X: Any) -> Any:
         parts = [component.filled_features(part) for component, part in self._with_columns(X)]
         return self._side_by_side(parts)

@@ -7,6 +7,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.special import gammaln, xlogy
 
+from skvt.compiled import digamma_array
 from skvt.expfam import Dirichlet, DirichletColumns, Gamma
 from skvt.models.mixture._kernels import indicators
 from skvt.models.mixture._marginals import Marginals, of_probabilities, of_rates
@@ -20,6 +21,9 @@ from skvt.models.mixture.components._base import (
 from skvt.rows import dense, without_missing
 from skvt.ties import exceeds, stable_argmax
 from skvt.typing import Array
+
+# Categories a column, on average, from which on indicators are sparse.
+_LEVELS_OF_SPARSE = 64
 
 
 @dataclass(frozen=True)
@@ -156,12 +160,26 @@ class Categorical(ConjugateComponent):
     def n_features(self) -> int:
         return len(self.sizes)
 
-    def features(self, X: Any) -> Array:
-        """``[x_d = c]`` for each column and category, all 0 where x_d is missing."""
-        X = dense_rows(X)
-        out = np.zeros((X.shape[0], sum(self.sizes)))
-        indicators(X, np.cumsum(self.sizes), out)
-        return out
+    def features(self, X: Any) -> Any:
+        """``[x_d = c]`` for each column and category, all 0 where x_d is missing.
+
+        CSR where categories are many: a row then costs its columns, not their categories.
+        """
+        X, ends = dense_rows(X), np.cumsum(self.sizes)
+        if ends[-1] < _LEVELS_OF_SPARSE * len(ends):
+            out = np.zeros((X.shape[0], ends[-1]))
+            indicators(X, ends, out)
+            return out
+        known = (X >= 0.0) & (self.sizes > X)
+        places = (np.where(known, X, 0.0) + (ends - self.sizes)).astype(np.int32)[known]
+        rows = np.append(0, known.sum(axis=1).cumsum()).astype(np.int32)
+        return sp.csr_array((np.ones(places.size), places, rows), (X.shape[0], ends[-1]))
+
+    def own_fits(self, features: Any) -> tuple[Array, Array]:
+        """Each category under a component that has seen it once."""
+        totals = np.repeat(self.family.totals(self.prior), self.sizes)
+        table = digamma_array(self.prior + 1.0) - digamma_array(totals + 1.0)
+        return features @ table, features @ np.abs(table)
 
     def log_predictive(self, X: Any, lam: Array) -> Array:
         """Columns are independent, so that the predictive is linear in the features."""
