@@ -14,6 +14,7 @@ from estimators._registry import (
     ENTRIES,
     QUESTIONS,
     assert_same_fit,
+    counts,
     every_class,
     every_class_of_topic_models,
     every_pair,
@@ -29,6 +30,7 @@ from skvt.metrics import document_completion_split
 from skvt.temperature import ConstantTemperature, LinearAnnealing
 
 TOPIC_MODELS = [entry for entry in ENTRIES if is_topic_model(entry)]
+MODELS_OF_COUNTS = [entry for entry in ENTRIES if entry.data is counts]
 
 
 def spoiled(X, value):
@@ -88,7 +90,7 @@ def test_illegal_data_are_refused_and_change_nothing(entry, method, what):
 
 
 @every_pair(
-    "entry, method, what, contain", TOPIC_MODELS,
+    "entry, method, what, contain", MODELS_OF_COUNTS,
     ["fit", "partial_fit", "transform", "score", "elbo"], list(NEGATIVE),
     [np.asarray, sp.csr_array],
 )  # fmt: skip

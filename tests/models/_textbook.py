@@ -320,9 +320,7 @@ def poisson_predictive(q, x, center):
 
 
 def gamma_divergence(q, p):
-    a, b, c, d = q["shape"], q["rate"], p["shape"], p["rate"]
-    kl = (a - c) * digamma(a) - gammaln(a) + gammaln(c) + c * (np.log(b) - np.log(d))
-    return float((kl + a * (d - b) / b).sum())
+    return float(_gamma_divergence(q["shape"], q["rate"], p["shape"], p["rate"]).sum())
 
 
 # ------------------------------------------------------------------------ negative binomials
