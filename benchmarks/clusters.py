@@ -25,6 +25,8 @@ from skvt import MemoizedDPGMM, MemoizedDPMixture
 from skvt.components import Bernoulli, Categorical, Gaussian
 
 SMALLEST = (5, 10, 20, 40, 80)
+# Of scikit-learn's mixture.
+MOST_COMPONENTS = 30
 
 
 def arguments():
@@ -32,15 +34,12 @@ def arguments():
     p.add_argument("--tables", nargs="+", choices=sorted(TABLES), default=list(TABLES))
     p.add_argument("--seeds", type=int, default=3)
     p.add_argument("--rows", type=int, default=3_000, help="of synthetic tables")
-    p.add_argument("--most", type=int, default=30, help="components of GaussianMixture")
-    p.add_argument("--n-init", type=int, default=1, help="starts of both mixtures")
-    p.add_argument("--shapes", nargs="+", default=["full", "diag"], help="covariance types")
     p.add_argument("--no-peers", action="store_true", help="skvt alone")
     p.add_argument("--cores", type=int, default=1)
-    p.add_argument("--quick", action="store_true", help="1 seed, 1,000 rows, 15 components")
+    p.add_argument("--quick", action="store_true", help="1 seed, 1,000 rows")
     args = p.parse_args()
     if args.quick:
-        args.seeds, args.rows, args.most = 1, 1_000, 15
+        args.seeds, args.rows = 1, 1_000
     return args
 
 
@@ -219,13 +218,12 @@ def ours(mixture, X, y):
 def compare(name, seed, args):
     """{method: (number, index, CPU seconds)} of one table."""
     X, y, *blocks = TABLES[name](args.rows, np.random.default_rng(seed))
-    start = {"n_init": args.n_init, "random_state": seed}
     rows = {}
-    for shape in ["blocks"] if blocks else args.shapes:
+    for shape in ["blocks"] if blocks else ["full", "diag"]:
         if blocks:
-            mixture = MemoizedDPMixture(components=blocks[0], **start)
+            mixture = MemoizedDPMixture(components=blocks[0], random_state=seed)
         else:
-            mixture = MemoizedDPGMM(covariance_type=shape, **start)
+            mixture = MemoizedDPGMM(covariance_type=shape, random_state=seed)
         found, seconds = ours(mixture, X, y)
         rows |= {
             f"{shape}: {method}": (number, adjusted_rand_score(y, labels), seconds)
@@ -234,7 +232,7 @@ def compare(name, seed, args):
     if blocks or args.no_peers:
         return rows, X, y
     _, seconds, mixture = timed(
-        gaussian_grid, X, args.most, shapes=["full"], n_init=args.n_init, random_state=seed
+        gaussian_grid, X, MOST_COMPONENTS, shapes=["full"], random_state=seed
     )
     index = adjusted_rand_score(y, mixture.predict(X))
     rows["GaussianMixture, BIC"] = mixture.n_components, index, seconds

@@ -4,8 +4,7 @@ Plain inference, annealing, and learned temperatures for all rows ("variational"
 ("local"), each without and with superposition moves, from the same random starts.
 
 - ``shapes``: rows of ``make_shapes`` are sums of eight pictures. In how many starts is each of them
-  matched one to one with a correlation above 0.95. Variances and activation priors are learned, or
-  with ``--given`` those of the data.
+  matched one to one with a correlation above 0.95. Variances and activation priors are learned.
 - ``faces``: Yale faces, standardised together, 1,914 to fit to and 500 held out, variances of noise
   and components 0.5: the held-out log predictive density (``score``) and the bound, nats per face.
 """
@@ -34,8 +33,6 @@ POLICIES = {
     },
 }
 MOVES = {"": (), ", moves": ("superposition",)}
-# As in make_shapes; E[w^2] of its weights, times 40 of the 128 pixels of its pictures.
-GIVEN = {"noise_variance": 0.1, "activation_prior": 0.3, "prior_variance": 7 / 12 * 40 / 128}
 GIVEN_OF_FACES = {"noise_variance": 0.5, "activation_prior": 0.3, "prior_variance": 0.5}
 
 
@@ -48,7 +45,6 @@ def arguments():
     p.add_argument("--data-seed", type=int, default=0, help="of shapes")
     p.add_argument("--k", type=int, default=30, help="components of faces")
     p.add_argument("--passes", type=int, default=100)
-    p.add_argument("--given", action="store_true", help="variances and priors of shapes are known")
     p.add_argument(
         "--quick", action="store_true", help="3,000 rows, every fourth pixel, few starts"
     )
@@ -62,12 +58,11 @@ def arguments():
 def shapes(args):
     """(rows, parameters, measure of a model, its header)."""
     data = make_shapes(args.rows, random_state=args.data_seed)
-    params = {"n_components": 8} | (GIVEN if args.given else {})
 
     def found(model):
         return (match_components(data.components, model.components_)[1] > 0.95).sum()
 
-    return data.X, params, found, "found of 8"
+    return data.X, {"n_components": 8}, found, "found of 8"
 
 
 def faces(args):

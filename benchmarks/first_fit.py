@@ -4,8 +4,7 @@ For each estimator two fresh processes on one core fit the same small table at t
 first finds numba's cache empty: its CPU seconds in the compiler, and the functions compiled, with
 those of numba's own library that they call. The second reads the cache: CPU seconds from the first
 import to the end of ``fit``, of which the imports of scikit-learn and of skvt. The number of passes
-is one where it has a default; what is compiled does not depend on it. A loop in plain Python is
-timed beside each: other work on the machine makes CPU seconds longer, too.
+is one where it has a default; what is compiled does not depend on it.
 """
 
 import json
@@ -27,7 +26,7 @@ ESTIMATORS = {
 
 
 # ------------------------------------------------------------------------------------- one process
-def fit(name, dtype):
+def fit(name):
     """Fit in this process; prints a line of JSON."""
     from time import process_time
 
@@ -49,11 +48,9 @@ def fit(name, dtype):
     estimator = getattr(skvt, name)(random_state=0)
     if estimator.get_params().get("max_iter") is not None:
         estimator.set_params(max_iter=1)
-    estimator.fit(X.astype(dtype))
+    estimator.fit(X.astype(np.float64))
     until_fitted = process_time() - start
-    print(json.dumps(
-        [of_sklearn, of_skvt, compiled.number, compiled.seconds, until_fitted, reference()]
-    ))  # fmt: skip
+    print(json.dumps([of_sklearn, of_skvt, compiled.number, compiled.seconds, until_fitted]))
 
 
 def listener():
@@ -82,18 +79,8 @@ def listener():
     return compiled
 
 
-def reference():
-    """CPU seconds of a loop in Python: more than usual where another process uses the same core."""
-    from time import process_time
-
-    start, x = process_time(), 0
-    for i in range(3_000_000):
-        x = (x * 3 + i) & 0xFFFF
-    return process_time() - start
-
-
 # ------------------------------------------------------------------------------------------- table
-def measured(name, dtype, folder):
+def measured(name, folder):
     """What :func:`fit` prints in a process of its own on one core, with this cache."""
     env = {**os.environ, "NUMBA_CACHE_DIR": folder, "PYTHONWARNINGS": "ignore"}
     env |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
@@ -102,7 +89,7 @@ def measured(name, dtype, folder):
         if hasattr(os, "sched_setaffinity"):
             os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 
-    command = [sys.executable, __file__, "process", name, dtype]
+    command = [sys.executable, __file__, "process", name]
     done = subprocess.run(
         command, env=env, stdout=subprocess.PIPE, text=True, check=True, preexec_fn=on_one_core
     )
@@ -113,25 +100,23 @@ def main():
     from _common import parser, print_header, print_table, progress
 
     p = parser(__doc__.splitlines()[0])
-    p.add_argument("--dtype", default="float64", choices=["float64", "float32"])
-    p.add_argument("--only", nargs="+", choices=ESTIMATORS, default=list(ESTIMATORS))
     args = p.parse_args()
     print_header(args)
     rows = []
-    for name in args.only:
+    for name in ESTIMATORS:
         # a cache of its own, so that none profits from the one before
         with tempfile.TemporaryDirectory() as folder:
-            _, _, number, seconds, cold, loop_1 = measured(name, args.dtype, folder)
-            of_sklearn, of_skvt, again, _, warm, loop_2 = measured(name, args.dtype, folder)
+            _, _, number, seconds, cold = measured(name, folder)
+            of_sklearn, of_skvt, again, _, warm = measured(name, folder)
         progress(f"{name}: {seconds:.1f} s")
         rows.append([
             name, number, f"{seconds:.2f}", f"{cold:.2f}", again, f"{warm:.2f}",
-            f"{of_sklearn:.2f}", f"{of_skvt:.2f}", f"{loop_1:.2f}", f"{loop_2:.2f}",
+            f"{of_sklearn:.2f}", f"{of_skvt:.2f}",
         ])  # fmt: skip
     print_table(
-        f"First fit of {args.dtype}, CPU seconds on one core",
+        "First fit, CPU seconds on one core",
         ["estimator", "compiled", "compiler", "process", "compiled again", "second process",
-         "import sklearn", "import skvt", "loop, first", "loop, second"],
+         "import sklearn", "import skvt"],
         rows,
     )  # fmt: skip
 
