@@ -13,7 +13,7 @@ import warnings
 
 import numpy as np
 from _common import cores, parser, print_header, print_table, progress, spread, timed
-from _gaussian_peers import gaussian_grid
+from _mixture_peers import gaussian_grid
 from mixed_tables import blocks_of, drawn_clusters, people
 from sklearn.cluster import HDBSCAN
 from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine, make_moons

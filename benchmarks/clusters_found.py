@@ -17,7 +17,7 @@ import warnings
 
 import numpy as np
 from _common import cores, parser, print_header, print_table, progress, spread, timed
-from _gaussian_peers import gaussian_grid
+from _mixture_peers import gaussian_grid
 from sklearn.cluster import HDBSCAN
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score

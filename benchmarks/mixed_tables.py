@@ -35,7 +35,7 @@ from functools import partial
 import numpy as np
 import pandas as pd
 from _common import cores, parser, print_header, print_table, progress, spread, timed
-from _gaussian_peers import gaussian_grid
+from _mixture_peers import gaussian_grid, lowest_bic
 from scipy.special import gammaln, logsumexp, xlogy
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_wine
@@ -251,16 +251,8 @@ def stepmix_grid(X, clusters, most, n_init, seed):
         kind: {"model": models[kind] + holes, "n_columns": len(places)}
         for kind, places in clusters.columns.items()
     }
-    best = None
-    for k in range(1, most + 1):
-        model = StepMix(k, measurement=measurement, n_init=n_init, random_state=seed,
-                        progress_bar=0)  # fmt: skip
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            bic = model.fit(X).bic(X)
-        if best is None or bic < best[0]:
-            best = bic, model
-    return best[1]
+    settings = {"measurement": measurement, "n_init": n_init, "random_state": seed}
+    return lowest_bic((StepMix(k, **settings, progress_bar=0) for k in range(1, most + 1)), X)
 
 
 def learned_by_stepmix(model, clusters):

@@ -3,11 +3,9 @@
 from pathlib import Path
 
 import numpy as np
-import scipy.sparse as sp
 from scipy.spatial.distance import pdist, squareform
 
-from skvt.readers.validation import column_names, preprocessing_and_model
-from skvt.results.topic_words import topic_probabilities
+from skvt.results.topic_tables import corpus_of
 
 
 def prepare_arguments(estimator, X, feature_names=None):
@@ -45,29 +43,22 @@ def prepare_arguments(estimator, X, feature_names=None):
     >>> prepare_arguments(lda, X)["doc_topic_dists"].shape
     (200, 3)
     """
-    topics = topic_probabilities(estimator)
-    names = column_names(estimator, feature_names, topics.shape[1])
-    preprocessing, model = preprocessing_and_model(estimator)
-    if preprocessing is not None:
-        X = preprocessing.transform(X)
-    proportions = np.asarray(model.transform(X), dtype=np.float64)
-    counts = sp.csr_array(X)
-    lengths, frequency = counts.sum(axis=1), counts.sum(axis=0)
-    if not frequency.any():
+    corpus = corpus_of(estimator, X, feature_names, whom="prepare_arguments")
+    words = corpus.frequency > 0.0
+    if not words.any():
         raise ValueError("X has no words: pass the counts of at least one document.")
-    words = frequency > 0
-    has_words = topics[:, words].any(axis=1)
-    topics, proportions = topics[np.ix_(has_words, words)], proportions[:, has_words]
-    documents = (lengths > 0) & proportions.any(axis=1)
+    has_words = corpus.topics[:, words].any(axis=1)
+    topics, proportions = corpus.topics[np.ix_(has_words, words)], corpus.proportions[:, has_words]
+    documents = proportions.any(axis=1)
     if not documents.any():
         raise ValueError("X has no document with a topic that has words: fit the model to X.")
     proportions = proportions[documents]
     return {
         "topic_term_dists": topics / topics.sum(axis=1, keepdims=True),
         "doc_topic_dists": proportions / proportions.sum(axis=1, keepdims=True),
-        "doc_lengths": lengths[documents],
-        "vocab": names[words],
-        "term_frequency": frequency[words],
+        "doc_lengths": corpus.lengths[documents],
+        "vocab": corpus.names[words],
+        "term_frequency": corpus.frequency[words],
         "mds": principal_coordinates,
     }
 

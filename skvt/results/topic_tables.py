@@ -26,7 +26,8 @@ class Corpus:
 
     ``topics`` (K, V) are distributions, or 0 for topics without words; ``words`` (V,) their mean;
     ``proportions`` (n, K) are distributions, or 0 for rows without words; ``lengths`` (n,) are the
-    words of rows. ``labels`` are those given, else the first three words by relevance.
+    words of rows, ``frequency`` (V,) how often each word occurs in all. ``labels`` are those given,
+    else the first three words by relevance.
     """
 
     names: Any
@@ -34,6 +35,7 @@ class Corpus:
     words: Any
     proportions: Any
     lengths: Any
+    frequency: Any
     texts: list | None
     labels: list
 
@@ -85,7 +87,8 @@ def corpus_of(estimator, X, feature_names=None, texts=None, whom="topic_table"):
         texts = rows if rows and isinstance(rows[0], str) else texts
         X = preprocessing.transform(X)
     proportions = np.array(model.transform(X), np.float64)
-    lengths = np.asarray(sp.csr_array(X).sum(axis=1), np.float64)
+    counts = sp.csr_array(X)
+    lengths, frequency = (np.asarray(counts.sum(axis=axis), np.float64) for axis in (1, 0))
     if texts is not None:
         texts = list(map(str, texts))
         _check_one_for_each_row("texts", texts, lengths)
@@ -101,7 +104,8 @@ def corpus_of(estimator, X, feature_names=None, texts=None, whom="topic_table"):
     if labels is None:
         found = _named(names, topics, relevance(topics, words), 3)
         labels = [", ".join(first) if first else "no words" for first in found]
-    return Corpus(names, topics, words, proportions, lengths, texts, list(map(str, labels)))
+    labels = list(map(str, labels))
+    return Corpus(names, topics, words, proportions, lengths, frequency, texts, labels)
 
 
 def topic_table(estimator, X, feature_names=None, texts=None, *, n_words=10, n_rows=3):
