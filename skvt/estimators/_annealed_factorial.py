@@ -23,7 +23,6 @@ from skvt.fitting import (
     policy_of,
 )
 from skvt.inference import (
-    ROWS_PER_BATCH,
     MemoizedInference,
     Plan,
     StochasticInference,
@@ -321,7 +320,7 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
         """How rows are explained, batch by batch: density, and chances of components."""
         model, stats = self._fitted.model, self._fitted.stats
         with Workers(self.n_jobs) as workers:
-            data = rows_of(X, np.ones(X.shape[0]), ROWS_PER_BATCH)
+            data = rows_of(X, np.ones(X.shape[0]))
             batches = (data.batch(model, rows) for rows in data.order())
             parts = [explain(model, batch, stats, workers.run) for batch in batches]
         return Explanations(*map(np.concatenate, zip(*parts, strict=True)))

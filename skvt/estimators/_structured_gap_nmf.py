@@ -362,7 +362,7 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
 
 def _activations(fitted, X, workers):
     """E[H] of each row of X at T = 1, shape (n, K)."""
-    data = rows_of(X, np.ones(X.shape[0]), ROWS_PER_BATCH)
+    data = rows_of(X, np.ones(X.shape[0]))
     model = fitted.model.mean_field()
     global_params = model.expected_spectra(*fitted.lam())
     results = local_results(model, lambda batch: global_params, data, workers)

@@ -7,7 +7,7 @@ from numbers import Integral
 import numpy as np
 
 from skvt.fitting import of_fit
-from skvt.inference import ROWS_PER_BATCH, Workers
+from skvt.inference import Workers, local_results, rows_of
 from skvt.models.mixture import Assignments, Evidence, by_elbow, choose_clusters, join_components
 from skvt.readers.validation import check_choice, stack_level
 from skvt.rows import some_rows
@@ -25,7 +25,10 @@ class ClustersMixin:
     def _joins(self, X, weights, criterion="auto"):
         fitted, rows = self._fitted, self._rows_to_join(weights.size)
         with Workers(self.n_jobs) as workers:
-            assignments = Assignments(_responsibilities(fitted, X, weights, rows, workers))
+            results = results_of(fitted, *some_rows(X, weights, rows), workers)
+            assignments = Assignments(
+                (result.q, batch.weights, result.bound) for batch, result in results
+            )
         if criterion in ("share", "entropy"):
             joins = join_components(assignments, relative=criterion == "share")
             return replace(joins, reason="by the rule for the entropy")
@@ -159,13 +162,8 @@ def membership(clusters, dtype=np.float64):
     return (clusters == np.arange(clusters.max() + 1)[:, None]).astype(dtype)
 
 
-def _responsibilities(fitted, X, weights, rows, workers):
-    """Responsibilities, weights and log densities of these rows, batch by batch."""
+def results_of(fitted, X, weights, workers):
+    """Batches of rows and their local results under what was fitted, one after the other."""
     model = fitted.model
     global_params = model.row_globals(fitted.stats, None, workers.run)
-    X, weights = some_rows(X, weights, rows)
-    for start in range(0, rows.size, ROWS_PER_BATCH):
-        part = np.arange(start, min(start + ROWS_PER_BATCH, rows.size))
-        batch = model.batch(X, part, weights[part])
-        result = model.local_step(batch, global_params, 1.0, workers.run, with_stats=False)
-        yield result.q, batch.weights, result.bound
+    return local_results(model, lambda batch: global_params, rows_of(X, weights), workers)

@@ -4,12 +4,12 @@ import numpy as np
 from sklearn.base import DensityMixin
 
 from skvt.fitting import VariationalEstimator, of_fit
-from skvt.inference import ROWS_PER_BATCH, Workers, local_results, rows_of
+from skvt.inference import Workers
 from skvt.posterior import JointPosterior, Posterior
 from skvt.readers import RealReader
 from skvt.readers.chunks import by_chunk, is_chunked
 from skvt.readers.validation import positive_int
-from skvt.results._clusters import ClustersMixin, together
+from skvt.results._clusters import ClustersMixin, results_of, together
 from skvt.sklearn_private import num_samples
 from skvt.ties import stable_argmax
 
@@ -100,7 +100,7 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
         """Components of rows that were read; with ``clusters`` the clusters of these."""
         labels = np.empty(X.shape[0], np.intp)
         with Workers(self.n_jobs) as workers:
-            for batch, result in _results(self._fitted, X, workers):
+            for batch, result in results_of(self._fitted, X, np.ones(X.shape[0]), workers):
                 labels[batch.rows] = stable_argmax(together(result.q, clusters))
         return labels
 
@@ -230,14 +230,6 @@ def assignments_of(fitted, X, workers):
     """q(z_n = k) of rows under what was fitted, (n, K)."""
     model = fitted.model
     out = np.empty((X.shape[0], model.size(fitted.stats)), model.dtype)
-    for batch, result in _results(fitted, X, workers):
+    for batch, result in results_of(fitted, X, np.ones(X.shape[0]), workers):
         out[batch.rows] = result.q
     return out
-
-
-def _results(fitted, X, workers):
-    """Batches of rows and their local results under what was fitted, one after the other."""
-    model = fitted.model
-    data = rows_of(X, np.ones(X.shape[0]), ROWS_PER_BATCH)
-    global_params = model.row_globals(fitted.stats, None, workers.run)
-    return local_results(model, lambda batch: global_params, data, workers)

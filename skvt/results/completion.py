@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 from skvt.compiled import GOLDEN, jit, mix, part
 from skvt.expfam import Dirichlet
-from skvt.inference import ROWS_PER_BATCH, local_results, rows_of
+from skvt.inference import local_results, rows_of
 from skvt.models.lda import LDAGivenTopics, Topics
 
 _S63 = np.uint64(63)
@@ -83,7 +83,7 @@ def split_tokens(X):
 
 def document_parameters(model, stats, X, workers):
     """gamma of q(theta) of each row of X at T = 1, (n, K): by CVB0 at the mean of q(topics)."""
-    data = rows_of(X, np.ones(X.shape[0]), ROWS_PER_BATCH)
+    data = rows_of(X, np.ones(X.shape[0]))
     documents = LDAGivenTopics.of(model.documents(stats), "cvb0")
 
     def topics_of(batch):
@@ -115,7 +115,7 @@ def completion_sums(model, stats, X, workers):
     topics = np.ascontiguousarray(Dirichlet.mean(model.natural_parameters(stats)[0]).T)
     gamma = document_parameters(model, stats, observed, workers)
     proportions = gamma / gamma.sum(axis=1, keepdims=True)
-    data = rows_of(held_out, np.ones(X.shape[0]), ROWS_PER_BATCH)
+    data = rows_of(held_out, np.ones(X.shape[0]))
     total = 0.0
     for (batch,) in data.rounds(model, workers, data.order(), whole=True):
         total += model.log_predictive(batch, proportions[batch.rows], topics, workers.run).sum()
