@@ -55,6 +55,12 @@ from skvt.moves._merge import dissolve
 from skvt.ties import exceeds, stable_argmax, stable_order
 from skvt.typing import Array, IndexArray
 
+# Number K' of components of a fresh mixture.
+N_FRESH = 10
+# Maximum number of rows collected for one target.
+MOST_ROWS = 10_000
+# A row is collected if the target's responsibility exceeds this.
+SMALLEST_SHARE = 0.01
 # Number of rows for each fresh component below which a mixture of fewer components is fitted, too.
 ROWS_FOR_EACH = 200
 # Number of components of that one.
@@ -107,23 +113,9 @@ class _Target:
 
 
 class Birth(Move):
-    """Propose fresh components to replace one component, or one and its neighbours.
+    """Propose fresh components, ``max_components`` in all, to replace one, or one and neighbours.
 
-    Parameters
-    ----------
-    max_components : int
-        Maximum number of components.
-    n_fresh : int
-        Number K' of components of a fresh mixture.
-    max_rows : int
-        Maximum number of rows collected for one target.
-    threshold : float
-        A row is collected if the target's responsibility exceeds this.
-
-    Attributes
-    ----------
-    exhausted : bool
-        Whether no component waits for adoption or has just been adopted, and none is left to try.
+    ``exhausted`` where none waits for adoption or has just been adopted, and none is left to try.
     """
 
     kept: ClassVar[dict[str, Any]] = {
@@ -145,15 +137,8 @@ class Birth(Move):
     # Of the choice among the rows of large targets.
     _seed: int = 0
 
-    def __init__(
-        self,
-        max_components: int,
-        n_fresh: int = 10,
-        max_rows: int = 10_000,
-        threshold: float = 0.01,
-    ) -> None:
+    def __init__(self, max_components: int) -> None:
         self._max_components = max_components
-        self._n_fresh, self._max_rows, self._threshold = n_fresh, max_rows, threshold
         self._targets: list[_Target] = []
         self._fresh: list[Stats] = []
         # (mass, number of births that failed) by id_ of components
@@ -192,7 +177,7 @@ class Birth(Move):
         counts = model.component_masses(state.plain_stats.value())
         overlaps = _overlaps(state.memos, counts.size)
         self._targets = self._choose(counts, state.component_ids, overlaps, tools.rng)
-        if any(sum(target.masses) > self._max_rows for target in self._targets):
+        if any(sum(target.masses) > MOST_ROWS for target in self._targets):
             self._seed = int(tools.rng.integers(2**31))
 
     def observer(self, n_rows: int, tools: MoveTools) -> Observer | None:
@@ -203,17 +188,17 @@ class Birth(Move):
         wanted = [
             (
                 target.components,
-                self._max_rows - target.size,
-                self._max_rows / max(sum(target.masses), self._max_rows),
+                MOST_ROWS - target.size,
+                MOST_ROWS / max(sum(target.masses), MOST_ROWS),
             )
             for target in self._targets
         ]
-        return partial(_collected, wanted, self._threshold, self._seed)
+        return partial(_collected, wanted, self._seed)
 
     def note(self, noted: list["_Collected"]) -> None:
         for target, (total, rows, weights, resp) in zip(self._targets, noted, strict=True):
             target.total += total
-            room = self._max_rows - target.size
+            room = MOST_ROWS - target.size
             if room > 0 and weights.size:
                 target.rows.append(rows[:room])
                 target.weights.append(weights[:room])
@@ -336,7 +321,7 @@ class Birth(Move):
             components = [chosen]
             free[chosen] = False
             wide = tries[chosen] >= 2 * _LOST
-            for _ in range(self._n_fresh - 1 if wide else min(tries[chosen], 2)):
+            for _ in range(N_FRESH - 1 if wide else min(tries[chosen], 2)):
                 nearness = overlaps[components].sum(axis=0) * free
                 nearest = int(stable_argmax(nearness))
                 # negligible responsibilities have negligible overlap
@@ -390,7 +375,7 @@ class Birth(Move):
             stack = sp.vstack if sp.issparse(target.rows[0]) else np.concatenate
             X = stack(target.rows)
             own = mass > 0.5
-            enough = len(target.ids) == 1 and exceeds(own.sum(), _FEWEST_FOR_EACH * self._n_fresh)
+            enough = len(target.ids) == 1 and exceeds(own.sum(), _FEWEST_FOR_EACH * N_FRESH)
             if enough and others is not None and others.arrays[0].size:
                 batch = model.batch(X[own], np.arange(own.sum()), factor * of_rows[own])
                 fresh = self._under_own_priors(model, batch, tools, most, others)
@@ -425,9 +410,7 @@ class Birth(Move):
         alone = model.given_assignments(batch, np.ones((batch.weights.size, 1)))
         goal = bound_of(model, tools.memo_of(model, alone, batch))
         usual = np.median(model.component_masses(others))
-        number = int(
-            np.clip(2.0 * batch.weights.sum() / usual, self._n_fresh, _MOST_FRESH * self._n_fresh)
-        )
+        number = int(np.clip(2.0 * batch.weights.sum() / usual, N_FRESH, _MOST_FRESH * N_FRESH))
         found, under = tools.fresh(model, batch, min(number, most), goal, others, "k-means++")
         loss = model.collapsed_energy(others) - under.collapsed_energy(others)
         gain = bound_of(under, found) - loss - goal
@@ -459,14 +442,14 @@ class Birth(Move):
         A mixture of all rows is judged by the priors that it finds.
         """
         before, together, most = goal
-        target, number = bound_of(model, before), min(self._n_fresh, most)
+        target, number = bound_of(model, before), min(N_FRESH, most)
         least = SMALLEST_GAIN_PER_ROW * batch.weights.sum()
         fewer = min(FEWER, number)
         proposals = [(number, "k-means++"), (fewer, "k-means++"), (fewer, "least normal")]
         if fewer == number:
             del proposals[1]
         learns = others is not None and not others.arrays[0].size
-        few = learns or batch.weights.size < ROWS_FOR_EACH * self._n_fresh
+        few = learns or batch.weights.size < ROWS_FOR_EACH * N_FRESH
         n_old, as_before = before.entropy.size, False
         memo, bound = together, bound_of(model, together)
         accepted = is_accepted(bound - target, size_of(bound, memo), least)
@@ -499,7 +482,6 @@ _Collected: TypeAlias = tuple[float, Any, Array, Array]
 
 def _collected(
     wanted: list[tuple[list[int], int, float]],
-    threshold: float,
     seed: int,
     model: Mergeable,
     solved: Solved,
@@ -510,7 +492,7 @@ def _collected(
     for components, most, share in wanted:
         resp = shares_of(solved.result.q, components)
         mass = resp.sum(axis=1)
-        chosen = mass > threshold
+        chosen = mass > SMALLEST_SHARE
         if share < 1.0:
             chosen &= np.random.default_rng(seed).random(mass.size) < share
         rows = np.flatnonzero(chosen)[: max(0, most)]

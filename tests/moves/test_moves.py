@@ -540,9 +540,11 @@ def test_after_failures_the_nearest_neighbours_come_along():
     assert birth._choose(counts, names, overlaps, np.random.default_rng(0)) == []
 
 
-def test_targets_are_weighed_as_their_components_explain_the_rows():
+def test_targets_are_weighed_as_their_components_explain_the_rows(monkeypatch):
+    monkeypatch.setattr(birth_module, "SMALLEST_SHARE", 0.2)
+    monkeypatch.setattr(birth_module, "MOST_ROWS", 50)
     model, (X, weights, resp) = mixture("full"), drawn("full", sharpness=2.0)
-    birth, tools = Birth(50, threshold=0.2, max_rows=50), Tools()
+    birth, tools = Birth(50), Tools()
     birth._targets = targets = [
         birth_module._Target([1], [1], [1.0]), birth_module._Target([3, 0], [3, 0], [1.0, 1.0]),
     ]  # fmt: skip
@@ -669,8 +671,9 @@ def test_neighbours_are_found_anew_together():
 
 
 @pytest.mark.slow
-def test_births_see_small_differences_of_many_rows():
+def test_births_see_small_differences_of_many_rows(monkeypatch):
     """A sample may be too small to support two components where all rows are many enough."""
+    monkeypatch.setattr(birth_module, "MOST_ROWS", 4_000)
     rng = np.random.default_rng(0)
     scales = np.ones((2, 8))
     scales[0, :4] = scales[1, 4:] = 1.35
@@ -679,7 +682,7 @@ def test_births_see_small_differences_of_many_rows():
     model = Mixture(StickBreaking(1.0), component)
     data = Rows(X, np.ones(len(X)), 5_000)
     state = MemoizedState(model.initial(data, rng))
-    sweeps(model, data, state, [Delete(), Merge(), Birth(50, max_rows=4_000)], n=8)
+    sweeps(model, data, state, [Delete(), Merge(), Birth(50)], n=8)
     assert size(model, state) == 2
 
 
@@ -724,12 +727,13 @@ def test_pairs_far_apart_are_not_judged_by_other_priors(monkeypatch):
     assert Merge().finish(model, state, Tools()).accepted == 0
 
 
-def test_of_sorted_rows_a_target_has_as_many_of_each_batch():
+def test_of_sorted_rows_a_target_has_as_many_of_each_batch(monkeypatch):
+    monkeypatch.setattr(birth_module, "MOST_ROWS", 130)
     X = clusters(n=500)
     model = mixture_for(X)
     data = Rows(X, np.ones(500), 100)
     state = MemoizedState(model.initial(data, np.random.default_rng(0)))
-    birth = Birth(50, max_rows=130)
+    birth = Birth(50)
     seen = []
     monitor = birth._create
 
