@@ -8,19 +8,13 @@ from scipy.special import betaln, logsumexp, polygamma, xlogy
 from skvt.compiled import digamma_array as digamma
 from skvt.compiled import gammaln_array as gammaln
 from skvt.expfam._gamma import LEAST, log_standard_gamma
-from skvt.typing import Array, IndexArray
+from skvt.typing import Array
 
 # Range of learned concentrations: beyond it the bound is flat, and float32 inaccurate.
 _SMALLEST = 1e-4
 _LARGEST = 1e4
 # Most steps of Newton's method.
 _MOST_STEPS = 50
-
-
-def _grouped(eta: ArrayLike) -> tuple[Array, IndexArray, float]:
-    """Distinct concentrations, how often each occurs, and the sum: a symmetric prior is cheap."""
-    values, counts = np.unique(np.asarray(eta, dtype=np.float64), return_counts=True)
-    return values, counts, float(values @ counts)
 
 
 class Dirichlet:
@@ -82,27 +76,22 @@ class Dirichlet:
         return Dirichlet.log_normalizer(eta) - inner
 
     @staticmethod
-    def log_mean_power_sum(eta: ArrayLike, powers: Array) -> Array:
-        """``log E[sum_d x_d^b]`` for each power b in (0, 1] of (M,); eta is (D,).
+    def log_mean_power_sum(eta: ArrayLike, powers: Array) -> tuple[Array, Array]:
+        """``log E[sum_d x_d^b]`` and its derivative in b, for b in (0, 1], (M,) each; eta is (D,).
 
         ``E[x_d^b] = Gamma(eta_d + b) / Gamma(eta_d) Gamma(sum eta) / Gamma(sum eta + b)``.
         """
-        values, counts, total = _grouped(eta)
-        # Gamma(a + b) / Gamma(a) = Gamma(b) / B(a, b), and Gamma(b) cancels. Differences of gammaln
-        # would lose the digits of a large concentration.
-        logs = (np.log(counts) - betaln(values, b) + betaln(total, b) for b in powers)
-        return np.array([logsumexp(log) for log in logs])
-
-    @staticmethod
-    def log_mean_power_sum_slope(eta: ArrayLike, powers: Array) -> Array:
-        """Derivative of :meth:`log_mean_power_sum` with respect to the power, (M,)."""
-        values, counts, total = _grouped(eta)
-        slope = np.empty(len(powers))
+        # (each distinct concentration once: a symmetric prior is cheap)
+        values, counts = np.unique(np.asarray(eta, dtype=np.float64), return_counts=True)
+        total, (value, slope) = float(values @ counts), np.empty((2, len(powers)))
         for m, b in enumerate(powers):
-            log_weights = np.log(counts) - betaln(values, b)
-            weights = np.exp(log_weights - logsumexp(log_weights))
+            # Gamma(a + b) / Gamma(a) = Gamma(b) / B(a, b), and Gamma(b) cancels. Differences of
+            # gammaln would lose the digits of a large concentration.
+            logs = np.log(counts) - betaln(values, b)
+            value[m] = logsumexp(logs + betaln(total, b))
+            weights = np.exp(logs - logsumexp(logs))
             slope[m] = weights @ digamma(values + b) - float(digamma(total + b))
-        return slope
+        return value, slope
 
     @staticmethod
     def log_mean_powers(eta: ArrayLike, powers: Array) -> tuple[Array, Array]:

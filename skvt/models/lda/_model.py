@@ -422,11 +422,12 @@ class LDA:
         for a corpus of one token, with the token's assignment part of what is tempered.
         """
         alpha, eta, b = self.doc_topic_prior, self.topic_word_prior, inv_temps
-        value, slope = Dirichlet.log_mean_power_sum, Dirichlet.log_mean_power_sum_slope
+        sums = [Dirichlet.log_mean_power_sum(each, b) for each in np.atleast_2d(eta.T)]
         if eta.ndim == 1:
-            return value(alpha, b) + value(eta, b), slope(alpha, b) + slope(eta, b)
+            value, slope = map(np.add, Dirichlet.log_mean_power_sum(alpha, b), sums[0])
+            return value, slope
         # sum_k E[theta_k^b] E[sum_v topics_kv^b]
-        own = (np.array([of(each, b) for each in eta.T]) for of in (value, slope))
+        own = map(np.array, zip(*sums, strict=True))
         parts, slopes = map(np.add, own, Dirichlet.log_mean_powers(alpha, b))
         return logsumexp(parts, axis=0), (softmax(parts, axis=0) * slopes).sum(axis=0)
 
