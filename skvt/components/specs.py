@@ -744,8 +744,7 @@ class StudentT(_GaussianSpec):
 
     def learner(self, component):
         """What learns parameters that are "auto", see :class:`ComponentSpec`."""
-        learner = super().learner(component.blocks[0].component)
-        return None if learner is None else models.ValuesLearner(learner)
+        return _learner_of_values(super(), component)
 
 
 @dataclass(eq=False, repr=False)

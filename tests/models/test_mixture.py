@@ -156,13 +156,13 @@ def test_expected_weights_and_their_logs_are_means_over_draws():
     v = rng.beta(lam[:, 0], lam[:, 1], size=(100_000, 4))
     w = v * np.concatenate([np.ones((100_000, 1)), np.cumprod(1.0 - v, axis=1)[:, :-1]], axis=1)
     for draws, expected in (
-        (w, StickBreaking.mean(lam)),
-        (np.log(w), StickBreaking.log_weights(Beta.expectation(lam))),
+        (w, StickBreaking(1.0).mean(lam)),
+        (np.log(w), StickBreaking(1.0).log_weights(Beta.expectation(lam))),
     ):
         error = draws.std(axis=0) / np.sqrt(100_000)
         assert np.all(np.abs(draws.mean(axis=0) - expected) < 4.5 * error)
     rest = 1.0 - w.sum(axis=1)
-    assert abs(rest.mean() - (1.0 - StickBreaking.mean(lam).sum())) < 4.5 * rest.std() / 316.0
+    assert abs(rest.mean() - (1.0 - StickBreaking(1.0).mean(lam).sum())) < 4.5 * rest.std() / 316.0
 
 
 def test_the_evidence_of_counts_is_that_of_their_assignments():

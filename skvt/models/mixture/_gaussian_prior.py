@@ -196,9 +196,8 @@ def _most_likely(X: Any, weights: Array, zero_mean: bool) -> tuple[Array, Array]
     unit = np.sqrt(_variances(variances)) if variances.any() else np.ones(variances.size)
     _, number = sums_of_rows(X, weights, partial(_power_sums, center, 2))
     constant = np.flatnonzero((variances == 0.0) & (number > 0.0))
-    rows = np.arange(X.shape[0])
-    if X.shape[0] > _ROWS_OF_EM:
-        rows = np.linspace(0, X.shape[0] - 1, _ROWS_OF_EM).astype(np.intp)
+    n_rows = X.shape[0]
+    rows = np.linspace(0, n_rows - 1, min(n_rows, _ROWS_OF_EM)).astype(np.intp)
     X, weights = some_rows(X, weights, rows)
     X = _less(dense(X), center) / unit
     there = ~np.isnan(X)

@@ -358,10 +358,7 @@ class Mixture(ConjugateModel):
 
     # --------------------------------------------------------------------------- predictions
     def log_predictive(self, X: Any, stats: RunningStats, run: Run) -> Array:
-        """Log posterior predictive density of each row, including the mass of new components.
-
-        ``log sum_k E[w_k] p(x | rows of k) + E[w_new] p(x | prior)`` in nats, shape (n,).
-        """
+        """``log(sum_k E[w_k] p(x | rows of k) + E[w_new] p(x | prior))`` in nats, shape (n,)."""
         predictive = self._predictive(stats)
         return _of_rows(X, lambda rows: logsumexp(predictive.log_joint(rows), axis=1), (), run)
 

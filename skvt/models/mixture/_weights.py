@@ -32,29 +32,25 @@ class StickBreaking:
         after = np.maximum(after, 0.0)
         return np.stack([1.0 + counts, self.concentration + after], axis=1)  # [HS13 eq. 10]
 
-    @staticmethod
-    def log_weights(t: Array) -> Array:
+    def log_weights(self, t: Array) -> Array:
         """``log w_k = log v_k + sum_{l<k} log(1 - v_l)``, shape (K,)."""
         stick, rest = t.T
         return stick + rest.cumsum() - rest
 
-    @staticmethod
-    def weights_of(sticks: Array) -> Array:
+    def weights_of(self, sticks: Array) -> Array:
         """``w_k = v_k prod_{l<k} (1 - v_l)`` of sticks (..., K)."""
         left = np.cumprod(1.0 - sticks, axis=-1)
         return sticks * np.concatenate([np.ones_like(left[..., :1]), left[..., :-1]], axis=-1)
 
-    @staticmethod
-    def mean(lam: Array) -> Array:
+    def mean(self, lam: Array) -> Array:
         """``E[w_k]``, shape (K,); the remainder to 1 is the mass of components not yet seen."""
-        return StickBreaking.weights_of(Beta.mean(lam))
+        return self.weights_of(Beta.mean(lam))
 
     def log_evidence(self, counts: Array) -> float:
         lam = StickBreaking.natural_parameters(self, counts)
         return _log_evidence(Beta, lam, self.prior())
 
-    @staticmethod
-    def order(counts: Array) -> IndexArray:
+    def order(self, counts: Array) -> IndexArray:
         """Largest first."""
         return _largest_first(counts)
 
@@ -93,8 +89,7 @@ class SymmetricDirichlet:
     def prior(self) -> Array:
         return np.full((1, 1), self.concentration / self.n_components)
 
-    @staticmethod
-    def statistics(counts: Array) -> Array:
+    def statistics(self, counts: Array) -> Array:
         return counts
 
     def natural_parameters(self, counts: Array) -> Array:
@@ -102,24 +97,20 @@ class SymmetricDirichlet:
         others = np.zeros(self.n_components - counts.size)
         return self.prior() + np.append(counts, others)
 
-    @staticmethod
-    def log_weights(t: Array) -> Array:
+    def log_weights(self, t: Array) -> Array:
         return t[0]
 
-    @staticmethod
-    def mean(lam: Array) -> Array:
+    def mean(self, lam: Array) -> Array:
         return Dirichlet.mean(lam)[0]
 
-    @staticmethod
-    def weights_of(value: Array) -> Array:
+    def weights_of(self, value: Array) -> Array:
         """They are what is drawn, (..., 1, K)."""
         return value[..., 0, :]
 
     def log_evidence(self, counts: Array) -> float:
         return _log_evidence(Dirichlet, self.natural_parameters(counts), self.prior())
 
-    @staticmethod
-    def order(counts: Array) -> IndexArray:
+    def order(self, counts: Array) -> IndexArray:
         return np.arange(counts.size)
 
 
