@@ -4,6 +4,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from skvt.expfam._dirichlet import Dirichlet
+from skvt.expfam._gaussian import join
 from skvt.typing import Array
 
 
@@ -24,6 +25,11 @@ class Beta(Dirichlet):
     def standard(eta: ArrayLike) -> dict[str, Array]:
         eta = np.asarray(eta, dtype=np.float64)
         return {"a": eta[..., 0], "b": eta[..., 1]}
+
+    @staticmethod
+    def from_standard(a: ArrayLike, b: ArrayLike) -> Array:
+        """Natural parameters, shape (..., 2), of parameters that broadcast."""
+        return join(np.asarray(a)[..., None], np.asarray(b)[..., None])
 
     @staticmethod
     def mean(eta: ArrayLike) -> Array:

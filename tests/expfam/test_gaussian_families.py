@@ -56,7 +56,8 @@ def test_a_length_that_no_triangle_has_is_refused(length):
 # ------------------------------------------------------------------------------------- SciPy
 @pytest.mark.parametrize(("a", "b"), [(1.0, 1.0), (0.3, 4.0), (50.0, 2.0), (1.0, 0.2)])
 def test_beta_agrees_with_scipy(a, b):
-    eta, twin = np.array([a, b]), scipy.stats.beta(a, b)
+    eta, twin = Beta.from_standard(a, b), scipy.stats.beta(a, b)
+    np.testing.assert_array_equal(eta, [a, b])
     np.testing.assert_allclose(Beta.mean(eta), twin.mean(), rtol=1e-12)
     np.testing.assert_allclose(Beta.variance(eta), twin.var(), rtol=1e-12)
     np.testing.assert_allclose(Beta.entropy(eta), twin.entropy(), rtol=1e-10, atol=1e-12)
@@ -242,6 +243,7 @@ def test_textbook_parameters_broadcast():
     # spherical ones: one member for each component
     eta = NormalGamma.from_standard(m, 0.1, 1.5, 1.0)
     assert eta.shape == (K, 2 + 2 * D)
+    assert Beta.from_standard(np.ones(K), 2.0).shape == (K, 2)
 
 
 def test_parameters_of_single_precision_are_joined_in_double():
