@@ -5,6 +5,7 @@ pass to the loop in a :class:`PassResult`, and declares in ``requires`` what it 
 which is checked before a fit begins.
 """
 
+import math
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
@@ -26,7 +27,7 @@ class LocalTotals:
 
     # ``sum w (inv_temp * energy + entropy)``.
     tempered: float = 0.0
-    # ``sum w (energy + entropy)``.
+    # ``sum w (energy + entropy)``; nan of rows whose energy has not been requested.
     untempered: float = 0.0
     # Sum of the row weights.
     weight: float = 0.0
@@ -38,8 +39,9 @@ class LocalTotals:
         self.tempered += tempered
         if np.ndim(inv_temp) == 0 and inv_temp == 1.0:
             self.untempered += tempered
+        elif result.energy is None:
+            self.untempered = math.nan
         else:
-            assert result.energy is not None  # as requested
             self.untempered += tempered + float(weights @ ((1.0 - inv_temp) * result.energy))
         self.weight += float(weights.sum())
 

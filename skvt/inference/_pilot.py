@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from skvt.contracts import LocalTotals, Model, RunningPolicy
+from skvt.contracts import Model, RunningPolicy
 from skvt.inference._parallel import Workers
 from skvt.inference._state import Rows, State
 from skvt.inference._stochastic import StochasticInference, Visits
@@ -39,7 +39,7 @@ def pilot_energies(
     # T = 1, with the replication that the main fit will have; no priors are learned
     policy = RunningPolicy()
     policy.replication, policy.done = replication, False
-    visits = Visits(data, workers, policy, LocalTotals())
+    visits = Visits(data, workers, policy)
     for batches in data.rounds(model, workers, data.order(rng)[:MOST_BATCHES]):
         engine.step(model, batches, data.total, state, visits)
     request = VisitRequest(model, requested={"with_marginal": True, "with_stats": False})

@@ -25,13 +25,14 @@ STEPS_PER_PRIOR = 16
 class Visits(NamedTuple):
     """By what, and at what temperature, minibatches are visited, and the sum over those so far.
 
-    ``rate`` is the size of a step by its number; None is that of the engine.
+    ``totals`` of None is none. ``rate`` is the size of a step by its number; None is that of the
+    engine.
     """
 
     data: Rows
     workers: Workers
     policy: RunningPolicy
-    totals: LocalTotals
+    totals: LocalTotals | None = None
     rate: Callable[[int], float] | None = None
 
 
@@ -54,19 +55,20 @@ class StochasticInference(WithoutMemosMixin, Continued, Generic[M]):
         at the end are an estimate of the bound.
         """
         data, policy, workers, rng = given
-        visits = Visits(data, workers, policy, LocalTotals())
+        totals = LocalTotals()
+        visits = Visits(data, workers, policy, totals)
         for batches in data.rounds(model, workers, data.order(rng)):
             model = self.step(model, batches, data.total, state, visits)
         state.stats.resum()
         if policy.done:
             model = model.with_learned_priors(state.prior_stats, state.plain_stats)
         divergence, rate = global_divergence(model, state.stats), self.rate(state.n_steps - 1)
-        return PassResult(visits.totals, divergence, model, self.bound_kind, rate)
+        return PassResult(totals, divergence, model, self.bound_kind, rate)
 
     def update(self, model: M, state: State, stream: Stream, given: PassInputs) -> tuple[M, float]:
         """A step for each minibatch of a stream in order: (model, size of the last step)."""
         data, policy, workers, _ = given
-        visits = Visits(data, workers, policy, LocalTotals())
+        visits = Visits(data, workers, policy)
         for batches in data.rounds(model, workers, data.order()):
             n_before = state.n_steps
             weight = sum(float(data.weights[batch.rows].sum()) for batch in batches)
@@ -104,11 +106,13 @@ class StochasticInference(WithoutMemosMixin, Continued, Generic[M]):
         weight = sum(float(batch.weights.sum(dtype="float64")) for batch in batches)
         policy.advance(state.rows_seen / total, weight / total, n_before)
         state.replicate(policy.replication)
-        numbers = count()
+        numbers, requested = count(), policy.requested
+        if visits.totals is None:
+            requested["with_energy"] = False
 
         def ask(batch: Any) -> VisitRequest:
             return VisitRequest(
-                model, policy.inv_temp(batch), policy.mean_inv_temp, policy.requested,
+                model, policy.inv_temp(batch), policy.mean_inv_temp, requested,
                 state.warm_start_of(batch), draw=self._draw(state, next(numbers)),
             )  # fmt: skip
 
@@ -122,7 +126,8 @@ class StochasticInference(WithoutMemosMixin, Continued, Generic[M]):
         for place, part in enumerate(visited):
             assert part.stats is not None  # as requested
             state.remember_ends(part.rows, part.start)
-            visits.totals.extend(part.totals)
+            if visits.totals is not None:
+                visits.totals.extend(part.totals)
             # lam <- (1 - rho) lam + rho (eta + (N/B) S/T)  [VT16 eq. 8], S replicated
             factor = (total / weight) * part.mean_inv_temp * state.replication
             if place == 0:

@@ -115,6 +115,8 @@ class Reader:
 
     def weighted(self, X, sample_weight):
         """Rows of positive weight, and their weights as float64."""
+        if sample_weight is None:
+            return X, np.ones(X.shape[0])
         weights = check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         if not weights.any():  # (scikit-learn before 1.8 lets them pass)
             raise ValueError("Sample weights must contain at least one non-zero number.")
@@ -125,7 +127,7 @@ class Reader:
                 f"sample_weight must be 0 or in the range of {X.dtype}. Got weights from "
                 f"{weights.min():g} to {weights.max():g}; scale them."
             )
-        if self.adds_up and sample_weight is not None:
+        if self.adds_up:
             total = total_of(X, weights)
             if total > 0.0 and not in_range(total):
                 raise ValueError(

@@ -188,12 +188,16 @@ def _dirichlet_divergence(
 
 @part
 def _topics_by_words(source: Array, words: IndexArray, table: Array) -> None:
-    """table[k, j] = source[words[j], k]; filled up with topics without words and more of word 0."""
+    """table[k, j] = source[words[j], k]; filled up with topics without words and the last word."""
     n_topics = source.shape[1]
-    for j in range(table.shape[1]):
-        row = source[words[j if j < words.size else 0]]
+    last = words.size - 1
+    # (of several words at a time: those of one topic lie in one line of the cache)
+    for j in range(0, table.shape[1], 4):
+        r0, r1 = source[words[min(j, last)]], source[words[min(j + 1, last)]]
+        r2, r3 = source[words[min(j + 2, last)]], source[words[min(j + 3, last)]]
         for k in range(n_topics):
-            table[k, j] = row[k]
+            table[k, j], table[k, j + 1] = r0[k], r1[k]
+            table[k, j + 2], table[k, j + 3] = r2[k], r3[k]
     table[n_topics:] = np.float32(0.0)  # of either type: there may be no word to take it from
 
 
