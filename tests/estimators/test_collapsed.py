@@ -111,6 +111,8 @@ def test_a_fit_that_is_continued_keeps_the_choice_of_auto(tmp_path):
     begun = load(path).set_params(max_iter=100)
     assert begun.resume(X).topic_word_prior_ == 1.0 / 3.0
     assert_same_fit(load(path).set_params(max_iter=100).fit(X), collapsed(max_iter=100).fit(X))
+    stream = auto().partial_fit(X).set_params(max_iter=4, n_samples=3).partial_fit(X)
+    assert type(stream._fitted.model) is CollapsedLDA
 
 
 def test_topics_hold_each_token_once(small_batches, most_dense):
