@@ -18,7 +18,6 @@ from skvt.fitting import (
     Seed,
     Temperature,
     check_memoized,
-    check_number_of_batches,
     estimator,
     gathers_calls,
     memoized_plan,
@@ -272,9 +271,7 @@ default="dirichlet_process"
             full_steps = undivided and self.global_step == "ssvi-a"
             scale = SCALE_OF_FULL_STEPS if full_steps else 1.0
         rate = rate_of(self, scale)
-        if not stream:
-            check_number_of_batches(self, X.shape[0])
-        size = X.shape[0] if undivided else rows_of_batch(self, X.shape[0])
+        size = X.shape[0] if undivided else rows_of_batch(self, X.shape[0], stream=stream)
         data = rows_of(X, weights, size, self.n_parallel_batches)
         return Plan(
             data=data,

@@ -19,7 +19,6 @@ from skvt.fitting._parameters import (
 from skvt.fitting._plans import (
     check_memoized,
     check_moves,
-    check_number_of_batches,
     gathers_calls,
     memoized_plan,
     most_components,

@@ -190,8 +190,12 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         The first continues where it was ``interrupted``; then the ``model`` of the others, None, is
         built where there are some. Callbacks are shown the rows and targets as given.
         """
-        raw, y = shown
         X, weights = plan.data.X, plan.data.weights
+        raw, y = shown
+        if y is None:
+            # scikit-learn 1.9's ScoringMonitor scores only where a target is given; the scorers of
+            # models without one ignore it
+            y = np.zeros(plan.data.n_rows if layout_of(X).size else np.shape(raw)[0])
         context = self._init_callback_context(
             max_subtasks=len(starts.seeds) * plan.stopping.max_iter
         )
@@ -202,7 +206,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
                     begun = self._begin_start(model, plan, starts, workers)
                 else:
                     begun = self._taken_up(plan, interrupted)
-                ended = self._run(*begun, plan, context, shown, starts, workers)
+                ended = self._run(*begun, plan, context, (raw, y), starts, workers)
                 fitted, converged, stopped = ended
                 starts.elbos.append(fitted.elbo)
                 # of starts that end in the same optimum the first
@@ -228,10 +232,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         self.n_iter_ = len(self._fitted.history)
         self._publish(X, weights, raw)
         context.call_on_fit_task_end(
-            estimator=self,
-            X=raw,
-            y=np.zeros(X.shape[0]) if y is None else y,
-            reconstruction_attributes=lambda: {},
+            estimator=self, X=raw, y=y, reconstruction_attributes=lambda: {}
         )
         unconverged = not (self.converged_ or stopped)
         if unconverged and plan.stopping.warns and plan.judges_convergence:
@@ -301,9 +302,8 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
     def _knows(self, data):
         """Whether these are the rows, and batches, whose bound the memos give."""
         before = self._fitted
-        if before.elbo is None or before.seen is None:
-            return False
-        return before.seen == (checksum(data.X, data.weights), data.batch_size)
+        is_known = before.elbo is not None and before.seen is not None
+        return is_known and before.seen == (checksum(data.X, data.weights), data.batch_size)
 
     def _taken_up(self, plan, interrupted):
         """The state and the start with which an interrupted fit goes on."""
@@ -345,14 +345,9 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
                 **self._reader(model.dtype).columns,
             }
 
-        X, y = shown
-        if y is None:
-            # scikit-learn 1.9's ScoringMonitor scores only where a target is given; the scorers of
-            # models without one ignore it
-            y = np.zeros(data.n_rows if layout_of(data.X).size else np.shape(X)[0])
         number, n_starts = len(starts.elbos) + 1, len(starts.seeds)
         name = f"start {number} of {n_starts}, " if n_starts > 1 else ""
-        monitor = FitMonitor(self, context, (X, y), snapshot, history, start, name)
+        monitor = FitMonitor(self, context, shown, snapshot, history, start, name)
         model, converged = fit_loop(begun.model, plan, policy, state, workers, start.rng, monitor)
         elbo = plan.finish(model, state)
         if elbo is None:

@@ -72,8 +72,13 @@ def rate_of(estimator, scale):
     return RobbinsMonro(estimator.learning_offset, estimator.learning_decay, scale)
 
 
-def rows_of_batch(estimator, n_rows, limits=ROWS_OF_BATCH):
-    """Number of rows per batch for this total number of rows."""
+def rows_of_batch(estimator, n_rows, limits=ROWS_OF_BATCH, *, stream):
+    """Number of rows per batch of these; ValueError for more batches than rows, but in a stream."""
+    if not stream and estimator.n_batches is not None and estimator.n_batches > n_rows:
+        raise ValueError(
+            f"The 'n_batches' parameter must be in the range [1, n_samples] = [1, {n_rows}]. "
+            f"Got {estimator.n_batches} instead."
+        )
     if estimator.learning_method == "batch":
         return n_rows
     if estimator.n_batches is not None:
@@ -81,15 +86,6 @@ def rows_of_batch(estimator, n_rows, limits=ROWS_OF_BATCH):
     if estimator.batch_size is not None:
         return min(estimator.batch_size, n_rows)
     return min(n_rows, int(np.clip(-(-n_rows // 10), *limits)))
-
-
-def check_number_of_batches(estimator, n_rows):
-    """Raise ValueError for more batches than rows."""
-    if estimator.n_batches is not None and estimator.n_batches > n_rows:
-        raise ValueError(
-            f"The 'n_batches' parameter must be in the range [1, n_samples] = [1, {n_rows}]. "
-            f"Got {estimator.n_batches} instead."
-        )
 
 
 def memoized_plan(estimator, X, weights, moves=None, *, stream, scale=1.0, limits=ROWS_OF_BATCH):
@@ -103,15 +99,14 @@ def memoized_plan(estimator, X, weights, moves=None, *, stream, scale=1.0, limit
         birth = partial(Birth, most_components(estimator))
         moves = {"delete": Delete, "merge": Merge, "birth": birth}
     n_rows, at_once = X.shape[0], estimator.n_parallel_batches
-    if not stream:
-        check_number_of_batches(estimator, n_rows)
-    rate = rate_of(estimator, scale)
-    data = minibatches = rows_of(X, weights, rows_of_batch(estimator, n_rows, limits), at_once)
+    size = rows_of_batch(estimator, n_rows, limits, stream=stream)
+    rate, data = rate_of(estimator, scale), rows_of(X, weights, size, at_once)
+    minibatches = data
     if estimator.learning_method == "online":
         engine = StochasticInference(rate)
     else:
         engine = MemoizedInference([moves[name]() for name in moves if name in estimator.moves])
-        data = rows_of(X, weights, n_rows, at_once) if stream else minibatches
+        data = rows_of(X, weights, n_rows, at_once) if stream else data
     return Plan(
         data=data,
         engine=engine,

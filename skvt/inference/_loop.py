@@ -98,10 +98,6 @@ class Stopping:
     # Whether there is a warning where ``max_iter`` ends a fit that has not converged.
     warns: bool = True
 
-    def judges(self, engine: AnyEngine) -> bool:
-        """Whether a fit by this engine may stop before ``max_iter``: known bound, tol > 0."""
-        return self.tol > 0.0 and (engine.knows_exact_bound or self.evaluate_every > 0)
-
 
 @dataclass(frozen=True)
 class Plan:
@@ -216,8 +212,9 @@ class Plan:
 
     @property
     def judges_convergence(self) -> bool:
-        """Whether the fit may stop before ``max_iter``."""
-        return self.stopping.judges(self.phases[-1].engine)
+        """Whether the fit may stop before ``max_iter``: known bound, tol > 0."""
+        known = self.phases[-1].engine.knows_exact_bound or self.stopping.evaluate_every > 0
+        return known and self.stopping.tol > 0.0
 
     def _for_policy(
         self, model: Model, workers: Workers | None = None, rng: np.random.Generator | None = None
