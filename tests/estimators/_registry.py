@@ -99,7 +99,7 @@ class Entry:
     data: Callable
     full: dict
     shown: tuple
-    claimed: Callable
+    claimed: Callable = lambda estimator: estimator.components_.sum()
     still: dict = field(default_factory=lambda: {"moves": ()})
     watched: dict = field(default_factory=lambda: {"evaluate_every": 1})
     learned: tuple = ()
@@ -153,7 +153,7 @@ class Entry:
 
 def _claimed_by_weights(mixture):
     weights = mixture.weight_concentration_
-    return np.sum(weights[0] if weights.ndim == 2 else weights)
+    return np.sum(weights[0] if np.ndim(weights) == 2 else weights)
 
 
 QUICK = {"n_components": 3, "max_iter": 4, "batch_size": 16, "random_state": 0}
@@ -170,7 +170,6 @@ ENTRIES = (
             full={"learning_method": "batch"},
             watched={"evaluate_every": 1, "perp_tol": 0.0},
             shown=("components_", "exp_dirichlet_component_"),
-            claimed=lambda estimator: estimator.components_.sum(),
             learned=("variational", "local"),
             alike=method == "batch",
         )
@@ -187,7 +186,7 @@ ENTRIES = (
             data=rows,
             full={"learning_method": "batch", "moves": ()},
             shown=("means_", "covariances_", "precisions_", "precisions_cholesky_", "weights_"),
-            claimed=lambda estimator: estimator.weight_concentration_[0].sum(),
+            claimed=_claimed_by_weights,
             remembers=learning_method != "online",
             alike=learning_method != "batch",
         )
@@ -307,7 +306,6 @@ ENTRIES += [
         full={"learning_method": "batch"},
         watched={"evaluate_every": 1, "perp_tol": 0.0},
         shown=("components_", "exp_dirichlet_component_"),
-        claimed=lambda estimator: estimator.components_.sum(),
         learned=("variational", "local") if local_step == "mean_field" else (),
         annealed=LinearAnnealing(n_passes=4 / 3, replication=1.0),
         heated={"topic_word_prior": 0.02},
@@ -330,7 +328,7 @@ ENTRIES += [
         data=rows,
         full={"learning_method": "batch", "moves": ()},
         shown=("weights_",),
-        claimed=lambda estimator: estimator.weight_concentration_[0].sum(),
+        claimed=_claimed_by_weights,
         remembers=True,
     )
 ]
@@ -345,7 +343,6 @@ ENTRIES += [
         data=counts,
         full={"learning_method": "batch", "moves": ()},
         shown=("components_", "exp_dirichlet_component_", "topic_weights_"),
-        claimed=lambda estimator: estimator.components_.sum(),
         remembers=method != "online",
         alike=method != "batch",
     )

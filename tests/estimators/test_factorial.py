@@ -193,12 +193,6 @@ def test_illegal_parameters_are_refused_with_the_value(wrong, message):
         AnnealedFactorialMixture(8, **wrong).fit(X)
 
 
-def test_a_warm_start_wants_the_same_number_of_components():
-    estimator = AnnealedFactorialMixture(4, max_iter=5, warm_start=True).fit(X)
-    with pytest.raises(ValueError, match="warm_start=False"):
-        estimator.set_params(n_components=5).fit(X)
-
-
 @pytest.mark.parametrize(
     "changes", [{"activation_prior": 1e-300}, {"n_components": 41}, {"noise_variance": 1e-12}]
 )
