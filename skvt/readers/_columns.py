@@ -17,11 +17,6 @@ def is_frame(X):
     return nw.dependencies.is_into_dataframe(X)
 
 
-def is_of_floats(X):
-    """Whether X is a sparse matrix or an array of floats."""
-    return sp.issparse(X) or (isinstance(X, np.ndarray) and X.dtype.kind == "f")
-
-
 def names_of(X):
     """Names of the columns of a data frame, numbers of those of an array."""
     return tuple(_frame(X).columns) if is_frame(X) else tuple(range(X.shape[1]))
@@ -72,7 +67,9 @@ def _is_missing(value):
 
 
 def columns_of(X):
-    """The columns of a data frame or of an array of objects."""
+    """The columns of a data frame or of an array of objects; None of floats, sparse or dense."""
+    if sp.issparse(X) or (isinstance(X, np.ndarray) and X.dtype.kind == "f"):
+        return None
     if is_frame(X):
         return [_of_frame(series) for series in _frame(X).iter_columns()]
     return [_of_objects(X[:, j]) for j in range(X.shape[1])]

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from skvt.components import Bernoulli, Categorical, ComponentSpec, Gaussian, Hurdle, Multinomial
 from skvt.components.specs import BY_NAME
 from skvt.readers._audit import FEWEST_ROWS, Seen, audited, left_out
-from skvt.readers._columns import columns_of, container_of, is_of_floats, names_of
+from skvt.readers._columns import container_of, names_of
 from skvt.readers._tables import Table, TableBlock
 from skvt.sklearn_private import column_indices
 
@@ -102,9 +102,8 @@ class Look(NamedTuple):
     values: dict
 
 
-def table_of(X, components, handle_unknown):
+def table_of(X, columns, components, handle_unknown):
     """The :class:`Table` of rows like X, with their categories, and what was found of columns."""
-    columns = None if is_of_floats(X) else columns_of(X)
     seen, findings, kinds = {}, {}, None
     if isinstance(components, str) and columns is not None:
         seen = {j: Seen.of(column) for j, column in enumerate(columns)}
@@ -113,7 +112,7 @@ def table_of(X, components, handle_unknown):
             "left out" if j in findings else "category" if seen[j].has_few_values else column.kind
             for j, column in enumerate(columns)
         ]
-    table = joint_table({0: look(X, components, handle_unknown, kinds)})
+    table = joint_table({0: look(X, columns, components, handle_unknown, kinds)})
     if isinstance(components, str) and columns is None:
         taken = {j for block in table.blocks for j in block.columns.tolist()}
         left = set(range(X.shape[1])) - taken
@@ -128,10 +127,9 @@ def table_of(X, components, handle_unknown):
     )
 
 
-def look(X, components, handle_unknown, kinds=None):
+def look(X, columns, components, handle_unknown, kinds=None):
     """The :class:`Look` at some rows; ``kinds`` of the columns for "auto", by default by types."""
     names = names_of(X)
-    columns = None if is_of_floats(X) else columns_of(X)
     values = {}
     if isinstance(components, str):
         blocks = _automatic(X, columns, names, kinds)

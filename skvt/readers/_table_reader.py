@@ -7,7 +7,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from skvt.readers._audit import warn_of_columns
-from skvt.readers._columns import is_frame
+from skvt.readers._columns import columns_of, is_frame
 from skvt.readers._reader import Reader
 from skvt.readers._table_blocks import joint_table, look, table_of
 from skvt.readers._tables import Table
@@ -36,8 +36,9 @@ class TableReader(Reader):
     def first(self, X):
         """The reader of rows like these, and the rows as numbers; raises on anything illegal."""
         X, columns = self._numbers_or_objects(X)
-        table = self.table or table_of(X, self.components, self.handle_unknown)
-        X = table.encode(X)
+        of_columns = columns_of(X)
+        table = self.table or table_of(X, of_columns, self.components, self.handle_unknown)
+        X = table.encode(X, of_columns)
         if self.dtype is not None:
             X = X.astype(self.dtype, copy=False)
         if all(block.spec.missing == "ignore" for block in table.blocks):
@@ -55,7 +56,7 @@ class TableReader(Reader):
     def scan(self, X):
         """What some rows say of the table."""
         X, _ = self._numbers_or_objects(X)
-        return look(X, self.components, self.handle_unknown)
+        return look(X, columns_of(X), self.components, self.handle_unknown)
 
     def scanned(self, scans):
         """The reader that knows the table of all rows, whose categories are those of any chunk."""

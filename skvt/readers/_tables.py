@@ -14,16 +14,7 @@ import scipy.sparse as sp
 
 from skvt.components import ComponentSpec
 from skvt.models.mixture import as_slice
-from skvt.readers._columns import (
-    columns_of,
-    frame_of,
-    is_frame,
-    is_of_floats,
-    levels,
-    objects,
-    plain,
-    with_column,
-)
+from skvt.readers._columns import frame_of, is_frame, levels, objects, plain, with_column
 from skvt.readers.validation import check_magnitude
 from skvt.rows import dense
 from skvt.typing import IndexArray
@@ -60,11 +51,13 @@ class Table:
     # what was found of the columns, see skvt.readers._audit: (column, kind, value)
     findings: tuple[tuple[str, str, str], ...] = ()
 
-    def encode(self, X):
-        """X as numbers, (n, D) in its own precision or float64; ValueError for illegal values."""
-        if is_of_floats(X):
+    def encode(self, X, columns):
+        """X as numbers, (n, D) in its own precision or float64; ValueError for illegal values.
+
+        ``columns`` are those of X by `columns_of`.
+        """
+        if columns is None:
             return self._encode_numbers(X)
-        columns = columns_of(X)
         out = np.zeros((X.shape[0], len(columns)))
         for block in self.blocks:
             for place, j in enumerate(block.columns):
