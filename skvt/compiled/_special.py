@@ -58,7 +58,8 @@ class _NoCollections(event.Listener):
 
     def on_start(self, event: Any) -> None:
         function = getattr(event.data["dispatcher"], "py_func", None)
-        if self._paused is None and gc.isenabled() and _is_ours(function):
+        is_ours = str(getattr(function, "__module__", "")).startswith("skvt.")
+        if self._paused is None and gc.isenabled() and is_ours:
             self._paused = event.data["dispatcher"]
             gc.disable()
 
@@ -66,10 +67,6 @@ class _NoCollections(event.Listener):
         if self._paused is event.data["dispatcher"]:
             self._paused = None
             gc.enable()
-
-
-def _is_ours(function: Any) -> bool:
-    return str(getattr(function, "__module__", "")).startswith("skvt.")
 
 
 event.register("numba:compile", _NoCollections())

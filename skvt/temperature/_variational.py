@@ -109,23 +109,16 @@ class _Learned(RunningPolicy):
             self._finish()
             return
         self._ladder.lower(1.0 - cooled)
-        self._remember()
-        self._seen_share = step
+        if self._seen_units > 0.0:  # the running mean moves to the energy of the last step
+            energy = self._seen_energy / self._seen_units
+            before = energy if self._energy is None else self._energy
+            self._energy = before + self._rate(self._seen_share) * (energy - before)
+        self._seen_energy, self._seen_units, self._seen_share = 0.0, 0.0, step
         if self._energy is not None:
             self._r = self._ladder.weights(self._energy - self._reference, self._units)
         self.mean_inv_temp = float(self._r @ self._ladder.inv_temps)
         if self.mean_inv_temp > 1.0 - NEARLY_ONE:
             self._finish()
-
-    def _remember(self) -> None:
-        """Move the running mean to the energy of the last step."""
-        if self._seen_units == 0.0:
-            return
-        energy = self._seen_energy / self._seen_units
-        if self._energy is None:
-            self._energy = energy
-        self._energy += self._rate(self._seen_share) * (energy - self._energy)
-        self._seen_energy, self._seen_units = 0.0, 0.0
 
     def _rate(self, passes: float) -> float:
         """Step size of the running mean for these passes, by their number of time constants."""

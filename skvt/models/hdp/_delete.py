@@ -92,14 +92,11 @@ class DeleteTopic(Move):
             if k in self._parts:
                 self._parts[k].append(found)
         while sum(part.nbytes for parts in self._parts.values() for part, _ in parts) > MOST_BYTES:
-            self._leave_out()
-
-    def _leave_out(self) -> None:
-        """The largest candidate has its turn in a later pass; or never, if it is the only one."""
-        topic, _ = self._parts.popitem()
-        self._waiting = self._waiting or bool(self._parts)
-        if not self._parts:
-            self._failed[int(self._ids[topic])] = self._use[topic]
+            # the largest candidate has its turn in a later pass; or never, if it is the only one
+            topic, _ = self._parts.popitem()
+            self._waiting = self._waiting or bool(self._parts)
+            if not self._parts:
+                self._failed[int(self._ids[topic])] = self._use[topic]
 
     def finish(self, model: HDP, state: MovableState, tools: MoveTools) -> MoveRecord:
         """Delete the candidates without which the bound rises, as far as they share no documents.

@@ -97,12 +97,9 @@ class Indicated(Product):
     def marginals(self, lam: Array) -> Any:
         """Of the values, and of the shares of rows that have one."""
         values, (shares,) = super().marginals(lam)
-        own = range(self.n_features)
-        return (*values, *(shares.some([d])._replace(quantity=self._name(d)) for d in own))
-
-    def _name(self, column: int) -> str:
-        """Of what a share is."""
-        return "share observed" if self._of_holes else f"share not {self.at[column]:g}"
+        names = [f"share not {at:g}" for at in self.at] or ["share observed"] * self.n_features
+        own = (shares.some([d])._replace(quantity=name) for d, name in enumerate(names))
+        return (*values, *own)
 
     def _made(self, X: Any) -> Array:
         """Values, NaN where there is none, and indicators, NaN where not known: (n, 2 D)."""

@@ -87,16 +87,15 @@ class _Ascent:
         raise NotImplementedError
 
     def learned(self, component: Any, sums: Array) -> Any:
+
+        def evidence(now: Any) -> float:
+            after = now.family.log_normalizer(now.natural_parameters(sums))
+            return float(after.sum() - len(sums) * now.log_normalizer)
+
         return _ascend(
             component, lambda now: (self.parameters(now), self.step(now, sums)), self.at,
-            lambda now: _evidence(now, sums), self.most_steps,
+            evidence, self.most_steps,
         )  # fmt: skip
-
-
-def _evidence(component: Any, sums: Array) -> float:
-    """``sum_k A(eta + S_k) - A(eta)`` in nats."""
-    after = component.family.log_normalizer(component.natural_parameters(sums))
-    return float(after.sum() - len(sums) * component.log_normalizer)
 
 
 def _ascend(

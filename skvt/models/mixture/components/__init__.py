@@ -6,7 +6,6 @@ from skvt.models.mixture.components._base import (
     PairOfEachColumn,
     RowFits,
     dense_rows,
-    per_component,
     with_draws,
 )
 from skvt.models.mixture.components._directions import least_normal_components, principal_components
