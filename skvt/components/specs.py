@@ -484,9 +484,9 @@ class _Counts(ComponentSpec):
     def _read(self, X, weights):
         """Shape and rate (D,) of the prior, whether rows are sparse, and the exposure by name."""
         exposure = "column" if self.reads_exposure else self.exposure or "none"
-        totals, _, _, weight, sparse = sums_of_rows(X, weights, partial(_counted, "none", None))
         shares = None
         if exposure == "row_total":
+            totals, *_ = sums_of_rows(X, weights, partial(_counted, "none", None))
             shares = totals / max(totals.sum(), 1.0)
         given = partial(_counted, exposure, shares)
         totals, exposed, total, weight, sparse = sums_of_rows(X, weights, given)

@@ -154,11 +154,6 @@ class _Sample:
         """eta of a topic, (V,)."""
         return self.priors[topic if len(self.priors) > 1 else 0]
 
-    @property
-    def is_all(self) -> bool:
-        """Whether no document is left out."""
-        return self.rows.size == self.data.n_rows
-
     def solve(
         self, stats: RunningStats, batch: DocumentBatch, *, with_stats: bool = True
     ) -> LocalResult:
@@ -318,7 +313,8 @@ def _trial(
         stats.replace_columns(topics, given)
         return 0.0
     # of a sample, updated topics would keep the noise
-    stats.replace_columns(topics, updated if sample.is_all else changed)
+    is_all = sample.rows.size == sample.data.n_rows
+    stats.replace_columns(topics, updated if is_all else changed)
     return after - before
 
 
