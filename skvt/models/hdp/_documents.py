@@ -77,9 +77,7 @@ def plus(memo: Any, shares: Iterable[Share], sign: float = 1.0) -> Any:
 class Part:
     """Documents of one batch, and what its memo owes to them."""
 
-    # Of the batch.
     key: Hashable
-    # The documents.
     batch: Any
     # Their part of the batch's memo.
     share: Share

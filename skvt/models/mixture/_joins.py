@@ -71,7 +71,6 @@ class Joins:
     n_by_entropy: int | None = None
     # Number of clusters suggested; None is the number by the rule for the entropy.
     n_suggested: int | None = None
-    # Why this number.
     reason: str = ""
 
     @property

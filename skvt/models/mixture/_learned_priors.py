@@ -350,11 +350,9 @@ def _root(lack: Callable[[float], float], limits: tuple[float, float]) -> float:
 class DirichletLearner(_Ascent):
     """Learns the concentrations of Dirichlet priors, each or one for all."""
 
-    # Of the parameter.
     name: str
     # Entries of each Dirichlet, one after the other in the flattened prior.
     sizes: tuple[int, ...]
-    # Whether all entries are the same.
     symmetric: bool = False
     # Number of steps at a time.
     most_steps: int = _MOST_STEPS

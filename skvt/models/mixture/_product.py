@@ -112,7 +112,6 @@ class Product(ConjugateComponent):
     """
 
     blocks: tuple[Block, ...]
-    # Columns D of the data.
     n_features: int
     dtype: np.dtype[Any]
 

@@ -80,7 +80,6 @@ class SymmetricDirichlet:
 
     # alpha.
     concentration: float
-    # K.
     n_components: int
 
     family = Dirichlet
