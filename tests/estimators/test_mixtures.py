@@ -44,7 +44,6 @@ from skvt.io import FileError
 from skvt.temperature import ConstantTemperature, LinearAnnealing
 
 SHAPES = ["full", "diag", "spherical"]
-each_shape = pytest.mark.parametrize("shape", SHAPES)
 each_kind = pytest.mark.parametrize(
     "kind",
     [
@@ -278,23 +277,6 @@ def test_the_posterior_is_in_the_coordinates_of_the_data(kind):
     assert repr(posterior).startswith(
         f"JointPosterior(weights=Posterior(Beta, members=({K},), value=())"
     )
-
-
-@each_shape
-def test_precisions_are_inverses_and_their_roots(shape):
-    mixture = with_room(3, covariance_type=shape, moves=(), random_state=0).fit(rows(n_rows=100))
-    K, P = mixture.n_components_, mixture.precisions_
-    shapes = {"full": (K, 3, 3), "diag": (K, 3), "spherical": (K,)}
-    assert mixture.covariances_.shape == shapes[shape]
-    root = mixture.precisions_cholesky_
-    if shape == "full":
-        eye = np.tile(np.eye(3), (K, 1, 1))
-        np.testing.assert_allclose(mixture.covariances_ @ P, eye, atol=1e-9)
-        np.testing.assert_allclose(root @ np.swapaxes(root, 1, 2), P, rtol=1e-9)
-        np.testing.assert_array_equal(root, np.triu(root))
-    else:
-        np.testing.assert_allclose(mixture.covariances_ * P, 1.0)
-        np.testing.assert_allclose(root**2, P)
 
 
 # --------------------------------------------------------------------------- missing values
