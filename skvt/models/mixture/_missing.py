@@ -35,7 +35,7 @@ def has_holes(X: Any) -> bool:
 class Patterns(NamedTuple):
     """Which columns are missing in which rows; rows without any value are left out."""
 
-    # (R,): rows with some missing values, grouped by pattern.
+    # (R,): the rows, grouped by pattern.
     rows: IndexArray
     # (G + 1,): where each pattern begins among them, and R.
     starts: IndexArray
@@ -45,9 +45,10 @@ class Patterns(NamedTuple):
     offsets: IndexArray
 
     @classmethod
-    def of(cls, missing: _Mask) -> "Patterns":
+    def of(cls, missing: _Mask, least: int = 1) -> "Patterns":
+        """Patterns of a mask (n, D), of rows with ``least`` missing values or more."""
         number, keys = _keys(missing)
-        rows = np.flatnonzero((number > 0) & (number < missing.shape[1]))
+        rows = np.flatnonzero((number >= least) & (number < missing.shape[1]))
         rows = rows[np.argsort(keys[rows], kind="stable")]
         return cls(rows, *_groups(missing, rows, number))
 

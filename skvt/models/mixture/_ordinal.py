@@ -32,11 +32,10 @@ from scipy.special import ndtri
 from skvt.compiled import exp, jit, jit_allocating, log, part
 from skvt.models.mixture._missing import (
     GaussianCompletion,
+    Patterns,
     _add_statistics,
     _cut_columns,
     _factor,
-    _groups,
-    _keys,
     _marginal_precision,
     _solve_transposed,
     _whiten,
@@ -173,12 +172,8 @@ class OrdinalCompletion:
         missing = np.isnan(rows)
         rows[missing] = 0.0
         rows[:, self.cells.columns] = 0.0
-        number, keys = _keys(missing)
-        known = np.flatnonzero(number < missing.shape[1])
-        known = known[np.argsort(keys[known], kind="stable")]
-        groups = (known, *_groups(missing, known, number))
-        ordinal = self.cells.columns, self.cells.intervals(X)
-        return OrdinalHoles(self.gaussian, rows, *ordinal, groups, inv_temps)
+        ordinal, patterns = (self.cells.columns, self.cells.intervals(X)), Patterns.of(missing, 0)
+        return OrdinalHoles(self.gaussian, rows, *ordinal, patterns, inv_temps)
 
 
 @dataclass(frozen=True)
@@ -191,8 +186,8 @@ class OrdinalHoles:
     # (J,): the ordinal ones, and lower and upper ends of their intervals, (n, J).
     columns: IndexArray
     intervals: tuple[Array, Array]
-    # As `Patterns` of missing values; rows without missing values are among them.
-    groups: tuple[IndexArray, IndexArray, IndexArray, IndexArray]
+    # Of missing values; rows without any are among them.
+    patterns: Patterns
     # (n,) or (1,)
     inv_temps: Array
 
@@ -203,7 +198,7 @@ class OrdinalHoles:
         size = (len(self.rows), K, self.columns.size)
         means, variances, of_bound = np.zeros(size), np.zeros(size), np.zeros((2, *size[:2]))
         _ascend(
-            self.rows, *self.groups, self.columns, *self.intervals, self.gaussian.linear,
+            self.rows, *self.patterns, self.columns, *self.intervals, self.gaussian.linear,
             self.gaussian.precision, self.inv_temps, means, variances, of_bound,
         )  # fmt: skip
         return means, variances, of_bound
@@ -216,7 +211,7 @@ class OrdinalHoles:
     def add_statistics(self, weighted: Array, sums: Array) -> None:
         means, variances, _ = self._found
         _add_statistics(
-            self.rows, *self.groups, self.gaussian.linear, self.gaussian.precision,
+            self.rows, *self.patterns, self.gaussian.linear, self.gaussian.precision,
             self.inv_temps, weighted, (self.columns, means, variances), True, sums,
         )  # fmt: skip
 
