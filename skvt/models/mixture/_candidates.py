@@ -80,10 +80,8 @@ def step_of_candidates(
     next_candidates(best, order, np.full(n_components, -1), last, candidates)
     entries = resp.ravel(), best.ravel(), np.arange(n + 1) * MOST_SHARING
     q = sp.csr_array(entries, (n, n_components))
-    stats, marginal = (
-        Stats((counts, sums)) if with_stats else None,
-        bound if with_marginal else None,
-    )
+    stats = Stats((counts, sums)) if with_stats else None
+    marginal = bound if with_marginal else None
     return LocalResult(stats, bound, energy, q, marginal, candidates=candidates)
 
 

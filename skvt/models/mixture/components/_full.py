@@ -308,10 +308,9 @@ def distances(X: Array, mean: Array, scale: Array) -> tuple[Array, Array, Any, A
     n_features: Any = X.shape[1]
     cholesky = np.linalg.cholesky(scale)
     half_logdet = np.log(np.diagonal(cholesky, axis1=1, axis2=2)).sum(axis=1)
-    holes = None
+    holes: Any = None
     if has_holes(X):
         holes = GaussianCompletion.of_scale(0.0, mean, scale).holes(X, np.ones(1))
-    if holes is not None:
         half_logdet = half_logdet + holes.half_log_det()
         n_features = (~holes.missing).sum(axis=1)[:, None]
     out = np.empty((X.shape[0], mean.shape[0]))
