@@ -19,11 +19,10 @@ from skvt.fitting._parameters import (
 from skvt.fitting._plans import (
     check_memoized,
     check_moves,
-    gathers_calls,
     memoized_plan,
     most_components,
     policy_of,
     rate_of,
     rows_of_batch,
 )
-from skvt.fitting._progress import TOGETHER
+from skvt.fitting._streams import TOGETHER, gathers_calls

@@ -13,12 +13,11 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from skvt.contracts import PassInputs, Stream
 from skvt.fitting._fitted import Fitted, of_fit
-from skvt.fitting._plans import gathers_calls, most_components
-from skvt.fitting._progress import Gathered, Progress, RowsSeen, Start, Starts, checksum
+from skvt.fitting._plans import most_components
+from skvt.fitting._progress import Progress, RowsSeen, Start, Starts, checksum
+from skvt.fitting._streams import Gathered, gathers_calls, record_call, update_stream
 from skvt.inference import (
-    Entry,
     History,
     Workers,
     evaluate_bound,
@@ -423,8 +422,8 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
             n_moves = len(fitted.state.move_log)
             if not begins:
                 plan = self._plan(fitted.model, X, weights, stream=True)
-            rate = self._update_stream(fitted, plan, workers, batch_id)
-            self._record_call(fitted, rate, n_moves, started)
+            rate = update_stream(fitted, plan, workers, batch_id, self.random_state)
+            record_call(fitted, rate, n_moves, started)
         self.n_iter_ = len(fitted.history)
         self._publish(X, weights)
         return self
@@ -442,50 +441,6 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
 
     def _adapt(self, fitted, X, weights):
         """Adapt a fitted model to rows of another kind."""
-
-    def _update_stream(self, fitted, plan, workers, batch_id):
-        """Steps on rows of a stream; returns the size of the last."""
-        n_steps = fitted.state.n_steps
-
-        def make_rng():
-            seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
-            return np.random.default_rng([seed, n_steps])
-
-        gathered = fitted.gathered
-        moves = gathered is None or gathered.is_due
-        if gathered is not None and moves:
-            fitted.gathered = replace(gathered, n_judged=gathered.weights.size)
-        stream = Stream(
-            fitted.n_rows, fitted.counts_rows, plan.total_samples, batch_id, make_rng, moves
-        )
-        if gathered is not None and batch_id == gathered.key:
-            stream.parts = gathered.parts
-        elif gathered is not None and batch_id is None:
-            stream.joins = gathered.key
-        fitted.state = plan.engine.resume(fitted.state, fitted.n_rows)
-        given = PassInputs(plan.data, fitted.policy, workers)
-        fitted.model, rate = plan.engine.update(fitted.model, fitted.state, stream, given)
-        fitted.n_rows = stream.n_rows
-        return rate
-
-    def _record_call(self, fitted, rate, n_moves, started):
-        """An entry of the history for a call of ``partial_fit`` whose last step had this size."""
-        fitted.elbo = fitted.joins = fitted.labels = None
-        state = fitted.state
-        number = len(fitted.history) + 1
-        state.move_log[n_moves:] = [
-            replace(record, n_iter=number) for record in state.move_log[n_moves:]
-        ]
-        entry = Entry(
-            n_iter=number,
-            elbo=np.nan,
-            objective=np.nan,
-            temperature=fitted.policy.temperature,
-            learning_rate=rate,
-            n_components=fitted.model.size(state.stats),
-            seconds=fitted.history.seconds + time.perf_counter() - started,
-        )
-        fitted.history.append(entry)
 
     def _start_stream(self, X, weights, workers):
         """What was fitted to no rows yet, and the plan of a first call."""

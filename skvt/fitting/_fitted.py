@@ -6,7 +6,7 @@ from operator import attrgetter
 from typing import Any
 
 from skvt.contracts import RunningPolicy
-from skvt.fitting._progress import Gathered
+from skvt.fitting._streams import Gathered
 from skvt.inference import History, State
 from skvt.models.mixture import Joins
 from skvt.typing import Array, IndexArray

@@ -56,17 +56,6 @@ def most_components(estimator):
     return max(estimator._usual_most, 2 * n_components) if most is None else most
 
 
-def gathers_calls(estimator, before=None):
-    """Whether small calls of ``partial_fit`` are gathered to batches: those among which births are.
-
-    With "structured", the first rows: components begin at rows of all that are there.
-    """
-    method = getattr(estimator, "learning_method", None)
-    if method == "structured":
-        return before is None or before.gathered is not None
-    return method != "online" and "birth" in getattr(estimator, "moves", ())
-
-
 def rate_of(estimator, scale):
     """Step sizes by ``learning_offset`` and ``learning_decay``."""
     return RobbinsMonro(estimator.learning_offset, estimator.learning_decay, scale)

@@ -1,8 +1,7 @@
 """An interrupted fit: what :meth:`resume` needs beside the model and the state."""
 
 import hashlib
-from collections.abc import Hashable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,100 +15,6 @@ from skvt.typing import Array
 _SAMPLED = 1000
 # Bytes hashed at a time.
 _HASHED = 2**22
-# Largest number of rows of small calls of a stream that are gathered to a batch, and of a call with
-# an id of its own that counts as small.
-_MOST_GATHERED = 500
-_FEW_ROWS = 100
-# Key of the memo of calls with ids while births are tried: no id of a user is a tuple of this.
-TOGETHER = ("calls gathered",)
-# Share by which a gathered batch must have grown before births are tried again, and the least and
-# largest number of rows.
-_GROWTH = 0.3
-_LEAST_GROWN = 20
-_MOST_GROWN = 50
-
-
-@dataclass(frozen=True)
-class Gathered:
-    """Rows of small calls of a stream, among which births are tried together.
-
-    A call of few rows says nothing about components that are not there yet. Calls without an id are
-    one batch; those with ids remain batches of their own.
-    """
-
-    # Of the batch among the memos; of calls with ids, while births are tried.
-    key: Hashable
-    # (n, D)
-    X: Any
-    # (n,)
-    weights: Array
-    # Number of rows of the last call.
-    n_last: int
-    # Number of rows when births were last tried.
-    n_judged: int = 0
-    # Number of rows of each call with an id, in order.
-    calls: dict[Hashable, int] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, before, X, weights, batch_id, memos):
-        """A call's rows after those gathered ``before``; None if it has an id and many rows."""
-        n_rows, named = weights.size, batch_id is not None
-        if named and n_rows > _FEW_ROWS:
-            return None
-        if before is not None and bool(before.calls) == named:
-            before = before._without(batch_id)
-            if before.weights.size + n_rows <= _MOST_GATHERED:
-                stack = sp.vstack if sp.issparse(X) else np.concatenate
-                return replace(
-                    before,
-                    X=stack([before.X, X]),
-                    weights=np.concatenate([before.weights, weights]),
-                    n_last=n_rows,
-                    calls=before.calls | ({batch_id: n_rows} if named else {}),
-                )
-        if named:
-            return cls(TOGETHER, X, weights, n_rows, calls={batch_id: n_rows})
-        key = len(memos)
-        while key in memos:
-            key += 1
-        return cls(key, X, weights, n_rows)
-
-    def _without(self, batch_id):
-        """What remains without the rows of a call, if it is one of these."""
-        parts = self.parts
-        if parts.pop(batch_id, None) is None:
-            return self
-        rows = np.concatenate([np.empty(0, np.intp), *parts.values()])
-        calls = {name: part.size for name, part in parts.items()}
-        return replace(self, X=self.X[rows], weights=self.weights[rows], calls=calls)
-
-    @property
-    def parts(self):
-        """The rows of each call with an id."""
-        ends = np.cumsum(list(self.calls.values()), dtype=np.intp)
-        return dict(zip(self.calls, np.split(np.arange(self.weights.size), ends), strict=False))
-
-    @property
-    def memos(self):
-        """Keys of the memos of these rows."""
-        return set(self.calls or {self.key})
-
-    @property
-    def batch_id(self):
-        """Key of the memo of all these rows: the id of a call that is alone."""
-        return next(iter(self.calls)) if len(self.calls) == 1 else self.key
-
-    @property
-    def is_new(self):
-        """Whether these are the rows of one call."""
-        return self.n_last == self.weights.size
-
-    @property
-    def is_due(self):
-        """Whether births are tried: there are many more rows, or hardly room for another call."""
-        n_rows = self.weights.size
-        enough = np.clip(_GROWTH * self.n_judged, _LEAST_GROWN, _MOST_GROWN)
-        return n_rows - self.n_judged >= enough or n_rows + self.n_last > _MOST_GATHERED
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,8 @@ from skvt.io._legal import MODELS
 # (first part of the name in files, module, names of classes, written without underscores in front)
 _ROOMS = (
     ("estimators", "fitting._fitted", "Fitted"),
-    ("estimators", "fitting._progress", "Gathered Progress RowsSeen Start Starts"),
+    ("estimators", "fitting._progress", "Progress RowsSeen Start Starts"),
+    ("estimators", "fitting._streams", "Gathered"),
     ("estimators", "readers._tables", "Table TableBlock"),
     ("components", "components", "Bernoulli Categorical Gaussian Hurdle LatentGaussian"),
     ("components", "components", "Multinomial NegativeBinomial Poisson StudentT"),
