@@ -1,9 +1,8 @@
 """Temperature policies: constant, annealed, learned for all rows, learned row by row."""
 
 from skvt.contracts import FitPlan, RunningPolicy, TemperaturePolicy
-from skvt.temperature._annealed import GeometricAnnealing, LinearAnnealing
-from skvt.temperature._constant import ConstantTemperature
 from skvt.temperature._local import LocalTempering
+from skvt.temperature._scheduled import ConstantTemperature, GeometricAnnealing, LinearAnnealing
 from skvt.temperature._variational import VariationalTempering
 
 # Where users find it, and what error messages call it.

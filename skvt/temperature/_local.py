@@ -18,7 +18,7 @@ import numpy as np
 
 from skvt.contracts import Batch, Energies, FitPlan, RunningPolicy
 from skvt.rows import pieces
-from skvt.temperature._annealed import SHARE
+from skvt.temperature._scheduled import SHARE
 from skvt.temperature._variational import VariationalTempering, _Learned
 from skvt.typing import Array
 

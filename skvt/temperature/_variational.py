@@ -39,7 +39,7 @@ from skvt.contracts import (
     TemperaturePolicy,
     check_requirements,
 )
-from skvt.temperature._annealed import SHARE
+from skvt.temperature._scheduled import SHARE
 from skvt.ties import exceeds
 from skvt.typing import Array
 

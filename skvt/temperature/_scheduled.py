@@ -1,4 +1,4 @@
-"""Annealing: a temperature that falls to 1 by a schedule [VT16 sec. 2.2]."""
+"""Temperatures by a schedule: constant, or falling to 1, which is annealing [VT16 sec. 2.2]."""
 
 from dataclasses import dataclass
 
@@ -12,6 +12,38 @@ from skvt.ties import exceeds
 STREAM_STEPS = 64
 # Share of a fit's passes over which it is annealed.
 SHARE = 0.75
+
+
+@dataclass(eq=False, repr=False)
+class ConstantTemperature(TemperaturePolicy):
+    """One temperature throughout the fit.
+
+    Parameters
+    ----------
+    value : float, default=1.0
+        Temperature, at least 1. Unless it is 1, the result is the posterior of the tempered model
+        [VT16 eq. 2], not of the model itself.
+
+    Examples
+    --------
+    >>> from skvt import TemperedLDA
+    >>> from skvt.datasets import make_topic_corpus
+    >>> from skvt.temperature import ConstantTemperature
+    >>> X = make_topic_corpus(60, n_components=3, n_features=30, random_state=0).X
+    >>> lda = TemperedLDA(3, temperature=ConstantTemperature(1.2), max_iter=3, random_state=0)
+    >>> lda.fit(X).history_["temperature"]
+    [1.2, 1.2, 1.2]
+    """
+
+    value: float = 1.0
+
+    def check(self, plan: FitPlan) -> None:
+        self._require("value", 1.0)
+
+    def start(self, plan: FitPlan) -> RunningPolicy:
+        running = RunningPolicy()
+        running.mean_inv_temp = 1.0 / self.value
+        return running
 
 
 @dataclass(eq=False)
