@@ -216,7 +216,7 @@ def ours(mixture, X, y):
 
 
 def compare(name, seed, args):
-    """{method: (number, index, CPU seconds)} of one table."""
+    """{method: (number, index, CPU seconds)} of one table, and its labels."""
     X, y, *blocks = TABLES[name](args.rows, np.random.default_rng(seed))
     rows = {}
     for shape in ["blocks"] if blocks else ["full", "diag"]:
@@ -230,7 +230,7 @@ def compare(name, seed, args):
             for method, (number, labels) in found.items()
         }
     if blocks or args.no_peers:
-        return rows, X, y
+        return rows, y
     _, seconds, mixture = timed(
         gaussian_grid, X, MOST_COMPONENTS, shapes=["full"], random_state=seed
     )
@@ -242,7 +242,7 @@ def compare(name, seed, args):
         known.append((len(set(labels) - {-1}), adjusted_rand_score(y, labels), seconds))
     rows["HDBSCAN"] = known[0]
     rows["HDBSCAN, best of 5"] = max(known, key=lambda row: row[1])
-    return rows, X, y
+    return rows, y
 
 
 def counted(runs, method):
@@ -267,7 +267,7 @@ def main():
         for name in args.tables:
             runs = []
             for seed in range(args.seeds):
-                rows, _, y = compare(name, seed, args)
+                rows, y = compare(name, seed, args)
                 runs.append(rows)
                 progress(f"{name}, seed {seed}")
             for shape in dict.fromkeys(method.partition(": ")[0] for method in runs[0]):
