@@ -233,20 +233,29 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         context.call_on_fit_task_end(
             estimator=self, X=raw, y=y, reconstruction_attributes=lambda: {}
         )
+        self._warn_unconverged(plan, stopped)
+        return self
+
+    def _warn_unconverged(self, plan, stopped):
+        """Warn of a fit that has not converged, or whose births end at their largest number."""
         unconverged = not (self.converged_ or stopped)
+        grows = "birth" in getattr(self, "moves", ()) and self.n_components < most_components(self)
         if unconverged and plan.stopping.warns and plan.judges_convergence:
-            self._warn_unconverged(
+            reasons = (
                 f"max_iter={plan.stopping.max_iter} passes: the bound still rises by "
                 f"tol={self.tol:g} or more, or is too rarely evaluated, or moves have more to try. "
                 "Raise max_iter or tol."
             )
-        elif self._is_full():
-            self._warn_unconverged(
+        elif grows and self._fitted.model.size(self._fitted.stats) >= most_components(self):
+            reasons = (
                 f"max_components={most_components(self)} components: births would go on. Raise "
                 "max_components; or let components have another shape or other columns, of which "
                 "fewer may describe the rows."
             )
-        return self
+        else:
+            return
+        warning = f"No convergence within {reasons}"
+        warnings.warn(warning, ConvergenceWarning, stacklevel=stack_level())
 
     def _polished(self, fitted, plan, workers):
         """The best start after its polish, with the bound of the posterior that results."""
@@ -457,19 +466,6 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         return fitted, plan
 
     # ------------------------------------------------------------------------------ helpers
-    def _is_full(self):
-        """Whether births have ended at the largest number of components."""
-        if "birth" not in getattr(self, "moves", ()):
-            return False
-        size = self._fitted.model.size(self._fitted.stats)
-        return self.n_components < most_components(self) <= size
-
-    @staticmethod
-    def _warn_unconverged(reasons):
-        warnings.warn(
-            f"No convergence within {reasons}", ConvergenceWarning, stacklevel=stack_level()
-        )
-
     @all_or_nothing
     def resume(self, X, y=None, sample_weight=None):
         """Continue a fit that was interrupted, to the same result as without interruption.
