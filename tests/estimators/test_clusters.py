@@ -181,6 +181,23 @@ def test_evidence_lost_is_that_of_fits_of_the_rows_joined(shape):
     assert last[0] == pytest.approx(min(others), rel=1e-4)
 
 
+def test_of_many_components_only_neighbours_are_compared(monkeypatch):
+    labels = np.repeat(np.arange(24), 40)
+    rng = np.random.default_rng(0)
+    centres = 60.0 * rng.permutation(8)[:, None, None] + 4.0 * rng.standard_normal((1, 3, 2))
+    X = centres.reshape(24, 2)[labels] + rng.standard_normal((labels.size, 2))
+    mixture = MemoizedDPGMM(24, labels_init=labels, moves=(), random_state=0).fit(X)
+    trees = []
+    for most in (24, 23):
+        monkeypatch.setattr("skvt.models.mixture._joins._ALL_COMPARED", most)
+        monkeypatch.setattr("skvt.models.mixture._joins._NEIGHBOURS", 4)
+        trees.append(copy(mixture).join_components(X, criterion="evidence").hierarchy_)
+    # parts of one group first, of which all are neighbours
+    np.testing.assert_allclose(trees[1][:16], trees[0][:16], rtol=1e-9)
+    # each loss is exact once it is made: what all lose together does not depend on the order
+    assert trees[1][-1, 2] == pytest.approx(trees[0][-1, 2], rel=1e-9)
+
+
 def test_evidence_of_mixed_columns_is_recomputed_from_summed_statistics():
     frame, _ = tables.table(share=0.1)
     fitted = tables.mixture(n_components=6, max_components=6, moves=()).fit(frame)

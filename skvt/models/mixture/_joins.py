@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skvt.contracts import Component
-from skvt.ties import stable_argmax
+from skvt.ties import stable_argmax, stable_order
 from skvt.typing import Array, IndexArray
 
 # Responsibilities below this are taken as 0: their entropy is within rounding.
@@ -46,6 +46,10 @@ _JOINS_OF_LINE = 2
 _JOINS_BEFORE = 5
 # Beyond the number that is suggested, joins are made by the entropy down to this share.
 _SOME_ENTROPY = 0.03
+# More components than these are compared with their neighbours only.
+_ALL_COMPARED = 100
+# Neighbours that a component is compared with at least.
+_NEIGHBOURS = 24
 # Rows lie between components that each have this responsibility at least ...
 _BETWEEN = 0.25
 # ... and there is a valley if their density at this quantile ...
@@ -156,6 +160,8 @@ class Pairs:
     dtype: np.dtype[Any]
     # 1 where pairs that lose most are joined first, -1 where those that lose least are.
     sign: float
+    # Whether losses are known of all pairs, not only of those that are asked for one by one.
+    complete: bool = True
 
     def losses(self, a: int, others: IndexArray) -> Array:
         """Loss from joining a with each of the others, in nats per row."""
@@ -172,10 +178,12 @@ class Evidence(Pairs):
     """Evidence of components, each by itself; joined ones have the summed statistics.
 
     Of sums of features (K, P) and expected rows (K,). Where ``merge_gains`` of the component is a
-    bound for pairs that no merge is good for, losses are bounds for these.
+    bound for pairs that no merge is good for, losses are bounds for these. Of many components only
+    neighbours are compared: others lose what it costs to explain the rows of one as they are.
     """
 
     sign = -1.0
+    near: NDArray[np.bool_] | None = None
 
     def __init__(
         self, component: Component, sums: Array, counts: Array, vacant: NDArray[np.bool_]
@@ -183,15 +191,32 @@ class Evidence(Pairs):
         self.component, self.sums = component.alone, sums
         self.n_rows = float(counts.sum())
         self.mass, self.vacant, self.dtype = counts / self.n_rows, vacant, component.dtype
+        if counts.size > _ALL_COMPARED:
+            tables = self.component.table(self.component.natural_parameters(sums))
+            cost = (sums * tables).sum(axis=1)[:, None] - sums @ tables.T
+            self.cost = np.minimum(cost, cost.T) / self.n_rows
+            self.near = np.zeros(cost.shape, bool)
+            for own, cost in zip(self.near, self.cost, strict=True):
+                own[stable_order(cost)[: 1 + _NEIGHBOURS]] = True
+            self.near |= self.near.T
+            self.complete = False
 
     def losses(self, a: int, others: IndexArray) -> Array:
         """``log M(S_a) + log M(S_b) - log M(S_a + S_b)``."""
-        pairs = np.full(others.size, a), others
-        return -self.component.merge_gains(self.sums, *pairs) / self.n_rows
+        near, out = np.ones(others.size, bool), np.zeros(others.size)
+        if self.near is not None and others.size > 1:
+            near, out = self.near[a, others], self.cost[a, others]
+        pairs = np.full(np.count_nonzero(near), a), others[near]
+        out[near] = -self.component.merge_gains(self.sums, *pairs) / self.n_rows
+        return out
 
     def join(self, a: int, b: int) -> None:
         super().join(a, b)
         self.sums[a] += self.sums[b]
+        if self.near is not None:
+            self.near[a] |= self.near[b]
+            self.cost[a] += self.cost[b]
+            self.near[:, a], self.cost[:, a] = self.near[a], self.cost[a]
 
 
 class Assignments(Pairs):
@@ -274,28 +299,50 @@ def join_components(pairs: Pairs, *, relative: bool = True, first: Array | None 
     number, size, left = np.arange(K), np.ones(K), np.triu(np.ones((K, K), bool), 1)
     linkage, shares, masses = np.empty((K - 1, 4)), np.empty(K - 1), np.empty(K - 1)
     lost, first = 0.0, np.empty((0, 4)) if first is None else first
+    values, best = np.full((K, K), -np.inf), np.full(K, -np.inf)
+
+    def shares_of(i: Any, j: Any) -> Any:
+        some = np.maximum(pairs.mass, np.finfo(float).tiny)
+        return losses[i, j] / np.maximum(_lost(some[i], some[j]), _LEAST_MASS)
+
+    def value(i: Any, j: Any) -> Any:
+        own = pairs.sign * (shares_of(i, j) if relative else losses[i, j])
+        return np.where(left[i, j], own, -np.inf)
+
+    every, known = np.arange(K), False
     for step in range(K - 1):
-        mass, vacant = pairs.mass, pairs.vacant
-        some = np.maximum(mass, np.finfo(float).tiny)
-        share = np.where(left, losses, 0.0) / np.maximum(_lost(some[:, None], some), _LEAST_MASS)
         if step < len(first):
             a, b = sorted(int(np.flatnonzero(number == i)[0]) for i in first[step, :2])
             lost = first[step, 2]
         else:
-            value = pairs.sign * (share if relative else losses)
-            alone = left & (vacant[:, None] | vacant)
-            value = np.where(alone if alone.any() else left, value, -np.inf)
-            a, b = divmod(int(stable_argmax(value.ravel(), scale=1.0, dtype=pairs.dtype)), K)
+            if not known:
+                values = value(every[:, None], every)
+                vacant = pairs.vacant & (number >= 0)
+                if vacant.any():
+                    values[~(vacant[:, None] | vacant)] = -np.inf
+                known = not vacant.any()
+                best = values.max(axis=1)
+            a = int(stable_argmax(best, scale=1.0, dtype=pairs.dtype))
+            b = int(stable_argmax(values[a], scale=1.0, dtype=pairs.dtype))
+            if not pairs.complete:
+                losses[a, b] = pairs.losses(a, np.array([b]))[0]
             lost += max(losses[a, b], 0.0)
         size[a] += size[b]
         linkage[step] = *sorted((number[a], number[b])), lost, size[a]
-        shares[step] = share[a, b]
+        shares[step] = shares_of(a, b)
         pairs.join(a, b)
         masses[step] = pairs.mass[a]
         number[a], number[b] = K + step, -1
         left[b] = left[:, b] = False
         others = np.flatnonzero(left[a] | left[:, a])
         losses[a, others] = losses[others, a] = pairs.losses(a, others)
+        if known:
+            before = np.maximum(values[:, a], values[:, b])
+            values[b] = values[:, b] = -np.inf
+            values[a], values[:, a] = value(a, every), value(every, a)
+            best = np.maximum(best, values[:, a])
+            again = np.unique(np.append(np.flatnonzero(before >= best), (a, b)))
+            best[again] = values[again].max(axis=1)
     return Joins(linkage, shares, masses, n_vacant)
 
 
