@@ -395,9 +395,10 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         -----
         Births are made within the batch, or among the last 500 rows of small calls; merges of
         components of a mixture with the memos of all batches, of topics where no other batch has
-        both, as of those just born; both only where the exact bound rises. Other moves need the
-        rows of all batches, and are made by ``fit`` alone. What ``fit`` takes from the data, such
-        as priors and categories, comes from the first rows.
+        both, as of those just born; deletes of topics that no other batch has, all of which new
+        ones may replace; all only where the exact bound rises. Other moves need the rows of all
+        batches, and are made by ``fit`` alone. What ``fit`` takes from the data, such as priors and
+        categories, comes from the first rows.
         """
         return self._partial_fit(X, sample_weight, batch_id)
 

@@ -74,11 +74,15 @@ class Gathered:
     def _without(self, batch_id):
         """What remains without the rows of a call, if it is one of these."""
         parts = self.parts
-        if parts.pop(batch_id, None) is None:
+        gone = parts.pop(batch_id, None)
+        if gone is None:
             return self
         rows = np.concatenate([np.empty(0, np.intp), *parts.values()])
         calls = {name: part.size for name, part in parts.items()}
-        return replace(self, X=self.X[rows], weights=self.weights[rows], calls=calls)
+        # (rows that come once more are judged once more, when there are many of them)
+        judged = max(0, self.n_judged - gone.size)
+        X, weights = self.X[rows], self.weights[rows]
+        return replace(self, X=X, weights=weights, n_judged=judged, calls=calls)
 
     @property
     def parts(self):

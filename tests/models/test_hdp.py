@@ -337,9 +337,8 @@ def test_a_stream_finds_a_topic_that_is_new_and_leaves_the_old_where_they_are():
     kept = [k for k in old if (0.5 * np.abs(old[k] - truth).sum(axis=1)).min() < 0.1]
     assert len(kept) == 8
     assert max(0.5 * np.abs(old[k] - new[k]).sum() for k in kept) < 0.1
-    # a stream has no deletes
     log = zip(hdp.move_log_["move"], hdp.move_log_["accepted"], strict=True)
-    assert sum(-n if move == "merge" else n for move, n in log) == hdp.n_components_ - 1
+    assert sum(n if move == "birth" else -n for move, n in log) == hdp.n_components_ - 1
 
 
 def test_a_stream_of_single_documents_finds_topics_that_come_one_after_the_other():
@@ -366,6 +365,7 @@ def test_topics_just_born_in_a_stream_are_merged_where_the_bound_of_all_batches_
         return records
 
     monkeypatch.setattr(MergeTopics, "within", watched)
+    monkeypatch.setattr(BirthOfTopics, "_birth_of_all", lambda *of_batch: (0, 0.0))
     hdp = MemoizedHDP(random_state=0)
     for number, batch in enumerate(batches):
         hdp.partial_fit(batch, batch_id=number)
@@ -374,6 +374,39 @@ def test_topics_just_born_in_a_stream_are_merged_where_the_bound_of_all_batches_
     X = np.concatenate(batches)
     truth = MemoizedHDP(4, components_init=topics, moves=(), n_polish=0, random_state=0).fit(X)
     assert hdp.elbo(X) > 1.02 * truth.elbo_
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+def test_a_stream_of_topics_that_come_one_after_the_other_ends_near_the_bound_of_a_fit(
+    mixed, monkeypatch
+):
+    rises, within = [], DeleteTopic.within
+
+    def watched(move, model, batch, key, state, tools):
+        before = bound_of(model, state.memos.total())
+        (record,) = within(move, model, batch, key, state, tools)
+        rises.append((bound_of(model, state.memos.total()) - before, record))
+        return [record]
+
+    monkeypatch.setattr(DeleteTopic, "within", watched)
+    rng = np.random.default_rng(102 if mixed else 2)
+    n_features, eta, n_topics, length = (150, 0.1, 8, 80) if mixed else (60, 0.3, 5, 40)
+    topics = rng.dirichlet(np.full(n_features, eta), n_topics)
+    shares = np.repeat(np.eye(n_topics), 60, axis=0)
+    if mixed:
+        shares = rng.dirichlet(np.full(n_topics, 0.3), 400)
+        shares = shares[np.argsort(shares.argmax(axis=1), kind="stable")]
+    X = np.array([rng.multinomial(length, share @ topics) for share in shares])
+    size, hdp = 200 if mixed else 60, MemoizedHDP(random_state=0)
+    for _ in range(2):
+        for start in range(0, len(X), size):
+            hdp.partial_fit(X[start : start + size], batch_id=start)
+    fit = MemoizedHDP(random_state=0).fit(X)
+    assert abs(hdp.n_components_ - fit.n_components_) <= 1
+    assert hdp.elbo(X) > 1.01 * fit.elbo_
+    for rise, record in rises:
+        assert record.gain == pytest.approx(rise, abs=1e-6)
+    assert (sum(record.accepted for _, record in rises) > 0) == mixed
 
 
 def of_mixed_documents(n_documents, n_features, mean_length):

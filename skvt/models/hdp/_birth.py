@@ -34,6 +34,7 @@ from skvt.contracts import (
 from skvt.expfam import Stats
 from skvt.models.hdp._documents import Part, Trial, csr_of, of_topics
 from skvt.models.hdp._fresh import fresh_topics
+from skvt.models.hdp._merge import LEAST_TOKENS
 from skvt.models.hdp._model import HDP, Globals
 from skvt.models.hdp._sticks import IN_USE
 from skvt.moves import bound_of, is_accepted, size_of
@@ -65,6 +66,8 @@ FAILURES_OF_BIRTH = 4
 SURPRISE = 2.0
 # Local and global updates by which a birth is judged.
 TRIAL_STEPS = 4
+# Most of them where all topics of a batch are found once more.
+STEPS_OF_ALL = 20
 # A topic whose tokens changed by a larger share since a birth failed is tried again.
 SAME_MASS = 0.15
 # The bound must rise by more nats than this.
@@ -106,6 +109,8 @@ class BirthOfTopics(Move):
         self._in_vain = 0
         self._most, self._share = MOST_DOCUMENTS, 1.0
         self._ids: IndexArray = np.empty(0, np.int64)
+        # whether all topics of a call's batch have been found once more
+        self._begun_again = False
         self.exhausted = False
 
     # ------------------------------------------------------------------------------- a pass
@@ -160,7 +165,7 @@ class BirthOfTopics(Move):
     def within(
         self, model: HDP, batch: Any, key: Hashable, state: MovableState, tools: MoveTools
     ) -> list[MoveRecord]:
-        """Births on one batch by the whole bound: of unexplained words, then from targets."""
+        """Births on one batch by the whole bound: of unexplained words, from targets, of all."""
         proposed, born, gain = 0, 0, 0.0
         while state.component_ids.size < self._max_components and proposed < MOST_TARGETS:
             proposed += 1
@@ -174,7 +179,17 @@ class BirthOfTopics(Move):
             target.parts = [Part.whole(key, batch, state)]
             n, rise = self._birth(model, target, state, tools)
             born, gain = born + n, gain + rise
-        return [MoveRecord(tools.n_iter, "birth", proposed + len(targets), born, gain)]
+        gone = 0
+        if born and not self._begun_again:
+            self._begun_again, proposed = True, proposed + 1
+            n_before = state.component_ids.size
+            n, rise = self._birth_of_all(model, Part.whole(key, batch, state), state, tools)
+            gone = n_before + n - state.component_ids.size
+            born, gain = born + n, gain + rise
+        return [
+            MoveRecord(tools.n_iter, "birth", proposed + len(targets), born, gain),
+            *([MoveRecord(tools.n_iter, "delete", gone, gone, 0.0)] if gone else []),
+        ]
 
     def _birth_of_surprises(
         self, model: HDP, part: Part, state: MovableState, tools: MoveTools
@@ -196,7 +211,24 @@ class BirthOfTopics(Move):
         # (until the first update, it is used as a topic of about as many tokens)
         alike = int(np.argmin(np.abs(masses - surplus.sum())))
         fresh = Stats((surplus[None], usage[alike : alike + 1]))
-        return self._trial(model, [part], None, fresh, 0, state, tools)
+        return self._trial(model, [part], None, fresh, state, tools)
+
+    def _birth_of_all(
+        self, model: HDP, part: Part, state: MovableState, tools: MoveTools
+    ) -> tuple[int, float]:
+        """Births of topics that replace all those of which no other batch has a token.
+
+        Topics born one after the other, as documents came, take words that belong to later ones.
+        """
+        batch, total = part.batch, state.memos.total()
+        others = total.plus(state.memos[part.key], sign=-1.0).stats
+        masses = model.component_masses(total.stats)
+        elsewhere = exceeds(model.component_masses(others), LEAST_TOKENS, scale=masses)
+        kept, X = np.flatnonzero(elsewhere), csr_of(batch, batch.counts, model.n_features)
+        n_seeds = max(FEWEST_SEEDS, int(np.sqrt(X.sum() / TOKENS_OF_FIRST)))
+        n_seeds = min(n_seeds, self._max_components - kept.size)
+        fresh = fresh_topics(model, X, np.asarray(batch.weights, np.float64), n_seeds, tools)
+        return self._trial(model, [part], None, fresh, state, tools, kept)
 
     # --------------------------------------------------------------------------------- both
     def _choose(self, masses: Array, ids: IndexArray, rng: np.random.Generator) -> list[_Target]:
@@ -236,8 +268,9 @@ class BirthOfTopics(Move):
             if order.size > 1:
                 fresh = Stats(tuple(array[order] for array in fresh.arrays))
                 # The largest fresh topic may be the target's remainder, or a new topic.
-                for n_kept in (1, 0):
-                    born, gain = self._trial(model, target.parts, own, fresh, n_kept, state, tools)
+                for first in (1, 0):
+                    new = Stats(tuple(array[first:] for array in fresh.arrays))
+                    born, gain = self._trial(model, target.parts, own, new, state, tools)
                     if born:
                         self._in_vain = max(0, self._in_vain - FAILURES_OF_BIRTH)
                         return born, gain
@@ -245,23 +278,29 @@ class BirthOfTopics(Move):
         return 0, 0.0
 
     def _trial(
-        self, model: HDP, parts: list[Part], own: int | None, fresh: Stats, n_kept: int,
-        state: MovableState, tools: MoveTools,
+        self, model: HDP, parts: list[Part], own: int | None, fresh: Stats,
+        state: MovableState, tools: MoveTools, old: IndexArray | None = None,
     ) -> tuple[int, float]:  # fmt: skip
-        """Judge a birth that keeps ``n_kept`` fresh topics beside the target ``own``, or None."""
+        """Judge a birth of these topics beside the target ``own``, or None.
+
+        With ``old``, these topics alone stay, and begin without the documents of the trial.
+        """
         total = state.memos.total()
-        before, n_old = bound_of(model, total), state.component_ids.size
-        order = np.arange(n_kept, len(fresh.arrays[0]))[: self._max_components - n_old]
+        steps = TRIAL_STEPS if old is None else STEPS_OF_ALL
+        others = np.arange(state.component_ids.size) if old is None else old
+        before, n_old = bound_of(model, total), others.size
+        order = np.arange(len(fresh.arrays[0]))[: self._max_components - n_old]
         while order.size:
             new = Stats(tuple(array[order] for array in fresh.arrays))
-            index = np.concatenate([np.arange(n_old), np.full(order.size, -1)])
+            index = np.concatenate([others, np.full(order.size, -1)])
             trial = Trial(model, parts, total, index, tools)
-            words, usage = (array.copy() for array in trial.total.stats.arrays)
+            begun = trial.total if old is None else trial.others
+            words, usage = (array.copy() for array in begun.stats.arrays)
             born = trial.narrowed(new).arrays
             if own is not None:
                 words[own] = np.maximum(words[own] - born[0].sum(axis=0), 0.0)
             words[n_old:], usage[n_old:] = born
-            gain = trial.gain(Stats((words, usage)), before, TRIAL_STEPS)
+            gain = trial.gain(Stats((words, usage)), before, steps)
             words, usage = trial.total.stats.arrays
             lives = exceeds(words[n_old:].sum(axis=1), FEWEST_TOKENS)
             lives &= exceeds(usage[n_old:, IN_USE], 1.0)

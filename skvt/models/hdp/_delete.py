@@ -133,6 +133,22 @@ class DeleteTopic(Move):
                 (replace(part, share=part.share.with_topics(kept)), rows) for part, rows in parts
             ]
 
+    def within(
+        self, model: HDP, batch: Any, key: Hashable, state: MovableState, tools: MoveTools
+    ) -> list[MoveRecord]:
+        """Delete topics that no other batch has, least used first, where the bound rises."""
+        self.begin(model, state, tools)
+        others = state.memos.total().plus(state.memos[key], sign=-1.0).stats
+        masses = model.component_masses(state.memos.total().stats)
+        there = exceeds(model.component_masses(others), LEAST_TOKENS, scale=masses)
+        gains = []
+        for id_ in [self._ids[k] for k in self._parts if not there[k]]:
+            k = int(np.flatnonzero(state.component_ids == id_)[0])
+            gains.append(self._delete(model, [Part.whole(key, batch, state)], k, state, tools))
+        deleted = sum(gain > 0.0 for gain in gains)
+        self.exhausted = not deleted
+        return [MoveRecord(tools.n_iter, "delete", len(gains), deleted, sum(gains))]
+
     def _delete(
         self, model: HDP, parts: list[Part], k: int, state: MovableState, tools: MoveTools
     ) -> float:

@@ -150,7 +150,7 @@ class Trial:
                 replace(batch, active=own) for batch, own in zip(self._batches, places, strict=True)
             ]
             narrow = [replace(old, columns=own) for old, own in zip(narrow, places, strict=True)]
-        self._others = plus(self.total, narrow, sign=-1.0)
+        self.others = plus(self.total, narrow, sign=-1.0)
 
     def narrowed(self, stats: Stats) -> Stats:
         """Statistics of all words as those of the trial."""
@@ -168,7 +168,7 @@ class Trial:
             result = model.local_step(batch, global_params, 1.0, run)
             memo = self._tools.memo_of(model, result, batch)
             self._new.append(Share.of(memo, batch.active))
-        self.total = plus(self._others, self._new)
+        self.total = plus(self.others, self._new)
         return bound_of(model, self.total) + self._elsewhere
 
     def gain(self, stats: Stats, before: float, most: int, size: float | None = None) -> float:
