@@ -6,7 +6,11 @@ from numpy.typing import ArrayLike
 from skvt.expfam._gaussian import MeanPrecision, join
 from skvt.expfam._wishart import Wishart, drawn_root, moments, statistic
 from skvt.expfam.triangle import dimension, pack, pack_outer, pack_statistic, unpack
+from skvt.rows import pieces
 from skvt.typing import Array
+
+# Natural parameters that are worked on at a time, so that matrices made of them stay in the cache.
+_NUMBERS_AT_ONCE = 2**17
 
 
 def split(eta: ArrayLike) -> tuple[Array, Array, Array]:
@@ -43,6 +47,11 @@ class NormalWishart:
     @staticmethod
     def expectation(eta: ArrayLike) -> Array:
         """``E[t]``, where ``E[Lambda] = nu W``; shape of eta."""
+        eta = np.asarray(eta, dtype=np.float64)
+        step = max(1, _NUMBERS_AT_ONCE // eta.shape[-1])
+        if eta.ndim == 2 and len(eta) > step:
+            parts = [NormalWishart.expectation(eta[own]) for own in pieces(len(eta), step)]
+            return np.concatenate(parts)
         kappa, m, marginal = split(eta)
         log_det, precision = moments(marginal)
         precision_mean = np.einsum("...ij,...j->...i", precision, m)
