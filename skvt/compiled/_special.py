@@ -288,16 +288,19 @@ def digamma(x: Real) -> Real:
     topics, their sweeps would multiply the rounding of float32 a hundredfold. Three steps suffice
     for its digits, and six for those of float64.
     """
-    v = np.float64(x)
+    v: Any = np.float64(x)
     product = v * (v + 1.0) * (v + 2.0)
     inverse = 1.0 / (product * (v + 3.0))  # one division for both: float32 cannot overflow here
     steps = ((3.0 * v + 6.0) * v + 2.0) * (v + 3.0) * inverse
     single = _digamma(v + 3.0, product * inverse, steps)
-    # sum_{i<6} 1/(v+i), two terms to a division
-    steps = (v + v + 1.0) / (v * (v + 1.0))
-    steps += (v + v + 5.0) / ((v + 2.0) * (v + 3.0))
-    steps += (v + v + 9.0) / ((v + 4.0) * (v + 5.0))
-    return _by_type(x, single, _digamma(v + 6.0, 1.0 / (v + 6.0), steps))
+    # sum_{i<6} 1/(v+i), likewise (next to the logarithm of more than the limit, steps are nothing)
+    u = min(v, 1e30)
+    a, b, c = u * (u + 1.0), (u + 2.0) * (u + 3.0), (u + 4.0) * (u + 5.0)
+    product = a * b * c
+    inverse = 1.0 / (product * (u + 6.0))
+    steps = (u + u + 1.0) * (b * c) + (u + u + 5.0) * (a * c) + (u + u + 9.0) * (a * b)
+    steps *= (u + 6.0) * inverse
+    return _by_type(x, single, _digamma(v + 6.0, product * inverse, steps))
 
 
 @part

@@ -46,6 +46,8 @@ CYCLE = 3
 LATER = 0.01
 # The share of its tokens that a topic keeps at least.
 KEPT_SHARE = 0.1
+# Tokens of an entry below which its share is not listed.
+SMALLEST_SHARE = 1e-2
 FLOOR = {np.dtype(np.float32): np.float32(1e-17), np.dtype(np.float64): 1e-140}
 
 
@@ -550,6 +552,30 @@ def word_statistics(
                 for k in range(n_topics):
                     target[k] *= table[a, k]
         finish(counter, start, stop)
+
+
+@jit
+def list_shares(
+    document: IndexArray, words: IndexArray, counts: Array, weights: Array, table: Array,
+    row: Array, stop: IndexArray, entries: IndexArray, values: Array,
+) -> None:  # fmt: skip
+    """Entries of each topic k and their expected counts, from ``stop[k]``, moved to their end, on.
+
+    With no room for them, they are only counted. ``row`` (K,) is scratch.
+    """
+    least = lit(row[0], SMALLEST_SHARE)
+    for e in range(words.size):
+        source, topic, total = weights[document[e]], table[words[e]], lit(row[0], 0.0)
+        for k in range(row.size):
+            row[k] = source[k] * topic[k]
+            total += row[k]
+        scale = counts[e] / total
+        for k in range(row.size):
+            value = row[k] * scale
+            if value > least:
+                if entries.size > 0:
+                    entries[stop[k]], values[stop[k]] = e, value
+                stop[k] += 1
 
 
 @jit

@@ -23,10 +23,9 @@ from skvt.contracts import (
     SampledState,
 )
 from skvt.expfam import Dirichlet, RunningStats, kl_divergence
-from skvt.models.lda._kernels import FLOOR
+from skvt.models.lda import _kernels as kernels
 from skvt.models.lda._model import LDA, DocumentBatch
 from skvt.progress import Continued
-from skvt.rows import pieces
 from skvt.ties import exceeds, stable_order
 from skvt.typing import Array, IndexArray
 
@@ -43,10 +42,6 @@ DOCUMENTS_PER_TOPIC = 5
 VISITED = 0.5
 # Fewest tokens of a topic in a document that is used for it.
 FEWEST_TOKENS = 1.0
-# Tokens of an entry below which its share is left out.
-SMALLEST_SHARE = 1e-2
-# Maximum number of entries times topics that are held at a time.
-SHARES_AT_ONCE = 4_000_000
 # Squared singular value, the first of which is 1, below which documents differ by rounding alone.
 SMALLEST_SQUARE = 1e-12
 # Number of steps to the leading direction of a topic's documents.
@@ -166,22 +161,20 @@ class _Sample:
         batch = self.batch
         table = _relative(self.model.expected_log_topics(stats, batch, self.run))
         weights = _relative(Dirichlet.expectation(gamma).astype(table.dtype))
-        found = []
-        for entries in pieces(self.document.size, max(1, SHARES_AT_ONCE // gamma.shape[1])):
-            phi = weights[self.document[entries]] * table[batch.words[entries]]
-            phi *= (batch.counts[entries] / phi.sum(axis=1))[:, None]
-            entry, topic = np.nonzero(phi > SMALLEST_SHARE)
-            found.append((topic, entry + entries.start, phi[entry, topic]))
-        topic, entry, value = (np.concatenate(part) for part in zip(*found, strict=True))
-        order = np.argsort(topic, kind="stable")
-        ends = np.searchsorted(topic[order], np.arange(1, gamma.shape[1]))
-        return zip(np.split(entry[order], ends), np.split(value[order], ends), strict=True)
+        row, n_of = np.empty(len(weights[0]), table.dtype), np.zeros(len(weights[0]), np.int64)
+        given = self.document, batch.words, batch.counts, weights, table, row
+        entries, values = np.empty(0, np.int64), row[:0]
+        kernels.list_shares(*given, n_of, entries, values)
+        ends = np.cumsum(n_of)
+        entries, values = np.empty(ends[-1], np.int64), np.empty(ends[-1], table.dtype)
+        kernels.list_shares(*given, ends - n_of, entries, values)
+        return zip(np.split(entries, ends[:-1]), np.split(values, ends[:-1]), strict=True)
 
 
 def _relative(log_values: Array) -> Array:
     """exp of each row less its maximum, floored as in the local step; what is less cancels."""
     relative = np.exp(log_values - log_values.max(axis=1, keepdims=True))
-    floor: Any = FLOOR[log_values.dtype]
+    floor: Any = kernels.FLOOR[log_values.dtype]
     return np.maximum(relative, floor)
 
 
@@ -250,15 +243,16 @@ def _groups(
     place = _leading_direction(counts, weights, rng)
     # on the line, documents are on neither side
     first = exceeds(place, 0.0, scale=np.abs(place).max()).astype(float)
+    of_words = counts.T
     for _ in range(MIXTURE_STEPS):
-        one, two = counts.T @ (weights * first), counts.T @ (weights * (1.0 - first))
+        one, two = of_words @ (weights * first), of_words @ (weights * (1.0 - first))
         chance = np.average(first, weights=weights)
         if not 0.0 < chance < 1.0 or min(one.sum(), two.sum()) < FEWEST_TOKENS:
             return None
         ratio = (two.sum() + eta_sum) / (one.sum() + eta_sum)
         log_odds = counts @ np.log(ratio * (one + eta) / (two + eta))
         first = expit(log_odds + np.log(chance / (1.0 - chance)))
-    one, two = counts.T @ (weights * first), counts.T @ (weights * (1.0 - first))
+    one, two = of_words @ (weights * first), of_words @ (weights * (1.0 - first))
     three = _evidence(np.stack([one, two, one + two]), eta, eta_sum)
     # the bound of the mixture, groups drawn with their chances, against that of one group
     chance = np.average(first, weights=weights)
@@ -281,12 +275,12 @@ def _leading_direction(counts: Any, weights: Array, rng: np.random.Generator) ->
     scaled = sp.csr_array(scaled.multiply(1.0 / np.sqrt(columns)))
     of_rows, of_words = np.sqrt(weights * rows), np.sqrt(columns)
     of_rows, of_words = of_rows / np.linalg.norm(of_rows), of_words / np.linalg.norm(of_words)
-    v = rng.normal(size=columns.size)
+    v, transposed = rng.normal(size=columns.size), scaled.T
     for _ in range(DIRECTION_STEPS):
         v -= of_words * (of_words @ v)
         u = scaled @ v
         u -= of_rows * (of_rows @ u)
-        v = scaled.T @ u
+        v = transposed @ u
         length = np.linalg.norm(v)
         v /= max(length, np.finfo(float).tiny)
     if length < SMALLEST_SQUARE:
