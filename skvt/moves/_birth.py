@@ -439,7 +439,8 @@ class Birth(Move):
         rows are least normal. If the larger mixture has ended in as many components as there are,
         few are only tried where they may be enough.
 
-        A mixture of all rows is judged by the priors that it finds.
+        A mixture of all rows is judged by the priors that it finds. Of many clusters in a line,
+        each of few seeds would have several, and be no better than one for all.
         """
         before, together, most = goal
         target, number = bound_of(model, before), min(N_FRESH, most)
@@ -449,12 +450,15 @@ class Birth(Move):
         if fewer == number:
             del proposals[1]
         learns = others is not None and not others.arrays[0].size
+        if learns and before.entropy.size == 1:
+            proposals.insert(0, (most, "in line"))
         few = learns or batch.weights.size < ROWS_FOR_EACH * N_FRESH
         n_old, as_before = before.entropy.size, False
         memo, bound = together, bound_of(model, together)
         accepted = is_accepted(bound - target, size_of(bound, memo), least)
         for n_components, init_params in proposals:
-            if accepted and not (few and init_params == "k-means++"):
+            many = memo.entropy.size > N_FRESH
+            if accepted and (many or not (few and init_params == "k-means++")):
                 break
             if as_before and n_components < n_old:
                 continue

@@ -41,6 +41,7 @@ from skvt.datasets import make_edge_patches
 from skvt.fitting import check_memoized, most_components
 from skvt.inference import MemoizedInference
 from skvt.io import FileError
+from skvt.models.mixture.components import clusters_in_line
 from skvt.temperature import ConstantTemperature, LinearAnnealing
 
 SHAPES = ["full", "diag", "spherical"]
@@ -674,6 +675,23 @@ def test_a_cluster_first_seen_beside_another_leaves_no_component_between_them(se
         mixture.partial_fit(part)
     counts = np.round(1000 * np.sort(mixture.weights_))
     assert mixture.n_components_ == 5 and abs(counts - 200).max() < 3
+
+
+@pytest.mark.parametrize("diagonal", [False, True])
+def test_many_clusters_in_a_line_are_found_beside_columns_of_noise(diagonal):
+    labels, rng = np.repeat(np.arange(30), 40), np.random.default_rng(0)
+    X = rng.standard_normal((labels.size, 2 if diagonal else 4))
+    X[:, : 1 + diagonal] += 8.0 * labels[:, None] / np.sqrt(1.0 + diagonal)
+    mixture = MemoizedDPGMM(random_state=0).fit(X)
+    assert mixture.n_components_ == 30
+    assert adjusted_rand_score(labels, mixture.labels_) > 0.99
+
+
+def test_rounded_values_are_no_clusters_in_a_line():
+    X = np.random.default_rng(0).integers(0, 20, (1000, 1)).astype(np.float64)
+    assert clusters_in_line(X, np.ones(1000)).max() == 0
+    X[:, 0] += np.random.default_rng(1).normal(0.0, 0.02, 1000)
+    assert clusters_in_line(X, np.ones(1000)).max() == 19
 
 
 @pytest.mark.quick_cases("15-1.0-False", "15-1.0-True")

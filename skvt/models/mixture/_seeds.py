@@ -8,15 +8,22 @@ import numpy as np
 import scipy.sparse as sp
 
 from skvt.contracts import Component
-from skvt.models.mixture.components import RowFits, least_normal_components, principal_components
+from skvt.models.mixture.components import (
+    RowFits,
+    clusters_in_line,
+    least_normal_components,
+    principal_components,
+)
 from skvt.rows import pieces
 from skvt.ties import exceeds, stable_argmax
-from skvt.typing import Array
+from skvt.typing import Array, IndexArray
 
 # Maximum number of rows among which seeds are drawn.
 ROWS_TO_SEED = 2_000
 # Where seeds are also looked for, by ``init_params``.
 _SUBSPACES = {"k-means++": principal_components, "least normal": least_normal_components}
+# Number of clusters in a line up to which "k-means++" finds them.
+FEW_IN_LINE = 10
 # Rows that are assigned to seeds at a time.
 _ROWS_AT_ONCE = 1024
 
@@ -37,12 +44,15 @@ def memberships_of_seeds(
     outweighs the others. "k-means++" is therefore done a second time for Gaussian columns projected
     onto the subspace in which they vary most, in which the means of K spherical clusters lie
     [VempalaWang04]; "least normal" does likewise in the subspace in which rows are least normal by
-    their kurtosis. There are then two results.
+    their kurtosis. There are then two results. "in line" finds many clusters, seeds of which would
+    be too few, between the valleys of the density along one direction; else all are one.
     """
     if n_components == 1:
         return [np.ones((weights.size, 1))]
     if init_params == "random":
         return [rng.dirichlet(np.ones(n_components), size=weights.size)]
+    if init_params == "in line":
+        return [_in_line(component, X, weights, n_components)]
     fits = component.row_fits(X)
     # (a stream of its own leaves that of the caller where it would be otherwise)
     other_rng = np.random.Generator(rng.bit_generator.jumped())  # type: ignore[attr-defined]
@@ -53,6 +63,21 @@ def memberships_of_seeds(
         if projected is not None:
             found.append(_nearest_seed(projected, weights, n_components, init_params, other_rng))
     return found
+
+
+def _in_line(component: Component, X: Any, weights: Array, most: int) -> Array:
+    """One-hot responsibilities (n, K) of clusters in a line, if they are many; else of one."""
+    found: list[IndexArray] = [np.zeros(weights.size, np.intp)]
+
+    def along(rows: Array, weights: Array) -> Array:
+        found.append(clusters_in_line(rows, weights))
+        return rows
+
+    component.projected(X, weights, along)
+    labels = max(found, key=np.max)
+    if not FEW_IN_LINE < labels.max() + 1 <= most:
+        labels = found[0]
+    return (labels[:, None] == np.arange(labels.max() + 1)).astype(np.float64)
 
 
 def distinct_rows(component: Component, X: Any, weights: Array) -> tuple[Any, Any]:

@@ -8,7 +8,11 @@ from skvt.models.mixture.components._base import (
     dense_rows,
     with_draws,
 )
-from skvt.models.mixture.components._directions import least_normal_components, principal_components
+from skvt.models.mixture.components._directions import (
+    clusters_in_line,
+    least_normal_components,
+    principal_components,
+)
 from skvt.models.mixture.components._discrete import (
     Bernoulli,
     Categorical,

@@ -5,10 +5,15 @@ from typing import Any
 import numpy as np
 
 from skvt.ties import exceeds, stable_order
-from skvt.typing import Array
+from skvt.typing import Array, IndexArray
 
 # Relative eigenvalue below which a direction counts as constant.
 _LEAST_EIGENVALUE = 1e-9
+# Directions among which rows are looked for in clusters one beside the other, neighbours by whose
+# distance a density is known, and how many times lower it is between two clusters.
+_LINES = 3
+_NEIGHBOURS = 12
+_VALLEY = 6.0
 # Fixed-point steps towards directions of extreme kurtosis.
 _STEPS_OF_KURTOSIS = 10
 
@@ -62,3 +67,40 @@ def least_normal_components(X: Array, weights: Array, number: int) -> Array:
         W, _ = np.linalg.qr(W)
     projected: Array = Z @ W
     return projected
+
+
+def clusters_in_line(X: Array, weights: Array) -> IndexArray:
+    """Labels (n,) of rows between valleys of their density along one direction.
+
+    Of a few in which rows are least normal, that of most clusters: columns spread like clusters
+    in a line by their kurtosis, and directions found. A valley lies between two places of which
+    each is denser by far; among k and k + 12 rows in order, density is one over their distance.
+    """
+    spread = _spectrum(X, weights)[0]
+    kurtosis = weights @ spread**4 / weights.sum()
+    flat = stable_order(np.where(kurtosis > 0.0, kurtosis, np.inf), scale=1.0)[:_LINES]
+    lines = [*X[:, flat].T, *least_normal_components(X, weights, _LINES).T]
+    return max([_between_valleys(line) for line in lines], key=np.max)
+
+
+def _between_valleys(line: Array) -> IndexArray:
+    """Labels of these numbers, (n,), from the least on."""
+    order = np.argsort(line, kind="stable")
+    places, step = line[order], _NEIGHBOURS // 4
+    wide = places[_NEIGHBOURS:] - places[:-_NEIGHBOURS]
+    cuts, least, most, at = list[int](), np.inf, 0.0, -1
+    if not wide.size or wide.min() <= 0.0:
+        return np.zeros(line.size, np.intp)  # of rounded values, each would be a cluster
+    for i, width in zip(range(0, wide.size, step), wide[::step].tolist(), strict=True):
+        if at < 0:
+            least = min(least, width)
+            if width > _VALLEY * least:
+                most, at = width, i
+        elif width > most:
+            most, at = width, i
+        elif _VALLEY * width < most:
+            cuts.append(at + 1 + int(np.argmax(np.diff(places[at : at + _NEIGHBOURS + 1]))))
+            least, at = width, -1
+    labels = np.zeros(line.size, np.intp)
+    labels[order] = np.searchsorted(cuts, np.arange(line.size), side="right")
+    return labels
