@@ -9,10 +9,11 @@ from skvt.typing import Array, IndexArray
 
 # Relative eigenvalue below which a direction counts as constant.
 _LEAST_EIGENVALUE = 1e-9
-# Directions among which rows are looked for in clusters one beside the other, neighbours by whose
-# distance a density is known, and how many times lower it is between two clusters.
+# Columns, and directions, along which clusters in a line are looked for.
 _LINES = 3
+# Rows by whose distance the density along a line is estimated.
 _NEIGHBOURS = 12
+# Factor by which the density between two clusters is lower than in either.
 _VALLEY = 6.0
 # Fixed-point steps towards directions of extreme kurtosis.
 _STEPS_OF_KURTOSIS = 10
