@@ -43,10 +43,16 @@ FITS = [
 ]
 
 
+def is_ours(frame):
+    """Whether a frame is of the package, and not of what stands in for newer scikit-learn."""
+    file = frame.f_code.co_filename
+    return file.startswith(HERE) and not file.startswith(f"{HERE}sklearn_private")
+
+
 def frames(frame):
     """(file, function) of a frame and of those that called it, of the package alone."""
     while frame is not None:
-        if frame.f_code.co_filename.startswith(HERE):
+        if is_ours(frame):
             file = frame.f_code.co_filename.removeprefix(HERE)
             yield file.replace(os.sep, "/"), frame.f_code.co_name
         frame = frame.f_back
@@ -73,7 +79,7 @@ def walk(estimator, X):
     calls = {}
 
     def look(frame, event, argument):
-        if event != "call" or not frame.f_code.co_filename.startswith(HERE) or is_unseen(frame):
+        if event != "call" or not is_ours(frame) or is_unseen(frame):
             return
         here, *above = frames(frame)
         file = here[0]
