@@ -18,8 +18,6 @@ ENCODE = (
     "of sklearn.preprocessing. MemoizedDPMixture takes them as they are."
 )
 
-# What X holds, and where it comes from.
-
 # Entries that are looked at together for values other than 0 and 1.
 _CHECKED = 2**20
 

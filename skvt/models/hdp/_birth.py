@@ -34,7 +34,7 @@ from skvt.contracts import (
 from skvt.expfam import Stats
 from skvt.models.hdp._documents import Part, Trial, csr_of, of_topics
 from skvt.models.hdp._fresh import fresh_topics
-from skvt.models.hdp._merge import LEAST_TOKENS
+from skvt.models.hdp._merge import of_other_batches
 from skvt.models.hdp._model import HDP, Globals
 from skvt.models.hdp._sticks import IN_USE
 from skvt.moves import bound_of, is_accepted, size_of
@@ -220,10 +220,7 @@ class BirthOfTopics(Move):
 
         Topics born one after the other, as documents came, take words that belong to later ones.
         """
-        batch, total = part.batch, state.memos.total()
-        others = total.plus(state.memos[part.key], sign=-1.0).stats
-        masses = model.component_masses(total.stats)
-        elsewhere = exceeds(model.component_masses(others), LEAST_TOKENS, scale=masses)
+        batch, (_, elsewhere) = part.batch, of_other_batches(model, state, part.key)
         kept, X = np.flatnonzero(elsewhere), csr_of(batch, batch.counts, model.n_features)
         n_seeds = max(FEWEST_SEEDS, int(np.sqrt(X.sum() / TOKENS_OF_FIRST)))
         n_seeds = min(n_seeds, self._max_components - kept.size)

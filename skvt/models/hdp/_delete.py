@@ -21,7 +21,7 @@ from skvt.contracts import (
     Solved,
 )
 from skvt.models.hdp._documents import Part, Trial, of_topics
-from skvt.models.hdp._merge import LEAST_TOKENS
+from skvt.models.hdp._merge import LEAST_TOKENS, of_other_batches
 from skvt.models.hdp._model import HDP
 from skvt.models.hdp._sticks import DOCUMENTS, IN_USE
 from skvt.moves import bound_of, is_accepted, size_of
@@ -138,9 +138,7 @@ class DeleteTopic(Move):
     ) -> list[MoveRecord]:
         """Delete topics that no other batch has, least used first, where the bound rises."""
         self.begin(model, state, tools)
-        others = state.memos.total().plus(state.memos[key], sign=-1.0).stats
-        masses = model.component_masses(state.memos.total().stats)
-        there = exceeds(model.component_masses(others), LEAST_TOKENS, scale=masses)
+        _, there = of_other_batches(model, state, key)
         gains = []
         for id_ in [self._ids[k] for k in self._parts if not there[k]]:
             k = int(np.flatnonzero(state.component_ids == id_)[0])

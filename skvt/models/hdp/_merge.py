@@ -11,10 +11,12 @@ from functools import partial
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import gammaln, psi
 
 from skvt.contracts import (
     LocalResult,
+    Memo,
     MovableState,
     Move,
     MoveRecord,
@@ -191,6 +193,16 @@ def _merged_usage(
     return np.delete(usage, b, axis=0), np.delete(here, b)
 
 
+def of_other_batches(
+    model: HDP, state: MovableState, key: Hashable
+) -> tuple[Memo, NDArray[np.bool_]]:
+    """The sum of the memos of all batches but one, and whether it has tokens of each topic."""
+    total = state.memos.total()
+    others = total.plus(state.memos[key], sign=-1.0)
+    masses, of_all = (model.component_masses(memo.stats) for memo in (others, total))
+    return others, exceeds(masses, LEAST_TOKENS, scale=of_all)
+
+
 class MergeTopics(Move):
     """Merge pairs of topics, best gain first, each topic once a pass."""
 
@@ -279,9 +291,8 @@ class MergeTopics(Move):
     ) -> list[MoveRecord]:
         """Merge pairs of which no other batch has both, such as topics that are just born."""
         total = state.memos.total()
-        others = total.plus(state.memos[key], sign=-1.0)
-        words, usage = others.stats.arrays
-        there = exceeds(words.sum(axis=1), LEAST_TOKENS, scale=model.component_masses(total.stats))
+        others, there = of_other_batches(model, state, key)
+        usage = others.stats.arrays[1]
         self.exhausted = True
         if there.all() or there.size < 2:
             return []

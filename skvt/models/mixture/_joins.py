@@ -160,8 +160,8 @@ class Pairs:
     dtype: np.dtype[Any]
     # 1 where pairs that lose most are joined first, -1 where those that lose least are.
     sign: float
-    # Whether losses are known of all pairs, not only of those that are asked for one by one.
-    complete: bool = True
+    # (K, K): pairs whose losses are computed before they are chosen; None of all.
+    near: NDArray[np.bool_] | None = None
 
     def losses(self, a: int, others: IndexArray) -> Array:
         """Loss from joining a with each of the others, in nats per row."""
@@ -183,7 +183,6 @@ class Evidence(Pairs):
     """
 
     sign = -1.0
-    near: NDArray[np.bool_] | None = None
 
     def __init__(
         self, component: Component, sums: Array, counts: Array, vacant: NDArray[np.bool_]
@@ -199,7 +198,6 @@ class Evidence(Pairs):
             for own, cost in zip(self.near, self.cost, strict=True):
                 own[stable_order(cost)[: 1 + _NEIGHBOURS]] = True
             self.near |= self.near.T
-            self.complete = False
 
     def losses(self, a: int, others: IndexArray) -> Array:
         """``log M(S_a) + log M(S_b) - log M(S_a + S_b)``."""
@@ -299,7 +297,6 @@ def join_components(pairs: Pairs, *, relative: bool = True, first: Array | None 
     number, size, left = np.arange(K), np.ones(K), np.triu(np.ones((K, K), bool), 1)
     linkage, shares, masses = np.empty((K - 1, 4)), np.empty(K - 1), np.empty(K - 1)
     lost, first = 0.0, np.empty((0, 4)) if first is None else first
-    values, best = np.full((K, K), -np.inf), np.full(K, -np.inf)
 
     def shares_of(i: Any, j: Any) -> Any:
         some = np.maximum(pairs.mass, np.finfo(float).tiny)
@@ -324,7 +321,7 @@ def join_components(pairs: Pairs, *, relative: bool = True, first: Array | None 
                 best = values.max(axis=1)
             a = int(stable_argmax(best, scale=1.0, dtype=pairs.dtype))
             b = int(stable_argmax(values[a], scale=1.0, dtype=pairs.dtype))
-            if not pairs.complete:
+            if pairs.near is not None:
                 losses[a, b] = pairs.losses(a, np.array([b]))[0]
             lost += max(losses[a, b], 0.0)
         size[a] += size[b]

@@ -187,9 +187,11 @@ class Product(ConjugateComponent):
             features = self._side_by_side(parts)
             return features @ table, lambda weighted: features.T.dot(weighted).T
         logits = sum(part @ table[own] for part, own in zip(parts, self._slices, strict=True))
-        return np.asarray(
-            logits
-        ), lambda weighted: np.concatenate([part.T.dot(weighted) for part in parts]).T
+
+        def sums_of(weighted: Array) -> Array:
+            return np.concatenate([part.T.dot(weighted) for part in parts]).T
+
+        return np.asarray(logits), sums_of
 
     def filled_features(self, X: Any) -> Any:
         parts = [component.filled_features(part) for component, part in self._with_columns(X)]
