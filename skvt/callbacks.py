@@ -61,7 +61,7 @@ class Checkpoint:
                 left.unlink()
 
     def on_fit_task_begin(self, estimator, context):
-        """Before a pass, and after the fit: nothing.
+        """Do nothing before a pass, and at the teardown after the fit.
 
         Parameters
         ----------
@@ -74,7 +74,7 @@ class Checkpoint:
     teardown = on_fit_task_begin
 
     def on_fit_task_end(self, estimator, context, *, fitted_estimator=None):
-        """After a pass: write the file when it is due.
+        """Write the file after a pass when it is due.
 
         Parameters
         ----------

@@ -11,7 +11,7 @@ from skvt.typing import Array
 
 
 class Posterior:
-    """Independent members of one exponential family: a block of a fitted q(beta).
+    """A batch of independent distributions of one family: a block of the fitted q(beta).
 
     Parameters
     ----------
@@ -110,7 +110,7 @@ class Posterior:
         fields: dict[str, Any] = mean._asdict() if named else {"value": mean}
         shapes = {name: np.shape(field)[len(members) :] for name, field in fields.items()}
         inside = ", ".join(f"{name}={shape}" for name, shape in shapes.items())
-        family: Any = self.family  # a class, or what has a name like one
+        family: Any = self.family  # a class, or an object with a __name__
         return f"Posterior({family.__name__}, members={members}, {inside})"
 
 

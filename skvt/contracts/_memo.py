@@ -1,4 +1,4 @@
-"""What memoized inference keeps of batches, and the state, as moves read and change them."""
+"""Protocols of what memoized inference stores for each batch, and of its state in moves."""
 
 from collections.abc import Hashable, Iterator, Mapping
 from typing import Any, Protocol, Self
@@ -8,7 +8,7 @@ from skvt.typing import Array, IndexArray
 
 
 class Memo(Protocol):
-    """Contribution of a batch, or of several: see `skvt.inference`."""
+    """Contribution of one batch or several to statistics and bound: see `skvt.inference`."""
 
     @property
     def stats(self) -> Stats: ...
@@ -20,10 +20,10 @@ class Memo(Protocol):
     def weight(self) -> float: ...
 
     def plus(self, other: Any, sign: float = 1.0) -> Self:
-        """The sum with another memo, or with ``sign=-1`` the difference."""
+        """Return the sum with another memo, or with ``sign=-1`` the difference."""
 
     def rearranged(self, index: IndexArray) -> Self:
-        """Components in another order: those of ``index``, empty ones where it is -1."""
+        """Return a memo of the components ``index``, in this order; -1 is an empty component."""
 
 
 class Memos(Protocol):
@@ -35,21 +35,22 @@ class Memos(Protocol):
     def __iter__(self) -> Iterator[Hashable]: ...
 
     def of(self, memos: Mapping[Hashable, Any]) -> Any:
-        """Memos of the same kind, from a mapping."""
+        """Build memos of the same kind from a mapping of keys to memos."""
 
     def total(self) -> Memo:
-        """The sum of all memos, as a memo with arrays of its own."""
+        """Return the sum of all memos as a memo that shares no array with them."""
 
 
 class SampledState(Protocol):
-    """The state as moves between passes change it: the statistics."""
+    """The state that moves between passes change: only its statistics."""
 
     stats: RunningStats
 
 
 class MovableState(SampledState, Protocol):
-    """A state with memos, as moves read and change it: see `skvt.inference.MemoizedState`."""
+    """A state with memos, which moves read and change: see `skvt.inference.MemoizedState`."""
 
+    # (K,): the identity of each component, which stays when components change their order.
     component_ids: IndexArray
 
     @property
@@ -58,22 +59,22 @@ class MovableState(SampledState, Protocol):
     def plain_stats(self) -> RunningStats: ...
 
     def with_warm_start(self, batch: Any) -> Any:
-        """The batch, with local steps starting where the last ones of these rows ended."""
+        """Return the batch so that local steps start where the last ones of these rows ended."""
 
     def remember_ends(self, rows: IndexArray | None, start: Array | None) -> None:
         """Store where the next local step of these rows begins."""
 
     def merge(self, a: int, b: int, *, bounded: bool = False) -> None:
-        """Component a takes over the rows of b, which is left empty; a < b."""
+        """Give the rows of component b to component a and leave b empty; a < b."""
 
     def rearrange(self, index: IndexArray) -> None:
-        """Components in another order: those of ``index``, empty ones where it is -1."""
+        """Put the components ``index`` in this order; -1 is an empty component."""
 
     def resum(self) -> None:
-        """Statistics are the sum of the memos."""
+        """Recompute the statistics as the sum of the memos."""
 
     def checkpoint(self) -> Any:
-        """What :meth:`restore` needs."""
+        """Return the data that :meth:`restore` needs."""
 
     def restore(self, checkpoint: Any) -> None:
         """Undo all changes of memos and components since :meth:`checkpoint`."""

@@ -26,16 +26,16 @@ from skvt.temperature import ConstantTemperature, LinearAnnealing
 # Steps of a fit of M minibatches a pass: 5 / M (0.4 + t / M)^-decay.
 FIT_SCALE = 5.0
 FIT_DELAY = 0.4
-# "annealed" begins at HOTTEST where the prior of the topics is HOT_PRIOR at most. Draws of such
-# topics are nearly zero for words not seen in them, and assignments hardly move; from COOL_PRIOR
-# on, the draws themselves vary as much as is good.
+# "annealed" starts at HOTTEST for topic priors up to HOT_PRIOR: drawn topics are then nearly zero
+# for words that do not occur in them, and assignments would freeze. From COOL_PRIOR on, draws vary
+# enough without annealing.
 HOTTEST = 1.5
 HOT_PRIOR = 0.02
 COOL_PRIOR = 0.1
-# It lasts a third of the passes: what is drawn takes long to settle, at steps that fall.
-SHARE = 1.0 / 3.0
-# eta under which the topics of tokens are drawn, if it is not given: larger than the most probable,
-# under which the sampler moves less. (That of the topics is learned: ``benchmarks/``.)
+# Annealing takes a third of the passes: drawn topics settle slowly, because step sizes fall.
+ANNEALED_SHARE = 1.0 / 3.0
+# eta under which the topics of tokens are drawn if none is given. The most probable eta is smaller,
+# but the sampler then moves less. The eta of the topics is learned (``benchmarks/``).
 COLLAPSED_PRIOR = 0.1
 # Default numbers of passes, of "collapsed" and of the other global steps: a collapsed pass takes a
 # tenth of the time of one with draws of the topics, and gains less.
@@ -43,10 +43,10 @@ COLLAPSED_PASSES = 200
 PASSES = 40
 # Number of passes from which "auto" is "collapsed".
 MANY_PASSES = 100
-# Shares of the passes over which topics are averaged.
+# Defaults of `average`, for collapsed passes and otherwise.
 COLLAPSED_AVERAGED = 0.5
 AVERAGED = 0.25
-# Documents of which the sampler takes count before it goes on to the next.
+# Documents in a batch of a collapsed sweep: counts are updated between batches.
 ROWS_OF_SWEEP = 16_384
 
 
@@ -67,36 +67,40 @@ class StructuredLDA(TopicEstimator):
     n_components : int, default=10
         Number of topics K.
     doc_topic_prior : float, array-like of shape (n_components,), "auto" or None, default=None
-        Concentration alpha of the Dirichlet prior of a document's topic proportions. None is ``1 /
-        n_components``, or one by the mean number of tokens of a document (of the first call, in a
-        stream) if that is more, as it is for short texts; it is at most 1. "auto" starts there and
-        learns each entry by maximising the bound, once the temperature is 1; so does None where
+        Concentration alpha of the Dirichlet prior of a document's topic proportions. None is the
+        larger of ``1 / n_components`` and 1 / (mean number of tokens of a document), at most 1; in
+        a stream, the mean is that of the first call. "auto" starts from this value and learns each
+        entry by maximising the bound, once the temperature is 1; so does None where
         ``global_step`` is "collapsed".
     topic_word_prior : float, array-like, "auto" or None, default=None
         Concentration eta of the Dirichlet prior of a topic's word probabilities. A number, one for
         each word, shape (n_features,), or for each topic and word, shape (n_components,
         n_features), such as :func:`skvt.seeded_prior` makes of words: topic k then has row k of
         the prior, and keeps it, since no move exchanges topics whose priors differ. None is ``1 /
-        n_components``. "auto" starts there and learns one value for all words. Where
-        ``global_step`` is "collapsed", so does None, both start at 0.1, and tokens are drawn under
-        0.1 whatever is learned: the sampler needs more than the topics that come out of it.
+        n_components``. "auto" starts there and learns one value for all words. If ``global_step``
+        is "collapsed", None is learned, too; "auto" and None then start at 0.1, and tokens are
+        always drawn with eta = 0.1, because the sampler moves less under smaller values.
     .. shared: components_init
     local_step : {"gibbs", "cvb0", "mean_field"}, default="gibbs"
         Local step of a row given the globals. For a document, Gibbs sampling of its assignments
         with the proportions integrated out [2]_; CVB0 [3]_, its deterministic approximation; or
         mean field.
     global_step : {"auto", "collapsed", "ssvi-a", "ssvi", "mean_field", "map"}, default="auto"
-        Globals on which local steps are conditioned. A draw of the topics from q(beta), with the
-        statistics taken as they are ("ssvi-a") or corrected for the dependence of the draw on its
-        parameters ("ssvi", which works on the whole vocabulary in each step); ``exp(E[log beta])``;
-        or ``E[beta]``. "collapsed" sums the topics out, too: each pass of ``fit`` draws the topic
-        of every token given those of all others [4]_, and priors are learned unless they are given.
-        Given a hundred passes, which take a tenth of the time of those with drawn topics, that
-        predicts best. Its passes are at T = 1 and know no moves, minibatches or step sizes;
-        parameters of these have no part in it. It takes two bytes of memory for each token, and up
-        to 256 MB of what is prepared for the next pass. ``partial_fit`` then makes steps of
-        "ssvi-a". "auto" is "collapsed" under Gibbs sampling at the default temperature or None,
-        unless ``max_iter`` is below 100, and "ssvi-a" otherwise.
+        Globals on which local steps are conditioned.
+
+        - "collapsed" sums the topics out, too: each pass of ``fit`` draws the topic of every token
+          given the topics of all others [4]_, and priors are learned unless they are given. With a
+          hundred passes or more it predicts best; a pass takes a tenth of the time of one with
+          drawn topics. It stays at T = 1 and ignores the parameters of moves, minibatches and step
+          sizes. It takes two bytes of memory for each token, and up to 256 MB for what it prepares
+          for the next pass. ``partial_fit`` then makes steps of "ssvi-a".
+        - "ssvi-a" draws the topics from q(beta).
+        - "ssvi" also corrects the statistics for the dependence of the draw on its parameters; it
+          works on the whole vocabulary in each step.
+        - "mean_field" is ``exp(E[log beta])``.
+        - "map" is ``E[beta]``.
+        - "auto" is "collapsed" under Gibbs sampling at the default temperature or None, unless
+          ``max_iter`` is below 100, and "ssvi-a" otherwise.
     .. shared: n_burn_in, n_samples
     temperature : None, str or policy, default="annealed"
         None is T = 1 throughout; otherwise a policy of :mod:`skvt.temperature`, or its name.
@@ -107,11 +111,11 @@ class StructuredLDA(TopicEstimator):
         which the draws themselves vary enough (``benchmarks/``).
     .. shared: moves
     average : float or None, default=None
-        Share of the passes of ``fit``, the last ones, over which the topics are averaged, as far as
-        the temperature is 1 then: the posterior is that of the mean of ``components_`` after each.
-        An accepted move restarts the mean. With 0, and of fewer than two such passes, the
-        topics are those after the last pass; learned priors always are. None is 0.5 where topics
-        are summed out, see ``global_step``, and 0.25 otherwise.
+        Share of the last passes of ``fit`` over which the topics are averaged: the posterior is
+        that of the mean of ``components_`` after these passes. Only passes at T = 1 count, and an
+        accepted move restarts the mean. With 0, or with fewer than two such passes, the topics are
+        those after the last pass. Learned priors always are those of the last pass. None is 0.5
+        where topics are summed out, see ``global_step``, and 0.25 otherwise.
     learning_method : {"batch", "online"}, default="online"
         How the posterior q is found. "online": steps on minibatches. "batch": steps on all
         documents at once.
@@ -160,8 +164,9 @@ class StructuredLDA(TopicEstimator):
     Notes
     -----
     A step draws beta_k ~ Dir(lam_k), finds the expected counts S of a minibatch of B documents
-    given beta, and moves ``lam <- (1 - rho) lam + rho (eta + (N / B) V(beta, lam) S)``; the
-    expectation of V is the identity, by which "ssvi-a" replaces it. A count that is not whole
+    given beta, and moves ``lam <- (1 - rho) lam + rho (eta + (N / B) V(beta, lam) S)``. V corrects
+    for the dependence of the draw on lam; "ssvi-a" replaces it by its expectation, the identity. A
+    count that is not whole
     consists of tokens of weight 1 and one token of the remaining weight. The sampler visits tokens
     one by one, given the others; the tokens of a count above 100, or above the number of topics
     if that is more, are drawn jointly, given a draw of the document's proportions.
@@ -216,7 +221,7 @@ class StructuredLDA(TopicEstimator):
     random_state: Seed = None
 
     def _is_collapsed(self, model):
-        """Whether topics are summed out; of a ``model`` to be continued the choice is kept."""
+        """Whether topics are summed out; a fit that continues ``model`` keeps the choice of it."""
         if self.global_step != "auto":
             return self.global_step == "collapsed"
         if self.local_step != "gibbs" or not self._is_unheated:
@@ -229,7 +234,7 @@ class StructuredLDA(TopicEstimator):
 
     @property
     def _is_unheated(self):
-        """Whether the temperature is one that sampling at T = 1 does not contradict."""
+        """Whether the temperature is None or the default: collapsed sampling ignores both."""
         return self.temperature is None or self.temperature == "annealed"
 
     def _build_model(self, X, weights, old=None):
@@ -240,7 +245,7 @@ class StructuredLDA(TopicEstimator):
             return LDAGivenTopics.of(
                 lda, self.local_step, self.n_burn_in, self.n_samples, corrected
             )
-        # (priors that are not given are learned, too)
+        # Priors that the user does not give are learned, too.
         lda = self._lda(X, weights, old, COLLAPSED_PRIOR, str | None)
         if self.local_step != "gibbs":
             raise ValueError(
@@ -253,7 +258,7 @@ class StructuredLDA(TopicEstimator):
         return model
 
     def _plan(self, model, X, weights, *, stream=False):
-        """Sweeps with topics summed out, or stochastic steps given topics."""
+        """Plan sweeps with topics summed out, or stochastic steps given topics."""
         if self._is_collapsed(model) and not stream:
             return self._collapsed_plan(model, X, weights)
         n_passes = PASSES if self.max_iter is None else self.max_iter
@@ -264,23 +269,24 @@ class StructuredLDA(TopicEstimator):
         corrected = self.global_step == "ssvi"
         n_batches = None if stream or corrected else data.n_batches
         rate = self._learning_rate(n_batches, FIT_SCALE, FIT_DELAY)
-        # (topics of tokens that come once are not kept)
+        # A stream stores no topics of tokens, which "collapsed" would condition on.
         step = self.global_step if self.global_step in GLOBAL_STEPS else "ssvi-a"
         engine = StructuredInference(rate, step)
         moves, policy = None if stream else self.moves, self._policy(model)
         return self._topic_plan(data, engine, policy, rate, n_passes, moves, share)
 
     def _collapsed_plan(self, model, X, weights):
-        """Sweeps over all documents; steps, moves and heat have no part in it."""
+        """Plan sweeps over all documents, without steps, moves or annealing."""
         n_passes = COLLAPSED_PASSES if self.max_iter is None else self.max_iter
         share = COLLAPSED_AVERAGED if self.average is None else self.average
         data = rows_of(X, weights, min(ROWS_OF_SWEEP, X.shape[0]), self.n_parallel_batches)
         engine = CollapsedInference(0 if self._continues() else n_passes)
+        # The rate serves later calls of partial_fit only.
         rate = self._learning_rate(data.n_batches, FIT_SCALE, FIT_DELAY)
         return self._topic_plan(data, engine, self._policy(model), rate, n_passes, (), share)
 
     def _policy(self, model):
-        """The temperatures: 1 with topics summed out, else from where the prior of topics says."""
+        """Return T = 1 if topics are summed out, else annealing from a start set by their prior."""
         if self._is_collapsed(model):
             if not self._is_unheated:
                 raise ValueError(
@@ -291,11 +297,11 @@ class StructuredLDA(TopicEstimator):
         if self.temperature != "annealed":
             return policy_of(self.temperature)
         if model.start is not None:
-            return ConstantTemperature()  # heat would wash out topics that are given
+            return ConstantTemperature()  # annealing would destroy the topics given as a start
         eta = model.topic_word_prior
-        # (of topics that have words of their own, that of most words)
+        # For a prior of each topic and word, take the value that most words have.
         eta = eta.mean() if eta.ndim == 1 else np.median(eta)
         # the initial value of a learned prior says little about its final one
         eta = HOT_PRIOR if model.learn_topic_word_prior else eta
         first = np.interp(np.log(eta), np.log([HOT_PRIOR, COOL_PRIOR]), [HOTTEST, 1.0])
-        return LinearAnnealing(first, replication=1.0, share=SHARE)
+        return LinearAnnealing(first, replication=1.0, share=ANNEALED_SHARE)

@@ -14,7 +14,8 @@ from skvt.schedules import RobbinsMonro
 # Steps of a fit of M minibatches a pass: 2.8 / M (0.8 + t / M)^-decay.
 FIT_SCALE = 2.8
 FIT_DELAY = 0.8
-# Steps of a polish are those of StructuredLDA: 5 / M (0.4 + t / M)^-0.7, M minibatches a pass.
+# Steps of the extra passes are those of StructuredLDA: 5 / M (0.4 + t / M)^-0.7, M minibatches a
+# pass.
 POLISH_SCALE = 5.0
 POLISH_DELAY = 0.4
 POLISH_DECAY = 0.7
@@ -35,10 +36,10 @@ class TemperedLDA(TopicEstimator):
     n_components : int, default=10
         Number of topics K.
     doc_topic_prior : float, array-like of shape (n_components,), "auto" or None, default=None
-        Concentration alpha of the Dirichlet prior of a document's topic proportions. None is ``1 /
-        n_components``, or one by the mean number of tokens of a document (of the first call, in a
-        stream) if that is more, as it is for short texts; it is at most 1. "auto" starts there and
-        learns each entry by maximising the bound, once the temperature is 1.
+        Concentration alpha of the Dirichlet prior of a document's topic proportions. None is the
+        larger of ``1 / n_components`` and 1 / (mean number of tokens of a document), at most 1; in
+        a stream, the mean is that of the first call. "auto" starts from this value and learns each
+        entry by maximising the bound, once the temperature is 1.
     topic_word_prior : float, array-like, "auto" or None, default="auto"
         Concentration eta of the Dirichlet prior of a topic's word probabilities. A number, one for
         each word, shape (n_features,), or for each topic and word, shape (n_components,
@@ -54,11 +55,11 @@ class TemperedLDA(TopicEstimator):
         :class:`~skvt.temperature.LocalTempering`, with their defaults.
     .. shared: moves
     average : float, default=0.25
-        Share of the passes of ``fit``, the last ones, over which the topics are averaged, as far as
-        the temperature is 1 then: the posterior is that of the mean of ``components_`` after each.
-        An accepted move restarts the mean. With 0, and of fewer than two such passes, the
-        topics are those after the last pass; learned priors always are. Not for coordinate
-        ascent, which converges.
+        Share of the last passes of ``fit`` over which the topics are averaged: the posterior is
+        that of the mean of ``components_`` after these passes. Only passes at T = 1 count, and an
+        accepted move restarts the mean. With 0, or with fewer than two such passes, the topics are
+        those after the last pass. Learned priors always are those of the last pass. Not for
+        coordinate ascent, which converges.
     learning_method : {"batch", "online"}, default="online"
         How the posterior q is found. "online": stochastic inference on minibatches. "batch":
         coordinate ascent on all data.
@@ -70,13 +71,12 @@ class TemperedLDA(TopicEstimator):
         ``partial_fit`` None is 64.
     .. shared: max_iter
     n_polish : int, default=0
-        Number of passes of ``fit`` after those: at T = 1 on minibatches, with documents solved by
-        CVB0 at the mean topics, as ``transform`` does it, and not by mean field, which makes their
-        proportions too sparse. Topics predict held-out words better, where ``topic_word_prior`` is
-        "auto" (``benchmarks/``), which these passes go on to learn; ``doc_topic_prior`` stays as
-        learned before. A pass costs nearly twice as much. ``history_`` has no
-        bounds of these passes, ``elbo_`` is that of mean field at the final topics, and
-        convergence is not judged before them.
+        Number of extra passes after ``max_iter``, at T = 1 on minibatches. They solve documents by
+        CVB0 at the mean topics, as ``transform`` does, because mean field makes the proportions
+        too sparse. If ``topic_word_prior`` is "auto", these passes go on learning it, and the
+        topics predict held-out words better (``benchmarks/``); ``doc_topic_prior`` stays fixed. A
+        pass costs nearly twice as much. ``history_`` has no bounds of these passes, ``elbo_`` is
+        the mean-field bound at the final topics, and convergence is not judged before them.
     .. shared: batch_size, n_parallel_batches
     evaluate_every : int, default=-1
         Number of passes between evaluations of the bound on all data; 0 or a negative number means
@@ -84,8 +84,8 @@ class TemperedLDA(TopicEstimator):
     perp_tol : float, default=0.1
         Where the bound is evaluated, stop when the perplexity ``exp(-ELBO / tokens)`` falls by less
         than this from one evaluation to the next, at the final temperature. A temperature given by
-        name then falls over at most three quarters of 10 passes, however large ``max_iter`` is.
-        (Step sizes do not depend on ``max_iter``.) With 0 the fit never stops early.
+        name then reaches 1 within 7.5 passes, whatever ``max_iter`` is. Step sizes do not depend on
+        ``max_iter``. With 0 the fit never stops early.
     .. shared: tol (topics), total_samples, mean_change_tol, max_doc_update_iter, n_init, warm_start
     .. shared: n_jobs, verbose, random_state
 
@@ -163,7 +163,7 @@ class TemperedLDA(TopicEstimator):
         return LDAGivenTopics.of(lda, "mean_field") if self.n_polish else lda
 
     def _plan(self, model, X, weights, *, stream=False):
-        """Stochastic inference or coordinate ascent, with moves; then a polish, and averages."""
+        """Plan stochastic inference or coordinate ascent, moves, averages and the extra passes."""
         minibatches = rows_of(X, weights, self.batch_size, self.n_parallel_batches)
         n_batches = minibatches.n_batches
         rate = self._learning_rate(None if stream else n_batches, FIT_SCALE, FIT_DELAY)
@@ -175,7 +175,7 @@ class TemperedLDA(TopicEstimator):
             scale = POLISH_SCALE * data.n_batches ** (POLISH_DECAY - 1.0)
             steps = RobbinsMonro(POLISH_DELAY * data.n_batches, POLISH_DECAY, scale)
             then = then_polish(self.max_iter, steps, _collapsed, _restored)
-        # heat by default would do that to topics that are given
+        # Default annealing would destroy the topics given as a start.
         is_washed_out = self.temperature == "annealed" and model.start is not None
         policy = policy_of(None if is_washed_out else self.temperature)
         moves, share = None if stream else self.moves, self.average if online else 0.0
@@ -191,10 +191,13 @@ class TemperedLDA(TopicEstimator):
 
 
 def _collapsed(model):
-    """The model by CVB0, whose counts are spread over all topics: alpha stays, or it would grow."""
+    """Return the model with CVB0 as local step and alpha fixed.
+
+    CVB0 spreads counts over all topics, so that a learned alpha would grow.
+    """
     return replace(model, local="cvb0", learn_doc_topic_prior=False)
 
 
 def _restored(model, polished):
-    """The model as it was, with eta as the polish has learned it."""
+    """Return the model before the extra passes, with eta as they have learned it."""
     return replace(model, topic_word_prior=polished.topic_word_prior)

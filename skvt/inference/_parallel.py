@@ -4,10 +4,9 @@ A minibatch of a hundred documents takes 1 to 3 ms. joblib polls for results eve
 call of ``joblib.Parallel`` costs more than the work; a plain queue takes 0.03 ms. Kernels release
 the interpreter lock and write into slices of shared arrays.
 
-An interrupt (Ctrl-C) can come between any two bytecodes of the calling thread. What must not be
-lost then - the request to the threads to end, the number of threads of the matrix library - is
-repeated if the first attempt was interrupted, and at the latest when the object responsible for it
-is freed.
+Ctrl-C can arrive between any two bytecodes of the calling thread. Two clean-ups must happen all the
+same: telling the threads to end, and restoring the number of threads of the matrix library. Each is
+tried a second time if the first attempt was interrupted, and a last time when its owner is freed.
 """
 
 import os
@@ -26,23 +25,23 @@ from threadpoolctl import ThreadpoolController
 from skvt.compiled import SharedLoop, serial_map
 from skvt.typing import T
 
-# (place, task) that wait to be done, and (place, result, error) of those that are.
+# Tasks that wait, as (index, task), and finished ones, as (index, result, error).
 _Waiting: TypeAlias = deque[tuple[int, tuple[Any, ...]]]
 _Done: TypeAlias = SimpleQueue[tuple[int, Any, BaseException | None]]
 
 
 @cache
 def _blas() -> list[Any]:
-    """The matrix libraries of this process; looking for them takes milliseconds, so once."""
+    """Return the matrix libraries of this process; the search takes milliseconds."""
     return ThreadpoolController().select(user_api="blas").lib_controllers
 
 
 class _Limit:
     """The numbers of threads of the matrix libraries, which belong to the process.
 
-    They are one as long as there is a claim, in any thread, and are restored when the last claim
-    ends. (Limits of threadpoolctl are taken back one by one, so that those of two threads that
-    overlap can end in the limit.)
+    They are one as long as any thread has a claim, and are restored when the last claim ends.
+    threadpoolctl is not enough: each of its limits restores the number that it replaced, so two
+    limits that overlap can leave the process at one thread.
     """
 
     def __init__(self) -> None:
@@ -52,11 +51,11 @@ class _Limit:
         self._before: list[tuple[Any, int]] | None = None
 
     def renew_lock(self) -> None:
-        """After a fork: the child has none of the threads that may have held it."""
+        """Replace the lock after a fork: the thread that held it may not exist in the child."""
         self._lock = RLock()
 
     def claim(self, owner: object) -> None:
-        """One thread, until the owner gives back its claim or is freed."""
+        """Hold the libraries at one thread until ``owner`` gives back its claim or is freed."""
         with self._lock:
             self._claims.add(weakref.ref(owner, self.give_back))
             if self._before is None:
@@ -65,7 +64,7 @@ class _Limit:
                 library.set_num_threads(1)
 
     def give_back(self, claim: "weakref.ref[object]") -> None:
-        """The claim, a reference to its owner, ends; nothing happens if it has ended already."""
+        """End a claim, which is a reference to its owner; do nothing if it has ended already."""
         with self._lock:
             self._claims.discard(claim)
             if not self._claims and self._before is not None:
@@ -90,11 +89,11 @@ class one_blas_thread:
         try:
             _limit.give_back(weakref.ref(self))
         finally:
-            _limit.give_back(weakref.ref(self))  # in case that an interrupt cut the first short
+            _limit.give_back(weakref.ref(self))  # an interrupt may have cut the first call short
 
 
 def _work(function: Callable[..., Any], waiting: _Waiting, done: _Done) -> None:
-    """Do the ``waiting`` (place, task) one after the other until none is left."""
+    """Do the ``waiting`` tasks one after the other until none is left."""
     while True:
         try:
             place, task = waiting.popleft()
@@ -110,11 +109,14 @@ def _work(function: Callable[..., Any], waiting: _Waiting, done: _Done) -> None:
 def _help(
     jobs: "SimpleQueue[Any]", ended: deque[None], bell: "SimpleQueue[None]", watch: object
 ) -> None:
-    """The loop of a thread; keeps the weak reference ``watch``, appends to ``ended`` at last."""
+    """Run the loop of a worker thread. On exit, append to ``ended`` and ring ``bell``.
+
+    ``watch`` is not used: holding it keeps the weak reference alive.
+    """
     try:
         while isinstance(job := jobs.get(), tuple):
             _work(*job)
-            del job  # may hold the Workers, while this thread waits for the next
+            del job  # it may refer to the Workers, which must stay collectable while we wait
     finally:
         jobs.put(None)  # one signal for all: each thread passes it on
         ended.append(None)
@@ -122,7 +124,7 @@ def _help(
 
 
 class Workers:
-    """``n_jobs`` threads with the calling one, in a ``with`` block; None as in scikit-learn."""
+    """A ``with`` block of ``n_jobs`` threads, the caller included; None as in scikit-learn."""
 
     def __init__(self, n_jobs: int | None = None) -> None:
         self.n_jobs = joblib.effective_n_jobs(n_jobs)
@@ -137,11 +139,11 @@ class Workers:
         self._bell: SimpleQueue[None] = SimpleQueue()
         try:
             self._one_blas_thread.__enter__()
-            # The threads end at the latest when this object is freed: the reference then puts
-            # itself into the queue, without a line of Python that an interrupt could keep from it.
+            # If this object is freed without __exit__, the callback of the weak reference ends
+            # the threads. It is `put` itself, which is written in C: Ctrl-C cannot interrupt it.
             watch = weakref.ref(self, self._jobs.put)
-            # (A start of threading.Thread waits for a sign of life, and if it is interrupted, the
-            # thread stays in threading's lists for good.)
+            # threading.Thread.start waits until the thread runs. If that wait is interrupted, the
+            # thread stays in the lists of the threading module for good.
             for _ in range(1, self.n_jobs):
                 start_new_thread(_help, (self._jobs, self._ended, self._bell, watch))
                 self._n_helpers += 1
@@ -154,12 +156,12 @@ class Workers:
         try:
             self._end()
         finally:
-            self._end()  # in case that an interrupt cut the first short
+            self._end()  # an interrupt may have cut the first call short
 
     def _end(self) -> None:
         """End the threads and wait for them; a second call does nothing."""
         self._jobs.put(None)
-        # After an interrupt too: nothing is still at work when a call has returned.
+        # Wait after an interrupt too: no thread still works when the call has returned.
         while len(self._ended) < self._n_helpers:
             self._bell.get()
         self._n_helpers = 0
@@ -168,9 +170,9 @@ class Workers:
     def run(self, function: Callable[..., T], tasks: Iterable[tuple[Any, ...]]) -> list[T]:
         """``[function(*task) for task in tasks]``, by the threads where there are several.
 
-        Any free thread takes the next task, so that tasks may take unequal time; a thread that
-        wakes up too late to find one is not waited for. Of a
-        :class:`~skvt.compiled._shared_loop.SharedLoop`, every thread gets a call.
+        Whichever thread is free takes the next task, so that tasks may take unequal time. A
+        thread that wakes after the last task was taken is not waited for. A
+        :class:`~skvt.compiled._shared_loop.SharedLoop` is called once on every thread.
         """
         loop = tasks if isinstance(tasks, SharedLoop) else None
         tasks = list(tasks)
@@ -198,7 +200,10 @@ class Workers:
         return results
 
     def prefetch(self, function: Callable[..., T], *args: Any) -> Callable[[], T]:
-        """Have a thread run ``function(*args)``; what is returned gives, or makes, the result."""
+        """Start ``function(*args)`` on another thread and return a callable that gives the result.
+
+        The callable computes the result itself if no thread has started.
+        """
         waiting: _Waiting = deque([(0, args)])
         done: _Done = SimpleQueue()
         if self._n_helpers:

@@ -15,8 +15,8 @@ from skvt.results import prior_vector
 from skvt.results.completion import completion_score, content_keys, split_tokens
 from skvt.ties import stable_order
 
-# Tokens of a document whose likelihood is estimated, at most: all are visited one by one, and left
-# to right again for each of them.
+# Largest number of tokens of a document for each method. Both visit tokens one by one;
+# left-to-right visits all earlier tokens again at each.
 _MOST_TOKENS = {"left-to-right": 100_000, "chib": 10_000_000}
 # Documents of a parallel task of held-out likelihoods.
 _DOCUMENTS_PER_TASK = 8
@@ -94,7 +94,7 @@ def document_completion_score(topic_word, X, *, doc_topic_prior, n_jobs=None):
     X = _counts(X)
     topic_word = _topic_weights(topic_word, X)
     alpha = prior_vector("doc_topic_prior", doc_topic_prior, len(topic_word), "n_components")
-    # The prior of the topics plays no part: they are given.
+    # LDA needs a prior although the topics are given: any value below the smallest weight will do.
     model = LDA(alpha, np.full(X.shape[1], topic_word.min() / 2.0))
     with Workers(n_jobs) as workers:
         return completion_score(model, model.from_topics(topic_word), X, workers)
@@ -127,9 +127,9 @@ def held_out_log_likelihood(
         Concentration alpha of the Dirichlet prior of topic proportions.
     method : {"left-to-right", "chib"}, default="left-to-right"
         For both, ``exp`` of a document's estimate is unbiased, so that the estimate itself is too
-        low on average. The cost of left-to-right is quadratic in a document's length; its particles
-        are resampled, without which, as in the paper, it is biased. The cost of the Chib-style
-        estimator is linear; its estimates vary more.
+        low on average. The cost of left-to-right is quadratic in a document's length. Its particles
+        are resampled; the version of the paper, without resampling, is biased. The cost of the
+        Chib-style estimator is linear; its estimates vary more.
     n_samples : int, default=20
         Number of particles, or of states of the Chib-style chain.
     n_burn_in : int, default=10
@@ -186,7 +186,7 @@ def held_out_log_likelihood(
     seed = np.uint64(check_random_state(random_state).randint(np.iinfo(np.int32).max))
     seeds = content_keys(X) ^ mix(seed)
     out, tasks = np.empty(X.shape[0]), []
-    # whole numbers in any case: the loop is compiled once, whatever holds the counts
+    # int64 for counts of any dtype, so that the loop is compiled only once
     indptr, words, counts = (a.astype(np.int64) for a in (X.indptr, X.indices, X.data))
     for start in range(0, X.shape[0], _DOCUMENTS_PER_TASK):
         rows = slice(start, start + _DOCUMENTS_PER_TASK)
@@ -249,9 +249,9 @@ def topic_coherence(topic_word, X, *, n_words=10, measure="npmi", eps=0.0):
     ----------
     topic_word : array-like of shape (K, V)
         Weight of each word in each topic, such as ``components_``; only the order of the words
-        within a topic counts. Of equal weights, the word with the smaller index comes first.
+        within a topic matters. If weights are equal, the word with the smaller index comes first.
     X : {array-like, sparse matrix, sparse array} of shape (N, V)
-        Word counts of the reference corpus; only whether a count is positive counts.
+        Word counts of the reference corpus; only whether a count is positive matters.
     n_words : int, default=10
         Number of top words per topic, from 2 to V.
     measure : {"npmi", "umass"}, default="npmi"

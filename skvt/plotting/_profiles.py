@@ -12,11 +12,12 @@ TABLE_WIDTH = 14.0
 FONT_SIZES = (8.0, 7.0, 6.0)
 # Share of a cell that its text may fill.
 FILLED = 0.94
-# Letters of a name in a line, and the width in inches of a cell that has room for two lines: longer
-# names would leave the table no height.
+# Letters of a column name in a line; longer names would leave no height for the table.
 LONGEST_LINE = 20
+# Cells wider than this, in inches, have names in two lines.
 TWO_LINES = 0.3
-# The scale of colours ends at this quantile of the cells, or this relevance (nats a row) if more.
+# The scale of colours ends at this quantile of the cells, and at no less than LEAST_SCALE nats a
+# row.
 SCALED = 0.95
 LEAST_SCALE = 0.1
 
@@ -27,11 +28,11 @@ class ProfilesDisplay:
     A row for the whole table and one for each component or cluster, a column for each column of
     the data, the most relevant first, those of a block together. Colours are
     ``column_relevance_``, the evidence in nats per row that a column distinguishes a component
-    from all other rows; of the whole table their mean, weighted by the components. Cells show
+    from all other rows; the first row has its mean, weighted by the components. Cells show
     parameters: the mean of numbers, rounded to a third of a standard deviation or finer; the most
-    probable category and its probability; the probability of a one; the rate of counts. Of the
-    whole table they are those of the mixture, the means over its components. Text that does not
-    fit is shortened or left out.
+    probable category and its probability; the probability of a one; the rate of counts. The first
+    row shows the parameters of the mixture as a whole, the means over its components. Text that
+    does not fit is shortened or left out.
 
     Make it by :meth:`from_estimator`.
 
@@ -129,7 +130,7 @@ class ProfilesDisplay:
         return self
 
     def _frame(self, rows, kind, n_all):
-        """Names of rows and columns, blocks, the bar of colours."""
+        """Draw the names of rows and columns, the separators of blocks and the colour bar."""
         ax, figure = self.ax_, self.figure_
         cell = ax.get_window_extent().width / figure.dpi / len(self.columns_)
         names = [_short(name, 2 if cell > TWO_LINES else 1) for _, name in self.columns_]
@@ -181,13 +182,13 @@ class ProfilesDisplay:
             top.set_xticks(centres, titles, rotation=90)
 
     def _cell(self):
-        """Width and height of a cell in pixels, when all but its text is in its place."""
+        """Lay the figure out and return the width and height of a cell in pixels."""
         self.figure_.draw_without_rendering()
         extent = self.ax_.get_window_extent()
         return extent.width / len(self.columns_), extent.height / (1 + len(self.components_))
 
     def _write(self, cells, numbers, places, text_kw):
-        """The text of each cell in the longest form that fits."""
+        """Write the text of each cell in the longest form that fits."""
         ax, room = self.ax_, FILLED * np.array(self._cell())
         style = {"ha": "center", "va": "center", "clip_on": True, "linespacing": 1.0} | text_kw
         probe = ax.text(0.0, 0.0, "", **style)
@@ -199,17 +200,17 @@ class ProfilesDisplay:
             return np.array([box.width, box.height])
 
         def fits(text):
-            # line by line, which are few that differ
+            # Measure line by line: few lines differ, so that the cache works.
             lines = text.split("\n")
             widest = max(extent(line)[0] for line in lines)
             return widest <= room[0] and extent("\n".join("0" * len(lines)))[1] <= room[1]
 
-        plain = {cells[k, j][-1] for k in numbers for j in places if cells[k, j]}
+        shortest = {cells[k, j][-1] for k in numbers for j in places if cells[k, j]}
         if not {"size", "fontsize"} & text_kw.keys():
             for size in FONT_SIZES:
                 probe.set_fontsize(size)
                 extent.cache_clear()
-                if all(map(fits, plain)):
+                if all(map(fits, shortest)):
                     break
         self.texts_ = np.full((len(numbers), len(places)), None, object)
         colours = self.image_.to_rgba(self.image_.get_array())
@@ -250,11 +251,16 @@ class ProfilesDisplay:
 
 
 def _read(table, kind):
-    """The contents of the table of ``describe``, K components or clusters and the whole table.
+    """Read the table of ``describe``; index K below is the whole table.
 
-    Text of cells by component (K is the whole table) and place of the column, in parts: a category
-    and a probability, or a number; relevance (K + 1, n_columns); weights (K + 1,); block and name
-    of each column.
+    Returns
+    -------
+    cells : dict
+        Parts of the text by (component, column): a category and a probability, or a number.
+    relevance : ndarray of shape (K + 1, n_columns)
+    weights : ndarray of shape (K + 1,)
+    columns : list
+        (block, name) of each column.
     """
     keys, weights, entries = {}, {}, {}
     names = (kind, "weight", "block", "column", "relevance")
@@ -263,58 +269,59 @@ def _read(table, kind):
         weights[k] = weight
         entries.setdefault((k, keys[block, column]), (value, []))
     names = (kind, "block", "column", "quantity", "category", "estimate")
-    for k, block, column, *said in zip(*(list(table[n]) for n in names), strict=True):
-        if not said[0].startswith("share "):  # of rows that have a value
-            entries[k, keys[block, column]][1].append(tuple(said))
+    for k, block, column, *estimate in zip(*(list(table[n]) for n in names), strict=True):
+        if not estimate[0].startswith("share "):  # the share of rows that have a value
+            entries[k, keys[block, column]][1].append(tuple(estimate))
     weights = np.array([weights[k] for k in sorted(weights)])
     relevance = np.zeros((len(weights), len(keys)))
-    for place, (value, _) in entries.items():
-        relevance[place] = value
-    said_of = {j: [entries[k, j][1] for k in range(len(weights))] for j in keys.values()}
+    for index, (value, _) in entries.items():
+        relevance[index] = value
     cells = {}
-    for j, described in said_of.items():
-        step = _step(described)
-        for k, said in enumerate([*described, _mixed(described, weights / weights.sum())]):
-            cells[k, j] = _parts(said, step)
+    for j in keys.values():
+        estimates = [entries[k, j][1] for k in range(len(weights))]
+        step = _step(estimates)
+        for k, cell in enumerate([*estimates, _mixed(estimates, weights / weights.sum())]):
+            cells[k, j] = _parts(cell, step)
     relevance = np.vstack([relevance, weights @ relevance / weights.sum()])
     return cells, relevance, np.append(weights, 1.0), list(keys)
 
 
-def _mixed(described, weights):
-    """What is said of a column in the whole table: means over components."""
-    powers = {"standard deviation": 2.0}  # shown where means are zero: variances add up
+def _mixed(estimates, weights):
+    """Return the estimates of a column for the whole table, the means over components."""
+    powers = {"standard deviation": 2.0}  # variances, not standard deviations, are averaged
     sums = {}
-    for weight, said in zip(weights, described, strict=True):
-        for quantity, category, estimate in said:
+    for weight, cell in zip(weights, estimates, strict=True):
+        for quantity, category, estimate in cell:
             key = quantity, category
             sums[key] = sums.get(key, 0.0) + weight * estimate ** powers.get(quantity, 1.0)
     return [(*key, total ** (1.0 / powers.get(key[0], 1.0))) for key, total in sums.items()]
 
 
-def _step(described):
-    """A third of the standard deviation of a column's numbers, the median of all components."""
-    spread_of = {"standard deviation": float, "rate": np.sqrt, "median": lambda own: own / 3.0}
+def _step(estimates):
+    """Return a third of the standard deviation of a column, the median over components."""
+    # No deviation is known beside a median, so that a third of the median represents it.
+    spread_of = {"standard deviation": float, "rate": np.sqrt, "median": lambda value: value / 3.0}
     spreads = [
         spread_of[quantity](estimate)
-        for said in described
-        for quantity, _, estimate in said
+        for cell in estimates
+        for quantity, _, estimate in cell
         if quantity in spread_of
     ]
     return np.median(spreads) / 3.0 if spreads else 0.0
 
 
-def _parts(said, step):
-    """The parts of a cell's text."""
-    own = {quantity: estimate for quantity, _, estimate in said}
-    if "probability" in own:
-        best = int(np.argmax([estimate for _, _, estimate in said]))
-        value = said[best][2]
+def _parts(cell, step):
+    """Return the parts of the text of a cell from its (quantity, category, estimate)."""
+    estimate_of = {quantity: estimate for quantity, _, estimate in cell}
+    if "probability" in estimate_of:
+        best = int(np.argmax([estimate for _, _, estimate in cell]))
+        value = cell[best][2]
         probability = f"{value:.2f}" if value >= 0.005 else f"{value:.1g}"
-        return (probability,) if len(said) == 1 else (str(said[best][1]), probability)
+        return (probability,) if len(cell) == 1 else (str(cell[best][1]), probability)
     for quantity in ("mean", "median", "rate"):
-        if quantity in own:
-            return (_number(own[quantity], step),)
-    return ("±" + _number(own["standard deviation"], step),)
+        if quantity in estimate_of:
+            return (_number(estimate_of[quantity], step),)
+    return ("±" + _number(estimate_of["standard deviation"], step),)
 
 
 def _number(value, step):
@@ -339,7 +346,7 @@ def _forms(parts):
 
 
 def _places(keys, columns, most, means):
-    """Places of the columns to show."""
+    """Return the indices of the columns to show, in order."""
     if columns is not None:
         names = [name for _, name in keys]
         unknown = [name for name in columns if name not in names]
@@ -348,7 +355,7 @@ def _places(keys, columns, most, means):
                 f"The 'columns' parameter must be names of columns: some of {names}. Got "
                 f"{unknown[0] if unknown else columns!r} instead."
             )
-        return [j for name in columns for j, own in enumerate(names) if own == name]
+        return [j for name in columns for j, other in enumerate(names) if other == name]
     best = np.argsort(-means, kind="stable")[:most].tolist()
     blocks = list(dict.fromkeys(keys[j][0] for j in best))
     return sorted(best, key=lambda j: blocks.index(keys[j][0]))
@@ -362,7 +369,7 @@ def _resize(figure, n_rows, n_columns, *, two_lines, longest):
 
 
 def _square_root(relevance):
-    """Colours by the square root: what is below 0 is 0, a few cells far above the rest are one."""
+    """Return a colour norm by the square root, from 0 to a quantile of the cells."""
     from matplotlib.colors import PowerNorm
 
     usual = np.quantile(relevance, SCALED, method="lower")
@@ -371,7 +378,7 @@ def _square_root(relevance):
 
 
 def _short(name, n_lines):
-    """A name in one or two lines, without the middle of what is too long."""
+    """Break a name into at most two lines and cut the middle out if it is too long."""
     name, room = str(name), n_lines * LONGEST_LINE
     if len(name) > room:
         name = f"{name[: room // 2]}…{name[1 - room // 2 :]}"

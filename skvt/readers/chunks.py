@@ -1,6 +1,6 @@
 """Rows of Dask: arrays, data frames and lists of delayed chunks as estimators take them.
 
-dask is imported only where rows of its own are given.
+dask is imported only if the input is a collection of Dask.
 """
 
 import sys
@@ -44,7 +44,7 @@ def require_rows_in_memory(X, whom):
 
 
 class Loads(NamedTuple):
-    """Chunks to be loaded: delayed objects for their rows, and for weights or Nones; lengths."""
+    """Delayed chunks of rows, the weights of each (delayed, or None) and its length (or NaN)."""
 
     rows: list
     weights: list
@@ -126,27 +126,31 @@ def _is_delayed(X):
 
 
 def rows_read(reader, X, sample_weight):
-    """The reader that knows the rows; those of positive weight as numbers, and their weights."""
+    """Fit the reader to X. Return it, the rows of positive weight as numbers, and their weights."""
     if is_chunked(X):
         return _chunks_of(reader, loads_of(X, sample_weight))
     return reader.first_weighted(X, sample_weight)
 
 
 def _chunks_of(reader, loads):
-    """The reader that knows the rows; Chunks, read where they lie, and their ChunkWeights."""
+    """Fit the reader to the chunks. Return it, the chunks read as numbers, and their weights.
+
+    The numbers stay where the chunks are, on the cluster.
+    """
     from dask.delayed import delayed
 
     site = active_site()
     try:
         if reader.dtype is None:
-            reader = _met(reader, loads, site)
+            reader = _fitted_reader(reader, loads, site)
         read = delayed(_block, pure=False)
         shared = delayed(Sealed(reader))
         blocks = [
             Handle(number, read(shared, rows, weights, weights is not None))
             for number, (rows, weights) in enumerate(zip(loads.rows, loads.weights, strict=True))
         ]
-        (first,) = site.each(facts_of, [(blocks[0], ())])  # (others may be as large)
+        # Measure one block before the cluster is asked to keep all of them.
+        (first,) = site.each(facts_of, [(blocks[0], ())])
         handles = site.hold(blocks, first.nbytes * len(blocks))
         facts = list(site.each(facts_of, ((handle, ()) for handle in handles)))
         used = [i for i, fact in enumerate(facts) if fact.n_rows]
@@ -163,8 +167,11 @@ def _chunks_of(reader, loads):
     return reader, X, ChunkWeights(X)
 
 
-def _met(reader, loads, site):
-    """The reader after what chunks say of all and a first row; float32 if all chunks are."""
+def _fitted_reader(reader, loads, site):
+    """Fit the reader: scan all chunks if it needs that, then read a first row.
+
+    The dtype is float32 only if it is that of every chunk.
+    """
     handles = loads.handles
     if reader.needs_scan:
         scans = enumerate(site.each(_scan, ((handle, (reader,)) for handle in handles)))
@@ -173,15 +180,15 @@ def _met(reader, loads, site):
         (row,) = site.each(_first_row, [(handle, ())])
         if row.shape[0]:
             with of_chunk(handle.number):
-                met, _ = reader.first(row)
+                fitted, _ = reader.first(row)
             break
-    else:
-        met, _ = reader.first(row)  # which says that there is none
-    if met.dtype == np.float32 and not loads.has_one_dtype:
+    else:  # no chunk has rows: the reader raises its usual error
+        fitted, _ = reader.first(row)
+    if fitted.dtype == np.float32 and not loads.has_one_dtype:
         others = site.each(_dtype_of_rows, ((handle, (reader,)) for handle in handles))
         dtype = np.result_type(*(other for other in others if other is not None))
-        met = replace(met, dtype=dtype)
-    return met
+        fitted = replace(fitted, dtype=dtype)
+    return fitted
 
 
 def _n_rows(chunk):
@@ -208,19 +215,19 @@ def _dtype_of_rows(chunk, reader):
 
 
 def _block(sealed, chunk, weights, is_weighted):
-    """A chunk as a block."""
+    """Read a chunk: numeric rows of positive weight, and their weights."""
     reader = sealed.value
     if _n_rows(chunk) == 0:
         return Chunk(np.empty((0, reader.columns["n_features_in_"]), reader.dtype), np.empty(0))
     X = reader.read(chunk)
     weights = np.asarray(weights) if is_weighted else None
     if is_weighted and weights.shape == X.shape[:1] and np.all(weights == 0.0):
-        return Chunk(X[:0], np.empty(0))  # (of all chunks, some have others)
+        return Chunk(X[:0], np.empty(0))  # legal, because other chunks may have positive weights
     return Chunk(*reader.weighted(X, weights))
 
 
 def loaded(rows, weights):
-    """The rows and weights of a chunk; None for those of an empty one."""
+    """Compute a chunk and its weights; return None if it has no rows."""
     import dask
 
     is_weighted = weights is not None
@@ -229,14 +236,17 @@ def loaded(rows, weights):
 
 
 def released(X):
-    """The workers of a cluster no longer keep these rows."""
+    """Let the workers of a cluster free these rows."""
     if hasattr(X, "site"):
         X.site.close()
 
 
 # ------------------------------------------------------------------------------- row by row
 def by_chunk(describe):
-    """A method, lazy for chunks: ``describe`` gives its width (None of a vector) and dtype."""
+    """Decorate a method that is lazy for chunks.
+
+    ``describe`` gives the number of columns of its result, None for a vector, and the dtype.
+    """
 
     def decorate(method):
         @wraps(method)
@@ -253,13 +263,13 @@ def by_chunk(describe):
 
 
 def _lazily(estimator, request, X, shape):
-    """A method of each chunk, by its name with its arguments, as an array of (n,) or (n, width)."""
+    """Apply a method lazily to each chunk; return a Dask array of shape (n,) or (n, width)."""
     import dask.array as da
     from dask.delayed import delayed
 
     X = [X] if _is_delayed(X) else X
     width, dtype = shape
-    columns = () if width is None else (width,)
+    trailing = () if width is None else (width,)
     loads = loads_of(X)
     if getattr(X, "ndim", 2) == 2 and hasattr(X, "shape"):
         given, expected = X.shape[1], estimator.n_features_in_
@@ -273,8 +283,8 @@ def _lazily(estimator, request, X, shape):
     sealed = Sealed(request)
     parts = [
         da.from_delayed(
-            call(number, fitted, sealed, rows, shape), shape=(length, *columns), dtype=dtype,
-            meta=np.empty((0,) * (1 + len(columns)), dtype),
+            call(number, fitted, sealed, rows, shape), shape=(length, *trailing), dtype=dtype,
+            meta=np.empty((0,) * (1 + len(trailing)), dtype),
         )
         for number, (rows, length) in enumerate(zip(loads.rows, loads.lengths, strict=True))
     ]  # fmt: skip
@@ -292,7 +302,7 @@ def _of_chunk(number, fitted, sealed, chunk, shape):
 
 
 def sums_over(estimator, X):
-    """``estimator._completion_sums(rows)``, numbers that add up over rows, of all of X."""
+    """Sum ``estimator._completion_sums(rows)``, which add up over rows, over all of X."""
     estimator._require_fitted()
     if not is_chunked(X):
         return estimator._completion_sums(estimator._read(X))

@@ -12,7 +12,8 @@ from skvt.models.mixture import Assignments, Evidence, by_elbow, choose_clusters
 from skvt.readers.validation import check_choice, stack_level
 from skvt.rows import some_rows
 
-# Most rows whose assignments are used, or for each component; of more rows, a uniform sample.
+# At most ROWS_TO_JOIN rows, or ROWS_TO_JOIN_EACH for each component if that is more, are used. If
+# there are more rows, a uniform sample is taken.
 ROWS_TO_JOIN = 10_000
 ROWS_TO_JOIN_EACH = 200
 # Criteria by which pairs are chosen.
@@ -23,6 +24,7 @@ class ClustersMixin:
     """``hierarchy_``, ``n_clusters_`` and the clusters obtained from them."""
 
     def _joins(self, X, weights, criterion="auto"):
+        """Join the components by the rows X; return the linkage, criteria, number and reason."""
         fitted, rows = self._fitted, self._rows_to_join(weights.size)
         with Workers(self.n_jobs) as workers:
             results = results_of(fitted, *some_rows(X, weights, rows), workers)
@@ -41,7 +43,7 @@ class ClustersMixin:
         return choose_clusters(assignments, evidence, len(blocks))
 
     def _rows_to_join(self, n_rows):
-        """Numbers of the rows that are used, in order."""
+        """Return the indices of the rows that are used, in ascending order."""
         most = max(ROWS_TO_JOIN, ROWS_TO_JOIN_EACH * self.n_components_)
         if n_rows <= most:
             return np.arange(n_rows)
@@ -63,10 +65,10 @@ class ClustersMixin:
             A row of weight w counts w times.
         criterion : {"auto", "share", "entropy", "evidence"}, default="auto"
             What selects the next pair to join. "share": the loss of entropy of the assignments
-            relative to that of a pair between which each row is undecided. "entropy": the loss
-            itself, as in the paper, which favours pairs with many rows. "evidence": the loss of
-            evidence if the two become one component. "auto", as in ``fit``: "share" as far as
-            components overlap, then "evidence".
+            divided by its maximum, the loss of two components between which every row is
+            undecided. "entropy": the loss itself, as in the paper, which favours pairs with many
+            rows. "evidence": the loss of evidence if the two become one component. "auto", as in
+            ``fit``: "share" as far as components overlap, then "evidence".
 
         Returns
         -------
@@ -117,6 +119,7 @@ class ClustersMixin:
         return joins.clusters(int(n_clusters))
 
     def _of_joins(self, fitted, name, error=AttributeError):
+        """Return the joins, or raise ``error`` for the attribute ``name`` if they are not known."""
         joins = fitted.joins
         if joins is None:
             raise error(
@@ -133,7 +136,7 @@ class ClustersMixin:
 
     @of_fit
     def hierarchy_criteria_(self, fitted):
-        """What chose each pair of ``hierarchy_``, "entropy" or "evidence", shape (K - 1,)."""
+        """Criterion that chose each pair of ``hierarchy_``, "entropy" or "evidence", (K - 1,)."""
         return self._of_joins(fitted, "hierarchy_criteria_").criteria
 
     @of_fit
@@ -151,7 +154,10 @@ class ClustersMixin:
 
 
 def together(resp, clusters):
-    """Responsibilities of clusters, (n, n_clusters); of components without ``clusters``."""
+    """Sum responsibilities over the components of each cluster, (n, n_clusters).
+
+    They are returned unchanged if ``clusters`` is None.
+    """
     if clusters is None:
         return resp
     return resp @ membership(clusters, resp.dtype).T
@@ -163,7 +169,7 @@ def membership(clusters, dtype=np.float64):
 
 
 def results_of(fitted, X, weights, workers):
-    """Batches of rows and their local results under what was fitted, one after the other."""
+    """Yield batches of the rows and their local results under the fitted model."""
     model = fitted.model
     global_params = model.row_globals(fitted.stats, None, workers.run)
     return local_results(model, lambda batch: global_params, rows_of(X, weights), workers)

@@ -18,9 +18,10 @@ class TopicEditsMixin:
     def merge_topics(self, groups):
         """Make one topic of several, in place.
 
-        The words of the topics of a group are added up, and so are their ``doc_topic_prior_``; of
-        the priors of their words, where they have their own, each word has the largest. The new
-        topic stands where the first of its group stood, and the others move up.
+        The word counts of the topics of a group are added up, and so are their
+        ``doc_topic_prior_``. If topics have different priors of words, the merged prior is the
+        largest for each word. The new topic takes the position of the first of its group, and the
+        others move up.
 
         Parameters
         ----------
@@ -47,23 +48,23 @@ class TopicEditsMixin:
             _checked(group, n_topics, "groups of merge_topics", "[[0, 3], [1, 4]] for example")
             for group in groups
         ]
-        named = np.concatenate([*merged, np.empty(0, np.intp)])
-        if np.unique(named).size < named.size:
-            again = int(np.flatnonzero(np.bincount(named) > 1)[0])
+        listed = np.concatenate([*merged, np.empty(0, np.intp)])
+        if np.unique(listed).size < listed.size:
+            again = int(np.flatnonzero(np.bincount(listed) > 1)[0])
             raise ValueError(
                 f"groups of merge_topics must name each topic at most once. Got topic {again} more "
                 "often; topics that shall become one make one group."
             )
-        others = [np.array([k]) for k in np.setdiff1d(np.arange(n_topics), named)]
+        others = [np.array([k]) for k in np.setdiff1d(np.arange(n_topics), listed)]
         groups = [np.sort(group) for group in merged if group.size] + others
         return self._regroup(sorted(groups, key=min))
 
     def drop_topics(self, ids):
         """Remove topics, in place.
 
-        Their words leave the model. What documents had of them is explained by the other topics
-        when the documents are seen again: by ``transform`` at once, and for the topics themselves
-        by ``partial_fit`` and fits with ``warm_start``.
+        Their words leave the model at once. Documents that used these topics are explained by the
+        remaining topics in the next call of ``transform``, ``partial_fit`` or ``fit`` with
+        ``warm_start``.
 
         Parameters
         ----------
@@ -94,12 +95,12 @@ class TopicEditsMixin:
         return self._regroup([np.array([k]) for k in np.setdiff1d(np.arange(n_topics), gone)])
 
     def _regroup(self, groups):
-        """Let topic j take the place of topics ``groups[j]``: all attributes change, or none."""
+        """Replace the topics ``groups[j]`` by one topic j; all attributes change, or none."""
         fitted = self._fitted
         if len(groups) == len(fitted.lam()[0]):
             return self
         names = self.topic_labels_
-        if Capability.GROWING_TOPICS in fitted.model.capabilities:  # the most used come first
+        if Capability.GROWING_TOPICS in fitted.model.capabilities:  # topics are sorted by use
             stats = fitted.model.regrouped_stats(fitted.stats.value(), groups=groups)
             order = fitted.model.best_order(RunningStats(stats.arrays))
             groups = groups if order is None else [groups[k] for k in order]
@@ -116,6 +117,7 @@ class TopicEditsMixin:
             parameters=fitted.parameters | changed,
             cache={},
         )
+        # Change a copy and swap at the end, so that an error leaves the estimator as it was.
         twin = object.__new__(type(self))
         vars(twin).update(vars(self) | changed | {"_fitted": new})
         if names is not None:
@@ -125,7 +127,7 @@ class TopicEditsMixin:
 
 
 def _regrouped_parameters(fitted, groups):
-    """Parameters of each of a given number of topics, as they are then: the default's stay."""
+    """Return the constructor parameters that change; defaults that need not change stay."""
     if Capability.GROWING_TOPICS in fitted.model.capabilities:
         return {}
     given, n_topics = fitted.parameters, fitted.model.n_components
@@ -134,13 +136,14 @@ def _regrouped_parameters(fitted, groups):
     )
     changed = {"n_components": len(groups)}
     if not fitted.model.learn_doc_topic_prior:
-        # (in a damaged file the parameter may be the name of a prior that is learned)
+        # Only in a damaged file alpha is the name of a learned prior; use the values of the model.
         are_numbers = np.asarray(alpha).dtype.kind in "fiu"
         used = alpha if are_numbers else fitted.model.doc_topic_prior
         of_topics = np.broadcast_to(used, n_topics)
         of_topics = np.array([of_topics[group].sum() for group in groups])
         changed["doc_topic_prior"] = simplest(alpha, of_topics)
     if eta is None and not fitted.model.learn_topic_word_prior:
+        # None means 1 / n_components, which would now change.
         changed["topic_word_prior"] = 1.0 / n_topics
     elif np.ndim(eta) == 2:
         eta = np.asarray(eta)
@@ -153,7 +156,7 @@ def _regrouped_parameters(fitted, groups):
 
 
 def _checked(topics, n_topics, what, example):
-    """Numbers of topics as an array, if that is what they are."""
+    """Validate indices of topics and return them as an array."""
     given = np.asarray(topics)
     if given.size == 0 and given.ndim == 1:
         return np.empty(0, np.intp)

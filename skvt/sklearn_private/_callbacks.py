@@ -1,4 +1,4 @@
-"""Callbacks with scikit-learn 1.6 to 1.8; later releases have them, and the protocol is theirs."""
+"""Callbacks for scikit-learn 1.6 to 1.8, by the protocol of later releases, which have them."""
 
 from contextlib import ExitStack
 from copy import copy
@@ -11,7 +11,7 @@ _HOOKS = "setup", "teardown", "on_fit_task_begin", "on_fit_task_end"
 
 
 class Task:
-    """A fit, or a pass of one, as callbacks are told of it."""
+    """A fit, or a pass of a fit, as callbacks receive it."""
 
     def __init__(self, callbacks, task_name, task_id):
         self.task_name, self.task_id = task_name, task_id
@@ -26,12 +26,13 @@ class Task:
 
     def call_on_fit_task_end(self, *, estimator, X, y, reconstruction_attributes):
         @cache
-        def fitted():
+        def fitted_estimator():
             fitted = copy(estimator)
             vars(fitted).update(reconstruction_attributes())
             return fitted
 
-        known = {"X": lambda: X, "y": lambda: y, "fitted_estimator": fitted}
+        # Only computed for callbacks that ask for them.
+        known = {"X": lambda: X, "y": lambda: y, "fitted_estimator": fitted_estimator}
         return self._call("on_fit_task_end", estimator, known)
 
     def _call(self, hook, estimator, known):
@@ -76,12 +77,16 @@ class CallbackSupportMixin:
 
 
 def fit_context(*, prefer_skip_nested_validation):
-    """scikit-learn's validation of parameters for ``fit``, after which callbacks are torn down."""
+    """Decorate ``fit``: parameters are validated before, and callbacks torn down after it.
+
+    They are torn down after a failed fit, too.
+    """
 
     def decorate(method):
         @_fit_context(prefer_skip_nested_validation=prefer_skip_nested_validation)
         @wraps(method)
         def torn_down(estimator, *args, **kwargs):
+            # All teardowns run, in reverse order, even if one of them raises.
             with ExitStack() as stack:
                 try:
                     return method(estimator, *args, **kwargs)

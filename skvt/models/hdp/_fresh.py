@@ -1,4 +1,4 @@
-"""Fresh topics for a few documents, by themselves."""
+"""Proposals for births: topics fitted to a few documents alone."""
 
 from typing import Any
 
@@ -20,22 +20,27 @@ STEPS_AFTER = 2
 def fresh_topics(
     model: HDP, X: sp.csr_array, weights: Array, n_topics: int, tools: MoveTools
 ) -> Stats:
-    """Statistics of at most ``n_topics`` topics of these documents: annealed, then merged."""
+    """Fit at most ``n_topics`` topics to these documents alone and merge similar ones.
+
+    Returns their statistics over the whole vocabulary.
+    """
     rows = np.flatnonzero(X.sum(axis=1) > 0.0)
     X, weights = X[rows], weights[rows]
     n_topics = min(n_topics, rows.size)
     X = sp.csr_array(X.astype(model.dtype))
-    columns, whole = occurring_in([X.indices], model.n_features), model.n_features
-    if columns is not None:
-        model = model.within(columns)
-        own = np.searchsorted(columns, X.indices).astype(X.indices.dtype)
-        X = sp.csr_array((X.data, own, X.indptr), shape=(rows.size, columns.size + 1))
+    n_words = model.n_features
+    used_words = occurring_in([X.indices], n_words)  # None: most words occur, so keep all of them
+    if used_words is not None:
+        model = model.within(used_words)
+        indices = np.searchsorted(used_words, X.indices).astype(X.indices.dtype)
+        # The last column represents all words that do not occur.
+        X = sp.csr_array((X.data, indices, X.indptr), shape=(rows.size, used_words.size + 1))
     stats = tools.annealed(model, X, weights, n_topics)
     batch = model.batch(X, np.arange(rows.size), weights)
 
     def updated() -> tuple[Globals, Any]:
-        found = model.expectation(RunningStats(stats.arrays), batch, tools.run)
-        return found, model.local_step(batch, found, 1.0, tools.run)
+        expected = model.expectation(RunningStats(stats.arrays), batch, tools.run)
+        return expected, model.local_step(batch, expected, 1.0, tools.run)
 
     for n_steps in (STEPS_BEFORE, STEPS_AFTER):
         for _ in range(n_steps):
@@ -60,8 +65,8 @@ def fresh_topics(
             pairs = pairs_alike(model, stats.arrays[0])
         if len(stats.arrays[0]) < 2:
             break
-    if columns is None:
+    if used_words is None:
         return stats
-    words = np.zeros((len(stats.arrays[0]), whole))
-    words[:, columns] = stats.arrays[0][:, :-1]
+    words = np.zeros((len(stats.arrays[0]), n_words))
+    words[:, used_words] = stats.arrays[0][:, :-1]  # without the column of all other words
     return Stats((words, *stats.arrays[1:]))

@@ -1,7 +1,7 @@
 """Compiled loops of the hierarchical Dirichlet process.
 
-The bound of its sticks, which a search asks for some dozens of times for each batch; and what q(z)
-loses where topics merge.
+They compute the bound of the sticks and its maximum, which takes dozens of evaluations for each
+batch, and the entropy that is lost if two topics merge.
 """
 
 import numpy as np
@@ -11,7 +11,7 @@ from skvt.typing import Array, IndexArray
 
 # Largest absolute value of a logit of a share of a stick.
 LARGEST_LOGIT = 300.0
-# Smallest logarithm of a + b.
+# Smallest log(a_k + b_k) of q(u_k) = Beta(a_k, b_k).
 SMALLEST_LOG_SIZE = -30.0
 
 
@@ -29,7 +29,7 @@ def trigamma(x: float) -> float:
 
 @part
 def _shares(logit: float) -> tuple[float, float]:
-    """Shares of a stick with these log odds, the smaller one to the last digit."""
+    """Return E[u] and 1 - E[u] for these log odds; the smaller one is exact to the last digit."""
     small = exp(-abs(logit))
     share, rest = 1.0 / (1.0 + small), small / (1.0 + small)
     return (share, rest) if logit >= 0.0 else (rest, share)
@@ -40,15 +40,16 @@ def stick_bound(
     logit: Array, log_size: Array, usage: Array, n_documents: float, alpha: float, gamma: float,
     least: float,
 ) -> float:  # fmt: skip
-    """The bound of q(u) up to a constant, in nats.
+    """Return the bound of q(u) up to a constant, in nats.
 
     ``a + b = exp(log_size)`` and ``a / b = exp(logit)``. With c = alpha E[beta], it is
 
         sum_{k <= K+1} { D (E[log beta_k] - log E[beta_k]) + n_k log c_k + c_k slope_k
                          + traces_k psi(c_k) + (D - n_k) log Gamma(1 + c_k) } - KL(q(u) || p(u)),
 
-    n = slope = traces = 0 for the rest: D times the logarithm of a small weight, which cancels,
-    would cost the digits of all else.
+    where column 0 of ``usage`` (K, 3) is slope, column 1 is traces and column 2 is n. For the rest,
+    k = K + 1, n = slope = traces = 0. The terms are grouped so that D log beta_k, which is huge for
+    a small weight, cancels before it is computed.
     """
     n_topics = logit.size
     value, remaining = 0.0, 1.0
@@ -74,19 +75,20 @@ def stick_slope(
     x: Array, far: float, direction: Array, scale: Array, usage: Array, n_documents: float,
     alpha: float, gamma: float, least: float, out: Array,
 ) -> None:  # fmt: skip
-    """out = minus the gradient of :func:`stick_bound` at ``x + far * direction``, all (2, K).
+    """Write minus the gradient of :func:`stick_bound` at ``x + far * direction`` to ``out``.
 
-    Logits and logarithms of sizes, and their derivatives, in units of ``scale`` and 1 / scale.
+    ``x[0]`` is ``logit * scale[0]`` and ``x[1]`` is ``log_size * scale[1]``; the gradient is with
+    respect to x. All arrays are (2, K).
     """
     n_topics = x.shape[1]
     remaining = 1.0
     for k in range(n_topics):
-        place = (x[0, k] + far * direction[0, k]) / scale[0, k]
-        out[1, k] = min(max(place, -LARGEST_LOGIT), LARGEST_LOGIT)
+        logit = (x[0, k] + far * direction[0, k]) / scale[0, k]
+        out[1, k] = min(max(logit, -LARGEST_LOGIT), LARGEST_LOGIT)  # kept for the second loop
         share, rest = _shares(out[1, k])
         c = alpha * max(share * remaining, least)
         remaining *= rest
-        # (the derivative of E[log beta] - log E[beta] by the share is with the sticks)
+        # Terms in c_k only; D (E[log beta] - log E[beta]) follows in the second loop.
         out[0, k] = c * (usage[k, 0] + usage[k, 1] * trigamma(c))
         out[0, k] += c * (n_documents - usage[k, 2]) * digamma(c)
     c = alpha * max(remaining, least)
@@ -95,13 +97,13 @@ def stick_slope(
         k = n_topics - 1 - i
         pull = out[0, k]
         share, rest = _shares(out[1, k])
-        place = (x[1, k] + far * direction[1, k]) / scale[1, k]
-        size = exp(min(max(place, SMALLEST_LOG_SIZE), LARGEST_LOGIT))
+        log_size = (x[1, k] + far * direction[1, k]) / scale[1, k]
+        size = exp(min(max(log_size, SMALLEST_LOG_SIZE), LARGEST_LOGIT))
         a, b = share * size, rest * size
-        one = n_documents + 1.0 - a
-        other = n_documents * (n_topics - k) + gamma - b
-        of_size = (one + other) * trigamma(size)
-        by_a, by_b = one * trigamma(a) - of_size, other * trigamma(b) - of_size
+        excess_a = n_documents + 1.0 - a
+        excess_b = n_documents * (n_topics - k) + gamma - b
+        of_size = (excess_a + excess_b) * trigamma(size)
+        by_a, by_b = excess_a * trigamma(a) - of_size, excess_b * trigamma(b) - of_size
         by_share = pull / share - after / rest
         out[0, k] = -(size * (by_a - by_b) + by_share) * share * rest / scale[0, k]
         out[1, k] = -(a * by_a + b * by_b) / scale[1, k]
@@ -109,11 +111,12 @@ def stick_slope(
 
 
 @jit_allocating
-def near_sticks(usage: Array, n_documents: float, alpha: float, gamma: float, found: Array) -> None:
-    """found[0] = logits of E[u_k], found[1] = logarithms of a_k + b_k, (2, K): near the best q(u).
+def near_sticks(usage: Array, n_documents: float, alpha: float, gamma: float, out: Array) -> None:
+    """Write a starting point near the best q(u) to ``out`` (2, K).
 
-    Weights known for certain have their best where ``parts_k / (level - rise_k)`` add up to 1, at a
-    level that is found by bisection.
+    ``out[0]`` has the logits of E[u_k], ``out[1]`` the logarithms of a_k + b_k. If q(u) were a
+    point, its optimum would be beta_k = ``parts_k / (level - rise_k)`` with the multiplier
+    ``level`` for which these sum to 1; bisection finds it.
     """
     n_topics = usage.shape[0]
     parts, rise = np.empty(n_topics + 1), np.empty(n_topics + 1)
@@ -128,7 +131,7 @@ def near_sticks(usage: Array, n_documents: float, alpha: float, gamma: float, fo
         largest = max(largest, rise[k])
         total += parts[k]
     high = largest + total
-    for _ in range(100):  # a fall from 1 or more at low to 1 or less at high
+    for _ in range(100):  # the sum falls from >= 1 at low to <= 1 at high
         middle = 0.5 * (low + high)
         if not low < middle < high:
             break
@@ -144,10 +147,10 @@ def near_sticks(usage: Array, n_documents: float, alpha: float, gamma: float, fo
         k = n_topics - 1 - i
         ratio = parts[k] / (high - rise[k]) / remaining
         remaining *= 1.0 + ratio
-        found[0, k] = log(ratio)
-        # at given E[u], to second order in what is large
-        other = n_documents * (n_topics - k) + gamma
-        found[1, k] = log((n_documents + 1.0) / ratio + other * ratio)
+        out[0, k] = log(ratio)
+        # The best a + b given E[u], to second order for large a and b.
+        after = n_documents * (n_topics - k) + gamma
+        out[1, k] = log((n_documents + 1.0) / ratio + after * ratio)
 
 
 @jit
@@ -156,15 +159,14 @@ def climb_sticks(
     least: float, enough: float, n_steps: int, n_polish: int, n_conjugate: int, difference: float,
     scratch: Array,
 ) -> float:  # fmt: skip
-    """Newton steps of x (2, K) by gradients alone, while these shrink. The last one's largest part.
+    """Improve x (2, K) by Newton's method while the gradient shrinks; return its largest entry.
 
-    What the bound itself says ends where its rounding begins, at the square root of that in x. Each
-    step solves ``H step = -gradient`` by conjugate gradients, H v from differences; ``n_polish``
-    steps, solved to more digits, follow where no part of the gradient is above ``enough``.
-    ``scratch`` is (5, 2, K).
+    The bound is flat to rounding within the square root of eps of its maximum, so that gradients
+    alone judge the progress. Each step solves ``H step = -gradient`` by conjugate gradients, where
+    H v comes from differences of gradients. Once no entry of the gradient is above ``enough``,
+    ``n_polish`` more steps are taken with a tighter tolerance. ``scratch`` is (5, 2, K).
     """
-    # Loops, each for all that can be done at once, not expressions of arrays: each of those takes
-    # the compiler half a second.
+    # Explicit loops: each expression of arrays would add half a second of compilation.
     problem = scale, usage, n_documents, alpha, gamma, least
     there, back, direction, residual, step = (
         scratch[0], scratch[1], scratch[2], scratch[3], scratch[4],
@@ -183,7 +185,7 @@ def climb_sticks(
                 now_largest = max(now_largest, abs(there[i, k]))
         if taken > 0 and not size < before:
             break
-        before, largest = size, now_largest if size == size else np.nan
+        before, largest = size, np.nan if np.isnan(size) else now_largest
         for i in range(2):
             for k in range(n_topics):
                 x[i, k] += step[i, k]
@@ -228,8 +230,9 @@ def pair_losses(
     table: Array, tokens: Array, pairs: IndexArray, least: float, start: int, stop: int,
     loss: Array,
 ) -> None:  # fmt: skip
-    """loss[p] += entropy that q(z) of the documents loses if the p-th pair were one topic, nats.
+    """Add to loss[p] the entropy of q(z), in nats, that is lost if the p-th pair of topics merges.
 
+    With w_d the ``row_weights`` and n_dj the ``counts``, it is
     ``sum_dj w_d n_dj ((r_a + r_b) log(r_a + r_b) - r_a log r_a - r_b log r_b)`` with
     ``r_djk = weights_dk table_jk / sum_k weights_dk table_jk``, over documents that have at least
     ``least`` tokens of both, from ``start`` to ``stop``.

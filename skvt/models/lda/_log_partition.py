@@ -35,7 +35,8 @@ from skvt.typing import Array
 METHODS = ("log_mean", "mean_log", "nested", "map")
 # Entries of the largest temporary matrix (2 MB): topics are drawn and used by blocks of columns.
 _BLOCK_SIZE = 2**18
-# g >= 1: 1e5 words whose tempered log probability is below this do not reach its last digit.
+# Tempered log probabilities below this are clipped: as g >= 1, even 1e5 such words change nothing
+# in double precision.
 _NEGLIGIBLE = -52.0
 
 
@@ -66,12 +67,13 @@ def log_partition(
     - "log_mean": log E[g] (called the upper bound in VT16; a lower bound).
     - "mean_log": E[log g], VT16's lower bound.
     - "nested": log E[(E[g^N])^D] / (D N), log C itself in the limit of many draws of both kinds.
-      For a real corpus the finite average is in effect the largest of its draws' values.
-    - "map": the priors replaced by one point [VT16 eq. 15], sign corrected. On the simplex a mode
-      does not exist for concentrations below 1. VT16's globals are natural parameters,
-      log-proportions: in these coordinates the prior is proportional to prod_k theta_k^alpha_k,
-      whose mode is alpha / sum(alpha) for any concentration, for topics likewise. Where eta is
-      symmetric that is the largest possible g, ``(1 - b) log V``: an upper bound of log C.
+      For a real corpus its largest draw dominates the average, which thus underestimates log C.
+    - "map": one point in place of the priors [VT16 eq. 15], sign corrected. The point is the mode
+      in the coordinates of VT16's globals, log proportions. There the prior is proportional to
+      prod_k theta_k^alpha_k, whose mode is alpha / sum(alpha) for any concentration, while a mode
+      on the simplex does not exist for concentrations below 1. The topics are treated in the same
+      way. If eta is symmetric, this is the largest possible g, ``(1 - b) log V``: an upper bound
+      of log C.
 
     A draw costs ``K V`` gamma variates and ``n_proportions V (M + K)`` exponentials. Topics are
     drawn in log space and by blocks of columns: memory is a few matrices of 2 MB, for any ``K V``.
@@ -122,7 +124,7 @@ def _token_sums(inv_temps: Array, blocks: Iterable[Array]) -> tuple[Array, Array
     sums: Any = 0.0
     slopes: Any = 0.0
     for log_p in blocks:
-        # (the sum is at least 1, so that neither needs a shift)
+        # The sum is at least 1 for b <= 1, so it cannot underflow and needs no shift.
         log_p = np.maximum(log_p, _NEGLIGIBLE / inv_temps.min())
         powers = np.empty_like(log_p)
         parts = np.empty((2, log_p.shape[0], inv_temps.size))
@@ -158,7 +160,10 @@ def _log_topics(eta: Array, n_topics: int, width: int, rng: np.random.Generator)
 
 
 def _log_dirichlet(concentration: Array, n_draws: int, rng: np.random.Generator) -> Array:
-    """Finite logs of draws (n_draws, n) of one Dirichlet (n,), or of as many (n_draws, n)."""
+    """Return finite logs of ``n_draws`` Dirichlet draws, (n_draws, n).
+
+    ``concentration`` is (n,), shared by all rows, or (n_draws, n).
+    """
     shape = n_draws, concentration.shape[-1]
     log_g = log_standard_gamma(np.broadcast_to(concentration, shape), rng)
     log_g -= log_g.max(axis=1, keepdims=True)

@@ -1,4 +1,4 @@
-"""Latent values that are known by interval, under a Student t: probability, draws, moments.
+"""Probability, draws and moments of a Student t within a box, for values known by interval only.
 
 By the sequential method of [Genz92]: with the Cholesky factor of the shape matrix, columns are
 drawn in turn, each within its interval given those before. The product of the probabilities of
@@ -17,7 +17,7 @@ from skvt.typing import Array, IndexArray
 
 # Binary logarithm of the number of points.
 _LOG2_POINTS = 7
-# Probabilities smaller than this count as this.
+# Smaller probabilities are raised to this one.
 _TINY = 1e-300
 
 
@@ -43,7 +43,7 @@ class Box(NamedTuple):
     weights: Array
     # (n, S, J)
     draws: Array
-    # (n, J, C): of the intervals between ``edges``, given the box.
+    # (n, J, C): probability of each interval between ``edges``, given the box.
     probabilities: Array
 
 
@@ -54,14 +54,15 @@ def points(n_columns: int) -> Array:
 
 
 def box(latent: LatentValues, bounds: tuple[Array, Array], edges: Array, uniform: Array) -> Box:
-    """The box between bounds, (n, J) each, by points (..., S, J + 1).
+    """Sample the box between ``bounds``, (n, J) each.
 
-    ``edges`` (n, J, C + 1) are those of intervals whose probabilities are wanted: meaningful in
-    columns without bounds that come after all columns with bounds.
+    ``uniform`` (..., S, J + 1) has points of the unit cube; the last column draws the scale of the
+    t. ``edges`` (n, J, C + 1) are the ends of intervals whose probabilities are returned. These are
+    only valid in columns without bounds that come after all columns with bounds.
     """
     n, J = latent.location.shape
     freedom, group = np.unique(latent.freedom, return_inverse=True)
-    if uniform.ndim == 2:
+    if uniform.ndim == 2:  # the same points for all rows: one inverse for each distinct value
         chi = gammaincinv(0.5 * freedom[:, None], uniform[..., -1])[group]
     else:
         chi = gammaincinv(0.5 * latent.freedom[:, None], uniform[..., -1])
@@ -74,7 +75,7 @@ def box(latent: LatentValues, bounds: tuple[Array, Array], edges: Array, uniform
         mean = latent.location[:, j, None] + scale * mean
         width = scale * latent.root[:, j, j, None]
         low, high = ((bound[:, j, None] - mean) / width for bound in bounds)
-        # in the lower tail, where small probabilities are accurate
+        # Mirror to the lower tail, where small probabilities are accurate.
         flip = np.where(low > 0.0, -1.0, 1.0)
         low, high = np.where(low > 0.0, -high, low), np.where(low > 0.0, -low, high)
         below = ndtr(low)
@@ -94,12 +95,13 @@ def box(latent: LatentValues, bounds: tuple[Array, Array], edges: Array, uniform
 
 
 def roots(precision: Array, hidden: NDArray[np.bool_], columns: IndexArray) -> Array:
-    """Cholesky factors (n, J, J) of the covariances of columns (n, J) given what is not hidden."""
+    """Return Cholesky factors (n, J, J) of covariances of ``columns`` given the visible ones."""
     _, first, group = np.unique(
         np.concatenate([hidden, columns], axis=1), axis=0, return_index=True, return_inverse=True
     )
     gaps, chosen = hidden[first], columns[first]
     both = gaps[:, :, None] & gaps[:, None, :]
+    # The identity outside the hidden block lets `inv` invert this block alone.
     masked = np.where(both, precision, 0.0) + np.eye(len(precision)) * ~gaps[:, None]
     covariance = np.linalg.inv(masked)
     rows = np.arange(len(first))[:, None, None]

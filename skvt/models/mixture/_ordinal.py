@@ -1,9 +1,10 @@
-"""Ordinal columns as intervals of Gaussian ones: q of the values that are known by interval only.
+"""Ordinal columns as thresholded Gaussians: the posterior of the latent values.
 
-Of an ordinal column only the interval is known in which a latent real value lies. Let m be the
-missing columns of a row, c those known by interval and o the observed real ones. With ``A =
-E[Lambda_k]`` and ``b = E[Lambda_k mu_k]``, the best q(x_m | x_c, z = k) is the Gaussian of
-:mod:`skvt.models.mixture._missing`; what is left of the energy is a quadratic form of x_c,
+An ordinal value tells only the interval in which a latent real value lies. Let m be the missing
+columns of a row, c the ordinal ones and o the observed real ones. With ``A = E[Lambda_k]`` and
+``b = E[Lambda_k mu_k]``, the best q(x_m | x_c, z = k) is the Gaussian of
+:mod:`skvt.models.mixture._missing`; what remains of the energy E_q[log p] is a quadratic form in
+x_c,
 
     d' x_c - x_c' S x_c / 2,      S = A_cc - A_cm A_mm^-1 A_mc,
                                   d = b_c - A_co x_o - A_cm A_mm^-1 (b_m - A_mo x_o),
@@ -13,13 +14,14 @@ normals truncated to the intervals I_j,
 
     q_j(x) = N(x; g_j / S_jj, T / S_jj) / Z_j on I_j,      g_j = d_j - sum_{i != j} S_ji E[x_i],
 
-found by coordinate ascent: the density of q is log-concave, and the optimum is unique. For any
-g_j, optimal or not, the energy plus T times the entropy of this q is
+and coordinate ascent computes them: the density of q is log-concave, and the optimum is unique. For
+any g_j, optimal or not, the energy plus T times the entropy of this q is
 
     d' e - e' S e / 2 + sum_j [S_jj e_j^2 / 2 - g_j e_j + T log int_{I_j} exp((g_j x - S_jj x^2 / 2)
     / T) dx],      e_j = E[x_j],
 
-so that the bound is that of the q in use, exactly. With one ordinal column q is the posterior.
+exactly, so that the ELBO is valid before the ascent has converged. With one ordinal column this q
+is the exact posterior.
 """
 
 from dataclasses import dataclass
@@ -45,11 +47,12 @@ from skvt.typing import Array, IndexArray
 
 _LOG_2PI = np.log(2.0 * np.pi)
 # Gauss-Legendre nodes on [0, 1]: truncated normals have no closed form that is accurate both far
-# out and in narrow intervals. Ten are exact to rounding while the density falls by less than e^5.
+# out and in narrow intervals. Ten nodes are exact to rounding if the log density changes by less
+# than 5 over the interval; otherwise 20 are used.
 _FEW_NODES, _NODES = (0.5 * (np.polynomial.legendre.leggauss(n)[0] + 1.0) for n in (10, 20))
 _FEW_HEIGHTS, _HEIGHTS = (0.5 * np.polynomial.legendre.leggauss(n)[1] for n in (10, 20))
 _FEW_SUFFICE = 5.0
-# A density below exp(-37) of the largest is nothing beside it in double precision.
+# A density below exp(-37) of the largest does not change a sum in double precision.
 _FARTHEST = 37.0
 # Coordinate ascent ends when no mean moves by more than this share of its standard deviation.
 _TOL = 1e-5
@@ -69,16 +72,16 @@ class Cells:
 
     @classmethod
     def of_shares(cls, X: Any, weights: Any, columns: IndexArray) -> "Cells":
-        """Levels of rows X (n, D), cut where a standard normal has their cumulative shares."""
+        """Put thresholds at normal quantiles of the cumulative frequencies of the levels in X."""
         levels, edges, weights = [], [], np.asarray(weights)
         for j in columns.tolist():
             x = of_each_row(X, weights, partial(_column, j))
-            there = ~np.isnan(x) & (weights > 0.0)
-            own, codes = np.unique(x[there], return_inverse=True)
-            own = own if own.size else np.zeros(1)
-            below = np.cumsum(np.bincount(codes, weights[there], minlength=own.size))
-            cuts = ndtri(below[:-1] / below[-1]) if own.size > 1 else np.zeros(0)
-            levels.append(own)
+            is_present = ~np.isnan(x) & (weights > 0.0)
+            values, codes = np.unique(x[is_present], return_inverse=True)
+            values = values if values.size else np.zeros(1)
+            below = np.cumsum(np.bincount(codes, weights[is_present], minlength=values.size))
+            cuts = ndtri(below[:-1] / below[-1]) if values.size > 1 else np.zeros(0)
+            levels.append(values)
             edges.append(np.concatenate([[-np.inf], cuts, [np.inf]]))
         return cls(columns, tuple(levels), tuple(edges))
 
@@ -116,7 +119,7 @@ class Cells:
         return rows
 
     def variances_within(self, X: Any, weights: Array) -> tuple[Array, Array]:
-        """Sum over rows of a standard normal's variance within the intervals, of weights, (J,)."""
+        """Sum the weighted variances within the intervals, and the weights, (J,) each."""
         codes = self.codes(dense(X))
         total, number = np.zeros((2, self.columns.size))
         for place, edges in enumerate(self.edges):
@@ -126,10 +129,10 @@ class Cells:
 
     @cached_property
     def padded_edges(self) -> Array:
-        """Edges of all columns, (J, largest C + 1); those that a column has not are inf."""
-        out = np.full((len(self.edges), max(own.size for own in self.edges)), np.inf)
-        for place, own in enumerate(self.edges):
-            out[place, : own.size] = own
+        """All edges as one array, (J, largest C + 1); shorter rows are padded with inf."""
+        out = np.full((len(self.edges), max(edges.size for edges in self.edges)), np.inf)
+        for j, edges in enumerate(self.edges):
+            out[j, : edges.size] = edges
         return out
 
     def with_levels(self, rows: Array) -> Array:
@@ -145,7 +148,7 @@ def _column(j: int, X: Any) -> Array:
 
 
 def _moments(edges: Array) -> tuple[Array, Array]:
-    """Mean and variance of a standard normal in each interval."""
+    """Return the mean and variance of a standard normal in each interval."""
     means, variances = np.empty((2, edges.size - 1))
     _map_truncated(edges, means, variances)
     return means, variances
@@ -153,7 +156,7 @@ def _moments(edges: Array) -> tuple[Array, Array]:
 
 @dataclass(frozen=True)
 class OrdinalCompletion:
-    """What is not known under one table of Gaussians some of whose columns are cut."""
+    """Completes rows with missing and ordinal values, given parameters of the components."""
 
     # (D,): subtracted from the rows; 0 in ordinal columns.
     center: Array
@@ -163,11 +166,11 @@ class OrdinalCompletion:
 
     @cached_property
     def gaussian(self) -> GaussianCompletion:
-        """b and A of the components."""
+        """E[Lambda_k mu_k] (``linear``) and E[Lambda_k] (``precision``) of all components."""
         return GaussianCompletion.of_table(self.center, self.table, self.center.size)
 
     def holes(self, X: Any, inv_temps: Array) -> "OrdinalHoles":
-        """What is not known of a chunk of rows."""
+        """Return the missing and latent values of a chunk of rows."""
         rows = np.subtract(X, self.center, order="C", dtype=np.float64)
         missing = np.isnan(rows)
         rows[missing] = 0.0
@@ -183,10 +186,11 @@ class OrdinalHoles:
     gaussian: GaussianCompletion
     # (n, D): centred, with 0 where the value is not known exactly.
     rows: Array
-    # (J,): the ordinal ones, and lower and upper ends of their intervals, (n, J).
+    # (J,): the ordinal columns.
     columns: IndexArray
+    # (n, J) each: lower and upper ends of the intervals.
     intervals: tuple[Array, Array]
-    # Of missing values; rows without any are among them.
+    # Patterns of missing values; rows without missing values have one, too.
     patterns: Patterns
     # (n,) or (1,)
     inv_temps: Array
@@ -204,9 +208,9 @@ class OrdinalHoles:
         return means, variances, of_bound
 
     def add_to(self, logits: Array, entropy: Array) -> None:
-        gain, own = self._found[2]
-        logits += gain
-        entropy += own
+        logit_gain, q_entropy = self._found[2]
+        logits += logit_gain
+        entropy += q_entropy
 
     def add_statistics(self, weighted: Array, sums: Array) -> None:
         means, variances, _ = self._found
@@ -218,9 +222,12 @@ class OrdinalHoles:
 
 @part
 def _truncated(lower: float, upper: float, mean: float, scale: float) -> tuple[float, float, float]:
-    """Of N(mean, scale^2) on an interval: log of ``int exp(-z^2 / 2) dz``, mean and variance."""
+    """Return log int exp(-z^2 / 2) dz over the standardised interval, and truncated moments.
+
+    The moments are the mean and variance of N(mean, scale^2) on the interval.
+    """
     a, b = (lower - mean) / scale, (upper - mean) / scale
-    # the half line from the point of highest density, or both
+    # Integrate outwards from the point of highest density: to one side, or to both if it is inside.
     side = 1.0
     if b < 0.0:
         a, b, side = -b, -a, -1.0
@@ -235,12 +242,12 @@ def _truncated(lower: float, upper: float, mean: float, scale: float) -> tuple[f
             nodes = _FEW_NODES if few else _NODES
             heights = _FEW_HEIGHTS if few else _HEIGHTS
             for i in range(nodes.size):
-                t = length * nodes[i]
-                f = length * heights[i] * exp(-t * (start + 0.5 * t))
-                t = direction * nodes[i]
+                distance = length * nodes[i]
+                f = length * heights[i] * exp(-distance * (start + 0.5 * distance))
+                x = direction * nodes[i]
                 total += f
-                first += f * t
-                second += f * t * t
+                first += f * x
+                second += f * x * x
     if total <= 0.0:  # an interval of no width
         return -np.inf, mean + scale * side * start, 0.0
     first /= total
@@ -251,7 +258,7 @@ def _truncated(lower: float, upper: float, mean: float, scale: float) -> tuple[f
 
 @jit
 def _map_truncated(edges: Array, means: Array, variances: Array) -> None:
-    """Of a standard normal between each two ends."""
+    """Write the moments of a standard normal between consecutive edges."""
     for i in range(means.size):
         _, means[i], variances[i] = _truncated(edges[i], edges[i + 1], 0.0, 1.0)
 
@@ -288,7 +295,7 @@ def _ascend(
     low: Array, high: Array, linear: Array, precision: Array, inv_temps: Array,
     means: Array, variances: Array, of_bound: Array,
 ) -> None:  # fmt: skip
-    """q of latent values; what the logits gain and the entropies, as ``Holes.add_to``."""
+    """Fit q of the latent values of each row and component; write what ``Holes.add_to`` adds."""
     D, J = X.shape[1], columns.size
     lower, u, W, S = np.empty((D, D)), np.empty(D), np.empty((D, J)), np.empty((J, J))
     all_places, not_known = np.empty(J, np.int64), np.empty(D, np.int64)
