@@ -19,6 +19,7 @@ from skvt.models.mixture import (
     gaussian_component,
 )
 from skvt.models.mixture import _learned_priors as learning
+from skvt.models.mixture._gaussian_prior import DEFAULTS
 from skvt.moves import Birth, Delete, Merge
 from skvt.moves._base import bound_of
 
@@ -214,3 +215,17 @@ def test_nothing_is_learned_of_one_component():
     two = RunningStats([resp.sum(axis=0), resp.T @ features])
     assert model.with_learned_priors(None) is model
     assert model.with_learned_priors(None, two) is not model
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "diag", "spherical"])
+def test_means_far_from_0_that_do_not_differ_have_a_prior(covariance_type):
+    # E[(mu - m)' Lambda (mu - m)] is 2e-6, a difference of numbers near 1e15
+    X = np.random.default_rng(0).normal(size=(20, 2))
+    given = {"mean": np.full(2, 1e3), "mean_precision": 1e6, "degrees_of_freedom": 1e9}
+    component, _ = gaussian_component(
+        X, np.ones(20), covariance_type, False, DEFAULTS._replace(**given)
+    )
+    learner = GaussianLearner.of(component, frozenset({"mean_precision_prior"}))
+    width = component.features(X[:1]).shape[1]
+    (log_kappa,) = learner.step(component, np.zeros((3, width)))
+    assert np.isfinite(log_kappa) and log_kappa > 0.0

@@ -45,6 +45,8 @@ from skvt.typing import Array
 MEAN_PRECISION = (1e-6, 1.0)
 CONCENTRATION = (1e-3, 1e3)
 LEAST_FREEDOM = 1e-2
+# Least mean distance of components from the prior mean.
+TINY = float(np.finfo(np.float64).tiny)
 # Least eigenvalue of a learned inverse scale, relative to the columns' variances: components whose
 # rows are all alike would draw it to 0 and the evidence to infinity.
 LEAST_SCALE = 1e-6
@@ -222,7 +224,9 @@ class GaussianLearner(_Ascent):
             m = np.linalg.solve(precision, linear) if full else linear / precision
         if "mean_precision_prior" in self.names:
             weighted = precision @ m if full else precision * m
-            kappa = component.n_features / float(square + m @ (weighted - 2.0 * linear))
+            # (where means are large, rounding can leave 0)
+            distance = max(float(square + m @ (weighted - 2.0 * linear)), TINY)
+            kappa = component.n_features / distance
         if "loadings" in component.family.standard(component.prior):  # the scale is the noise's
             log_det, precision = component.noise(component.natural_parameters(sums))
             full = False
