@@ -1,13 +1,12 @@
 """Callbacks for fits, set with ``estimator.set_callbacks(...)``."""
 
-import glob
 import os
 import shutil
 from contextlib import suppress
 from numbers import Integral
 from pathlib import Path
 
-from skvt.io import PARTIAL, save
+from skvt.io import partial_name, remove_partials, save
 
 
 class Checkpoint:
@@ -56,9 +55,7 @@ class Checkpoint:
             Its task.
         """
         self._n_passes = 0
-        for left in self.path.parent.glob(f"{glob.escape(self.path.name)}.*{PARTIAL}"):
-            with suppress(OSError):
-                left.unlink()
+        remove_partials(self.path)
 
     def on_fit_task_begin(self, estimator, context):
         """Do nothing before a pass, and at the teardown after the fit.
@@ -97,20 +94,21 @@ class Checkpoint:
             return False
         self._n_passes += 1
         if self._n_passes % self.every == 0:
-            if self.path.exists():
+            with suppress(FileNotFoundError):  # there is none yet, or another process cleans up
                 self._keep()
             save(fitted_estimator, self.path)
         return False
 
     def _keep(self):
         """Give the last file a second name; there is no moment without it."""
-        previous = self.path.with_name(f"{self.path.name}.previous")
-        second = self.path.with_name(f"{self.path.name}.{os.getpid()}.previous{PARTIAL}")
-        second.unlink(missing_ok=True)
+        path = Path(os.path.realpath(self.path))
+        previous, second = path.with_name(f"{path.name}.previous"), partial_name(path)
         try:
-            os.link(self.path, second)
+            os.link(path, second)
+        except FileNotFoundError:
+            raise
         except OSError:  # a file system without links
-            shutil.copy2(self.path, second)
+            shutil.copy2(path, second)
         os.replace(second, previous)
         # (of two names of one file, as a process killed here leaves them, both stay)
         second.unlink(missing_ok=True)

@@ -5,19 +5,28 @@ not compressed, so that an array cannot be larger than the part of the file that
 """
 
 import errno
+import glob
 import json
 import os
+import secrets
+import stat
 import zipfile
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
 
+try:
+    import fcntl
+except ImportError:  # Windows, where a file that is open cannot be removed
+    fcntl = None
+
 DOCUMENT = "model.json"
 # Ends the name of a file that is being written.
 PARTIAL = ".partial"
-# Kinds of arrays: booleans, integers, real numbers, text.
+# Kinds of arrays: booleans, integers, real numbers, text; and bytes of real numbers.
 _KINDS = "biufU"
+REAL_SIZES = 4, 8
 # Elements of an array that are looked at together, where copies of all would take memory.
 PART = 2**17
 # Memory that load may take: this multiple of the file's size,
@@ -54,6 +63,12 @@ def member_of(number):
     return f"arrays/{number}.npy"
 
 
+def is_kept(dtype):
+    """Whether arrays of this type may be part of a file; compiled loops take no other precision."""
+    of_size = dtype.kind != "f" or dtype.itemsize in REAL_SIZES
+    return dtype.kind in _KINDS and not dtype.hasobject and dtype.isnative and of_size
+
+
 def memory_for(size):
     """Bytes that a file of this size may take when it is loaded."""
     return _TIMES * size + _MORE
@@ -69,28 +84,79 @@ def check_document(text, size):
         raise FileError(f"{DOCUMENT} takes more memory than a file of {size} bytes may need.")
 
 
-def write(path, text, arrays):
-    """Write the file, as a whole or not at all: an interruption leaves what was there before."""
-    path = Path(path)
+@contextmanager
+def replacing(path):
+    """Open a binary file that replaces the one at ``path`` when the ``with`` block has ended.
+
+    The file is replaced as a whole or not at all: an interruption leaves what was there before.
+    Writers of one path, threads or processes, do not meet: each has a partial file of its own,
+    whose name cannot be guessed, and the last to end stays. The file keeps the permissions of the
+    one that it replaces. A link is followed.
+    """
+    path = Path(os.path.realpath(path))
     if not path.parent.is_dir():
         raise FileNotFoundError(errno.ENOENT, "No such folder to save in", str(path.parent))
-    # (of this process alone: another may write the same file)
-    partial = path.with_name(f"{path.name}.{os.getpid()}{PARTIAL}")
+    mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else None
+    if mode is not None and not path.is_file():
+        raise OSError(errno.EINVAL, "Only a regular file can be replaced", str(path))
+    first_mode, partial = 0o666 if mode is None else mode, partial_name(path)
     try:
-        with open(partial, "wb") as file:
-            with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-                for number, array in enumerate(arrays):
-                    with archive.open(_info(member_of(number)), "w", force_zip64=True) as member:
-                        np.lib.format.write_array(member, array, allow_pickle=False)
-                archive.writestr(_info(DOCUMENT), text)
+        with open(
+            partial, "xb", opener=lambda name, flags: os.open(name, flags, first_mode)
+        ) as file:
+            if fcntl is not None:
+                with suppress(OSError):  # a file system without locks
+                    fcntl.flock(file, fcntl.LOCK_EX)
+            yield file
             file.flush()
+            if mode is not None:  # also bits that the mask of the process clears
+                os.chmod(partial, mode)
             os.fsync(file.fileno())
-        os.replace(partial, path)
+            if fcntl is not None:  # while the lock is held
+                os.replace(partial, path)
+        if fcntl is None:
+            os.replace(partial, path)
     except BaseException:
         with suppress(OSError):
             partial.unlink()
         raise
     _sync(path.parent)
+
+
+def partial_name(path):
+    """Return a new name beside this path for a file that is not complete."""
+    return path.with_name(f"{path.name}.{secrets.token_hex(8)}{PARTIAL}")
+
+
+def remove_partials(path):
+    """Remove partial files of ``path`` that killed processes have left.
+
+    A writer that lives holds a lock, from before the first byte on.
+    """
+    path = Path(os.path.realpath(path))
+    for left in path.parent.glob(f"{glob.escape(path.name)}.*{PARTIAL}"):
+        with suppress(OSError):
+            if fcntl is None:
+                left.unlink()
+                continue
+            with open(left, "r+b", opener=_open_file) as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if left.stat().st_size:
+                    left.unlink()
+
+
+def _open_file(name, flags):
+    """Open a file, but follow no link, and wait for no reader of a pipe."""
+    return os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
+
+
+def write(path, text, arrays):
+    """Write the file, as a whole or not at all."""
+    with replacing(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+        for number, array in enumerate(arrays):
+            with archive.open(_info(member_of(number)), "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, array, allow_pickle=False)
+        archive.writestr(_info(DOCUMENT), text)
 
 
 def _info(name):
@@ -151,7 +217,7 @@ def _read_array(member, size, as_double):
         version, np.lib.format.read_array_header_2_0
     )
     shape, fortran_order, dtype = reader(member)
-    if dtype.hasobject or dtype.kind not in _KINDS or not dtype.isnative:
+    if not is_kept(dtype):
         raise FileError(f"An array of {dtype} cannot be part of a model.")
     if as_double and dtype != np.float32:
         raise FileError(f"An array of {dtype} was not reduced to single precision.")

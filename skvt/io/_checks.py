@@ -5,7 +5,9 @@ is computed of arrays before their shapes are known to be those of others in the
 """
 
 import numpy as np
+import scipy.sparse as sp
 
+from skvt.fitting import TOGETHER
 from skvt.io._archive import PART, FileError
 from skvt.io._classes import conforms, defaults_of, is_estimator, name_of
 from skvt.io._legal import (
@@ -15,6 +17,7 @@ from skvt.io._legal import (
     MOST_WORDS,
     OF_MIXTURES,
     POSITIVE,
+    POSITIVE_OF_DATA,
     PRODUCTS,
     RULES,
     SHAPES,
@@ -64,8 +67,10 @@ def _check_fitted(fitted, estimator, memory):
     # (releases before did not have all)
     fitted.parameters = defaults_of(name_of(type(estimator))) | fitted.parameters
     n_components, shapes = shapes_of(model, n_features, state.stats.arrays)
-    for part in (model, fitted.policy, fitted.joins, fitted.gathered):
+    for part in (model, fitted.policy, fitted.joins):
         _check_part(part, n_features, n_components)
+    if fitted.gathered is not None:
+        _check_gathered(fitted.gathered, type(estimator)._reads, n_features)
     _check_statistics(state.stats, shapes)
     start = getattr(model, "start", None)
     if hasattr(start, "arrays"):
@@ -138,10 +143,12 @@ def _check_part(part, n_features, n_components):
         if value is not None and np.shape(value) not in legal:
             raise FileError(f"{name!r} of {kind} has the shape {np.shape(value)}, not {shape}.")
     own = vars(part) if hasattr(part, "__dict__") else part._asdict()
-    for name in POSITIVE:
-        value = own.get(name)
-        if value is not None and not in_range(value):
-            raise FileError(f"{name!r} of {kind} is not in {LEGAL_RANGE}.")
+    for names, is_legal, legal in (
+        (POSITIVE, in_range, LEGAL_RANGE), (POSITIVE_OF_DATA, _is_positive, "the range (0, inf)")
+    ):  # fmt: skip
+        for name in names:
+            if own.get(name) is not None and not is_legal(own[name]):
+                raise FileError(f"{name!r} of {kind} is not in {legal}.")
     check = CHECKS.get(kind)
     if check is not None and not check(part, n_features, n_components):
         raise FileError(f"Parts of {kind} do not fit together.")
@@ -169,6 +176,24 @@ def _check_learner(learner, component, n_components):
         raise FileError(f"The prior of {type(component).__name__} has other learners.")
     for one, block in zip(own, blocks, strict=False):
         _check_learner(one, block.component, n_components)
+
+
+def _check_gathered(gathered, reader, n_features):
+    """Raise FileError unless these are rows of small calls such as the reader of rows lets pass."""
+    X, weights, sizes = gathered.X, gathered.weights, [*gathered.calls.values()]
+    values = X.data if sp.issparse(X) else X
+    legal = (
+        (reader.sparse if sp.issparse(X) else isinstance(X, np.ndarray))
+        and X.shape == (weights.size, n_features)
+        and weights.shape == (weights.size,)
+        and values.dtype.kind in "iuf"
+        and (reader.missing or not np.isnan(values).any())
+        and bool(np.all((weights > 0.0) & (weights < np.inf)))
+        and (not sizes or (gathered.key == TOGETHER and sum(sizes) == weights.size))
+        and min(sizes, default=1) > 0
+    )
+    if not legal:
+        raise FileError("The rows of small calls of the stream are not legible.")
 
 
 def _check_statistics(stats, shapes):
@@ -292,7 +317,7 @@ def _legal_parts(model, stats):
 
 def _is_positive(parameters):
     """Whether all are positive and finite, as parameters of Dirichlet, beta and gamma are."""
-    return bool(np.all(parameters > 0.0) and np.all(np.isfinite(parameters)))
+    return bool(np.all(np.greater(parameters, 0.0)) and np.all(np.isfinite(parameters)))
 
 
 # ------------------------------------------------------------------------------ interrupted fits

@@ -9,6 +9,7 @@ import inspect
 import types
 import typing
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from enum import Enum
 from functools import cache
 from importlib import import_module
 from typing import Any, get_args, get_origin
@@ -106,7 +107,12 @@ MAY_BE_NAN = {
     "temperature.LearnedByRow": {"_energies"},
     "estimators.Progress": {"row_starts", "engine"},
     "estimators.Fitted": {"parameters"},
+    # (of readers that take missing values, which is checked with the estimator)
+    "estimators.Gathered": {"X"},
 }
+# Classes of numbers and text of which lists are written as columns: passes of fits, and calls
+# of streams, make objects of them.
+RECORDS = "inference.Entry", "moves.MoveRecord"
 # Classes from outside the package, by their names in files.
 _REGISTERED = {}
 
@@ -140,6 +146,13 @@ def register(prefix, *classes):
         )
     _REGISTERED.update({f"{prefix}.{cls.__name__}": cls for cls in classes})
     types_of.cache_clear()
+
+
+def is_key(value):
+    """Whether keys of dicts and elements of sets in files may be so, such as ids of batches."""
+    if type(value) in (tuple, frozenset):
+        return all(map(is_key, value))
+    return value is None or isinstance(value, bool | int | float | str | np.generic | Enum)
 
 
 def is_estimator(cls):
@@ -248,6 +261,8 @@ def conforms(value, hint):
         return conforms(value, get_args(hint)[0])
     if origin is not None:
         return _conforms_to_generic(value, origin, get_args(hint))
+    if hint is Hashable:
+        return is_key(value)
     if hint is float:
         return isinstance(value, int | float | np.floating) and not isinstance(value, bool)
     if hint is int:
@@ -267,7 +282,7 @@ def _conforms_to_generic(value, origin, arguments):
         )
     if origin in (np.dtype, type):
         return isinstance(value, origin)
-    if origin in (Callable, Hashable):
+    if origin is Callable:
         return True
     if origin in (dict, Mapping):
         key, entry = arguments

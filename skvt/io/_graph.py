@@ -13,6 +13,9 @@ object with one key that names its kind:
 ``float``            "nan", "inf" or "-inf"
 ``scalar``           a NumPy number: name of its type; ``value``
 ``objects``          elements of an array of objects (categories, names); ``shape``
+``csr``              values, columns and ends of the rows of a sparse array; ``shape``
+``records``          a list of objects of the class of this name, whose fields are numbers and text:
+                     ``columns`` are the values of each field, as arrays where they are numbers
 ``slice``            start, stop, step
 ``dtype``, ``type``  name of a number's type, as ``numpy.dtype`` or as class
 ``member``           class and name of a member of an enumeration
@@ -25,16 +28,19 @@ import math
 from enum import Enum
 
 import numpy as np
+import scipy.sparse as sp
 
-from skvt.io._archive import PART, FileError
+from skvt.io._archive import PART, REAL_SIZES, FileError, is_kept
 from skvt.io._classes import (
     MAY_BE_NAN,
     OF_ESTIMATORS,
+    RECORDS,
     class_of,
     conforms,
     defaults_of,
     fields_of,
     is_estimator,
+    is_key,
     name_of,
     required,
     types_of,
@@ -43,6 +49,10 @@ from skvt.io._classes import (
 _NUMBER_TYPES = ("float32", "float64")
 _SINGLE = np.finfo(np.float32)
 _MOST_GENERATORS = 100
+# Numbers in the seed of a generator of random numbers.
+_LONGEST_SEED = 100
+# Keys of a set or dict that have the same hash: each is compared with all others of them.
+_MOST_OF_ONE_HASH = 20
 
 
 class NotWritableError(TypeError):
@@ -67,6 +77,9 @@ class Encoder:
         if type(value) is float:
             return value if math.isfinite(value) else {"float": repr(value)}
         if type(value) is list:
+            names = {*map(name_of, {*map(type, value)})}
+            if len(names) == 1 and names <= {*RECORDS}:
+                return self._records(value, where)
             return [self.encode(part, f"{where}[{i}]") for i, part in enumerate(value)]
         if isinstance(value, np.ndarray) and value.dtype.kind != "O":
             return self._array(value, where)
@@ -94,6 +107,7 @@ class Encoder:
         }
 
     def _scalar(self, value, where):
+        value = _of_kept_precision(value)
         plain = value.item()
         if not isinstance(plain, bool | int | float | str):
             raise self._refusal(value, where)
@@ -102,6 +116,22 @@ class Encoder:
     def _objects(self, value, where):
         parts = [self.encode(part, f"{where}[{i}]") for i, part in enumerate(value.ravel())]
         return {"objects": parts, "shape": list(value.shape)}
+
+    def _csr(self, value, where):
+        parts = value.data, value.indices, value.indptr
+        return {"csr": [self.encode(part, where) for part in parts], "shape": list(value.shape)}
+
+    def _records(self, value, where):
+        name = name_of(type(value[0]))
+        columns = {}
+        for field, hint in types_of(name).items():
+            column = [getattr(record, field) for record in value]
+            if hint in (int, float):  # (an entry of its own takes thirty times as much memory)
+                column = np.array(column, hint)
+                columns[field] = self._array(column, where, exact=True)
+            else:
+                columns[field] = self.encode(column, where)
+        return {"records": name, "columns": columns}
 
     def _slice(self, value, where):
         parts = value.start, value.stop, value.step
@@ -142,6 +172,7 @@ class Encoder:
         dict: _dict,
         np.generic: _scalar,
         np.ndarray: _objects,
+        sp.csr_array: _csr,
         slice: _slice,
         np.dtype: _dtype,
         type: _type,
@@ -149,16 +180,22 @@ class Encoder:
         np.random.Generator: _generator,
     }
 
-    def _array(self, value, where):
-        if value.dtype.kind not in "biufU" or (value.dtype.itemsize == 0 and value.size):
-            raise self._refusal(value, where)
+    def _array(self, value, where, *, exact=False):
         number = self._numbers_of_arrays.get(id(value))
         if number is None:
             number = len(self._arrays)
             array = np.asarray(value)
             if not array.dtype.isnative:
                 array = array.astype(array.dtype.newbyteorder("="))
-            if self._reduced == "float32" and array.dtype == np.float64 and _is_in_range(array):
+            array = _of_kept_precision(array)
+            if not is_kept(array.dtype) or (array.dtype.itemsize == 0 and array.size):
+                raise self._refusal(value, where)
+            if (
+                self._reduced == "float32"
+                and not exact
+                and array.dtype == np.float64
+                and _is_in_range(array)
+            ):
                 self._single.add(number)
             self._arrays.append(array)
             self._numbers_of_arrays[id(value)] = number
@@ -212,6 +249,13 @@ class Encoder:
             "it holds numbers, text, arrays, and objects of skvt's own classes. Replace it, or use "
             "pickle or joblib instead."
         )
+
+
+def _of_kept_precision(value):
+    """Return an array or number of users, such as of half precision, in one that files hold."""
+    if value.dtype.kind != "f" or value.dtype.itemsize in REAL_SIZES:
+        return value
+    return value.astype(np.float32 if value.dtype.itemsize < 4 else np.float64)
 
 
 def _is_in_range(array):
@@ -273,7 +317,7 @@ class Decoder:
             raise FileError(f"An object of {name} has no fields.")
         if issubclass(cls, list):
             value = cls(self._list(nodes.get(""), nan))
-            if not all(name_of(type(part)) == "inference.Entry" for part in value):
+            if not {*map(name_of, {*map(type, value)})} <= {"inference.Entry"}:
                 raise FileError(f"{name} holds something else than entries.")
         else:
             may_be = MAY_BE_NAN.get(name, ())
@@ -299,15 +343,47 @@ class Decoder:
             raise FileError(f"There is no object number {number!r} before this.")
         return self._objects[number]
 
+    def _records(self, node, nan):
+        name, nodes = node["records"], node["columns"]
+        if name not in RECORDS:
+            raise FileError(f"No list of {name!r} is written as columns.")
+        declared, columns = types_of(name), {}
+        for field, part in nodes.items():
+            column = self.decode(part, nan=field in MAY_BE_NAN.get(name, ()))
+            if isinstance(column, np.ndarray) and column.ndim == 1:
+                column = column.tolist()
+            kinds = {type(value): value for value in column}.values()
+            if field not in declared or not all(conforms(one, declared[field]) for one in kinds):
+                raise FileError(f"{name} has no field {field!r}, or not of such values.")
+            columns[field] = column
+        if required(name) - set(columns) or len({*map(len, columns.values())}) != 1:
+            raise FileError(f"Columns of {name} are missing, or of unequal length.")
+        cls, others = class_of(name), defaults_of(name)
+        return [
+            _made(cls, others | dict(zip(columns, values, strict=True)))
+            for values in zip(*columns.values(), strict=True)
+        ]
+
+    def _csr(self, node, nan):
+        n_rows, n_columns = node["shape"]
+        data, indices, indptr = self._list(node["csr"], nan)
+        X = sp.csr_array((data, indices, indptr), (n_rows, n_columns))
+        X.check_format(full_check=True)
+        if not X.has_canonical_format or X.data.dtype.kind not in "iuf":
+            raise FileError("Entries of a sparse array are not in order.")
+        return X
+
     def _tuple(self, node, nan):
         return tuple(self._list(node["tuple"], nan))
 
     def _set(self, node, nan):
         kind = set if "set" in node else frozenset
-        return kind(self._list(node[kind.__name__], nan))
+        return kind(_keys(self._list(node[kind.__name__], nan)))
 
     def _dict(self, node, nan):
-        return {key: value for key, value in self._list(node["dict"], nan)}
+        pairs = self._list(node["dict"], nan)
+        keys = _keys([key for key, _ in pairs])
+        return dict(zip(keys, (value for _, value in pairs), strict=True))
 
     def _float(self, node, nan):
         value = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}[node["float"]]
@@ -318,7 +394,8 @@ class Decoder:
     def _scalar(self, node, nan):
         value = self.decode(node.get("value"), nan=nan)
         cls = getattr(np, str(node["scalar"]), None)
-        if not (isinstance(cls, type) and issubclass(cls, np.number | np.bool_ | np.str_)):
+        is_scalar = isinstance(cls, type) and issubclass(cls, np.number | np.bool_ | np.str_)
+        if not (is_scalar and is_kept(np.dtype(cls))):
             raise FileError(f"{node['scalar']!r} is no type of number.")
         return cls(value)
 
@@ -358,7 +435,13 @@ class Decoder:
     def _generator(self, node, nan):
         self._count_generators()
         state, sequence = self._list(node["generator"], nan)
-        bits = np.random.PCG64(np.random.SeedSequence(**sequence))
+        seeds = [sequence[name] for name in ("entropy", "spawn_key", "n_children_spawned")]
+        for seed in seeds:
+            numbers = seed if isinstance(seed, list | tuple) else (seed,)
+            if len(numbers) > _LONGEST_SEED or not {*map(type, numbers)} <= {int, type(None)}:
+                raise FileError("The seed of a generator of random numbers is not legible.")
+        seeds = np.random.SeedSequence(seeds[0], spawn_key=seeds[1], n_children_spawned=seeds[2])
+        bits = np.random.PCG64(seeds)
         bits.state = state
         return np.random.Generator(bits)
 
@@ -373,6 +456,8 @@ class Decoder:
         "float": _float,
         "scalar": _scalar,
         "objects": _elements,
+        "csr": _csr,
+        "records": _records,
         "slice": _slice,
         "dtype": _number_type,
         "type": _number_type,
@@ -380,6 +465,17 @@ class Decoder:
         "random_state": _random_state,
         "generator": _generator,
     }
+
+
+def _keys(keys):
+    """Return the keys of a set or dict, unless it would take a long time to make it of them."""
+    if not all(map(is_key, keys)):
+        raise FileError("A key is neither a number nor text, nor a tuple of these.")
+    # (a sequence of hashes is sorted in less than quadratic time, whatever they are)
+    _, counts = np.unique(np.array([hash(key) for key in keys], np.int64), return_counts=True)
+    if counts.max(initial=0) > _MOST_OF_ONE_HASH:
+        raise FileError("Too many keys of a set or dict have the same hash.")
+    return keys
 
 
 def _check_fields(name, fields):

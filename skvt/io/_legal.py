@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skvt.fitting import TOGETHER
 from skvt.models.mixture import SIZES
 from skvt.readers.validation import LARGEST
 
@@ -26,7 +25,7 @@ MODELS = {
 # Of mixtures, the ends of the names of their weights and components.
 OF_MIXTURES = {
     "CAVIGaussianMixture": (("KnownWeights",), ("KnownVarianceGaussian",)),
-    "MemoizedDPGMM": (("StickBreaking",), ("Gaussian",)),
+    "MemoizedDPGMM": (("StickBreaking", "SymmetricDirichlet"), ("Gaussian",)),
     "MemoizedDPMixture": (("StickBreaking",), ("Product",)),
     "StructuredBernoulliMixture": (
         ("StickBreaking", "SeparateSticks", "SymmetricDirichlet"),
@@ -73,9 +72,7 @@ def _topics(own, d, k):
 SHAPES = {
     **dict.fromkeys(TOPICS, _topics),
     "models.HDP": lambda own, d, k: {"start": (own.n_initial, d)},
-    "models.FactorialMixture": lambda own, d, k: {
-        "noise_variance": (d,) if own.by_column else (), "activation_prior": (k,)
-    },
+    "models.FactorialMixture": lambda own, d, k: {"activation_prior": (k,)},
     "models.KnownWeights": lambda own, d, k: {"weights": (k,)},
     **dict.fromkeys(_FULL, _full),
     "models.ZeroMeanFullGaussian": lambda own, d, k: {
@@ -131,10 +128,12 @@ STATISTICS = {
 # (within the range that priors have)
 POSITIVE = (
     "typical", "points", "doc_topic_prior", "topic_word_prior", "sampling_prior",
-    "activation_prior", "noise_variance", "prior_variance", "concentration", "doc_concentration",
+    "activation_prior", "concentration", "doc_concentration",
     "component_shape", "activation_shape", "weight_concentration", "data_mean_prior",
     "n_components", "n_features", "n_initial", "n_fewest", "n_samples", "inv_temps",
 )  # fmt: skip
+# Fields that are learned from real values of any size, and need not be in that range.
+POSITIVE_OF_DATA = "noise_variance", "prior_variance"
 # Largest parameter of q of a topic: words in range, counted several times.
 MOST_WORDS = 1e3 * LARGEST
 
@@ -210,7 +209,8 @@ def _fits_cells(cells, n_features, k):
     return (
         is_within(cells.columns, n_features)
         and cells.columns.shape == (len(pairs),)
-        and all(levels.shape == (edges.size - 1,) != edges.shape[1:] for levels, edges in pairs)
+        and all(levels.shape == (edges.size - 1,) for levels, edges in pairs)
+        and all(edges.ndim == 1 < edges.size for _, edges in pairs)
         and all(np.all(one[1:] > one[:-1]) for pair in pairs for one in pair)
     )
 
@@ -232,8 +232,10 @@ def _fits_schedule(policy, d, k):
 
 
 def _fits_learned(policy, d, k):
-    positive = policy._hot_passes, policy._units, 1.0 if policy._memory is None else policy._memory
-    return _fits_policy(policy, d, k) and all(0.0 < value < np.inf for value in positive)
+    # (streams have no end; counts that are all zero have no units)
+    memory = 1.0 if policy._memory is None else policy._memory
+    legal = policy._hot_passes > 0.0 and 0.0 < memory < np.inf and 0.0 <= policy._units < np.inf
+    return _fits_policy(policy, d, k) and legal
 
 
 def _fits_ladder(ladder, d, k):
@@ -245,16 +247,7 @@ def _fits_ladder(ladder, d, k):
     )
 
 
-def _fits_gathered(own, d, k):
-    is_matrix = getattr(own.X, "shape", ()) == (own.weights.size, d)
-    sizes = list(own.calls.values())
-    if sizes and not (own.key == TOGETHER and sum(sizes) == own.weights.size and min(sizes) > 0):
-        return False
-    return is_matrix and own.X.dtype.kind in "iuf" and bool(np.all(own.weights > 0.0))
-
-
 CHECKS = {
-    "estimators.Gathered": _fits_gathered,
     "models.HDP": lambda own, d, k: own.topic_word_prior.shape == (d,),
     "temperature.RunningPolicy": _fits_policy,
     "temperature.Scheduled": _fits_schedule,

@@ -9,12 +9,15 @@ import time
 import numpy as np
 import pytest
 from estimators._registry import ENTRIES, StopAfter, assert_same_fit, counts, rows, sums, takes
+from joblib import parallel_config
+from sklearn.model_selection import GridSearchCV
 
 import skvt
 from skvt import load
 from skvt.callbacks import Checkpoint
 from skvt.datasets import make_topic_corpus
 from skvt.estimators import _structured_lda
+from skvt.io import replacing
 
 
 class Copies(Checkpoint):
@@ -209,6 +212,45 @@ def test_the_last_two_are_kept(tmp_path):
     for every in (0, 1.5, True):
         with pytest.raises(ValueError, match="every must be"):
             Checkpoint(path, every=every)
+
+
+def test_the_partial_file_of_a_writer_that_lives_stays(tmp_path):
+    path = tmp_path / "fit.skvt"
+    dead = path.with_name("fit.skvt.123.partial")
+    dead.write_text("left by a process that was killed")
+    fit = skvt.MemoizedDPGMM(max_iter=2, moves=(), random_state=0)
+    with replacing(path) as file:
+        file.write(b"half of a file")
+        fit.set_callbacks(Checkpoint(path)).fit(rows())
+        assert not dead.exists()
+        file.write(b", and its end")
+    assert path.read_bytes() == b"half of a file, and its end"
+
+
+POSIX = pytest.mark.skipif(os.name != "posix", reason="links and open files of POSIX")
+
+
+@POSIX
+def test_both_files_of_a_link_are_where_it_leads(tmp_path):
+    path, target = tmp_path / "fit.skvt", tmp_path / "large_disk" / "fit.skvt"
+    target.parent.mkdir()
+    path.symlink_to(target)
+    fit = skvt.MemoizedDPGMM(max_iter=3, tol=0.0, moves=(), random_state=0)
+    fit.set_callbacks(Checkpoint(path)).fit(rows())
+    assert path.is_symlink()
+    assert [load(file).n_iter_ for file in (target, f"{target}.previous")] == [3, 2]
+
+
+@POSIX
+@pytest.mark.parametrize("backend", ["threading", pytest.param("loky", marks=pytest.mark.slow)])
+def test_searches_may_have_a_checkpoint(backend, tmp_path):
+    path, numbers = tmp_path / "fit.skvt", {"n_components": [2, 3, 4, 5]}
+    fit = skvt.MemoizedDPGMM(max_iter=4, tol=0.0, moves=()).set_callbacks(Checkpoint(path))
+    with parallel_config(backend, n_jobs=2):
+        search = GridSearchCV(fit, numbers, cv=3, error_score="raise").fit(rows())
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
+    assert load(path).n_iter_ <= 4
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["fit.skvt", "fit.skvt.previous"]
 
 
 WRITER = """

@@ -7,9 +7,12 @@ import pickle
 import random
 import subprocess
 import sys
+import threading
+import time
 import tracemalloc
 import zipfile
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -128,8 +131,11 @@ def test_columns_may_be_left_out_of_a_table(likelihood, columns, path):
 
 def test_a_long_history_is_legible(path):
     saved = skvt.MemoizedDPGMM(max_iter=2, moves=(), random_state=0).fit(rows())
-    saved._fitted.history.extend(saved._fitted.history[-1:] * 15_000)
-    assert len(through(saved, path).history_["elbo"]) > 15_000
+    entry = saved._fitted.history[-1]._replace(elbo=np.nan, objective=np.nan)
+    saved._fitted.history.extend([entry] * 45_000)
+    loaded = through(saved, path, dtype="float32")  # which leaves the history as it is
+    for name, values in saved.history_.items():
+        np.testing.assert_array_equal(loaded.history_[name], values)
 
 
 def test_generators_go_on_where_they_were(path):
@@ -269,6 +275,65 @@ def test_an_interrupted_save_leaves_what_was_there(interruption, step, path, mon
     assert list(path.parent.iterdir()) == [path]
 
 
+POSIX = pytest.mark.skipif(os.name != "posix", reason="modes, links and open files of POSIX")
+
+
+@POSIX
+def test_several_threads_may_save_to_one_path(path):
+    mixtures = [load(VERSION_1 / f"{name}.skvt") for name in ("MemoizedDPGMM", "TemperedLDA")]
+    save(mixtures[0], path)
+    faults = []
+
+    def saves(estimator):
+        for _ in range(15):
+            try:
+                save(estimator, path)
+                load(path)
+            except Exception as error:
+                faults.append(error)
+
+    threads = [threading.Thread(target=saves, args=(one,)) for one in mixtures * 2]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not faults
+    assert list(path.parent.iterdir()) == [path]
+
+
+@POSIX
+@pytest.mark.parametrize("mode", [0o600, 0o664, 0o640])
+def test_the_mode_of_the_file_before_is_kept(mode, path):
+    mixture = load(VERSION_1 / "MemoizedDPGMM.skvt")
+    save(mixture, path)
+    mask = os.umask(0o022)
+    os.umask(mask)
+    assert path.stat().st_mode & 0o777 == 0o666 & ~mask
+    path.chmod(mode)
+    save(mixture, path)
+    assert path.stat().st_mode & 0o777 == mode
+
+
+@POSIX
+def test_a_link_is_followed_and_none_is_planted(path, monkeypatch):
+    target, victim = path.with_name("elsewhere") / "model.skvt", path.with_name("victim")
+    target.parent.mkdir()
+    path.symlink_to(target)
+    victim.write_text("as it was")
+    for pid in (os.getpid(), "0" * 16):
+        path.with_name(f"model.skvt.{pid}.partial").symlink_to(victim)
+        target.with_name(f"model.skvt.{pid}.partial").symlink_to(victim)
+    monkeypatch.setattr("secrets.token_hex", lambda n: "0" * 16)
+    with pytest.raises(FileExistsError):
+        save(load(VERSION_1 / "MemoizedDPGMM.skvt"), path)
+    monkeypatch.undo()
+    save(load(VERSION_1 / "MemoizedDPGMM.skvt"), path)
+    assert path.is_symlink() and load(target).n_features_in_ == load(path).n_features_in_
+    assert victim.read_text() == "as it was"
+    with pytest.raises(OSError, match="Only a regular file"):
+        save(load(path), os.devnull)
+
+
 # --------------------------------------------------------------------------------- hostile files
 def mixture_parts():
     return parts_of(VERSION_1 / "MemoizedDPGMM.skvt")
@@ -360,6 +425,68 @@ def test_hostile_files_get_an_error_and_no_memory(hostile, path):
     hostile(document, members)
     put(path, document, members)
     assert_refused_in_little_memory(path)
+
+
+KEYS = {
+    "whole numbers of one hash": [k * (2**61 - 1) for k in range(10_000)],
+    "pairs of one hash": [{"tuple": [k * (2**61 - 1), 1]} for k in range(10_000)],
+}
+
+
+def seeded(**sequence):
+    """A generator of random numbers with this seed."""
+    sequence = {"entropy": 1, "spawn_key": {"tuple": []}, "n_children_spawned": 0} | sequence
+    return {"generator": [{"dict": []}, {"dict": list(map(list, sequence.items()))}]}
+
+
+SLOW = {
+    **{f"set of {name}": {"set": keys} for name, keys in KEYS.items()},
+    **{f"dict of {name}": {"dict": [[key, 0] for key in keys]} for name, keys in KEYS.items()},
+    "a large pool": seeded(pool_size=40_000),
+    "a long seed": seeded(entropy=[1] * 200_000),
+    "a long path of seeds": seeded(spawn_key={"tuple": [1] * 200_000}),
+}
+
+
+@pytest.mark.parametrize("node", SLOW.values(), ids=SLOW)
+def test_no_file_takes_long(node, path):
+    document, members = mixture_parts()
+    document["estimator"] = node
+    put(path, document, members)
+    start = time.process_time()
+    with pytest.raises(FileError):
+        load(path)
+    assert time.process_time() - start < 0.5
+
+
+def test_objects_that_hold_one_another_many_times_take_no_time(path):
+    stream = skvt.MemoizedHDP(3, max_iter=2, max_components=4, random_state=0)
+    stream.partial_fit(counts()[:10])
+    gathered = stream._fitted.gathered
+    for _ in range(18):
+        gathered = replace(gathered, key=(gathered, gathered))
+    stream._fitted.gathered = gathered
+    start = time.process_time()
+    with pytest.raises(FileError):
+        save(stream, path)
+    assert time.process_time() - start < 0.5
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.longdouble])
+def test_arrays_are_of_precisions_that_loops_are_compiled_for(dtype, path):
+    document, members = mixture_parts()
+    for name in statistics_of(document):
+        array = np.lib.format.read_array(io.BytesIO(members[name]))
+        members[name] = npy(array.astype(dtype))
+    put(path, document, members)
+    if np.dtype(dtype) == np.float64:
+        pytest.skip("long doubles are doubles here")
+    with pytest.raises(FileError, match="cannot be part of a model"):
+        load(path)
+    given = {"doc_topic_prior": np.full(3, 0.5, dtype), "learning_decay": dtype(0.75)}
+    loaded = through(skvt.TemperedLDA(3, max_iter=2, random_state=0, **given).fit(counts()), path)
+    assert loaded.learning_decay == 0.75
+    np.testing.assert_array_equal(loaded.doc_topic_prior, np.full(3, 0.5))
 
 
 def test_columns_that_no_array_has_take_no_memory(path):
