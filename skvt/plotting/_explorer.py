@@ -2,10 +2,10 @@
 
 import json
 from importlib.resources import files
-from pathlib import Path
 
 import numpy as np
 
+from skvt.io import replacing
 from skvt.plotting._pyldavis import principal_coordinates
 from skvt.results.topic_tables import corpus_of, shares_by_group
 from skvt.results.topic_words import RELEVANCE_WEIGHT, first_words, relevance
@@ -27,7 +27,7 @@ def topic_explorer(estimator, X, feature_names, path, texts=None, groups=None, *
     estimator, X, feature_names : as of :func:`skvt.topic_table`
         The fitted model, the documents, and the words (or None).
     path : str or path-like
-        Where the file is written.
+        Where the file is written, as a whole or not at all: an error leaves the page before.
     texts : list of str of length n_samples or None, default=None
         The documents; by default those that a pipeline is given. Their first 600 characters are
         shown.
@@ -100,7 +100,8 @@ def topic_explorer(estimator, X, feature_names, path, texts=None, groups=None, *
     # (a text may hold the end of a script)
     text = json.dumps(data, allow_nan=False).replace("<", "\\u003c")
     page = files("skvt.plotting").joinpath("topic_explorer.html").read_text(encoding="utf-8")
-    Path(path).write_text(page.replace("@DATA@", text), encoding="utf-8")
+    with replacing(path) as file:
+        file.write(page.replace("@DATA@", text).encode())
 
 
 def _places(corpus):

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 from scipy.spatial.distance import pdist, squareform
 
+from skvt.io import replacing
 from skvt.results.topic_tables import corpus_of
 
 
@@ -74,7 +75,7 @@ def save_pyldavis(estimator, X, feature_names, path):
     estimator, X, feature_names : as of :func:`prepare_arguments`
         The fitted model, the counts of documents, and the words (or None).
     path : str or path-like
-        Where the file is written.
+        Where the file is written, as a whole or not at all: an error leaves the page before.
 
     Examples
     --------
@@ -96,8 +97,7 @@ def save_pyldavis(estimator, X, feature_names, path):
         Path(file).read_text(encoding="utf-8")
         for file in (urls.D3_LOCAL, urls.LDAVIS_LOCAL, urls.LDAVIS_CSS_LOCAL)
     )
-    Path(path).write_text(
-        f"""<!DOCTYPE html>
+    page = f"""<!DOCTYPE html>
 <html lang="en">
 <head><meta charset="utf-8"><title>Topics</title>
 <style>{style}</style>
@@ -106,9 +106,9 @@ def save_pyldavis(estimator, X, feature_names, path):
 <body style="background: white"><div id="topics"></div>
 <script>new LDAvis("#topics", {data});</script></body>
 </html>
-""",
-        encoding="utf-8",
-    )
+"""
+    with replacing(path) as file:
+        file.write(page.encode())
 
 
 def principal_coordinates(topics):

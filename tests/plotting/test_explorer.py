@@ -1,5 +1,6 @@
 """The page of topics: read back as a file, and as a browser shows it."""
 
+import errno
 import json
 import re
 import shutil
@@ -73,6 +74,35 @@ def test_topics_without_words_have_no_place_and_texts_are_optional(tmp_path):
     topics = embedded(tmp_path / "nmf.html")["topics"]
     assert [topic["place"] is None for topic in topics] == [False, True, False]
     assert topics[1]["words"] == topics[1]["documents"] == [] and topics[1]["label"] == "no words"
+
+
+def test_a_page_is_written_as_a_whole_or_not_at_all(page, tmp_path, monkeypatch):
+    lda, path = page[0], tmp_path / "topics.html"
+    path.write_text("the page before")
+
+    def full(descriptor):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        topic_explorer(lda, TEXTS, None, path)
+    assert path.read_text() == "the page before"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="no Node.js")
+@pytest.mark.parametrize(
+    ("wanted", "shown"),
+    [("documents", "documents"), ("constructor", "words"), ("none", "words"), ("", "words")],
+)
+def test_an_address_opens_a_tab_that_the_page_has(wanted, shown, page):
+    script = page[1].read_text(encoding="utf-8").split("<script>")[1]
+    (line,) = [line for line in script.splitlines() if line.startswith("open(")]
+    script = f"""
+        const tabs = {{words: "Words", documents: "Documents"}}, keys = Object.keys(tabs);
+        const wanted = new URLSearchParams("tab={wanted}"), open = console.log; {line}"""
+    printed = subprocess.run(["node", "-e", script], capture_output=True, text=True, check=True)
+    assert printed.stdout.strip() == shown
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium")
