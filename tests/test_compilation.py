@@ -1,16 +1,19 @@
 """Compiled loops as plain Python, and where nothing can be kept on disk."""
 
+import errno
 import json
 import os
 import shutil
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import skvt
+from skvt.compiled import _special
 
 FOLDER = Path(skvt.__file__).parent
 FITS = [
@@ -91,6 +94,43 @@ def test_skvt_works_where_no_folder_can_be_written(tmp_path):
     assert float(value) == pytest.approx(-np.euler_gamma)
     assert err.count("RuntimeWarning: Compiled functions") == 1
     assert "NUMBA_CACHE_DIR" in err
+
+
+@pytest.fixture
+def fresh_function(tmp_path, monkeypatch):
+    """``fresh_function()`` is a function of a new process, so to speak: nothing is compiled."""
+    (tmp_path / "function_of_a_file.py").write_text("def twice(x):\n    return 2.0 * x\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def fresh():
+        sys.modules.pop("function_of_a_file", None)
+        return _special._cached(import_module("function_of_a_file").twice, allocates=False)
+
+    yield fresh
+    sys.modules.pop("function_of_a_file", None)
+
+
+@pytest.mark.parametrize("kind", ["nbi", "nbc"])
+@pytest.mark.parametrize("content", [b"", b"\x80\x04\x95", b"no pickle"])
+def test_files_of_compiled_functions_may_be_damaged(kind, content, fresh_function, tmp_path):
+    assert fresh_function()(2.0) == 4.0
+    (file,) = tmp_path.rglob(f"*.{kind}")
+    whole = file.read_bytes()
+    file.write_bytes(content)
+    assert fresh_function()(2.0) == 4.0
+    assert len(file.read_bytes()) == len(whole)  # written again
+    again = fresh_function()
+    assert again(2.0) == 4.0 and sum(again.stats.cache_hits.values()) == 1
+
+
+def test_a_full_disk_lets_functions_compile(fresh_function, monkeypatch):
+    def full(*args):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("numba.core.caching.IndexDataCacheFile._save_data", full)
+    _special._warn_of_no_cache.cache_clear()
+    with pytest.warns(RuntimeWarning, match="cannot be stored: No space left on device"):
+        assert fresh_function()(2.0) == 4.0
 
 
 @pytest.mark.slow

@@ -26,12 +26,14 @@ import gc
 import math
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import numba as nb
 import numpy as np
 from llvmlite import ir
 from numba.core import event, types
+from numba.core.caching import FunctionCache
 from numba.extending import intrinsic
 from numpy.typing import ArrayLike
 
@@ -72,22 +74,44 @@ class _NoCollections(event.Listener):
 event.register("numba:compile", _NoCollections())
 
 
+class _Files(FunctionCache):
+    """Machine code of a function on disk.
+
+    Where files cannot be read, such as an index that a power failure has cut short, the function is
+    compiled again; where they cannot be written, it is compiled for this process alone.
+    """
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        try:
+            return super().load_overload(sig, target_context)
+        except Exception:  # damaged pickles raise errors of many types
+            with suppress(OSError):
+                self.flush()
+            return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        try:
+            super().save_overload(sig, data)
+        except Exception as error:
+            _warn_of_no_cache(getattr(error, "strerror", None) or str(error))
+
+
 def _cached(function: Callable[..., Any], allocates: bool) -> Any:
     """``function`` compiled and kept on disk; for this process alone where that is impossible."""
-    options = {"_nrt": allocates, **_OPTIONS}
+    dispatcher = nb.njit(_nrt=allocates, **_OPTIONS)(function)
     try:
-        return nb.njit(cache=True, **options)(function)
-    except RuntimeError:  # no folder can be written
-        _warn_of_no_cache()
-        return nb.njit(**options)(function)
+        dispatcher._cache = _Files(function)  # as numba does where cache=True
+    except RuntimeError:
+        _warn_of_no_cache("neither its folder nor the user's cache is writable")
+    return dispatcher
 
 
 @functools.cache
-def _warn_of_no_cache() -> None:
+def _warn_of_no_cache(why: str) -> None:
     warnings.warn(
-        "Compiled functions of skvt cannot be stored, since neither its folder nor the user's "
-        "cache is writable: every process will compile them anew, which takes several seconds. "
-        "Set the environment variable NUMBA_CACHE_DIR to a writable folder before Python starts.",
+        f"Compiled functions of skvt cannot be stored: {why}. Every process will compile them "
+        "anew, which takes several seconds. Make room there, or set the environment variable "
+        "NUMBA_CACHE_DIR to a writable folder before Python starts.",
         RuntimeWarning,
         stacklevel=2,
     )
