@@ -17,7 +17,7 @@ from skvt import (
     StructuredBernoulliMixture,
 )
 from skvt.components import Bernoulli, Gaussian
-from skvt.models.mixture import Joins
+from skvt.models.mixture import Assignments, Joins, join_components
 from skvt.results import _clusters as _clusters_mixin
 
 
@@ -96,6 +96,37 @@ def test_the_hierarchy_is_that_of_all_pairs_tried_in_each_step(X, weights, mixtu
     n = np.sum(other.hierarchy_criteria_ == "entropy")
     assert 0 < n < len(before)
     assert (criterion == "entropy") != np.array_equal(before[:n, :2], expected[:n, :2])
+
+
+def overlapping(n_rows, K):
+    """Responsibilities of K components that overlap, most of all pairs with near numbers."""
+    rng = np.random.default_rng(0)
+    logits = -0.5 * (rng.uniform(0.0, 0.2 * K, n_rows)[:, None] - 0.2 * np.arange(K)) ** 2
+    logits += 0.5 * rng.standard_normal(logits.shape)
+    resp = np.exp(logits)
+    return resp / resp.sum(axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("relative", [True, False])
+def test_of_many_pairs_few_losses_are_computed(relative, monkeypatch):
+    K, weights = 40, np.random.default_rng(1).random(300)
+    resp, n_computed = overlapping(weights.size, K), []
+    losses = Assignments.losses
+
+    def counted(assignments, a, others):
+        n_computed.append(len(others))
+        return losses(assignments, a, others)
+
+    monkeypatch.setattr(Assignments, "losses", counted)
+    assignments = Assignments([(resp, weights, np.zeros(weights.size))])
+    linkage = join_components(assignments, relative=relative).linkage
+    # of the losses of all pairs at first, and of the joined cluster after each join
+    assert sum(n_computed) < K * (K - 1) / 2
+    # the pairs are those of all losses
+    assignments.bounds = None
+    expected = join_components(assignments, relative=relative).linkage
+    np.testing.assert_array_equal(linkage[:, [0, 1, 3]], expected[:, [0, 1, 3]])
+    np.testing.assert_allclose(linkage[:, 2], expected[:, 2], rtol=1e-12)
 
 
 def test_clusters_are_cut_from_the_hierarchy_and_probabilities_add_up(X, weights, mixture):

@@ -13,15 +13,16 @@ makes both trees, and the tree that goes on by the evidence where the entropy en
 """
 
 from collections.abc import Iterable
-from copy import deepcopy
+from copy import copy, deepcopy
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from skvt.contracts import Component
-from skvt.ties import stable_argmax, stable_order
+from skvt.models.mixture._kernels import loss_of_pair, loss_of_pair_in_rows
+from skvt.ties import RTOL, stable_argmax, stable_order
 from skvt.typing import Array, IndexArray
 
 # Responsibilities below this are taken as 0: their entropy is within rounding.
@@ -50,6 +51,12 @@ _SOME_ENTROPY = 0.03
 _ALL_COMPARED = 100
 # Neighbours that a component is compared with at least.
 _NEIGHBOURS = 24
+# Losses computed at first in the order of their bounds; then twice as many each time.
+_FIRST_COMPUTED = 4
+# Share of rows from which on the responsibilities of all rows are kept.
+_DENSE = 0.25
+# Factor on bounds that exceeds the rounding of their sums.
+_ROUNDED_UP = 1.0 + 1e-9
 # Rows lie between components that each have this responsibility at least ...
 _BETWEEN = 0.25
 # ... and there is a valley if their density at this quantile ...
@@ -160,18 +167,29 @@ class Pairs:
     dtype: np.dtype[Any]
     # 1 where pairs that lose most are joined first, -1 where those that lose least are.
     sign: float
-    # (K, K): pairs whose losses are computed before they are chosen; None of all.
-    near: NDArray[np.bool_] | None = None
+    # (K, K): upper bounds of the losses, which are computed only where a pair may be the one that
+    # loses most. The loss of two clusters together and a third is at most the sum of the losses of
+    # each and the third. None where all losses are computed.
+    bounds: Array | None = None
+
+    def copy(self) -> Self:
+        """A copy whose clusters can be joined."""
+        raise NotImplementedError
 
     def losses(self, a: int, others: IndexArray) -> Array:
         """Loss from joining a with each of the others, in nats per row."""
         raise NotImplementedError
+
+    def loss_of_join(self, a: int, b: int) -> float | None:
+        """Loss of the pair that is joined; None where :meth:`losses` has computed it already."""
+        return None
 
     def join(self, a: int, b: int) -> None:
         """Join b into a: the rows of b are those of a."""
         self.mass[a] += self.mass[b]
         self.mass[b] = 0.0
         self.vacant[a] &= self.vacant[b]
+        self.vacant[b] = False
 
 
 class Evidence(Pairs):
@@ -183,6 +201,8 @@ class Evidence(Pairs):
     """
 
     sign = -1.0
+    # (K, K): pairs whose losses are computed before they are chosen; None of all.
+    near: NDArray[np.bool_] | None = None
 
     def __init__(
         self, component: Component, sums: Array, counts: Array, vacant: NDArray[np.bool_]
@@ -199,14 +219,23 @@ class Evidence(Pairs):
                 own[stable_order(cost)[: 1 + _NEIGHBOURS]] = True
             self.near |= self.near.T
 
+    def copy(self) -> Self:
+        return deepcopy(self)
+
     def losses(self, a: int, others: IndexArray) -> Array:
         """``log M(S_a) + log M(S_b) - log M(S_a + S_b)``."""
         near, out = np.ones(others.size, bool), np.zeros(others.size)
-        if self.near is not None and others.size > 1:
+        if self.near is not None:
             near, out = self.near[a, others], self.cost[a, others]
-        pairs = np.full(np.count_nonzero(near), a), others[near]
-        out[near] = -self.component.merge_gains(self.sums, *pairs) / self.n_rows
+        out[near] = self._lost(a, others[near])
         return out
+
+    def loss_of_join(self, a: int, b: int) -> float | None:
+        return None if self.near is None else float(self._lost(a, np.array([b]))[0])
+
+    def _lost(self, a: int, others: IndexArray) -> Array:
+        pairs = np.full(others.size, a), others
+        return -self.component.merge_gains(self.sums, *pairs) / self.n_rows
 
     def join(self, a: int, b: int) -> None:
         super().join(a, b)
@@ -224,62 +253,125 @@ class Assignments(Pairs):
 
     def __init__(self, batches: Iterable[tuple[NDArray[Any], Array, Array]]) -> None:
         parts: list[tuple[NDArray[Any], ...]] = []
+        columns: list[list[tuple[IndexArray, Array]]] = []
         n_rows, total = 0, 0.0
         mass: Any = 0.0
+        bounds: Any = 0.0
         for resp, weight, density in batches:
             self.dtype = resp.dtype
             r = np.where(resp < _LEAST, 0.0, resp).astype(np.float64)
             r /= r.sum(axis=1, keepdims=True)
             mass = mass + weight @ r
             total += float(weight.sum())
-            unsure = np.flatnonzero((r > 0.0).sum(axis=1) > 1)
-            row, column = np.nonzero(r[unsure])
-            of_unsure = n_rows + row, column, r[unsure[row], column], weight[unsure]
-            parts.append((*of_unsure, density[unsure], stable_argmax(resp), density))
+            unsure = np.flatnonzero(np.count_nonzero(r, axis=1) > 1)
+            parts.append((weight[unsure], density[unsure], stable_argmax(resp), density))
+            by_column = np.array(r[unsure].T, order="C")
+            present = [np.flatnonzero(column) for column in by_column]
+            columns.append(
+                [(n_rows + at, column[at]) for at, column in zip(present, by_column, strict=True)]
+            )
             n_rows += unsure.size
-        found = (np.concatenate(part) for part in zip(*parts, strict=True))
-        self.rows, self.columns, self.values, weights, self.between, *of_all = found
-        self.labels, self.densities = of_all
-        self.terms = self.values * np.log(self.values)
+            root = np.sqrt(by_column, out=by_column)
+            bounds = bounds + (root * weight[unsure]) @ root.T
+        of_all_batches = (np.concatenate(part) for part in zip(*parts, strict=True))
+        weights, self.between, self.labels, self.densities = of_all_batches
         self.weights, self.mass = weights / total, mass / total
+        # (x + y) log(x + y) - x log x - y log y <= 2 log(2) sqrt(x y), equal where x = y
+        self.bounds = 2.0 * np.log(2.0) / total * _ROUNDED_UP * bounds
         self.vacant: NDArray[np.bool_] = np.bincount(self.labels, minlength=self.mass.size) == 0
+        # (K,): responsibilities of the rows (n_unsure,) that are not certain.
+        self.columns = [
+            _Column.from_positive(
+                np.concatenate([rows for rows, _ in pieces]),
+                np.concatenate([resp for _, resp in pieces]),
+                n_rows,
+            )
+            for pieces in zip(*columns, strict=True)
+        ]
+        # (K,): number of the join that made each cluster, 0 for components.
+        self.join_numbers = np.zeros(self.mass.size, int)
+
+    def copy(self) -> Self:
+        out = copy(self)
+        out.mass, out.vacant, out.join_numbers = (
+            self.mass.copy(),
+            self.vacant.copy(),
+            self.join_numbers.copy(),
+        )
+        out.columns = list(self.columns)
+        return out
 
     def has_valley(self, clusters: IndexArray, pair: IndexArray) -> bool:
         """Whether the density is lower between two of the clusters (K,) than within them."""
         labels, between = clusters[self.labels], np.ones(self.weights.size, bool)
         for c in pair:
-            own = np.isin(self.columns, np.flatnonzero(clusters == c))
-            resp = np.bincount(self.rows[own], self.values[own], minlength=self.weights.size)
-            between &= resp >= _BETWEEN
+            columns = (self.columns[k] for k in np.flatnonzero(clusters == c))
+            between &= sum(column.dense(between.size).resp for column in columns) >= _BETWEEN
         if not between.any():
             return True
         peaks = [np.quantile(self.densities[labels == c], _DENSEST) for c in pair]
         return bool(np.quantile(self.between[between], _DENSEST) < min(peaks) - _VALLEY)
 
     def losses(self, a: int, others: IndexArray) -> Array:
-        mine = self.columns == a
-        own = np.full(self.weights.size, np.nan)
-        own[self.rows[mine]] = self.values[mine]
-        at = np.flatnonzero(~mine & (own > 0.0)[self.rows])
-        rows, columns = self.rows[at], self.columns[at]
-        both = own[rows] + self.values[at]
-        both *= np.log(both)
+        column = self.columns[a].dense(self.weights.size)
+        return np.array([self.columns[b].loss_with(column, self.weights) for b in others])
+
+    def loss_of_join(self, a: int, b: int) -> float:
+        # NumPy adds row by row, so that the bits do not depend on the vectors of a processor.
+        if self.join_numbers[a] < self.join_numbers[b]:
+            a, b = b, a
+        column, other = self.columns[a].dense(self.weights.size), self.columns[b]
+        both = column.resp[other.rows] + other.resp
+        both *= np.log(np.maximum(both, np.finfo(float).tiny))
         # (losses are never negative, except for rounding)
-        loss = np.maximum(both - (own * np.log(own))[rows] - self.terms[at], 0.0)
-        loss *= self.weights[rows]
-        sums = np.bincount(columns, weights=loss, minlength=self.mass.size)
-        return sums[others].astype(np.float64, copy=False)
+        loss = np.maximum(both - column.terms[other.rows] - other.terms, 0.0)
+        loss *= self.weights[other.rows]
+        return float(loss.cumsum()[-1]) if loss.size else 0.0
 
     def join(self, a: int, b: int) -> None:
         super().join(a, b)
-        mine = (self.columns == a) | (self.columns == b)
-        both = np.bincount(self.rows[mine], self.values[mine], minlength=self.weights.size)
-        others, joined = ~mine, np.flatnonzero(both)
-        self.rows = np.append(self.rows[others], joined)
-        self.columns = np.append(self.columns[others], np.full(joined.size, a))
-        both = both[joined]
-        self.values = np.append(self.values[others], both)
-        self.terms = np.append(self.terms[others], both * np.log(both))
+        n_rows, other = self.weights.size, self.columns[b]
+        both = self.columns[a].dense(n_rows).resp.copy()
+        both[other.rows] += other.resp
+        rows = np.flatnonzero(both)
+        self.columns[a] = _Column.from_positive(rows, both[rows], n_rows)
+        self.columns[b] = _Column.from_positive(rows[:0], both[:0], n_rows)
+        self.join_numbers[a] = self.join_numbers.max() + 1
+
+
+@dataclass(frozen=True)
+class _Column:
+    """Positive responsibilities r of a cluster; with many of these, those of all rows."""
+
+    # Rows in ascending order, or all of them.
+    rows: IndexArray | slice
+    # r and r log r, like rows.
+    resp: Array
+    terms: Array
+
+    @classmethod
+    def from_positive(cls, rows: IndexArray, resp: Array, n_rows: int) -> Self:
+        """The column of n_rows rows whose positive responsibilities are ``resp``, like rows."""
+        column = cls(rows, resp, resp * np.log(resp))
+        return column.dense(n_rows) if rows.size > _DENSE * n_rows else column
+
+    def dense(self, n_rows: int) -> Self:
+        """The column with the responsibilities of all rows."""
+        if isinstance(self.rows, slice):
+            return self
+        resp, terms = np.zeros((2, n_rows))
+        resp[self.rows], terms[self.rows] = self.resp, self.terms
+        return type(self)(slice(None), resp, terms)
+
+    def loss_with(self, other: Self, weights: Array) -> float:
+        """Loss from joining this cluster with another, whose column is dense."""
+        if isinstance(self.rows, slice):
+            loss = loss_of_pair(other.resp, other.terms, self.resp, self.terms, weights)
+        else:
+            loss = loss_of_pair_in_rows(
+                other.resp, other.terms, self.resp, self.terms, weights, self.rows
+            )
+        return float(loss)
 
 
 def join_components(pairs: Pairs, *, relative: bool = True, first: Array | None = None) -> Joins:
@@ -290,57 +382,123 @@ def join_components(pairs: Pairs, *, relative: bool = True, first: Array | None 
     possible loss of the pair. Components that are the most probable one for no row come first,
     after the joins of ``first``, the beginning of another linkage matrix.
     """
-    pairs, K = deepcopy(pairs), pairs.mass.size
-    losses, n_vacant = np.zeros((K, K)), int(pairs.vacant.sum())
-    for a in range(K - 1):
-        losses[a, a + 1 :] = losses[a + 1 :, a] = pairs.losses(a, np.arange(a + 1, K))
-    number, size, left = np.arange(K), np.ones(K), np.triu(np.ones((K, K), bool), 1)
+    pairs, K, n_vacant = pairs.copy(), pairs.mass.size, int(pairs.vacant.sum())
+    table = _Losses(pairs, relative)
+    number, size = np.arange(K), np.ones(K)
     linkage, shares, masses = np.empty((K - 1, 4)), np.empty(K - 1), np.empty(K - 1)
     lost, first = 0.0, np.empty((0, 4)) if first is None else first
-
-    def shares_of(i: Any, j: Any) -> Any:
-        some = np.maximum(pairs.mass, np.finfo(float).tiny)
-        return losses[i, j] / np.maximum(_lost(some[i], some[j]), _LEAST_MASS)
-
-    def value(i: Any, j: Any) -> Any:
-        own = pairs.sign * (shares_of(i, j) if relative else losses[i, j])
-        return np.where(left[i, j], own, -np.inf)
-
-    every, known = np.arange(K), False
     for step in range(K - 1):
         if step < len(first):
             a, b = sorted(int(np.flatnonzero(number == i)[0]) for i in first[step, :2])
+            loss, shares[step] = table.of_join(a, b)
             lost = first[step, 2]
         else:
-            if not known:
-                values = value(every[:, None], every)
-                vacant = pairs.vacant & (number >= 0)
-                if vacant.any():
-                    values[~(vacant[:, None] | vacant)] = -np.inf
-                known = not vacant.any()
-                best = values.max(axis=1)
-            a = int(stable_argmax(best, scale=1.0, dtype=pairs.dtype))
-            b = int(stable_argmax(values[a], scale=1.0, dtype=pairs.dtype))
-            if pairs.near is not None:
-                losses[a, b] = pairs.losses(a, np.array([b]))[0]
-            lost += max(losses[a, b], 0.0)
+            a, b = table.best_pair()
+            loss, shares[step] = table.of_join(a, b)
+            lost += max(loss, 0.0)
         size[a] += size[b]
         linkage[step] = *sorted((number[a], number[b])), lost, size[a]
-        shares[step] = shares_of(a, b)
-        pairs.join(a, b)
+        table.join(a, b)
         masses[step] = pairs.mass[a]
-        number[a], number[b] = K + step, -1
-        left[b] = left[:, b] = False
-        others = np.flatnonzero(left[a] | left[:, a])
-        losses[a, others] = losses[others, a] = pairs.losses(a, others)
-        if known:
-            before = np.maximum(values[:, a], values[:, b])
-            values[b] = values[:, b] = -np.inf
-            values[a], values[:, a] = value(a, every), value(every, a)
-            best = np.maximum(best, values[:, a])
-            again = np.unique(np.append(np.flatnonzero(before >= best), (a, b)))
-            best[again] = values[again].max(axis=1)
+        number[a] = K + step
     return Joins(linkage, shares, masses, n_vacant)
+
+
+class _Losses:
+    """Losses of all pairs of clusters that are left, and which pair is joined next.
+
+    Where pairs have bounds, losses are computed in the order of the bounds until no other pair can
+    lose as much. These are a quarter of the losses of all pairs where all components overlap, and
+    far fewer otherwise.
+    """
+
+    def __init__(self, pairs: Pairs, relative: bool) -> None:
+        self.pairs, self.relative, K = pairs, relative, pairs.mass.size
+        # (K, K), symmetric: losses, or upper bounds where they are not known.
+        self.losses = np.zeros((K, K)) if pairs.bounds is None else pairs.bounds.copy()
+        self.known = np.full((K, K), True) if pairs.bounds is None else self.losses == 0.0
+        if pairs.bounds is None:
+            for a in range(K - 1):
+                others = np.arange(a + 1, K)
+                self.losses[a, others] = self.losses[others, a] = pairs.losses(a, others)
+        self.left = ~np.eye(K, dtype=bool)
+        # A loss whose bound is smaller than the largest loss by more is not tied with it.
+        self.tolerance = 2.0 * RTOL[np.dtype(pairs.dtype)]
+        self._weigh_all()
+
+    def _weigh_all(self) -> None:
+        """Compute the values by which pairs are selected."""
+        every = np.arange(self.pairs.mass.size)
+        self.only_vacant = bool(self.pairs.vacant.any())
+        self.values = self._values(every[:, None], every)
+
+    def _shares(self, i: Any, j: Any) -> Any:
+        mass = np.maximum(self.pairs.mass, np.finfo(float).tiny)
+        return self.losses[i, j] / np.maximum(_lost(mass[i], mass[j]), _LEAST_MASS)
+
+    def _values(self, i: Any, j: Any) -> Any:
+        """Values by which pairs i, j are selected: the pair with the largest is joined next."""
+        legal, vacant = self.left[i, j], self.pairs.vacant
+        if self.only_vacant:
+            legal = legal & (vacant[i] | vacant[j])
+        value = self._shares(i, j) if self.relative else self.losses[i, j]
+        return np.where(legal, self.pairs.sign * value, -np.inf)
+
+    def best_pair(self) -> tuple[int, int]:
+        """Select the pair a < b that is joined next. While clusters are vacant, one of them is."""
+        floor = -np.inf  # the largest value of a known loss so far
+        while True:
+            best = self.values.max(axis=1)
+            least = best.max() - self.tolerance
+            rows = np.flatnonzero(best >= least)
+            open_rows = rows[(~self.known[rows] & (self.values[rows] >= least)).any(axis=1)]
+            if not open_rows.size:
+                break
+            floor = self._compute(int(open_rows[0]), floor)
+        a = int(stable_argmax(best, scale=1.0, dtype=self.pairs.dtype))
+        later = self.values[a, a + 1 :]
+        return a, a + 1 + int(stable_argmax(later, scale=1.0, dtype=self.pairs.dtype))
+
+    def _compute(self, a: int, floor: float) -> float:
+        """Compute losses of pairs with a until no other can exceed the largest; return that.
+
+        ``floor`` is the largest value of other pairs.
+        """
+        values, known = self.values[a], self.known[a]
+        floor = max(floor, values[known].max(initial=-np.inf))
+        others = np.flatnonzero(~known & (values > -np.inf))
+        others, n = others[np.argsort(-values[others], kind="stable")], _FIRST_COMPUTED
+        while others.size and values[others[0]] >= floor - self.tolerance:
+            now, others, n = others[:n], others[n:], 2 * n
+            self.losses[a, now] = self.losses[now, a] = self.pairs.losses(a, now)
+            self.known[a, now] = self.known[now, a] = True
+            self.values[a, now] = self.values[now, a] = self._values(a, now)
+            floor = max(floor, values[now].max())
+        return floor
+
+    def of_join(self, a: int, b: int) -> tuple[float, float]:
+        """Loss of the pair that is joined, and its share of the largest possible loss."""
+        loss = self.pairs.loss_of_join(a, b)
+        if loss is not None:
+            self.losses[a, b] = self.losses[b, a] = loss
+        return float(self.losses[a, b]), float(self._shares(a, b))
+
+    def join(self, a: int, b: int) -> None:
+        """Join b into a."""
+        pairs, left = self.pairs, self.left
+        left[b] = left[:, b] = False
+        others = np.flatnonzero(left[a])
+        bounds = self.losses[a, others] + self.losses[b, others]
+        pairs.join(a, b)
+        losses = pairs.losses(a, others) if pairs.bounds is None else bounds
+        self.losses[a, others] = self.losses[others, a] = losses
+        known = (bounds == 0.0) | (pairs.bounds is None)
+        self.known[a, others] = self.known[others, a] = known
+        if self.only_vacant and not pairs.vacant.any():
+            self._weigh_all()
+            return
+        self.values[b] = self.values[:, b] = -np.inf
+        self.values[a] = self.values[:, a] = self._values(a, np.arange(left.shape[0]))
 
 
 def choose_clusters(assignments: Assignments, evidence: Evidence, n_blocks: int) -> Joins:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from skvt.compiled import exp, jit, jit_allocating, lit, log
+from skvt.compiled import exp, jit, jit_allocating, lit, log, part
 from skvt.typing import Array, IndexArray
 
 # Weights relative to a row's largest below exp(-60) are zero: far below rounding, and far above the
@@ -235,3 +235,35 @@ def assignment_entropy(
                     gain = r * log(r) - terms[i] - terms[j]
                     a, b = members[i], members[j]
                     merge_entropy_loss[min(a, b), max(a, b)] += w * gain
+
+
+@part
+def _loss(a: float, term_a: float, b: float, term_b: float) -> float:
+    """Entropy ``(a + b) log(a + b) - a log a - b log b`` that a row loses; 0 if a or b is 0."""
+    both = a + b
+    loss = both * log(both) - term_a - term_b
+    return loss if a > 0.0 and b > 0.0 and loss > 0.0 else 0.0
+
+
+@jit
+def loss_of_pair(a: Array, terms_a: Array, b: Array, terms_b: Array, weights: Array) -> float:
+    """Entropy that is lost if two clusters are joined, in nats [Baudry10 sec. 3].
+
+    Responsibilities a and b (n,), terms ``a log a`` and ``b log b``, weights of the rows (n,).
+    """
+    total = 0.0
+    for n in range(a.size):
+        total += weights[n] * _loss(a[n], terms_a[n], b[n], terms_b[n])
+    return total
+
+
+@jit
+def loss_of_pair_in_rows(
+    a: Array, terms_a: Array, b: Array, terms_b: Array, weights: Array, rows: IndexArray
+) -> float:
+    """:func:`loss_of_pair` where the responsibilities b, like ``rows``, are those of rows only."""
+    total = 0.0
+    for i in range(rows.size):
+        n = rows[i]
+        total += weights[n] * _loss(a[n], terms_a[n], b[i], terms_b[i])
+    return total
