@@ -320,19 +320,17 @@ class Assignments(Pairs):
         # NumPy adds row by row, so that the bits do not depend on the vectors of a processor.
         if self.join_numbers[a] < self.join_numbers[b]:
             a, b = b, a
-        column, other = self.columns[a].dense(self.weights.size), self.columns[b]
-        both = column.resp[other.rows] + other.resp
+        column, other = (self.columns[k].dense(self.weights.size) for k in (a, b))
+        both = column.resp + other.resp
         both *= np.log(np.maximum(both, np.finfo(float).tiny))
         # (losses are never negative, except for rounding)
-        loss = np.maximum(both - column.terms[other.rows] - other.terms, 0.0)
-        loss *= self.weights[other.rows]
+        loss = np.maximum(both - column.terms - other.terms, 0.0) * self.weights
         return float(loss.cumsum()[-1]) if loss.size else 0.0
 
     def join(self, a: int, b: int) -> None:
         super().join(a, b)
-        n_rows, other = self.weights.size, self.columns[b]
-        both = self.columns[a].dense(n_rows).resp.copy()
-        both[other.rows] += other.resp
+        n_rows = self.weights.size
+        both = self.columns[a].dense(n_rows).resp + self.columns[b].dense(n_rows).resp
         rows = np.flatnonzero(both)
         self.columns[a] = _Column.from_positive(rows, both[rows], n_rows)
         self.columns[b] = _Column.from_positive(rows[:0], both[:0], n_rows)
@@ -343,8 +341,8 @@ class Assignments(Pairs):
 class _Column:
     """Positive responsibilities r of a cluster; with many of these, those of all rows."""
 
-    # Rows in ascending order, or all of them.
-    rows: IndexArray | slice
+    # Rows in ascending order; None for all.
+    rows: IndexArray | None
     # r and r log r, like rows.
     resp: Array
     terms: Array
@@ -357,15 +355,15 @@ class _Column:
 
     def dense(self, n_rows: int) -> Self:
         """The column with the responsibilities of all rows."""
-        if isinstance(self.rows, slice):
+        if self.rows is None:
             return self
         resp, terms = np.zeros((2, n_rows))
         resp[self.rows], terms[self.rows] = self.resp, self.terms
-        return type(self)(slice(None), resp, terms)
+        return type(self)(None, resp, terms)
 
     def loss_with(self, other: Self, weights: Array) -> float:
         """Loss from joining this cluster with another, whose column is dense."""
-        if isinstance(self.rows, slice):
+        if self.rows is None:
             loss = loss_of_pair(other.resp, other.terms, self.resp, self.terms, weights)
         else:
             loss = loss_of_pair_in_rows(
