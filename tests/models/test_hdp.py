@@ -20,6 +20,7 @@ from skvt.inference._memos import Memo
 from skvt.models.hdp import HDP, BirthOfTopics, DeleteTopic, MergeTopics, Sticks, _delete
 from skvt.models.hdp import _model as hdp_model
 from skvt.models.hdp._documents import Share
+from skvt.models.hdp._kernels import stick_divergence
 from skvt.models.hdp._sticks import _Problem, expected_weights, usage_of_one
 from skvt.models.lda import LDA
 from skvt.moves import bound_of
@@ -141,6 +142,39 @@ def test_sticks_are_at_the_maximum_of_the_bound():
     here, there = problem.sticks(x), problem.sticks(x + 0.3)
     rise = problem.loss(x)[0] - problem.loss(x + 0.3)[0]
     assert rise == pytest.approx(law.bound(there, usage) - law.bound(here, usage), abs=1e-8)
+
+
+def test_the_divergence_of_sticks_of_many_documents_is_that_of_gamma_variates():
+    """With large a and larger b, 1 - u is nearly a Gamma(b) variate over a, nearly normal."""
+    (a, b), gamma = (1e20, 1e10), 1.3
+    entropy = 0.5 * np.log(2.0 * np.pi * np.e * b) - np.log(a)
+    expected = -entropy - np.log(gamma) - (gamma - 1.0) * np.log(b / a)
+    assert stick_divergence(np.array([[a, b]]), gamma) == pytest.approx(expected, rel=1e-9)
+    # of few documents, by its definition
+    (a, b), log_u, log_rest = (2.5, 0.3), psi(2.5) - psi(2.8), psi(0.3) - psi(2.8)
+    expected = (a - 1.0) * log_u + (b - gamma) * log_rest - betaln(a, b) + betaln(1.0, gamma)
+    assert stick_divergence(np.array([[a, b]]), gamma) == pytest.approx(expected, rel=1e-12)
+
+
+def test_the_bound_of_sticks_grows_as_the_documents_do():
+    """All documents have all topics, so that the rest is nearly 0 and the last stick is large."""
+    usage = np.array([[-110.0, 0.0, 30.0, 30.0, 170.0], [-94.0, 0.0, 30.0, 30.0, 170.0]])
+    one = Sticks(1.0, 1.0).best_bound(1e6 * usage) / 1e6
+    for factor in (1e8, 1e9, 1e12):
+        assert Sticks(1.0, 1.0).best_bound(factor * usage) / factor == pytest.approx(one, rel=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_large_weights_of_documents_scale_the_bound(seed):
+    rng = np.random.default_rng(seed)
+    X, weights = rng.poisson(1.0, (60, 40)).astype(float), rng.random(60)
+    settings = {"n_components": 3, "max_iter": 4, "moves": (), "n_polish": 0, "random_state": 0}
+    bounds = [
+        np.array(MemoizedHDP(**settings).fit(X, sample_weight=w * weights).history_["elbo"]) / w
+        for w in (1e6, 1e9, 1e12)
+    ]
+    for other in bounds[1:]:
+        np.testing.assert_allclose(other, bounds[0], rtol=1e-2)
 
 
 def test_a_learned_concentration_is_at_the_maximum_of_the_bound_given_the_sticks():

@@ -13,6 +13,9 @@ from skvt.typing import Array, IndexArray
 LARGEST_LOGIT = 300.0
 # Smallest log(a_k + b_k) of q(u_k) = Beta(a_k, b_k).
 SMALLEST_LOG_SIZE = -30.0
+# Above this, asymptotic series are exact to rounding.
+_LARGE = 8.0
+_HALF_LOG_TWO_PI = 0.5 * np.log(2.0 * np.pi)
 
 
 @part
@@ -33,6 +36,62 @@ def _shares(logit: float) -> tuple[float, float]:
     small = exp(-abs(logit))
     share, rest = 1.0 / (1.0 + small), small / (1.0 + small)
     return (share, rest) if logit >= 0.0 else (rest, share)
+
+
+@part
+def _trigamma_excess(x: float) -> float:
+    """``x^2 (trigamma(x) - 1 / x)`` at x > 0: from 1 for small x to 1/2 for large x."""
+    y = 1.0 / max(x, _LARGE)
+    p = polynomial(y * y, (7 / 6, -691 / 2730, 5 / 66, -1 / 30, 1 / 42, -1 / 30, 1 / 6))
+    return 0.5 + y * p if x > _LARGE else x * x * trigamma(x) - x
+
+
+@part
+def _digamma_excess(x: float) -> float:
+    """``x (digamma(x) - log x)`` at x > 0: from -1 for small x to -1/2 for large x."""
+    y = 1.0 / max(x, _LARGE)
+    p = polynomial(y * y, (1 / 12, -691 / 32760, 1 / 132, -1 / 240, 1 / 252, -1 / 120, 1 / 12))
+    return -0.5 - y * p if x > _LARGE else x * (digamma(x) - log(x))
+
+
+@part
+def _gammaln_excess(x: float) -> float:
+    """``log Gamma(x) - (x - 1/2) log x + x - log(2 pi) / 2`` at x > 0: 0 for large x."""
+    y = 1.0 / max(x, _LARGE)
+    p = polynomial(y * y, (-691 / 360360, 1 / 1188, -1 / 1680, 1 / 1260, -1 / 360, 1 / 12))
+    return y * p if x > _LARGE else gammaln(x) - (x - 0.5) * log(x) + x - _HALF_LOG_TWO_PI
+
+
+@part
+def _stick_terms(
+    share: float, rest: float, size: float, gamma: float
+) -> tuple[float, float, float]:
+    """``E[log u] - log E[u]``, ``E[log(1 - u)] - log E[1 - u]`` and ``KL(q(u) || p(u))``.
+
+    q(u) = Beta(a, b) with a = share * size and b = rest * size; p(u) = Beta(1, gamma).
+
+    With many documents a and b are huge. Then log Gamma is larger than the divergence by as much,
+    and its rounding would be all that is left; so what is common to the terms of the divergence,
+    (a - 1/2) log a and the like, is left out of each.
+    """
+    a, b = share * size, rest * size
+    of_a, of_b, of_size = _digamma_excess(a), _digamma_excess(b), _digamma_excess(size)
+    more_u, more_rest = of_a / a - of_size / size, of_b / b - of_size / size
+    log_share, log_rest = log(share), log(rest)
+    divergence = of_a + of_b - of_size - more_u - gamma * more_rest
+    divergence -= _gammaln_excess(a) + _gammaln_excess(b) - _gammaln_excess(size)
+    divergence += 0.5 * log(b) - 0.5 * log_share - gamma * log_rest - _HALF_LOG_TWO_PI - log(gamma)
+    return more_u, more_rest, divergence
+
+
+@jit
+def stick_divergence(sticks: Array, gamma: float) -> float:
+    """Sum over sticks (K, 2) of KL(Beta(a_k, b_k) || Beta(1, gamma)), in nats."""
+    total = 0.0
+    for k in range(sticks.shape[0]):
+        size = sticks[k, 0] + sticks[k, 1]
+        total += _stick_terms(sticks[k, 0] / size, sticks[k, 1] / size, size, gamma)[2]
+    return total
 
 
 @jit
@@ -59,14 +118,9 @@ def stick_bound(
         remaining *= rest
         value += c * usage[k, 0] + usage[k, 1] * digamma(c) + usage[k, 2] * log(c)
         value += (n_documents - usage[k, 2]) * gammaln(1.0 + c)
-        size = exp(log_size[k])
-        a, b = share * size, rest * size
-        psi_size = digamma(size)
-        log_u, log_rest = digamma(a) - psi_size, digamma(b) - psi_size
+        more_u, more_rest, divergence = _stick_terms(share, rest, exp(log_size[k]), gamma)
         later = n_documents * (n_topics - k)
-        value += n_documents * (log_u - log(share)) + later * (log_rest - log(rest))
-        value -= (a - 1.0) * log_u + (b - gamma) * log_rest
-        value += gammaln(a) + gammaln(b) - gammaln(size)
+        value += n_documents * more_u + later * more_rest - divergence
     return value + n_documents * gammaln(1.0 + alpha * max(remaining, least))
 
 
@@ -100,13 +154,15 @@ def stick_slope(
         log_size = (x[1, k] + far * direction[1, k]) / scale[1, k]
         size = exp(min(max(log_size, SMALLEST_LOG_SIZE), LARGEST_LOGIT))
         a, b = share * size, rest * size
-        excess_a = n_documents + 1.0 - a
-        excess_b = n_documents * (n_topics - k) + gamma - b
-        of_size = (excess_a + excess_b) * trigamma(size)
-        by_a, by_b = excess_a * trigamma(a) - of_size, excess_b * trigamma(b) - of_size
-        by_share = pull / share - after / rest
-        out[0, k] = -(size * (by_a - by_b) + by_share) * share * rest / scale[0, k]
-        out[1, k] = -(a * by_a + b * by_b) / scale[1, k]
+        of_u, of_rest = n_documents + 1.0, n_documents * (n_topics - k) + gamma
+        # What trigamma adds to 1 / x: the terms with 1 / x are as large as the number of documents
+        # and a + b, and cancel.
+        by_a = _trigamma_excess(a) * (of_u / a - 1.0)
+        by_b = _trigamma_excess(b) * (of_rest / b - 1.0)
+        by_size = _trigamma_excess(size) * ((of_u + of_rest) / size - 1.0)
+        by_logit = rest * (of_u + by_a + pull) - share * (of_rest + by_b + after)
+        out[0, k] = -by_logit / scale[0, k]
+        out[1, k] = -(by_a + by_b - by_size) / scale[1, k]
         after += pull
 
 

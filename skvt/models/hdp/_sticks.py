@@ -15,13 +15,13 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.special import expit, gammaln, psi
 
-from skvt.expfam import Beta, kl_divergence
 from skvt.models.hdp._kernels import (
     LARGEST_LOGIT,
     SMALLEST_LOG_SIZE,
     climb_sticks,
     near_sticks,
     stick_bound,
+    stick_divergence,
     stick_slope,
 )
 from skvt.typing import Array
@@ -134,7 +134,8 @@ class Sticks:
 
     def bound(self, sticks: Array, usage: Array) -> float:
         """:meth:`document_terms` less KL(q(u) || p(u)), in nats."""
-        return self.document_terms(sticks, usage) - kl_divergence(Beta, sticks, self.prior())
+        divergence = stick_divergence(np.ascontiguousarray(sticks), self.concentration)
+        return self.document_terms(sticks, usage) - float(divergence)
 
     def best(self, usage: Array) -> Array:
         """The q(u) that maximises :meth:`bound`, (K, 2): a function of the usage alone."""
