@@ -101,7 +101,8 @@ class ComponentSpec(BaseEstimator):
         Whether values may be missing.
     missing : {"ignore", "informative"}
         Whether the component says nothing of missing values, or has a probability of being observed
-        for each column. A parameter of components of columns that may have missing values.
+        for each column but the exposure. A parameter of components of columns that may have missing
+        values.
     exposure : str, int or None
         Another column of the table that the component reads behind its own: to what the counts of a
         row are in proportion. None and "row_total" are no column.
@@ -830,7 +831,7 @@ def built(spec, X, weights, sizes):
     """The likelihood with its say in what is missing, its priors, and what learns these or None."""
     component, priors = spec.build(X, weights, sizes)
     if spec.missing == "informative":
-        component = models.indicated(component)
+        component = models.indicated(component, exposed=spec.reads_exposure)
         return component, priors, _learner_of_values(spec, component)
     return component, priors, spec.learner(component)
 

@@ -146,9 +146,13 @@ def is_within(numbers, n):
 # What shapes do not say.
 def _fits_indicators(product, n_features, k):
     names = [block.name for block in product.blocks]
+    n_indicators = product.blocks[-1].columns.size
+    # (an exposure has none since 0.2)
+    exposed = getattr(product.blocks[0].component, "exposure", "none") == "column"
     return (
         names == ["values", "indicators"]
-        and _are_blocks(product.blocks, 2 * n_features)
+        and 0 <= n_features - n_indicators <= exposed
+        and _are_blocks(product.blocks, n_features + n_indicators)
         and type(product.blocks[1].component).__name__ == "Bernoulli"
         and len(product.at) in (0, n_features)
         and product.shift in (0.0, 1.0)

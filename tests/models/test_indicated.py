@@ -3,11 +3,13 @@
 import itertools
 
 import numpy as np
+import pandas as pd
 import pytest
 from models._textbook import KINDS
 from scipy.integrate import quad
 
-from skvt.models.mixture import indicated
+from skvt import MemoizedDPMixture, components, load, save
+from skvt.models.mixture import Poisson, indicated
 
 D = 2
 
@@ -90,3 +92,40 @@ def test_full_covariances_complete_the_holes_at_point_masses():
         completion(X, np.ones(1)).add_to(own, np.zeros((30, 2)))
     assert np.abs(logits[0, ::2]).min() > 0.0
     np.testing.assert_array_equal(*logits)
+
+
+# ------------------------------------------------------------------------------- exposures
+def test_counts_in_an_exposure_and_holes_sum_to_one():
+    """By enumeration: an exposure has no indicator, whose probability all rows would pay."""
+    poisson = Poisson(np.full((D, 2), 1.5), np.dtype(np.float64), exposure="column")
+    component = indicated(poisson, exposed=True)
+    X = np.array([[2.0, np.nan, 1.0], [0.0, 3.0, 2.0], [np.nan, 1.0, 4.0]])
+    lam = component.natural_parameters(component.features(X).sum(axis=0)[None])
+    values = [np.nan, *range(150)]
+    rows = np.array([(*pair, 1.7) for pair in itertools.product(values, values)])
+    assert np.exp(component.log_predictive(rows, lam)).sum() == pytest.approx(1.0, abs=1e-9)
+    drawn = component.sample(lam[0], 200, np.random.default_rng(0))
+    assert not np.isnan(drawn[:, -1]).any()
+    assert 0.1 < np.isnan(drawn[:, :-1]).mean() < 0.7
+    assert component.column_evidence(component.features(X)).shape == (3, 3)
+
+
+@pytest.mark.parametrize("kind", [components.Poisson, components.NegativeBinomial])
+def test_a_mixture_with_informative_holes_in_exposed_counts(kind, tmp_path):
+    rng = np.random.default_rng(0)
+    years = rng.uniform(1.0, 5.0, size=40)
+    frame = pd.DataFrame({"visits": rng.poisson(3.0 * years), "years": years})
+    blocks = [("visits", kind(exposure="years", missing="informative"), ["visits"])]
+    informed = MemoizedDPMixture(1, components=blocks, moves=(), random_state=0).fit(frame)
+    blocks = [("visits", kind(exposure="years"), ["visits"])]
+    plain = MemoizedDPMixture(1, components=blocks, moves=(), random_state=0).fit(frame)
+    # all of n values are observed: under a uniform prior this has the probability 1 / (n + 1)
+    assert informed.elbo_ - plain.elbo_ == pytest.approx(-np.log(41.0), abs=1e-6)
+    drawn, _ = informed.sample(200, random_state=0)
+    assert np.isfinite(informed.score_samples(drawn)).all()
+    quantities = informed.describe()
+    shares = quantities[quantities["quantity"] == "share observed"]
+    assert shares["column"].tolist() == ["visits"]
+    save(informed, tmp_path / "model.skvt")
+    loaded = load(tmp_path / "model.skvt")
+    np.testing.assert_array_equal(loaded.score_samples(frame), informed.score_samples(frame))

@@ -24,10 +24,11 @@ from skvt.typing import Array
 
 @dataclass(frozen=True)
 class Indicated(Product):
-    """Values and their indicators: blocks "values" and "indicators" of rows of 2 D columns.
+    """Values and their indicators: blocks "values" and "indicators" of rows of D + F columns.
 
-    Densities are with respect to Lebesgue measure (or counts) plus a unit mass at each ``at``;
-    those of rows with missing values include the probability that these are missing.
+    The first F of D columns have indicators: all but an exposure, which is always known. Densities
+    are with respect to Lebesgue measure (or counts) plus a unit mass at each ``at``; those of rows
+    with missing values include the probability that these are missing.
     """
 
     # Point mass of each of the D columns; none where indicators are of missing values.
@@ -44,6 +45,11 @@ class Indicated(Product):
     @property
     def _values(self) -> Any:
         return self.blocks[0].component
+
+    @property
+    def _n_indicators(self) -> int:
+        """F."""
+        return self.blocks[1].columns.size
 
     def filled(self, X: Any) -> Any:
         """Rows as they are: whose features need no filling in is for the component to say."""
@@ -82,8 +88,10 @@ class Indicated(Product):
 
     def _placed(self, drawn: Array, of_indicators: Array, rng: np.random.Generator) -> Array:
         """Draws of values (n, D), or the point mass (a hole) where there is none."""
-        there = rng.random(drawn.shape) < Dirichlet.mean(of_indicators)[:, 0]
-        return np.where(there, drawn + self.shift, self.at or np.nan)
+        out, F = np.array(drawn, np.float64), self._n_indicators
+        there = rng.random((len(out), F)) < Dirichlet.mean(of_indicators)[:, 0]
+        out[:, :F] = np.where(there, out[:, :F] + self.shift, self.at or np.nan)
+        return out
 
     def column_probabilities(self, lam: Array, column: int) -> Array:
         of_values = self.family.split(lam)[0]
@@ -91,13 +99,14 @@ class Indicated(Product):
 
     def column_evidence(self, sums: Array) -> Array:
         """Of the values of each column and of its indicators, (K, D) in nats."""
-        of_values, of_indicators = np.split(super().column_evidence(sums), 2, axis=1)
-        return np.asarray(of_values + of_indicators)
+        evidence, D = super().column_evidence(sums), self.n_features
+        evidence[:, : self._n_indicators] += evidence[:, D:]
+        return evidence[:, :D]
 
     def marginals(self, lam: Array) -> Any:
         """Of the values, and of the shares of rows that have one."""
         values, (shares,) = super().marginals(lam)
-        names = [f"share not {at:g}" for at in self.at] or ["share observed"] * self.n_features
+        names = [f"share not {at:g}" for at in self.at] or ["share observed"] * self._n_indicators
         own = (shares.some([d])._replace(quantity=name) for d, name in enumerate(names))
         return (*values, *own)
 
@@ -106,19 +115,25 @@ class Indicated(Product):
         X = np.asarray(dense(X), np.float64)
         missing = np.isnan(X)
         if self._of_holes:
-            there = np.where(missing, 0.0, 1.0)
+            there = np.where(missing[:, : self._n_indicators], 0.0, 1.0)
             there[:, list(self.silent)] = np.nan
             return np.concatenate([X, there], axis=1)
         there = np.where(missing, np.nan, np.array(self.at) != X)
         return np.concatenate([np.where(there > 0.0, X - self.shift, np.nan), there], axis=1)
 
 
-def indicated(component: Component, at: tuple[float, ...] = (), shift: float = 0.0) -> Indicated:
-    """A component with indicators of uniform prior; ``at``, ``shift`` as in `values_beside`."""
+def indicated(
+    component: Component, at: tuple[float, ...] = (), shift: float = 0.0, *, exposed: bool = False
+) -> Indicated:
+    """A component with indicators of uniform prior; ``at``, ``shift`` as in `values_beside`.
+
+    If ``exposed``, the last column is an exposure, which has no indicator.
+    """
     D, dtype = component.n_features, component.dtype
+    F = D - exposed
     blocks = (
         Block("values", component, np.arange(D)),
-        Block("indicators", Bernoulli(np.ones((D, 2)), dtype), D + np.arange(D)),
+        Block("indicators", Bernoulli(np.ones((F, 2)), dtype), D + np.arange(F)),
     )
     return Indicated(blocks, D, dtype, at=at, shift=shift)
 
