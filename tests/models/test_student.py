@@ -7,13 +7,14 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.integrate import quad
-from scipy.special import gammaln
-from scipy.stats import gamma, norm
+from scipy.special import gammaln, logsumexp
+from scipy.stats import gamma, multivariate_t, norm
 
 from skvt import MemoizedDPMixture
 from skvt.components import Gaussian, StudentT
 from skvt.contracts import RowBatch
 from skvt.models.mixture import Mixture, StickBreaking, gaussian_component, student_t_component
+from skvt.models.mixture._student import _Mixed
 from skvt.models.mixture.components import principal_components
 
 EACH = pytest.mark.parametrize("kind", ["full", "diag"])
@@ -160,3 +161,37 @@ def test_gaussian_rows_have_the_densities_of_gaussians(kind):
     ]
     assert scores[0] == pytest.approx(scores[1], abs=0.01)
     assert scores[1] == pytest.approx(norm.logpdf(X).sum(axis=1).mean(), abs=0.01)
+
+
+@pytest.mark.parametrize("kappa", [1e-6, 0.03, 50.0])
+def test_scales_are_integrated_out_wherever_the_mass_lies(kappa):
+    """By an integral over u of multivariate t: where kappa is small, modes are far apart."""
+    number, freedom, nu = 50, 51.0, 30.0
+    for distance in (5e7, 1e3, 1.0):
+        x = np.zeros(number)
+        x[0] = np.sqrt(distance)
+
+        def log_joint(t, x=x):
+            scale = (np.exp(-t) + 1.0 / kappa) / freedom
+            prior = gamma.logpdf(np.exp(t), 0.5 * nu, scale=2.0 / nu)
+            return multivariate_t(np.zeros(number), scale, freedom).logpdf(x) + prior + t
+
+        nodes = np.linspace(-25.0, 2.0, 500)
+        exact = logsumexp([log_joint(t) for t in nodes]) + np.log(nodes[1] - nodes[0])
+        parts = map(np.array, (distance, float(number), freedom, kappa, nu))
+        assert _Mixed(*parts).log_density() == pytest.approx(exact, abs=1e-5)
+
+
+@EACH
+def test_a_component_not_yet_seen_has_mass_one(kind):
+    component, _, _, lam = setup(kind, 1)
+    family = component.blocks[0].component.family
+    of_gaussian, of_freedom = component.family.split(lam[:1])
+    vague = {"mean_precision": 1e-8 * np.ones_like(family.standard(of_gaussian)["mean_precision"])}
+    of_gaussian = family.from_standard(**(family.standard(of_gaussian) | vague))
+    lam = component.family.join([of_gaussian, of_freedom])
+    middle = component.conditional_mean(np.array([[np.nan]]), lam)[0, 0, 0]
+    logs = np.linspace(-20.0, 40.0, 2_000)
+    away = np.exp(logs)[:, None]
+    density = sum(np.exp(component.log_predictive(middle + x, lam)[:, 0]) for x in (away, -away))
+    assert (density * away[:, 0]).sum() * (logs[1] - logs[0]) == pytest.approx(1.0, abs=1e-5)

@@ -30,6 +30,7 @@ from numpy.typing import ArrayLike
 from scipy.special import polygamma
 
 from skvt.compiled import digamma_array as digamma
+from skvt.compiled import exp, jit, log, writeable
 from skvt.compiled import gammaln_array as gammaln
 from skvt.contracts import Completion
 from skvt.expfam import NormalGamma
@@ -55,9 +56,16 @@ _STEPS = 8
 _LEAST_SHAPE = 0.5
 # Distance of fences from the quartiles, in interquartile ranges.
 _FENCE = 1.5
-# Nodes of the quadrature over log u on either side of the mode, and their distance at most.
-_NODES = 24
-_STEP = 0.6
+# Distance between the nodes of the quadrature over log u, in standard deviations at a mode.
+_STEP = 0.7
+# Largest distance between these nodes.
+_WIDEST = 0.4
+# The highest node is looked for among every third one.
+_STRIDE = 3
+# Nodes end where the logarithm of the integrand is this far below the highest one.
+_NEGLIGIBLE = -25.0
+# Largest squared distance of a row that is told apart from larger ones.
+_FARTHEST = 1e140
 
 
 @dataclass(frozen=True)
@@ -247,7 +255,7 @@ class StudentT(Product):
         return partial(_ScalesOfRows if self._full else _ScalesOfValues, self._gaussian, table)
 
     def log_predictive(self, X: Any, lam: Array) -> Array:
-        """Log posterior predictive density, by a quadrature over log u of 49 nodes."""
+        """Log posterior predictive density, by a quadrature over log u."""
         of_gaussian, of_freedom = self.family.split(lam)
         nu = self._family.mean(of_freedom)
         if not self._full:
@@ -517,38 +525,74 @@ class _Mixed:
         n, total = self.number, 0.5 * (self.freedom + self.number)
         constant = gammaln(total) - gammaln(0.5 * self.freedom) - 0.5 * n * np.log(np.pi)
         constant = constant + 0.5 * self.nu * np.log(0.5 * self.nu) - gammaln(0.5 * self.nu)
-        t, step, highest = self._mode
-        sums = np.zeros(t.shape)
-        for j in range(-_NODES, _NODES + 1):
-            sums += np.exp(self._log_integrand(t + j * step) - highest)
-        return np.asarray(np.where(n > 0.0, constant + highest + np.log(sums * step), 0.0))
+        return np.asarray(np.where(n > 0.0, constant + self._integrated(0.5)[0], 0.0))
 
     def drawn(self, rng: np.random.Generator) -> Array:
         """u given the values, by the nodes."""
-        t, step, highest = self._mode
-        nodes = [t + j * step for j in range(-_NODES, _NODES + 1)]
-        below = np.cumsum([np.exp(self._log_integrand(node) - highest) for node in nodes], axis=0)
-        places = (below < rng.random(t.shape) * below[-1]).sum(axis=0)
-        return np.asarray(np.exp(t + (places - _NODES) * step))
+        shape = np.broadcast_shapes(*(np.shape(part) for part in self._parts))
+        return self._integrated(rng.random(shape))[1]
 
-    @cached_property
-    def _mode(self) -> tuple[Array, Array, Array]:
-        """Log of u where the integrand is highest (as if kappa were infinite), step, value."""
-        rise, fall = 0.5 * (self.nu + self.number), 0.5 * (self.freedom + self.number)
-        b = (rise - fall) * self.distance - 0.5 * self.nu
-        root = np.sqrt(b * b + 2.0 * self.nu * self.distance * rise)
-        # (of two forms of the solution, the one in which nothing cancels)
-        near = 2.0 * rise / np.where(b < 0.0, root - b, 1.0)
-        far = (b + root) / np.where(b < 0.0, 1.0, self.nu * self.distance)
-        u = np.where(b < 0.0, near, far)
-        apart = self.distance * u
-        curvature = fall * apart / (1.0 + apart) ** 2 + 0.5 * self.nu * u
-        step = np.minimum(_STEP, _STEP / np.sqrt(curvature))
-        t = np.log(u)
-        return t, step, self._log_integrand(t)
+    @property
+    def _parts(self) -> tuple[Array, ...]:
+        return self.distance, self.number, self.freedom, self.kappa, self.nu
 
-    def _log_integrand(self, t: Array) -> Array:
-        u = np.exp(t)
-        s = 1.0 / u + 1.0 / self.kappa
-        tail = 0.5 * (self.freedom + self.number) * np.log1p(self.distance / s)
-        return np.asarray(0.5 * self.nu * (t - u) - 0.5 * self.number * np.log(s) - tail)
+    def _integrated(self, uniform: Any) -> tuple[Array, Array]:
+        """Log of the integral over log u but for constants, and u drawn by uniform numbers."""
+        parts = np.broadcast_arrays(*self._parts, uniform)
+        flat = [writeable(np.array(part, np.float64).ravel()) for part in parts]
+        out = np.empty((2, flat[0].size))
+        _integrate(*flat, *out)
+        return out[0].reshape(parts[0].shape), out[1].reshape(parts[0].shape)
+
+
+@jit
+def _integrate(
+    distance: Array, number: Array, freedom: Array, kappa: Array, nu: Array, uniform: Array,
+    log_total: Array, drawn: Array,
+) -> None:  # fmt: skip
+    """Trapezoidal rule over t = log u, and one node drawn in proportion to the integrand.
+
+    With n = number and ``s = 1 / u + 1 / kappa`` the logarithm of the integrand has the slope
+    ``nu / 2 (1 - u) + kappa / (kappa + u) h(u)``, ``h = n / 2 - (f + n) / 2 distance / (s +
+    distance)``, and one or two modes: near the most likely u of a known mean, and near the prior's
+    where the uncertainty of the mean explains the distance. All lie between u_0, the mode at
+    infinite kappa, and ``1 + n / nu``. The second derivative is no less than about ``-(nu + n) /
+    2`` at a mode, which the distance of nodes suits.
+    """
+    for i in range(distance.size):
+        # (squares of larger distances would not be finite)
+        apart, n = min(distance[i], _FARTHEST), number[i]
+        rise, fall, prior = 0.5 * (nu[i] + n), 0.5 * (freedom[i] + n), 0.5 * nu[i]
+        b = (rise - fall) * apart - prior
+        root = np.sqrt(b * b + 4.0 * prior * apart * rise)
+        # of two forms of the solution, the one in which nothing cancels
+        u = 2.0 * rise / (root - b) if b < 0.0 else (b + root) / (2.0 * prior * apart)
+        first, step = log(u), min(_STEP / np.sqrt(rise), _WIDEST)
+        last = int(np.ceil(max(log(1.0 + n / nu[i]) - first, 0.0) / step))
+        total, best, chance = 0.0, -np.inf, uniform[i]
+        # find the height between the modes, then sum to the left of the first one, then from there
+        j, phase = 0, 0
+        while phase < 3:
+            t = first + j * step
+            u = exp(t)
+            s = 1.0 / u + 1.0 / kappa[i]
+            height = prior * (t - u) - 0.5 * n * log(s) - fall * log(1.0 + apart / s)
+            if phase == 0:
+                best = max(best, height)
+                j, phase = (j + _STRIDE, 0) if j < last else (0, 1)
+                continue
+            term = exp(height - best)
+            total += term
+            # the chances of nodes so far remain in proportion, and the uniform number uniform
+            share = term / total
+            if chance < share:
+                drawn[i], chance = u, chance / share
+            else:
+                chance = (chance - share) / (1.0 - share)
+            low = height - best < _NEGLIGIBLE
+            if phase == 1:
+                j, phase = (1, 2) if low else (j - 1, 1)
+            else:
+                phase = 3 if low and j > last else 2
+                j += 1
+        log_total[i] = best + log(total * step)
