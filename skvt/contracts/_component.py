@@ -143,6 +143,16 @@ class Component(Protocol):
     def conditional_sample(self, X: Any, lam: Array, rng: np.random.Generator) -> Array:
         """Rows (n, D) with holes drawn from one component's predictive, lam (..., E)."""
 
+    def drawn(self, lam: Array, rng: np.random.Generator) -> tuple["Component", Array]:
+        """A component, and its parameters (K, ..., E), nearly certain of parameters drawn from q.
+
+        Its predictive densities and draws are then those given the parameters. Families of other
+        packages say by ``certain(x)`` which natural parameters are nearly certain of x.
+        """
+
+    def with_completed(self, X: Any, completed: Array) -> Any:
+        """Rows (n, D) in which missing values that q counts as observed are as in ``completed``."""
+
     def without_indicator(self, column: int) -> "Component":
         """The component that does not ask whether a column has been observed, or itself."""
 

@@ -22,6 +22,11 @@ class Beta(Dirichlet):
         return np.minimum(Dirichlet.sample(eta, rng)[..., 0], np.nextafter(1.0, 0.0))
 
     @staticmethod
+    def certain(x: Array) -> Array:
+        """Natural parameters (..., 2) of members that are nearly certain of x."""
+        return Dirichlet.certain(np.stack([x, 1.0 - x], axis=-1))
+
+    @staticmethod
     def standard(eta: ArrayLike) -> dict[str, Array]:
         eta = np.asarray(eta, dtype=np.float64)
         return {"a": eta[..., 0], "b": eta[..., 1]}

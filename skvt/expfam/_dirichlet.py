@@ -7,7 +7,7 @@ from scipy.special import betaln, logsumexp, polygamma, xlogy
 
 from skvt.compiled import digamma_array as digamma
 from skvt.compiled import gammaln_array as gammaln
-from skvt.expfam._gamma import LEAST, log_standard_gamma
+from skvt.expfam._gamma import CERTAIN, LEAST, log_standard_gamma
 from skvt.typing import Array
 
 # Range of learned concentrations: beyond it the bound is flat, and float32 inaccurate.
@@ -45,6 +45,11 @@ class Dirichlet:
         log_g = log_standard_gamma(eta, rng)
         g = np.exp(log_g - log_g.max(axis=-1, keepdims=True))
         return np.maximum(g / g.sum(axis=-1, keepdims=True), LEAST)
+
+    @staticmethod
+    def certain(x: Array) -> Array:
+        """Natural parameters of members that are nearly certain of x, in its shape."""
+        return CERTAIN * x
 
     @staticmethod
     def standard(eta: ArrayLike) -> dict[str, Array]:

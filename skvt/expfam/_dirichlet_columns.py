@@ -9,7 +9,7 @@ from scipy.special import xlogy
 
 from skvt.compiled import digamma_array as digamma
 from skvt.compiled import gammaln_array as gammaln
-from skvt.expfam._gamma import LEAST, log_standard_gamma
+from skvt.expfam._gamma import CERTAIN, LEAST, log_standard_gamma
 from skvt.typing import Array, IndexArray
 
 
@@ -60,6 +60,11 @@ class DirichletColumns:
         largest = np.maximum.reduceat(log_g, self._starts, axis=-1)
         g = np.exp(log_g - self._of_categories(largest))
         return np.maximum(g / self._of_categories(self.totals(g)), LEAST)
+
+    @staticmethod
+    def certain(x: Array) -> Array:
+        """Natural parameters of members that are nearly certain of x, in its shape."""
+        return CERTAIN * x
 
     def standard(self, eta: ArrayLike) -> dict[str, Array]:
         return {"concentration": np.asarray(eta)}

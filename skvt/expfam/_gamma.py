@@ -10,6 +10,8 @@ from skvt.typing import Array
 # Draws that double precision cannot tell from 0 are this: at 0 a density may be 0 or infinite, and
 # a variance would be divided by it.
 LEAST = np.finfo(np.float64).tiny
+# Number of observations after which a member is nearly certain of its value.
+CERTAIN = 1e8
 
 
 def log_standard_gamma(shape: Array, rng: np.random.Generator) -> Array:
@@ -44,6 +46,11 @@ class Gamma:
         eta = np.asarray(eta, dtype=np.float64)
         a, b = eta[..., 0], eta[..., 1]
         return np.maximum(np.exp(log_standard_gamma(a, rng) - np.log(b)), LEAST)
+
+    @staticmethod
+    def certain(x: Array) -> Array:
+        """Natural parameters (..., 2) of members that are nearly certain of x."""
+        return Gamma.from_standard(np.full(x.shape, CERTAIN), CERTAIN / x)
 
     @staticmethod
     def standard(eta: ArrayLike) -> dict[str, Array]:

@@ -3,6 +3,7 @@
 import numpy as np
 from numpy.typing import ArrayLike
 
+from skvt.expfam._gamma import CERTAIN
 from skvt.expfam._gaussian import join
 from skvt.typing import Array
 
@@ -30,6 +31,11 @@ class Normal:
     def sample(eta: ArrayLike, rng: np.random.Generator) -> Array:
         m, v = Normal.mean(eta), Normal.variance(eta)
         return m + np.sqrt(v) * rng.standard_normal(m.shape)
+
+    @staticmethod
+    def certain(x: Array) -> Array:
+        """Natural parameters (..., 2) of members that are nearly certain of x."""
+        return Normal.from_standard(x, np.full(x.shape, 1.0 / CERTAIN**2))
 
     @staticmethod
     def standard(eta: ArrayLike) -> dict[str, Array]:

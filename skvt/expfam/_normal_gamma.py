@@ -5,6 +5,7 @@ from numpy.typing import ArrayLike
 
 from skvt.compiled import digamma_array as digamma
 from skvt.compiled import gammaln_array as gammaln
+from skvt.expfam._gamma import CERTAIN
 from skvt.expfam._gaussian import MeanPrecision, join, standard_gamma
 from skvt.typing import Array
 
@@ -65,6 +66,12 @@ class NormalGamma:
         precision = standard_gamma(a, rng) / b
         deviation = rng.standard_normal(m.shape) / np.sqrt(kappa * precision[..., None])
         return MeanPrecision(m + deviation, precision)
+
+    @staticmethod
+    def certain(x: MeanPrecision) -> Array:
+        """Natural parameters of members that are nearly certain of x."""
+        kappa, half = np.full(x.mean.shape, CERTAIN), np.full(x.precision.shape, 0.5 * CERTAIN)
+        return NormalGamma.from_standard(x.mean, kappa, half, half / x.precision)
 
     @staticmethod
     def standard(eta: ArrayLike) -> dict[str, Array]:

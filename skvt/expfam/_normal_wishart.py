@@ -3,6 +3,7 @@
 import numpy as np
 from numpy.typing import ArrayLike
 
+from skvt.expfam._gamma import CERTAIN
 from skvt.expfam._gaussian import MeanPrecision, join
 from skvt.expfam._wishart import Wishart, drawn_root, moments, statistic
 from skvt.expfam.triangle import dimension, pack, pack_outer, pack_statistic, unpack
@@ -70,6 +71,13 @@ class NormalWishart:
         z = rng.standard_normal((*m.shape, 1))
         deviation = np.linalg.solve(root_transposed, z)[..., 0] / np.sqrt(kappa)[..., None]
         return MeanPrecision(m + deviation, root @ root_transposed)
+
+    @staticmethod
+    def certain(x: MeanPrecision) -> Array:
+        """Natural parameters of members that are nearly certain of x."""
+        number = np.full(x.mean.shape[:-1], CERTAIN)
+        scale_inverse = CERTAIN * np.linalg.inv(x.precision)
+        return NormalWishart.from_standard(x.mean, number, number, scale_inverse)
 
     @staticmethod
     def standard(eta: ArrayLike) -> dict[str, Array]:

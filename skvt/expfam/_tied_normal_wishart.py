@@ -100,6 +100,11 @@ class TiedNormalWishart:
         precision = np.broadcast_to(root @ root.T, q["scale_inverse"].shape)
         return MeanPrecision(q["mean"] + deviation, np.array(precision))
 
+    @staticmethod
+    def certain(x: MeanPrecision) -> Array:
+        """As of normal-Wisharts, each by itself."""
+        return NormalWishart.certain(x)
+
     def mean(self, eta: ArrayLike) -> MeanPrecision:
         return NormalWishart.mean(self.apart(eta))
 

@@ -5,6 +5,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from skvt.compiled import digamma_array as digamma
 from skvt.compiled import gammaln_array as gammaln
+from skvt.expfam._gamma import CERTAIN
 from skvt.expfam._gaussian import join, standard_gamma
 from skvt.expfam.triangle import dimension, pack, pack_statistic, unpack
 from skvt.typing import Array
@@ -122,6 +123,12 @@ class Wishart:
         """One draw of Lambda for each member, shape (..., D, D)."""
         root = drawn_root(eta, rng)
         return root @ np.swapaxes(root, -1, -2)
+
+    @staticmethod
+    def certain(x: Array) -> Array:
+        """Natural parameters of members that are nearly certain of x."""
+        number = np.full(x.shape[:-2], CERTAIN)
+        return Wishart.from_standard(number, CERTAIN * np.linalg.inv(x))
 
     @staticmethod
     def standard(eta: ArrayLike) -> dict[str, Array]:

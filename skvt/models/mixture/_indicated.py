@@ -55,6 +55,13 @@ class Indicated(Product):
         """Rows as they are: whose features need no filling in is for the component to say."""
         return X
 
+    def with_completed(self, X: Any, completed: Array) -> Any:
+        """Rows with the values that the component of the values completes.
+
+        Where missing values mean something, they stay missing, as the indicators say.
+        """
+        return X if self._of_holes else self._values.with_completed(X, completed)
+
     def without_indicator(self, column: int) -> "Indicated":
         return replace(self, silent=(*self.silent, column)) if self._of_holes else self
 

@@ -67,6 +67,9 @@ class Logged(Product):
         """Rows as they are: whose features need no filling in is for the component to say."""
         return X
 
+    def with_completed(self, X: Any, completed: Array) -> Any:
+        return self._values.with_completed(X, completed)
+
     def imputed(self, X: Array, lam: Array, memberships: Array) -> Array:
         """Missing values at their means, in logarithms at their geometric means."""
         own = self.family.split(lam)[0]

@@ -52,6 +52,11 @@ class LowRankGaussian(FullGaussian):
         )
         return FactorAnalysis(prior, self.max_rank), eta
 
+    def drawn(self, lam: Array, rng: np.random.Generator) -> tuple[FullGaussian, Array]:
+        """Means and covariances drawn, as those of full Gaussians."""
+        full = FullGaussian(self.prior, self.center, self.dtype, self.added)
+        return full, NormalWishart.certain(self.family.sample(lam, rng))
+
     def row_fits(self, X: Any) -> RowFits:
         """One row has no factors: its columns are independent."""
         q, D = NormalWishart.standard(self.prior), self.n_features

@@ -52,6 +52,8 @@ ROWS_TO_START = 10_000
 _COMPLETIONS = 40
 _COMPLETIONS_OF_SEEDS = 3
 _COMPLETION_TOL = 1e-4
+# Maximum number of sweeps for each imputation.
+_MOST_SWEEPS = 30
 # E[log w] of an excluded component.
 _NEVER = -1e30
 # E[log w] and the table.
@@ -383,18 +385,35 @@ class Mixture(ConjugateModel):
         own = component.column_probabilities(predictive.components, column)
         return _of_rows(X, lambda rows: predictive.memberships(rows) @ own, own.shape[1:], run)
 
-    def completed(self, X: Array, stats: RunningStats, rng: np.random.Generator) -> Array:
-        """Rows with the missing values drawn from that predictive, jointly for each row."""
-        out = np.array(X, np.float64)
-        predictive = self._predictive(stats)
-        for chunk in pieces(X.shape[0], ROWS_PER_CHUNK):
-            below = predictive.memberships(X[chunk]).cumsum(axis=1)
-            drawn = (below < rng.random((len(below), 1)) * below[:, -1:]).sum(axis=1)
-            for k in np.unique(drawn):
-                rows = chunk.start + np.flatnonzero(drawn == k)
-                lam = predictive.components[k]
-                out[rows] = self.component.conditional_sample(X[rows], lam, rng)
-        return out
+    def completed(
+        self, X: Array, stats: RunningStats, rng: np.random.Generator, *, of_fit: bool = False
+    ) -> Array:
+        """Rows with their missing values drawn, given one draw of the globals from q for all rows.
+
+        q counts what is missing under full covariances as if it had been observed. If the rows are
+        those ``of_fit``, globals are therefore drawn again given the completed rows, and values
+        given these, until the variance that q lacks is drawn: data augmentation [TannerWong87].
+        """
+        rows, resp = self._drawn(stats, rng).completed(X, rng)
+        filled = self.component.with_completed(X, rows) if of_fit else X
+        share = float((np.isnan(X) & ~np.isnan(filled)).mean(axis=0).max())
+        for _ in range(_sweeps(share)):
+            batch = self.batch(filled, np.arange(len(X)), np.ones(len(X)))
+            given = self._completed(batch, resp, _COMPLETIONS_OF_SEEDS)[0]
+            rows, resp = self._drawn(RunningStats(given.arrays), rng).completed(X, rng)
+            filled = self.component.with_completed(X, rows)
+        return rows
+
+    def _drawn(self, stats: RunningStats, rng: np.random.Generator) -> "_Predictive":
+        """The mixture given one draw of its globals; a component not yet seen is integrated out."""
+        weights, components = self.natural_parameters(stats)
+        drawn = self.weights.weights_of(self.weights.family.sample(weights, rng))
+        drawn = np.ravel(drawn)[: len(components)]
+        drawn = np.append(drawn, max(0.0, 1.0 - drawn.sum()))
+        component, known = self.component.drawn(components, rng)
+        known = np.concatenate([known, self.component.prior[None]])
+        with np.errstate(divide="ignore"):
+            return _Predictive(component, known, np.log(drawn))
 
 
 def _tasks(n_rows: int) -> list[slice]:
@@ -482,6 +501,29 @@ class _Predictive(NamedTuple):
 
     def imputed(self, X: Array) -> Array:
         return self.component.imputed(X, self.components, self.memberships(X))
+
+    def completed(self, X: Array, rng: np.random.Generator) -> tuple[Array, Array]:
+        """Rows with missing values drawn, and indicators (n, K) of the components drawn."""
+        out, resp = np.array(X, np.float64), np.zeros((len(X), len(self.components)))
+        for chunk in pieces(X.shape[0], ROWS_PER_CHUNK):
+            below = self.memberships(X[chunk]).cumsum(axis=1)
+            drawn = (below < rng.random((len(below), 1)) * below[:, -1:]).sum(axis=1)
+            resp[chunk.start + np.arange(drawn.size), drawn] = 1.0
+            for k in np.unique(drawn):
+                rows = chunk.start + np.flatnonzero(drawn == k)
+                lam = self.components[k]
+                out[rows] = self.component.conditional_sample(X[rows], lam, rng)
+        return out, resp[:, :-1]
+
+
+def _sweeps(share: float) -> int:
+    """Number of sweeps after which draws have the variance that q lacks, but for some hundredths.
+
+    Where this share of a column is missing, each sweep keeps so much of a deviation at most.
+    """
+    if share == 0.0:
+        return 0
+    return int(np.clip(np.ceil(np.log(0.03) / (2.0 * np.log(min(share, 0.99)))), 1, _MOST_SWEEPS))
 
 
 def _projected(component: Component, direction: Array, X: Any) -> Array:

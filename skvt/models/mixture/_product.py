@@ -311,6 +311,21 @@ class Product(ConjugateComponent):
                 return np.asarray(component.column_probabilities(own, place))
         raise ValueError(f"No block has column {column}.")
 
+    def drawn(self, lam: Array, rng: np.random.Generator) -> tuple["Product", Array]:
+        blocks, known = [], []
+        for block, own in zip(self.blocks, self.family.split(lam), strict=True):
+            component, drawn = block.component.drawn(own, rng)
+            blocks.append(block._replace(component=component))
+            known.append(drawn)
+        return replace(self, blocks=tuple(blocks)), self.family.join(known)
+
+    def with_completed(self, X: Any, completed: Array) -> Array:
+        out = np.array(X, np.float64)
+        for block in self.blocks:
+            own = out[:, block.columns], completed[:, block.columns]
+            out[:, block.columns] = block.component.with_completed(*own)
+        return out
+
     def without_indicator(self, column: int) -> "Product":
         blocks = []
         for block in self.blocks:

@@ -55,6 +55,10 @@ SIZES = np.geomspace(0.05, 100.0, 16)
 _MARGIN = 2.0
 # Relative error of the interpolation.
 _ERROR = 1e-6
+# Sum of sizes or of counts, the smaller one, by which a column is nearly certain of its values.
+_ROWS = 1e6
+# Log probability of all sizes but the one of which it is certain.
+_NEVER = -1e300
 # Steps towards b*, and the step in log b* that ends them.
 _MOST_STEPS = 20
 _SMALLEST_STEP = 1e-4
@@ -134,6 +138,20 @@ class SizesAndRates:
         a, b, scale = (np.take_along_axis(x, g[..., None], -1)[..., 0] for x in q[1:])
         odds = rng.standard_gamma(b) / rng.standard_gamma(a)
         return SizeAndRate(SIZES[g], SIZES[g] / scale * odds)
+
+    def certain(self, x: SizeAndRate) -> Array:
+        """Natural parameters (..., G + 2 J) of members that are nearly certain of x.
+
+        Those of many rows at the typical exposure; of still more, log-gammas would lose digits.
+        """
+        size, mean = x.size[..., None], x.rate[..., None] * (self.points @ self.typical)
+        mean = np.clip(mean, 1e-6 * size, 1e6 * size)
+        rows = _ROWS / np.minimum(size, mean)
+        counts = rows * mean
+        chosen = np.isclose(SIZES, size, rtol=1e-6)
+        return np.concatenate(
+            [np.where(chosen, 0.0, _NEVER), counts * self.typical, rows * self.typical], axis=-1
+        )
 
     def mean(self, eta: Any) -> SizeAndRate:
         return self._moments(eta)[0]

@@ -200,6 +200,10 @@ class Freedom(ConjugateComponent):
         nu = self.family.mean(lam)
         return rng.gamma(0.5 * nu, 2.0 / nu, (n_rows, nu.size))
 
+    def drawn(self, lam: Array, rng: np.random.Generator) -> tuple["Freedom", Array]:
+        """As they are: the degrees of freedom are known."""
+        return self, lam
+
     def marginals(self, lam: Array) -> tuple[Marginals, ...]:
         """The degrees of freedom, as if they were known."""
         nu = np.broadcast_to(self.family.mean(lam), (len(lam), self.n_features))
@@ -302,6 +306,9 @@ class StudentT(Product):
         return np.asarray(self._gaussian.conditional_mean(X, self.family.split(lam)[0]))
 
     imputed = ConjugateComponent.imputed
+
+    def with_completed(self, X: Any, completed: Array) -> Any:
+        return self._gaussian.with_completed(X, completed)
 
     def conditional_sample(self, X: Any, lam: Array, rng: np.random.Generator) -> Array:
         """Missing values drawn: u given the rest of the row, by its nodes, then a Student t."""

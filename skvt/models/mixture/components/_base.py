@@ -208,6 +208,12 @@ class ConjugateComponent:
         """Components of which this one consists, with their ``lam``: none."""
         return {}
 
+    def drawn(self, lam: Array, rng: np.random.Generator) -> tuple[Any, Array]:
+        return self, self.family.certain(self.family.sample(lam, rng))
+
+    def with_completed(self, X: Any, completed: Array) -> Any:
+        return X
+
     def without_indicator(self, column: int) -> Any:
         return self
 

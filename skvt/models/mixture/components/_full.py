@@ -55,6 +55,10 @@ class _FullMixin(ConjugateComponent):
         normal = rng.standard_normal((n_rows, mean.size)) @ np.linalg.cholesky(scale).T
         return mean + normal / np.sqrt(rng.chisquare(freedom, size=(n_rows, 1))) + self.center
 
+    def with_completed(self, X: Any, completed: Array) -> Array:
+        """The completed rows: missing values count as observed."""
+        return completed
+
     def conditional_mean(self, X: Any, lam: Array) -> Array:
         """``x_m`` at its mean given ``x_o`` under that Student t, (K, n, D)."""
         mean, scale, _ = self._student(lam)
