@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from scipy.special import expit, logit
-from scipy.stats import norm
+from scipy.stats import t as student_t
 from sklearn.utils import check_scalar
 
 from skvt.readers.chunks import require_rows_in_memory
@@ -19,17 +19,23 @@ from skvt.readers.validation import column_names, preprocessing_and_model
 from skvt.results.topic_words import first_words, relevance, topic_probabilities, word_probabilities
 from skvt.ties import stable_argmax
 
+# Maximum number of steps towards the shares of a group, and the change that ends them.
+_MOST_STEPS = 2000
+_TOL = 1e-8
+
 
 @dataclass(frozen=True)
 class Corpus:
     """Rows with their topics.
 
-    ``topics`` (K, V) are distributions, or 0 for topics without words; ``words`` (V,) their mean;
+    ``counts`` (n, V) are CSR; ``topics`` (K, V) are distributions, or 0 for topics without words;
+    ``words`` (V,) their mean;
     ``proportions`` (n, K) are distributions, or 0 for rows without words; ``lengths`` (n,) are the
     words of rows, ``frequency`` (V,) how often each word occurs in all. ``labels`` are those given,
     else the first three words by relevance.
     """
 
+    counts: Any
     names: Any
     topics: Any
     words: Any
@@ -105,7 +111,7 @@ def corpus_of(estimator, X, feature_names=None, texts=None, whom="topic_table"):
         found = _named(names, topics, relevance(topics, words), 3)
         labels = [", ".join(first) if first else "no words" for first in found]
     labels = list(map(str, labels))
-    return Corpus(names, topics, words, proportions, lengths, frequency, texts, labels)
+    return Corpus(counts, names, topics, words, proportions, lengths, frequency, texts, labels)
 
 
 def topic_table(estimator, X, feature_names=None, texts=None, *, n_words=10, n_rows=3):
@@ -203,14 +209,21 @@ def topic_shares(estimator, X, groups, feature_names=None, *, confidence=0.95):
     Returns
     -------
     pandas.DataFrame
-        A row for each group, in order, and topic: "group", "topic", "label", "share" of the words
-        of the group, "low" and "high" of its interval, and the "n_rows" of the group that have
-        words.
+        A row for each group, in order, and topic: "group", "topic", "label", estimated "share" of
+        the words of the group, "low" and "high" of its interval, and the "n_rows" of the group that
+        have words.
 
     Notes
     -----
-    Intervals are those of a ratio of sums over rows drawn at random, ``sum_n len_n theta_nk / sum_n
-    len_n``, normal in log odds. Topics are taken as given. A group of one row has none (NaN).
+    Shares are those of the population of which the rows of a group are a random sample, ``E[length
+    theta_k] / E[length]``. They maximise the likelihood ``sum_w c_w log sum_k share_k p(w | k)`` of
+    the group's words, and one more word that has the topics of all rows, so that groups with few
+    words are near these. The proportions that ``transform`` gives are not averaged: they are drawn
+    towards those of all rows, the more the shorter the rows. The expected slope of the likelihood
+    is 0 at the true shares whatever the proportions of rows are, so that the estimate is consistent
+    at any length. Intervals are approximate: normal in log odds, with Student's quantiles, by the
+    covariance that allows for rows whose words depend on each other ("sandwich"). Topics are taken
+    as known. A group of one row has no interval (NaN).
 
     Examples
     --------
@@ -257,19 +270,40 @@ def shares_by_group(corpus, groups, confidence):
         order = sorted(members)
     except TypeError:
         order = sorted(members, key=str)
-    z = norm.ppf(0.5 + 0.5 * confidence)
     for name in order:
         rows = np.array(members[name])
         rows = rows[~corpus.is_empty[rows]]
-        lengths, theta = corpus.lengths[rows, None], corpus.proportions[rows]
-        n, total = rows.size, lengths.sum()
-        share = (lengths * theta).sum(axis=0) / total if n else np.full(theta.shape[1], np.nan)
-        # a row alone does not vary
-        correction = n / (n - 1.0) if n > 1 else np.nan
+        n = rows.size
+        if n == 0:
+            yield Group(name, n, *np.full((3, len(corpus.topics)), np.nan))
+            continue
+        share, error = _share_and_error(corpus, rows)
+        # (a row alone does not vary)
+        z = student_t.ppf(0.5 + 0.5 * confidence, n - 1.0) if n > 1 else np.nan
         with np.errstate(divide="ignore", invalid="ignore"):
-            error = np.sqrt(((lengths * (theta - share)) ** 2).sum(axis=0) * correction) / total
             odds, width = logit(share), z * error / (share * (1.0 - share))
-        yield Group(name, rows.size, share, expit(odds - width), expit(odds + width))
+        yield Group(name, n, share, expit(odds - width), expit(odds + width))
+
+
+def _share_and_error(corpus, rows):
+    """Shares of topics (K,) in the words of these rows, and their standard errors."""
+    X = corpus.counts[rows]
+    seen = corpus.topics.any(axis=0) & (np.asarray(X.sum(axis=0)).ravel() > 0.0)
+    X, topics, n = X[:, seen], corpus.topics[:, seen], rows.size
+    counts, lengths = (np.asarray(X.sum(axis=axis), np.float64).ravel() for axis in (0, 1))
+    prior = 0.5 * corpus.shares + 0.5 / len(topics)
+    share, total = prior, counts.sum()
+    for _ in range(_MOST_STEPS):
+        before = share
+        share = (share * (topics @ (counts / (share @ topics))) + prior) / (total + 1.0)
+        if np.abs(share - before).max() < _TOL:
+            break
+    words = share @ topics
+    of_prior = np.diag(prior / share**2)
+    inverse = np.linalg.inv((topics * (counts / words**2)) @ topics.T + of_prior)
+    slopes = X @ (topics / words).T - lengths[:, None]
+    spread = slopes.T @ slopes * (n / max(n - 1.0, 1.0)) + of_prior
+    return share, np.sqrt(np.diag(inverse @ spread @ inverse))
 
 
 def _check_one_for_each_row(name, values, rows):

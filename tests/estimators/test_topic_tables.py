@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 from estimators._registry import every_class_of_topic_models
-from scipy.stats import norm
+from scipy.stats import binom, norm
 from sklearn.base import BaseEstimator
 from sklearn.decomposition import NMF, LatentDirichletAllocation
 from sklearn.feature_extraction.text import CountVectorizer
@@ -88,26 +88,52 @@ def test_shares_of_topics_of_any_library_are_shares_of_words(model):
 
 def test_shares_by_group_have_intervals_of_a_ratio():
     rng = np.random.default_rng(0)
-    X, theta = rng.poisson(20, (400, 3)), rng.dirichlet([1.0, 2.0], 400)
+    theta, lengths = rng.dirichlet([1.0, 2.0], 400), rng.poisson(60, 400)
+    # topics without common words, so that the words themselves are those of topics
+    topics = np.array([[1.0, 0.0, 0.0], [0.0, 0.5, 0.5]])
+    X = np.array([rng.multinomial(*pair) for pair in zip(lengths, theta @ topics, strict=True)])
     groups = pd.Series(np.where(np.arange(400) % 4, "b", "a"), dtype=object)
     groups[7] = None
     with pytest.raises(ValueError, match="groups has 399 values and X 400 rows"):
-        topic_shares(Given(np.ones((2, 3)), theta), X, groups[1:])
-    table = topic_shares(Given(np.ones((2, 3)), theta), X, groups)
+        topic_shares(Given(topics, theta), X, groups[1:])
+    table = topic_shares(Given(topics, theta), X, groups)
     assert table["group"].tolist() == ["a", "a", "b", "b"] and set(table["n_rows"]) == {100, 299}
     rows = np.flatnonzero(groups == "b")
-    lengths = X[rows].sum(axis=1)
-    share = lengths @ theta[rows] / lengths.sum()
-    np.testing.assert_allclose(table["share"][2:], share)
+    first, lengths = X[rows, 0], X[rows].sum(axis=1)
+    share = first.sum() / lengths.sum()
+    # (but for the one word of the prior)
+    np.testing.assert_allclose(table["share"][2:], [share, 1.0 - share], atol=1.0 / lengths.sum())
     draws = rng.integers(rows.size, size=(4000, rows.size))
-    again = np.einsum("bn,bn->b", lengths[draws], theta[rows, 0][draws]) / lengths[draws].sum(
-        axis=1
-    )
+    again = first[draws].sum(axis=1) / lengths[draws].sum(axis=1)
     width = table["high"][2] - table["low"][2]
     assert width == pytest.approx(2.0 * norm.ppf(0.975) * again.std(), rel=0.1)
-    assert table["low"][2] < share[0] < table["high"][2]
-    alone = topic_shares(Given(np.ones((2, 3)), theta), X, np.arange(400))
+    assert table["low"][2] < share < table["high"][2]
+    alone = topic_shares(Given(topics, theta), X, np.arange(400))
     assert alone["low"].isna().all()
+    # topics that cannot be told apart may have any share
+    unknown = topic_shares(Given(np.ones((2, 3)), theta), X, groups)
+    assert (unknown["high"] - unknown["low"] > 0.9).all()
+
+
+@pytest.mark.parametrize("n_words", [10, 40, 200])
+def test_intervals_of_shares_cover_the_truth_at_any_length(n_words):
+    """Of a group whose mean is not that of the corpus; topics are known."""
+    rng = np.random.default_rng(n_words)
+    topics, concentration = rng.dirichlet(np.full(60, 0.1), size=3), np.array([0.9, 0.3, 0.3])
+    model = Given(topics, np.full((100, 3), 1.0 / 3.0))
+    covered, shares = [], []
+    for _ in range(200):
+        theta = rng.dirichlet(concentration, size=100)
+        lengths = rng.poisson(n_words, size=100) + 1
+        X = np.array([rng.multinomial(*own) for own in zip(lengths, theta @ topics, strict=True)])
+        table = topic_shares(model, X, np.zeros(100))
+        shares.append(table["share"])
+        covered.append(table["low"].lt([0.6, 0.2, 0.2]) & table["high"].gt([0.6, 0.2, 0.2]))
+    # the first topic by itself, by a binomial
+    low, high = binom.ppf([0.001, 0.999], 200, 0.95)
+    assert low <= np.sum(covered, axis=0)[0] <= high
+    error = 4.5 * np.std(shares, axis=0) / np.sqrt(200)
+    np.testing.assert_allclose(np.mean(shares, axis=0), [0.6, 0.2, 0.2], atol=error.max() + 0.002)
 
 
 @every_class_of_topic_models
