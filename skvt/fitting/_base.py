@@ -434,6 +434,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
                 plan = self._plan(fitted.model, X, weights, stream=True)
             rate = update_stream(fitted, plan, workers, batch_id, self.random_state)
             record_call(fitted, rate, n_moves, started)
+        fitted.gathered = fitted.gathered and fitted.gathered.kept()
         self.n_iter_ = len(fitted.history)
         self._publish(X, weights)
         return self

@@ -105,6 +105,17 @@ class Gathered:
         """Whether these are the rows of one call."""
         return self.n_last == self.weights.size
 
+    def kept(self):
+        """What later calls are added to, with rows of its own; None if no other call fits in.
+
+        A caller may use its arrays for other rows as soon as a call has ended.
+        """
+        if self.weights.size > _MOST_GATHERED:
+            return None
+        if not self.is_new:  # (they have been copied when they were put together)
+            return self
+        return replace(self, X=self.X.copy(), weights=self.weights.copy())
+
     @property
     def is_due(self):
         """Whether births are tried: there are many more rows, or hardly room for another call."""

@@ -562,6 +562,24 @@ def test_a_stream_cut_at_minibatches_is_the_same_stream(entry):
     assert (at_once.n_iter_, in_pieces.n_iter_) == (2, 5)
 
 
+@pytest.mark.quick_cases("MemoizedDPGMM", "MemoizedHDP", "StructuredBernoulli")
+@every_kind_of_stream
+def test_a_caller_may_use_its_arrays_again_after_each_call(entry):
+    births = {"moves": ("birth",)} if "max_components" in entry.make().get_params() else {}
+    weights = np.random.default_rng(0).uniform(0.5, 2.0, 40)
+    containers = [np.array, sp.csr_array] if entry.takes.sparse else [np.array]
+    for container in containers:
+        kept, reused = (entry.make(**births) for _ in range(2))
+        for part in np.split(np.arange(40), [8, 16, 24]):
+            X, of_rows = container(entry.data()[part]), weights[part]
+            kept.partial_fit(X, sample_weight=of_rows)
+            buffer, of_buffer = X.copy(), of_rows.copy()
+            reused.partial_fit(buffer, sample_weight=of_buffer)
+            (buffer.data if sp.issparse(buffer) else buffer)[...] = 1.0
+            of_buffer[:] = 7.0
+        assert_same_fit(kept, reused)
+
+
 @every_class
 def test_a_stream_may_change_its_container(entry):
     X = entry.data()

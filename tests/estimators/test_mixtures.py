@@ -739,6 +739,13 @@ def test_gathered_calls_are_a_batch_and_are_saved(named, tmp_path):
     assert len(stream._fitted.state.memos) == 3
 
 
+def test_a_call_to_which_none_is_added_is_not_kept_in_memory():
+    stream = with_room(random_state=0).partial_fit(clusters(501)[0])
+    assert stream._fitted.gathered is None
+    # (500 rows are the most that are gathered)
+    assert stream.partial_fit(clusters(500)[0])._fitted.gathered.X.shape == (500, 2)
+
+
 def test_a_small_call_with_an_id_is_visited_once(monkeypatch):
     visited, visit = [], MemoizedInference.visit
 
