@@ -6,6 +6,7 @@ from typing import Annotated
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import ArrayLike
+from sklearn.base import clone
 
 from skvt.components.specs import BY_NAME, built
 from skvt.estimators._mixtures import begun_with_labels, require_rows
@@ -284,7 +285,7 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         """``(name, component, columns)`` of each block as fitted."""
         names = self._table.names
         return [
-            (block.name, block.spec, [names[j] for j in block.columns])
+            (block.name, clone(block.spec), [names[j] for j in block.columns])
             for block in self._table.blocks
         ]
 

@@ -98,7 +98,19 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         return super()._get_param_names()
 
     def _parameters(self):
-        """Parameters by name, as they are."""
+        """Parameters by name, as they are now: changes of objects and of fixed arrays are noticed.
+
+        Other arrays may be as large as the data, and are not copied.
+        """
+        return {
+            name: _copied(value)
+            if name in self._fixed_in_streams or isinstance(value, BaseEstimator)
+            else value
+            for name, value in self._values().items()
+        }
+
+    def _values(self):
+        """Parameters by name: the objects themselves."""
         return {name: getattr(self, name) for name in self._get_param_names()}
 
     # ----------------------------------------------------------------------- for subclasses
@@ -569,7 +581,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
 
     def _take_on_changes(self, fitted, X, weights):
         """Apply parameters changed since the last call, once they are checked."""
-        now = self._parameters()
+        now = self._values()
         changed = [name for name in now if not _is_same(fitted.parameters.get(name), now[name])]
         if not changed:
             return
@@ -578,7 +590,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         self._refuse_changes("partial_fit", self._fixed_in_streams, "fit a clone to start anew")
         if not set(changed) <= _FREE_TO_CHANGE:
             fitted.model = self._build_model(X, weights, fitted.model)
-        fitted.parameters = now
+        fitted.parameters = self._parameters()
 
     def _continues(self):
         return getattr(self, "warm_start", False) and hasattr(self, "_fitted")
@@ -639,6 +651,21 @@ def _numbered(log, n_moves, n_before):
     return log[:n_moves] + [
         replace(record, n_iter=n_before + record.n_iter) for record in log[n_moves:]
     ]
+
+
+def _copied(value):
+    """A parameter that no change of lists, objects with parameters and arrays in it reaches.
+
+    What else is in it, such as a selector of columns, has no equality by which copies would be
+    recognised, and stays itself.
+    """
+    if isinstance(value, list | tuple):
+        return type(value)(map(_copied, value))
+    if isinstance(value, BaseEstimator):
+        return type(value)(
+            **{name: _copied(own) for name, own in value.get_params(deep=False).items()}
+        )
+    return value.copy() if isinstance(value, np.ndarray) else value
 
 
 def _is_same(one, other):

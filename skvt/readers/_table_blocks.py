@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
+from sklearn.base import clone
 
 from skvt.components import Bernoulli, Categorical, ComponentSpec, Gaussian, Hurdle, Multinomial
 from skvt.components.specs import BY_NAME
@@ -265,6 +266,7 @@ def _automatic(X, columns, names, kinds):
 
 
 def _spec(name, given):
+    """The component of a block: a copy of the given one, which may be changed after the fit."""
     if isinstance(given, str):
         if given not in BY_NAME:
             raise ValueError(
@@ -278,7 +280,7 @@ def _spec(name, given):
             f"skvt.components.Gaussian(). Got {given!r} instead."
         )
     given.check()
-    return given
+    return clone(given)
 
 
 def _positions(X, key, name):

@@ -739,6 +739,17 @@ def test_gathered_calls_are_a_batch_and_are_saved(named, tmp_path):
     assert len(stream._fitted.state.memos) == 3
 
 
+@pytest.mark.parametrize("whom", ["A warm start", "partial_fit"])
+def test_an_array_of_a_prior_that_was_written_to_is_refused_by_name(whom):
+    prior, X = np.zeros(2), clusters(60)[0]
+    fitted = MemoizedDPGMM(mean_prior=prior, max_components=2, warm_start=True, random_state=0)
+    go_on = fitted.fit if whom == "A warm start" else fitted.partial_fit
+    go_on(X)
+    prior[0] = 3.0
+    with pytest.raises(ValueError, match=rf"{whom} .*mean_prior=array\(\[0\., 0\.\]\)\. Got"):
+        go_on(X)
+
+
 def test_a_call_to_which_none_is_added_is_not_kept_in_memory():
     stream = with_room(random_state=0).partial_fit(clusters(501)[0])
     assert stream._fitted.gathered is None

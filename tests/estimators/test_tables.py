@@ -15,7 +15,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
-from skvt import MemoizedDPGMM, MemoizedDPMixture, StructuredBernoulliMixture
+from skvt import MemoizedDPGMM, MemoizedDPMixture, StructuredBernoulliMixture, load, save
 from skvt.components import (
     Bernoulli,
     Categorical,
@@ -294,6 +294,67 @@ def test_grids_and_pipelines_reach_the_components():
     scores = search.cv_results_["mean_test_score"]
     # fifty rows of each colour before any is seen cost the density
     assert scores[0] > scores[1]
+
+
+def exposures():
+    """Counts of four rates, and the exposures in which they were counted."""
+    rng = np.random.default_rng(0)
+    years = rng.uniform(1.0, 2.0, 80)
+    return pd.DataFrame({"n": rng.poisson(3.0 * years), "years": years, "kind": list("ab") * 40})
+
+
+def events(**params):
+    """Blocks of these rows, which several estimators may have."""
+    return [("n", Poisson(exposure="years", **params), ["n"]), ("kinds", Categorical(), ["kind"])]
+
+
+@pytest.mark.parametrize("method", ["fit", "partial_fit"])
+def test_a_component_changed_elsewhere_changes_no_fitted_estimator(method, tmp_path):
+    frame, blocks = exposures(), events()
+    fitted = MemoizedDPMixture(components=blocks, max_components=2, random_state=0)
+    getattr(fitted, method)(frame)
+    before = fitted.score_samples(frame), fitted.describe(), repr(fitted.blocks_)
+    # another estimator of the same list, the list's own objects, and what the fit shows
+    changed = {"components__n__exposure": None, "components__kinds__concentration_prior": 9.0}
+    MemoizedDPMixture(components=blocks).set_params(**changed)
+    fitted.blocks_[1][1].set_params(concentration_prior=7.0)
+    np.testing.assert_equal(fitted.score_samples(frame), before[0])
+    pd.testing.assert_frame_equal(fitted.describe(), before[1])
+    assert repr(fitted.blocks_) == before[2]
+    assert fitted.priors_["kinds"]["concentration_prior"] == 1.0
+    save(fitted, tmp_path / "mixture")
+    np.testing.assert_equal(load(tmp_path / "mixture").score_samples(frame), before[0])
+
+
+@pytest.mark.parametrize("whom", ["A warm start", "partial_fit"])
+@pytest.mark.parametrize("is_saved", [False, True])
+def test_changes_within_components_are_refused_by_name(whom, is_saved, tmp_path):
+    frame = exposures()
+    fitted = MemoizedDPMixture(
+        components=events(), max_components=2, warm_start=True, random_state=0
+    )
+    go_on = "fit" if whom == "A warm start" else "partial_fit"
+    getattr(fitted, go_on)(frame)
+    if is_saved:
+        save(fitted, tmp_path / "mixture")
+        fitted = load(tmp_path / "mixture")
+    n_iter = fitted.n_iter_
+    getattr(fitted, go_on)(frame)  # (nothing has changed)
+    assert fitted.n_iter_ > n_iter
+    fitted.set_params(components__kinds__concentration_prior=500.0)
+    with pytest.raises(ValueError, match=f"{whom} .*components=.*concentration_prior=500.0"):
+        getattr(fitted, go_on)(frame)
+    fitted.set_params(components__kinds__concentration_prior=1.0)
+    getattr(fitted, go_on)(frame)
+
+
+def test_a_selector_of_columns_is_the_same_in_a_warm_start():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"price": rng.lognormal(size=40), "size": rng.normal(size=40)})
+    amounts = Gaussian("diag", log=make_column_selector(pattern="price"))
+    blocks = [("amounts", amounts, make_column_selector(dtype_include="number"))]
+    fitted = MemoizedDPMixture(components=blocks, max_components=1, warm_start=True)
+    assert fitted.fit(frame).fit(frame).n_components_ == 1
 
 
 def test_warm_starts_refuse_other_components():
