@@ -66,6 +66,8 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         a point mass is zero, the smallest or the largest value if more than a tenth are this one,
         three times as many as of each value next to it, and the others more than ten different
         ones, or as many as half of their number; or any value of three tenths, ten times as many.
+        It leaves out columns that say nothing, see ``table_report_``; in a stream constant columns
+        and identifiers are kept, unless they count the rows, since later rows may vary.
         Nested parameters are ``components__<name>__<parameter>``.
     handle_unknown : {"error", "missing"}, default="error"
         Whether categories that did not occur in ``fit`` are an error, or treated as missing values.

@@ -178,9 +178,10 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         finally:
             released(X)
 
-    def _read_rows(self, X, sample_weight, *, reset):
+    def _read_rows(self, X, sample_weight, *, reset, in_stream=False):
         """Rows of positive weight as numbers, and their weights: in memory, or of chunks."""
-        reader = self._reads.of(self) if reset else self._reader(self._fitted.model.dtype)
+        first = replace(self._reads.of(self), in_stream=in_stream)
+        reader = first if reset else self._reader(self._fitted.model.dtype)
         reader, X, weights = rows_read(reader, X, sample_weight)
         if reset:
             vars(self).pop("feature_names_in_", None)
@@ -419,7 +420,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         if is_chunked(X):
             return self._partial_fit_chunks(loads_of(X, sample_weight), batch_id)
         first = not hasattr(self, "_fitted")
-        X, weights = self._read_rows(X, sample_weight, reset=first)
+        X, weights = self._read_rows(X, sample_weight, reset=first, in_stream=True)
         gathered, before = None, None if first else self._fitted
         if gathers_calls(self, before):
             memos = {} if first else before.memos

@@ -63,6 +63,8 @@ class Seen(NamedTuple):
     is_identifier: bool = False
     # Whether numbers are whole and of two to six values.
     has_few_values: bool = False
+    # Whether numbers that are an identifier fill their range, as those that count rows do.
+    counts_rows: bool = False
 
     @classmethod
     def of(cls, column):
@@ -84,7 +86,8 @@ class Seen(NamedTuple):
         numbered = _all_distinct(distinct.size, observed.size) and (
             np.median(np.diff(distinct)) <= 1.0
         )
-        return cls(_sample(values), numbered, 1 < distinct.size <= FEW_VALUES)
+        counts_rows = numbered and distinct.size >= DISTINCT * (np.ptp(distinct) + 1.0)
+        return cls(_sample(values), numbered, 1 < distinct.size <= FEW_VALUES, bool(counts_rows))
 
 
 def _all_distinct(n_distinct, size):

@@ -39,6 +39,8 @@ class Reader:
     columns: dict[str, Any] = field(default_factory=dict)
     # Precision of the rows; None before the first ones.
     dtype: np.dtype[Any] | None = None
+    # Whether the first rows are those of a stream, which others follow that may be unlike them.
+    in_stream: bool = False
 
     # Whether rows may be sparse, and whether values may be missing.
     sparse: ClassVar[bool] = False

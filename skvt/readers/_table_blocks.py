@@ -29,6 +29,8 @@ _AUTOMATIC = {"real": ("numbers", lambda: Gaussian("auto", log="auto")),
 _MASS = 0.1, 0.3
 _TIMES_BESIDE = 3.0, 10.0
 _FEW = 10
+# What is found of a column that more rows may change.
+_OF_ROWS = "constant", "identifier"
 # Share of a chunk's values from which on one of them is counted.
 _COUNTED = 1.0 / 64.0
 
@@ -103,17 +105,28 @@ class Look(NamedTuple):
     values: dict
 
 
-def table_of(X, columns, components, handle_unknown):
-    """The :class:`Table` of rows like X, with their categories, and what was found of columns."""
+def table_of(X, columns, components, handle_unknown, *, in_stream=False):
+    """The :class:`Table` of rows like X, with their categories, and what was found of columns.
+
+    In a stream no column is left out for what other rows may change: that these first ones have one
+    value in it, or all a value of their own, unless these count the rows.
+    """
     seen, findings, kinds = {}, {}, None
     if isinstance(components, str) and columns is not None:
         seen = {j: Seen.of(column) for j, column in enumerate(columns)}
         findings = left_out(columns, seen)
+        if in_stream:
+            findings = {
+                j: found
+                for j, found in findings.items()
+                if found[0] not in _OF_ROWS or seen[j].counts_rows
+            }
         kinds = [
             "left out" if j in findings else "category" if seen[j].has_few_values else column.kind
             for j, column in enumerate(columns)
         ]
-    table = joint_table({0: look(X, columns, components, handle_unknown, kinds)})
+    looks = {0: look(X, columns, components, handle_unknown, kinds)}
+    table = joint_table(looks, keeps_constant=in_stream)
     if isinstance(components, str) and columns is None:
         taken = {j for block in table.blocks for j in block.columns.tolist()}
         left = set(range(X.shape[1])) - taken
@@ -164,7 +177,7 @@ def look(X, columns, components, handle_unknown, kinds=None):
     return Look(table, values)
 
 
-def joint_table(looks):
+def joint_table(looks, *, keeps_constant=False):
     """The table of all rows, of looks at chunks by their numbers: with all categories."""
     tables = {number: one.table for number, one in looks.items()}
     first = next(iter(tables.values()))
@@ -178,15 +191,15 @@ def joint_table(looks):
             block = replace(block, categories=categories)
         parts = [block]
         if block.spec.encoding == "real":
-            parts = _told_apart(block, [one.values for one in looks.values()])
+            parts = _told_apart(block, [one.values for one in looks.values()], keeps_constant)
         blocks += parts
     return replace(first, blocks=tuple(blocks))
 
 
-def _told_apart(block, looks):
+def _told_apart(block, looks, keeps_constant):
     """The block without columns that have a point mass, if values were counted; and these.
 
-    Constant columns are left out, unless all are.
+    Constant columns are left out, unless all are or they are to be kept.
     """
     masses, constant = {}, []
     for j in block.columns.tolist():
@@ -195,7 +208,7 @@ def _told_apart(block, looks):
         if joint is not None and joint.mass is not None:
             masses[j] = joint.mass
         elif joint is not None and joint.constant and len(there) == len(looks):
-            constant.append(j)
+            constant += [] if keeps_constant else [j]
     if len(constant) < block.columns.size:
         block = replace(block, columns=block.columns[~np.isin(block.columns, constant)])
     if not masses:

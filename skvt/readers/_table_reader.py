@@ -37,7 +37,9 @@ class TableReader(Reader):
         """The reader of rows like these, and the rows as numbers; raises on anything illegal."""
         X, columns = self._numbers_or_objects(X)
         of_columns = columns_of(X)
-        table = self.table or table_of(X, of_columns, self.components, self.handle_unknown)
+        table = self.table or table_of(
+            X, of_columns, self.components, self.handle_unknown, in_stream=self.in_stream
+        )
         X = table.encode(X, of_columns)
         if self.dtype is not None:
             X = X.astype(self.dtype, copy=False)

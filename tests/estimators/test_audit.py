@@ -122,3 +122,50 @@ def test_measurements_and_few_rows_are_not_warned_of():
         warnings.simplefilter("error", skvt.ColumnWarning)
         skvt.MemoizedDPMixture(max_iter=1, random_state=0).fit(X)
         skvt.MemoizedDPMixture(max_iter=1, random_state=0).fit(np.ones((5, 2)))
+
+
+def streamed(table, size, **params):
+    stream = skvt.MemoizedDPMixture(random_state=0, **params)
+    for start in range(0, len(table), size):
+        stream.partial_fit(table[start : start + size])
+    return stream
+
+
+@pytest.mark.filterwarnings("ignore::skvt.ColumnWarning")
+@pytest.mark.quick_cases("DataFrame")
+@pytest.mark.parametrize("container", [pd.DataFrame, pd.DataFrame.to_numpy])
+def test_a_column_that_varies_after_the_first_call_of_a_stream_counts(container):
+    rng = np.random.default_rng(0)
+    group = np.r_[np.zeros(100, int), rng.integers(2, size=200)]
+    table = pd.DataFrame({"a": rng.normal(size=300), "b": rng.normal(30.0 * group)})
+    table.loc[:99, "b"] = 0.0
+    stream = streamed(container(table), 100, max_components=3)
+    assert stream.blocks_[0][2] == list(table.columns if container is pd.DataFrame else range(2))
+    labels = stream.predict(container(table))
+    # (the first hundred rows have one value, and may be a component of their own)
+    assert not set(labels[group == 0]) & set(labels[group == 1])
+    # in the mean of the column both groups are
+    describe = stream.describe().query("column in ['b', 1] and quantity == 'mean'")
+    assert describe["estimate"].max() == pytest.approx(30.0, abs=0.5)
+    assert describe["estimate"].min() == pytest.approx(0.0, abs=0.5)
+
+
+@pytest.mark.filterwarnings("ignore::skvt.ColumnWarning")
+def test_a_stream_drops_no_column_for_what_its_first_call_happens_to_hold():
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(
+        {
+            "flag": np.r_[np.zeros(40, bool), rng.random(80) < 0.5],
+            "word": np.r_[np.full(40, "a"), rng.choice(["a", "b"], 80)],
+            "town": [f"town {i}" for i in np.r_[:40, rng.integers(40, size=80)]],
+            "age": np.r_[rng.choice(np.r_[20:60, 61:80:2], 40, False), rng.integers(18, 80, 80)],
+            "number": np.arange(120),
+        }
+    )
+    settings = {"max_components": 1, "handle_unknown": "missing"}
+    blocks = {name: columns for name, _, columns in streamed(table, 40, **settings).blocks_}
+    # (what counts the rows goes on to do so)
+    assert blocks == {"numbers": ["age"], "categories": ["word", "town"], "flags": ["flag"]}
+    # a fit to these rows has no others to wait for
+    with pytest.raises(ValueError, match="leaves out every column"):
+        skvt.MemoizedDPMixture(**settings).fit(table[:40])
