@@ -827,9 +827,14 @@ class Hurdle(ComponentSpec):
         return _learner_of_values(self.component, component)
 
 
-def built(spec, X, weights, sizes):
-    """The likelihood with its say in what is missing, its priors, and what learns these or None."""
+def built(spec, X, weights, sizes, *, open_levels=False):
+    """The likelihood with its say in what is missing, its priors, and what learns these or None.
+
+    With ``open_levels``, categories may have levels that these rows do not have.
+    """
     component, priors = spec.build(X, weights, sizes)
+    if open_levels and sizes is not None:
+        component = component.opened
     if spec.missing == "informative":
         component = models.indicated(component, exposed=spec.reads_exposure)
         return component, priors, _learner_of_values(spec, component)

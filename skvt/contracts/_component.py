@@ -122,6 +122,13 @@ class Component(Protocol):
     def alone(self) -> "Component":
         """The component as if there were no others, for what is done to each by itself."""
 
+    @property
+    def opened(self) -> "Component":
+        """The component whose columns may hold codes of levels that the fit has not seen.
+
+        Such a code is the number of the column's categories. Itself without categories.
+        """
+
     def apart(self, lam: Array) -> Array:
         """``lam`` of each component by itself, as all that follows takes it.
 

@@ -69,8 +69,14 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         It leaves out columns that say nothing, see ``table_report_``; in a stream constant columns
         and identifiers are kept, unless they count the rows, since later rows may vary.
         Nested parameters are ``components__<name>__<parameter>``.
-    handle_unknown : {"error", "missing"}, default="error"
-        Whether categories that did not occur in ``fit`` are an error, or treated as missing values.
+    handle_unknown : {"prior", "missing", "error"}, default="prior"
+        What is done with a category, or a whole number that was read as one, that did not occur in
+        the rows of ``fit``. "prior": it has the share that the Dirichlet prior of its column gives
+        to one more level without any row, so that ``score_samples`` is never higher than for a
+        level of ``fit``; a :class:`~skvt.ColumnWarning` names each such column once a call. The
+        level says nothing of the row's component. "missing": the same without a warning, and
+        ``impute`` replaces such values. "error": a ValueError names the column and the value;
+        densities keep no share for other levels.
     .. shared: max_components
     weight_concentration_prior : float, "auto" or None, default=None
         Concentration alpha of the weights; None is 1. The larger, the more components. "auto"
@@ -154,7 +160,7 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
     n_components: int = 1
     _: KW_ONLY
     components: Annotated[list | str, FIXED, AUTO, list, tuple] = "auto"
-    handle_unknown: Annotated[str, StrOptions({"error", "missing"})] = "error"
+    handle_unknown: Annotated[str, StrOptions({"prior", "missing", "error"})] = "prior"
     max_components: int | None = None
     weight_concentration_prior: Annotated[float | str | None, FIXED, None, AUTO, POSITIVE] = None
     init_params: str = "k-means++"
@@ -256,8 +262,9 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
             values = X[:, as_slice(block.columns)]
             with of_block(block.name):
                 component, self.priors_[block.name], learner = built(
-                    block.spec, values, weights, block.sizes
-                )
+                    block.spec, values, weights, block.sizes,
+                    open_levels=self._table.handle_unknown != "error",
+                )  # fmt: skip
             learners.append(learner)
             blocks.append(Block(block.name, component, block.columns))
         model = Mixture(
@@ -334,7 +341,7 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
             The predictive mean of numbers and counts, the most probable value of binary and ordinal
             columns and categories.
         """
-        model, encoded, j = self._without(X, column)
+        model, encoded, j, _ = self._without(X, column)
         with Workers(self.n_jobs) as workers:
             filled = model.imputed(encoded, self._fitted.stats, workers.run)
         return self._table.decoded(j, filled[:, j])
@@ -363,7 +370,7 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         ValueError
             For columns of numbers or counts, see ``score_column``.
         """
-        model, encoded, j = self._without(X, column)
+        model, encoded, j, _ = self._without(X, column)
         block, _ = self._table.block_of(j)
         if block.spec.encoding not in ("category", "binary"):
             raise ValueError(
@@ -392,14 +399,15 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
             Nats; where the value is missing 0, or with ``missing="informative"`` the log
             probability of that.
         """
-        model, without, _ = self._without(X, column)
-        encoded, fitted = self._read(X), self._fitted
+        model, without, j, values = self._without(X, column)
+        encoded, fitted = without.copy(), self._fitted
+        encoded[:, j] = values
         with Workers(self.n_jobs) as workers:
             joint = fitted.model.log_predictive(encoded, fitted.stats, workers.run)
             return joint - model.log_predictive(without, fitted.stats, workers.run)
 
     def _without(self, X, column):
-        """A model that knows nothing of a column, rows without its values, and its position."""
+        """A model that knows nothing of a column, rows without its values, its position, these."""
         fitted = self._require_fitted()
         require_rows_in_memory(X, "A prediction of one column")
         encoded = self._read(X)
@@ -411,9 +419,10 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
                 "complete: it cannot be predicted from the others."
             )
         encoded = np.array(encoded)
+        values = encoded[:, j].copy()
         encoded[:, j] = np.nan
         component = fitted.model.component.without_indicator(j)
-        return replace(fitted.model, component=component), encoded, j
+        return replace(fitted.model, component=component), encoded, j, values
 
 
 def _posterior_of(component, lam):

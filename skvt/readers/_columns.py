@@ -106,14 +106,14 @@ def _of_objects(values):
 
 
 def with_column(X, j, holes, values):
-    """X with the missing values of column j replaced; a data frame is copied.
+    """X with the missing values of column j replaced by others; a data frame is copied.
 
     The column keeps its type, but whole numbers among which others are filled in become floats.
     """
     if isinstance(X, np.ndarray):
-        X[holes, j] = values[holes]
+        X[holes, j] = values
         return X
-    frame, filled = _frame(X), levels(values[holes])
+    frame, filled = _frame(X), levels(values)
     series, places = frame[:, int(j)], np.flatnonzero(holes)
     if filled.dtype.kind in "biuf" and series.dtype not in (nw.Categorical, nw.Enum, nw.Object):
         series, filled = _with_room_for(series, filled)

@@ -6,6 +6,7 @@ kind of a column is given with the components, or follows from its type, see
 :mod:`skvt.readers._table_blocks`.
 """
 
+import warnings
 from collections.abc import Hashable
 from dataclasses import dataclass
 
@@ -14,8 +15,9 @@ import scipy.sparse as sp
 
 from skvt.components import ComponentSpec
 from skvt.models.mixture import as_slice
+from skvt.readers._audit import ColumnWarning
 from skvt.readers._columns import frame_of, is_frame, levels, objects, plain, with_column
-from skvt.readers.validation import check_magnitude
+from skvt.readers.validation import check_magnitude, stack_level
 from skvt.rows import dense
 from skvt.typing import IndexArray
 
@@ -97,11 +99,9 @@ class Table:
             entries[np.isnan(values)] = None
             return self._codes(entries, categories, name)
         places = np.minimum(np.searchsorted(known, values), known.size - 1)
-        found = known[places] == values
         missing = np.isnan(values)
-        if not np.all(found | missing):
-            self._unknown(values[~(found | missing)][0], name, categories)
-        return np.where(found, places, np.nan)
+        codes, unseen = np.where(missing, np.nan, places), ~missing & (known[places] != values)
+        return self._with_unseen(codes, unseen, values, name, categories)
 
     def _codes(self, entries, categories, name):
         """Codes of an array of objects, NaN where they are None."""
@@ -114,21 +114,35 @@ class Table:
                 "must be a string, a number or another hashable value."
             ) from error
         missing = np.array([value is None for value in entries], bool)
-        unknown = (codes < 0.0) & ~missing
-        if unknown.any():
-            self._unknown(entries[np.flatnonzero(unknown)[0]], name, categories)
-        codes[codes < 0.0] = np.nan
-        return codes
+        unseen = (codes < 0.0) & ~missing
+        codes[missing] = np.nan
+        return self._with_unseen(codes, unseen, entries, name, categories)
 
-    def _unknown(self, value, name, categories):
+    def _with_unseen(self, codes, unseen, values, name, categories):
+        """Codes of a column, the number of categories for levels that the fit has not seen."""
+        if not unseen.any():
+            return codes
+        value = plain(values[np.flatnonzero(unseen)[0]])
         if self.handle_unknown == "error":
             shown = ", ".join(map(repr, list(categories)[:10]))
             more = ", ..." if len(categories) > 10 else ""
             raise ValueError(
-                f"Unknown category {plain(value)!r} in column {name!r}: those of the fit are "
-                f"{shown}{more}. Set handle_unknown='missing' to take unknown categories for "
-                "missing values."
+                f"Unknown category {value!r} in column {name!r}: those of the fit are "
+                f"{shown}{more}. Set handle_unknown='prior' to give unknown categories the prior's "
+                "share, or list all of them, Categorical(categories=[[...], ...])."
             )
+        if self.handle_unknown == "prior":
+            warnings.warn(
+                f"Column {name!r} holds levels that are not among the categories of the fit, such "
+                f"as {value!r} (rows: {np.count_nonzero(unseen)} of {unseen.size}). Each has the "
+                "share that the prior gives to one unseen level. If such levels are expected, list "
+                "them, Categorical(categories=[[...], ...]), or give the column a categorical "
+                "dtype; handle_unknown='error' refuses them.",
+                ColumnWarning,
+                stacklevel=stack_level(),
+            )
+        codes[unseen] = len(categories)
+        return codes
 
     def _check(self, X):
         """Raise ValueError for numbers that the blocks do not allow."""
@@ -233,13 +247,24 @@ class Table:
         decoded = {self.names[j]: self._with_holes(j, X[:, j]) for j in self.columns}
         return frame_of(decoded, dict(zip(self.names, self.types, strict=True)), self.container)
 
+    def to_complete(self, encoded):
+        """Encoded rows with NaN where ``impute`` fills in a value."""
+        if self.handle_unknown != "missing":
+            return encoded
+        encoded = np.array(encoded)
+        for block in self.blocks:
+            if block.categories is not None:
+                codes = encoded[:, block.columns]
+                encoded[:, block.columns] = np.where(codes >= block.sizes, np.nan, codes)
+        return encoded
+
     def restored(self, X, encoded, filled):
         """X as it was given, with the missing values of modelled columns replaced."""
         if not is_frame(X):
             X = np.array(X)
         holes = np.isnan(encoded) & ~np.isnan(filled)
         for j in np.flatnonzero(holes.any(axis=0)):
-            X = with_column(X, j, holes[:, j], self.decoded(j, filled[:, j]))
+            X = with_column(X, j, holes[:, j], self.decoded(j, filled[holes[:, j], j]))
         return X
 
     def named(self, block, bad):

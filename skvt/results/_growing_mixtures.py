@@ -196,6 +196,7 @@ class GrowingMixin(MoveLogMixin):
         of_fit = seen is not None and seen[0] == checksum(encoded, np.ones(encoded.shape[0]))
         if sp.issparse(encoded):
             encoded = encoded.toarray()
+        encoded = self._columns.to_complete(encoded)
         if n_draws is None:
             with Workers(self.n_jobs) as workers:
                 return self._restored(X, encoded, model.imputed(encoded, fitted.stats, workers.run))

@@ -172,6 +172,11 @@ class ConjugateComponent:
     def alone(self) -> Any:
         return self
 
+    @property
+    def opened(self) -> Any:
+        """The component whose columns may hold levels that the fit has not seen."""
+        return self
+
     def apart(self, lam: Array) -> Array:
         return lam
 

@@ -1,6 +1,6 @@
 """Columns of bits, categories, tokens and counts."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -142,13 +142,19 @@ class Multinomial(ConjugateComponent):
 
 @dataclass(frozen=True)
 class Categorical(ConjugateComponent):
-    """Independent columns of categories with Dirichlet priors; features are indicators."""
+    """Independent columns of categories with Dirichlet priors; features are indicators.
+
+    Codes from C_d on stand for levels that the rows of the fit did not have. They have no features,
+    so that assignments do not depend on them.
+    """
 
     # (sum_d C_d,): concentrations, column after column.
     prior: Array
     # Categories C_d of each column; in the data 0, ..., C_d - 1, or NaN.
     sizes: tuple[int, ...]
     dtype: np.dtype[Any]
+    # Whether predictive densities keep a share for an unseen level.
+    open_levels: bool = False
 
     missing = True
 
@@ -181,9 +187,31 @@ class Categorical(ConjugateComponent):
         table = digamma_array(self.prior + 1.0) - digamma_array(totals + 1.0)
         return features @ table, features @ np.abs(table)
 
+    @property
+    def opened(self) -> "Categorical":
+        return replace(self, open_levels=True)
+
     def log_predictive(self, X: Any, lam: Array) -> Array:
-        """Columns are independent, so that the predictive is linear in the features."""
-        return self.features(X) @ np.log(self.family.mean(lam)).T
+        """Columns are independent, so that the predictive is linear in the features.
+
+        With open levels, ``lam`` must be those of all components. An unseen level has the same
+        probability in all of them, ``u = a / (N + A + a)``: N values of the column in all rows, A
+        the sum of its concentrations, and ``a`` the smallest of these, for one more level. Levels
+        of the fit share the rest. In every component each has at least ``(1 - u) a / (N + A) = u``:
+        an unseen level is never more probable than another one.
+        """
+        of_levels = np.asarray(self.features(X) @ np.log(self.family.mean(lam)).T)
+        if not self.open_levels:
+            return of_levels
+        X, before = dense_rows(X), self.family.totals(self.prior)
+        n_values = (self.family.totals(lam) - before).sum(axis=0)
+        starts = np.cumsum(self.sizes, dtype=np.intp) - np.array(self.sizes, np.intp)
+        smallest = np.minimum.reduceat(self.prior, starts)
+        log_known, log_unseen = (
+            np.log(part / (n_values + before + smallest)) for part in (n_values + before, smallest)
+        )
+        of_column = np.where(self.sizes > X, log_known, log_unseen)
+        return of_levels + np.where(np.isnan(X), 0.0, of_column).sum(axis=1, keepdims=True)
 
     def column_probabilities(self, lam: Array, column: int) -> Array:
         """Predictive probabilities of a column's categories, (K, C)."""
