@@ -60,14 +60,15 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         "poisson", "negative_binomial", "multinomial". Columns are names, positions, slices, boolean
         masks, or a callable such as :func:`~sklearn.compose.make_column_selector`; those not listed
         are left out. "auto" takes columns by their types: booleans for Bernoulli ("flags"),
-        strings, objects and categories for Categorical ("categories"), other numbers for
+        strings, categories and other objects for Categorical ("categories"), numbers for
         Gaussian("auto", log="auto") ("numbers"), those with a point mass for a Hurdle of it
-        ("hurdles"); a sparse matrix for Multinomial ("counts"). In a column of at least 30 values,
-        a point mass is zero, the smallest or the largest value if more than a tenth are this one,
-        three times as many as of each value next to it, and the others more than ten different
-        ones, or as many as half of their number; or any value of three tenths, ten times as many.
-        It leaves out columns that say nothing, see ``table_report_``; in a stream constant columns
-        and identifiers are kept, unless they count the rows, since later rows may vary.
+        ("hurdles"); dates are left out; a sparse matrix for Multinomial ("counts"). In a column of
+        at least 30 values, a point mass is zero, the smallest or the largest value if more than a
+        tenth are this one, three times as many as of each value next to it, and the others more
+        than ten different ones, or as many as half of their number; or any value of three tenths,
+        ten times as many. It leaves out columns that say nothing, see ``table_report_``; in a
+        stream constant columns and identifiers are kept, unless they count the rows, since later
+        rows may vary.
         Nested parameters are ``components__<name>__<parameter>``.
     handle_unknown : {"prior", "missing", "error"}, default="prior"
         What is done with a category, or a whole number that was read as one, that did not occur in

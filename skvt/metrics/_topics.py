@@ -10,7 +10,7 @@ from skvt.compiled import mix
 from skvt.inference import Workers
 from skvt.metrics._held_out import documents as held_out_documents
 from skvt.models.lda import LDA
-from skvt.readers.validation import check_choice, counts_of_words
+from skvt.readers.validation import check_choice, counts_of_words, without_mask
 from skvt.results import prior_vector
 from skvt.results.completion import completion_score, content_keys, split_tokens
 from skvt.ties import stable_order
@@ -235,6 +235,7 @@ def perplexity(log_predictive):
 
 
 def _counts(X):
+    X = without_mask(X, False, "document completion")
     X = check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32])
     return counts_of_words(X, "document completion")
 
@@ -300,6 +301,7 @@ def topic_coherence(topic_word, X, *, n_words=10, measure="npmi", eps=0.0):
     array([ 1., -1.])
     """
     topic_word = check_array(topic_word, dtype=[np.float64, np.float32], input_name="topic_word")
+    X = without_mask(X, False, "topic_coherence")
     X = check_array(X, accept_sparse="csr", ensure_non_negative=True, input_name="X")
     if topic_word.shape[1] != X.shape[1]:
         raise ValueError(

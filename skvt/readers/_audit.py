@@ -26,6 +26,7 @@ MOST_ROWS = 10_000
 NAMED = 5
 # Kinds of finding, and what to do.
 REMEDIES = {
+    "date": "dates and times are not read: turn them into numbers, such as days",
     "missing": "no value is observed: leave it out, or give its 'categories'",
     "constant": "one value in all rows says nothing: leave it out",
     "identifier": "(nearly) every row has its own value: leave it out, or name it in 'components'",
@@ -113,7 +114,9 @@ def left_out(columns, seen):
     """What was found of the columns that "auto" leaves out, by their positions."""
     found = {}
     for j, column in enumerate(columns):
-        if seen[j].is_identifier:
+        if column.kind == "date":
+            found[j] = "date", f"{column.type}, left out"
+        elif seen[j].is_identifier:
             found[j] = "identifier", "left out"
         elif column.kind == "category" and column.categories is None:
             if np.isnan(seen[j].values).all():

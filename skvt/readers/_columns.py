@@ -1,6 +1,9 @@
 """Columns of tables: of arrays of objects, and of the data frames that narwhals knows."""
 
 from dataclasses import dataclass
+from datetime import date, time, timedelta
+from decimal import Decimal
+from numbers import Real
 from typing import Any
 
 import narwhals.stable.v2 as nw
@@ -10,6 +13,22 @@ import scipy.sparse as sp
 # How polars calls columns of any objects, which it does not cast and does not assign to.
 OBJECT_OF_POLARS = "Object"
 _MISSING_TYPES = ("NAType", "NaTType")
+# Types of the values of columns of objects; datetimes of Python and pandas are dates, too.
+_NUMBERS = Real | Decimal
+_DATES = date | time | timedelta | np.datetime64 | np.timedelta64
+# How the types of columns of dates, times and durations begin, in lower case.
+_NAMES_OF_DATES = ("date", "time", "duration", "period")
+# What to do with cells that hold several values.
+ONE_VALUE = (
+    "An entry must be a number, a string or another hashable value. Give each part of an entry a "
+    "column of its own, such as pandas.DataFrame(column.tolist()), or leave the column out."
+)
+# What to do with columns that are not read, by their kind.
+_REMEDIES = {
+    "date": "Turn dates into numbers, such as (dates - dates.min()) / numpy.timedelta64(1, 'D') "
+    "for days, or leave the column out.",
+    None: ONE_VALUE,
+}
 
 
 def is_frame(X):
@@ -35,8 +54,8 @@ def _frame(X):
 class Column:
     """One column of a container: its kind, and how to read it.
 
-    ``kind`` is "real", "category" or "binary" as "auto" takes it, or None for what cannot be
-    computed with, such as dates.
+    ``kind`` is "real", "category" or "binary" as "auto" takes it, "date" for dates, times and
+    durations, or None for other values that cannot be computed with, such as lists.
     """
 
     kind: str | None
@@ -44,6 +63,11 @@ class Column:
     values: Any
     # declared categories of a categorical type
     categories: Any = None
+
+    @property
+    def remedy(self):
+        """What to do with a column of dates, or of other values that are not read."""
+        return _REMEDIES[self.kind]
 
     def numbers(self):
         """As float64, NaN where missing; ValueError or TypeError for anything but numbers."""
@@ -83,26 +107,90 @@ def _of_frame(series):
         return Column(
             "category", name, series, series.cat.get_categories().to_list() if declares else None
         )
-    if dtype in (nw.String, nw.Object):
+    if dtype == nw.Object:
+        values = series.to_list()
+        return _of_objects(np.fromiter(values, object, len(values)), name)
+    if dtype == nw.String:
         return Column("category", name, series)
     if dtype == nw.Boolean:
         return Column("binary", name, series)
     if dtype.is_numeric():
         return Column("real", name, series)
+    if _is_of_dates(name):
+        return Column("date", name, series)
     # sparse columns of pandas, and those that hold nothing
-    values = np.asarray(native) if dtype == nw.Unknown else np.empty(0, "M8[s]")
+    values = np.asarray(native) if dtype == nw.Unknown else np.empty(0, "V")
     kind = {"b": "binary", "i": "real", "u": "real", "f": "real"}.get(values.dtype.kind)
     return Column(kind, name, values)
 
 
-def _of_objects(values):
-    """A column of an array of objects: numbers if all are, booleans, or else categories."""
-    there = [value for value in values if not _is_missing(value)]
-    if all(isinstance(value, bool | np.bool_) for value in there) and there:
-        return Column("binary", "object", values)
-    if all(isinstance(value, int | float | np.number) for value in there):
-        return Column("real", "object", values)
-    return Column("category", "object", values)
+def _is_of_dates(dtype):
+    """Whether a type of columns, of any package, is one of dates, times or durations."""
+    return str(dtype).lower().startswith(_NAMES_OF_DATES)
+
+
+def _of_objects(values, name="object"):
+    """A column of objects: numbers, booleans or dates if all are, or else categories."""
+    observed = [value for value in values if not _is_missing(value)]
+    types = {type(value) for value in observed}
+    if types and all(issubclass(one, bool | np.bool_) for one in types):
+        return Column("binary", "bool", values)
+    if all(issubclass(one, _NUMBERS) for one in types):
+        return Column("real", name, values)
+    if all(issubclass(one, _DATES) for one in types):
+        return Column("date", f"{name} ({min(one.__name__ for one in types)})", values)
+    try:
+        set(observed)
+    except TypeError as error:
+        return Column(None, f"{name} ({error})", values)
+    return Column("category", name, values)
+
+
+def unread_column(X):
+    """The name of the first column that is read neither as numbers nor as categories, and it.
+
+    None without such a column, and where X is neither a data frame nor an array of objects.
+    """
+    if is_frame(X) or (isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 2):
+        for name, column in zip(names_of(X), columns_of(X), strict=True):
+            if column.kind in (None, "date"):
+                return name, column
+    return None
+
+
+def refuse_dates(X, whom):
+    """Raise TypeError for dates: in an array, or in a column of a data frame of this type."""
+    if isinstance(X, np.ndarray):
+        columns = {"X": X.dtype} if X.dtype.kind in "mM" else {}
+    elif is_frame(X):
+        dtypes = X.dtypes if hasattr(X, "dtypes") else X.schema.types
+        names = (f"Column {name!r}" for name in _native_names(X))
+        columns = dict(zip(names, dtypes, strict=True))
+    else:
+        columns = {}
+    for what, dtype in columns.items():
+        if _is_of_dates(dtype):
+            raise TypeError(
+                f"{what} is of the type {dtype}, and {whom} takes numbers. {_REMEDIES['date']}"
+            )
+
+
+def _native_names(X):
+    """Names of the columns of a data frame, which may occur several times."""
+    return list(X.column_names if hasattr(X, "column_names") else X.columns)
+
+
+def require_distinct_names(X):
+    """Raise ValueError for a data frame with several columns of one name."""
+    if not is_frame(X):
+        return
+    names = _native_names(X)
+    if len(set(names)) < len(names):
+        name = max(names, key=names.count)
+        raise ValueError(
+            f"Column names must be distinct. Got {name!r} {names.count(name)} times: rename these "
+            "columns, or keep the first of them, in pandas X.loc[:, ~X.columns.duplicated()]."
+        )
 
 
 def with_column(X, j, holes, values):
@@ -149,7 +237,8 @@ def frame_of(columns, types, container):
     """A data frame of this package, of columns by their names."""
     made = []
     for name, values in columns.items():
-        dtype = nw.Object if types[name] == OBJECT_OF_POLARS else None
+        is_any = types[name] == OBJECT_OF_POLARS and values.dtype == object
+        dtype = nw.Object if is_any else None
         as_list = values.dtype == object and container != "pandas"
         own = values.tolist() if as_list else values
         made.append(nw.new_series(name, own, dtype, backend=container).to_frame())

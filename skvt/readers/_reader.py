@@ -7,6 +7,11 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils.validation import validate_data
 
+from skvt.readers._columns import (
+    refuse_dates,
+    require_distinct_names,
+    unread_column,
+)
 from skvt.readers.validation import (
     ENCODE,
     LEGAL_RANGE,
@@ -15,11 +20,13 @@ from skvt.readers.validation import (
     each_entry_once,
     in_range,
     refuse_annotated,
+    refuse_masked_weights,
     require_binary,
     require_counts,
     text_in,
     total_of,
     warn_of_empty_rows,
+    without_mask,
 )
 from skvt.sklearn_private import check_sample_weight
 
@@ -67,15 +74,23 @@ class Reader:
             "order": self.order,
             "ensure_all_finite": "allow-nan" if self.missing else True,
         }
+        require_distinct_names(X)
+        refuse_dates(X, self.owner.__name__)
         try:
             X, columns = self._checked(X, legal)
         except (TypeError, ValueError) as error:
-            example = text_in(X)
-            if example is None:
+            example, unread = text_in(X), unread_column(X)
+            if example is not None:
+                raise ValueError(
+                    f"X holds text, such as {example[:40]!r}, and {self.owner.__name__} takes "
+                    f"numbers. {self.remedy}"
+                ) from error
+            if unread is None:
                 raise
-            raise ValueError(
-                f"X holds text, such as {example[:40]!r}, and {self.owner.__name__} takes "
-                f"numbers. {self.remedy}"
+            name, column = unread
+            raise type(error)(
+                f"Column {name!r} is of the type {column.type}, and {self.owner.__name__} takes "
+                f"numbers. {column.remedy}"
             ) from error
         X = self._legal(X)
         return replace(self, columns=columns, dtype=X.dtype), X
@@ -105,6 +120,7 @@ class Reader:
     def _checked(self, X, legal):
         """X by scikit-learn's checks, and what these know of the columns."""
         refuse_annotated(X, self.owner.__name__)
+        X = without_mask(X, self.missing, self.owner.__name__)
         # (scikit-learn looks for that in an estimator, which it names)
         owner = object.__new__(self.owner)
         vars(owner).update(self.columns)
@@ -119,6 +135,7 @@ class Reader:
         """Rows of positive weight, and their weights as float64."""
         if sample_weight is None:
             return X, np.ones(X.shape[0])
+        refuse_masked_weights(sample_weight)
         weights = check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         if not weights.any():  # (scikit-learn before 1.8 lets them pass)
             raise ValueError("Sample weights must contain at least one non-zero number.")

@@ -13,7 +13,7 @@ from sklearn.base import clone
 from skvt.components import Bernoulli, Categorical, ComponentSpec, Gaussian, Hurdle, Multinomial
 from skvt.components.specs import BY_NAME
 from skvt.readers._audit import FEWEST_ROWS, Seen, audited, left_out
-from skvt.readers._columns import container_of, names_of
+from skvt.readers._columns import ONE_VALUE, container_of, names_of
 from skvt.readers._tables import Table, TableBlock
 from skvt.sklearn_private import column_indices
 
@@ -166,7 +166,9 @@ def look(X, columns, components, handle_unknown, kinds=None):
                     f"its {len(positions)} columns. Got {len(given)} of them."
                 )
             categories = [
-                _categories(X, columns, j) if isinstance(given, str) else list(given[place])
+                _categories(X, columns, j, names[j])
+                if isinstance(given, str)
+                else list(given[place])
                 for place, j in enumerate(positions)
             ]
         if spec.reads_exposure:
@@ -261,17 +263,16 @@ def _automatic(X, columns, names, kinds):
         positions = [j for j, own in enumerate(kinds) if own == kind]
         if positions:
             blocks.append((name, make(), positions))
-    others = [j for j, column in enumerate(columns) if column.kind is None]
-    if others:
-        raise ValueError(
-            f"Column {names[others[0]]!r} is of the type {columns[others[0]].type}, which "
-            "components='auto' does not take. Turn it into numbers or strings, or leave it out of "
-            "a list of 'components'."
-        )
+    for name, column, kind in zip(names, columns, kinds, strict=True):
+        if kind in (None, "date"):
+            raise TypeError(
+                f"Column {name!r} is of the type {column.type}, which components='auto' does not "
+                f"take. {column.remedy[:-1]} of a list of 'components'."
+            )
     if not blocks:
         raise ValueError(
             "components='auto' leaves out every column: each is an identifier, has one value, "
-            "repeats another one or is missing throughout (columns "
+            "repeats another one, holds dates or is missing throughout (columns "
             f"{', '.join(map(repr, names[:5]))}{', ...' if len(names) > 5 else ''}). List "
             "the 'components' to use them."
         )
@@ -342,7 +343,7 @@ def _check_blocks(blocks, names):
             taken[j] = title
 
 
-def _categories(X, columns, j):
+def _categories(X, columns, j, name):
     """The categories of a column, sorted, or as its own type declares them."""
     if columns is None:
         values = np.asarray(X[:, [j]].toarray() if sp.issparse(X) else X[:, j]).ravel()
@@ -354,8 +355,7 @@ def _categories(X, columns, j):
         distinct = {value for value in values if value is not None}
     except TypeError as error:
         raise TypeError(
-            f"A column holds values that cannot be categories: {error}. An argument must be a "
-            "string, a number or another hashable value."
+            f"Column {name!r} holds values that cannot be categories: {error}. {ONE_VALUE}"
         ) from error
     return _sorted(distinct)
 

@@ -16,8 +16,16 @@ import scipy.sparse as sp
 from skvt.components import ComponentSpec
 from skvt.models.mixture import as_slice
 from skvt.readers._audit import ColumnWarning
-from skvt.readers._columns import frame_of, is_frame, levels, objects, plain, with_column
-from skvt.readers.validation import check_magnitude, stack_level
+from skvt.readers._columns import (
+    ONE_VALUE,
+    frame_of,
+    is_frame,
+    levels,
+    objects,
+    plain,
+    with_column,
+)
+from skvt.readers.validation import check_magnitude, stack_level, without_mask
 from skvt.rows import dense
 from skvt.typing import IndexArray
 
@@ -110,8 +118,7 @@ class Table:
             codes = np.array([code_of.get(value, -1) for value in entries], np.float64)
         except TypeError as error:
             raise TypeError(
-                f"Column {name!r} holds values that cannot be categories: {error}. An argument "
-                "must be a string, a number or another hashable value."
+                f"Column {name!r} holds values that cannot be categories: {error}. {ONE_VALUE}"
             ) from error
         missing = np.array([value is None for value in entries], bool)
         unseen = (codes < 0.0) & ~missing
@@ -205,9 +212,7 @@ class Table:
 
     def _is_boolean(self, j):
         """Whether a column held booleans at ``fit``."""
-        return bool(self.types) and (
-            self.types[j].lower().startswith("bool") or self.types[j] == "object"
-        )
+        return bool(self.types) and self.types[j].lower().startswith("bool")
 
     def decoded(self, j, values):
         """Encoded values of a column, none missing, as values of the table."""
@@ -261,7 +266,7 @@ class Table:
     def restored(self, X, encoded, filled):
         """X as it was given, with the missing values of modelled columns replaced."""
         if not is_frame(X):
-            X = np.array(X)
+            X = np.array(without_mask(X, True, ""))
         holes = np.isnan(encoded) & ~np.isnan(filled)
         for j in np.flatnonzero(holes.any(axis=0)):
             X = with_column(X, j, holes[:, j], self.decoded(j, filled[holes[:, j], j]))
@@ -276,10 +281,10 @@ class Table:
 
 def _numbers(column, name, block):
     """A column as numbers, or a ValueError that shows a value that is not a number."""
-    if column.kind is None:
+    if column.kind in (None, "date"):
         raise ValueError(
             f"Column {name!r} is of the type {column.type}, which {type(block.spec).__name__} does "
-            "not take. Turn it into numbers or strings first."
+            f"not take. {column.remedy}"
         )
     try:
         return column.numbers()

@@ -20,6 +20,7 @@ from skvt.inference import (
     facts_of,
     of_chunk,
 )
+from skvt.readers.validation import refuse_masked_weights
 
 
 def is_chunked(X):
@@ -69,6 +70,7 @@ def _weights_of_chunks(sample_weight, lengths):
     if sample_weight is None:
         return [None] * len(lengths)
     if not is_chunked(sample_weight):
+        refuse_masked_weights(sample_weight)
         given = np.asarray(sample_weight)
         if given.shape != (sum(lengths),):
             raise ValueError(
@@ -220,6 +222,7 @@ def _block(sealed, chunk, weights, is_weighted):
     if _n_rows(chunk) == 0:
         return Chunk(np.empty((0, reader.columns["n_features_in_"]), reader.dtype), np.empty(0))
     X = reader.read(chunk)
+    refuse_masked_weights(weights)
     weights = np.asarray(weights) if is_weighted else None
     if is_weighted and weights.shape == X.shape[:1] and np.all(weights == 0.0):
         return Chunk(X[:0], np.empty(0))  # legal, because other chunks may have positive weights

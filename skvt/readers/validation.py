@@ -36,6 +36,38 @@ def refuse_annotated(X, whom):
         )
 
 
+def without_mask(X, takes_missing, whom):
+    """An array for a masked one, with NaN or None in the place of masked values.
+
+    Raises ValueError for masked values where no values may be missing.
+    """
+    if not isinstance(X, np.ma.MaskedArray):
+        return X
+    values, masked = np.asarray(X.data), np.ma.getmaskarray(X)
+    if not masked.any():
+        return values
+    if not takes_missing:
+        raise ValueError(
+            f"{np.count_nonzero(masked)} values of X are masked, and {whom} takes no missing "
+            "values. Fill them in, X.filled(value), or leave their rows out."
+        )
+    numeric = values.dtype.kind in "iuf"
+    dtype = object if not numeric else np.result_type(values.dtype, np.float16)
+    values = values.astype(dtype)
+    values[masked] = np.nan if numeric else None
+    return values
+
+
+def refuse_masked_weights(sample_weight):
+    """Raise ValueError for masked weights: a row has a weight, which may be 0."""
+    if np.ma.is_masked(sample_weight):
+        raise ValueError(
+            f"{np.count_nonzero(np.ma.getmaskarray(sample_weight))} values of sample_weight are "
+            "masked, and each row needs a weight: give 0 for rows that do not count, "
+            "sample_weight.filled(0)."
+        )
+
+
 def check_choice(name, value, legal):
     """Raise ValueError unless the parameter is one of the legal values."""
     if value not in legal:

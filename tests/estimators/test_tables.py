@@ -216,7 +216,6 @@ def test_streams_take_categories_from_the_first_batch():
 @pytest.mark.parametrize(
     ("components", "change", "message"),
     [
-        ("auto", {}, "Column 'when' is of the type datetime64.*leave it out"),
         ([("a", "poisson", ["size"])], {}, "Column 'size' must hold counts.*Got"),
         ([("a", "gaussian", ["colour"])], {}, "'colour' holds 'red'.*Categorical"),
         ([("a", "bernoulli", ["count"])], {}, "Column 'count' must be binary.*Categorical"),
