@@ -34,7 +34,7 @@ from skvt.models.mixture import (
     of_block,
 )
 from skvt.posterior import JointPosterior, Posterior
-from skvt.readers import REMEDIES, TableReader, levels
+from skvt.readers import TableReader, levels, table_report
 from skvt.readers.chunks import require_rows_in_memory
 from skvt.results import GrowingMixin, MixtureEstimator, learned_values
 from skvt.sklearn_private import StrOptions
@@ -97,13 +97,16 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
     categories_ : dict
         The categories of each column, in the order of their codes, by the name of the block: arrays
         of their type, or of objects where they have several.
-    table_report_ : dict of list
-        What was found of the columns before any work, one entry each of "column", "kind", "found",
-        "remedy": columns without a value, constant ones, identifiers (30 rows or more of which nine
-        tenths have a category of their own, or whole numbers without gaps), one value in nine
-        tenths of the rows, whole numbers with 2 to 6 values read as real, counts whose variance is
-        three times their mean, columns that repeat another. A :class:`~skvt.ColumnWarning` says so,
-        but for these counts, as clusters spread, too. Empty for chunks of Dask.
+    table_report_ : DataFrame of shape (n_features, 3) or dict of list
+        How each column was read, and why: its "column", "read_as", the component or "left out", and
+        "why". Why a column is left out, or what to try for one that is likely read wrongly, was
+        found before any work: columns without a value, constant ones, dates, identifiers (30 rows
+        or more of which nine tenths have a category of their own, or whole numbers without gaps),
+        one value in nine tenths of the rows, whole numbers with 2 to 6 values read as real, counts
+        whose variance is three times their mean, columns that repeat another. A
+        :class:`~skvt.ColumnWarning` says so, but for these counts, as clusters spread, too. A data
+        frame of polars where X was one, otherwise of pandas; a dict of lists where pandas cannot be
+        imported. Nothing is found in chunks of Dask.
     priors_ : dict of dict
         Parameters of the priors as used or learned, by the block's name.
     .. shared: block_relevance_, column_relevance_
@@ -321,10 +324,8 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
     # --------------------------------------------------------------------------- inference
     @property
     def table_report_(self):
-        """What was found of the columns, see the class's attributes."""
-        rows = [(*finding, REMEDIES[finding[1]]) for finding in self._table.findings]
-        names = ("column", "kind", "found", "remedy")
-        return {name: [row[place] for row in rows] for place, name in enumerate(names)}
+        """How each column was read, and why, see the class's attributes."""
+        return table_report(self._table, self.priors_)
 
     def predict_column(self, X, column):
         """Predict a column from the other values of each row.

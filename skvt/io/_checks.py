@@ -401,7 +401,7 @@ def _check_table(table, priors, estimator):
     legal = (
         name_of(type(table)) == "estimators.Table"
         and len(table.names) == n_features == len({*table.names})
-        and len(table.types) in (0, n_features)
+        and {len(table.types), len(table.reasons)} <= {0, n_features}
         and len(table.blocks) == len(blocks)
         and table.container in ("array", "pandas", "polars", "pyarrow", "modin")
         and {*(priors or ())} == {block.name for block in blocks}

@@ -1,6 +1,6 @@
 """Rows as numbers, and back."""
 
-from skvt.readers._audit import REMEDIES, ColumnWarning
+from skvt.readers._audit import ColumnWarning
 from skvt.readers._columns import levels
 from skvt.readers._reader import (
     BinaryReader,
@@ -10,5 +10,6 @@ from skvt.readers._reader import (
     Reader,
     RealReader,
 )
+from skvt.readers._report import table_report
 from skvt.readers._table_reader import TableReader
 from skvt.readers._tables import Table, TableBlock

@@ -44,7 +44,7 @@ class ColumnWarning(UserWarning):
     """Columns of a table that say nothing, repeat each other, or are likely read wrongly.
 
     One warning names all of them, by kind and with the remedy. ``table_report_`` of the fitted
-    estimator has the same as a table.
+    estimator says how each column was read, and why.
 
     Examples
     --------
@@ -224,7 +224,7 @@ def warn_of_columns(findings):
             lines.append(f"\n  {', '.join(own[:NAMED])}{more}: {remedy}")
     if lines:
         warnings.warn(
-            f"Look at these columns (table_report_ lists all):{''.join(lines)}",
+            f"Look at these columns (table_report_ has all columns):{''.join(lines)}",
             ColumnWarning,
             stacklevel=stack_level(),
         )

@@ -10,14 +10,14 @@ import narwhals.stable.v2 as nw
 import numpy as np
 import scipy.sparse as sp
 
+from skvt.readers.validation import NO_DATES, is_frame, is_of_dates
+
 # How polars calls columns of any objects, which it does not cast and does not assign to.
 OBJECT_OF_POLARS = "Object"
 _MISSING_TYPES = ("NAType", "NaTType")
 # Types of the values of columns of objects; datetimes of Python and pandas are dates, too.
 _NUMBERS = Real | Decimal
 _DATES = date | time | timedelta | np.datetime64 | np.timedelta64
-# How the types of columns of dates, times and durations begin, in lower case.
-_NAMES_OF_DATES = ("date", "time", "duration", "period")
 # What to do with cells that hold several values.
 ONE_VALUE = (
     "An entry must be a number, a string or another hashable value. Give each part of an entry a "
@@ -25,15 +25,9 @@ ONE_VALUE = (
 )
 # What to do with columns that are not read, by their kind.
 _REMEDIES = {
-    "date": "Turn dates into numbers, such as (dates - dates.min()) / numpy.timedelta64(1, 'D') "
-    "for days, or leave the column out.",
+    "date": NO_DATES,
     None: ONE_VALUE,
 }
-
-
-def is_frame(X):
-    """Whether X is a data frame: of pandas, polars, PyArrow or another package of this kind."""
-    return nw.dependencies.is_into_dataframe(X)
 
 
 def names_of(X):
@@ -116,17 +110,12 @@ def _of_frame(series):
         return Column("binary", name, series)
     if dtype.is_numeric():
         return Column("real", name, series)
-    if _is_of_dates(name):
+    if is_of_dates(name):
         return Column("date", name, series)
     # sparse columns of pandas, and those that hold nothing
     values = np.asarray(native) if dtype == nw.Unknown else np.empty(0, "V")
     kind = {"b": "binary", "i": "real", "u": "real", "f": "real"}.get(values.dtype.kind)
     return Column(kind, name, values)
-
-
-def _is_of_dates(dtype):
-    """Whether a type of columns, of any package, is one of dates, times or durations."""
-    return str(dtype).lower().startswith(_NAMES_OF_DATES)
 
 
 def _of_objects(values, name="object"):
@@ -156,41 +145,6 @@ def unread_column(X):
             if column.kind in (None, "date"):
                 return name, column
     return None
-
-
-def refuse_dates(X, whom):
-    """Raise TypeError for dates: in an array, or in a column of a data frame of this type."""
-    if isinstance(X, np.ndarray):
-        columns = {"X": X.dtype} if X.dtype.kind in "mM" else {}
-    elif is_frame(X):
-        dtypes = X.dtypes if hasattr(X, "dtypes") else X.schema.types
-        names = (f"Column {name!r}" for name in _native_names(X))
-        columns = dict(zip(names, dtypes, strict=True))
-    else:
-        columns = {}
-    for what, dtype in columns.items():
-        if _is_of_dates(dtype):
-            raise TypeError(
-                f"{what} is of the type {dtype}, and {whom} takes numbers. {_REMEDIES['date']}"
-            )
-
-
-def _native_names(X):
-    """Names of the columns of a data frame, which may occur several times."""
-    return list(X.column_names if hasattr(X, "column_names") else X.columns)
-
-
-def require_distinct_names(X):
-    """Raise ValueError for a data frame with several columns of one name."""
-    if not is_frame(X):
-        return
-    names = _native_names(X)
-    if len(set(names)) < len(names):
-        name = max(names, key=names.count)
-        raise ValueError(
-            f"Column names must be distinct. Got {name!r} {names.count(name)} times: rename these "
-            "columns, or keep the first of them, in pandas X.loc[:, ~X.columns.duplicated()]."
-        )
 
 
 def with_column(X, j, holes, values):

@@ -7,26 +7,21 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils.validation import validate_data
 
-from skvt.readers._columns import (
-    refuse_dates,
-    require_distinct_names,
-    unread_column,
-)
+from skvt.readers._columns import unread_column
 from skvt.readers.validation import (
     ENCODE,
     LEGAL_RANGE,
+    admitted,
     check_magnitude,
     counts_of_words,
     each_entry_once,
     in_range,
-    refuse_annotated,
     refuse_masked_weights,
     require_binary,
     require_counts,
     text_in,
     total_of,
     warn_of_empty_rows,
-    without_mask,
 )
 from skvt.sklearn_private import check_sample_weight
 
@@ -74,8 +69,7 @@ class Reader:
             "order": self.order,
             "ensure_all_finite": "allow-nan" if self.missing else True,
         }
-        require_distinct_names(X)
-        refuse_dates(X, self.owner.__name__)
+        X = admitted(X, self.owner.__name__, missing=self.missing)
         try:
             X, columns = self._checked(X, legal)
         except (TypeError, ValueError) as error:
@@ -119,8 +113,6 @@ class Reader:
 
     def _checked(self, X, legal):
         """X by scikit-learn's checks, and what these know of the columns."""
-        refuse_annotated(X, self.owner.__name__)
-        X = without_mask(X, self.missing, self.owner.__name__)
         # (scikit-learn looks for that in an estimator, which it names)
         owner = object.__new__(self.owner)
         vars(owner).update(self.columns)

@@ -12,7 +12,7 @@ from sklearn.base import clone
 
 from skvt.components import Bernoulli, Categorical, ComponentSpec, Gaussian, Hurdle, Multinomial
 from skvt.components.specs import BY_NAME
-from skvt.readers._audit import FEWEST_ROWS, Seen, audited, left_out
+from skvt.readers._audit import FEW_VALUES, FEWEST_ROWS, Seen, audited, left_out
 from skvt.readers._columns import ONE_VALUE, container_of, names_of
 from skvt.readers._tables import Table, TableBlock
 from skvt.sklearn_private import column_indices
@@ -175,7 +175,8 @@ def look(X, columns, components, handle_unknown, kinds=None):
             positions = [*positions, _exposure_of(X, spec, name, blocks)]
         done.append(TableBlock(name, spec, np.array(positions, np.intp), categories))
     types = () if columns is None else tuple(column.type for column in columns)
-    table = Table(tuple(done), names, handle_unknown, container_of(X), types)
+    reasons = _reasons(X, columns, kinds) if isinstance(components, str) else ()
+    table = Table(tuple(done), names, handle_unknown, container_of(X), types, reasons=reasons)
     return Look(table, values)
 
 
@@ -277,6 +278,22 @@ def _automatic(X, columns, names, kinds):
             "the 'components' to use them."
         )
     return blocks
+
+
+def _reasons(X, columns, kinds):
+    """Why "auto" reads each column as it does."""
+    if columns is None:
+        return ("counts of a sparse matrix" if sp.issparse(X) else "numbers",) * X.shape[1]
+    words = {"real": "numbers", "binary": "booleans", "category": "text or other objects"}
+    reasons = []
+    for column, kind in zip(columns, kinds or [None] * len(columns), strict=True):
+        reason = words.get(column.kind, column.type)
+        if column.categories is not None:
+            reason = "a categorical type"
+        elif kind == "category" != column.kind:
+            reason = f"2 to {FEW_VALUES} distinct whole numbers"
+        reasons.append(reason)
+    return tuple(reasons)
 
 
 def _spec(name, given):

@@ -7,11 +7,11 @@ import numpy as np
 import scipy.sparse as sp
 
 from skvt.readers._audit import warn_of_columns
-from skvt.readers._columns import columns_of, is_frame, refuse_dates, require_distinct_names
+from skvt.readers._columns import columns_of
 from skvt.readers._reader import Reader
 from skvt.readers._table_blocks import joint_table, look, table_of
 from skvt.readers._tables import Table
-from skvt.readers.validation import each_entry_once, warn_of_empty_rows
+from skvt.readers.validation import admitted, each_entry_once, is_frame, warn_of_empty_rows
 
 
 @dataclass(frozen=True)
@@ -66,8 +66,8 @@ class TableReader(Reader):
 
     def _numbers_or_objects(self, X):
         """X by scikit-learn's checks: a data frame as it is, or an array of floats or objects."""
+        X = admitted(X, self.owner.__name__, missing=self.missing, dates=True)
         if is_frame(X):
-            require_distinct_names(X)
             X, columns = self._checked(X, {"skip_check_array": True})
             if X.shape[0] == 0 or X.shape[1] == 0:
                 what = "sample" if X.shape[0] == 0 else "feature"
@@ -81,7 +81,6 @@ class TableReader(Reader):
             remedy = "X.collect()" if lazy else "pandas.DataFrame(X)"
             raise TypeError(f"X is no table in memory but {type(X).__name__}: give {remedy}.")
         legal = {"accept_sparse": "csr", "dtype": None, "ensure_all_finite": False}
-        refuse_dates(X, self.owner.__name__)
         X, columns = self._checked(X, legal)
         if sp.issparse(X):
             X = each_entry_once(X)

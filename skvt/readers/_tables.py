@@ -19,13 +19,12 @@ from skvt.readers._audit import ColumnWarning
 from skvt.readers._columns import (
     ONE_VALUE,
     frame_of,
-    is_frame,
     levels,
     objects,
     plain,
     with_column,
 )
-from skvt.readers.validation import check_magnitude, stack_level, without_mask
+from skvt.readers.validation import check_magnitude, is_frame, stack_level, without_mask
 from skvt.rows import dense
 from skvt.typing import IndexArray
 
@@ -60,6 +59,8 @@ class Table:
     types: tuple[str, ...] = ()
     # what was found of the columns, see skvt.readers._audit: (column, kind, value)
     findings: tuple[tuple[str, str, str], ...] = ()
+    # why "auto" reads the columns as it does, none where the user lists the components
+    reasons: tuple[str, ...] = ()
 
     def encode(self, X, columns):
         """X as numbers, (n, D) in its own precision or float64; ValueError for illegal values.

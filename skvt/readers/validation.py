@@ -4,6 +4,7 @@ import sys
 import warnings
 from numbers import Integral
 
+import narwhals.stable.v2 as nw
 import numpy as np
 import scipy.sparse as sp
 from sklearn.pipeline import Pipeline
@@ -18,6 +19,13 @@ ENCODE = (
     "of sklearn.preprocessing. MemoizedDPMixture takes them as they are."
 )
 
+# What to do with dates, and how their types begin, in lower case, and those of times and durations.
+NO_DATES = (
+    "Turn dates into numbers, such as (dates - dates.min()) / numpy.timedelta64(1, 'D') for days, "
+    "or leave the column out."
+)
+_NAMES_OF_DATES = ("date", "time", "duration", "period")
+
 # Entries that are looked at together for values other than 0 and 1.
 _CHECKED = 2**20
 
@@ -26,7 +34,52 @@ _CHECKED = 2**20
 LARGEST_VALUE = {np.dtype(np.float32): 1e15, np.dtype(np.float64): 1e100}
 
 
-def refuse_annotated(X, whom):
+def is_frame(X):
+    """Whether X is a data frame: of pandas, polars, PyArrow or another package of this kind."""
+    return nw.dependencies.is_into_dataframe(X)
+
+
+def is_of_dates(dtype):
+    """Whether a type of columns, of any package, is one of dates, times or durations."""
+    return str(dtype).lower().startswith(_NAMES_OF_DATES)
+
+
+def admitted(X, whom, *, missing, dates=False):
+    """Rows as they are given, masked values as missing ones; an error for what holds no rows.
+
+    Parameters
+    ----------
+    X : array-like, sparse matrix or data frame
+        Rows.
+    whom : str
+        Who takes them, for errors.
+    missing : bool
+        Whether values may be missing.
+    dates : bool, default=False
+        Whether columns of a data frame may hold dates.
+
+    Returns
+    -------
+    array-like, sparse matrix or data frame
+        The same rows.
+
+    Raises
+    ------
+    TypeError
+        For an AnnData, and for dates.
+    ValueError
+        For names of columns that occur twice, and masked values where none may be missing.
+    """
+    _refuse_annotated(X, whom)
+    framed = is_frame(X)
+    if framed:
+        _require_distinct_names(X)
+    if not (framed and dates):
+        _refuse_dates(X, whom)
+    return without_mask(X, missing, whom)
+
+
+def _refuse_annotated(X, whom):
     """Raise TypeError for an AnnData, which holds rows and is none."""
     if hasattr(X, "var_names") and hasattr(X, "X"):
         raise TypeError(
@@ -34,6 +87,47 @@ def refuse_annotated(X, whom):
             "X.layers. X.var_names are the names of its columns, for feature_names of top_words "
             'and displays; results of transform belong into X.obsm["topics"], say.'
         )
+
+
+def refuse_masked_weights(sample_weight):
+    """Raise ValueError for masked weights: a row has a weight, which may be 0."""
+    if np.ma.is_masked(sample_weight):
+        raise ValueError(
+            f"{np.count_nonzero(np.ma.getmaskarray(sample_weight))} values of sample_weight are "
+            "masked, and each row needs a weight: give 0 for rows that do not count, "
+            "sample_weight.filled(0)."
+        )
+
+
+def _native_names(X):
+    """Names of the columns of a data frame, which may occur several times."""
+    return list(X.column_names if hasattr(X, "column_names") else X.columns)
+
+
+def _require_distinct_names(X):
+    """Raise ValueError for a data frame with several columns of one name."""
+    names = _native_names(X)
+    if len(set(names)) < len(names):
+        name = max(names, key=names.count)
+        raise ValueError(
+            f"Column names must be distinct. Got {name!r} {names.count(name)} times: rename these "
+            "columns, or keep the first of them, in pandas X.loc[:, ~X.columns.duplicated()]."
+        )
+
+
+def _refuse_dates(X, whom):
+    """Raise TypeError for dates: in an array, or in a column of a data frame of this type."""
+    if isinstance(X, np.ndarray):
+        columns = {"X": X.dtype} if X.dtype.kind in "mM" else {}
+    elif is_frame(X):
+        dtypes = X.dtypes if hasattr(X, "dtypes") else X.schema.types
+        names = (f"Column {name!r}" for name in _native_names(X))
+        columns = dict(zip(names, dtypes, strict=True))
+    else:
+        columns = {}
+    for what, dtype in columns.items():
+        if is_of_dates(dtype):
+            raise TypeError(f"{what} is of the type {dtype}, and {whom} takes numbers. {NO_DATES}")
 
 
 def without_mask(X, takes_missing, whom):
@@ -56,16 +150,6 @@ def without_mask(X, takes_missing, whom):
     values = values.astype(dtype)
     values[masked] = np.nan if numeric else None
     return values
-
-
-def refuse_masked_weights(sample_weight):
-    """Raise ValueError for masked weights: a row has a weight, which may be 0."""
-    if np.ma.is_masked(sample_weight):
-        raise ValueError(
-            f"{np.count_nonzero(np.ma.getmaskarray(sample_weight))} values of sample_weight are "
-            "masked, and each row needs a weight: give 0 for rows that do not count, "
-            "sample_weight.filled(0)."
-        )
 
 
 def check_choice(name, value, legal):

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
+import pandas as pd
 import pytest
 from _pairs import pairs
 from sklearn.base import BaseEstimator
@@ -464,6 +465,8 @@ def _copied(value):
         return [_copied(entry) for entry in value]
     if isinstance(value, BaseEstimator):
         return repr(value)
+    if isinstance(value, pd.DataFrame):
+        return value.to_dict("list")
     return value.copy() if hasattr(value, "copy") else value
 
 

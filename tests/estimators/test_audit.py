@@ -2,13 +2,16 @@
 
 import warnings
 
+import dask.array as da
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
+import scipy.sparse as sp
 from sklearn.metrics import adjusted_rand_score
 
 import skvt
-from skvt.components import Categorical, Gaussian
+from skvt.components import Categorical, Gaussian, Poisson
 
 
 def clusters():
@@ -42,14 +45,15 @@ def test_columns_that_say_nothing_change_no_cluster():
     assert len(caught) == 1 and caught[0].filename == __file__
     groups = alone.predict(table), beside.predict(with_noise(table))
     assert adjusted_rand_score(*groups) > 0.95
-    report = beside.table_report_
-    assert dict(zip(report["column"], report["kind"], strict=True)) == {
-        "number": "identifier", "name": "identifier", "date": "identifier", "same": "constant",
-        "word": "constant", "line": "repeated", "renamed": "repeated", "nothing": "missing",
+    report, differ = beside.table_report_.set_index("column"), "(nearly) all values differ"
+    assert report["why"].to_dict() == {
+        "a": "numbers", "b": "numbers", "c": "text or other objects",
+        "number": differ, "name": differ, "date": differ, "same": "one value: 1.0",
+        "word": "one value: only", "line": "repeats column 0", "renamed": "repeats column 2",
+        "nothing": "no value is observed",
     }  # fmt: skip
-    assert report["found"][report["column"].index("word")] == "only, left out"
     # (among numbers a constant would take part in the covariances)
-    assert report["found"][report["column"].index("same")].endswith("left out")
+    assert set(report["read_as"][3:]) == {"left out"}
     # new rows may have other names, numbers and dates
     other = with_noise(table[:50]).assign(name="new", number=-1, nothing="here now")
     assert np.array_equal(beside.predict(other), groups[1][:50])
@@ -96,24 +100,24 @@ def test_few_whole_numbers_are_levels_and_prices_are_no_identifiers():
     model = skvt.MemoizedDPMixture(max_iter=2, random_state=0).fit(table)
     blocks = {block.name: list(table.columns[block.columns]) for block in model._table.blocks}
     assert blocks == {"numbers": ["price"], "categories": ["grade"]}
-    assert not model.table_report_["column"]
+    assert model.table_report_["why"].tolist() == ["2 to 6 distinct whole numbers", "numbers"]
 
 
 @pytest.mark.parametrize(
-    ("values", "component", "kind"),
+    ("values", "component", "why"),
     [
-        (np.r_[np.zeros(95), 1.5, 2.5, 0.5, 7.0, 3.0], Gaussian(), "one value"),
-        (np.arange(100) % 4.0, Gaussian(), "few values"),
-        (np.arange(100.0), Categorical(), "identifier"),
-        (np.full(100, np.nan), Gaussian(), "missing"),
+        (np.r_[np.zeros(95), 1.5, 2.5, 0.5, 7.0, 3.0], Gaussian(), "0 in 95%: try Hurdle()"),
+        (np.arange(100) % 4.0, Gaussian(), "4 values: try Categorical()"),
+        (np.arange(100.0), Categorical(), "(nearly) all values differ"),
+        (np.full(100, np.nan), Gaussian(), "no value is observed"),
     ],
 )
-def test_what_is_likely_read_wrongly_is_named(values, component, kind):
+def test_what_is_likely_read_wrongly_is_named(values, component, why):
     X = np.c_[np.random.default_rng(0).normal(size=100), values]
     blocks = [("a", Gaussian(), [0]), ("b", component, [1])]
     with pytest.warns(skvt.ColumnWarning, match="'1'"):
         model = skvt.MemoizedDPMixture(components=blocks, max_iter=1, random_state=0).fit(X)
-    assert model.table_report_["kind"] == [kind]
+    assert model.table_report_["why"][1] == why
 
 
 def test_measurements_and_few_rows_are_not_warned_of():
@@ -169,3 +173,67 @@ def test_a_stream_drops_no_column_for_what_its_first_call_happens_to_hold():
     # a fit to these rows has no others to wait for
     with pytest.raises(ValueError, match="leaves out every column"):
         skvt.MemoizedDPMixture(**settings).fit(table[:40])
+
+
+# --------------------------------------------------------------------------------- the report
+FEW_PASSES = {"max_iter": 1, "tol": 1.0, "max_components": 1}
+
+
+def columns_of_all_kinds():
+    rng = np.random.default_rng(0)
+    income = np.exp(rng.normal(9.0, 1.0, 90))
+    return pd.DataFrame(
+        {
+            "size": rng.normal(size=90), "income": income, "stars": rng.integers(1, 5, 90),
+            "colour": rng.choice(["red", "blue"], 90), "flag": rng.random(90) < 0.5,
+            "grade": pd.Categorical(rng.choice(list("ab"), 90), list("abc")),
+            "rain": np.where(rng.random(90) < 0.4, 0.0, rng.normal(9.0, 1.0, 90)),
+            "when": pd.date_range("2020", periods=90), "id": np.arange(90),
+        }
+    )  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore::skvt.ColumnWarning")
+def test_the_report_says_of_every_column_how_it_was_read():
+    frame = columns_of_all_kinds()
+    model = skvt.MemoizedDPMixture(**FEW_PASSES).fit(frame)
+    report = model.table_report_
+    assert list(report) == ["column", "read_as", "why"]
+    assert dict(zip(report["column"], report["read_as"], strict=True)) == {
+        "size": "Gaussian", "income": "Gaussian of logarithm", "stars": "Categorical, 4 levels",
+        "colour": "Categorical, 2 levels", "flag": "Bernoulli", "grade": "Categorical, 3 levels",
+        "rain": "Hurdle at 0, Gaussian", "when": "left out", "id": "left out",
+    }  # fmt: skip
+    assert report["why"].tolist() == [
+        "numbers", "numbers", "2 to 6 distinct whole numbers", "text or other objects", "booleans",
+        "a categorical type", "numbers", "dates or times", "(nearly) all values differ",
+    ]  # fmt: skip
+    assert "..." not in str(report)  # nothing is cut where it is printed
+    of_polars = (
+        skvt.MemoizedDPMixture(**FEW_PASSES)
+        .fit(pl.from_pandas(frame).with_columns(pl.col("grade").cast(pl.Enum(list("abc")))))
+        .table_report_
+    )
+    assert isinstance(of_polars, pl.DataFrame)
+    assert of_polars["read_as"].to_list() == report["read_as"].tolist()
+    assert of_polars["column"].to_list() == list(frame)
+    assert max(of_polars["why"].str.len_chars()) <= 30  # polars cuts longer texts
+
+
+def test_the_report_of_listed_components_and_of_arrays():
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.normal(size=60), rng.poisson(4.0, 60), rng.uniform(1, 2, 60)])
+    blocks = [("events", Poisson(exposure=2), [1])]
+    model = skvt.MemoizedDPMixture(components=blocks, **FEW_PASSES).fit(X)
+    report = model.table_report_
+    assert isinstance(report, pd.DataFrame) and report["column"].tolist() == [0, 1, 2]
+    assert report["read_as"].tolist() == ["left out", "Poisson", "exposure of 'events'"]
+    listed = "listed in 'components'"
+    assert report["why"].tolist() == ["not listed in 'components'", listed, listed]
+    counts = sp.csr_array(rng.poisson(1.0, (40, 3)))
+    report = skvt.MemoizedDPMixture(**FEW_PASSES).fit(counts).table_report_
+    assert report["why"].tolist() == ["counts of a sparse matrix"] * 3
+    chunks = da.from_array(np.column_stack([X[:, 0], np.ones(60)]), chunks=(30, 2))
+    report = skvt.MemoizedDPMixture(**FEW_PASSES).fit(chunks).table_report_
+    assert report["read_as"].tolist() == ["Gaussian", "left out"]
+    assert report["why"].tolist() == ["numbers", "one value in all rows"]

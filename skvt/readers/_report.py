@@ -1,0 +1,79 @@
+"""How each column of a table was read, and why, as a data frame."""
+
+import narwhals.stable.v2 as nw
+import numpy as np
+
+# Why a column is read as it is. No text is longer than 30 letters, so that data frames of pandas
+# and polars are printed whole.
+_LISTED = "listed in 'components'"
+_NOT_LISTED = "not listed in 'components'"
+_CONSTANT = "one value in all rows"
+# What findings say, with the value that was found.
+_FINDINGS = {
+    "date": "dates or times",
+    "missing": "no value is observed",
+    "constant": "one value: {}",
+    "identifier": "(nearly) all values differ",
+    "one value": "{}: try Hurdle()",
+    "few values": "{}: try Categorical()",
+    "overdispersed": "spread: try NegativeBinomial()",
+    "repeated": "repeats {}",
+}
+
+
+def table_report(table, priors):
+    """How each column of a table was read, and why, in the order of the columns.
+
+    Parameters
+    ----------
+    table : Table
+        The table of the rows of ``fit``.
+    priors : dict of dict
+        The parameters of the priors by the blocks' names; columns in logarithms are under "log".
+
+    Returns
+    -------
+    data frame or dict of lists
+        Of polars where the rows were one of polars, otherwise of pandas; its columns as lists where
+        pandas cannot be imported.
+    """
+    findings = {name: finding for name, *finding in table.findings}
+    columns = {"column": list(table.names), "read_as": [], "why": []}
+    for j, name in enumerate(table.names):
+        read_as, why = _reading(table, j, priors)
+        if str(name) in findings:
+            kind, value = findings[str(name)]
+            why = _FINDINGS[kind].format(value.removesuffix(", left out"))
+        columns["read_as"].append(read_as)
+        columns["why"].append(why)
+    try:
+        container = "polars" if table.container == "polars" else "pandas"
+        return nw.from_dict(columns, backend=container).to_native()
+    except ImportError:
+        return columns
+
+
+def _reading(table, j, priors):
+    """How the column at a position was read, and why."""
+    for block in table.blocks:
+        for place in np.flatnonzero(block.columns == j).tolist():
+            why = table.reasons[j] if table.reasons else _LISTED
+            return _component_of(block, place, priors.get(block.name, {})), why
+    return "left out", _CONSTANT if table.reasons else _NOT_LISTED
+
+
+def _component_of(block, place, prior):
+    """The component of a column in words."""
+    spec, name = block.spec, type(block.spec).__name__
+    if spec.reads_exposure and place == block.columns.size - 1:
+        return f"exposure of {block.name!r}"
+    if block.categories is not None:
+        return f"{name}, {len(block.categories[place])} levels"
+    if hasattr(spec, "at"):
+        at = np.broadcast_to(spec.at, block.columns.shape)[place]
+        name = f"{name} at {at:g}, {type(spec.component).__name__}"
+    if place in prior.get("log", ()):
+        name += " of logarithm"
+    if place in getattr(spec, "ordinal", ()):
+        name += ", ordinal"
+    return name
