@@ -183,10 +183,13 @@ def _finding(values, component):
 
 
 def _repeated(coded):
-    """Pairs of columns that are functions of each other: the same groups, or the same line."""
+    """Pairs of columns that are functions of each other: the same groups, or the same line.
+
+    All columns are compared in the same rows, also where one of them has been sampled.
+    """
     first, pairs = {}, []
     for j, values in list(coded.items())[:MOST_COLUMNS]:
-        key = _signature(values[:MOST_ROWS])
+        key = _signature(_sample(values)[:MOST_ROWS])
         if key in first:
             pairs.append((first[key], j))
         elif key is not None:

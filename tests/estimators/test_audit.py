@@ -59,6 +59,30 @@ def test_columns_that_say_nothing_change_no_cluster():
     assert np.array_equal(beside.predict(other), groups[1][:50])
 
 
+@pytest.mark.parametrize("most_rows", [10_000, 50])
+def test_a_code_is_a_copy_of_what_it_stands_for(most_rows, monkeypatch):
+    # (numbers of long tables are sampled)
+    monkeypatch.setattr("skvt.readers._audit.MOST_ROWS", most_rows)
+    rng = np.random.default_rng(0)
+    names = np.array(["none", "school", "master", "bachelor", "doctor", "other", "college"])
+    place = rng.integers(7, size=190)
+    table = pd.DataFrame(
+        {
+            "education": names[place], "code": np.array([1, 4, 14, 13, 16, 7, 9])[place],
+            "flag": place > 3, "word": np.where(place > 3, "high", "low"),
+            "number": np.where(place > 3, 0.5, 2.0), "code of the row before": np.roll(place, 1),
+        }
+    )  # fmt: skip
+    with pytest.warns(skvt.ColumnWarning, match="says what another column says"):
+        model = skvt.MemoizedDPMixture(max_iter=1, tol=1.0, max_components=1).fit(table)
+    report = model.table_report_.set_index("column")["why"]
+    assert report["code"] == "repeats column 0"
+    assert report["word"] == report["number"] == "repeats column 2"
+    assert {name for _, _, columns in model.blocks_ for name in columns} == {
+        "education", "flag", "code of the row before"
+    }  # fmt: skip
+
+
 def test_constant_numbers_of_an_array_change_nothing():
     X = clusters()[["a", "b"]].to_numpy()
     beside = np.column_stack([np.full(300, 2.0), X])
