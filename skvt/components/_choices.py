@@ -3,11 +3,18 @@
 The type of covariance, and whether a column or its logarithm is Gaussian.
 """
 
+from functools import partial
+from operator import itemgetter
+
 import numpy as np
 
+from skvt.compiled import serial_map
+from skvt.expfam import RunningStats
 from skvt.inference import Workers, fresh_mixture
 from skvt.models.mixture import (
+    MATRICES,
     ROWS_PER_COLUMN,
+    ROWS_PER_COLUMN_OF_SCALE,
     GaussianLearner,
     Mixture,
     StickBreaking,
@@ -15,7 +22,7 @@ from skvt.models.mixture import (
 )
 from skvt.moves import bound_of
 from skvt.rows import dense, some_rows, sums_of_rows
-from skvt.ties import stable_order
+from skvt.ties import stable_argmax, stable_order
 
 # From the simplest, which is taken where several are equally good.
 CANDIDATES = ("spherical", "diag", "tied", "low_rank", "full")
@@ -23,10 +30,16 @@ CANDIDATES = ("spherical", "diag", "tied", "low_rank", "full")
 DIAGONAL = ("spherical", "diag", "low_rank")
 # Number of rows of the sample, evenly spaced, and numbers of components that short fits begin
 # with, at most the sample's number of rows over the number of rows that each needs, or that a
-# matrix of its columns needs.
+# matrix of its columns needs. Where rows are few for their columns, variances without correlations
+# need fewer: many such components can be better than a few matrices.
 MOST_ROWS = 3_000
 NUMBERS = (3, 20)
 _ROWS_FOR_EACH = 20
+_FEWER_FOR_EACH = 10
+# Nats a row within which bounds are close, and the number of parts into which rows are divided to
+# compare densities.
+_CLOSE = 1.0
+_FOLDS = 4
 # Passes of a short fit, the last ones with merges.
 _PASSES = 10
 # Values that say whether a column is better in logarithms, the fewest of them, and by how many nats
@@ -36,23 +49,71 @@ _FEWEST = 30
 _NATS = 10.0
 
 
+def best_type(X, weights, build, learned, most=None):
+    """Choose the type of covariance, by the arguments of :func:`bounds_of_types`.
+
+    It is the type of the highest bound. Where rows are few for their columns, types whose bounds
+    are close are compared by the density of rows that short fits have not seen.
+    """
+    X, weights = sample(X, weights, MOST_ROWS)
+    bounds = bounds_of_types(X, weights, build, learned, most)
+    best, *_ = bounds
+    close = [kind for kind in bounds if bounds[kind] > bounds[best] - _CLOSE]
+    if not _has_few_rows(X, weights) or len(X) < _FOLDS or len(close) == 1:
+        return best
+    densities = [
+        _held_out_density(X, weights, partial(build, covariance_type=kind), learned, most)
+        for kind in close
+    ]
+    return close[stable_argmax(densities)]
+
+
 def bounds_of_types(X, weights, build, learned, most=None):
     """The types of covariance, and their highest bounds in short fits, best first.
 
     In nats per row of a sample; of equal ones the simpler type first. Neither the number of threads
-    nor the random state matters. ``build`` makes of rows, weights and a type the component and its
-    prior's parameters, of which some are ``learned``; there are ``most`` components at most.
+    nor the random state matters. ``build`` makes of rows, weights and a ``covariance_type`` the
+    component and its prior's parameters, of which some are ``learned``; there are ``most``
+    components at most.
     """
     X, weights = sample(X, weights, MOST_ROWS)
     kinds = CANDIDATES if weights.sum() > ROWS_PER_COLUMN * X.shape[1] else DIAGONAL
-    of_each = max(_ROWS_FOR_EACH, int(ROWS_PER_COLUMN * X.shape[1]))
-    enough = max(NUMBERS[0], len(X) // of_each)
-    numbers = sorted({min(n, enough, most or n) for n in NUMBERS})
     bounds = {
-        kind: _bound(X, weights, build(X, weights, kind)[0], learned, numbers) for kind in kinds
+        kind: _best_fit(X, weights, partial(build, covariance_type=kind), learned, most)[0]
+        / float(weights.sum())
+        for kind in kinds
     }
     order = stable_order(-np.array([*bounds.values()]))
     return {kind: bounds[kind] for kind in np.array([*bounds])[order].tolist()}
+
+
+def _has_few_rows(X, weights):
+    """Whether rows are so few for their columns that scales of priors are diagonal."""
+    return weights.sum() <= ROWS_PER_COLUMN_OF_SCALE * X.shape[1]
+
+
+def _held_out_density(X, weights, build, learned, most):
+    """Mean log predictive density of rows under fits to the other parts, in nats per row."""
+    parts, total = np.random.default_rng(0).permutation(len(X)) % _FOLDS, 0.0
+    for part in range(_FOLDS):
+        rest, out = parts != part, parts == part
+        _, memo, model = _best_fit(X[rest], weights[rest], build, learned, most)
+        stats = RunningStats(memo.stats.arrays)
+        total += weights[out] @ model.log_predictive(X[out], stats, serial_map)
+    return total / float(weights.sum())
+
+
+def _best_fit(X, weights, build, learned, most):
+    """The short fit of highest bound: the bound in nats, the memo and the model."""
+    component, _ = build(X, weights)
+    has_matrices = component.covariance_type in MATRICES
+    if has_matrices or not _has_few_rows(X, weights):
+        of_each = max(_ROWS_FOR_EACH, int(ROWS_PER_COLUMN * X.shape[1]))
+    else:
+        of_each = _FEWER_FOR_EACH
+    enough = max(NUMBERS[0], len(X) // of_each)
+    numbers = sorted({min(n, enough, most or n) for n in NUMBERS})
+    return max(_fits(X, weights, component, learned, numbers), key=itemgetter(0))
 
 
 def columns_in_logarithms(X, weights, given=None):
@@ -92,12 +153,12 @@ def _is_better_in_logarithms(x, weights):
         return False
     if not np.log(deviations[0]) - np.log(deviations[1]) - volume / weights.sum() > least:
         return False
-    plain, logged = (
-        _bound(
-            v, weights, gaussian_component(v, weights, "diag", False)[0], frozenset(), NUMBERS[:1]
-        )
-        for v in (x, y)
-    )
+    bounds = []
+    for v in (x, y):
+        component, _ = gaussian_component(v, weights, "diag", False)
+        ((bound, *_),) = _fits(v, weights, component, frozenset(), NUMBERS[:1])
+        bounds.append(bound / weights.sum())
+    plain, logged = bounds
     return logged - plain - volume / weights.sum() > least
 
 
@@ -113,13 +174,13 @@ def _not_positive(X, weights):
     return ((weights > 0.0) @ (dense(X) <= 0.0),)
 
 
-def _bound(X, weights, component, learned, numbers):
-    """The highest bound of mixtures of these numbers of components, in nats per row."""
+def _fits(X, weights, component, learned, numbers):
+    """Short fits of mixtures of these numbers of components: bound in nats, memo and model."""
     learner = GaussianLearner.of(component, learned)
     model = Mixture(StickBreaking(1.0), component, learner=learner)
     with Workers(1) as workers:
         fits = [short_fit(model, X, weights, n, workers, _PASSES) for n in numbers]
-    return max(bound_of(own, memo) for memo, own in fits) / float(weights.sum())
+    return [(bound_of(own, memo), memo, own) for memo, own in fits]
 
 
 def short_fit(model, X, weights, n_components, workers, n_passes):

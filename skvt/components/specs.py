@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.base import BaseEstimator, clone
 
-from skvt.components._choices import bounds_of_types, columns_in_logarithms
+from skvt.components._choices import best_type, columns_in_logarithms
 from skvt.components._cuts import cut_by_classes
 from skvt.models import mixture as models
 from skvt.rows import (
@@ -78,8 +78,8 @@ def gaussian_component(given, X, weights, error=0.0, most=None):
         learned = learned_names(given, GAUSSIAN_PRIORS)
         kind = "diag"  # (of one column all types are alike)
         if X.shape[1] > 1:
-            kind = next(iter(bounds_of_types(X, weights, build, learned, most)))
-    return build(X, weights, kind)
+            kind = best_type(X, weights, build, learned, most)
+    return build(X, weights, covariance_type=kind)
 
 
 def gaussian_learner(given, component):
@@ -224,7 +224,7 @@ class Gaussian(_GaussianSpec):
     covariance_prior : array-like, "auto" or None, default="auto"
         Inverse scale of that prior: (n_columns, n_columns), for "diag" and "low_rank" (n_columns,),
         for "spherical" a number. None is the covariance of the data, for "low_rank" a hundredth of
-        the variances. Matrices are diagonal where there are at most two rows for each column.
+        the variances. Matrices are diagonal where there are at most ten rows for each column.
     missing : {"ignore", "informative"}, default="ignore"
         Whether missing values are integrated out, or say something: "informative" adds the
         probability of being observed, for each component and column, of uniform prior.

@@ -47,9 +47,10 @@ class MemoizedDPGMM(GrowingMixin, MixtureEstimator):
         Shape of each component's covariance; "tied" is one matrix for all components, "low_rank" a
         matrix of low rank plus the variances of each column's noise (a factor analyser). "auto" is
         the one of highest bound in short fits on at most 3,000 rows (in ``partial_fit``, of the
-        first call); of at most two rows for each column neither "full" nor "tied". NaN in the data
-        are missing values: integrated out with "diag" and "spherical", local variables of their
-        rows otherwise, see Notes.
+        first call); of at most two rows for each column neither "full" nor "tied". With at most ten
+        rows for each column, types whose bounds are within a nat a row of the highest are compared
+        by the density of held-out rows. NaN in the data are missing values: integrated out with
+        "diag" and "spherical", local variables of their rows otherwise, see Notes.
     mean_type : {"full", "zero"}, default="full"
         Whether components have means, or all have mean zero (with "full" covariances alone).
     weight_concentration_prior_type : {"dirichlet_process", "dirichlet_distribution"}, \
@@ -79,8 +80,9 @@ default="dirichlet_process"
         their second moment; with NaN, its maximum-likelihood estimate from at
         most 10,000 rows. "auto" learns it, down to a millionth of the columns' variance. In
         directions in which the rows vary by less than a millionth of the columns' variance, that
-        value is used. Matrices are diagonal where there are at most two rows for each column: so
-        few rows do not determine more.
+        value is used. Matrices are diagonal where there are at most ten rows for each column: so
+        few rows do not determine more. The mean and scale are then learned from components of
+        several rows alone.
     reg_covar : float, default=0.0
         Least variance of a component in any direction: each row counts as if it had been measured
         with an error of this variance in each column, and so does the prior found from the data. (A

@@ -4,6 +4,8 @@ from functools import partial
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_digits, load_wine
+from sklearn.metrics import adjusted_rand_score
 
 from skvt import MemoizedDPGMM, MemoizedDPMixture
 from skvt.components import Gaussian
@@ -95,6 +97,46 @@ def test_blocks_of_tables_choose_for_themselves(monkeypatch):
     spec = [("a", auto, [0, 1, 2, 3]), ("b", auto, [4, 5, 6, 7])]
     table = MemoizedDPMixture(components=spec, max_components=4, max_iter=3).fit(X)
     assert [table.priors_[name]["covariance_type"] for name in "ab"] == ["spherical", "tied"]
+
+
+def two_clusters(n_rows, n_columns, seed):
+    """Rows of two clusters that are five standard deviations apart in each column, and labels."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(2, size=n_rows)
+    return rng.normal(size=(n_rows, n_columns)) + 5.0 * y[:, None], y
+
+
+@pytest.mark.parametrize("covariance_type", ["auto", "full", "spherical"])
+def test_clusters_far_apart_are_found_in_few_rows(covariance_type, monkeypatch):
+    monkeypatch.setattr(types, "NUMBERS", (3, 20))
+    X, y = two_clusters(100, 40, 1) if covariance_type == "spherical" else two_clusters(50, 20, 0)
+    fit = MemoizedDPGMM(covariance_type=covariance_type, random_state=0).fit(X)
+    assert fit.n_components_ == 2
+    assert adjusted_rand_score(y, fit.labels_) == 1.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("n_rows", "n_columns"), [(50, 20), (200, 80)])
+def test_nine_of_ten_tables_of_few_rows_have_their_two_clusters(n_rows, n_columns, monkeypatch):
+    monkeypatch.setattr(types, "NUMBERS", (3, 20))
+    tables = [two_clusters(n_rows, n_columns, seed) for seed in range(10)]
+    fits = [MemoizedDPMixture(random_state=0).fit(X) for X, _ in tables]
+    assert sum(fit.n_components_ == 2 for fit in fits) >= 9
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("load", "n_draws"), [(load_wine, 4), (load_digits, 1)])
+def test_few_rows_choose_the_type_of_the_higher_held_out_density(load, n_draws, monkeypatch):
+    monkeypatch.setattr(types, "NUMBERS", (3, 20))
+    X, _ = load(return_X_y=True)
+    n_rows = int(2.5 * X.shape[1])
+    densities = {"diag": 0.0, "full": 0.0, "auto": 0.0}
+    for seed in range(n_draws):
+        rows = np.random.default_rng(seed).permutation(len(X))
+        for kind in densities:
+            fit = MemoizedDPGMM(covariance_type=kind, random_state=0).fit(X[rows[:n_rows]])
+            densities[kind] += fit.score(X[rows[n_rows:]]) / n_draws
+    assert densities["auto"] > max(densities["diag"], densities["full"]) - 0.2
 
 
 @pytest.mark.slow

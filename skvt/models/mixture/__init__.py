@@ -3,6 +3,7 @@
 from skvt.models.mixture._gaussian_prior import (
     MATRICES,
     ROWS_PER_COLUMN,
+    ROWS_PER_COLUMN_OF_SCALE,
     GaussianPrior,
     gaussian_component,
     weighted_moments,

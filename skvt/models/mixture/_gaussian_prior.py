@@ -40,8 +40,10 @@ _SHARE_OF_NOISE = 0.01
 # One of `COMPONENTS`, or `ZeroMeanFullGaussian`.
 _Gaussian: TypeAlias = Any
 
-# Rows per column up to which the scale of a prior is diagonal: the rows do not determine the rest.
+# Rows per column up to which "auto" tries neither "full" nor "tied".
 ROWS_PER_COLUMN = 2.0
+# Rows per column up to which the scale of a prior is diagonal: the rows do not determine the rest.
+ROWS_PER_COLUMN_OF_SCALE = 10.0
 
 COMPONENTS: dict[str, Any] = {
     "full": components.FullGaussian,
@@ -313,10 +315,12 @@ def default_scale(moment: Any) -> Any:
 def determined(matrix: Any, n_rows: float) -> Any:
     """The matrix, or its diagonal where rows are too few to determine more.
 
-    In directions in which few rows happen not to vary, a prior whose scale follows them expects no
-    variance, and densities there have no limit.
+    In directions in which few rows happen to vary little, a prior whose scale follows them expects
+    little variance. The bound, which counts nothing for the choice of the scale, is then higher
+    than the density of new rows justifies: it prefers matrices to independent columns, and several
+    components to one.
     """
-    few = np.ndim(matrix) == 2 and n_rows <= ROWS_PER_COLUMN * len(matrix)
+    few = np.ndim(matrix) == 2 and n_rows <= ROWS_PER_COLUMN_OF_SCALE * len(matrix)
     return np.diag(np.diagonal(matrix)) if few else matrix
 
 

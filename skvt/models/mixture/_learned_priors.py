@@ -34,7 +34,12 @@ from skvt.compiled import digamma as digamma_of
 from skvt.compiled import digamma_array as digamma
 from skvt.compiled import exp, jit, log
 from skvt.expfam import triangle
-from skvt.models.mixture._gaussian_prior import GaussianPrior, determined, natural_prior
+from skvt.models.mixture._gaussian_prior import (
+    ROWS_PER_COLUMN_OF_SCALE,
+    GaussianPrior,
+    determined,
+    natural_prior,
+)
 from skvt.models.mixture._product import of_block
 from skvt.models.mixture._weights import StickBreaking
 from skvt.typing import Array
@@ -55,6 +60,8 @@ _MOST_STEPS = 10
 _FEW_STEPS = 3  # (of factor analysers, each of which is solved by iteration, and of large matrices)
 _SMALLEST_GAIN = 1e-2
 _MANY_COLUMNS = 32
+# Number of rows up to which a component counts as one of a single row.
+_ONE_ROW = 1.5
 # Difference of logarithms that ends the search for degrees of freedom.
 _SMALLEST_STEP = 1e-12
 # How many times a step of EM is lengthened at most.
@@ -88,14 +95,21 @@ class _Ascent:
         """Parameters after a step of EM."""
         raise NotImplementedError
 
+    def informative(self, component: Any, sums: Array) -> Array:
+        """Select the statistics (K', P) of the components whose averages steps of EM follow."""
+        return sums
+
     def learned(self, component: Any, sums: Array) -> Any:
+        followed = self.informative(component, sums)
+        if len(followed) < min(2, len(sums)):
+            return component
 
         def evidence(now: Any) -> float:
             after = now.family.log_normalizer(now.natural_parameters(sums))
             return float(after.sum() - len(sums) * now.log_normalizer)
 
         return _ascend(
-            component, lambda now: (self.parameters(now), self.step(now, sums)), self.at,
+            component, lambda now: (self.parameters(now), self.step(now, followed)), self.at,
             evidence, self.most_steps,
         )  # fmt: skip
 
@@ -149,6 +163,24 @@ class GaussianLearner(_Ascent):
         costly = wide or component.covariance_type == "low_rank"
         steps = _FEW_STEPS if costly else _MOST_STEPS
         return cls(names, np.sqrt(variances), steps) if names else None
+
+    def informative(self, component: Any, sums: Array) -> Array:
+        """Leave out components of one row where rows are few for their columns.
+
+        The prior's mean could move onto such a row and its scale to the least: the evidence of the
+        row then grows by half a logarithm of the scale for each column, which hardly costs the
+        other components anything where columns are independent.
+        """
+        if not {"mean_prior", "covariance_prior"} <= self.names:
+            return sums
+        after, before = (
+            component.family.standard(eta)["mean_precision"]
+            for eta in (component.natural_parameters(sums), component.prior)
+        )
+        number = (after - before).reshape(len(sums), -1).max(axis=1)
+        if number.sum() > ROWS_PER_COLUMN_OF_SCALE * component.n_features:
+            return sums
+        return sums[number > _ONE_ROW]
 
     def learned(self, component: Any, sums: Array) -> Any:
         if component.covariance_type != "low_rank":
