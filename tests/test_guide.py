@@ -1,9 +1,18 @@
-"""The Python code of the README, the guide and the tutorials runs as it stands."""
+"""The Python code of the README and the guide runs, and gives the values that the pages show.
 
+A value stands in a comment behind an expression or an assignment, ``expression  # 3``, or in a
+block of text that follows a block that prints.
+"""
+
+import ast
 import json
 import re
 import runpy
 import shlex
+import tokenize
+from contextlib import nullcontext, redirect_stdout, suppress
+from fractions import Fraction
+from io import StringIO
 from pathlib import Path
 from textwrap import dedent
 
@@ -11,23 +20,118 @@ import numpy as np
 import pytest
 
 ROOT = Path(__file__).parents[1]
-BLOCK = re.compile(r"^( *)```python\n(.*?)^\1```$", flags=re.DOTALL | re.MULTILINE)
+BLOCK = re.compile(
+    r"^( *)```python\n(?P<code>.*?)^\1```\n(?:\s*\1```text\n(?P<output>.*?)^\1```$)?",
+    flags=re.DOTALL | re.MULTILINE,
+)
 
 
 def blocks(page):
-    """(number of its first line, code) of each Python block of a page."""
+    """(line number, code, output or None) of each Python block of a page.
+
+    The output is that of a block of text that follows at once.
+    """
     text = page.read_text(encoding="utf-8")
     return [
-        (text.count("\n", 0, match.start(2)), dedent(match[2])) for match in BLOCK.finditer(text)
+        (text.count("\n", 0, match.start("code")), dedent(match["code"]), match["output"])
+        for match in BLOCK.finditer(text)
     ]
 
 
 def run(page, given):
-    """Execute the blocks of a page in one namespace; errors bear the page's own line numbers."""
-    namespace = {"__name__": "__main__", **given}
-    for line, code in blocks(page):
-        exec(compile("\n" * line + code, str(page), "exec"), namespace)
-    return namespace
+    """Execute the blocks of a page in one namespace and compare the values that the page shows.
+
+    Errors bear the page's own line numbers.
+
+    Returns
+    -------
+    namespace : dict
+        The variables at the end of the page.
+    n_compared : int
+        Number of comments and outputs that were compared.
+    """
+    namespace, n_compared = {"__name__": "__main__", **given}, 0
+    for line, code, output in blocks(page):
+        source, comments = "\n" * line + code, comments_of(code, line)
+        with redirect_stdout(StringIO()) as printed:
+            for statement in ast.parse(source).body:
+                value = executed(statement, str(page), namespace)
+                comment = comments.get(statement.end_lineno, "")
+                if claim := claimed_value(comment):
+                    shown = f"{page}:{statement.end_lineno}: {ast.unparse(statement)}"
+                    assert agrees(value, *claim), f"{shown} is {value!r}, not {comment}"
+                    n_compared += 1
+        if output is not None and printed.getvalue():
+            assert printed.getvalue() == dedent(output), f"{page}:{line + 1} prints otherwise"
+            n_compared += 1
+    return namespace, n_compared
+
+
+def executed(statement, file, namespace):
+    """The value of an expression or of an assignment to one name, after it was executed."""
+    if isinstance(statement, ast.Expr):
+        return eval(compile(ast.Expression(statement.value), file, "eval"), namespace)
+    exec(compile(ast.Module([statement], []), file, "exec"), namespace)
+    targets = getattr(statement, "targets", [None])
+    return namespace[targets[0].id] if isinstance(targets[0], ast.Name) else None
+
+
+def comments_of(code, line):
+    """{line number: text of its comment} for the comments that follow code on a line."""
+    tokens = tokenize.generate_tokens(StringIO(code).readline)
+    return {
+        line + token.start[0]: token.string.lstrip("# ")
+        for token in tokens
+        if token.type == tokenize.COMMENT and token.line[: token.start[1]].strip()
+    }
+
+
+SHAPE = re.compile(r"\((?=.*\d)\w+,(?: \w+,?)*\)$")
+
+
+def claimed_value(comment):
+    """(syntax tree, text) of the value that a comment states; None for a comment in words.
+
+    The value comes first; words may follow after a comma, semicolon or colon. A shape may come
+    last, as in "proportions, (n_documents, 5)". An object stands as its ``repr``.
+    """
+    ends = [m.start() for m in re.finditer(r"[,;:](?: |$)", comment)]
+    for end in [len(comment), *reversed(ends)]:
+        text = comment[:end]
+        with suppress(SyntaxError, ValueError):
+            ast.literal_eval(text)
+            return ast.parse(text, mode="eval").body, text
+    if re.match(r"[A-Z]\w*\(", comment) and comment.endswith(")"):
+        return None, comment
+    if shape := SHAPE.search(comment):
+        return ast.parse(shape[0], mode="eval").body, shape[0]
+    is_number = re.match(r"(?:near |about )?[-+.\d\[({]", comment)
+    assert not is_number, f"no value can be read: {comment}"
+    return None
+
+
+def agrees(value, claim, text):
+    """Whether a value is the one of the syntax tree, to the digits in its text.
+
+    A tuple of whole numbers is compared with the shape of an array; names in it stand for any
+    length.
+    """
+    if claim is None:
+        return repr(value) == text
+    if isinstance(claim, ast.Tuple) and not isinstance(value, tuple):
+        value = np.shape(value)
+    if isinstance(claim, ast.Tuple | ast.List):
+        return len(value) == len(claim.elts) and all(
+            agrees(each, element, ast.get_source_segment(text, element))
+            for each, element in zip(value, claim.elts, strict=True)
+        )
+    if isinstance(claim, ast.Name):
+        return True
+    said = ast.literal_eval(claim)
+    if not isinstance(said, float):
+        return value == said
+    _, _, decimals = text.partition(".")
+    return abs(value - said) <= 0.5 * 10.0 ** -len(decimals) + 1e-12
 
 
 # What is shown runs without a warning.
@@ -39,18 +143,75 @@ PAGES = [
 ]
 
 
-@pytest.mark.slow
+@pytest.mark.quick_cases("annealed_factorial", "cavi", "posterior")
 @pytest.mark.parametrize("page", PAGES)
-def test_the_code_of_a_page_runs(page, tmp_path, monkeypatch):
+def test_the_code_of_a_page_runs_and_gives_the_values_it_shows(page, tmp_path, monkeypatch):
     import matplotlib.pyplot as plt
 
     monkeypatch.chdir(tmp_path)
-    if any("from sklearn.callback import" in code for _, code in blocks(ROOT / page)):
+    if any("from sklearn.callback import" in code for _, code, _ in blocks(ROOT / page)):
         pytest.importorskip("sklearn.callback")  # of scikit-learn 1.9
     try:
         run(ROOT / page, {})
     finally:
         plt.close("all")
+
+
+def test_values_of_all_pages_can_be_read():
+    claims = {page: 0 for page in PAGES}
+    for page in PAGES:
+        for line, code, output in blocks(ROOT / page):
+            claims[page] += sum(map(bool, map(claimed_value, comments_of(code, line).values())))
+            claims[page] += output is not None and "print(" in code
+    assert claims["README.md"] == 2 and sum(claims.values()) >= 27, claims
+
+
+@pytest.mark.parametrize(
+    ("code", "comment"),
+    [
+        ("x = 2.449", "2.4, in nats"),
+        ("x", "2.449"),
+        ("np.zeros((3, 4))", "(3, 4): rows and columns"),
+        ("np.zeros((3, 4))", "shares, (n_rows, 4)"),
+        ("np.array([1.04, 2.0])", "[1.0, 2]"),
+        ("(1, [2, None])", "1, [2, None]"),
+        ("range(3)", "in words, as they come (or not)"),
+        ("Fraction(1, 2)", "Fraction(1, 2)"),
+    ],
+)
+def test_values_are_compared_to_the_digits_shown(code, comment, tmp_path):
+    page = tmp_path / "page.md"
+    given = {"np": np, "Fraction": Fraction, "x": 2.449}
+    page.write_text(f"```python\n{code}  # {comment}\n```\n", encoding="utf-8")
+    assert run(page, given)[1] == ("words" not in comment)
+
+
+@pytest.mark.parametrize(
+    ("code", "comment"),
+    [
+        ("2.46", "2.4"),
+        ("4", "3"),
+        ("np.zeros((3, 5))", "(3, 4)"),
+        ("np.zeros((3, 5))", "shares, (n_rows, 4)"),
+        ("[1.0, 2.1]", "[1.0, 2.0]"),
+        ("[1.0]", "[1.0, 2.0]"),
+        ("Fraction(1, 3)", "Fraction(1, 2)"),
+        ("4", "near 4"),  # what cannot be read is not compared
+    ],
+)
+def test_wrong_values_of_a_page_fail(code, comment, tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(f"Text.\n\n```python\n{code}  # {comment}\n```\n", encoding="utf-8")
+    with pytest.raises(AssertionError, match=r"page.md:4: |no value can be read"):
+        run(page, {"np": np, "Fraction": Fraction})
+
+
+def test_wrong_output_of_a_page_fails(tmp_path):
+    page = tmp_path / "page.md"
+    for shown, fails in (("3\n4\n", False), ("3\n5\n", True)):
+        page.write_text(f"```python\nprint(3)\nprint(4)\n```\n\n```text\n{shown}```\n", "utf-8")
+        with pytest.raises(AssertionError, match="prints otherwise") if fails else nullcontext():
+            assert run(page, {})[1] == 1
 
 
 def test_every_python_block_is_found():
@@ -65,7 +226,7 @@ def test_blocks_share_a_namespace_and_errors_name_the_line(tmp_path):
         "Text.\n\n```python\nx = 1\n```\n\n1. Item\n\n   ```python\n   y = x + 1\n   ```\n\n"
         "```bash\nexit 1\n```\n\n```python\nz = y + 1\nassert z == given\n```\n"
     )
-    assert run(page, {"given": 3})["z"] == 3
+    assert run(page, {"given": 3})[0]["z"] == 3
     with pytest.raises(AssertionError) as failure:
         run(page, {"given": np.inf})
     assert str(failure.traceback[-1].path) == str(page)
