@@ -5,6 +5,8 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Any
 
+import numpy as np
+
 from skvt.contracts import RunningPolicy
 from skvt.fitting._streams import Gathered
 from skvt.inference import History, State
@@ -113,10 +115,14 @@ class of_fit(property):
 
 
 def of_model(path, doc):
-    """A property that shows a field of the fitted model, such as "sticks.concentration"."""
+    """A property that shows a field of the fitted model, such as "sticks.concentration".
+
+    Arrays are copied, so that a caller who changes one does not change the model.
+    """
 
     def value(estimator, fitted):
-        return attrgetter(path)(fitted.model)
+        shown = attrgetter(path)(fitted.model)
+        return shown.copy() if isinstance(shown, np.ndarray) else shown
 
     value.__doc__ = doc
     return of_fit(value)

@@ -2,8 +2,10 @@
 
 import json
 from importlib.resources import files
+from numbers import Integral
 
 import numpy as np
+from sklearn.utils import check_scalar
 
 from skvt.io import replacing
 from skvt.plotting._pyldavis import principal_coordinates
@@ -57,6 +59,7 @@ def topic_explorer(estimator, X, feature_names, path, texts=None, groups=None, *
     >>> lda = TemperedLDA(n_components=3, random_state=0).fit(X)
     >>> topic_explorer(lda, X, None, "topics.html")  # doctest: +SKIP
     """
+    check_scalar(n_words, "n_words", Integral, min_val=1)
     corpus = corpus_of(estimator, X, feature_names, texts, whom="topic_explorer")
     by_group = [] if groups is None else list(shares_by_group(corpus, groups, 0.95))
     # the first words at any place of the slider

@@ -1,6 +1,9 @@
 """Topics as bars of their most probable words."""
 
+from numbers import Integral
+
 import numpy as np
+from sklearn.utils import check_scalar
 
 from skvt.plotting._axes import chosen, panels
 from skvt.readers.validation import column_names
@@ -72,6 +75,7 @@ class TopicsDisplay:
         TopicsDisplay
             The display itself.
         """
+        check_scalar(n_words, "n_words", Integral, min_val=1)
         weights, names = np.asarray(self.topics), np.asarray(self.feature_names)
         numbers = chosen(topics, weights.shape[0], "topics")
         left = max(numbers.size - MOST_TOPICS, 0) if topics is None else 0

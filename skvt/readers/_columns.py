@@ -40,6 +40,11 @@ def container_of(X):
     return _frame(X).implementation.value if is_frame(X) else "array"
 
 
+def copy_of(X):
+    """A copy of a data frame whose values a caller may change."""
+    return _frame(X).clone().to_native()
+
+
 def _frame(X):
     return nw.from_native(X, eager_only=True)
 
@@ -74,14 +79,26 @@ class Column:
         """As an array of objects, None where missing."""
         is_series = isinstance(self.values, nw.Series)
         values = self.values.to_list() if is_series else self.values.tolist()
-        there = (None if _is_missing(value) else value for value in values)
+        there = (None if is_missing(value) else value for value in values)
         return np.fromiter(there, object, len(values))
 
 
-def _is_missing(value):
+def is_missing(value):
+    """Whether a value of a column stands for a missing one: None, NaN, NA, NaT."""
     return value is None or type(value).__name__ in _MISSING_TYPES or (
         isinstance(value, float | np.floating) and value != value
     )  # fmt: skip
+
+
+def declared_order(values):
+    """The values of an ordered categorical type from first to last; None for other types."""
+    dtype = getattr(values, "dtype", None)
+    if getattr(dtype, "ordered", False):
+        return dtype.categories.tolist()
+    if not nw.dependencies.is_into_series(values):
+        return None
+    series = nw.from_native(values, series_only=True)
+    return series.cat.get_categories().to_list() if series.dtype == nw.Enum else None
 
 
 def columns_of(X):
@@ -120,7 +137,7 @@ def _of_frame(series):
 
 def _of_objects(values, name="object"):
     """A column of objects: numbers, booleans or dates if all are, or else categories."""
-    observed = [value for value in values if not _is_missing(value)]
+    observed = [value for value in values if not is_missing(value)]
     types = {type(value) for value in observed}
     if types and all(issubclass(one, bool | np.bool_) for one in types):
         return Column("binary", "bool", values)

@@ -21,6 +21,7 @@ from skvt.readers.validation import (
     require_counts,
     text_in,
     total_of,
+    warn_of_empty_columns,
     warn_of_empty_rows,
 )
 from skvt.sklearn_private import check_sample_weight
@@ -87,6 +88,8 @@ class Reader:
                 f"numbers. {column.remedy}"
             ) from error
         X = self._legal(X)
+        if self.dtype is None and hasattr(self.owner, "impute"):
+            warn_of_empty_columns(X)
         return replace(self, columns=columns, dtype=X.dtype), X
 
     def first_weighted(self, X, sample_weight):

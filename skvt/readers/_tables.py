@@ -18,6 +18,7 @@ from skvt.models.mixture import as_slice
 from skvt.readers._audit import ColumnWarning
 from skvt.readers._columns import (
     ONE_VALUE,
+    copy_of,
     frame_of,
     levels,
     objects,
@@ -266,8 +267,7 @@ class Table:
 
     def restored(self, X, encoded, filled):
         """X as it was given, with the missing values of modelled columns replaced."""
-        if not is_frame(X):
-            X = np.array(without_mask(X, True, ""))
+        X = copy_of(X) if is_frame(X) else np.array(without_mask(X, True, ""))
         holes = np.isnan(encoded) & ~np.isnan(filled)
         for j in np.flatnonzero(holes.any(axis=0)):
             X = with_column(X, j, holes[:, j], self.decoded(j, filled[holes[:, j], j]))

@@ -80,7 +80,12 @@ def admitted(X, whom, *, missing, dates=False):
 
 
 def _refuse_annotated(X, whom):
-    """Raise TypeError for an AnnData, which holds rows and is none."""
+    """Raise TypeError for an AnnData, or for the sparse matrix of one that lies in a file."""
+    if hasattr(X, "to_memory") and hasattr(X, "format"):
+        raise TypeError(
+            f"X is a {type(X).__name__}, a sparse matrix in a file, and {whom} takes rows in "
+            "memory: pass X.to_memory(), or parts of the rows, X[:1000] and so on, to partial_fit."
+        )
     if hasattr(X, "var_names") and hasattr(X, "X"):
         raise TypeError(
             f"X is an {type(X).__name__}, and {whom} takes its matrix: pass X.X, or one of "
@@ -321,6 +326,22 @@ def warn_of_empty_rows(X):
         warnings.warn(
             f"{number} of {X.shape[0]} rows have no value: all are NaN. Nothing is known of them "
             "but the prior probabilities; leave them out if that is not meant.",
+            UserWarning,
+            stacklevel=stack_level(),
+        )
+
+
+def warn_of_empty_columns(X):
+    """Warn of columns without any value: only the prior informs their parameters."""
+    if sp.issparse(X) or X.size == 0 or not np.isnan(X[0]).any():
+        return
+    columns = np.flatnonzero(np.isnan(X).all(axis=0))
+    if columns.size:
+        shown = ", ".join(map(str, columns[:10])) + (", ..." if columns.size > 10 else "")
+        warnings.warn(
+            f"{columns.size} of {X.shape[1]} columns have no value: all are NaN (columns {shown}). "
+            "Nothing is known of them but the prior, by which 'impute' would fill them in; leave "
+            "them out if that is not meant.",
             UserWarning,
             stacklevel=stack_level(),
         )

@@ -250,6 +250,6 @@ def prior_vector(name, value, size, size_name, *, n_topics=None, remedy=""):
 
 
 def simplest(given, used):
-    """A float where one number was given (or is shared by all entries), else the vector."""
+    """A float where one number was given or all entries share it, else a copy of the vector."""
     shared = used.ndim == 1 and np.ndim(given) == 0 and np.all(used == used[0])
-    return float(used[0]) if shared else used
+    return float(used[0]) if shared else used.copy()

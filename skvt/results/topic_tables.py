@@ -14,6 +14,7 @@ from scipy.special import expit, logit
 from scipy.stats import t as student_t
 from sklearn.utils import check_scalar
 
+from skvt.readers import declared_order, is_missing
 from skvt.readers.chunks import require_rows_in_memory
 from skvt.readers.validation import column_names, preprocessing_and_model
 from skvt.results.topic_words import first_words, relevance, topic_probabilities, word_probabilities
@@ -200,7 +201,8 @@ def topic_shares(estimator, X, groups, feature_names=None, *, confidence=0.95):
     X : {array-like, sparse matrix} of shape (n_samples, n_features)
         Likewise.
     groups : array-like of shape (n_samples,)
-        The group of each row; rows whose group is missing are left out.
+        The group of each row; rows whose group is missing are left out. Groups are sorted; those of
+        an ordered categorical type come in its order.
     feature_names : array-like of str of shape (n_features,) or None, default=None
         Words, by which topics without ``topic_labels_`` are labelled.
     confidence : float, default=0.95
@@ -260,16 +262,19 @@ def shares_by_group(corpus, groups, confidence):
     """A :class:`Group` for each value of ``groups``, in order."""
     if not 0.0 < confidence < 1.0:
         raise ValueError(f"confidence must be in the range (0, 1). Got {confidence!r} instead.")
-    groups = list(groups)
+    declared, groups = declared_order(groups), list(groups)
     _check_one_for_each_row("groups", groups, corpus.lengths)
     members = {}
     for row, name in enumerate(groups):
-        if name is not None and name == name:  # NaN and NaT are not
+        if not is_missing(name):
             members.setdefault(name, []).append(row)
-    try:
-        order = sorted(members)
-    except TypeError:
-        order = sorted(members, key=str)
+    if declared is not None:
+        order = [name for name in declared if name in members]
+    else:
+        try:
+            order = sorted(members)
+        except TypeError:
+            order = sorted(members, key=str)
     for name in order:
         rows = np.array(members[name])
         rows = rows[~corpus.is_empty[rows]]

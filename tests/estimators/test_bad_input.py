@@ -487,3 +487,27 @@ class Annotated:
 def test_an_anndata_is_refused_with_the_remedy(entry):
     with pytest.raises(TypeError, match=r"X is an Annotated, .* pass X\.X"):
         entry.make().fit(Annotated())
+
+
+class InFile:
+    """What the sparse matrix of an AnnData in a file looks like."""
+
+    shape, format = (4, 2), "csr"
+
+    def to_memory(self):
+        return sp.csr_array(np.ones((4, 2)))
+
+
+@every_class
+def test_a_sparse_matrix_in_a_file_is_refused_with_the_remedy(entry):
+    with pytest.raises(TypeError, match=r"X is a InFile, a sparse matrix .* pass X\.to_memory"):
+        entry.make().fit(InFile())
+
+
+@every_class_of_topic_models
+def test_priors_that_are_shown_are_copies(entry):
+    model = entry.make(topic_word_prior=np.full(25, 0.2)).fit(entry.data())
+    expected = model.transform(entry.data())
+    model.topic_word_prior_[:] = 9.0
+    np.testing.assert_array_equal(model.topic_word_prior_, 0.2)
+    np.testing.assert_array_equal(model.transform(entry.data()), expected)

@@ -306,6 +306,7 @@ def test_missing_values_are_left_out(kind):
     np.testing.assert_allclose(mixture.predict_proba(held)[7], np.exp(g - logsumexp(g)), rtol=1e-9)
 
 
+@pytest.mark.filterwarnings("ignore:1 of 3 columns have no value:UserWarning")
 @pytest.mark.parametrize("shape", ["diag", "spherical"])
 def test_a_column_without_any_value_changes_nothing(shape):
     X, _ = clusters()
@@ -319,6 +320,7 @@ def test_a_column_without_any_value_changes_nothing(shape):
     assert one.elbo_ == pytest.approx(other.elbo_, rel=1e-9)
 
 
+@pytest.mark.filterwarnings("ignore:1 of 3 columns have no value:UserWarning")
 @pytest.mark.parametrize("mean_type", ["full", "zero"])
 def test_with_full_covariances_a_column_without_any_value_says_nothing(mean_type):
     X, labels = clusters()
@@ -1127,3 +1129,28 @@ def test_labels_of_many_rows_need_no_table_of_all_responsibilities():
     tracemalloc.stop()
     assert peak < 0.3 * 8 * labels.size * 50
     np.testing.assert_array_equal(labels, mixture.predict_proba(many).argmax(axis=1))
+
+
+def test_a_column_without_any_value_is_named():
+    X = np.random.default_rng(0).normal(size=(60, 3))
+    X[:, 1] = np.nan
+    for X_of_kind, mixture in (
+        (X, MemoizedDPGMM(random_state=0)),
+        (np.where(np.isnan(X), X, X > 0.0), StructuredBernoulliMixture(3, max_iter=2)),
+    ):
+        with pytest.warns(UserWarning, match=r"1 of 3 columns have no value.*columns 1\)"):
+            mixture.fit(X_of_kind)
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "diag", "low_rank"])
+def test_priors_that_are_given_and_shown_are_copies(covariance_type):
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    mean, scale = np.zeros(2), np.eye(2) if covariance_type == "full" else np.ones(2)
+    mixture = MemoizedDPGMM(
+        covariance_type=covariance_type, covariance_prior=scale, mean_prior=mean, random_state=0
+    ).fit(X)
+    expected, density = scale.copy(), mixture.score_samples(X)
+    scale[:], mean[:] = 9.0, 9.0
+    np.testing.assert_array_equal(mixture.covariance_prior_, expected)
+    np.testing.assert_array_equal(mixture.mean_prior_, 0.0)
+    np.testing.assert_array_equal(mixture.score_samples(X), density)

@@ -142,6 +142,7 @@ def test_densities_and_labels_are_those_of_their_formulas(law, learning_method):
     np.testing.assert_array_equal(mixture.predict(X), logits.argmax(axis=1))
 
 
+@pytest.mark.filterwarnings("ignore:1 of 31 columns have no value:UserWarning")
 def test_missing_values_are_left_out():
     X, labels = clusters(600)
     gaps = np.where(np.random.default_rng(1).random(X.shape) < 0.3, np.nan, X)

@@ -782,3 +782,18 @@ def test_latent_classes_come_near_the_published_maxima(table, prior):
         logs += np.log(model.weights_ / model.weights_.sum())
         likelihood = np.array(counts) @ logsumexp(logs, axis=1)
         assert maximum - 0.015 * sum(counts) < likelihood < maximum + 5e-5
+
+
+@pytest.mark.parametrize("package", [pd, pl])
+def test_imputed_frames_share_no_memory_with_those_given(package):
+    rng, blocks = np.random.default_rng(0), [("real", Gaussian("diag"), ["a", "b"])]
+    mixture = MemoizedDPMixture(components=blocks, max_iter=1, random_state=0)
+    for share in (0.0, 0.2):
+        values = rng.normal(size=(60, 2))
+        values[rng.random(60) < share, 0] = np.nan
+        frame = package.DataFrame({"a": values[:, 0], "b": values[:, 1]})
+        filled = mixture.fit(frame).impute(frame)
+        assert filled is not frame
+        if package is pd:  # (frames of polars do not change)
+            filled.loc[:, "b"] = 7.0
+            np.testing.assert_array_equal(frame["b"], values[:, 1])

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 import scipy.sparse as sp
 from estimators._registry import every_class_of_topic_models
@@ -165,3 +166,22 @@ def test_labels_stay_with_topics_that_are_merged_and_dropped():
     model.topic_labels_ = [f"block {word}" for word in words]
     model.drop_topics([1])
     assert model.topic_labels_ == [f"block {topic[0] // 3}" for topic in model.top_words(1)]
+
+
+@pytest.mark.parametrize(
+    ("groups", "order"),
+    [
+        (pd.array([7, pd.NA, 5, 7], dtype="Int64"), [5, 7]),
+        (pd.Series(["b", "a", None, "b"], dtype="string"), ["a", "b"]),
+        (pd.Categorical(["low", "high", "mid", None], ["low", "mid", "high", "top"], ordered=True),
+         ["low", "mid", "high"]),
+        (pl.Series(["low", "high", "mid", None], dtype=pl.Enum(["low", "mid", "high", "top"])),
+         ["low", "mid", "high"]),
+        (pd.Series(["low", "high", None, "mid"], dtype="category"), ["high", "low", "mid"]),
+    ],
+    ids=["integers with NA", "strings with NA", "pandas ordered", "polars Enum", "unordered"],
+)  # fmt: skip
+def test_groups_may_be_missing_and_keep_a_declared_order(groups, order):
+    X, theta = np.ones((4, 3)), np.full((4, 1), 1.0)
+    table = topic_shares(Given(np.ones((1, 3)), theta), X, groups)
+    assert table["group"].tolist() == order and table["n_rows"].sum() == 3

@@ -13,7 +13,7 @@ from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.pipeline import make_pipeline
 
 from skvt import TemperedLDA
-from skvt.plotting import topic_explorer
+from skvt.plotting import TopicsDisplay, topic_explorer
 
 BROWSER = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
@@ -138,3 +138,13 @@ def test_a_browser_shows_it_and_keys_move_through_it(page, tmp_path):
     ]
     documents = re.search(r'<div id="documents".*?</ol>', shown, re.DOTALL).group()
     assert documents.count("<strong>row ") == 10 and "<b " not in shown
+
+
+@pytest.mark.parametrize("n_words", [0, -1, 5.5, 1e9])
+def test_only_a_positive_whole_number_of_words_is_shown(n_words, tmp_path):
+    lda = make_pipeline(CountVectorizer(), TemperedLDA(2, max_iter=2, random_state=0)).fit(TEXTS)
+    with pytest.raises((TypeError, ValueError), match="n_words"):
+        topic_explorer(lda, TEXTS, None, tmp_path / "page.html", n_words=n_words)
+    with pytest.raises((TypeError, ValueError), match="n_words"):
+        TopicsDisplay(np.ones((2, 3)), ["a", "b", "c"]).plot(n_words=n_words)
+    assert not list(tmp_path.iterdir())

@@ -332,7 +332,7 @@ def _less(X: Any, center: Array) -> Array:
 def _vector(name: str, value: ArrayLike | None, size: int, default: Array) -> Array:
     if value is None:
         return default
-    value = np.asarray(value, dtype=np.float64)
+    value = np.array(value, dtype=np.float64)
     if value.shape != (size,) or not np.all(np.isfinite(value)):
         raise ValueError(
             f"The {name!r} parameter must be a vector of n_features = {size} finite numbers. Got "
@@ -348,7 +348,7 @@ def _scale(covariance: ArrayLike | None, covariance_type: str, D: int, moment: A
         return np.diagonal(scale) if covariance_type == "low_rank" else scale
     by_type = {"full": (D, D), "tied": (D, D), "diag": (D,), "low_rank": (D,), "spherical": ()}
     shape = by_type[covariance_type]
-    value = np.asarray(covariance, dtype=np.float64)
+    value = np.array(covariance, dtype=np.float64)
     if value.shape != shape:
         raise ValueError(
             f"The 'covariance_prior' parameter must be an array of shape {shape} for "
