@@ -8,7 +8,15 @@ import numpy as np
 
 from skvt.fitting import of_fit
 from skvt.inference import Workers, local_results, rows_of
-from skvt.models.mixture import Assignments, Evidence, by_elbow, choose_clusters, join_components
+from skvt.models.mixture import (
+    Assignments,
+    Evidence,
+    by_elbow,
+    choose_clusters,
+    join_components,
+    rows_that_differ,
+    split_clusters,
+)
 from skvt.readers.validation import check_choice, stack_level
 from skvt.rows import some_rows
 
@@ -113,10 +121,28 @@ class ClustersMixin:
         if not number or not 1 <= n_clusters <= joins.n_components:
             raise ValueError(
                 "n_clusters must be 'auto', None for components, or an int in the range [1, "
-                f"n_components_] = [1, {joins.n_components}]: clusters are joined components. Got "
-                f"{n_clusters!r} instead."
+                f"n_components_] = [1, {joins.n_components}]: clusters are joined components; "
+                f"only 'predict' splits these into more. Got {n_clusters!r} instead."
             )
         return joins.clusters(int(n_clusters))
+
+    def _needs_splits(self, n_clusters):
+        """Whether a number of clusters is larger than that of the components."""
+        number = isinstance(n_clusters, Integral) and not isinstance(n_clusters, bool | np.bool_)
+        return number and n_clusters > self._fitted.model.size(self._fitted.stats)
+
+    def _split_labels(self, X, n_clusters):
+        """Labels of rows that were read, of more clusters than there are components, (n,)."""
+        firsts, kinds = rows_that_differ(X)
+        if n_clusters > firsts.size:
+            raise ValueError(
+                f"n_clusters must be at most the number of rows of X that differ, {firsts.size}. "
+                f"Got {n_clusters!r} instead."
+            )
+        fitted, rng = self._fitted, np.random.default_rng(self._fitted.state.seed)
+        X, labels = X[firsts], self._labels_of(X[firsts], None)
+        counts = np.bincount(kinds).astype(np.float64)
+        return split_clusters(fitted.model, X, counts, labels, int(n_clusters), rng)[kinds]
 
     def _of_joins(self, fitted, name, error=AttributeError):
         """Return the joins, or raise ``error`` for the attribute ``name`` if they are not known."""

@@ -75,7 +75,7 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
         )
 
     # --------------------------------------------------------------------------- inference
-    @by_chunk(lambda self, n_clusters=None: (None, np.dtype(np.intp)))
+    @by_chunk(lambda self, n_clusters=None: self._shape_of_labels(n_clusters))
     def predict(self, X, n_clusters=None):
         """Most probable component or cluster of each row; ties go to the first.
 
@@ -85,14 +85,24 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
             Rows.
         n_clusters : int, "auto" or None, default=None
             None predicts components; a number joins them into that many clusters by ``hierarchy_``,
-            and "auto" into ``n_clusters_``.
+            and "auto" into ``n_clusters_``. A number larger than ``n_components_``, up to the
+            number of rows that differ, splits components by the rows X.
 
         Returns
         -------
         ndarray of int, shape (n_samples,)
             Components, or clusters in the order of their first components, numbered from 0.
+
+        Notes
+        -----
+        Components are split in two, the one first whose split gains most evidence, until there are
+        ``n_clusters``. The halves begin with seeds by k-means++, under priors that are learned from
+        the rows X for as many clusters. At last each row chooses the most probable cluster. Each
+        cluster has a row of X, so that a label depends on all rows of X, not on its row alone.
         """
         self._require_fitted()
+        if self._needs_splits(n_clusters):
+            return self._split_labels(self._read(X), n_clusters)
         clusters = self._clusters_of_components(n_clusters)
         return self._labels_of(self._read(X), clusters)
 
@@ -103,6 +113,14 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
             for batch, result in results_of(self._fitted, X, np.ones(X.shape[0]), workers):
                 labels[batch.rows] = stable_argmax(together(result.q, clusters))
         return labels
+
+    def _shape_of_labels(self, n_clusters):
+        if self._needs_splits(n_clusters):
+            raise ValueError(
+                f"n_clusters must be in the range [1, n_components_] = [1, {self.n_components_}] "
+                f"for rows in chunks. Got {n_clusters!r}: components are split by rows in memory."
+            )
+        return None, np.dtype(np.intp)
 
     @by_chunk(lambda self, n_clusters=None: self._shape_of_chances(n_clusters))
     def predict_proba(self, X, n_clusters=None):

@@ -3,7 +3,9 @@
 from copy import copy
 
 import numpy as np
+import pandas as pd
 import pytest
+import scipy.sparse as sp
 from estimators import test_tables as tables
 from estimators._registry import assert_same_fit, bits
 from scipy.cluster.hierarchy import cut_tree, is_monotonic, is_valid_linkage
@@ -413,6 +415,79 @@ def test_components_without_rows_are_no_clusters():
     np.testing.assert_array_equal(mixture.predict(X, "auto"), joined[mixture.predict(X)])
 
 
+# ------------------------------------------------------------ more clusters than components
+def test_more_clusters_than_components_are_found_by_splits():
+    truth = np.repeat(np.arange(6), 30)
+    rows = 12.0 * np.c_[truth % 3, truth // 3] + np.random.default_rng(0).normal(size=(180, 2))
+    mixture = MemoizedDPGMM(2, moves=(), random_state=0).fit(rows)
+    density = mixture.score_samples(rows)
+    assert adjusted_rand_score(truth, mixture.predict(rows, n_clusters=6)) == 1.0
+    twice = np.repeat(rows, 2, axis=0)
+    for n_clusters in (3, 9):
+        labels = mixture.predict(rows, n_clusters=n_clusters)
+        assert set(labels) == set(range(n_clusters))
+        # equal rows have one label
+        doubled = mixture.predict(twice, n_clusters=n_clusters).reshape(-1, 2)
+        assert set(doubled[:, 0]) == set(range(n_clusters)) and np.ptp(doubled, axis=1).max() == 0
+    np.testing.assert_array_equal(mixture.score_samples(rows), density)
+    assert mixture.n_components_ == 2
+
+
+MIXED = [
+    ("names", "categorical", ["colour", "grade"]),
+    ("flags", "bernoulli", ["striped"]),
+    ("real", Gaussian("diag"), ["size"]),
+]
+
+
+def mixed_rows(rng):
+    return tables.table(n_rows=24, share=0.1)[0][["colour", "grade", "striped", "size"]]
+
+
+@pytest.mark.parametrize(
+    ("mixture", "rows"),
+    [
+        (MemoizedDPGMM(2, max_iter=2), lambda rng: rng.normal(size=(25, 3))),
+        (MemoizedDPMixture(components=MIXED, max_iter=2), mixed_rows),
+        (StructuredBernoulliMixture(2, max_iter=2), lambda rng: rng.random((40, 6)) < 0.4),
+        (CAVIGaussianMixture(2), lambda rng: rng.normal(size=(20, 2))),
+    ],
+    ids=lambda value: type(value).__name__,
+)  # fmt: skip
+def test_there_are_as_many_clusters_as_rows_that_differ(mixture, rows):
+    X = rows(np.random.default_rng(0))
+    frame = pd.DataFrame(X)
+    n_distinct = len(frame.drop_duplicates())
+    mixture.set_params(random_state=0).fit(X)
+    for n_clusters in (mixture.n_components_ + 1, n_distinct):
+        assert set(mixture.predict(X, n_clusters=n_clusters)) == set(range(n_clusters))
+    together = frame.groupby(list(frame), dropna=False).ngroup()
+    assert adjusted_rand_score(together, mixture.predict(X, n_clusters=n_distinct)) == 1.0
+    with pytest.raises(
+        ValueError, match=f"rows of X that differ, {n_distinct}. Got {n_distinct + 1}"
+    ):
+        mixture.predict(X, n_clusters=n_distinct + 1)
+    with pytest.raises(ValueError, match="only 'predict' splits these"):
+        mixture.predict_proba(X, n_clusters=mixture.n_components_ + 1)
+
+
+def test_sparse_rows_are_split_as_dense_ones():
+    X = np.random.default_rng(0).random((40, 6)) < 0.4
+    mixture = StructuredBernoulliMixture(2, max_iter=2, random_state=0).fit(X)
+    stored = sp.csr_array(X.astype(float))
+    stored.data[:3] = 0.0  # stored zeros
+    np.testing.assert_array_equal(
+        mixture.predict(stored, n_clusters=9), mixture.predict(stored.toarray(), n_clusters=9)
+    )
+
+
+def test_rows_in_chunks_are_not_split():
+    da = pytest.importorskip("dask.array")
+    mixture = MemoizedDPGMM(2, moves=(), random_state=0).fit(crosses(20))
+    with pytest.raises(ValueError, match=r"\[1, 2\] for rows in chunks. Got 3"):
+        mixture.predict(da.from_array(crosses(20), chunks=(50, 2)), n_clusters=3)
+
+
 # ------------------------------------------------------------------------------ streams, errors
 def test_streams_have_a_hierarchy_of_rows_given_to_them():
     X = bits()
@@ -451,6 +526,8 @@ def test_single_precision_and_threads_join_the_same(X, mixture):
 @pytest.mark.parametrize("n_clusters", [0, 10, -1, 2.0, True, "elbow", "all"])
 @pytest.mark.parametrize("method", ["predict", "predict_proba", "component_clusters"])
 def test_an_illegal_number_of_clusters_is_named_with_its_range(X, mixture, method, n_clusters):
+    if (method, n_clusters) == ("predict", 10):
+        n_clusters = 10.0  # (10 is legal)
     args = () if method == "component_clusters" else (X,)
     message = rf"range \[1, n_components_\] = \[1, 9\]: .* Got {n_clusters!r}"
     with pytest.raises(ValueError, match=message):

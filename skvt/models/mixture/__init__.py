@@ -35,6 +35,7 @@ from skvt.models.mixture._negative_binomial import NegativeBinomial
 from skvt.models.mixture._ordinal import Cells
 from skvt.models.mixture._product import Block, Product, as_slice, of_block
 from skvt.models.mixture._sizes import SIZES, exposure_points
+from skvt.models.mixture._splits import rows_that_differ, split_clusters
 from skvt.models.mixture._starts import begun_at, labelled_statistics
 from skvt.models.mixture._student import student_t_component
 from skvt.models.mixture._weights import (
