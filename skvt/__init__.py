@@ -15,7 +15,7 @@ from skvt.estimators import (
     seeded_prior,
 )
 from skvt.readers import ColumnWarning
-from skvt.results import consensus, top_words, topic_shares, topic_table
+from skvt.results import consensus, top_words, topic_shares, topic_table, unusual_rows
 
 __version__ = "0.1.0"
 
@@ -23,7 +23,7 @@ __all__ = [
     "AnnealedFactorialMixture", "CAVIGaussianMixture", "ColumnWarning", "MemoizedDPGMM",
     "MemoizedDPMixture", "MemoizedHDP", "StructuredBernoulliMixture", "StructuredGaPNMF",
     "StructuredLDA", "TemperedLDA", "__version__", "consensus", "load", "save", "seeded_prior",
-    "top_words", "topic_shares", "topic_table",
+    "top_words", "topic_shares", "topic_table", "unusual_rows",
 ]  # fmt: skip
 
 

@@ -8,3 +8,4 @@ from skvt.results._topic_edits import TopicEditsMixin
 from skvt.results._topics import TopicsMixin, prior_vector, simplest
 from skvt.results.topic_tables import topic_shares, topic_table
 from skvt.results.topic_words import top_words
+from skvt.results.unusual import unusual_rows

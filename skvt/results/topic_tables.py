@@ -161,7 +161,7 @@ def topic_table(estimator, X, feature_names=None, texts=None, *, n_words=10, n_r
     >>> topic_table(pipeline, texts, n_words=2, n_rows=1)["label"].tolist()
     ['first', 'second']
     """
-    pandas = _pandas("topic_table")
+    pandas = pandas_for("topic_table")
     check_scalar(n_words, "n_words", Integral, min_val=1)
     check_scalar(n_rows, "n_rows", Integral, min_val=1)
     corpus = corpus_of(estimator, X, feature_names, texts)
@@ -236,7 +236,7 @@ def topic_shares(estimator, X, groups, feature_names=None, *, confidence=0.95):
     >>> topic_shares(lda, X, [2001, 2002] * 100).shape
     (6, 7)
     """
-    pandas = _pandas("topic_shares")
+    pandas = pandas_for("topic_shares")
     corpus = corpus_of(estimator, X, feature_names, whom="topic_shares")
     rows = [
         (group.name, k, corpus.labels[k], group.share[k], group.low[k], group.high[k], group.n_rows)
@@ -318,7 +318,8 @@ def _check_one_for_each_row(name, values, rows):
         )
 
 
-def _pandas(whom):
+def pandas_for(whom):
+    """Import pandas for the function ``whom``; the error names the remedy."""
     try:
         import pandas
     except ImportError as error:

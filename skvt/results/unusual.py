@@ -1,0 +1,190 @@
+"""Rows that fit a mixture worst, with the column at fault.
+
+pandas is imported only by :func:`unusual_rows`.
+"""
+
+from dataclasses import replace
+from functools import reduce
+
+import numpy as np
+import scipy.sparse as sp
+
+from skvt.expfam import RunningStats
+from skvt.inference import Workers
+from skvt.readers.chunks import require_rows_in_memory
+from skvt.readers.validation import positive_int
+from skvt.results.topic_tables import pandas_for
+from skvt.ties import stable_order
+
+# Components below this share of the rows, or below half of the mean share if that is less, are left
+# out: a few slips with a component of their own would look usual.
+SMALLEST_SHARE = 0.05
+# The part of the log density of independent columns that scores add.
+SHARE_OF_INDEPENDENT = 1.0 / 3.0
+# Rows from which values are removed to estimate how missing values change scores.
+N_REMOVALS = 2000
+
+
+def unusual_rows(mixture, X, n=20):
+    """The rows that fit a mixture worst, with the column at fault.
+
+    Parameters
+    ----------
+    mixture : MemoizedDPMixture, MemoizedDPGMM or StructuredBernoulliMixture
+        A fitted mixture.
+    X : {array-like, data frame, sparse matrix} of shape (n_samples, n_features)
+        Rows, such as those of ``fit``; values may be missing.
+    n : int, default=20
+        Number of rows to return.
+
+    Returns
+    -------
+    pandas.DataFrame
+        The ``n`` rows with the largest score, the most unusual first:
+
+        - "row": position in X.
+        - "column": name of the column whose value fits worst to the other values of the row, or
+          its position if columns have no names; None for a row without values.
+        - "value": this value.
+        - "expected": the predictive mean of numbers and counts given the other values of the row;
+          the most probable value of categories and binary columns.
+        - "score": how much less probable the row is than the average row, in nats; see Notes.
+
+    Raises
+    ------
+    TypeError
+        If the mixture is of another class, or X is a collection of Dask.
+
+    See Also
+    --------
+    skvt.MemoizedDPMixture.score_column : Log density of a column given the other values.
+
+    Notes
+    -----
+    With the observed columns O of a row x, the score is
+
+        sum_{j in O} log p(x_j) / 3 - log p(x_O) - b_O,
+
+    two thirds of the negative log density of the row and a third of its log ratio to independent
+    columns, because a rare category should count less if it fits to the other values. b_O is the
+    expected score of rows with the same missing values, so that these make a row neither more nor
+    less unusual: it is linear in the missing values, and is estimated from rows that lose values.
+    The average score is 0. The column at fault has the largest
+    ``(log p(x_j) + 2 m_j) / 3 - log p(x_j | other values)``, where m_j is the mean of log p(x_j)
+    over rows. All densities are predictive. Components with less than 5 % of the rows, or less than
+    half of the mean share if that is smaller, are left out, because a component of a few errors
+    would make them look usual. Whether values are missing, which ``missing="informative"`` models,
+    does not count.
+
+    The cost is that of d + 2 densities for each row, where d is the number of columns.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skvt import MemoizedDPGMM, unusual_rows
+    >>> X = np.random.default_rng(0).normal(size=(200, 2))
+    >>> X[:, 1] += X[:, 0]
+    >>> X[7] = [2.0, -4.0]
+    >>> unusual_rows(MemoizedDPGMM(random_state=0).fit(X), X, n=1)["row"].tolist()
+    [7]
+    """
+    pandas = pandas_for("unusual_rows")
+    if not hasattr(type(mixture), "impute"):
+        raise TypeError(
+            "unusual_rows takes a MemoizedDPMixture, MemoizedDPGMM or StructuredBernoulliMixture. "
+            f"Got an object of type {type(mixture).__name__}."
+        )
+    fitted = mixture._require_fitted()
+    require_rows_in_memory(X, "unusual_rows")
+    n = positive_int("n", n)
+    encoded = mixture._read(X)
+    encoded = encoded.toarray() if sp.issparse(encoded) else np.asarray(encoded)
+    table = mixture._columns
+    columns = [int(j) for block in table.blocks for j in _columns_apart(block)]
+    model, stats = _without_small_components(fitted, columns)
+    with Workers(mixture.n_jobs) as workers:
+
+        def log_density(rows, kept):
+            """Log density of the columns ``kept``, given blocks that cannot be missing, (n,)."""
+            hidden = np.setdiff1d(columns, kept)
+            rows = np.array(rows)
+            rows[:, hidden] = np.nan
+            return model.log_predictive(rows, stats, workers.run)
+
+        given = log_density(encoded, [])
+        alone = np.stack([log_density(encoded, [j]) - given for j in columns], axis=1)
+        alone[np.isnan(encoded[:, columns])] = np.nan
+
+        def scores(rows, chosen):
+            """Scores of rows, some of whose values were removed, before the calibration."""
+            is_known = ~np.isnan(rows[:, columns])
+            independent = np.where(is_known, alone[chosen], 0.0).sum(axis=1)
+            return given[chosen] - log_density(rows, columns) + SHARE_OF_INDEPENDENT * independent
+
+        score = _calibrated(encoded, scores)
+        rows = stable_order(-score)[:n]
+        worst = encoded[rows]
+        joint, means = log_density(worst, columns), _means(alone)
+        usual = means + SHARE_OF_INDEPENDENT * (alone[rows] - means)
+        fault = np.empty((len(rows), len(columns)))
+        for place, j in enumerate(columns):
+            others = log_density(worst, [other for other in columns if other != j])
+            fault[:, place] = others - joint + usual[:, place]
+        is_missing = np.isnan(fault)
+        at_fault = np.array(columns)[np.where(is_missing, -np.inf, fault).argmax(axis=1)]
+        emptied = np.array(worst)
+        emptied[np.arange(len(rows)), at_fault] = np.nan
+        expected = model.imputed(emptied, stats, workers.run)
+    entries = []
+    for i, (row, j) in enumerate(zip(rows.tolist(), at_fault.tolist(), strict=True)):
+        entry = (None, None, None)
+        if not is_missing[i].all():
+            entry = table.names[j], *(table.decoded(j, a[i, [j]])[0] for a in (worst, expected))
+        entries.append((row, *entry, score[row]))
+    names = "row", "column", "value", "expected", "score"
+    frame = pandas.DataFrame(entries, columns=names, dtype=object)
+    return frame.astype({"row": np.intp, "score": np.float64})
+
+
+def _columns_apart(block):
+    """Columns of a block whose values may be missing, without its exposure."""
+    if not block.spec.allows_missing:
+        return []
+    return block.columns[: len(block.columns) - bool(block.spec.reads_exposure)]
+
+
+def _without_small_components(fitted, columns):
+    """The model without flags of missing values, and the statistics of its larger components."""
+    component = reduce(lambda part, j: part.without_indicator(j), columns, fitted.model.component)
+    model, stats = replace(fitted.model, component=component), fitted.stats.value()
+    shares = fitted.model.component_masses(stats)
+    shares = shares / shares.sum()
+    kept = shares >= min(SMALLEST_SHARE, 0.5 / len(shares))
+    return model, RunningStats(tuple(array[kept] for array in stats.arrays))
+
+
+def _calibrated(rows, scores):
+    """Scores of rows as differences from those expected where the same values are missing.
+
+    What removing a value changes, on average, is estimated by least squares: values that are
+    missing in one row are removed from another.
+    """
+    is_missing = np.isnan(rows)
+    score = scores(rows, np.arange(len(rows)))
+    with_missing = np.flatnonzero(is_missing.any(axis=1))
+    if with_missing.size:
+        rng = np.random.default_rng(0)
+        chosen = rng.integers(len(rows), size=N_REMOVALS)
+        removed = is_missing[rng.choice(with_missing, N_REMOVALS)] & ~is_missing[chosen]
+        change = scores(np.where(removed, np.nan, rows[chosen]), chosen) - score[chosen]
+        # A weak penalty for columns that are hardly ever removed.
+        left = np.vstack([removed, np.eye(rows.shape[1])])
+        effects = np.linalg.lstsq(left, np.append(change, np.zeros(rows.shape[1])))[0]
+        score = score - is_missing @ effects
+    return score - score.mean()
+
+
+def _means(values):
+    """Means of columns over the values that are known, 0 for columns without one."""
+    is_known = ~np.isnan(values)
+    return np.where(is_known, values, 0.0).sum(axis=0) / np.maximum(is_known.sum(axis=0), 1)

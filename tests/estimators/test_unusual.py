@@ -1,0 +1,112 @@
+"""Unusual rows: the score by public densities, and planted rows."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.metrics import roc_auc_score
+
+import skvt
+from skvt.components import Categorical, Gaussian, Poisson
+
+
+@pytest.fixture(scope="module")
+def table():
+    """Two kinds of people: height depends on sex, and so does a count."""
+    rng = np.random.default_rng(0)
+    is_tall = rng.integers(2, size=300)
+    return pd.DataFrame(
+        {
+            "height": 165 + 15 * is_tall + 4 * rng.normal(size=300),
+            "sex": np.where(is_tall == 1, "m", "f"),
+            "games": rng.poisson(3 + 6 * is_tall),
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def mixture(table):
+    return skvt.MemoizedDPMixture(random_state=0).fit(table)
+
+
+def test_score_is_a_density_and_a_ratio_to_independent_columns(mixture, table):
+    alone = []
+    for column in table:
+        others = table.copy()
+        for other in table.columns.drop(column):
+            others[other] = None if other == "sex" else np.nan
+        alone.append(mixture.score_samples(others))
+    expected = sum(alone) / 3.0 - mixture.score_samples(table)
+    report = skvt.unusual_rows(mixture, table, n=1000)
+    assert mixture.n_components_ == 2 and len(report) == len(table)
+    assert report["score"].is_monotonic_decreasing
+    np.testing.assert_allclose(report["score"], (expected - expected.mean())[report["row"]])
+
+
+def test_a_slip_and_a_wrong_combination_are_named(mixture, table):
+    rows = table.copy()
+    rows.loc[5, "height"] = 17.0
+    rows.loc[9, ["height", "sex", "games"]] = [180.0, "f", 9]
+    report = skvt.unusual_rows(mixture, rows, n=5).set_index("row")
+    assert report.loc[5, "column"] == "height" and report.loc[5, "value"] == 17.0
+    assert abs(report.loc[5, "expected"] - table.loc[5, "height"]) < 15.0
+    assert tuple(report.loc[9, ["column", "value", "expected"]]) == ("sex", "f", "m")
+
+
+def test_missing_values_do_not_make_a_row_usual_or_unusual(mixture, table):
+    """Rows with missing values are as often among the worst half as other rows are."""
+    rows = table.copy()
+    rows.loc[::2, "games"] = np.nan
+    for missing in ("ignore", "informative"):
+        columns = [
+            ("height", Gaussian(), ["height"]),
+            ("sex", Categorical(), ["sex"]),
+            ("games", Poisson(missing=missing), ["games"]),
+        ]
+        fit = skvt.MemoizedDPMixture(components=columns, random_state=0).fit(rows)
+        worst = skvt.unusual_rows(fit, rows, n=150)["row"]
+        assert 0.35 < np.mean(worst % 2 == 0) < 0.65
+
+
+def test_rows_of_a_small_component_are_unusual():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 3)) + 10 * rng.integers(2, size=400)[:, None]
+    X[:8, 1] += 40.0
+    fit = skvt.MemoizedDPGMM(random_state=0).fit(X)
+    assert max(fit.score_samples(X[:8])) > -10.0  # the slips have a component
+    worst = skvt.unusual_rows(fit, X, n=8)
+    assert set(worst["row"]) == set(range(8)) and set(worst["column"]) == {1}
+
+
+def test_binary_and_sparse_rows():
+    import scipy.sparse as sp
+
+    rng = np.random.default_rng(0)
+    kind = rng.integers(2, size=200)
+    X = (rng.random((200, 16)) < np.where(kind, 0.95, 0.05)[:, None]).astype(float)
+    X[:10] = rng.integers(2, size=(10, 16))
+    fit = skvt.StructuredBernoulliMixture(random_state=0).fit(X)
+    dense = skvt.unusual_rows(fit, X, n=200)
+    pd.testing.assert_frame_equal(dense, skvt.unusual_rows(fit, sp.csr_array(X), n=200))
+    score = dense.set_index("row")["score"].sort_index()
+    assert roc_auc_score(np.arange(200) < 10, score) > 0.95
+
+
+def test_a_row_without_values(mixture, table):
+    rows = table.copy().astype(object)
+    rows.loc[3] = None
+    with pytest.warns(UserWarning, match="1 of 300 rows have no value"):
+        report = skvt.unusual_rows(mixture, rows, n=300).set_index("row")
+    assert report.loc[3, "column"] is None and abs(report.loc[3, "score"]) < 2.0
+
+
+@pytest.mark.parametrize("n", [0, 2.5, "all"])
+def test_numbers_of_rows_are_checked(mixture, table, n):
+    with pytest.raises(ValueError, match=r"n must be an int in the range \[1, inf\)"):
+        skvt.unusual_rows(mixture, table, n=n)
+
+
+def test_other_estimators_are_refused(table):
+    with pytest.raises(
+        TypeError, match=r"unusual_rows takes a MemoizedDPMixture.*Got.*TemperedLDA"
+    ):
+        skvt.unusual_rows(skvt.TemperedLDA(), table)
