@@ -20,8 +20,9 @@ _NUMBERS = Real | Decimal
 _DATES = date | time | timedelta | np.datetime64 | np.timedelta64
 # What to do with cells that hold several values.
 ONE_VALUE = (
-    "An entry must be a number, a string or another hashable value. Give each part of an entry a "
-    "column of its own, such as pandas.DataFrame(column.tolist()), or leave the column out."
+    "Each entry of the argument must be a string, a number or another hashable value. Give each "
+    "part of an entry a separate column, such as pandas.DataFrame(column.tolist()), or leave the "
+    "column out."
 )
 # What to do with columns that are not read, by their kind.
 _REMEDIES = {

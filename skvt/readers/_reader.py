@@ -1,5 +1,6 @@
 """How rows are read: as numbers in one precision, or an error that names the remedy."""
 
+import warnings
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -19,9 +20,9 @@ from skvt.readers.validation import (
     refuse_masked_weights,
     require_binary,
     require_counts,
+    stack_level,
     text_in,
     total_of,
-    warn_of_empty_columns,
     warn_of_empty_rows,
 )
 from skvt.sklearn_private import check_sample_weight
@@ -88,13 +89,13 @@ class Reader:
                 f"numbers. {column.remedy}"
             ) from error
         X = self._legal(X)
-        if self.dtype is None and hasattr(self.owner, "impute"):
-            warn_of_empty_columns(X)
         return replace(self, columns=columns, dtype=X.dtype), X
 
     def first_weighted(self, X, sample_weight):
         """The reader of rows like these, those of positive weight, and their weights."""
         reader, X = self.first(X)
+        if self.dtype is None and hasattr(self.owner, "impute"):
+            _warn_of_empty_columns(X)
         return reader, *reader.weighted(X, sample_weight)
 
     def read(self, X):
@@ -224,3 +225,19 @@ class DocumentReader(CountReader):
 
     def _legal(self, X):
         return counts_of_words(X, self.owner.__name__, warns=self.dtype is None)
+
+
+def _warn_of_empty_columns(X):
+    """Warn of columns without any value: only the prior informs their parameters."""
+    if sp.issparse(X) or X.size == 0 or not np.isnan(X[0]).any():
+        return
+    columns = np.flatnonzero(np.isnan(X).all(axis=0))
+    if columns.size:
+        shown = ", ".join(map(str, columns[:10])) + (", ..." if columns.size > 10 else "")
+        warnings.warn(
+            f"{columns.size} of {X.shape[1]} columns have no value: all are NaN (columns {shown}). "
+            "Nothing is known of them but the prior, by which 'impute' would fill them in; leave "
+            "them out if that is not meant.",
+            UserWarning,
+            stacklevel=stack_level(),
+        )

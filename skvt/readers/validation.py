@@ -331,22 +331,6 @@ def warn_of_empty_rows(X):
         )
 
 
-def warn_of_empty_columns(X):
-    """Warn of columns without any value: only the prior informs their parameters."""
-    if sp.issparse(X) or X.size == 0 or not np.isnan(X[0]).any():
-        return
-    columns = np.flatnonzero(np.isnan(X).all(axis=0))
-    if columns.size:
-        shown = ", ".join(map(str, columns[:10])) + (", ..." if columns.size > 10 else "")
-        warnings.warn(
-            f"{columns.size} of {X.shape[1]} columns have no value: all are NaN (columns {shown}). "
-            "Nothing is known of them but the prior, by which 'impute' would fill them in; leave "
-            "them out if that is not meant.",
-            UserWarning,
-            stacklevel=stack_level(),
-        )
-
-
 def preprocessing_and_model(estimator):
     """What a pipeline does before its last step, or None, and its last step, else the estimator."""
     if not isinstance(estimator, Pipeline):

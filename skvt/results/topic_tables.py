@@ -287,7 +287,8 @@ def shares_by_group(corpus, groups, confidence):
         z = student_t.ppf(0.5 + 0.5 * confidence, n - 1.0) if n > 1 else np.nan
         with np.errstate(divide="ignore", invalid="ignore"):
             odds, width = logit(share), z * error / (share * (1.0 - share))
-        yield Group(name, n, share, expit(odds - width), expit(odds + width))
+            low, high = expit(odds - width), expit(odds + width)
+        yield Group(name, n, share, low, high)
 
 
 def _share_and_error(corpus, rows):

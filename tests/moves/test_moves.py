@@ -695,15 +695,15 @@ def test_few_rows_have_no_offspring():
 
 def test_a_merge_is_judged_with_the_priors_as_they_will_be_after_it():
     rng = np.random.default_rng(0)
-    D, labels = 60, np.repeat(np.arange(3), 120)
-    X = 1.2 * rng.standard_normal((3, D))[labels] + rng.standard_normal((360, D))
-    component, _ = gaussian_component(X, np.ones(360), "full", False)
+    D, labels = 60, np.repeat(np.arange(3), 210)
+    X = 1.2 * rng.standard_normal((3, D))[labels] + rng.standard_normal((630, D))
+    component, _ = gaussian_component(X, np.ones(630), "full", False)
     names = frozenset({"covariance_prior", "degrees_of_freedom_prior", "mean_precision_prior"})
     learner = GaussianLearner.of(component, names)
     model = Mixture(StickBreaking(1.0), component, learner=learner)
     # the third cluster in two halves, of which priors have learned for long
-    halves = np.where(labels == 2, 2 + rng.integers(2, size=360), labels)
-    state = state_from(model, X, np.ones(360), np.eye(4)[halves])
+    halves = np.where(labels == 2, 2 + rng.integers(2, size=630), labels)
+    state = state_from(model, X, np.ones(630), np.eye(4)[halves])
     for _ in range(20):
         model = model.with_learned_priors(None, state.stats)
     *_, gains = pair_gains(model, state.memos.total())
