@@ -46,6 +46,8 @@ class FitPlan:
         Number of passes of which a policy takes its share, at most ``n_passes``. It is smaller
         where a fit may stop on convergence, since ``max_iter`` then does not indicate how long T
         should be above 1. None is ``n_passes``.
+    knows_total : bool
+        Whether the number of rows of a stream is given, so that its passes are shares of it.
     """
 
     model: Model
@@ -54,6 +56,7 @@ class FitPlan:
     n_units: float = 1.0
     pilot: Callable[..., tuple[float, Array]] = _no_pilot
     planned_passes: float | None = None
+    knows_total: bool = False
 
     def passes(self, share: float, given: float | None = None) -> float:
         """Number of passes above T = 1: those ``given``, or this share of the fit.

@@ -114,7 +114,8 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
     posterior_ : Posterior
         The posterior q: ``sample``, ``log_prob``, ``mean``, ``var``, ``entropy``. It is that of the
         components.
-    .. shared: restart_elbos_, converged_, n_iter_, n_batch_iter_, n_features_in_, feature_names_in_
+    .. shared: restart_elbos_, converged_, n_iter_, n_batch_iter_, temperature_, n_features_in_
+    .. shared: feature_names_in_
 
     See Also
     --------

@@ -83,7 +83,8 @@ class CAVIGaussianMixture(MixtureEstimator):
     .. shared: hierarchy_
         The entropy is that of [2]_.
     .. shared: hierarchy_criteria_, n_clusters_, n_clusters_reason_, elbo_ & lower_bound_, history_
-    .. shared: lower_bounds_, restart_elbos_, n_batch_iter_, converged_, n_iter_, n_features_in_
+    .. shared: lower_bounds_, restart_elbos_, n_batch_iter_, temperature_, converged_, n_iter_
+    .. shared: n_features_in_
     .. shared: feature_names_in_
 
     See Also

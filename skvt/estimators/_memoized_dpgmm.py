@@ -138,7 +138,7 @@ default="dirichlet_process"
     covariance_prior_ : float or ndarray
         Inverse scale of that prior as used or learned: a number for "spherical", (n_features,) for
         "diag" and "low_rank", (n_features, n_features) for "full" and "tied".
-    .. shared: restart_elbos_, n_batch_iter_, converged_, n_iter_
+    .. shared: restart_elbos_, n_batch_iter_, temperature_, converged_, n_iter_
     posterior_ : JointPosterior
         The posterior q: ``sample``, ``log_prob``, ``mean``, ``var``, ``entropy``. Its blocks are
         the "weights" (sticks) and "components".

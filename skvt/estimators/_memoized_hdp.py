@@ -153,7 +153,7 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
         One entry for each kind of move due in a pass: "n_iter", "move", "proposed", "accepted",
         "gain" (nats), "reason". Gains are those of the exact bound. For births, "proposed" are
         topics on whose documents fresh ones were learned.
-    .. shared: restart_elbos_, converged_, n_iter_, n_batch_iter_
+    .. shared: restart_elbos_, converged_, n_iter_, n_batch_iter_, temperature_
     topic_word_prior_ : float or ndarray
         The priors as used or learned.
     topic_concentration_, doc_topic_concentration_ : float

@@ -114,7 +114,8 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         Parameters (a, b) of q(v_k) = Beta.
     .. shared: hierarchy_, hierarchy_criteria_, n_clusters_, n_clusters_reason_
     .. shared: elbo_ & lower_bound_, history_ (memoized), lower_bounds_, move_log_
-    .. shared: weight_concentration_prior_, restart_elbos_, n_batch_iter_, converged_, n_iter_
+    .. shared: weight_concentration_prior_, restart_elbos_, n_batch_iter_, temperature_, converged_
+    .. shared: n_iter_
     posterior_ : JointPosterior
         The posterior q: ``sample``, ``log_prob``, ``mean``, ``var``, ``entropy``. Its blocks are
         the "weights" (sticks) and "components", again a joint posterior with a block for each of

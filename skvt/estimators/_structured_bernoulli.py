@@ -147,7 +147,7 @@ default="dirichlet_process"
     .. shared: weight_concentration_prior_
     feature_prior_ : ndarray of shape (n_features, 2)
         Parameters (a, b) of the beta priors as used or learned.
-    .. shared: restart_elbos_, n_batch_iter_, converged_, n_iter_
+    .. shared: restart_elbos_, n_batch_iter_, temperature_, converged_, n_iter_
     posterior_ : JointPosterior
         The posterior q: ``sample``, ``log_prob``, ``mean``, ``var``, ``entropy``. Its blocks are
         the "weights" (sticks, or a Dirichlet) and "components" (a beta for each and column).

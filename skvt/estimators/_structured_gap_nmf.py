@@ -143,7 +143,8 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
         "objective" is the tempered bound; in structured passes the log likelihood at the last draws
         minus the divergence of the components, which is not a bound. "n_components" counts active
         ones.
-    .. shared: restart_elbos_, converged_, n_iter_, n_batch_iter_, n_features_in_, feature_names_in_
+    .. shared: restart_elbos_, converged_, n_iter_, n_batch_iter_, temperature_, n_features_in_
+    .. shared: feature_names_in_
 
     See Also
     --------

@@ -628,6 +628,11 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         return fitted.state.n_steps
 
     @of_fit
+    def temperature_(self, fitted):
+        """Temperature T of the last step, the mean over its rows; at 1 the fit is not tempered."""
+        return float(fitted.policy.temperature)
+
+    @of_fit
     def history_(self, fitted):
         """Records of each pass of ``fit`` and call of ``partial_fit``, as a dict of lists."""
         return fitted.history.lists()

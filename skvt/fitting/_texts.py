@@ -104,11 +104,12 @@ tol (topics) : float or None
     Converged when the bound gains less than this from one evaluation to the next, in nats per
     word; if given, it is used instead of ``perp_tol``.
 total_samples : float or None
-    Assumed number of rows of the whole stream in ``partial_fit``. None is a million for a
-    stream started by ``partial_fit``, and after ``fit`` the number of its rows plus those seen
-    since.
+    Assumed number of rows of the whole stream in ``partial_fit``. If given, the temperature of
+    a stream falls to 1 within half of them. None is a million for a stream started by
+    ``partial_fit``, and after ``fit`` the number of its rows plus those seen since.
 total_samples (memoized) : float or None
-    Assumed number of rows of the whole stream in ``partial_fit``. None is, with "memoized" and
+    Assumed number of rows of the whole stream in ``partial_fit``. If given, the temperature of
+    a stream falls to 1 within half of them. None is, with "memoized" and
     "batch", the number of rows seen; otherwise a million for a stream started by
     ``partial_fit``, and after ``fit`` the number of its rows plus those seen since.
 verbose : int
@@ -197,6 +198,9 @@ posterior_ : Posterior
     topics.
 restart_elbos_ : ndarray of shape (n_init,)
     ELBO of each start.
+temperature_ : float
+    Temperature T of the last step. A stream that ends above 1 has not cooled: its components are
+    blurred, and more rows, or fewer ``total_samples``, would bring it to 1.
 topic_labels_ : list of str or None
     Names of the topics that you have set; ``get_feature_names_out`` and
     :func:`skvt.topic_table` show them, and files keep them.

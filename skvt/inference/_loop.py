@@ -237,6 +237,7 @@ class Plan:
             n_rows=self.data.weights.size,
             n_units=self.n_units,
             pilot=pilot,
+            knows_total=self.total_samples is not None,
         )
 
 

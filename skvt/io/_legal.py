@@ -232,7 +232,8 @@ def _fits_policy(policy, d, k):
 
 def _fits_schedule(policy, d, k):
     policy._recipe.check(None)
-    return _fits_policy(policy, d, k) and policy._length > 0.0
+    within = 0.0 <= policy._progress <= 1.0
+    return _fits_policy(policy, d, k) and policy._length > 0.0 and within
 
 
 def _fits_learned(policy, d, k):

@@ -8,8 +8,10 @@ from sklearn.base import clone
 from skvt.contracts import FitPlan, RunningPolicy, TemperaturePolicy
 from skvt.ties import exceeds
 
-# Number of minibatches over which a stream is annealed.
+# Number of minibatches over which a stream is annealed, and the share of its rows, where their
+# number is given, after which it is at T = 1 at the latest.
 STREAM_STEPS = 64
+STREAM_SHARE = 0.5
 # Share of a fit's passes over which it is annealed.
 SHARE = 0.75
 
@@ -48,11 +50,18 @@ class ConstantTemperature(TemperaturePolicy):
 
 @dataclass(eq=False)
 class _Scheduled(RunningPolicy):
-    """Follows a recipe's schedule; progress is 1 after ``_length`` passes or steps."""
+    """Follows a recipe's schedule; progress is 1 after ``_length`` passes or steps.
+
+    Where the rows of a stream are given, it is also 1 after their ``STREAM_SHARE``. A short stream
+    then has the last part of the schedule, at the same change for each step: to cool from the
+    initial temperature in a few steps costs more than it gains.
+    """
 
     _recipe: "_Annealing"
     _length: float
     _in_steps: bool
+    _knows_total: bool = False
+    _progress: float = 0.0
 
     def __post_init__(self) -> None:
         self.advance(0.0, 0.0, 0)
@@ -62,6 +71,11 @@ class _Scheduled(RunningPolicy):
         done = n_steps + 0.5 if self._in_steps else passes + 0.5 * step
         # passes are a sum of weights, which rounding may leave next to their end
         progress = done / self._length if exceeds(self._length, done) else 1.0
+        if self._knows_total and step > 0.0:
+            left = (STREAM_SHARE - passes) / step - 0.5  # steps of this size, from its middle on
+            at_end = 1.0 - max(left, 0.0) / self._length
+            # (if steps become smaller, more of them are left)
+            self._progress = progress = max(progress, at_end, self._progress)
         self.done = progress >= 1.0
         self.mean_inv_temp = 1.0 / self._recipe._temperature_at(progress)
         self.replication = 1.0 if self.done else self._recipe.replication
@@ -83,7 +97,7 @@ class _Annealing(TemperaturePolicy):
 
     def start(self, plan: FitPlan) -> RunningPolicy:
         if self.n_passes is None and not np.isfinite(plan.n_passes):
-            return _Scheduled(clone(self), STREAM_STEPS, True)
+            return _Scheduled(clone(self), STREAM_STEPS, True, plan.knows_total)
         return _Scheduled(clone(self), plan.passes(self.share, self.n_passes), False)
 
 
@@ -97,7 +111,9 @@ class LinearAnnealing(_Annealing):
     n_passes : float, optional
         Passes over the data until T = 1; a fit is at T = 1 in its last pass (or the second half of
         its only one) at the latest. None is a ``share`` of the fit's passes; in ``partial_fit``, 64
-        minibatches.
+        minibatches. Where ``total_samples`` is given, T is 1 after half of these rows at the
+        latest: of fewer than 128 minibatches, the stream begins as many minibatches before the
+        end of the schedule as half of it has, at a lower temperature.
     replication : float, default=10.0
         Number of times the global update counts each row while T > 1, which divides KL(q(globals)
         || p(globals)) in the bound by this number; 1 is the annealing of the paper. Afterwards the

@@ -665,12 +665,14 @@ def test_a_warm_start_of_a_hot_stream_is_the_stream_gone_on(entry):
     # A pass of one minibatch: `fit` and `partial_fit` make the same step.
     X = entry.data()
     settings = {"batch_size": 40, "max_iter": 1, "warm_start": True, "total_samples": 40}
+    settings["temperature"] = LinearAnnealing(n_passes=6.0)
     settings["learning_offset"] = 64.0  # topic models tie the steps of a fit to its passes
     settings |= priors_given(entry)  # (priors are learned after other steps in a fit)
     one, other = (entry.make(**settings).partial_fit(X) for _ in range(2))
     one.fit(X)
     other.partial_fit(X)
     np.testing.assert_allclose(entry.globals(one), entry.globals(other), rtol=1e-10)
+    assert one.temperature_ == other.temperature_ == 1.375
 
 
 @pytest.mark.parametrize(

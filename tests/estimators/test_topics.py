@@ -389,6 +389,31 @@ def test_a_stream_begins_as_with_an_offset_of_64(make):
     np.testing.assert_array_equal(streams[0].components_, streams[1].components_)
 
 
+@pytest.mark.parametrize(
+    "n_topics, n_words", [(10, 300), pytest.param(10, 1000, marks=pytest.mark.slow)]
+)
+def test_a_short_stream_of_known_length_ends_cool_and_as_good_as_without_heat(n_topics, n_words):
+    X = make_topic_corpus(2500, n_components=n_topics, n_features=n_words, random_state=0).X
+    scores = []
+    for temperature in (None, "annealed"):
+        stream = TemperedLDA(n_topics, temperature=temperature, total_samples=2000, random_state=0)
+        temperatures = []
+        for start in range(0, 2000, 100):
+            temperatures.append(stream.partial_fit(X[start : start + 100]).temperature_)
+        scores.append(stream.score(X[2000:]))
+    assert temperatures == stream.history_["temperature"] and temperatures[0] > 1.0
+    assert temperatures[10:] == [1.0] * 10
+    assert scores[1] > scores[0] - 0.02
+
+
+def test_a_stream_that_ends_early_says_how_hot_it_is():
+    stream = TemperedLDA(3, random_state=0)
+    assert not hasattr(stream, "temperature_")
+    # the middle of the first of 64 steps from 1.5 to 1
+    assert stream.partial_fit(counts()).temperature_ == pytest.approx(1.5 - 0.5 * 0.5 / 64)
+    assert stream.fit(counts()).temperature_ == 1.0
+
+
 # --------------------------------------------------------------------------- text for counts
 TEXTS = ["a b c", "b c d", "c d e"]
 

@@ -18,9 +18,9 @@ ANNEALINGS = [LinearAnnealing, GeometricAnnealing]
 every_annealing = pytest.mark.parametrize("annealing", ANNEALINGS)
 
 
-def walk(policy, *, n_passes, batches_per_pass, n_steps=None):
+def walk(policy, *, n_passes, batches_per_pass, n_steps=None, knows_total=False):
     """Temperature and `done` of each step of a fit."""
-    plan = FitPlan(model=None, n_passes=n_passes)
+    plan = FitPlan(model=None, n_passes=n_passes, knows_total=knows_total)
     policy.check(plan)
     running = policy.start(plan)
     temperatures, done = [], []
@@ -116,6 +116,29 @@ def test_a_stream_cools_down_by_its_steps_whatever_their_size(annealing):
     assert (np.diff(small) <= 0.0).all()
     assert small[-1] == 1.0
     assert done[-1]
+
+
+@every_annealing
+@pytest.mark.parametrize("n_steps", [2, 20, 50, 128, 1000])
+def test_a_stream_of_known_length_has_the_last_part_of_the_schedule(annealing, n_steps):
+    settings = {"n_passes": np.inf, "batches_per_pass": n_steps, "n_steps": n_steps}
+    known, done = walk(annealing(2.0), **settings, knows_total=True)
+    whole, _ = walk(annealing(2.0), **settings | {"n_steps": 64, "batches_per_pass": 1e6})
+    # half of it is hot, or 64 minibatches where that is more
+    n_hot = min(n_steps // 2, 64)
+    np.testing.assert_allclose(known[:n_hot], whole[64 - n_hot :], rtol=1e-12)
+    assert (known[n_hot:] == 1.0).all() and done[n_hot:].all() and not done[:n_hot].any()
+
+
+def test_a_stream_of_known_length_never_becomes_hotter():
+    policy = LinearAnnealing(2.0).start(FitPlan(None, np.inf, knows_total=True))
+    temperatures = []
+    for n_steps, (passes, step) in enumerate([(0.0, 0.1), (0.1, 0.1), (0.2, 0.001), (0.201, 0.2)]):
+        policy.advance(passes, step, n_steps)
+        temperatures.append(policy.temperature)
+    # 4.5, 3.5 and about as many steps are left, then less than two of the larger ones
+    expected = 1.0 + np.array([4.5, 3.5, 3.5, 0.299 / 0.2 - 0.5]) / 64.0
+    np.testing.assert_allclose(temperatures, expected, rtol=1e-12)
 
 
 @every_annealing
