@@ -125,6 +125,9 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         """
         vars(self).update(self._published(self._fitted.model))
 
+    def _label(self, given, X):
+        """Set attributes of each row that the caller passed, ``given``; ``X`` are those read."""
+
     # --------------------------------------------------------------------------------- fit
     @all_or_nothing
     def fit(self, X, y=None, sample_weight=None):
@@ -419,9 +422,9 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         """``partial_fit`` of rows in memory, or of each chunk."""
         if is_chunked(X):
             return self._partial_fit_chunks(loads_of(X, sample_weight), batch_id)
-        first = not hasattr(self, "_fitted")
+        first, given = not hasattr(self, "_fitted"), X
         X, weights = self._read_rows(X, sample_weight, reset=first, in_stream=True)
-        gathered, before = None, None if first else self._fitted
+        rows, gathered, before = X, None, None if first else self._fitted
         if gathers_calls(self, before):
             memos = {} if first else before.memos
             gathered = Gathered.of(before and before.gathered, X, weights, batch_id, memos)
@@ -433,7 +436,8 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
             if begins:
                 fitted, plan = self._start_stream(X, weights, workers)
                 if before is not None:
-                    fitted.history, fitted.parameters = before.history, before.parameters
+                    fitted.history = History(before.history)
+                    fitted.parameters = before.parameters
                     fitted.state.move_log = list(before.state.move_log)
             else:
                 fitted = before.draft(before.model.touched_columns(X))
@@ -450,6 +454,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         fitted.gathered = fitted.gathered and fitted.gathered.kept()
         self.n_iter_ = len(fitted.history)
         self._publish(X, weights)
+        self._label(given, rows)
         return self
 
     def _partial_fit_chunks(self, loads, batch_id):
@@ -461,6 +466,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
                 if chunk is not None:
                     numbered = several and batch_id is not None
                     self._partial_fit(*chunk, (batch_id, number) if numbered else batch_id)
+        self._fitted.labels = None  # (those of the last chunk alone)
         return self
 
     def _adapt(self, fitted, X, weights):

@@ -23,8 +23,8 @@ class Fitted:
     during a fit and in a stream, where it is not known. ``parameters`` are the estimator's at the
     last call of ``fit`` or ``partial_fit``. ``assignments`` (n, K) are the q(z) of the rows of the
     last call, where the estimator publishes them; ``labels`` (n,) the components of the rows of
-    ``fit``; ``topic_labels`` the names that topics were given, by what tells them apart; ``joins``,
-    how its components join to clusters.
+    the last call; ``topic_labels`` the names that topics were given, by what tells them apart;
+    ``joins``, how its components join to clusters.
     ``seen`` are the checksum of the rows of ``elbo`` and the size of their batches, where memos of
     them are kept.
     ``gathered`` are rows of the last calls of a stream that are one batch.

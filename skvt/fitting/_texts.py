@@ -162,8 +162,8 @@ history_ (memoized) : dict of lists
     "learning_rate", "n_components", "seconds". With "online", the bounds are estimates from the
     minibatches of the pass, except where ``evaluate_every`` requests exact ones.
 labels_ : ndarray of int, shape (n_samples,)
-    Most probable component of each row of ``fit``. There is none after ``partial_fit`` and of
-    chunks of Dask: ``predict``.
+    Most probable component of each row of the last call of ``fit`` or ``partial_fit``. There is
+    none of chunks of Dask: ``predict``.
 lower_bounds_ : list of float
     ``history_["elbo"]``.
 move_log_ : dict of lists

@@ -27,9 +27,12 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
             return
         self._fitted.joins = self._joins(X, weights)
         if not is_chunked(given):
-            whole = X.shape[0] == num_samples(given)
-            rows = X if whole else self._read(given)
-            self._fitted.labels = self._labels_of(rows, None).astype(np.int32)
+            self._label(given, X)
+
+    def _label(self, given, X):
+        """Remember the component of each row of ``fit``, or of a call of ``partial_fit``."""
+        rows = X if X.shape[0] == num_samples(given) else self._read(given)
+        self._fitted.labels = self._labels_of(rows, None).astype(np.int32)
 
     # --------------------------------------------------------------------------- attributes
     @of_fit
@@ -45,13 +48,13 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
 
     @of_fit
     def labels_(self, fitted):
-        """Most probable component of each row of ``fit``, shape (n_samples,)."""
+        """Most probable component of each row of the last call, shape (n_samples,)."""
         labels = fitted.labels
         if labels is None:
             raise AttributeError(
-                f"{type(self).__name__!r} object has no attribute 'labels_' during a fit, after "
-                "partial_fit, and after a fit to chunks of Dask, whose rows are not at hand. "
-                "predict(X) gives the labels of the rows X."
+                f"{type(self).__name__!r} object has no attribute 'labels_' during a fit, and "
+                "after calls with chunks of Dask, whose rows are not at hand. predict(X) gives "
+                "the labels of the rows X."
             )
         return labels
 

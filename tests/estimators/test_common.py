@@ -544,7 +544,7 @@ def test_before_fit_every_question_is_refused_and_a_stream_can_begin(entry):
 
 
 # What has an entry for each call of partial_fit.
-BY_CALL = ("history_", "lower_bounds_", "n_iter_", "move_log_")
+BY_CALL = ("history_", "lower_bounds_", "n_iter_", "move_log_", "labels_")
 
 
 @every_stream_of_minibatches

@@ -227,12 +227,18 @@ def test_labels_are_the_most_probable_components(entry):
     np.testing.assert_array_equal(mixture.predict(X), chances.argmax(axis=1))
     np.testing.assert_array_equal(entry.make(**entry.still).fit_predict(X), mixture.predict(X))
     np.testing.assert_array_equal(mixture.labels_, mixture.predict(X))
-    # rows of weight 0 have labels, too; those of streams are asked for
+    # rows of weight 0 have labels, too
     mixture.fit(X, sample_weight=np.arange(len(X)) % 2)
     np.testing.assert_array_equal(mixture.labels_, mixture.predict(X))
-    mixture.partial_fit(X)
-    with pytest.raises(AttributeError, match=r"after partial_fit.* predict\(X\)"):
-        mixture.labels_  # noqa: B018
+
+
+@every_mixture
+def test_labels_after_a_call_of_a_stream_are_those_of_its_rows(entry):
+    # (small calls are gathered, but each has its own labels)
+    X, stream = entry.data(), entry.make()
+    for part, weights in ((X[:9], None), (X[9:12], None), (X[12:], np.arange(28) % 2)):
+        stream.partial_fit(part, sample_weight=weights)
+        np.testing.assert_array_equal(stream.labels_, stream.predict(part))
 
 
 # ---------------------------------------------------------------------------------------- draws
