@@ -68,9 +68,9 @@ class StructuredLDA(TopicEstimator):
         Number of topics K.
     doc_topic_prior : float, array-like of shape (n_components,), "auto" or None, default=None
         Concentration alpha of the Dirichlet prior of a document's topic proportions. None is the
-        larger of ``1 / n_components`` and 1 / (mean number of tokens of a document), at most 1; in
-        a stream, the mean is that of the first call. "auto" starts from this value and learns each
-        entry by maximising the bound, once the temperature is 1; so does None where
+        larger of ``1 / n_components`` and 1 / (mean number of tokens of the documents that have
+        any), at most 1; in a stream, the mean is that of the first call. "auto" starts from this
+        value and learns each entry by maximising the bound, once the temperature is 1; so does None where
         ``global_step`` is "collapsed".
     topic_word_prior : float, array-like, "auto" or None, default=None
         Concentration eta of the Dirichlet prior of a topic's word probabilities. A number, one for

@@ -37,9 +37,9 @@ class TemperedLDA(TopicEstimator):
         Number of topics K.
     doc_topic_prior : float, array-like of shape (n_components,), "auto" or None, default=None
         Concentration alpha of the Dirichlet prior of a document's topic proportions. None is the
-        larger of ``1 / n_components`` and 1 / (mean number of tokens of a document), at most 1; in
-        a stream, the mean is that of the first call. "auto" starts from this value and learns each
-        entry by maximising the bound, once the temperature is 1.
+        larger of ``1 / n_components`` and 1 / (mean number of tokens of the documents that have
+        any), at most 1; in a stream, the mean is that of the first call. "auto" starts from this
+        value and learns each entry by maximising the bound, once the temperature is 1.
     topic_word_prior : float, array-like, "auto" or None, default="auto"
         Concentration eta of the Dirichlet prior of a topic's word probabilities. A number, one for
         each word, shape (n_features,), or for each topic and word, shape (n_components,

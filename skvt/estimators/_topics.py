@@ -182,6 +182,12 @@ def _default_concentration(X, weights, n_topics):
 
     alpha below the reciprocal of a document's length makes its first token decide the topic of all.
     """
-    tokens, n_documents = map(float, sums_of_rows(X, weights, total_and_weight))
+    tokens, n_documents = map(float, sums_of_rows(X, weights, _tokens_and_documents))
     mean_length = tokens / n_documents if n_documents > 0.0 else 1.0
     return max(1.0 / n_topics, 1.0 / max(mean_length, 1.0))
+
+
+def _tokens_and_documents(X, weights):
+    """Weights of all tokens, and of all documents that have some; for `sums_of_rows`."""
+    lengths = np.asarray(X.sum(axis=1, dtype=np.float64)).ravel()
+    return weights @ lengths, weights @ (lengths > 0.0)

@@ -304,6 +304,17 @@ def test_fit_does_not_look_at_total_samples(entry):
 
 
 # ----------------------------------------------------------------------------- learned priors
+@pytest.mark.parametrize("method", ["fit", "partial_fit"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_empty_documents_do_not_count_in_the_default_prior(method, weighted):
+    # documents of eight tokens: one eighth, which is more than one by twenty topics
+    X = np.zeros((90, 8))
+    X[::9] = 1.0
+    lda = TemperedLDA(20, max_iter=1, random_state=0)
+    getattr(lda, method)(sp.csr_array(X), sample_weight=np.full(90, 0.5) if weighted else None)
+    assert lda.doc_topic_prior_ == pytest.approx(1 / 8)
+
+
 @every_class_of_topic_models
 def test_given_priors_are_published_as_given(entry):
     X = counts()
