@@ -4,7 +4,7 @@ Rows are an array or a CSR matrix in memory, or lie in chunks elsewhere: see
 :class:`skvt.inference.Chunks`, which answers the same questions.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import singledispatch
 from typing import Any, TypeAlias
 
@@ -50,6 +50,13 @@ def pieces(stop: int, step: int, start: int = 0) -> list[slice]:
 def dense(X: Any) -> Any:
     """Rows as an array."""
     return X.toarray() if sp.issparse(X) else X
+
+
+def stacked(parts: Sequence[Any]) -> Any:
+    """Rows one after the other: a CSR array if any part is sparse, else an array."""
+    if any(map(sp.issparse, parts)):
+        return sp.vstack([sp.csr_array(part) for part in parts], format="csr")
+    return np.concatenate(parts)
 
 
 def without_missing(X: Any) -> tuple[Any, Any]:

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 from sklearn.utils import check_random_state
 
 from skvt.contracts import PassInputs, Stream
 from skvt.inference import Entry
+from skvt.rows import stacked
 from skvt.typing import Array
 
 # Largest number of rows of small calls of a stream that are gathered to a batch, and of a call with
@@ -56,10 +56,9 @@ class Gathered:
         if before is not None and bool(before.calls) == named:
             before = before._without(batch_id)
             if before.weights.size + n_rows <= _MOST_GATHERED:
-                stack = sp.vstack if sp.issparse(X) else np.concatenate
                 return replace(
                     before,
-                    X=stack([before.X, X]),
+                    X=stacked([before.X, X]),
                     weights=np.concatenate([before.weights, weights]),
                     n_last=n_rows,
                     calls=before.calls | ({batch_id: n_rows} if named else {}),

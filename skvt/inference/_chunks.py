@@ -21,7 +21,7 @@ from skvt.inference._cluster import Handle
 from skvt.inference._parallel import Workers, one_blas_thread
 from skvt.inference._state import Rows, rows_of
 from skvt.inference._visit import VisitRequest, VisitResult, visit_batch
-from skvt.rows import Sums, layout_of, mapped, of_each_row, some_rows, sums_of_rows
+from skvt.rows import Sums, layout_of, mapped, of_each_row, some_rows, stacked, sums_of_rows
 from skvt.typing import Array, IndexArray
 
 # Updates of the globals in a pass of memoized inference.
@@ -154,12 +154,11 @@ class Chunks:
         used = np.unique(chunk)
         tasks = [(self.handles[c], (rows[chunk == c] - self.offsets[c],)) for c in used.tolist()]
         found = list(self.site.each(self.seen(_taken), tasks))
-        X = [part for part, _ in found]
-        stacked = sp.vstack(X, format="csr") if sp.issparse(X[0]) else np.concatenate(X)
+        X = stacked([part for part, _ in found])
         weights = np.concatenate([part for _, part in found])
         # from the order of the chunks into that of the rows
         order = np.argsort(np.argsort(chunk, kind="stable"), kind="stable")
-        return stacked[order], weights[order]
+        return X[order], weights[order]
 
 
 def _of_view(

@@ -26,7 +26,6 @@ from functools import partial
 from typing import Annotated, Any, ClassVar, TypeAlias
 
 import numpy as np
-import scipy.sparse as sp
 
 from skvt.contracts import (
     Memo,
@@ -52,6 +51,7 @@ from skvt.moves._base import (
 )
 from skvt.moves._merge import FEWEST_ROWS as FEWEST_WON
 from skvt.moves._merge import dissolve
+from skvt.rows import stacked
 from skvt.ties import exceeds, stable_argmax, stable_order
 from skvt.typing import Array, IndexArray
 
@@ -372,8 +372,7 @@ class Birth(Move):
         weights = of_rows * mass
         if exceeds(weights.sum(), FEWEST_ROWS):
             factor = np.clip(target.total / weights.sum(), 1.0, MOST_COUNTED)
-            stack = sp.vstack if sp.issparse(target.rows[0]) else np.concatenate
-            X = stack(target.rows)
+            X = stacked(target.rows)
             own = mass > 0.5
             enough = len(target.ids) == 1 and exceeds(own.sum(), _FEWEST_FOR_EACH * N_FRESH)
             if enough and others is not None and others.arrays[0].size:

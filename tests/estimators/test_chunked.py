@@ -261,6 +261,16 @@ def test_sparse_chunks_and_lists_of_delayed_ones():
     assert single.fit(whole, sample_weight=weights).transform(whole).compute().shape == (120, 4)
 
 
+def test_chunks_may_be_sparse_after_dense_ones():
+    X, given = _words(), {"max_iter": 2, "random_state": 0}
+    dense_first = [dask.delayed(X[:50]), dask.delayed(sp.csr_array)(X[50:])]
+    sparse_first = [dask.delayed(sp.csr_array)(X[:50]), dask.delayed(X[50:])]
+    for kind in (skvt.StructuredGaPNMF(4, **given), skvt.StructuredBernoulliMixture(4, **given)):
+        kind = kind.set_params(binarize=0.5) if hasattr(kind, "binarize") else kind
+        expected = clone(kind).fit(sparse_first).elbo(X)
+        assert clone(kind).fit(dense_first).elbo(X) == pytest.approx(expected, rel=1e-9)
+
+
 def test_categories_of_a_table_are_those_of_all_chunks():
     X = _points()
     table = pd.DataFrame({"x": X[:, 0], "y": X[:, 1], "kind": np.where(X[:, 2] > 0, "b", "a")})

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-from estimators._registry import ENTRIES, assert_same_fit, counts, rows, sums, takes
+from estimators._registry import ENTRIES, assert_same_fit, bits, counts, rows, sums, takes
 
 import skvt
 from skvt import components, load, save
@@ -112,6 +112,20 @@ def test_calls_that_are_gathered_may_be_sparse(form, method, path):
     X = FORMS[form](counts())
     stream = skvt.MemoizedHDP(**SMALL, max_components=4, learning_method=method)
     check_round_trips(streamed(stream, X), X, path)
+
+
+@pytest.mark.parametrize("forms", [("dense", "sparse"), ("sparse", "dense")], ids=str)
+@pytest.mark.parametrize("cls", [skvt.StructuredBernoulliMixture, skvt.MemoizedDPMixture])
+def test_calls_that_are_gathered_may_be_dense_and_sparse(cls, forms, path):
+    X, given = bits(), SMALL | {"learning_method": "memoized"}
+    once, mixture = cls(**given), cls(**given)
+    for start in (0, 10, 20, 30):
+        part = X[start : start + 10]
+        once.partial_fit(FORMS[forms[0]](part))
+        mixture.partial_fit(FORMS[forms[start // 10 % 2]](part))
+    assert sp.issparse(mixture._fitted.gathered.X)
+    np.testing.assert_allclose(mixture.predict_proba(X), once.predict_proba(X), rtol=1e-6)
+    check_round_trips(mixture, X, path)
 
 
 def mixed(n_rows=40):
