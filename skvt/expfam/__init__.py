@@ -11,7 +11,7 @@ from skvt.expfam._beta import Beta
 from skvt.expfam._categorical import Categorical
 from skvt.expfam._dirichlet import Dirichlet
 from skvt.expfam._dirichlet_columns import DirichletColumns
-from skvt.expfam._factor_analysis import FactorAnalysis
+from skvt.expfam._factor_analysis import FactorAnalysis, Factors
 from skvt.expfam._family import Family, kl_divergence
 from skvt.expfam._gamma import Gamma, log_standard_gamma
 from skvt.expfam._gaussian import MeanPrecision

@@ -129,10 +129,6 @@ def _width(component, n_features):
 
 def _check_part(part, n_features, n_components):
     """FileError unless arrays of this object, and of all its parts, have their shapes."""
-    if isinstance(part, tuple) and not hasattr(part, "_fields"):
-        for one in part:
-            _check_part(one, n_features, n_components)
-        return
     kind = name_of(type(part))
     if kind is None:
         return

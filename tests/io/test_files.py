@@ -460,13 +460,25 @@ def test_no_file_takes_long(node, path):
     assert time.process_time() - start < 0.5
 
 
-def test_objects_that_hold_one_another_many_times_take_no_time(path):
-    stream = skvt.MemoizedHDP(3, max_iter=2, max_components=4, random_state=0)
-    stream.partial_fit(counts()[:10])
-    gathered = stream._fitted.gathered
+def twice_in_key(fitted):
+    gathered = fitted.gathered
     for _ in range(18):
         gathered = replace(gathered, key=(gathered, gathered))
-    stream._fitted.gathered = gathered
+    fitted.gathered = gathered
+
+
+def twice_in_start(fitted):
+    component = fitted.model.component
+    for _ in range(18):
+        component = replace(component, begun=(component, component))
+    fitted.model = replace(fitted.model, component=component)
+
+
+@pytest.mark.parametrize("hold", [twice_in_key, twice_in_start])
+def test_objects_that_hold_one_another_many_times_take_no_time(hold, path):
+    given = {"covariance_type": "low_rank", "max_iter": 2, "max_components": 4}
+    stream = skvt.MemoizedDPGMM(3, **given, random_state=0).partial_fit(rows()[:10])
+    hold(stream._fitted)
     start = time.process_time()
     with pytest.raises(FileError):
         save(stream, path)

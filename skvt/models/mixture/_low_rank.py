@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from skvt.compiled import digamma_array
-from skvt.expfam import FactorAnalysis, NormalGamma, NormalWishart, triangle
+from skvt.expfam import FactorAnalysis, Factors, NormalGamma, NormalWishart, triangle
 from skvt.models.mixture.components import (
     LOG_2PI,
     DiagonalGaussian,
@@ -32,8 +32,8 @@ class LowRankGaussian(FullGaussian):
 
     # Most columns of W_k.
     max_rank: int = 1
-    # See :class:`~skvt.expfam.FactorAnalysis`.
-    begun: Any = None
+    # See :class:`~skvt.expfam.FactorAnalysis`; None but while priors are tried.
+    begun: Factors | None = None
 
     covariance_type = "low_rank"
 
