@@ -102,11 +102,12 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         "why". Why a column is left out, or what to try for one that is likely read wrongly, was
         found before any work: columns without a value, constant ones, dates, identifiers (30 rows
         or more of which nine tenths have a category of their own, or whole numbers without gaps),
-        one value in nine tenths of the rows, whole numbers with 2 to 6 values read as real, counts
+        one value in nine tenths of the rows, whole numbers with 2 to 10 values read as real, counts
         whose variance is three times their mean, columns that repeat another. A
-        :class:`~skvt.ColumnWarning` says so, but for these counts, as clusters spread, too. A data
-        frame of polars where X was one, otherwise of pandas; a dict of lists where pandas cannot be
-        imported. Nothing is found in chunks of Dask.
+        :class:`~skvt.ColumnWarning` says so, but for these counts, as clusters spread, too, and for
+        whole numbers with more than 6 values, which may be no code. A data frame of polars where X
+        was one, otherwise of pandas; a dict of lists where pandas cannot be imported. Nothing is
+        found in chunks of Dask.
     priors_ : dict of dict
         Parameters of the priors as used or learned, by the block's name.
     .. shared: block_relevance_, column_relevance_

@@ -16,6 +16,8 @@ DISTINCT = 0.9
 FILLED = 0.9
 # Number of distinct whole numbers up to which they may be levels.
 FEW_VALUES = 6
+# Number of distinct whole numbers up to which real ones may be a code.
+MOST_CODES = 10
 # Variance over mean from which counts spread more than Poisson.
 OVERDISPERSED = 3.0
 # Columns among which repeated ones are searched for.
@@ -32,12 +34,14 @@ REMEDIES = {
     "identifier": "(nearly) every row has its own value: leave it out, or name it in 'components'",
     "one value": "one value fills most rows: skvt.components.Hurdle(component, at=value)",
     "few values": "whole numbers with few values, read as real: Categorical() or Poisson()",
+    "code": "whole numbers, read as real, that may be a code: Categorical()",
     "overdispersed": "counts spread more than Poisson: NegativeBinomial()",
     "repeated": "says what another column says: leave one of the two out",
 }
 
-# (a mixture of Poissons spreads, too: whether more than that, the fit alone can say)
-REPORTED_ONLY = {"overdispersed"}
+# No warning names these. A mixture of Poissons spreads, too, and whole numbers may be ratings and
+# counts: whether they are something else, only the user knows.
+REPORTED_ONLY = {"overdispersed", "code"}
 
 
 class ColumnWarning(UserWarning):
@@ -177,6 +181,8 @@ def _finding(values, component):
             return "one value", f"{distinct[counts.argmax()]:g} in {counts.max() / n_rows:.0%}"
         if whole and 1 < distinct.size <= FEW_VALUES:
             return "few values", f"{distinct.size} values"
+        if whole and distinct.size <= MOST_CODES:
+            return "code", f"{distinct.size} whole numbers"
     if component == "Poisson" and values.var() > OVERDISPERSED * max(values.mean(), 1.0):
         return "overdispersed", f"variance {values.var() / values.mean():.1f} times the mean"
     return None

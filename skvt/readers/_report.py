@@ -16,6 +16,7 @@ _FINDINGS = {
     "identifier": "(nearly) all values differ",
     "one value": "{}: try Hurdle()",
     "few values": "{}: try Categorical()",
+    "code": "{}: or a code?",
     "overdispersed": "spread: try NegativeBinomial()",
     "repeated": "repeats {}",
 }

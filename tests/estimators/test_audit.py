@@ -144,6 +144,16 @@ def test_what_is_likely_read_wrongly_is_named(values, component, why):
     assert model.table_report_["why"][1] == why
 
 
+def test_whole_numbers_that_may_be_a_code_are_reported_without_a_warning():
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"size": rng.normal(size=90), "region": np.arange(90) % 7})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", skvt.ColumnWarning)
+        model = skvt.MemoizedDPMixture(max_iter=1, tol=1.0, max_components=1).fit(table)
+    assert model.table_report_["read_as"].tolist() == ["Gaussian", "Gaussian"]
+    assert model.table_report_["why"].tolist() == ["numbers", "7 whole numbers: or a code?"]
+
+
 def test_measurements_and_few_rows_are_not_warned_of():
     X = np.random.default_rng(0).normal(size=(200, 3)).round(1)
     with warnings.catch_warnings():
