@@ -466,7 +466,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
                 if chunk is not None:
                     numbered = several and batch_id is not None
                     self._partial_fit(*chunk, (batch_id, number) if numbered else batch_id)
-        self._fitted.labels = None  # (those of the last chunk alone)
+                    self._fitted.labels = None  # (they would be those of this chunk alone)
         return self
 
     def _adapt(self, fitted, X, weights):

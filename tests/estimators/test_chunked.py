@@ -324,6 +324,7 @@ def test_partial_fit_takes_chunk_after_chunk():
         other.partial_fit(rows)
     assert one.n_iter_ == 6
     np.testing.assert_array_equal(one.means_, other.means_)
+    assert len(other.labels_) == 30 and not hasattr(one, "labels_")
     replaced = skvt.MemoizedDPGMM(moves=(), random_state=0)
     for _ in range(2):
         replaced.partial_fit(chunked(X), batch_id="a")
