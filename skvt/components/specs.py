@@ -582,7 +582,7 @@ class NegativeBinomial(_Counts):
     dispersion_prior : "auto", array-like of shape (16,), or None, default="auto"
         Prior probabilities of the dispersions ``np.geomspace(0.01, 20, 16)``. None: all are the
         same. "auto" starts there and moves them to the maximum of the bound, the same for all
-        columns.
+        columns and none below a hundred thousandth of the largest.
 
     See Also
     --------

@@ -11,6 +11,7 @@ from scipy.stats import nbinom, poisson
 
 from skvt.contracts import RowBatch
 from skvt.models.mixture import Mixture, NegativeBinomial, Poisson, exposure_points
+from skvt.models.mixture._learned_priors import SizesLearner
 from skvt.models.mixture._weights import StickBreaking
 from skvt.models.mixture.components import ConjugateComponent
 
@@ -47,6 +48,35 @@ def log_marginal_of_sizes(x, e, shape, rate, typical):
             logs += binomial + r * grid - (r + count) * np.log(b + own) + count * np.log(own)
         out.append(logsumexp(logs) + np.log(step))
     return np.array(out)
+
+
+def test_learned_probabilities_of_dispersions_are_at_the_maximum():
+    """Of a sum of logarithms of mixtures over sizes, whose maximum simple steps of EM find."""
+    X = exposed(60)
+    X[:, 2] = 2.5
+    component = component_for(X)
+    shape, rate = np.array([1.0, 1.5]), np.array([0.3, 2.0])
+    parts = np.split(X, 3)
+    logs = np.empty((3, 2, 16))
+    for k, part in enumerate(parts):
+        for d in range(2):
+            a, b = 1.0 + NB_SIZES * rate[d] / 2.5, shape[d]
+            logs[k, d] = log_binomials(part[:, d]).sum(axis=0) - betaln(a, b)
+            logs[k, d] += betaln(a + 20 * NB_SIZES, b + part[:, d].sum())
+    logs = logs.reshape(6, 16)
+    share = np.full(16, 1.0 / 16.0)
+    for _ in range(5_000):
+        posterior = np.exp(logs - logs.max(axis=1, keepdims=True)) * share
+        share = (posterior / posterior.sum(axis=1, keepdims=True)).mean(axis=0)
+    best = logsumexp(logs, b=share, axis=1).sum()
+    sums = np.stack([component.features(part).sum(axis=0) for part in parts])
+    learner = SizesLearner()
+    for _ in range(30):
+        component = learner.learned(component, sums)
+    learned = learner.values(component)["dispersion_prior"][::-1]
+    assert learned.sum() == pytest.approx(1.0)
+    found = logsumexp(logs, b=learned, axis=1).sum()
+    assert best - 0.02 < found < best + 1e-9
 
 
 def test_the_bound_is_below_the_evidence_by_little_and_exact_for_like_exposures():

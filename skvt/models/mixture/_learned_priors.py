@@ -55,6 +55,8 @@ TINY = float(np.finfo(np.float64).tiny)
 # Least eigenvalue of a learned inverse scale, relative to the columns' variances: components whose
 # rows are all alike would draw it to 0 and the evidence to infinity.
 LEAST_SCALE = 1e-6
+# Least learned probability of a size of negative binomials, relative to the most probable one.
+LEAST_SHARE = 1e-5
 # Steps at a time, and the gain in nats that ends them.
 _MOST_STEPS = 10
 _FEW_STEPS = 3  # (of factor analysers, each of which is solved by iteration, and of large matrices)
@@ -476,13 +478,14 @@ class SizesLearner(_Ascent):
         return np.log(component.family.of_sizes(component.prior[0]).share)
 
     def at(self, component: Any, x: Array) -> Any:
-        return component.with_shares(np.exp(x - x.max()))
+        """The component with these probabilities, none below the least one."""
+        return component.with_shares(np.maximum(np.exp(x - x.max()), LEAST_SHARE))
 
     def step(self, component: Any, sums: Array) -> Array:
-        """The mean of their posterior over components and columns; one more is spread over all."""
+        """The mean of their posterior over components and columns."""
         share = component.family.of_sizes(component.natural_parameters(sums)).share
-        share = share.reshape(-1, share.shape[-1])
-        return np.log((share.sum(axis=0) + 1.0 / share.shape[1]) / (len(share) + 1.0))
+        share = share.reshape(-1, share.shape[-1]).mean(axis=0)
+        return np.log(np.maximum(share, LEAST_SHARE))
 
 
 @dataclass(frozen=True)
