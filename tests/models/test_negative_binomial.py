@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 from models._textbook import NB_SIZES, log_binomials
 from scipy.special import betaln, logsumexp
-from scipy.stats import nbinom, poisson
+from scipy.stats import beta, nbinom, poisson
 
 from skvt.contracts import RowBatch
 from skvt.models.mixture import Mixture, NegativeBinomial, Poisson, exposure_points
@@ -77,6 +77,28 @@ def test_learned_probabilities_of_dispersions_are_at_the_maximum():
     assert learned.sum() == pytest.approx(1.0)
     found = logsumexp(logs, b=learned, axis=1).sum()
     assert best - 0.02 < found < best + 1e-9
+
+
+@pytest.mark.parametrize("counts", [(0.0, 2.0), (3.0, 0.0, 9.0), tuple(range(12))])
+def test_ends_of_the_rates_intervals_are_quantiles_over_all_sizes(counts):
+    """By the joint posterior of size and rate on a grid."""
+    plain = NegativeBinomial(np.empty((1, 0)), F8, np.ones(1))
+    component = plain.with_prior(np.array([1.5]), np.array([0.4]), np.ones(16))
+    X = np.array(counts)[:, None]
+    lam = component.natural_parameters(component.features(X).sum(axis=0)[None])
+    rates = component.marginals(lam)[0]
+    odds, cells = np.exp(np.linspace(-25.0, 25.0, 15_001)), []
+    for r in NB_SIZES:  # b / (b + 1) ~ Beta(1 + .4 r, 1.5)
+        p, rate = odds / (1.0 + odds), r / odds
+        logs = beta.logpdf(p, 1.0 + 0.4 * r, 1.5) + np.log(p * (1.0 - p))
+        logs += sum(nbinom.logpmf(x, r, p) for x in counts)
+        cells.append((rate, np.exp(logs)))
+    rate, mass = (np.concatenate(part) for part in zip(*cells, strict=True))
+    order = np.argsort(rate)
+    below = np.cumsum(mass[order]) / mass.sum()
+    for share in (0.025, 0.5, 0.975):
+        expected = rate[order][np.searchsorted(below, share)]
+        assert rates.quantile(share)[0, 0] == pytest.approx(expected, rel=5e-3)
 
 
 def test_the_bound_is_below_the_evidence_by_little_and_exact_for_like_exposures():

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.special import betaincinv
+from scipy.special import betainc, betaincinv
 
 from skvt.compiled import gammaln_array as gammaln
 from skvt.models.mixture._marginals import Marginals
@@ -21,6 +21,8 @@ _TABULATED = 1024
 _ENTRIES_AT_ONCE = 2**13
 # Least probability of a size that predictive densities take into account.
 _LEAST_SHARE = 1e-9
+# Steps of the bisection for the logarithm of a quantile.
+_HALVINGS = 35
 
 
 @dataclass(frozen=True)
@@ -210,16 +212,22 @@ class NegativeBinomial(OfExposure):
         return self.of_all_columns(draws, exposures.astype(self.dtype))
 
     def marginals(self, lam: Array) -> tuple[Marginals, ...]:
-        """Rates for an exposure of 1, and dispersions 1 / r.
-
-        Ends of the rates' intervals are geometric means over sizes of the ends given each.
-        """
+        """Rates for an exposure of 1, and dispersions 1 / r, under q."""
         q, places = self.family.of_sizes(lam), np.arange(lam.shape[1])
 
         def of_rates(p: float) -> Array:
             below = betaincinv(q.b, q.a, p)
-            logs = np.log(below) - np.log1p(-below) + np.log(SIZES / q.scale)
-            return np.exp((q.share * logs).sum(axis=-1))
+            ends = np.log(below) - np.log1p(-below) + np.log(SIZES / q.scale)
+            # the quantile lies between those given the sizes that have a share
+            likely = q.share > _LEAST_SHARE
+            low = np.where(likely, ends, np.inf).min(axis=-1)
+            high = np.where(likely, ends, -np.inf).max(axis=-1)
+            for _ in range(_HALVINGS):
+                middle = 0.5 * (low + high)
+                odds = np.exp(middle)[..., None] * q.scale / SIZES
+                reached = (q.share * betainc(q.b, q.a, odds / (1.0 + odds))).sum(axis=-1) >= p
+                low, high = np.where(reached, low, middle), np.where(reached, middle, high)
+            return np.exp(0.5 * (low + high))
 
         def of_dispersions(p: float) -> Array:
             place = (q.share[..., ::-1].cumsum(axis=-1) < p).sum(axis=-1)
