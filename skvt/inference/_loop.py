@@ -317,8 +317,10 @@ def _has_converged(
     if monotone and (current - previous) / max(abs(previous), 1.0) < -1e-6:
         warnings.warn(
             f"The evidence lower bound fell from {previous:.6f} to {current:.6f} nats. Coordinate "
-            "ascent at T = 1 does not lower it where local steps converge: where the estimator has "
-            "them, lower mean_change_tol or raise max_doc_update_iter.",
+            "ascent at T = 1 does not lower it where local steps converge to the optima of the "
+            "pass before. Documents begin anew in each pass of batch mode and may end in other "
+            "optima, which is no mistake. Where local steps have not converged, and the estimator "
+            "has these parameters, lower mean_change_tol or raise max_doc_update_iter.",
             ConvergenceWarning,
             stacklevel=2,
         )

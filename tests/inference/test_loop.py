@@ -14,6 +14,7 @@ from skvt import (
     StructuredGaPNMF,
     TemperedLDA,
 )
+from skvt.inference._loop import Stopping, _has_converged
 
 RNG = np.random.default_rng(0)
 REALS = RNG.normal(size=(60, 2)) + RNG.integers(3, size=(60, 1)) * 4.0
@@ -105,6 +106,11 @@ def test_a_warning_made_an_error_leaves_the_estimator_as_it_was():
         with pytest.raises(ConvergenceWarning):
             mixture.fit(REALS)
     assert not hasattr(mixture, "n_iter_") and not hasattr(mixture, "means_")
+
+
+def test_a_fall_of_the_bound_is_not_blamed_on_unconverged_steps_alone():
+    with pytest.warns(ConvergenceWarning, match="begin anew .* other optima, which is no mistake"):
+        assert not _has_converged((-100.0, -100.3, 60.0), Stopping(2, tol=1.0), True, np.float64)
 
 
 # ------------------------------------------------------------------------------------ history
