@@ -239,7 +239,8 @@ class Gaussian(_GaussianSpec):
         the column alone is 10 nats higher so, unless means or covariances are given. They are
         published in ``priors_`` by their places. Parameters of the prior are of logarithms then;
         densities and bounds are those of the numbers themselves. Numbers of later rows that are far
-        below all those of ``fit``, or not positive, count as a small number.
+        below all those of ``fit``, or not positive, count as a small number, below which the
+        density is flat. Values count as exact, also where they were rounded.
 
     See Also
     --------
@@ -523,7 +524,8 @@ class Poisson(_Counts):
         What counts are in proportion to, such as the years or the area in which events were
         counted: another column of the table, by name or position, of positive numbers; or
         "row_total", the sum of the row's own columns, divided by their share in all rows where
-        some are missing. None is 1.
+        some are missing. None is 1. Densities are not conditional on "row_total": they are those of
+        independent counts, which over all rows of one total do not sum to one.
     missing : {"ignore", "informative"}, default="ignore"
         Whether missing values say something, see :class:`Gaussian`.
 

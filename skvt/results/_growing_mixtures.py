@@ -65,9 +65,11 @@ class GrowingMixin(MoveLogMixin):
             - "category": the value whose probability it is; otherwise missing (None).
             - "estimate": posterior mean, of standard deviations the posterior median; in the units
               of the data.
-            - "low", "high": ends of the interval, by the exact marginals of the posterior q. Of a
-              cluster they say how well its mean (or its probability, its rate) is known, not how
-              far its components are apart; that is in its standard deviation.
+            - "low", "high": ends of the interval, by the exact marginals of the posterior q; of
+              "low_rank" covariances by those of a normal-gamma of each column, which allows for
+              the factors of the rows, as draws of ``posterior_`` do not. Of a cluster they say how
+              well its mean (or its probability, its rate) is known, not how far its components are
+              apart; that is in its standard deviation.
             - "relevance": that of the column for the component, see ``column_relevance_``, or for
               the cluster, see ``column_relevance``.
         """
@@ -164,7 +166,8 @@ class GrowingMixin(MoveLogMixin):
         counts, given the components of the rows. Full covariances count them as if they had been
         observed, which makes q too narrow. If X are the rows of ``fit``, without
         ``sample_weight``, parameters and values are therefore drawn in turn until the variance of a
-        column is right to some hundredths [1]_; for other rows they are drawn from q.
+        column is right to some hundredths [1]_; for other rows they are drawn from q. (For
+        "low_rank" covariances q is too narrow in both cases.)
 
         Parameters
         ----------
@@ -172,7 +175,9 @@ class GrowingMixin(MoveLogMixin):
             Rows, with missing values.
         n_draws : int or None, default=None
             None fills in the predictive mean of numbers and counts, and the most probable value of
-            binary and ordinal columns and categories. A number returns that many imputations, in
+            binary and ordinal columns and categories; of columns in logarithms, the mean given a
+            component is a geometric one, also within a
+            :class:`~skvt.components.Hurdle`. A number returns that many imputations, in
             each of which all missing values are drawn jointly: for multiple imputation.
         random_state : int, RandomState instance or None, default=None
             Source of the draws; None uses the estimator's own.

@@ -176,8 +176,11 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
     def score_samples(self, X):
         """Log posterior predictive density of each row.
 
-        ``log(sum_k E[w_k] p(x | rows of k) + E[w_new] p(x | prior))``, exact under q: parameters
-        are integrated out, and components not yet seen are included.
+        ``log(sum_k E[w_k] p(x | rows of k) + E[w_new] p(x | prior))``: parameters are integrated
+        out under q, and components not yet seen are included. The integral is exact but for four
+        approximations: "low_rank" covariances have the Student t of the same moments, negative
+        binomials with exposures a beta prime for each row, Student's t a quadrature to six
+        digits, and several ordinal columns a quadrature of 128 points.
 
         Parameters
         ----------

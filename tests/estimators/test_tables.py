@@ -8,6 +8,7 @@ import polars as pl
 import pytest
 import scipy.sparse as sp
 from scipy.special import logsumexp
+from scipy.stats import poisson
 from sklearn import clone
 from sklearn.compose import make_column_selector
 from sklearn.metrics import adjusted_rand_score
@@ -797,3 +798,28 @@ def test_imputed_frames_share_no_memory_with_those_given(package):
         if package is pd:  # (frames of polars do not change)
             filled.loc[:, "b"] = 7.0
             np.testing.assert_array_equal(frame["b"], values[:, 1])
+
+
+# ------------------------------------------------------------------- what densities are of
+def test_counts_of_one_total_do_not_sum_to_one():
+    """By enumeration: to the probability that independent Poissons have this total."""
+    rng = np.random.default_rng(0)
+    X = rng.multinomial(20, [0.5, 0.3, 0.2], size=3_000).astype(float)
+    blocks = [("counts", Poisson(exposure="row_total"), slice(None))]
+    fitted = mixture(n_components=1, components=blocks, moves=()).fit(X)
+    rows = [(a, b, 20 - a - b) for a in range(21) for b in range(21 - a)]
+    total = np.exp(fitted.score_samples(np.array(rows, float))).sum()
+    assert total == pytest.approx(poisson.pmf(20, 20.0), rel=0.01)
+
+
+def test_columns_in_logarithms_are_imputed_by_the_geometric_mean():
+    rng = np.random.default_rng(0)
+    X = np.exp(rng.normal(0.0, 1.2, size=(2_000, 2)))
+    blocks = [("amounts", Gaussian("diag", log=[0, 1]), [0, 1])]
+    fitted = mixture(n_components=1, components=blocks, moves=()).fit(X)
+    holes = np.where([True, False], np.nan, X[:1_000])
+    filled = fitted.impute(holes)[:, 0]
+    np.testing.assert_allclose(filled, np.exp(np.log(X[:, 0]).mean()), rtol=0.01)
+    drawn = fitted.impute(holes, n_draws=1, random_state=0)[0][:, 0]
+    assert drawn.mean() > 1.3 * filled[0]
+    assert abs(np.log(drawn).mean() - np.log(filled[0])) < 4.5 * 1.2 / np.sqrt(1_000)
