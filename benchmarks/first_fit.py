@@ -18,6 +18,7 @@ ESTIMATORS = {
     "StructuredLDA": "counts",
     "MemoizedHDP": "counts",
     "MemoizedDPGMM": "numbers",
+    "MemoizedDPMixture": "table",
     "StructuredBernoulliMixture": "binary",
     "StructuredGaPNMF": "counts",
     "AnnealedFactorialMixture": "numbers",
@@ -44,11 +45,14 @@ def fit(name):
         "counts": rng.poisson(0.5, (60, 30)),
         "numbers": rng.standard_normal((60, 3)),
         "binary": rng.random((60, 8)) < 0.5,
-    }[ESTIMATORS[name]]
+    }
+    holes = np.where(rng.random((60, 3)) < 0.1, None, X["numbers"].astype(object))
+    X["table"] = np.column_stack([holes, rng.choice(list("abc"), 60), rng.poisson(2.0, 60)])
+    X = X[ESTIMATORS[name]]
     estimator = getattr(skvt, name)(random_state=0)
     if estimator.get_params().get("max_iter") is not None:
         estimator.set_params(max_iter=1)
-    estimator.fit(X.astype(np.float64))
+    estimator.fit(X if X.dtype == object else X.astype(np.float64))
     until_fitted = process_time() - start
     print(json.dumps([of_sklearn, of_skvt, compiled.number, compiled.seconds, until_fitted]))
 

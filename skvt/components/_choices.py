@@ -28,6 +28,8 @@ from skvt.ties import stable_argmax, stable_order
 CANDIDATES = ("spherical", "diag", "tied", "low_rank", "full")
 # Those whose scales of priors are diagonal: rows too few for a matrix determine no others.
 DIAGONAL = ("spherical", "diag", "low_rank")
+# Number of columns from which on a low rank has fewer parameters than a full covariance.
+_COLUMNS_FOR_LOW_RANK = 4
 # Number of rows of the sample, evenly spaced, and numbers of components that short fits begin
 # with, at most the sample's number of rows over the number of rows that each needs, or that a
 # matrix of its columns needs. Where rows are few for their columns, variances without correlations
@@ -78,6 +80,8 @@ def bounds_of_types(X, weights, build, learned, most=None):
     """
     X, weights = sample(X, weights, MOST_ROWS)
     kinds = CANDIDATES if weights.sum() > ROWS_PER_COLUMN * X.shape[1] else DIAGONAL
+    if X.shape[1] < _COLUMNS_FOR_LOW_RANK:
+        kinds = tuple(kind for kind in kinds if kind != "low_rank")
     bounds = {
         kind: _best_fit(X, weights, partial(build, covariance_type=kind), learned, most)[0]
         / float(weights.sum())

@@ -38,7 +38,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from skvt.compiled import digamma_array, exp, gammaln, jit_allocating, log, part_allocating
+from skvt.compiled import digamma_array, exp, gammaln, jit_allocating, log, part, part_allocating
 from skvt.expfam._gaussian import MeanPrecision, join, standard_gamma
 from skvt.expfam._normal_wishart import NormalWishart
 from skvt.expfam.triangle import pack_statistic
@@ -54,6 +54,8 @@ _MEMORY = 4
 _TOL_OF_TRIALS = 1e-4
 # Directions that steps follow besides those of the factors.
 _MORE = 4
+# Share of its square that a direction must have outside the span of others.
+_DEPENDENT = 1e-24
 # Regularisation of their combination, relative to the sum of their squares.
 _RIDGE = 1e-10
 # Natural parameters of members whose q are kept.
@@ -239,6 +241,33 @@ def expected_precision(shape: Array, factors: Factors) -> Array:
     return precision
 
 
+@part
+def _orthonormalise(columns: Array, rows: Array) -> None:
+    """Make columns (D, p) orthonormal by Gram-Schmidt, done twice; ``rows`` (p, D) are the same.
+
+    Columns that depend on those before become 0.
+    """
+    D, size = columns.shape
+    for column in range(size):
+        length = before = 0.0
+        for again in range(3):
+            length = 0.0
+            for d in range(D):
+                length += columns[d, column] * columns[d, column]
+            if again == 0:
+                before = length
+            for other in range(column if again < 2 else 0):
+                product = 0.0
+                for d in range(D):
+                    product += columns[d, other] * columns[d, column]
+                for d in range(D):
+                    columns[d, column] -= product * columns[d, other]
+        factor = 1.0 / np.sqrt(length) if length > _DEPENDENT * before else 0.0
+        for d in range(D):
+            columns[d, column] *= factor
+            rows[column, d] = columns[d, column]
+
+
 @part_allocating
 def _given_noise(
     number: float, scatter: Array, log_rate: Array, a0: float, b0: Array, constant: float,
@@ -265,17 +294,26 @@ def _given_noise(
     bound += D * (a + gammaln(a) - gammaln(a0))
     variances[:] = 1.0
     loadings[:] = 0.0
-    if basis.shape[1]:
-        span = np.ascontiguousarray(np.linalg.qr(scaled @ basis)[0])
-        values, weights = np.linalg.eigh(span.T @ (scaled @ span))
-        vectors = span @ np.ascontiguousarray(weights)
-    elif most:
-        values, eigenvectors = np.linalg.eigh(scaled)
-        vectors = np.ascontiguousarray(eigenvectors)
-    else:
-        values, vectors = root[:0], scaled[:, :0]
-    last, there = values.size - 1, 0
-    for column in range(min(most, values.size)):
+    # (products of contiguous matrices alone: numba compiles one for each layout)
+    size = basis.shape[1]
+    inner, vectors, span = scaled, scaled, basis
+    if size:
+        span = scaled @ basis
+        transposed = np.empty((size, D))
+        _orthonormalise(span, transposed)
+        inner = transposed @ (scaled @ span)
+    number_of_values = size if size else (D if most else 0)
+    values = root
+    if number_of_values:
+        values, weights = np.linalg.eigh(inner)
+        vectors = np.empty((number_of_values, number_of_values))
+        for d in range(number_of_values):
+            for e in range(number_of_values):
+                vectors[d, e] = weights[d, e]
+        if size:
+            vectors = span @ vectors
+    last, there = number_of_values - 1, 0
+    for column in range(min(most, number_of_values)):
         value = values[last - column]
         if value <= rows + D:
             break
@@ -294,8 +332,46 @@ def _given_noise(
         # (factors found in a span can take up more than a column varies)
         target[d] = log(max(target[d], b0[d]))
     clear = 0 < there < last and 2.0 * values[last - there] < values[last - there + 1]
-    first = max(0, last + 1 - there - _MORE) if clear else values.size
-    return bound, np.ascontiguousarray(vectors[:, first:])
+    first = max(0, last + 1 - there - _MORE) if clear else number_of_values
+    next_basis = np.empty((D, number_of_values - first))
+    for d in range(D):
+        for e in range(number_of_values - first):
+            next_basis[d, e] = vectors[d, first + e]
+    return bound, next_basis
+
+
+@part
+def _combine(
+    steps: Array, targets: Array, step: Array, n: int, size: int, matrix: Array, right: Array,
+    x: Array,
+) -> None:  # fmt: skip
+    """Take from x what the last ``size`` steps, combined to the one of step n, led to."""
+    trace = 0.0
+    for i in range(size):
+        right[i] = 0.0
+        for j in range(size):
+            matrix[i, j] = 0.0
+        for d in range(x.size):
+            change = steps[(n - i) % _MEMORY, d]
+            right[i] += change * step[d]
+            for j in range(size):
+                matrix[i, j] += change * steps[(n - j) % _MEMORY, d]
+        trace += matrix[i, i]
+    # Gaussian elimination: the matrix is positive definite
+    for i in range(size):
+        matrix[i, i] += _RIDGE * trace
+    for i in range(size):
+        for j in range(i + 1, size):
+            factor = matrix[j, i] / matrix[i, i]
+            right[j] -= factor * right[i]
+            for m in range(i, size):
+                matrix[j, m] -= factor * matrix[i, m]
+    for i in range(size - 1, -1, -1):
+        for j in range(i + 1, size):
+            right[i] -= matrix[i, j] * right[j]
+        right[i] /= matrix[i, i]
+        for d in range(x.size):
+            x[d] -= right[i] * targets[(n - i) % _MEMORY, d]
 
 
 @jit_allocating
@@ -311,21 +387,28 @@ def _solve(
     before has found.
     """
     D, most = loadings.shape[1:]
-    x, target, best = np.empty(D), np.empty(D), np.empty(D)
+    x, target, step, best = np.empty(D), np.empty(D), np.empty(D), np.empty(D)
     last_step, last_target = np.empty(D), np.empty(D)
     # changes of the steps, and of what they led to
     steps, targets = np.empty((_MEMORY, D)), np.empty((_MEMORY, D))
+    matrix, right = np.empty((_MEMORY, _MEMORY)), np.empty(_MEMORY)
     some_loadings, some_variances = np.empty((D, most)), np.empty(most)
-    half, everything = 0.5 * (D + 1.0), np.empty((D, 0))
+    half = 0.5 * (D + 1.0)
     for k in range(number.size):
         if number[k] <= 0.0:
             continue
         constant = gammaln(half) + (half - 0.5) * _LOG_2 - 0.5 * log(np.pi)
         constant -= 0.5 * D * log(number[k] + 1.0)
-        x[:], some = np.log(rate[k]), most if number[k] > 1.0 else 0
+        some = most if number[k] > 1.0 else 0
         bound[k], size, accelerated, least = -np.inf, -1, False, tol * number[k]
-        known = loadings[k] / np.sqrt(rate[k]).reshape(D, 1)
-        basis = np.ascontiguousarray(known[:, : np.sum(variances[k] < 1.0)])
+        width = 0
+        for column in range(most):
+            width += variances[k, column] < 1.0
+        basis = np.empty((D, width))
+        for d in range(D):
+            x[d] = np.log(rate[k, d])
+            for column in range(width):
+                basis[d, column] = loadings[k, d, column] / np.sqrt(rate[k, d])
         for n in range(_MOST_STEPS):
             width = basis.shape[1]
             found, basis = _given_noise(
@@ -335,27 +418,29 @@ def _solve(
             gain = found - bound[k]
             if gain > 0.0:
                 bound[k] = found
-                best[:], rate[k] = target, np.exp(x)
-                loadings[k, :, :some] = some_loadings[:, :some]
-                variances[k, :some] = some_variances[:some]
+                for d in range(D):
+                    best[d], rate[k, d] = target[d], np.exp(x[d])
+                    for column in range(some):
+                        loadings[k, d, column] = some_loadings[d, column]
+                for column in range(some):
+                    variances[k, column] = some_variances[column]
             elif accelerated or (width > 0 and gain < -least):
-                x[:], size, accelerated, basis = best, -1, False, everything
+                for d in range(D):
+                    x[d] = best[d]
+                size, accelerated, basis = -1, False, np.empty((D, 0))
                 continue
             if not gain >= least:
                 break
-            step = target - x
-            if size >= 0:
-                steps[n % _MEMORY] = step - last_step
-                targets[n % _MEMORY] = target - last_target
+            for d in range(D):
+                step[d] = target[d] - x[d]
+                if size >= 0:
+                    steps[n % _MEMORY, d] = step[d] - last_step[d]
+                    targets[n % _MEMORY, d] = target[d] - last_target[d]
+                last_step[d], last_target[d], x[d] = step[d], target[d], target[d]
             size = min(size + 1, _MEMORY)
-            last_step[:], last_target[:], x[:] = step, target, target
             accelerated = size > 0
             if accelerated:
-                places = (n - np.arange(size)) % _MEMORY
-                past = steps[places]
-                inner = past @ past.T
-                inner += _RIDGE * np.trace(inner) * np.eye(size)
-                x -= np.linalg.solve(inner, past @ step) @ targets[places]
+                _combine(steps, targets, step, n, size, matrix, right, x)
                 for d in range(D):  # between the rates of all factors and of none
                     without = log(b0[d] + 0.5 * scatter[k, d, d])
                     x[d] = min(max(x[d], log(b0[d])), without)

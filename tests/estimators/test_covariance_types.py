@@ -49,6 +49,14 @@ def test_the_type_of_the_clusters_is_chosen(kind, monkeypatch):
     assert next(iter(bounds(clusters(kind), learned))) == kind
 
 
+def test_low_rank_is_compared_where_it_has_fewer_parameters_than_full(monkeypatch):
+    monkeypatch.setattr(types, "NUMBERS", (2,))
+    for D in range(1, 6):
+        fewer = D + D < D * (D + 1) // 2  # of rank 1
+        compared = bounds(np.random.default_rng(0).normal(size=(30, D)))
+        assert ("low_rank" in compared) == fewer, D
+
+
 def test_types_are_compared_under_the_priors_that_they_learn(monkeypatch):
     X = clusters("diag", n=90)
     given, learned = bounds(X), bounds(X, LEARNED)

@@ -282,3 +282,34 @@ def test_columns_that_hardly_vary_lead_to_no_rate_without_limit():
     with pytest.warns(ConvergenceWarning):
         mixture.fit(X)
     assert np.isfinite(mixture.elbo_)
+
+
+# -------------------------------------------------------------------------- compiled parts
+def in_plain_python(part):
+    return getattr(part, "py_func", part)
+
+
+def test_directions_become_orthonormal_and_dependent_ones_nothing():
+    rng = np.random.default_rng(0)
+    columns = rng.normal(size=(9, 4)) * np.array([1e-3, 1.0, 1e3, 1.0])
+    columns[:, 2] = columns[:, 0] - 2.0 * columns[:, 1]
+    q = np.linalg.qr(columns[:, [0, 1, 3]])[0]
+    rows = np.empty((4, 9))
+    in_plain_python(module._orthonormalise)(columns, rows)
+    np.testing.assert_array_equal(rows, columns.T)
+    np.testing.assert_allclose(rows @ columns, np.diag([1.0, 1.0, 0.0, 1.0]), atol=1e-14)
+    np.testing.assert_allclose(columns @ rows, q @ q.T, atol=1e-12)
+
+
+def test_a_combined_step_solves_the_least_squares_of_the_last_ones():
+    rng = np.random.default_rng(0)
+    for n, size in ((0, 1), (5, 3), (6, 4)):
+        steps, targets, step, x = (rng.normal(size=shape) for shape in ((4, 7), (4, 7), 7, 7))
+        last = (n - np.arange(size)) % 4
+        ridge = module._RIDGE * np.trace(steps[last] @ steps[last].T)
+        stacked = np.vstack([steps[last].T, np.sqrt(ridge) * np.eye(size)])
+        solution = np.linalg.lstsq(stacked, np.append(step, np.zeros(size)), rcond=None)[0]
+        expected = x - solution @ targets[last]
+        scratch = np.empty((4, 4)), np.empty(4)
+        in_plain_python(module._combine)(steps, targets, step, n, size, *scratch, x)
+        np.testing.assert_allclose(x, expected, rtol=1e-10)

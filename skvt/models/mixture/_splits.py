@@ -42,9 +42,9 @@ def split_clusters(
 ) -> IndexArray:  # fmt: skip
     """Split clusters in two, the one that gains most evidence first, until there are n_clusters.
 
-    Each half begins with a seed by k-means++ [ArthurVassilvitskii07 sec. 2] and is fitted, rows
-    belonging to one component each, under priors that are learned for clusters of that number.
-    At last all rows choose among all clusters, as long as none becomes empty.
+    Each half begins with a seed by k-means++ and is fitted, rows belonging to one component each,
+    under priors that are learned for clusters of that number. At last all rows choose among all
+    clusters, as long as none becomes empty.
 
     Parameters
     ----------
