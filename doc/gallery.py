@@ -1,5 +1,6 @@
 """What the gallery shows: its order, and pictures without empty panels."""
 
+import shutil
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -50,6 +51,9 @@ def empty_axes():
 def scraper(block, block_vars, gallery_conf, **kwargs):
     """The figures of a block of an example, as sphinx-gallery saves them.
 
+    A figure with a label, such as ``plt.figure("moons")``, is also saved under a name that stays
+    when other figures come before it: ``images/plot_clusters_moons.png``.
+
     Raises
     ------
     ValueError
@@ -60,4 +64,15 @@ def scraper(block, block_vars, gallery_conf, **kwargs):
             f"{block_vars['src_file']}, block at line {block[2]}: {len(empty)} empty axes. Draw "
             "all of a figure in the block that makes it."
         )
-    return matplotlib_scraper(block, block_vars, gallery_conf, **kwargs)
+    labels = [plt.figure(number).get_label() for number in plt.get_fignums()]
+    shown = matplotlib_scraper(block, block_vars, gallery_conf, **kwargs)
+    paths = block_vars["image_path_iterator"].paths
+    for path, label in zip(paths[len(paths) - len(labels) :], labels, strict=True):
+        if label:
+            shutil.copy(path, named(path, block_vars["src_file"], label))
+    return shown
+
+
+def named(path, example, label):
+    """The file of a figure with a label, beside its numbered file."""
+    return Path(path).with_name(f"{Path(example).stem}_{label}.png")

@@ -80,7 +80,9 @@ axis = np.linspace(-11.0, 11.0, 89)
 grid = np.stack(np.meshgrid(axis, axis, indexing="ij"), axis=-1)
 cooling = np.array(fits["annealed"].history_["temperature"])
 
-fig, panels = plt.subplots(1, 4, figsize=(12, 3.5), sharey=True, layout="constrained")
+fig, panels = plt.subplots(
+    1, 4, figsize=(12, 3.5), num="temperatures", sharey=True, layout="constrained"
+)
 for panel, temperature in zip(panels, [55.0, 30.0, 10.0, 1.0], strict=True):
     height = annealed_objective(grid, temperature)
     # Levels by rank: the shape of the hills matters here, not their height.

@@ -56,7 +56,7 @@ for name, mixture in fits.items():
 # Sizes of the clusters, largest first. Mean field has one where there are several; structured
 # inference follows the truth down to clusters of a few rows.
 
-fig, axes = plt.subplots(figsize=(6, 3.6), layout="constrained")
+fig, axes = plt.subplots(figsize=(6, 3.6), num="sizes", layout="constrained")
 axes.step(range(1, 101), np.sort(counts)[::-1], "k", where="mid", label="truth")
 for name, mixture in fits.items():
     axes.step(range(1, 101), np.sort(1000 * mixture.weights_)[::-1], where="mid", label=name)

@@ -45,7 +45,7 @@ for k in range(3):
     print(f"component {k}: true mean {true_means[k]:4.1f}, q(mu) = N({m:6.3f}, {s:.3f}^2)")
 print("ELBO of each start:", mixture.restart_elbos_.round(1))
 
-fig, axes = plt.subplots(figsize=(6, 3.4), layout="constrained")
+fig, axes = plt.subplots(figsize=(6, 3.4), num="bound", layout="constrained")
 axes.plot(mixture.history_["n_iter"], mixture.history_["elbo"], ".-")
 axes.set(xlabel="pass", ylabel="ELBO (nats)", title="The bound climbs")
 
@@ -59,7 +59,7 @@ draws = mixture.posterior_.sample(200, random_state=0)
 means = draws["means"][:, :, 0]
 print("standard deviations of 200 draws:", means.std(axis=0).round(3))
 
-fig, axes = plt.subplots(figsize=(9, 3.4), layout="constrained")
+fig, axes = plt.subplots(figsize=(9, 3.4), num="draws", layout="constrained")
 axes.hist(X[:, 0], bins=60, density=True, color="lightgray", label="rows")
 x = np.linspace(-9.0, 9.0, 400)[:, None]
 for n, mu in enumerate(means[:60]):

@@ -55,7 +55,7 @@ X, y = make_moons(1000, noise=0.08, random_state=0)
 mixture = MemoizedDPGMM(random_state=0).fit(X)
 print(f"{mixture.n_components_} components, {mixture.n_clusters_} clusters")
 
-fig, (left, right) = plt.subplots(1, 2, figsize=(11, 4), layout="constrained")
+fig, (left, right) = plt.subplots(1, 2, figsize=(11, 4), num="moons", layout="constrained")
 for axes, n_clusters in ((left, None), (right, "auto")):
     labels = mixture.predict(X, n_clusters)
     axes.scatter(*X.T, c=labels, cmap="tab10", s=4, vmin=0, vmax=9)

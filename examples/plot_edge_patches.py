@@ -102,7 +102,7 @@ for name, model in models.items():
 # merges leave the bound of all data unknown until each batch has been seen again: these passes have
 # no dot.
 
-fig, (left, right) = plt.subplots(1, 2, figsize=(11, 4), layout="constrained")
+fig, (left, right) = plt.subplots(1, 2, figsize=(11, 4), num="bounds", layout="constrained")
 for name, model in models.items():
     style = {"linestyle": "--" if "stochastic" in name else "-", "markersize": 4}
     ELBODisplay.from_estimator(model, name=name, ax=left, n_samples=20_000, line_kw=style)

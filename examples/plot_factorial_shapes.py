@@ -64,7 +64,7 @@ left.legend()
 # The true pictures above, and below the component of the first fit that each is matched with.
 
 names = ["truth", *fits]
-fig, panels = plt.subplots(len(names), 8, figsize=(9, 6), layout="constrained")
+fig, panels = plt.subplots(len(names), 8, figsize=(9, 6), num="pictures", layout="constrained")
 for row, name in zip(panels, names, strict=True):
     components, correlations = shapes.components, np.ones(8)
     if name != "truth":

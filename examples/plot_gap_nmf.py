@@ -47,7 +47,7 @@ axes.legend()
 # %%
 # Three true spectra and their partners.
 
-fig, axes = plt.subplots(figsize=(6, 4), layout="constrained")
+fig, axes = plt.subplots(figsize=(6, 4), num="sounds", layout="constrained")
 partner, correlation = match_components(truth, models["SSVI-A"].components_)
 for row, k in enumerate(np.argsort(-correlation)[[0, 20, 40]]):
     found = models["SSVI-A"].components_[partner[k]]

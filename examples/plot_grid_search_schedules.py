@@ -47,7 +47,7 @@ print(search.best_params_)
 # Mean and spread over the folds.
 
 results = search.cv_results_
-fig, axes = plt.subplots(figsize=(7, 4), layout="constrained")
+fig, axes = plt.subplots(figsize=(7, 4), num="scores", layout="constrained")
 for replication in (1.0, 10.0):
     chosen = results["param_temperature__replication"] == replication
     temperatures = results["param_temperature__initial_temperature"][chosen].astype(float)

@@ -69,7 +69,7 @@ for name, method in methods.items():
 # The mean over two starts; higher is better. Under averaged topics only a large eta does well.
 # Under drawn topics all from 0.1 to 1 do, and the best is better than that of averaged topics.
 
-fig, axes = plt.subplots(figsize=(6, 4), layout="constrained")
+fig, axes = plt.subplots(figsize=(6, 4), num="priors", layout="constrained")
 for name, score in scores.items():
     mean = score.mean(axis=0)
     axes.fill_between(etas, score.min(axis=0), score.max(axis=0), alpha=0.15)

@@ -55,7 +55,7 @@ print(f"{mixture.n_components_} components, bound {mixture.elbo_:,.1f} nats, adj
 # What makes a component? Cells say what it is in each column; the darker, the more nats per row
 # the column tells it from all other rows.
 
-ProfilesDisplay.from_estimator(mixture)
+ProfilesDisplay.from_estimator(mixture).figure_.set_label("profiles")
 plt.show()
 
 # %%

@@ -44,7 +44,7 @@ distance = 0.5 * np.abs(topics[-1][newest] - truth[12]).sum()
 moved = max(0.5 * np.abs(topics[-1][k] - topics[5][k]).sum() for k in topics[5])
 print(f"from the truth, the new topic: {distance:.2f}; an old topic moved by at most {moved:.2f}")
 
-fig, axes = plt.subplots(figsize=(7, 4), layout="constrained")
+fig, axes = plt.subplots(figsize=(7, 4), num="stream", layout="constrained")
 for k in sorted(shares[-1]):
     style = dict(color="C3", lw=2.5, label="born in month 7") if k == newest else dict(color="0.7")
     axes.plot(range(1, 11), [month.get(k, np.nan) for month in shares], **style)

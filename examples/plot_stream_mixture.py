@@ -49,7 +49,7 @@ for number, X in enumerate(batches):
     stream.partial_fit(X)
     found.append(stream.n_components_)
 
-fig, (left, right) = plt.subplots(1, 2, figsize=(10, 3.6), layout="constrained")
+fig, (left, right) = plt.subplots(1, 2, figsize=(10, 3.6), num="stream", layout="constrained")
 left.step(range(1, n_batches + 1), n_clusters, where="mid", label="in the data")
 left.step(range(1, n_batches + 1), found, "--", where="mid", label="found")
 left.set(xlabel="batches seen", ylabel="components")

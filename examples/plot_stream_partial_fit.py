@@ -55,7 +55,7 @@ for start in range(0, truth.X.shape[0], 500):
 best = document_completion_score(
     truth.topics * 1e6 + 1e-2, test.X, doc_topic_prior=np.full(20, 1 / 20)
 )
-fig, axes = plt.subplots(figsize=(7, 4), layout="constrained")
+fig, axes = plt.subplots(figsize=(7, 4), num="scores", layout="constrained")
 for name, values in scores.items():
     axes.plot(seen, values, label=f"{name}: {values[-1]:.3f}")
 axes.axhline(best, color="gray", linestyle=":", label=f"true topics: {best:.3f}")

@@ -70,7 +70,9 @@ for name, steps in first.items():
 # passes do not leave.
 
 passes = 5 * np.arange(1, 6)
-fig, (left, right) = plt.subplots(1, 2, figsize=(10, 4), sharey=True, layout="constrained")
+fig, (left, right) = plt.subplots(
+    1, 2, figsize=(10, 4), num="starts", sharey=True, layout="constrained"
+)
 for place, (name, runs) in enumerate(bounds.items()):
     color, ends = f"C{place}", [run[-1] for run in runs]
     for number, run in enumerate(runs):

@@ -59,6 +59,7 @@ best = np.argsort(-agreement)[:6]
 display = TopicsDisplay.from_estimator(
     topics, feature_names=names, n_words=7, topics=best, n_columns=3
 )
+display.figure_.set_label("topics")
 for panel, k in zip(display.axes_, best, strict=True):
     panel.set_title(f"{labels[k]}\n{agreement[k]:.2f}", fontsize="small", loc="left")
 

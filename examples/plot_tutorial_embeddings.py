@@ -53,7 +53,9 @@ print(
 # Texts that HDBSCAN leaves out are grey. ``predict_proba`` says how sure a label is, where an
 # outlier class only says "no".
 
-fig, axes = plt.subplots(1, 2, figsize=(10, 4.5), layout="constrained", sharex=True, sharey=True)
+fig, axes = plt.subplots(
+    1, 2, figsize=(10, 4.5), num="clusters", layout="constrained", sharex=True, sharey=True
+)
 for ax, name in zip(axes, ["HDBSCAN, at least 5", "mixture"], strict=True):
     labels = table[name].to_numpy()
     out = labels == -1

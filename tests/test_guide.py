@@ -233,6 +233,43 @@ def test_blocks_share_a_namespace_and_errors_name_the_line(tmp_path):
     assert failure.traceback[-1].lineno + 1 == 19
 
 
+# ------------------------------------------------------------------ figures of the gallery
+def test_figures_of_the_gallery_are_referred_to_by_names_that_examples_give():
+    pattern, n_figures = re.compile(r"auto_examples/images/(\S+)\n"), 0
+    for path in [ROOT / "README.md", *ROOT.glob("doc/*.md"), *ROOT.glob("doc/guide/*.md")]:
+        for image, below in re.findall(
+            rf"{pattern.pattern}((?:.+\n|\n)*?)```", path.read_text("utf-8")
+        ):
+            (example,) = re.findall(r"auto_examples/(plot_\w+)\.rst", below)
+            assert image.startswith(f"{example}_") and image.endswith(".png"), (path.name, image)
+            label = image.removeprefix(f"{example}_").removesuffix(".png")
+            code = (ROOT / "examples" / f"{example}.py").read_text(encoding="utf-8")
+            assert f'num="{label}"' in code or f'set_label("{label}")' in code, (path.name, image)
+            n_figures += 1
+    assert n_figures >= 18
+
+
+def test_figures_with_a_label_are_saved_under_it(tmp_path):
+    scrapers = pytest.importorskip("sphinx_gallery.scrapers", reason="needs the extra 'doc'")
+    plt = pytest.importorskip("matplotlib.pyplot")
+    plt.close("all")
+    gallery = runpy.run_path(str(ROOT / "doc/gallery.py"))
+    paths = scrapers.ImagePathIterator(str(tmp_path / "sphx_glr_plot_a_{0:03}.png"))
+    given = {"src_file": "plot_a.py", "image_path_iterator": paths, "example_globals": {}}
+    settings = {"src_dir": str(tmp_path), "image_srcset": [], "compress_images": [],
+                "matplotlib_animations": (False, None)}  # fmt: skip
+    for labels in ([None, "second"], ["third"]):
+        for label in labels:
+            plt.subplots(num=label, figsize=(1, 1))[1].plot([0, 1])
+        gallery["scraper"](("code", "", 1), given, settings)
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == ["plot_a_second.png", "plot_a_third.png",
+                     *(f"sphx_glr_plot_a_00{n}.png" for n in (1, 2, 3))]  # fmt: skip
+    for name, number in (("second", 2), ("third", 3)):
+        saved = (tmp_path / f"plot_a_{name}.png").read_bytes()
+        assert saved == (tmp_path / f"sphx_glr_plot_a_00{number}.png").read_bytes()
+
+
 # ------------------------------------------------------------------ measurements and guide agree
 TABLE = re.compile(
     r"(?:^((?:(?! *\|).+\n)+)\n)?(^ *\|.*\n *\|[-| ]+\n(?: *\|.*\n)+)", flags=re.MULTILINE
