@@ -22,15 +22,23 @@ __version__ = "0.1.0"
 __all__ = [
     "AnnealedFactorialMixture", "CAVIGaussianMixture", "ColumnWarning", "MemoizedDPGMM",
     "MemoizedDPMixture", "MemoizedHDP", "StructuredBernoulliMixture", "StructuredGaPNMF",
-    "StructuredLDA", "TemperedLDA", "__version__", "consensus", "load", "save", "seeded_prior",
-    "top_words", "topic_shares", "topic_table", "unusual_rows",
+    "StructuredLDA", "TemperedLDA", "__version__", "cluster_report", "consensus", "load", "save",
+    "seeded_prior", "top_words", "topic_shares", "topic_table", "unusual_rows",
 ]  # fmt: skip
 
 
 def __getattr__(name):
-    # (reading and writing files looks into every room)
+    # Files and pages look into every folder, so that they are imported when they are used.
     if name in ("load", "save"):
         return getattr(import_module("skvt.io"), name)
+    if name == "cluster_report":
+        return import_module("skvt.plotting").cluster_report
     if name in ("callbacks", "datasets", "io", "metrics", "plotting"):  # rooms nothing above needs
         return import_module(f"skvt.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__():
+    """Names that users call, and nothing else."""
+    return sorted([*__all__, "callbacks", "components", "contracts", "datasets", "fitting", "io",
+                   "metrics", "plotting", "temperature"])  # fmt: skip

@@ -11,9 +11,11 @@ from skvt.plotting._history import ELBODisplay, TemperatureDisplay
 from skvt.plotting._moves import MovesDisplay
 from skvt.plotting._profiles import ProfilesDisplay
 from skvt.plotting._pyldavis import prepare_arguments, save_pyldavis
+from skvt.plotting._report import cluster_report
 from skvt.plotting._topics import TopicsDisplay
 
 __all__ = [
     "ClusterTreeDisplay", "ComponentsDisplay", "ELBODisplay", "MovesDisplay", "ProfilesDisplay",
-    "TemperatureDisplay", "TopicsDisplay", "prepare_arguments", "save_pyldavis", "topic_explorer",
+    "TemperatureDisplay", "TopicsDisplay", "cluster_report", "prepare_arguments", "save_pyldavis",
+    "topic_explorer",
 ]  # fmt: skip

@@ -5,6 +5,7 @@ from functools import cache
 import numpy as np
 
 from skvt.plotting._axes import chosen, fitted_attribute, single
+from skvt.results.profiles import profiles_of
 
 # Sizes of cells in inches and of their text in points: the largest at which numbers fit.
 CELL_WIDTHS = 0.42, 1.0
@@ -102,8 +103,8 @@ class ProfilesDisplay:
         ProfilesDisplay
             The display itself.
         """
-        kind = "cluster" if "cluster" in self.table else "component"
-        cells, relevance, weights, keys = _read(self.table, kind)
+        profiles = profiles_of(self.table)
+        kind, keys, weights, relevance, cells = profiles[:5]
         whole = len(weights) - 1
         heaviest = np.argsort(-weights[:whole], kind="stable")
         self.components_ = (
@@ -248,89 +249,6 @@ class ProfilesDisplay:
             estimator, "describe", "Pass a mixture that describes its components."
         )
         return cls(describe(n_clusters=n_clusters)).plot(ax, **options)
-
-
-def _read(table, kind):
-    """Read the table of ``describe``; index K below is the whole table.
-
-    Returns
-    -------
-    cells : dict
-        Parts of the text by (component, column): a category and a probability, or a number.
-    relevance : ndarray of shape (K + 1, n_columns)
-    weights : ndarray of shape (K + 1,)
-    columns : list
-        (block, name) of each column.
-    """
-    keys, weights, entries = {}, {}, {}
-    names = (kind, "weight", "block", "column", "relevance")
-    for k, weight, block, column, value in zip(*(list(table[n]) for n in names), strict=True):
-        keys.setdefault((block, column), len(keys))
-        weights[k] = weight
-        entries.setdefault((k, keys[block, column]), (value, []))
-    names = (kind, "block", "column", "quantity", "category", "estimate")
-    for k, block, column, *estimate in zip(*(list(table[n]) for n in names), strict=True):
-        if not estimate[0].startswith("share "):  # the share of rows that have a value
-            entries[k, keys[block, column]][1].append(tuple(estimate))
-    weights = np.array([weights[k] for k in sorted(weights)])
-    relevance = np.zeros((len(weights), len(keys)))
-    for index, (value, _) in entries.items():
-        relevance[index] = value
-    cells = {}
-    for j in keys.values():
-        estimates = [entries[k, j][1] for k in range(len(weights))]
-        step = _step(estimates)
-        for k, cell in enumerate([*estimates, _mixed(estimates, weights / weights.sum())]):
-            cells[k, j] = _parts(cell, step)
-    relevance = np.vstack([relevance, weights @ relevance / weights.sum()])
-    return cells, relevance, np.append(weights, 1.0), list(keys)
-
-
-def _mixed(estimates, weights):
-    """Return the estimates of a column for the whole table, the means over components."""
-    powers = {"standard deviation": 2.0}  # variances, not standard deviations, are averaged
-    sums = {}
-    for weight, cell in zip(weights, estimates, strict=True):
-        for quantity, category, estimate in cell:
-            key = quantity, category
-            sums[key] = sums.get(key, 0.0) + weight * estimate ** powers.get(quantity, 1.0)
-    return [(*key, total ** (1.0 / powers.get(key[0], 1.0))) for key, total in sums.items()]
-
-
-def _step(estimates):
-    """Return a third of the standard deviation of a column, the median over components."""
-    # No deviation is known beside a median, so that a third of the median represents it.
-    spread_of = {"standard deviation": float, "rate": np.sqrt, "median": lambda value: value / 3.0}
-    spreads = [
-        spread_of[quantity](estimate)
-        for cell in estimates
-        for quantity, _, estimate in cell
-        if quantity in spread_of
-    ]
-    return np.median(spreads) / 3.0 if spreads else 0.0
-
-
-def _parts(cell, step):
-    """Return the parts of the text of a cell from its (quantity, category, estimate)."""
-    estimate_of = {quantity: estimate for quantity, _, estimate in cell}
-    if "probability" in estimate_of:
-        best = int(np.argmax([estimate for _, _, estimate in cell]))
-        value = cell[best][2]
-        probability = f"{value:.2f}" if value >= 0.005 else f"{value:.1g}"
-        return (probability,) if len(cell) == 1 else (str(cell[best][1]), probability)
-    for quantity in ("mean", "median", "rate"):
-        if quantity in estimate_of:
-            return (_number(estimate_of[quantity], step),)
-    return ("±" + _number(estimate_of["standard deviation"], step),)
-
-
-def _number(value, step):
-    """A number in short form, rounded to a power of ten that is no more than the step."""
-    decimals = -int(np.floor(np.log10(step))) if step > 0.0 else 2
-    if decimals > 4 or abs(value) >= 1e6:
-        return f"{value:.2g}".replace("e+0", "e").replace("e-0", "e-").replace("e+", "e")
-    text = f"{round(value, decimals):.{max(decimals, 0)}f}"
-    return text.removeprefix("-") if float(text) == 0.0 else text
 
 
 def _forms(parts):

@@ -13,8 +13,9 @@ from skvt.models import n_active
 from skvt.models.mixture import Block, Product, relevance
 from skvt.readers import Table, TableBlock
 from skvt.readers.chunks import require_rows_in_memory
-from skvt.readers.validation import column_names, positive_int
+from skvt.readers.validation import check_choice, column_names, positive_int
 from skvt.results._clusters import membership
+from skvt.results.profiles import profiles_of, sentences, wide
 
 
 class GrowingMixin(MoveLogMixin):
@@ -33,7 +34,7 @@ class GrowingMixin(MoveLogMixin):
         whole = TableBlock("columns", Gaussian(), np.arange(len(names)))
         return Table((whole,), tuple(names), "error")
 
-    def describe(self, level=0.95, n_clusters=None):
+    def describe(self, level=0.95, n_clusters=None, *, form="long"):
         """Parameters of each component, or of each cluster, in each column, as a table.
 
         One row per component and parameter: components in order, columns as in
@@ -47,11 +48,18 @@ class GrowingMixin(MoveLogMixin):
         n_clusters : int, "auto" or None, default=None
             None describes components; a number, the clusters into which ``hierarchy_`` joins them,
             and "auto", the ``n_clusters_`` suggested.
+        form : {"long", "wide", "text"}, default="long"
+            "long" has a row for each component and parameter. "wide" has a row for each component
+            and a column for each column of the data: its mean, median or rate, the probability of a
+            one, or the most probable category. "text" is a string with a line for each component:
+            its share of the rows and the columns that set it apart most, each with the value in the
+            component and, in parentheses, in all rows.
 
         Returns
         -------
-        pandas.DataFrame or dict of lists
-            A data frame where pandas can be imported, otherwise its columns as lists:
+        pandas.DataFrame, dict of lists or str
+            With ``form="text"`` a string. Otherwise a data frame where pandas can be imported, else
+            its columns as lists. In the long form these are:
 
             - "component" or, with ``n_clusters``, "cluster", and "weight": number of the component
               as in ``weights_``, or of the cluster as in ``predict``.
@@ -79,6 +87,7 @@ class GrowingMixin(MoveLogMixin):
                 f"The 'level' parameter must be a number in the range (0, 1). Got {level!r} "
                 "instead."
             )
+        check_choice("form", form, ("long", "wide", "text"))
         member = self._member(n_clusters)
         product, sums, counts = self._blocks_of(fitted, member)
         weights = (self.weights_ if member is None else member @ self.weights_).tolist()
@@ -105,7 +114,11 @@ class GrowingMixin(MoveLogMixin):
         names = ("component" if n_clusters is None else "cluster", "weight", "block", "column",
                  "quantity", "category", "estimate", "low", "high", "relevance")  # fmt: skip
         rows = [row for _, row in entries]
-        return _as_frame({name: [row[i] for row in rows] for i, name in enumerate(names)})
+        table = {name: [row[i] for row in rows] for i, name in enumerate(names)}
+        if form == "long":
+            return _as_frame(table)
+        profiles = profiles_of(table)
+        return "\n".join(sentences(profiles)) if form == "text" else _as_frame(wide(profiles))
 
     @of_fit
     def block_relevance_(self, fitted):
@@ -259,6 +272,6 @@ def _as_frame(columns):
         import pandas
     except ImportError:
         return columns
-    # (integers beside None would become floats)
-    values = pandas.Series(columns["category"], dtype=object)
-    return pandas.DataFrame(columns | {"category": values})
+    if "category" in columns:  # integers beside None would become floats
+        columns = columns | {"category": pandas.Series(columns["category"], dtype=object)}
+    return pandas.DataFrame(columns)

@@ -1,0 +1,159 @@
+"""Profiles of components or clusters: what the table of ``describe`` shows, in short."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+# Columns that a sentence names, of at least this relevance in nats a row.
+MOST_COLUMNS = 4
+LEAST_RELEVANCE = 0.02
+
+
+class Profiles(NamedTuple):
+    """The table of ``describe`` by component or cluster; index K is the whole table."""
+
+    # "component" or "cluster"
+    kind: str
+    # (block, name) of each column
+    columns: list
+    # (K + 1,)
+    weights: np.ndarray
+    # (K + 1, n_columns)
+    relevance: np.ndarray
+    # Parts of the text by (component, column): a category and a probability, or a number.
+    cells: dict
+    # (quantity, category, estimate) of each parameter by (component, column).
+    estimates: dict
+    # A third of the standard deviation of each column, by which numbers are rounded.
+    steps: list
+
+
+def profiles_of(table):
+    """Read the table of ``describe``: a data frame, or a dict of lists."""
+    kind = "cluster" if "cluster" in table else "component"
+    keys, weights, entries = {}, {}, {}
+    names = (kind, "weight", "block", "column", "relevance")
+    for k, weight, block, column, value in zip(*(list(table[n]) for n in names), strict=True):
+        keys.setdefault((block, column), len(keys))
+        weights[k] = weight
+        entries.setdefault((k, keys[block, column]), (value, []))
+    names = (kind, "block", "column", "quantity", "category", "estimate")
+    for k, block, column, *estimate in zip(*(list(table[n]) for n in names), strict=True):
+        entries[k, keys[block, column]][1].append(tuple(estimate))
+    weights = np.array([weights[k] for k in sorted(weights)])
+    relevance = np.zeros((len(weights), len(keys)))
+    for index, (value, _) in entries.items():
+        relevance[index] = value
+    cells, estimates, steps = {}, {}, []
+    for j in keys.values():
+        column = [entries[k, j][1] for k in range(len(weights))]
+        steps.append(_step(column))
+        for k, cell in enumerate([*column, _mixed(column, weights / weights.sum())]):
+            estimates[k, j] = cell
+            cells[k, j] = _parts(cell, steps[j])
+    relevance = np.vstack([relevance, weights @ relevance / weights.sum()])
+    return Profiles(kind, list(keys), np.append(weights, 1.0), relevance, cells, estimates, steps)
+
+
+def sentences(profiles):
+    """A sentence for each component or cluster: its share and the columns that set it apart."""
+    whole = len(profiles.weights) - 1
+    out = []
+    for k, weight in enumerate(profiles.weights[:whole]):
+        order = np.argsort(-profiles.relevance[k], kind="stable")[:MOST_COLUMNS]
+        named = [j for j in order.tolist() if profiles.relevance[k, j] >= LEAST_RELEVANCE]
+        parts = [_phrase(profiles, k, j, whole) for j in named]
+        what = ", ".join(parts) if parts else "no column sets it apart"
+        out.append(f"{profiles.kind} {k} ({weight:.0%} of rows): {what}")
+    return out
+
+
+def _phrase(profiles, k, j, whole):
+    """The value of a column in a component, and that of the whole table in parentheses."""
+    name, (cell, usual) = profiles.columns[j][1], (profiles.estimates[i, j] for i in (k, whole))
+    parts = profiles.cells[k, j]
+    if len(parts) == 2:  # a category and its probability
+        best = max(_values(cell), key=lambda entry: entry[2])
+        chance = next(entry[2] for entry in _values(usual) if entry[1] == best[1])
+        return f"{name} is {parts[0]} ({best[2]:.0%}; all {chance:.0%})"
+    if _values(cell)[0][0] == "probability":
+        return f"{name} {_values(cell)[0][2]:.0%} (all {_values(usual)[0][2]:.0%})"
+    text = f"{name} {parts[0]} (all {profiles.cells[whole, j][0]})"
+    for (quantity, _, share), (*_, share_of_all) in zip(cell, usual, strict=True):
+        if quantity == "share not 0":
+            text += f", {1.0 - share:.0%} zero (all {1.0 - share_of_all:.0%})"
+    return text
+
+
+def wide(profiles):
+    """Columns of a table with a row for each component or cluster, by name."""
+    whole = len(profiles.weights) - 1
+    out = {profiles.kind: list(range(whole)), "weight": profiles.weights[:whole].tolist()}
+    names = [name for _, name in profiles.columns]
+    for j, (block, name) in enumerate(profiles.columns):
+        key = name if names.count(name) == 1 else f"{block}: {name}"
+        out[key] = [_value(profiles.estimates[k, j]) for k in range(whole)]
+    return out
+
+
+def _values(cell):
+    """The parameters of values, without shares of rows that have one."""
+    return [entry for entry in cell if not entry[0].startswith("share ")]
+
+
+def _value(cell):
+    """The most probable category, or the mean, median, rate or probability of a one."""
+    values = _values(cell)
+    if values[0][0] == "probability" and len(values) > 1:
+        return max(values, key=lambda entry: entry[2])[1]
+    estimate_of = {quantity: estimate for quantity, _, estimate in values}
+    names = "mean", "median", "rate", "probability", "standard deviation"
+    return next(estimate_of[name] for name in names if name in estimate_of)
+
+
+def _mixed(estimates, weights):
+    """Return the estimates of a column for the whole table, the means over components."""
+    powers = {"standard deviation": 2.0}  # variances, not standard deviations, are averaged
+    sums = {}
+    for weight, cell in zip(weights, estimates, strict=True):
+        for quantity, category, estimate in cell:
+            key = quantity, category
+            sums[key] = sums.get(key, 0.0) + weight * estimate ** powers.get(quantity, 1.0)
+    return [(*key, total ** (1.0 / powers.get(key[0], 1.0))) for key, total in sums.items()]
+
+
+def _step(estimates):
+    """Return a third of the standard deviation of a column, the median over components."""
+    # No deviation is known beside a median, so that a third of the median represents it.
+    spread_of = {"standard deviation": float, "rate": np.sqrt, "median": lambda value: value / 3.0}
+    spreads = [
+        spread_of[quantity](estimate)
+        for cell in estimates
+        for quantity, _, estimate in cell
+        if quantity in spread_of
+    ]
+    return np.median(spreads) / 3.0 if spreads else 0.0
+
+
+def _parts(cell, step):
+    """Return the parts of the text of a cell from its (quantity, category, estimate)."""
+    cell = _values(cell)
+    estimate_of = {quantity: estimate for quantity, _, estimate in cell}
+    if "probability" in estimate_of:
+        best = int(np.argmax([estimate for _, _, estimate in cell]))
+        value = cell[best][2]
+        probability = f"{value:.2f}" if value >= 0.005 else f"{value:.1g}"
+        return (probability,) if len(cell) == 1 else (str(cell[best][1]), probability)
+    for quantity in ("mean", "median", "rate"):
+        if quantity in estimate_of:
+            return (_number(estimate_of[quantity], step),)
+    return ("±" + _number(estimate_of["standard deviation"], step),)
+
+
+def _number(value, step):
+    """A number in short form, rounded to a power of ten that is no more than the step."""
+    decimals = -int(np.floor(np.log10(step))) if step > 0.0 else 2
+    if decimals > 4 or abs(value) >= 1e6:
+        return f"{value:.2g}".replace("e+0", "e").replace("e-0", "e-").replace("e+", "e")
+    text = f"{round(value, decimals):.{max(decimals, 0)}f}"
+    return text.removeprefix("-") if float(text) == 0.0 else text

@@ -1,0 +1,110 @@
+"""Clusters in words, and the report of clusters as a page."""
+
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import skvt
+
+
+@pytest.fixture(scope="module")
+def table():
+    rng = np.random.default_rng(0)
+    kind = np.repeat([0, 1], [180, 120])
+    return pd.DataFrame(
+        {
+            "height <cm>": 160 + 20 * kind + 3 * rng.normal(size=300),
+            "sex": np.where(kind == 1, "m & x", "f"),
+            "noise": rng.normal(size=300),
+            "cost": np.where(rng.random(300) < 0.3, 0.0, rng.normal(50 + 100 * kind, 5.0)),
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def mixture(table):
+    return skvt.MemoizedDPMixture(random_state=0).fit(table)
+
+
+def test_clusters_in_words_name_what_sets_them_apart(mixture, table):
+    lines = mixture.describe(n_clusters="auto", form="text").split("\n")
+    assert len(lines) == 2 and mixture.n_clusters_ == 2
+    large = next(line for line in lines if "(60% of rows)" in line)
+    assert re.fullmatch(r"cluster \d \(60% of rows\): .*", large)
+    mean = table["height <cm>"].mean()
+    assert f"height <cm> {table['height <cm>'][:180].mean():.0f} (all {mean:.0f})" in large
+    assert re.search(r"sex is f \(9\d%; all 60%\)", large)
+    cost, zero = re.search(r"cost (\d+) \(all \d+\), (\d+)% zero", large).groups()
+    paid = table["cost"][:180][lambda values: values > 0]
+    assert abs(int(cost) - paid.mean()) < 2.0 and abs(int(zero) / 100 - 1 + len(paid) / 180) < 0.01
+    assert "noise" not in large
+
+
+def test_the_wide_form_has_a_row_for_each_cluster(mixture, table):
+    wide = mixture.describe(form="wide")
+    assert list(wide) == ["component", "weight", "height <cm>", "noise", "cost", "sex"]
+    wide = wide.set_index("sex")
+    assert wide.loc["f", "height <cm>"] == pytest.approx(table["height <cm>"][:180].mean(), abs=0.5)
+    assert wide.loc["f", "weight"] == pytest.approx(0.6, abs=0.01)
+
+
+def test_other_forms_are_refused(mixture):
+    with pytest.raises(ValueError, match="'form' parameter must be one of 'long', 'wide', 'text'"):
+        mixture.describe(form="short")
+
+
+class Page(HTMLParser):
+    """The text of a page and the names of its elements; open elements are counted."""
+
+    def __init__(self, source):
+        super().__init__()
+        self.text, self.names, self.open = "", set(), []
+        self.feed(source)
+
+    def handle_starttag(self, tag, attrs):
+        self.names.add(tag)
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def test_the_report_answers_its_questions(mixture, table, tmp_path):
+    rows = table.copy()
+    rows.loc[:29, "cost"] = np.nan
+    rows.loc[7, "height <cm>"] = 16.2
+    path = tmp_path / "report.html"
+    skvt.cluster_report(mixture, rows, path)
+    source = path.read_text(encoding="utf-8")
+    page = Page(source)
+    assert not page.open  # every element is closed
+    assert not page.names & {"script", "img", "link", "b"} and "http:" not in source
+    assert "<cm>" not in source and "m & x" not in source
+    assert page.text.count("height <cm>") >= 3 and "m & x" in page.text
+    assert "2 clusters of 300 rows" in page.text
+    assert "180 of the rows." in page.text and "120 of the rows." in page.text
+    assert mixture.n_clusters_reason_[1:] in page.text
+    missing = page.text.split("Which values are missing?")[1]
+    assert re.search(r"cost\s*10%", missing)
+    worst = page.text.split("Which rows fit worst?")[1]
+    assert worst.index("16.2") < worst.index("\n", worst.index("16.2"))
+
+
+def test_a_report_of_components_after_a_stream(table, tmp_path):
+    stream = skvt.MemoizedDPMixture(random_state=0)
+    stream.partial_fit(table)
+    skvt.cluster_report(stream, table, tmp_path / "report.html")
+    assert "components of 300 rows" in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+def test_nothing_is_written_for_other_estimators(table, tmp_path):
+    with pytest.raises(TypeError, match="unusual_rows takes a MemoizedDPMixture"):
+        skvt.cluster_report(skvt.TemperedLDA(), table, tmp_path / "report.html")
+    assert not list(tmp_path.iterdir())
