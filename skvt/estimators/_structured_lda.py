@@ -70,8 +70,8 @@ class StructuredLDA(TopicEstimator):
         Concentration alpha of the Dirichlet prior of a document's topic proportions. None is the
         larger of ``1 / n_components`` and 1 / (mean number of tokens of the documents that have
         any), at most 1; in a stream, the mean is that of the first call. "auto" starts from this
-        value and learns each entry by maximising the bound, once the temperature is 1; so does None where
-        ``global_step`` is "collapsed".
+        value and learns each entry by maximising the bound, once the temperature is 1; so does
+        None where ``global_step`` is "collapsed".
     topic_word_prior : float, array-like, "auto" or None, default=None
         Concentration eta of the Dirichlet prior of a topic's word probabilities. A number, one for
         each word, shape (n_features,), or for each topic and word, shape (n_components,

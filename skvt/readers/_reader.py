@@ -94,7 +94,8 @@ class Reader:
     def first_weighted(self, X, sample_weight):
         """The reader of rows like these, those of positive weight, and their weights."""
         reader, X = self.first(X)
-        if self.dtype is None and hasattr(self.owner, "impute"):
+        # The scan of a table has named such columns.
+        if self.dtype is None and not self.needs_scan and hasattr(self.owner, "impute"):
             _warn_of_empty_columns(X)
         return reader, *reader.weighted(X, sample_weight)
 

@@ -81,13 +81,13 @@ def test_cells_that_hold_several_values_are_refused_with_the_remedy(cell):
     frame = pd.DataFrame({"x": NUMBERS[:, 0], "cells": of_objects([cell] * 40)})
     for X, name in ((frame, "'cells'"), (frame.to_numpy(), "1")):
         for make in (skvt.MemoizedDPMixture, skvt.MemoizedDPGMM):
-            with pytest.raises((TypeError, ValueError), match=f"Column {name} .*of its own"):
+            with pytest.raises((TypeError, ValueError), match=f"Column {name} .*a separate column"):
                 make().fit(X)
     # (other columns may be listed)
     listed = [("a", Gaussian(), ["x"])]
     assert skvt.MemoizedDPMixture(components=listed, max_components=1).fit(frame).n_components_
     named = [("a", Categorical(), ["cells"])]
-    with pytest.raises(TypeError, match=r"'cells'.*of its own"):
+    with pytest.raises(TypeError, match=r"'cells'.*a separate column"):
         skvt.MemoizedDPMixture(components=named).fit(frame)
 
 
