@@ -15,15 +15,24 @@ from skvt.estimators import (
     seeded_prior,
 )
 from skvt.readers import ColumnWarning
-from skvt.results import consensus, top_words, topic_shares, topic_table, unusual_rows
+from skvt.results import (
+    consensus,
+    covariate_effects,
+    outcome_by_cluster,
+    top_words,
+    topic_shares,
+    topic_table,
+    unusual_rows,
+)
 
 __version__ = "0.1.0"
 
 __all__ = [
     "AnnealedFactorialMixture", "CAVIGaussianMixture", "ColumnWarning", "MemoizedDPGMM",
     "MemoizedDPMixture", "MemoizedHDP", "StructuredBernoulliMixture", "StructuredGaPNMF",
-    "StructuredLDA", "TemperedLDA", "__version__", "cluster_report", "consensus", "load", "save",
-    "seeded_prior", "top_words", "topic_shares", "topic_table", "unusual_rows",
+    "StructuredLDA", "TemperedLDA", "__version__", "cluster_report", "consensus",
+    "covariate_effects", "load", "outcome_by_cluster", "save", "seeded_prior", "top_words",
+    "topic_shares", "topic_table", "unusual_rows",
 ]  # fmt: skip
 
 

@@ -39,6 +39,8 @@ ALLOWED_OF_USERS = {("readers/_table_blocks.py", "isinstance(given, ComponentSpe
 FOR_USERS = {
     "datasets/_topics.py": {"make_topic_corpus"},
     "metrics/_topics.py": {"held_out_log_likelihood"},
+    "results/_effects.py": {"covariate_effects"},
+    "results/_outcomes.py": {"outcome_by_cluster"},
     "plotting/_components.py": {"plot", "from_estimator"},
     "plotting/_profiles.py": {"from_estimator"},
 }

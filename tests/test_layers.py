@@ -34,7 +34,7 @@ ROOMS = {*FLOOR_OF, *LEAVES, *SIDE_ROOMS}
 # Only the functions that need them import these: they are not among the package's dependencies.
 LOADED_ON_DEMAND = {
     "matplotlib", "pandas", "polars", "pyarrow", "gensim", "tomotopy", "rich",
-    "dask", "distributed", "pyLDAvis",
+    "dask", "distributed", "formulaic", "pyLDAvis",
 }  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """Rows as numbers, and back."""
 
 from skvt.readers._audit import ColumnWarning
-from skvt.readers._columns import declared_order, is_missing, levels
+from skvt.readers._columns import columns_of, declared_order, is_missing, levels, names_of
 from skvt.readers._reader import (
     BinaryReader,
     ContiguousReader,

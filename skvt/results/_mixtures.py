@@ -10,8 +10,12 @@ from skvt.readers import RealReader
 from skvt.readers.chunks import by_chunk, is_chunked
 from skvt.readers.validation import positive_int
 from skvt.results._clusters import ClustersMixin, results_of, together
+from skvt.rows import dense
 from skvt.sklearn_private import num_samples
 from skvt.ties import stable_argmax
+
+# Most parameters of all components whose scores are computed one by one.
+MOST_PARAMETERS = 400
 
 
 class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
@@ -146,6 +150,23 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
         X = self._read(X)
         with Workers(self.n_jobs) as workers:
             return together(assignments_of(fitted, X, workers), clusters)
+
+    def _chances_and_features(self, X):
+        """Responsibilities (n, K) of rows, and features (n, P) in which log densities are linear.
+
+        The features are the log densities of the K components themselves where there are too many
+        others for the scores of all parameters.
+        """
+        fitted = self._require_fitted()
+        X = self._read(X)
+        with Workers(self.n_jobs) as workers:
+            chances = assignments_of(fitted, X, workers).astype(np.float64)
+            table = fitted.model.row_globals(fitted.stats, None, workers.run)[1]
+        component = fitted.model.component
+        if table.size > MOST_PARAMETERS:
+            return chances, component.explain(component.filled(X), table.T)[0]
+        features = component.filled_features(component.filled(X))
+        return chances, np.asarray(dense(features), np.float64)
 
     def _shape_of_chances(self, n_clusters):
         clusters = self._clusters_of_components(n_clusters)

@@ -1,0 +1,238 @@
+"""Covariates of rows as a design matrix, from arrays, data frames and formulas.
+
+formulaic is imported only where a formula is used.
+"""
+
+import re
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import narwhals.stable.v2 as nw
+import numpy as np
+
+from skvt.readers import columns_of, names_of
+from skvt.readers.validation import is_frame
+from skvt.sklearn_private import num_samples
+
+# A column whose distance from the span of the others is below this share of its length is one of
+# their combinations.
+_COLLINEAR = 1e-8
+
+
+@dataclass(frozen=True)
+class Design:
+    """A design matrix (n, P), the names of its columns, and how to encode new rows."""
+
+    names: list[str]
+    matrix: Any
+    encode: Callable[[Any], Any]
+
+
+def design_of(covariates, formula, n_rows):
+    """The :class:`Design` of the covariates of ``n_rows`` rows.
+
+    ValueError for another number of rows, missing or infinite values, and columns that are constant
+    or collinear.
+    """
+    covariates = _table(covariates)
+    if num_samples(covariates) != n_rows:
+        raise ValueError(
+            f"covariates has {num_samples(covariates)} rows and X {n_rows}; pass the same rows, in "
+            "the same order."
+        )
+    make = _by_columns if formula is None else _by_formula
+    design = make(covariates, formula)
+    require_full_rank(design.matrix, design.names)
+    return design
+
+
+def _table(covariates):
+    """Covariates as a data frame or as an array of objects with two axes."""
+    if nw.dependencies.is_into_series(covariates):
+        series = nw.from_native(covariates, series_only=True)
+        return series.alias(str(series.name or "x0")).to_frame().to_native()
+    if is_frame(covariates):
+        return covariates
+    array = np.asarray(covariates)
+    array = array[:, None] if array.ndim == 1 else array
+    if array.ndim != 2 or array.shape[1] == 0:
+        raise ValueError(
+            "covariates must be a data frame, or an array with one row for each row of X. Got an "
+            f"array of shape {np.shape(covariates)}."
+        )
+    return array.astype(object)
+
+
+def _columns(table):
+    """Columns by their names; those of an array are x0, x1, ..."""
+    names = names_of(table) if is_frame(table) else [f"x{j}" for j in range(table.shape[1])]
+    return dict(zip(map(str, names), columns_of(table), strict=True))
+
+
+def describe_rows(table):
+    """A name for each row of covariates, such as "year=2001, party=green"."""
+    columns = {name: column.objects() for name, column in _columns(_table(table)).items()}
+    return [
+        ", ".join(f"{name}={value}" for name, value in zip(columns, row, strict=True))
+        for row in zip(*columns.values(), strict=True)
+    ]
+
+
+def _by_columns(table, _):
+    """An intercept, numbers as they are, and categories one-hot without their first level."""
+    columns = _columns(table)
+    levels = {name: _levels(name, column) for name, column in columns.items()}
+    names = ["Intercept"]
+    for name, of_column in levels.items():
+        names += [name] if of_column is None else [f"{name}[T.{each}]" for each in of_column[1:]]
+
+    def encode(rows):
+        new = _columns(_table(rows))
+        absent = [name for name in levels if name not in new]
+        if absent:
+            raise ValueError(
+                f"Covariates {absent} are absent from these rows, whose columns are {list(new)}."
+            )
+        blocks = [_encoded(name, new[name], levels[name]) for name in levels]
+        return np.hstack([np.ones((len(blocks[0]), 1)), *blocks])
+
+    return Design(names, encode(table), encode)
+
+
+def levels_or_numbers(name, values, n_rows):
+    """Levels of a category, with their indicators (n, levels); None and (n, 1) for numbers."""
+    table = _table(values)
+    columns = list(_columns(table).values())
+    if len(columns) != 1 or num_samples(table) != n_rows:
+        raise ValueError(
+            f"{name} must have one value for each of the {n_rows} rows of X. Got "
+            f"{num_samples(table)} rows and {len(columns)} columns."
+        )
+    levels = _levels(name, columns[0])
+    return levels, _encoded(name, columns[0], levels and [None, *levels])
+
+
+def _levels(name, column):
+    """Levels of a category that occur, in order; None for numbers."""
+    if column.kind is None:
+        raise ValueError(
+            f"Covariate {name!r} is of type {column.type}, which is neither a number nor a "
+            "category. Convert dates to numbers, such as days since the first."
+        )
+    if column.kind != "category":
+        return None
+    values = column.objects()
+    _require_known(name, np.array([value is None for value in values], bool))
+    present = set(values)
+    if len(present) == 1:
+        raise _constant(name, values[0])
+    if column.categories is not None:
+        return [level for level in column.categories if level in present]
+    return sorted(present, key=lambda value: (str(type(value)), value))
+
+
+def _encoded(name, column, levels):
+    """The columns of the design for one covariate, (n, number of names)."""
+    if levels is None:
+        numbers = np.asarray(column.numbers(), np.float64)
+        _require_known(name, np.isnan(numbers))
+        if np.isinf(numbers).any():
+            raise ValueError(f"Covariate {name!r} has infinite values; replace them.")
+        return numbers[:, None]
+    values = column.objects()
+    _require_known(name, np.array([value is None for value in values], bool))
+    unknown = sorted(set(map(str, values)) - set(map(str, levels)))
+    if unknown:
+        raise ValueError(
+            f"Covariate {name!r} has the levels {levels}. Got {unknown[0]!r}, whose effect is not "
+            "known."
+        )
+    return np.array([[value == level for level in levels[1:]] for value in values], np.float64)
+
+
+def _by_formula(table, formula):
+    """The design that formulaic makes of a formula; splines keep their knots for new rows."""
+    try:
+        from formulaic import Formula
+        from formulaic.errors import DataMismatchWarning, FormulaicError
+    except ImportError as error:
+        raise ImportError("A formula needs formulaic: pip install skvt[formulas]") from error
+    if not is_frame(table):
+        raise ValueError(
+            "A formula needs covariates in a data frame, whose columns it names. Got an array."
+        )
+    rule = Formula(formula)
+    if hasattr(rule, "lhs"):
+        raise ValueError(
+            f"The formula must have no left-hand side, since the response is the shares of X. Got "
+            f"{formula!r}."
+        )
+
+    def encode(rows, rule=rule):
+        rows = _table(rows)
+        for name, values in _used(rows, formula):
+            _require_known(name, np.array([value is None for value in values], bool))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", DataMismatchWarning)
+            try:
+                return rule.get_model_matrix(nw.from_native(rows).to_pandas(), na_action="raise")
+            except (FormulaicError, DataMismatchWarning) as error:
+                raise ValueError(f"The formula {formula!r} cannot be evaluated: {error}") from error
+
+    for name, values in _used(table, formula):
+        if len(set(values)) == 1:
+            raise _constant(name, values[0])
+    made = encode(table)
+    matrix, names = np.asarray(made, np.float64), list(map(str, made.columns))
+    if not np.isfinite(matrix).all():
+        wrong = names[int(np.argmin(np.isfinite(matrix).all(axis=0)))]
+        raise ValueError(f"Term {wrong!r} of the formula is not finite for all rows.")
+    return Design(names, matrix, lambda rows: np.asarray(encode(rows, made.model_spec), np.float64))
+
+
+def _used(table, formula):
+    """Names and values, as objects, of the columns that a formula uses."""
+    for name, column in _columns(table).items():
+        if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", formula):
+            yield name, column.objects()
+
+
+def _constant(name, value):
+    return ValueError(
+        f"Covariate {name!r} is constant, {value} in all rows that are used, and its effect cannot "
+        "be estimated. Leave it out."
+    )
+
+
+def _require_known(name, is_missing):
+    """ValueError where values of a covariate are missing."""
+    if is_missing.any():
+        raise ValueError(
+            f"{name!r} has {is_missing.sum()} missing values, the first in row "
+            f"{np.argmax(is_missing)}. Leave such rows out, of X too, or fill the values in; for a "
+            "category, 'missing' may be a level."
+        )
+
+
+def require_full_rank(matrix, names):
+    """ValueError that names a column which is constant or a combination of those before it."""
+    basis = np.empty((matrix.shape[0], 0))
+    for j, name in enumerate(names):
+        column = matrix[:, j]
+        rest = column - basis @ (basis.T @ column)
+        rest -= basis @ (basis.T @ rest)
+        length = np.linalg.norm(rest)
+        if length > _COLLINEAR * np.linalg.norm(column):
+            basis = np.column_stack([basis, rest / length])
+            continue
+        if np.ptp(column) == 0.0:
+            raise _constant(name, f"{column[0]:g}")
+        others = np.linalg.lstsq(matrix[:, :j], column, rcond=None)[0]
+        others *= np.linalg.norm(matrix[:, :j], axis=0)
+        parts = [names[i] for i in np.flatnonzero(abs(others) > _COLLINEAR * abs(others).max())]
+        raise ValueError(
+            f"Covariate {name!r} is collinear: a combination of {', '.join(parts)}. Leave one of "
+            "them out."
+        )

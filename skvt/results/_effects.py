@@ -1,0 +1,246 @@
+"""Effects of covariates on shares of topics or clusters, over draws and over fits."""
+
+import warnings
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import expit
+from sklearn.utils import check_random_state
+
+from skvt.readers.validation import check_choice, stack_level
+from skvt.results._consensus import distributions
+from skvt.results._design import describe_rows, design_of
+from skvt.results._pooling import Settings, pool
+from skvt.results._regression import Regression
+from skvt.results._shares import (
+    cluster_shares_of,
+    is_mixture,
+    topic_labels,
+    topic_shares_of,
+    words_of,
+)
+from skvt.results.topic_tables import pandas_for
+from skvt.sklearn_private import num_samples
+
+
+def covariate_effects(
+    estimators,
+    X,
+    covariates,
+    *,
+    formula=None,
+    cluster=None,
+    n_draws=25,
+    level=0.95,
+    sample_weight=None,
+    random_state=None,
+    link="identity",
+    at=None,
+    contrasts=None,
+    n_clusters=None,
+):
+    """How shares of topics, or of clusters, change with covariates.
+
+    The shares of each row, corrected for uncertain assignments, are regressed on the covariates.
+    With several independent fits, intervals include which optimum a fit ended in.
+
+    Parameters
+    ----------
+    estimators : estimator or list of estimators
+        A fitted topic model or mixture, a pipeline that ends in one, or independent fits of one
+        kind with different ``random_state``.
+    X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        Rows, such as those of ``fit``; for pipelines, what they take.
+    covariates : data frame, or array-like of shape (n_samples,) or (n_samples, n_covariates)
+        Covariates of the rows. Categories become one column for each level but the first, and an
+        intercept is added. Columns of an array are called x0, x1, ...
+    formula : str or None, default=None
+        The right-hand side of a formula over the columns of ``covariates``, such as ``"rating +
+        bs(day, df=5)"``, for formulaic.
+    cluster : array-like of shape (n_samples,) or None, default=None
+        The group of each row, such as its author, if rows of a group depend on each other.
+    n_draws : int, default=25
+        Draws of the parameters of each fit from their posterior, at least 2.
+    level : float, default=0.95
+        Probability of the intervals, between 0 and 1.
+    sample_weight : array-like of shape (n_samples,) or None, default=None
+        Weights of the rows, such as those of a survey. Errors are robust to them.
+    random_state : int, RandomState instance or None, default=None
+        An int makes the draws reproducible.
+    link : {"identity", "logit"}, default="identity"
+        "identity": effects are differences of shares. "logit": effects are differences of the log
+        odds of a share, and predicted shares lie between 0 and 1.
+    at : data frame or array-like or None, default=None
+        Rows of covariates at which shares are predicted, in the place of effects.
+    contrasts : dict or None, default=None
+        For each name, a dict of weights of terms: the sum of weight times effect is reported in the
+        place of the effects.
+    n_clusters : int, "auto" or None, default=None
+        For mixtures, as in ``predict``: None for components, which the table calls clusters.
+
+    Returns
+    -------
+    pandas.DataFrame
+        A row for each topic or cluster, numbered as in the first fit, and term: "topic" or
+        "cluster"; "label" of a topic; "term"; "effect" with the ends "low" and "high" of its
+        interval; "standard_error", for the logit link in log odds; "between_fits", the share of the
+        variance that is between fits, NaN for one fit; "same_sign", the number of fits whose effect
+        has the sign of the effect; "n_fits", the number of fits that have such a topic; and
+        "agreement", the mean mass that the topics of other fits share with it. With ``at``, "term"
+        describes the row and "effect" is the predicted share. ``attrs["rows_without_words"]`` has
+        the numbers of rows that are left out since they have no words.
+
+    Raises
+    ------
+    ValueError
+        If numbers of rows differ, covariates have missing values or are constant or collinear, fits
+        have other words than X, or fits are of different kinds.
+
+    Warns
+    -----
+    UserWarning
+        If rows without words are left out, or if a share has no estimate with the logit link.
+
+    See Also
+    --------
+    skvt.topic_shares : Shares of topics by group for one fit, with the topics taken as given.
+    skvt.metrics.topic_stability : How far independent fits agree.
+
+    Notes
+    -----
+    A posterior under a prior that does not know the covariates pulls the shares of a row towards
+    the mean of all rows, which makes effects too small, most of all for short documents. The shares
+    used here are linear in the words of a document and unbiased given the topics, whatever the
+    document's prior [1]_; for mixtures, they are the corrected assignments of [1]_, which assume
+    that covariates are related to the columns of X only through the clusters.
+
+    The variance of an effect is the mean squared error of the regressions, robust to unequal
+    variances and to ``cluster``, plus (1 + 1/M) times the variance between M draws of parameters,
+    plus (1 + 1/R) times the variance between R fits [2]_. Intervals use Student's t with the
+    degrees of freedom of Satterthwaite's approximation. The logit link is fractional
+    regression [3]_.
+
+    References
+    ----------
+    .. [1] A. Bolck, M. Croon and J. Hagenaars (2004). Estimating latent structure models with
+       categorical variables: one-step versus three-step estimators. Political Analysis 12, 3-27.
+    .. [2] D. B. Rubin (1987). Multiple imputation for nonresponse in surveys. Wiley.
+    .. [3] L. E. Papke and J. M. Wooldridge (1996). Econometric methods for fractional response
+       variables. Journal of Applied Econometrics 11, 619-632.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skvt import TemperedLDA, covariate_effects
+    >>> from skvt.datasets import make_topic_corpus
+    >>> X, _, proportions = make_topic_corpus(300, n_components=3, n_features=50, random_state=0)
+    >>> fits = [TemperedLDA(3, random_state=seed).fit(X) for seed in range(2)]
+    >>> year = np.arange(300) % 10
+    >>> table = covariate_effects(fits, X, year, random_state=0)
+    >>> table["term"].tolist()
+    ['Intercept', 'x0', 'Intercept', 'x0', 'Intercept', 'x0']
+    """
+    pandas = pandas_for("covariate_effects")
+    check_choice("link", link, ("identity", "logit"))
+    settings = Settings.of("covariate_effects", X, n_draws, level, sample_weight)
+    fits = list(estimators) if isinstance(estimators, list | tuple) else [estimators]
+    mixtures = _are_mixtures(fits)
+    design = design_of(covariates, formula, num_samples(X))
+    reported = _Reported.of(design, at, contrasts)
+    weights = settings.weights
+    counts = [] if mixtures else [words_of(fit, X) for fit in fits]
+    has_words = np.all([each.sum(axis=1) > 0.0 for each in counts], axis=0)
+    used = np.flatnonzero((weights > 0.0) & has_words)
+    regression = Regression.of(design, used, weights, cluster, link)
+    if mixtures:
+        shares = [cluster_shares_of(fit, X, weights, n_clusters) for fit in fits]
+    else:
+        shares = [topic_shares_of(fit, each[used]) for fit, each in zip(fits, counts, strict=True)]
+    rng = np.random.default_rng(check_random_state(random_state).randint(2**31 - 1))
+    results = [_effects_of_draws(fit, regression, reported, n_draws, rng) for fit in shares]
+    columns = pool(results, shares, regression.degrees).columns(level, reported.names)
+    if np.isnan(columns["effect"]).any():
+        warnings.warn(
+            "The logit link gives no estimate for some topics, marked NaN: the mean of the "
+            "estimated shares is not above 0 in some rows. Use link='identity' for them.",
+            UserWarning,
+            stacklevel=2,
+        )
+    if reported.predicts and link == "logit":
+        columns |= {name: expit(columns[name]) for name in ("effect", "low", "high")}
+    if mixtures:
+        return pandas.DataFrame({"cluster": columns.pop("component"), **columns})
+    topics = columns.pop("component")
+    labels = [topic_labels(fits[0])[topic] for topic in topics]
+    table = pandas.DataFrame({"topic": topics, "label": labels, **columns})
+    table.attrs["rows_without_words"] = _without_words(has_words)
+    return table
+
+
+def _are_mixtures(fits):
+    """Whether the fits are mixtures; ValueError for no fits, and for fits that do not compare."""
+    kinds = {is_mixture(fit) for fit in fits}
+    if len(kinds) != 1:
+        raise ValueError(
+            "estimators must be fits of one kind, topic models or mixtures. Got "
+            f"{', '.join(type(fit).__name__ for fit in fits) or 'an empty list'}."
+        )
+    (mixtures,) = kinds
+    if not mixtures:
+        distributions(fits)
+    return mixtures
+
+
+def _without_words(has_words):
+    """Numbers of the rows without words, with a warning if there are any."""
+    empty = np.flatnonzero(~has_words).tolist()
+    if empty:
+        warnings.warn(
+            f"{len(empty)} of {has_words.size} rows have no words that the model knows, the first "
+            f"is row {empty[0]}: they are left out, since nothing is known of their topics.",
+            UserWarning,
+            stacklevel=stack_level(),
+        )
+    return empty
+
+
+class _Reported(NamedTuple):
+    """What the table reports: linear combinations (Q, P) of the coefficients, and their names."""
+
+    names: list
+    combinations: Any
+    predicts: bool = False
+
+    @classmethod
+    def of(cls, design, at, contrasts):
+        """Predictions at rows of covariates, contrasts of terms, or each coefficient."""
+        if at is not None and contrasts is not None:
+            raise ValueError("Give either at or contrasts, not both.")
+        if at is not None:
+            return cls(describe_rows(at), design.encode(at), True)
+        if contrasts is None:
+            return cls(design.names, np.eye(len(design.names)))
+        combinations = np.zeros((len(contrasts), len(design.names)))
+        for row, weights in zip(combinations, contrasts.values(), strict=True):
+            for term, weight in weights.items():
+                if term not in design.names:
+                    raise ValueError(
+                        f"contrasts has the term {term!r}; the terms are {design.names}."
+                    )
+                row[design.names.index(term)] = weight
+        return cls(list(contrasts), combinations)
+
+
+def _effects_of_draws(shares, regression, reported, n_draws, rng):
+    """Effects and squared errors under each draw of one fit, (2, M, Q, K)."""
+    draws = shares.draws(n_draws, rng)
+    out = np.empty((2, n_draws, len(reported.names), draws.shape[1]))
+    for k in range(draws.shape[1]):
+        coefficients = None
+        for m in range(n_draws):
+            values = shares.values @ draws[m, :, k]
+            coefficients, covariance = regression.fit(values, start=coefficients)
+            out[0, m, :, k] = reported.combinations @ coefficients
+            half = reported.combinations @ covariance
+            out[1, m, :, k] = (half * reported.combinations).sum(axis=1)
+    return out

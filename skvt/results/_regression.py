@@ -1,0 +1,105 @@
+"""Regression of shares on covariates, by least squares or fractional logit, with robust errors."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.special import expit
+
+from skvt.results._design import require_full_rank
+
+# Most steps of Newton's method, and the relative change after which it has converged.
+_MOST_STEPS = 50
+_CONVERGED = 1e-8
+# Most change of a linear predictor in one step.
+_LARGEST_STEP = 2.0
+# The condition number of the information beyond which Newton's method has diverged.
+_DIVERGED = 1e12
+
+
+@dataclass(frozen=True)
+class Regression:
+    """Rows of a regression: the design (n, P), weights (n,), and indicators of groups or None."""
+
+    design: Any
+    weights: Any
+    groups: Any
+    link: str
+
+    @classmethod
+    def of(cls, design, used, weights, cluster, link):
+        """The rows that are used; ValueError for a design or groups that do not suffice."""
+        matrix = design.matrix[used]
+        n, n_terms = matrix.shape
+        if n <= n_terms:
+            raise ValueError(f"{n_terms} terms need more than {n} rows; leave out covariates.")
+        require_full_rank(matrix, design.names)
+        groups = None if cluster is None else _indicators(cluster, used, weights.size)
+        return cls(matrix, weights[used], groups, link)
+
+    @property
+    def degrees(self):
+        """Degrees of freedom of the errors."""
+        n, n_terms = self.design.shape
+        return n - n_terms if self.groups is None else self.groups.shape[0] - 1
+
+    def fit(self, values, start=None):
+        """Coefficients (P,) for the estimated shares (n,), and their covariance (P, P).
+
+        For the logit link by Newton's method on the fractional likelihood, which is concave also
+        for estimates outside [0, 1]. It diverges where no means between 0 and 1 fit: then NaN.
+        """
+        design, weights = self.design, self.weights
+        if self.link == "identity":
+            bread = np.linalg.inv(design.T @ (weights[:, None] * design))
+            coefficients = bread @ (design.T @ (weights * values))
+            return coefficients, self._covariance(values - design @ coefficients, bread)
+        n_terms = design.shape[1]
+        is_start = start is not None and np.isfinite(start).all()
+        coefficients = start.copy() if is_start else np.zeros(n_terms)
+        for _ in range(_MOST_STEPS):
+            means = expit(design @ coefficients)
+            slopes = weights * means * (1.0 - means)
+            information = design.T @ (slopes[:, None] * design)
+            if not np.isfinite(information).all() or np.linalg.cond(information) > _DIVERGED:
+                break
+            bread = np.linalg.inv(information)
+            step = bread @ (design.T @ (weights * (values - means)))
+            step /= max(1.0, abs(design @ step).max() / _LARGEST_STEP)
+            coefficients += step
+            if abs(step).max() < _CONVERGED * max(1.0, abs(coefficients).max()):
+                return coefficients, self._covariance(values - means, bread)
+        return np.full(n_terms, np.nan), np.full((n_terms, n_terms), np.nan)
+
+    def _covariance(self, residuals, bread):
+        """The sandwich estimate of the covariance of coefficients: HC1, or CR1 with groups."""
+        n, n_terms = self.design.shape
+        scores = self.design * (self.weights * residuals)[:, None]
+        correction = n / (n - n_terms)
+        if self.groups is not None:
+            n_groups = self.groups.shape[0]
+            scores = self.groups @ scores
+            correction = n_groups / (n_groups - 1) * (n - 1) / (n - n_terms)
+        half = scores @ bread
+        return correction * (half.T @ half)
+
+
+def _indicators(cluster, used, n_rows):
+    """1 where a row that is used belongs to a group, (number of groups, rows used)."""
+    cluster = list(cluster)
+    if len(cluster) != n_rows:
+        raise ValueError(
+            f"cluster has {len(cluster)} values and X {n_rows} rows; give one for each."
+        )
+    missing = [row for row, value in enumerate(cluster) if value is None or value != value]
+    if missing:
+        raise ValueError(
+            f"cluster is missing in {len(missing)} rows, the first is row {missing[0]}; give such "
+            "rows groups of their own."
+        )
+    numbers = {}
+    places = [numbers.setdefault(cluster[row], len(numbers)) for row in used]
+    if len(numbers) < 2:
+        raise ValueError(f"Errors need 2 or more groups; cluster has {len(numbers)}.")
+    return sp.csr_array((np.ones(len(used)), (places, np.arange(len(used)))))

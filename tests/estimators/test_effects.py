@@ -1,0 +1,454 @@
+"""Effects of covariates on shares of topics and clusters, and outcomes of clusters."""
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import scipy.sparse as sp
+from scipy.optimize import minimize
+from scipy.special import expit
+from scipy.stats import t as student
+from sklearn.base import BaseEstimator
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.pipeline import make_pipeline
+
+from skvt import (
+    AnnealedFactorialMixture,
+    CAVIGaussianMixture,
+    MemoizedDPGMM,
+    MemoizedDPMixture,
+    MemoizedHDP,
+    StructuredBernoulliMixture,
+    StructuredLDA,
+    TemperedLDA,
+    covariate_effects,
+    outcome_by_cluster,
+)
+from skvt.components import Bernoulli
+from skvt.datasets import make_topic_corpus
+
+# So many pseudo-counts that draws of topics do not differ.
+CERTAIN = 1e14
+
+
+class Topics(BaseEstimator):
+    """A topic model with these pseudo-counts."""
+
+    def __init__(self, components):
+        self.components_ = self.exp_dirichlet_component_ = np.array(components, np.float64)
+
+    def fit(self, X):
+        return self
+
+
+class Classes(BaseEstimator):
+    """A mixture with these responsibilities and features of rows."""
+
+    def __init__(self, chances, features=None):
+        self.chances_ = np.array(chances, np.float64)
+        self.features_ = np.zeros((len(chances), 1)) if features is None else features
+
+    def fit(self, X):
+        return self
+
+    def _chances_and_features(self, X):
+        return self.chances_, self.features_
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(0)
+
+
+@pytest.fixture
+def corpus(rng):
+    """Topics, proportions of documents, and the counts that these have in the mean."""
+    topics, theta = rng.dirichlet(np.full(30, 0.2), 3), rng.dirichlet([1.0, 2.0, 0.5], 40)
+    return topics, theta, rng.integers(1, 50, 40)[:, None] * (theta @ topics)
+
+
+def least_squares(design, values, groups=None):
+    """Coefficients and HC1 or CR1 errors, written out."""
+    n, n_terms = design.shape
+    bread = np.linalg.inv(design.T @ design)
+    coefficients = bread @ design.T @ values
+    scores = design * (values - design @ coefficients)[:, None]
+    factor = n / (n - n_terms)
+    if groups is not None:
+        labels = np.unique(groups)
+        scores = np.array([scores[groups == label].sum(axis=0) for label in labels])
+        factor = labels.size / (labels.size - 1) * (n - 1) / (n - n_terms)
+    covariance = factor * bread @ (scores.T @ scores) @ bread
+    return coefficients, np.sqrt(np.diag(covariance))
+
+
+# ------------------------------------------------------------------------------------ estimates
+@pytest.mark.parametrize("grouped", [False, True])
+def test_effects_are_those_on_the_true_shares_with_robust_errors(corpus, rng, grouped):
+    topics, theta, X = corpus
+    z = rng.normal(size=40)
+    groups = rng.integers(7, size=40) if grouped else None
+    sizes = CERTAIN * np.array([[1.0], [5.0], [2.0]])
+    table = covariate_effects(Topics(sizes * topics), X, z, cluster=groups)
+    assert table["term"].tolist() == ["Intercept", "x0"] * 3
+    for k in range(3):
+        coefficients, errors = least_squares(np.c_[np.ones(40), z], theta[:, k], groups)
+        rows = table[table["topic"] == k]
+        np.testing.assert_allclose(rows["effect"], coefficients, rtol=1e-6, atol=1e-8)
+        np.testing.assert_allclose(rows["standard_error"], errors, rtol=1e-5)
+        width = student.ppf(0.975, 6 if grouped else 38) * errors
+        np.testing.assert_allclose(rows["high"] - rows["low"], 2.0 * width, rtol=1e-5)
+    assert table["between_fits"].isna().all() and (table["n_fits"] == 1).all()
+
+
+def test_a_row_of_weight_two_counts_as_two_rows(corpus, rng):
+    topics, _, X = corpus
+    z, weights = rng.normal(size=40), rng.integers(0, 3, 40)
+    model = Topics(100.0 * topics)
+    weighted = covariate_effects(model, X, z, sample_weight=weights)
+    repeated = covariate_effects(model, np.repeat(X, weights, axis=0), np.repeat(z, weights))
+    np.testing.assert_allclose(weighted["effect"], repeated["effect"], atol=1e-10)
+
+
+def test_short_documents_do_not_pull_effects_to_zero(rng):
+    topics = rng.dirichlet(np.full(60, 0.3), 4)
+    covered, slopes = [], []
+    for _ in range(40):
+        x = rng.integers(2, size=300)
+        mean = np.where(x[:, None], [0.4, 0.3, 0.2, 0.1], [0.1, 0.2, 0.3, 0.4])
+        theta = np.array([rng.dirichlet(2.0 * row) for row in mean])
+        X = rng.multinomial(6, theta @ topics)
+        table = covariate_effects(Topics(CERTAIN * topics), X, x, n_draws=2)
+        of_x = table[table["term"] == "x0"]
+        truth = np.array([0.3, 0.1, -0.1, -0.3])
+        slopes.append(of_x["effect"])
+        covered.append((of_x["low"] < truth) & (truth < of_x["high"]))
+    np.testing.assert_allclose(np.mean(slopes, axis=0), truth, atol=0.02)
+    assert 0.9 <= np.mean(covered) <= 0.99
+
+
+def test_draws_have_the_variance_of_effects_under_the_posterior_of_topics(corpus, rng):
+    topics, _, X = corpus
+    z, lam = rng.normal(size=40), 300.0 * topics + 0.5
+    # Shares are linear in words: a change delta of topics changes effects b by -b delta G.
+    mean = lam / lam.sum(axis=1, keepdims=True)
+    sizes = lam.sum(axis=1) / lam.sum()
+    words = sizes @ mean
+    chances = (sizes[:, None] * mean / words).T
+    G = chances @ np.linalg.inv(mean @ chances)
+    design = np.c_[np.ones(40), z]
+    shares = X @ G / X.sum(axis=1, keepdims=True)
+    b = np.linalg.lstsq(design, shares, rcond=None)[0][1]
+    expected = np.zeros(3)
+    for k in range(3):
+        covariance = (np.diag(mean[k]) - np.outer(mean[k], mean[k])) / (lam[k].sum() + 1.0)
+        expected += b[k] ** 2 * np.diag(G.T @ covariance @ G)
+    table = covariate_effects(Topics(lam), X, z, n_draws=1000, random_state=0)
+    of_z = table[table["term"] == "x0"]
+    np.testing.assert_allclose(of_z["effect"], b, atol=1e-10)
+    within = [least_squares(design, shares[:, k])[1][1] ** 2 for k in range(3)]
+    drawn = of_z["standard_error"] ** 2 - within
+    np.testing.assert_allclose(drawn, expected, rtol=0.15, atol=0.02 * np.max(within))
+
+
+def test_fits_are_matched_and_their_variance_is_added(corpus, rng):
+    topics, _, X = corpus
+    z = rng.normal(size=40)
+    others = [topics, rng.dirichlet(20.0 * topics[2] + 0.1), rng.dirichlet(20.0 * topics[0] + 0.1)]
+    fits = [
+        Topics(CERTAIN * topics),
+        Topics(CERTAIN * np.array([others[1], topics[0], topics[1]])),
+        Topics(CERTAIN * np.array([topics[1], others[2]])),
+    ]
+    alone = [covariate_effects(fit, X, z) for fit in fits]
+    places = {0: [(0, 0), (1, 1), (2, 1)], 1: [(0, 1), (1, 2), (2, 0)], 2: [(0, 2), (1, 0)]}
+    table = covariate_effects(fits, X, z)
+    for k, partners in places.items():
+        (row,) = table[(table["topic"] == k) & (table["term"] == "x0")].itertuples()
+        of_fits = [alone[r].iloc[2 * j + 1] for r, j in partners]
+        effects = np.array([fit["effect"] for fit in of_fits])
+        R = len(partners)
+        between = (1.0 + 1.0 / R) * effects.var(ddof=1)
+        variance = np.mean([fit["standard_error"] ** 2 for fit in of_fits]) + between
+        assert row.n_fits == R and row.effect == pytest.approx(effects.mean())
+        assert row.standard_error == pytest.approx(np.sqrt(variance))
+        assert row.between_fits == pytest.approx(between / variance, abs=1e-6)
+        assert row.same_sign == np.sum(np.sign(effects) == np.sign(effects.mean()))
+        within = variance - between
+        degrees = variance**2 / (within**2 / 38 + between**2 / (R - 1))
+        width = student.ppf(0.975, degrees) * row.standard_error
+        assert row.high - row.low == pytest.approx(2.0 * width, rel=1e-5)
+        assert 0.0 < row.agreement <= 1.0
+
+
+# ------------------------------------------------------------------------- links and predictions
+def test_the_logit_link_is_logistic_regression_where_clusters_are_certain(rng):
+    z = rng.normal(size=(80, 2))
+    y = (rng.random(80) < expit(0.5 + z @ [1.0, -0.5])).astype(int)
+    design = np.c_[np.ones(80), z]
+    best = minimize(
+        lambda b: np.logaddexp(0.0, design @ b).sum() - y @ design @ b, np.zeros(3), tol=1e-10
+    )
+    mixture = Classes(np.eye(2)[y])
+    table = covariate_effects(mixture, np.zeros((80, 1)), z, link="logit")
+    assert table.columns[0] == "cluster"
+    np.testing.assert_allclose(table["effect"], [*-best.x, *best.x], atol=1e-4)
+    predicted = covariate_effects(
+        mixture, np.zeros((80, 1)), z, link="logit", at=[[0.0, 1.0], [50.0, 0.0]]
+    )
+    assert predicted["term"].tolist() == ["x0=0.0, x1=1.0", "x0=50.0, x1=0.0"] * 2
+    share = expit(best.x @ [1.0, 0.0, 1.0])
+    np.testing.assert_allclose(predicted["effect"][[0, 2]], [1.0 - share, share], atol=1e-4)
+    assert predicted[["low", "high"]].to_numpy().min() >= 0.0
+    assert predicted[["low", "high"]].to_numpy().max() <= 1.0
+
+
+def test_a_share_that_is_never_positive_has_no_log_odds(corpus):
+    topics, theta, X = corpus
+    z = np.repeat([0.0, 1.0], 20)
+    theta = np.where(z[:, None] == 1.0, theta * [0.0, 1.0, 1.0] - [0.01, 0.0, 0.0], theta)
+    X = np.maximum(theta @ topics, 0.0)
+    with pytest.warns(UserWarning, match="no estimate for some topics.*link='identity'"):
+        table = covariate_effects(Topics(CERTAIN * topics), X, z, link="logit")
+    missing = table.loc[table["effect"].isna(), "topic"]
+    assert set(missing) == {0}
+
+
+def test_contrasts_and_predictions_are_sums_of_effects(corpus):
+    topics, theta, X = corpus
+    frame = pd.DataFrame({"party": list("abcd") * 10})
+    model = Topics(CERTAIN * topics)
+    means = [theta[i::4, 0].mean() for i in range(4)]
+    effects = covariate_effects(model, X, frame)[:4]
+    assert effects["term"].tolist() == ["Intercept", "party[T.b]", "party[T.c]", "party[T.d]"]
+    contrasts = {"d - b": {"party[T.d]": 1.0, "party[T.b]": -1.0}}
+    (difference,) = covariate_effects(model, X, frame, contrasts=contrasts)["effect"][:1]
+    assert difference == pytest.approx(means[3] - means[1], abs=1e-6)
+    predicted = covariate_effects(model, X, frame, at=pd.DataFrame({"party": ["c", "a"]}))[:2]
+    np.testing.assert_allclose(predicted["effect"], [means[2], means[0]], atol=1e-6)
+    assert predicted["term"].tolist() == ["party=c", "party=a"]
+    error = theta[2::4, 0].std() / np.sqrt(9.0)
+    # HC1 has the factor 40 / 36 where each group has 10 / 9
+    assert predicted["standard_error"].iloc[0] == pytest.approx(error, rel=1e-5)
+
+
+# ----------------------------------------------------------------------------------- covariates
+@pytest.mark.parametrize("frame_of", [pd.DataFrame, pl.DataFrame])
+def test_frames_and_formulas_have_the_same_terms(corpus, rng, frame_of):
+    pytest.importorskip("formulaic")
+    topics, _, X = corpus
+    frame = frame_of({"party": ["b", "a", "c", "a"] * 10, "age": rng.normal(size=40)})
+    model = Topics(100.0 * topics)
+    plain = covariate_effects(model, X, frame, random_state=0)
+    formula = covariate_effects(model, X, frame, formula="party + age", random_state=0)
+    pd.testing.assert_frame_equal(plain, formula)
+
+
+def test_splines_keep_their_knots_for_new_rows(corpus, rng):
+    pytest.importorskip("formulaic")
+    topics, _, X = corpus
+    frame = pd.DataFrame({"day": rng.uniform(0.0, 9.0, 40), "unused": [None] * 40})
+    options = {"formula": "bs(day, df=4)"}
+    model = Topics(CERTAIN * topics)
+    everywhere = covariate_effects(model, X, frame, at=frame, **options)
+    two = covariate_effects(model, X, frame, at=frame[3:5], **options)
+    np.testing.assert_allclose(two["effect"][:2], everywhere["effect"][3:5])
+    assert np.ptp(two["effect"][:2]) > 0.0
+
+
+@pytest.mark.parametrize(
+    ("covariates", "options", "message"),
+    [
+        (np.arange(39), {}, "covariates has 39 rows and X 40"),
+        ({"a": [1.0] * 40}, {}, "'a' is constant, 1 in all rows.*Leave it out"),
+        ({"a": ["x"] * 40, "b": range(40)}, {}, "'a' is constant, x in all rows"),
+        ({"a": ["x"] * 40, "b": range(40)}, {"formula": "a + b"}, "'a' is constant, x in all"),
+        (
+            {"a": [0.0, 1.0, 2.0, 3.0] * 10, "b": [1.0, 3.0] * 20, "c": [1.0, 4.0, 3.0, 6.0] * 10},
+            {}, "'c' is collinear: a combination of a, b",
+        ),
+        ({"a": [1.0, np.nan, None, *range(37)]}, {}, "'a' has 2 missing.*the first in row 1"),
+        ({"a": ["x", None, *"xy" * 19]}, {}, "'a' has 1 missing values.*'missing' may be a level"),
+        ({"a": [1.0, np.nan, *range(38)]}, {"formula": "a"}, "'a' has 1 missing values"),
+        ({"a": [1.0, np.inf, *range(38)]}, {}, "'a' has infinite values"),
+        ({"a": pd.date_range("2001", periods=40)}, {}, "Convert dates to numbers"),
+        ({"a": range(40)}, {"formula": "y ~ a"}, "no left-hand side"),
+        ({"a": range(40)}, {"formula": "b"}, "'b' cannot be evaluated"),
+        (np.arange(40), {"formula": "x0"}, "needs covariates in a data frame"),
+        ({"a": list("xy") * 20}, {"at": pd.DataFrame({"a": ["z"]})}, r"\['x', 'y'\]\. Got 'z'"),
+        ({"a": list("xy") * 20}, {"at": pd.DataFrame({"b": ["x"]})}, r"\['a'\] are absent"),
+        (np.arange(40), {"contrasts": {"d": {"b": 1.0}}}, "has the term 'b'; the terms are"),
+        (np.arange(40), {"contrasts": {}, "at": [1]}, "either at or contrasts"),
+        (np.arange(40), {"cluster": [1] * 39}, "cluster has 39 values and X 40 rows"),
+        (np.arange(40), {"cluster": [None, *range(39)]}, "cluster is missing in 1 rows"),
+        (np.arange(40), {"cluster": [1] * 40}, "Errors need 2 or more groups; cluster has 1"),
+        (np.arange(40), {"level": 95}, r"level must be in the range \(0, 1\)\. Got 95"),
+        (np.arange(40), {"n_draws": 1}, "n_draws == 1, must be >= 2"),
+        (np.arange(40), {"link": "log"}, "'identity', 'logit'"),
+        (np.arange(40), {"sample_weight": -np.ones(40)}, "sample_weight must be in the range"),
+        (np.eye(40)[:, 1:], {}, "40 terms need more than 40 rows"),
+    ],
+)  # fmt: skip
+def test_illegal_arguments_are_named_with_the_remedy(corpus, covariates, options, message):
+    if "formula" in options:
+        pytest.importorskip("formulaic")
+    topics, _, X = corpus
+    if isinstance(covariates, dict):
+        covariates = pd.DataFrame(covariates)
+    with pytest.raises(ValueError, match=message):
+        covariate_effects(Topics(topics), X, covariates, **options)
+
+
+def test_fits_that_do_not_compare_are_refused(corpus):
+    topics, _, X = corpus
+    z, fit = np.arange(40), Topics(topics)
+    with pytest.raises(ValueError, match="vocabularies of 29, 30 words"):
+        covariate_effects([fit, Topics(topics[:, 1:])], X, z)
+    with pytest.raises(ValueError, match="X has 29 words and the fit 30"):
+        covariate_effects(fit, X[:, 1:], z)
+    with pytest.raises(ValueError, match=r"one kind.*Got Topics, Classes"):
+        covariate_effects([fit, Classes(np.eye(40))], X, z)
+    with pytest.raises(ValueError, match="an empty list"):
+        covariate_effects([], X, z)
+    factorial = AnnealedFactorialMixture(2, max_iter=2, random_state=0).fit(X)
+    with pytest.raises(
+        ValueError, match="AnnealedFactorialMixture has neither clusters nor topics"
+    ):
+        covariate_effects(factorial, X, z)
+
+
+def test_rows_without_words_are_left_out(corpus):
+    topics, _, X = corpus
+    z, model = np.arange(40.0) ** 2, Topics(CERTAIN * topics)
+    expected = covariate_effects(model, X[1:], z[1:])
+    X[0] = 0.0
+    with pytest.warns(UserWarning, match="1 of 40 rows have no words.*the first is row 0"):
+        table = covariate_effects(model, sp.csr_array(X), z)
+    assert table.attrs["rows_without_words"] == [0]
+    np.testing.assert_allclose(table["effect"], expected["effect"], atol=1e-10)
+
+
+# ------------------------------------------------------------------------------------- fits
+@pytest.mark.parametrize("make", [StructuredLDA, TemperedLDA, MemoizedHDP])
+def test_every_topic_model_finds_a_planted_effect(make):
+    first = make_topic_corpus(150, n_components=3, n_features=40, random_state=0)
+    second = make_topic_corpus(
+        150, topics=first.topics, doc_topic_prior=[1.0, 0.1, 0.1], random_state=1
+    )
+    X, z = sp.vstack([first.X, second.X]).tocsr(), np.repeat([0.0, 1.0], 150)
+    options = {"n_polish": 0, "moves": ()} if make is MemoizedHDP else {}
+    fits = [make(3, max_iter=10, random_state=seed, **options).fit(X) for seed in range(2)]
+    table = covariate_effects(fits, X, z, random_state=0)
+    topics = fits[0].components_ / fits[0].components_.sum(axis=1, keepdims=True)
+    planted = np.argmin(abs(topics - first.topics[0]).sum(axis=1))
+    row = table[(table["topic"] == planted) & (table["term"] == "x0")].iloc[0]
+    truth = second.proportions[:, 0].mean() - first.proportions[:, 0].mean()
+    assert row["effect"] == pytest.approx(truth, abs=0.1) and row["low"] > 0.2
+    assert row["same_sign"] == row["n_fits"] == 2
+    again = covariate_effects(fits, X, z, random_state=0)
+    pd.testing.assert_frame_equal(table, again)
+
+
+def test_pipelines_take_texts():
+    texts = ["cat cat mouse the", "mouse cat the", "sun rain the the", "rain rain sun the"] * 20
+    pipeline = make_pipeline(CountVectorizer(stop_words=["the"]), TemperedLDA(2, random_state=0))
+    table = covariate_effects(pipeline.fit(texts), texts, [0, 0, 1, 1] * 20, random_state=0)
+    effect = table[table["term"] == "x0"].set_index("label")["effect"]
+    assert {label: round(value) for label, value in effect.items()} == {
+        label: 1 if "rain" in label else -1 for label in effect.index
+    }
+
+
+@pytest.mark.parametrize(
+    "mixture",
+    [
+        MemoizedDPGMM(random_state=0), StructuredBernoulliMixture(2, max_iter=100, random_state=0),
+        CAVIGaussianMixture(2, random_state=0), MemoizedDPMixture(random_state=0),
+    ],
+    ids=lambda mixture: type(mixture).__name__,
+)  # fmt: skip
+def test_every_mixture_has_effects_and_outcomes(mixture):
+    rng = np.random.default_rng(0)
+    z = np.repeat([0.0, 1.0], 100)
+    y = (rng.random(200) < np.where(z, 0.8, 0.3)).astype(int)
+    X = rng.random((200, 8)) < np.where(y[:, None], 0.95, 0.05)
+    if "Bernoulli" not in type(mixture).__name__:
+        X = 8.0 * y[:, None] + rng.normal(size=(200, 2))
+    X = X.astype(float)
+    mixture.fit(X)
+    label = mixture.predict(X[y == 1])[0]
+    table = covariate_effects(mixture, X, z, random_state=0)
+    row = table[(table["cluster"] == label) & (table["term"] == "x0")].iloc[0]
+    assert row["effect"] == pytest.approx(y[100:].mean() - y[:100].mean(), abs=0.05)
+    means = outcome_by_cluster(mixture, X, 3.0 * y, random_state=0).set_index("cluster")["mean"]
+    assert means[label] == pytest.approx(3.0, abs=0.2)
+
+
+def test_clusters_are_joined_components(rng):
+    X = np.concatenate([rng.normal(size=(100, 2)), rng.normal(size=(100, 2)) + 9.0])
+    mixture = MemoizedDPGMM(4, moves=(), random_state=0).fit(X)
+    table = outcome_by_cluster(mixture, X, np.repeat([0.0, 1.0], 100), n_clusters=2)
+    assert sorted(table["mean"].round(6)) == [0.0, 1.0]
+    effects = covariate_effects(mixture, X, np.repeat([0.0, 1.0], 100), n_clusters=2)
+    assert sorted(effects.loc[effects["term"] == "x0", "effect"].round(6)) == [-1.0, 1.0]
+
+
+# --------------------------------------------------------------------------------- outcomes
+def test_outcomes_are_corrected_by_the_errors_of_assignment(rng):
+    labels = rng.integers(2, size=4000)
+    # Rows are of four kinds, whose chances are those of the kind: assignments are calibrated.
+    kind = np.where(rng.random(4000) < 0.75, labels, 1 - labels)
+    chances = np.array([[0.75, 0.25], [0.25, 0.75]])[kind]
+    outcome = labels + 0.1 * rng.normal(size=4000)
+    table = outcome_by_cluster(Classes(chances), np.zeros((4000, 1)), outcome)
+    # M = D^-1 R'R by hand, and the weights of Bolck, Croon and Hagenaars
+    M = chances.T @ chances / chances.sum(axis=0)[:, None]
+    weights = chances @ np.linalg.inv(M)
+    np.testing.assert_allclose(table["mean"], weights.T @ outcome / weights.sum(axis=0))
+    np.testing.assert_allclose(table["mean"], [0.0, 1.0], atol=0.1)
+    naive = chances.T @ outcome / chances.sum(axis=0)
+    assert abs(naive - [0.0, 1.0]).min() > 0.3
+
+
+def test_shares_of_categories_are_means_of_indicators():
+    chances, outcome = np.eye(2)[[0, 0, 0, 1, 1]], ["b", "a", "b", "c", "b"]
+    table = outcome_by_cluster([Classes(chances)] * 2, np.zeros((5, 1)), outcome)
+    assert table["category"].tolist() == ["a", "b", "c"] * 2
+    np.testing.assert_allclose(table["mean"], [1 / 3, 2 / 3, 0, 0, 1 / 2, 1 / 2], atol=1e-12)
+    assert (table["n_fits"] == 2).all() and table["between_fits"].fillna(0.0).abs().max() < 1e-12
+    (first, *_) = outcome_by_cluster(Classes(chances), np.zeros((5, 1)), outcome)["standard_error"]
+    assert first == pytest.approx(np.sqrt((4 / 9 + 1 / 9 + 1 / 9) / 9 * 5 / 4))
+
+
+def test_illegal_outcomes_are_named():
+    X = np.zeros((4, 1))
+    with pytest.raises(ValueError, match="takes fitted mixtures"):
+        outcome_by_cluster(Topics(np.ones((2, 3))), X, [1, 2, 3, 4])
+    mixture = Classes(np.eye(4))
+    with pytest.raises(ValueError, match=r"each of the 4 rows of X\. Got 3 rows"):
+        outcome_by_cluster(mixture, X, [1, 2, 3])
+    with pytest.raises(ValueError, match="'outcome' has 1 missing values, the first in row 2"):
+        outcome_by_cluster(mixture, X, [1, 2, None, 3])
+
+
+@pytest.mark.slow
+def test_intervals_include_what_the_fit_is_not_sure_of():
+    # the classes of Bakk and Kuha (2018) at a separation of 0.85
+    probabilities = np.array([[0.85] * 6, [0.85] * 3 + [0.15] * 3, [0.15] * 6])
+    truth, covered, corrected = np.array([1.0, 0.0, -1.0]), [], []
+    components = [("items", Bernoulli(), list(range(6)))]
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        y = rng.integers(3, size=1000)
+        X = (rng.random((1000, 6)) < probabilities[y]).astype(float)
+        mixture = MemoizedDPMixture(3, moves=(), components=components, random_state=seed)
+        mixture.fit(X)
+        table = outcome_by_cluster(mixture, X, truth[y] + rng.normal(size=1000), random_state=0)
+        responsibilities = mixture.predict_proba(X)
+        order = np.argsort(-(X.T @ responsibilities).sum(axis=0) / responsibilities.sum(axis=0))
+        table = table.iloc[order]
+        covered.append((table["low"] < truth) & (truth < table["high"]))
+        corrected.append(table["mean"])
+    # One fit in forty has next to no rows of a class; its interval is wide.
+    assert 0.88 <= np.mean(covered) <= 0.99
+    np.testing.assert_allclose(np.median(corrected, axis=0), truth, atol=0.06)
