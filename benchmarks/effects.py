@@ -131,7 +131,7 @@ def topics(args):
         for name, of_draws in scores.items():
             values = [spread(column, digits=3) for column in zip(*of_draws, strict=True)]
             rows.append([length, f"{n:,}", name, *values])
-    header = ["words", "documents", "intervals", "coverage", "slope", "width, %"]
+    header = ["words", "documents", "intervals", "coverage", "slope", "width (%)"]
     print_table(f"Planted effects on the shares of {N_TOPICS} topics", header, rows)
 
 
@@ -229,7 +229,7 @@ def posts(args):
         values = [spread(column, digits=3) for column in zip(*compared, strict=True)]
         cpu = (seconds + cpu / 2) if name != "1" else seconds / n + cpu / 2 / n
         rows.append([name, *values, f"{cpu:.0f}"])
-    header = ["fits", "correlation", "excluding 0", "of these, same sign", "width, %", "CPU s"]
+    header = ["fits", "correlation", "excluding 0", "same sign of these", "width (%)", "CPU s"]
     print_table("Effect of rating on 15 topics of political posts, two sets of fits", header, rows)
 
 
