@@ -116,7 +116,7 @@ def levels_or_numbers(name, values, n_rows):
 
 def _levels(name, column):
     """Levels of a category that occur, in order; None for numbers."""
-    if column.kind is None:
+    if column.kind in (None, "date"):
         raise ValueError(
             f"Covariate {name!r} is of type {column.type}, which is neither a number nor a "
             "category. Convert dates to numbers, such as days since the first."
