@@ -17,7 +17,7 @@ likelihood fits badly, this adds components faster than merges remove them. Here
 - if the exact bound of all data has not risen by the end of that pass, everything is restored.
 
 In a stream all three phases happen within one batch. A target is then one component, and is kept
-where other batches have rows of it.
+where other batches have rows of it; these count among the components that priors must suit.
 """
 
 from collections.abc import Hashable
@@ -132,6 +132,9 @@ class Birth(Move):
     requires = of_components("A birth")
     # Whether fresh components have been fitted under priors of their own.
     _learns: bool = False
+    # Whether rows are those of a call of a stream. No later call corrects what one misses, so that
+    # clusters in a line are looked for even if they are few.
+    _in_stream: bool = False
     # By how much priors must change next, see `OTHER_PRIOR`.
     _other_prior: float = OTHER_PRIOR
     # Of the choice among the rows of large targets.
@@ -210,7 +213,7 @@ class Birth(Move):
 
         Comes after the other moves, which are judged, too.
         """
-        self._reasons = []
+        self._reasons, self._in_stream = [], False
         gain = self._judge(model, state) if self._before else 0.0
         # components merged or restored since then have other ids, or none
         targets = [
@@ -256,6 +259,7 @@ class Birth(Move):
         self, model: Mergeable, batch: Any, key: Hashable, state: MovableState, tools: MoveTools
     ) -> list[MoveRecord]:
         """Births in one batch, each kept if the exact bound of all memos rises."""
+        self._in_stream = True
         counts = model.component_masses(state.memos[key].stats)
         alone = _overlaps(None, counts.size)
         self._reasons = []
@@ -273,16 +277,18 @@ class Birth(Move):
             room = self._max_components - n_before
             if room <= 0:
                 break
-            # (one component of one batch: the fresh ones describe all rows)
-            whole = n_before == len(state.memos) == 1
-            others = _others(state, target.ids) if whole else None
-            fresh = self._create(model, target, tools, room + 1, others)
-            under, rise = model, 0.0
-            if fresh is not None:
-                under = learned(model, [fresh]) if whole else model
-                kept = _but(target, model, key, state)
-                fresh = _at_most(model, fresh, self._max_components - kept.size)
-                rise = _try(model, under, batch, key, state, (fresh, kept), tools)
+            kept = _but(target, model, key, state)
+            others = _kept_of(target, kept, key, state)
+            # (fresh ones under priors of their own may lose among all rows, where others would not)
+            for known in (others, None):
+                under, rise, self._learns = model, 0.0, False
+                fresh = self._create(model, target, tools, room + 1, known)
+                if fresh is not None:
+                    under = learned(model, [others, fresh]) if self._learns else model
+                    fresh = _at_most(model, fresh, self._max_components - kept.size)
+                    rise = _try(model, under, batch, key, state, (fresh, kept), tools)
+                if rise > 0.0 or not self._learns or not others.arrays[0].size:
+                    break
             if rise <= 0.0 and len(state.memos) > 1 and self._apart is not None:
                 # no better apart from each other, the rows may be apart from those seen before
                 apart = self._apart, np.arange(n_before)
@@ -410,13 +416,17 @@ class Birth(Move):
         goal = bound_of(model, tools.memo_of(model, alone, batch))
         usual = np.median(model.component_masses(others))
         number = int(np.clip(2.0 * batch.weights.sum() / usual, N_FRESH, _MOST_FRESH * N_FRESH))
-        found, under = tools.fresh(model, batch, min(number, most), goal, others, "k-means++")
-        loss = model.collapsed_energy(others) - under.collapsed_energy(others)
-        gain = bound_of(under, found) - loss - goal
-        if not is_accepted(gain, size_of(goal, found), SMALLEST_GAIN_PER_ROW * batch.weights.sum()):
-            return None
-        self._learns = True
-        return found.stats
+        proposals = [(min(number, most), "k-means++")]
+        if self._in_stream:
+            proposals.insert(0, (most, "few in line"))
+        for n_components, init_params in proposals:
+            found, under = tools.fresh(model, batch, n_components, goal, others, init_params)
+            loss = model.collapsed_energy(others) - under.collapsed_energy(others)
+            gain, least = bound_of(under, found) - loss - goal, SMALLEST_GAIN_PER_ROW
+            if is_accepted(gain, size_of(goal, found), least * batch.weights.sum()):
+                self._learns = True
+                return found.stats
+        return None
 
     def _fresh_mixture(
         self,
@@ -450,7 +460,7 @@ class Birth(Move):
             del proposals[1]
         learns = others is not None and not others.arrays[0].size
         if learns and before.entropy.size == 1:
-            proposals.insert(0, (most, "in line"))
+            proposals.insert(0, (most, "few in line" if self._in_stream else "in line"))
         few = learns or batch.weights.size < ROWS_FOR_EACH * N_FRESH
         n_old, as_before = before.entropy.size, False
         memo, bound = together, bound_of(model, together)
@@ -540,6 +550,16 @@ def _but(target: _Target, model: Mergeable, key: Hashable, state: MovableState) 
     elsewhere = model.component_masses(of_all.stats) - model.component_masses(own.stats)
     is_other = ~np.isin(state.component_ids, target.ids)
     return np.flatnonzero(is_other | exceeds(elsewhere, 0.0, scale=of_all.weight))
+
+
+def _kept_of(target: _Target, kept: IndexArray, key: Hashable, state: MovableState) -> Stats:
+    """Statistics of the components that stay, without the rows that the target has in a batch."""
+    of_all, of_batch = state.memos.total().stats.arrays, state.memos[key].stats.arrays
+    is_target = np.isin(state.component_ids[kept], target.ids)
+    arrays = [array[kept] for array in of_all]
+    for array, part in zip(arrays, of_batch, strict=True):
+        array[is_target] -= part[kept][is_target]
+    return Stats(tuple(arrays))
 
 
 def _try(

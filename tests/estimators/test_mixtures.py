@@ -42,6 +42,7 @@ from skvt.fitting import check_memoized, most_components
 from skvt.inference import MemoizedInference
 from skvt.io import FileError
 from skvt.models.mixture.components import clusters_in_line
+from skvt.moves import bound_of
 from skvt.temperature import ConstantTemperature, LinearAnnealing
 
 SHAPES = ["full", "diag", "spherical"]
@@ -700,6 +701,28 @@ def test_rounded_values_are_no_clusters_in_a_line():
     assert clusters_in_line(X, np.ones(1000)).max() == 0
     X[:, 0] += np.random.default_rng(1).normal(0.0, 0.02, 1000)
     assert clusters_in_line(X, np.ones(1000)).max() == 19
+
+
+LINES = {
+    "six": ([(15.0 * i, -9.0 * i, 0.0) for i in range(6)], [100] * 6),
+    "nine": ([(12.0 * i, 0.0) for i in range(9)], [80] * 9),
+    "fourteen": ([(12.0 * i,) for i in range(14)], [60] * 14),
+    "uneven": ([(15.0 * i, -9.0 * i, 0.0) for i in range(6)], [800, 400, 200, 100, 60, 40]),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [100, 300])
+@pytest.mark.parametrize("name", LINES)
+def test_a_stream_of_clusters_in_a_line_ends_near_the_bound_of_a_fit(name, size):
+    rng, (centres, sizes) = np.random.default_rng(0), LINES[name]
+    X = np.repeat(centres, sizes, axis=0)
+    X = rng.permutation(X + rng.standard_normal(X.shape))
+    fit, stream = MemoizedDPGMM(random_state=0).fit(X), MemoizedDPGMM(random_state=0)
+    for start in range(0, len(X), size):
+        stream.partial_fit(X[start : start + size])
+    state, model = stream._fitted.state, stream._fitted.model
+    assert bound_of(model, state.memos.total()) > fit.elbo_ - 0.01 * abs(fit.elbo_)
 
 
 @pytest.mark.quick_cases("15-1.0-False", "15-1.0-True")

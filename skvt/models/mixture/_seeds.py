@@ -24,6 +24,8 @@ ROWS_TO_SEED = 2_000
 _SUBSPACES = {"k-means++": principal_components, "least normal": least_normal_components}
 # Number of clusters in a line up to which "k-means++" finds them.
 FEW_IN_LINE = 10
+# Smallest numbers of clusters in a line by ``init_params``.
+_FEWEST_IN_LINE = {"in line": FEW_IN_LINE + 1, "few in line": 2}
 # Rows that are assigned to seeds at a time.
 _ROWS_AT_ONCE = 1024
 
@@ -45,14 +47,15 @@ def memberships_of_seeds(
     onto the subspace in which they vary most, in which the means of K spherical clusters lie
     [VempalaWang04]; "least normal" does likewise in the subspace in which rows are least normal by
     their kurtosis. There are then two results. "in line" finds many clusters, seeds of which would
-    be too few, between the valleys of the density along one direction; else all are one.
+    be too few, between the valleys of the density along one direction; else all are one. "few in
+    line" finds two and more in this way.
     """
     if n_components == 1:
         return [np.ones((weights.size, 1))]
     if init_params == "random":
         return [rng.dirichlet(np.ones(n_components), size=weights.size)]
-    if init_params == "in line":
-        return [_in_line(component, X, weights, n_components)]
+    if init_params in _FEWEST_IN_LINE:
+        return [_in_line(component, X, weights, n_components, _FEWEST_IN_LINE[init_params])]
     fits = component.row_fits(X)
     # (a stream of its own leaves that of the caller where it would be otherwise)
     other_rng = np.random.Generator(rng.bit_generator.jumped())  # type: ignore[attr-defined]
@@ -65,8 +68,8 @@ def memberships_of_seeds(
     return found
 
 
-def _in_line(component: Component, X: Any, weights: Array, most: int) -> Array:
-    """One-hot responsibilities (n, K) of clusters in a line, if they are many; else of one."""
+def _in_line(component: Component, X: Any, weights: Array, most: int, fewest: int) -> Array:
+    """One-hot responsibilities (n, K) of clusters in a line, if ``fewest`` or more; else of one."""
     found: list[IndexArray] = [np.zeros(weights.size, np.intp)]
 
     def along(rows: Array, weights: Array) -> Array:
@@ -75,7 +78,7 @@ def _in_line(component: Component, X: Any, weights: Array, most: int) -> Array:
 
     component.projected(X, weights, along)
     labels = max(found, key=np.max)
-    if not FEW_IN_LINE < labels.max() + 1 <= most:
+    if not fewest <= labels.max() + 1 <= most:
         labels = found[0]
     return (labels[:, None] == np.arange(labels.max() + 1)).astype(np.float64)
 
