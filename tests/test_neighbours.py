@@ -1,6 +1,6 @@
 """scikit-learn's own tests, as installed, of estimators whose neighbours ours are.
 
-What goes otherwise, and why, is the table at the end of ``doc/guide/from_scikit_learn.md``: no more
+What goes otherwise, and why, is a table of ``doc/guide/from_scikit_learn.md``: no more
 and no less.
 """
 

@@ -2,7 +2,9 @@
 
 import copy
 import pickle
+import re
 from itertools import cycle, product
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -40,7 +42,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils import estimator_checks
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from skvt import StructuredBernoulliMixture, StructuredLDA
+from skvt import StructuredBernoulliMixture
 from skvt.components import Gaussian
 from skvt.components.specs import GAUSSIAN_PRIORS
 from skvt.temperature import ConstantTemperature, GeometricAnnealing, LinearAnnealing
@@ -76,7 +78,7 @@ def _name_of_check(check):
 # --------------------------------------------------------------------------- scikit-learn's
 def _expected_failures(estimator):
     failures = {}
-    if type(estimator) is StructuredLDA and estimator.local_step == "gibbs":
+    if getattr(estimator, "local_step", None) == "gibbs":
         for kind in ("dense", "sparse"):
             why = "the sampler draws for a repeated row twice and for one of weight 2 once"
             failures[f"check_sample_weight_equivalence_on_{kind}_data"] = why
@@ -85,6 +87,33 @@ def _expected_failures(estimator):
             why = "it takes whoever has predict_proba and sparse data for a classifier"
             failures[f"check_estimator_sparse_{container}"] = why
     return failures
+
+
+def _failures_in_guide():
+    """{name of the estimator: checks that fail} of the table in the guide."""
+    page = Path(__file__).parents[2] / "doc/guide/from_scikit_learn.md"
+    lines = re.findall(
+        r"^\| `(\w+)` \| (`check_.*?) \|", page.read_text("utf-8"), flags=re.MULTILINE
+    )
+    return {name: set(re.findall(r"check_\w+", checks)) for name, checks in lines}
+
+
+def test_the_guide_lists_the_checks_that_are_expected_to_fail():
+    expected = {cls.__name__: set(_expected_failures(cls())) for cls in {e.cls for e in CLASSES}}
+    assert _failures_in_guide() == {name: checks for name, checks in expected.items() if checks}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    "cls", sorted({e.cls for e in CLASSES}, key=str), ids=lambda cls: cls.__name__
+)
+def test_the_checks_that_the_guide_lists_fail_and_no_others(cls):
+    estimator, known = cls(), _failures_in_guide().get(cls.__name__, set())
+    brief = {"max_iter": 4, "binarize": 0.0} | ({"moves": ()} if "DPM" in cls.__name__ else {})
+    estimator.set_params(**{name: brief[name] for name in brief if hasattr(estimator, name)})
+    outcomes = estimator_checks.check_estimator(estimator, on_fail=None, on_skip=None)
+    assert {each["check_name"] for each in outcomes if each["status"] == "failed"} == known
 
 
 def _brief(entry, **params):
