@@ -3,6 +3,8 @@
 import numpy as np
 from numba.core import event
 
+from skvt.stages import begin_stage, note_line
+
 
 class FitMonitor:
     """Reports each pass to scikit-learn's callbacks and, if requested, to the terminal.
@@ -23,6 +25,7 @@ class FitMonitor:
 
     def begin_pass(self):
         """Open the task of a pass."""
+        begin_stage(f"{self._name}pass {len(self.history) + 1}")
         self._pass = self._context.subcontext(task_name="pass")
         self._pass.call_on_fit_task_begin(estimator=self._estimator, X=self._X, y=self._y)
 
@@ -41,6 +44,7 @@ class FitMonitor:
                 f"{entry.n_components} components, {moves}"
                 f"temperature {entry.temperature:.3f}, {entry.seconds:.1f} s"
             )
+            note_line()
         self.stopped = self._pass.call_on_fit_task_end(
             estimator=self._estimator,
             X=self._X,

@@ -20,7 +20,7 @@ LEAVES = ("expfam/", "compiled/", "rows.py", "ties.py")
 STEPS = {
     "fresh_mixture": "inference/",
     "initial": "models/",
-    "bounds_of_types": "components/",
+    "best_type": "components/",
     "columns_in_logarithms": "components/",
     "first": "readers/_table_reader.py",
 }
@@ -44,9 +44,13 @@ FITS = [
 
 
 def is_ours(frame):
-    """Whether a frame is of the package, and not of what stands in for newer scikit-learn."""
+    """Whether a frame is of the package.
+
+    Neither what stands in for newer scikit-learn nor lines that say where a fit is are followed.
+    """
     file = frame.f_code.co_filename
-    return file.startswith(HERE) and not file.startswith(f"{HERE}sklearn_private")
+    left_out = f"{HERE}sklearn_private", f"{HERE}stages.py"
+    return file.startswith(HERE) and not file.startswith(left_out)
 
 
 def frames(frame):

@@ -38,6 +38,9 @@ MOST_ROWS = 3_000
 NUMBERS = (3, 20)
 _ROWS_FOR_EACH = 20
 _FEWER_FOR_EACH = 10
+# Most columns, evenly spaced, of which types are compared: the time of matrices grows with the
+# cube of their number.
+MOST_COLUMNS = 64
 # Nats a row within which bounds are close, and the number of parts into which rows are divided to
 # compare densities.
 _CLOSE = 1.0
@@ -61,6 +64,7 @@ def best_type(X, weights, build, learned, most=None):
     bounds = bounds_of_types(X, weights, build, learned, most)
     best, *_ = bounds
     close = [kind for kind in bounds if bounds[kind] > bounds[best] - _CLOSE]
+    X = _some_columns(X)
     if not _has_few_rows(X, weights) or len(X) < _FOLDS or len(close) == 1:
         return best
     densities = [
@@ -82,6 +86,12 @@ def bounds_of_types(X, weights, build, learned, most=None):
     kinds = CANDIDATES if weights.sum() > ROWS_PER_COLUMN * X.shape[1] else DIAGONAL
     if X.shape[1] < _COLUMNS_FOR_LOW_RANK:
         kinds = tuple(kind for kind in kinds if kind != "low_rank")
+    if X.shape[1] > MOST_COLUMNS and _has_few_rows(X, weights):
+        kinds = DIAGONAL
+    if X.shape[1] > MOST_COLUMNS and np.isnan(X).any():
+        # the time of matrices grows with the cube of the number of missing values of a row, too
+        kinds = tuple(kind for kind in kinds if kind not in MATRICES)
+    X = _some_columns(X)
     bounds = {
         kind: _best_fit(X, weights, partial(build, covariance_type=kind), learned, most)[0]
         / float(weights.sum())
@@ -89,6 +99,12 @@ def bounds_of_types(X, weights, build, learned, most=None):
     }
     order = stable_order(-np.array([*bounds.values()]))
     return {kind: bounds[kind] for kind in np.array([*bounds])[order].tolist()}
+
+
+def _some_columns(X):
+    """Evenly spaced columns, at most ``MOST_COLUMNS``."""
+    columns = np.linspace(0, X.shape[1] - 1, min(X.shape[1], MOST_COLUMNS)).astype(np.intp)
+    return X[:, columns]
 
 
 def _has_few_rows(X, weights):

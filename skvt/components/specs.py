@@ -21,6 +21,7 @@ from skvt.rows import (
     without_missing,
 )
 from skvt.sklearn_private import Interval, StrOptions
+from skvt.stages import begin_stage
 
 AUTO = StrOptions({"auto"})
 GAUSSIAN_PRIORS = (
@@ -78,6 +79,7 @@ def gaussian_component(given, X, weights, error=0.0, most=None):
         learned = learned_names(given, GAUSSIAN_PRIORS)
         kind = "diag"  # (of one column all types are alike)
         if X.shape[1] > 1:
+            begin_stage(f"choosing the covariance type of {X.shape[1]} columns", printed=True)
             kind = best_type(X, weights, build, learned, most)
     return build(X, weights, covariance_type=kind)
 
@@ -293,6 +295,8 @@ class Gaussian(_GaussianSpec):
         located = prior.mean is not None or prior.covariance is not None
         if self.log is None or (given is None and located):
             return np.empty(0, np.intp), ()
+        if given is None:
+            begin_stage(f"choosing logarithms among {X.shape[1]} columns", printed=True)
         return columns_in_logarithms(X, weights, given)
 
     def learner(self, component):

@@ -47,7 +47,9 @@ class MemoizedDPGMM(GrowingMixin, MixtureEstimator):
         Shape of each component's covariance; "tied" is one matrix for all components, "low_rank" a
         matrix of low rank plus the variances of each column's noise (a factor analyser). "auto" is
         the one of highest bound in short fits on at most 3,000 rows (in ``partial_fit``, of the
-        first call); of at most two rows for each column neither "full" nor "tied". With at most ten
+        first call) and 64 columns; of at most two rows for each column neither "full" nor "tied".
+        Of more columns, with missing values it is "spherical" or "diag", and with at most ten rows
+        for each column neither "full" nor "tied". With at most ten
         rows for each column, types whose bounds are within a nat a row of the highest are compared
         by the density of held-out rows. NaN in the data are missing values: integrated out with
         "diag" and "spherical", local variables of their rows otherwise, see Notes.

@@ -31,6 +31,7 @@ from skvt.readers.chunks import is_chunked, loaded, loads_of, released, rows_rea
 from skvt.readers.validation import out_of_range, stack_level
 from skvt.rows import layout_of
 from skvt.sklearn_private import CallbackSupportMixin, fit_context
+from skvt.stages import begin_stage, stages_printed
 from skvt.temperature import LinearAnnealing
 from skvt.ties import exceeds
 
@@ -163,7 +164,8 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
             remedy = "set warm_start=False to start anew"
             self._refuse_changes("A warm start", self._fixed_parameters, remedy)
         reading = self._given_rows(X, sample_weight, reset=not again)
-        with reading as (X, weights), Workers(self.n_jobs) as workers:
+        shown, at_work = stages_printed(self.verbose), Workers(self.n_jobs)
+        with shown, reading as (X, weights), at_work as workers:
             model = self._build_model(X, weights, self._fitted.model if again else None)
             plan = self._plan(model, X, weights)
             plan.check(model)
@@ -278,8 +280,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         several = fitted.model.size(fitted.stats) > 1
         if plan.polish is None or not (several and fitted.policy.at_unit_temperature):
             return fitted
-        if self.verbose > 0:
-            print("polish: topics by collapsed sampling", flush=True)
+        begin_stage("polish: topics by collapsed sampling", printed=True)
         data = rows_of(plan.data.X, plan.data.weights)
         state = plan.polish(fitted.model, fitted.state, plan.data, workers)
         elbo = evaluate_bound(fitted.model, state.plain_stats, data, workers)
@@ -535,7 +536,8 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         self._refuse_changes("resume", fixed, "call fit to start anew")
         raw = X
         reading = self._given_rows(X, sample_weight, reset=False)
-        with reading as (X, weights), Workers(self.n_jobs) as workers:
+        shown, at_work = stages_printed(self.verbose), Workers(self.n_jobs)
+        with shown, reading as (X, weights), at_work as workers:
             progress.rows.check(X, weights)
             starts = progress.starts
             starts = replace(starts, seeds=list(starts.seeds), elbos=list(starts.elbos))

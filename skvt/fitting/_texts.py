@@ -113,7 +113,8 @@ total_samples (memoized) : float or None
     "batch", the number of rows seen; otherwise a million for a stream started by
     ``partial_fit``, and after ``fit`` the number of its rows plus those seen since.
 verbose : int
-    Print one line per pass if positive.
+    Print one line per pass if positive, what is chosen before the first pass, and where the fit
+    is after ten seconds without a line.
 verbose_interval : int
     Number of passes from one printed line to the next.
 warm_start : bool

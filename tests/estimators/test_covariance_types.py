@@ -107,6 +107,22 @@ def test_blocks_of_tables_choose_for_themselves(monkeypatch):
     assert [table.priors_[name]["covariance_type"] for name in "ab"] == ["spherical", "tied"]
 
 
+def test_wide_tables_are_compared_on_some_columns():
+    X = np.random.default_rng(0).normal(size=(90, types.MOST_COLUMNS + 1))
+    widths = set()
+
+    def build(X, weights, covariance_type):
+        widths.add(X.shape[1])
+        return gaussian_component(X, weights, covariance_type, zero_mean=False)
+
+    of_complete = types.bounds_of_types(X, np.ones(90), build, frozenset())
+    X[::2, 1] = np.nan
+    of_holes = types.bounds_of_types(X, np.ones(90), build, frozenset())
+    assert widths == {types.MOST_COLUMNS}
+    assert {*of_complete} == {"spherical", "diag", "low_rank"}
+    assert {*of_holes} == {"spherical", "diag"}
+
+
 def two_clusters(n_rows, n_columns, seed):
     """Rows of two clusters that are five standard deviations apart in each column, and labels."""
     rng = np.random.default_rng(seed)

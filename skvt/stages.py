@@ -1,0 +1,85 @@
+"""The stage at which a fit is, as lines for a fit that prints its progress.
+
+Whoever begins a stage says so by :func:`begin_stage`, wherever it is; nothing happens unless the
+fit of this thread prints. A stage that lasts is printed once ten seconds have passed in silence.
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from threading import Event, Thread
+
+# Seconds without a line after which the stage is printed.
+SILENCE = 10.0
+
+
+class _Stages:
+    """The stage of one fit, and when a line was printed last."""
+
+    def __init__(self) -> None:
+        self.stage, self.begun = "reading rows", time.monotonic()
+        self.last_line = self.begun
+        self.ended = Event()
+
+    def begin(self, stage: str, printed: bool) -> None:
+        """Begin a stage, which is ``printed`` at once or not."""
+        now = time.monotonic()
+        self.stage, self.begun = stage, now
+        if printed:
+            self.last_line = now
+            print(stage, flush=True)
+
+    def watch(self) -> None:
+        """Print the stage after each silence of :data:`SILENCE` seconds, until the fit has ended.
+
+        A stage is printed once, however long it lasts.
+        """
+        shown = None
+        while not self.ended.wait(max(0.05 * SILENCE, 0.001)):
+            now = time.monotonic()
+            if now - self.last_line >= SILENCE and self.begun != shown:
+                shown, self.last_line = self.begun, now
+                print(f"{self.stage}, for {now - self.begun:.0f} s", flush=True)
+
+
+_STAGES: ContextVar[_Stages | None] = ContextVar("stages", default=None)
+
+
+def begin_stage(stage: str, *, printed: bool = False) -> None:
+    """Say at which stage the fit is.
+
+    Parameters
+    ----------
+    stage : str
+        What the fit does from now on.
+    printed : bool, default=False
+        Whether it is printed now, and not only after a silence.
+    """
+    stages = _STAGES.get()
+    if stages is not None:
+        stages.begin(stage, printed)
+
+
+def note_line() -> None:
+    """Say that a line of progress has just been printed."""
+    stages = _STAGES.get()
+    if stages is not None:
+        stages.last_line = time.monotonic()
+
+
+@contextmanager
+def stages_printed(verbose: int) -> Iterator[None]:
+    """Print stages within a ``with`` block, if ``verbose`` is positive."""
+    if verbose <= 0:
+        yield
+        return
+    stages = _Stages()
+    token = _STAGES.set(stages)
+    watcher = Thread(target=stages.watch, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        stages.ended.set()
+        _STAGES.reset(token)

@@ -1,0 +1,56 @@
+"""Lines that say where a fit is."""
+
+import time
+
+import numpy as np
+import pytest
+
+from skvt import MemoizedDPMixture, stages
+
+
+@pytest.fixture
+def short_silence(monkeypatch):
+    monkeypatch.setattr(stages, "SILENCE", 0.02)
+
+
+def test_a_stage_is_printed_once_after_a_silence(short_silence, capsys):
+    with stages.stages_printed(1):
+        stages.begin_stage("pass 7")
+        out, end = "", time.monotonic() + 20.0
+        while not out and time.monotonic() < end:
+            time.sleep(0.02)
+            out = capsys.readouterr().out
+        time.sleep(0.1)
+    assert out.startswith("pass 7, for ")
+    assert capsys.readouterr().out == ""
+    stages.begin_stage("pass 8", printed=True)
+    assert capsys.readouterr().out == ""
+
+
+def test_lines_of_progress_break_the_silence(monkeypatch, capsys):
+    monkeypatch.setattr(stages, "SILENCE", 1.0)
+    with stages.stages_printed(1):
+        stages.begin_stage("pass 7")
+        for _ in range(30):
+            time.sleep(0.05)
+            stages.note_line()
+    assert capsys.readouterr().out == ""
+
+
+def test_without_verbose_nothing_is_printed(short_silence, capsys):
+    with stages.stages_printed(0):
+        stages.begin_stage("pass 7", printed=True)
+        time.sleep(0.1)
+    assert capsys.readouterr().out == ""
+
+
+def test_choices_are_printed_before_the_first_pass(capsys):
+    X = np.random.default_rng(0).gamma(2.0, size=(40, 3))
+    MemoizedDPMixture(random_state=0, max_iter=1, verbose=1).fit(X)
+    lines = capsys.readouterr().out.splitlines()
+    choices = [line for line in lines if line.startswith("choosing")]
+    assert choices == [
+        "choosing logarithms among 3 columns",
+        "choosing the covariance type of 3 columns",
+    ]
+    assert lines.index(choices[-1]) < next(n for n, line in enumerate(lines) if "pass 1" in line)
