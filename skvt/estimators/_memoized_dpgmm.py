@@ -262,7 +262,7 @@ default="dirichlet_process"
         if self.labels_init is not None or self.mean_type == "zero":
             other = "mean_type='zero', which has no means" if self.labels_init is None else "labels"
             raise ValueError(
-                f"Give 'means_init' or something else to begin with, not both. Got {other}."
+                f"Give either 'means_init' or another starting point, not both. Got {other}."
             )
         return replace(model, start=begun_at(model, X, weights, given_means(self, X)))
 

@@ -132,7 +132,7 @@ class Chunks:
         """``X[:, columns]``; rows are taken by :func:`~skvt.rows.some_rows`."""
         rows, columns = key
         if rows != slice(None) or self.columns is not None:
-            raise TypeError("Of chunks, columns of all rows are taken.")
+            raise TypeError("Select whole columns: chunked data cannot be indexed by row.")
         return Chunks(self.site, self.handles, self.facts, columns)
 
     def seen(self, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -222,7 +222,7 @@ def _check_memos(state, shapes, n_components, memory):
     """
     memos = state.memos
     if not memos.is_whole():
-        raise FileError("Memos without place.")
+        raise FileError("Statistics of batches that belong to no batch.")
     entries = [entry for level in memos._levels for entry in level if entry is not None]
     # number of components after each number of changes
     numbers = {n_made: len(packed.memo.stats.arrays[0]) for packed, n_made in entries}
@@ -324,7 +324,7 @@ def _check_progress(progress, estimator, memory):
     if n_rows < 1 or n_features != estimator.n_features_in_:
         raise FileError(f"An interrupted fit to rows of shape {progress.rows.shape}.")
     if len(starts.elbos) >= len(starts.seeds) or min(starts.seeds) < 0:
-        raise FileError("No start is left.")
+        raise FileError("The interrupted fit has no start left to resume.")
     if (best is None) != (not starts.elbos) or min(start.position.n_passes, start.n_moves) < 0:
         raise FileError("The starts of the fit are not legible.")
     if best is not None:

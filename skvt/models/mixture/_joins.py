@@ -513,7 +513,7 @@ def choose_clusters(assignments: Assignments, evidence: Evidence, n_blocks: int)
         return replace(entropy, reason="no other component has rows")
     # fewer rows than statistics, on average over components with rows
     if evidence.n_rows < np.count_nonzero(~evidence.vacant) * evidence.sums.shape[1]:
-        joins = by_elbow(evidence, "components of so few rows overlap little in so many columns")
+        joins = by_elbow(evidence, "with few rows and many columns components hardly overlap")
         if joins.n_clusters < n_with_rows:
             return joins
     number = entropy.n_from(_ONE_MODE)
