@@ -66,6 +66,12 @@ class CallbackSupportMixin:
         self._skl_callbacks = list(callbacks)
         return self
 
+    def __sklearn_clone__(self):
+        clone = super().__sklearn_clone__()
+        if hasattr(self, "_skl_callbacks"):
+            clone._skl_callbacks = self._skl_callbacks
+        return clone
+
     def _init_callback_context(self, max_subtasks):
         callbacks = getattr(self, "_skl_callbacks", [])
         context = Task(callbacks, "fit", 0)

@@ -461,7 +461,7 @@ def test_there_are_as_many_clusters_as_rows_that_differ(mixture, rows):
     mixture.set_params(random_state=0).fit(X)
     for n_clusters in (mixture.n_components_ + 1, n_distinct):
         assert set(mixture.predict(X, n_clusters=n_clusters)) == set(range(n_clusters))
-    together = frame.groupby(list(frame), dropna=False).ngroup()
+    together = frame.groupby(list(frame), dropna=False, observed=True).ngroup()
     assert adjusted_rand_score(together, mixture.predict(X, n_clusters=n_distinct)) == 1.0
     with pytest.raises(
         ValueError, match=f"rows of X that differ, {n_distinct}. Got {n_distinct + 1}"
