@@ -82,7 +82,8 @@ class CAVIGaussianMixture(MixtureEstimator):
         :class:`~skvt.expfam.Categorical` for each row.
     .. shared: hierarchy_
         The entropy is that of [2]_.
-    .. shared: hierarchy_criteria_, n_clusters_, n_clusters_reason_, elbo_ & lower_bound_, history_
+    .. shared: hierarchy_criteria_, n_clusters_, n_clusters_reason_, clusterings_
+    .. shared: elbo_ & lower_bound_, history_
     .. shared: lower_bounds_, restart_elbos_, n_batch_iter_, temperature_, converged_, n_iter_
     .. shared: n_features_in_
     .. shared: feature_names_in_

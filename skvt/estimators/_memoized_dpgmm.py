@@ -129,7 +129,8 @@ default="dirichlet_process"
         "spherical" each value; (K, n_features) with "diag" and missing values.
     .. shared: weight_concentration_, hierarchy_
         The entropy is that of [Baudry10]_.
-    .. shared: hierarchy_criteria_, n_clusters_, n_clusters_reason_, elbo_ & lower_bound_
+    .. shared: hierarchy_criteria_, n_clusters_, n_clusters_reason_, clusterings_
+    .. shared: elbo_ & lower_bound_
     .. shared: history_ (memoized), lower_bounds_, move_log_, weight_concentration_prior_
     mean_prior_ : ndarray of shape (n_features,) or None
         Prior mean as used or learned; None with ``mean_type="zero"``.

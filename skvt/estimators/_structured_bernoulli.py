@@ -132,7 +132,7 @@ default="dirichlet_process"
         Expected probabilities of a one.
     .. shared: block_relevance_, column_relevance_, weight_concentration_, hierarchy_
         The entropy is that of [3]_.
-    .. shared: hierarchy_criteria_, n_clusters_, n_clusters_reason_
+    .. shared: hierarchy_criteria_, n_clusters_, n_clusters_reason_, clusterings_
     elbo_, lower_bound_ : float
         Evidence lower bound of the training data in nats, every constant included. The mean-field
         bound; after structured inference the bound at the final q(w) q(phi), which is not the

@@ -138,6 +138,15 @@ converged_ : bool
     Whether the fit stopped on convergence.
 doc_topic_prior_ & topic_word_prior_ : float or ndarray
     The priors as used or learned.
+clusterings_ : DataFrame of shape (K, 7) or dict of list
+    A row for each number of clusters from 1 to K: "n_clusters"; "how" they are made, "joined" or
+    the "components" themselves; "loss", what the join from this number to the next lower one
+    loses, in nats per row, and its "criterion", "entropy" or "evidence", see ``hierarchy_``;
+    "valley", by how many nats the log density of rows between the two clusters is lower than
+    within either, infinite where no row is between them; whether the number is "suggested", and
+    the "reason" in a sentence. Losses and valleys are NaN of one cluster; valleys also of
+    components without rows and of several blocks of columns. A dict of lists where pandas cannot
+    be imported.
 elbo_ & lower_bound_ : float
     Evidence lower bound of the training data in nats, every constant included. Not available
     after ``partial_fit``, see ``elbo``.

@@ -18,6 +18,7 @@ from skvt.models.mixture import (
     split_clusters,
 )
 from skvt.readers.validation import check_choice, stack_level
+from skvt.results.topic_tables import as_frame
 from skvt.rows import some_rows
 
 # At most ROWS_TO_JOIN rows, or ROWS_TO_JOIN_EACH for each component if that is more, are used. If
@@ -32,23 +33,28 @@ class ClustersMixin:
     """``hierarchy_``, ``n_clusters_`` and the clusters obtained from them."""
 
     def _joins(self, X, weights, criterion="auto"):
-        """Join the components by the rows X; return the linkage, criteria, number and reason."""
+        """Join the components by the rows X; return the linkage, number, reason and valleys."""
         fitted, rows = self._fitted, self._rows_to_join(weights.size)
         with Workers(self.n_jobs) as workers:
             results = results_of(fitted, *some_rows(X, weights, rows), workers)
             assignments = Assignments(
                 (result.q, batch.weights, result.bound) for batch, result in results
             )
+        model, stats = fitted.model, fitted.stats.value()
+        n_blocks = len(model.component.parts(fitted.lam()[1]))
         if criterion in ("share", "entropy"):
             joins = join_components(assignments, relative=criterion == "share")
-            return replace(joins, reason="by the rule for the entropy")
-        model, stats = fitted.model, fitted.stats.value()
-        counts = model.component_masses(stats)
-        evidence = Evidence(model.component, stats.arrays[1], counts, assignments.vacant)
-        if criterion == "evidence":
-            return by_elbow(evidence, "by the evidence alone")
-        blocks = model.component.parts(fitted.lam()[1])
-        return choose_clusters(assignments, evidence, len(blocks))
+            joins = replace(joins, reason="by the rule for the entropy")
+        else:
+            counts = model.component_masses(stats)
+            evidence = Evidence(model.component, stats.arrays[1], counts, assignments.vacant)
+            if criterion == "evidence":
+                joins = by_elbow(evidence, "by the evidence alone")
+            else:
+                joins = choose_clusters(assignments, evidence, n_blocks)
+        # rows of several blocks of columns: see choose_clusters
+        unknown = np.full(len(joins.linkage), np.nan)
+        return replace(joins, valleys=assignments.valleys(joins) if n_blocks < 2 else unknown)
 
     def _rows_to_join(self, n_rows):
         """Return the indices of the rows that are used, in ascending order."""
@@ -177,6 +183,53 @@ class ClustersMixin:
         numbers = ((joins.n_clusters, "cluster"), (joins.n_components, "component"))
         clusters, components = (f"{n} {name}{'s' * (n > 1)}" for n, name in numbers)
         return f"{clusters} of {components}: {joins.reason}"
+
+    @of_fit
+    def clusterings_(self, fitted):
+        """A row for each number of clusters from 1 to K, see the class's attributes."""
+        joins = self._of_joins(fitted, "clusterings_")
+        return as_frame(clusterings(joins, self.n_clusters_reason_))
+
+
+def clusterings(joins, why_suggested):
+    """Columns of ``clusterings_``: a list of each."""
+    numbers = range(1, joins.n_components + 1)
+    suggested = [n == joins.n_clusters for n in numbers]
+    # the last join is that of two clusters; one is joined no further
+    return {
+        "n_clusters": list(numbers),
+        "how": ["joined"] * (joins.n_components - 1) + ["components"],
+        "loss": [np.nan, *joins.losses[::-1].tolist()],
+        "criterion": ["", *joins.criteria[::-1].tolist()],
+        "valley": [np.nan, *joins.valleys[::-1].tolist()],
+        "suggested": suggested,
+        "reason": [
+            f"{why_suggested}." if is_it else why_not(joins, n)
+            for n, is_it in zip(numbers, suggested, strict=True)
+        ],
+    }
+
+
+def why_not(joins, n_clusters):
+    """Why another number of clusters than the suggested one was not chosen: a sentence.
+
+    Of a larger number by the join that follows it, of a smaller one by the join that led to it.
+    """
+    is_larger = n_clusters > joins.n_clusters
+    step = joins.n_components - n_clusters - (not is_larger)
+    if step < joins.n_vacant:
+        return "One of the clusters is the most probable one of no row."
+    if joins.criteria[step] == "entropy":
+        share = f"{joins.shares[step]:.1%} of the entropy that it could lose"
+        if is_larger:
+            return f"Two of the clusters overlap: joining them loses {share}."
+        depth = float(joins.valleys[step])
+        valley = f", across a valley of {depth:.2g} nats" if 0.0 < depth < np.inf else ""
+        return f"Two clusters were joined that the rule keeps apart: this loses {share}{valley}."
+    loss = f"{joins.losses[step]:.3g} nats of evidence per row"
+    if is_larger:
+        return f"Two of the clusters are alike: joining them loses {loss}."
+    return f"Two clusters were joined that rows tell apart: this loses {loss}."
 
 
 def together(resp, clusters):

@@ -16,6 +16,7 @@ from skvt.readers.chunks import require_rows_in_memory
 from skvt.readers.validation import check_choice, column_names, positive_int
 from skvt.results._clusters import membership
 from skvt.results.profiles import profiles_of, sentences, wide
+from skvt.results.topic_tables import as_frame
 
 
 class GrowingMixin(MoveLogMixin):
@@ -116,9 +117,9 @@ class GrowingMixin(MoveLogMixin):
         rows = [row for _, row in entries]
         table = {name: [row[i] for row in rows] for i, name in enumerate(names)}
         if form == "long":
-            return _as_frame(table)
+            return as_frame(table)
         profiles = profiles_of(table)
-        return "\n".join(sentences(profiles)) if form == "text" else _as_frame(wide(profiles))
+        return "\n".join(sentences(profiles)) if form == "text" else as_frame(wide(profiles))
 
     @of_fit
     def block_relevance_(self, fitted):
@@ -264,14 +265,3 @@ class GrowingMixin(MoveLogMixin):
         given = self.random_state if random_state is None else random_state
         draws = self.posterior_.sample(n_samples, given)
         return draws | {"weights": fitted.model.weights.weights_of(draws["weights"])}
-
-
-def _as_frame(columns):
-    """A pandas data frame where there is pandas, otherwise the columns as they are."""
-    try:
-        import pandas
-    except ImportError:
-        return columns
-    if "category" in columns:  # integers beside None would become floats
-        columns = columns | {"category": pandas.Series(columns["category"], dtype=object)}
-    return pandas.DataFrame(columns)

@@ -326,3 +326,14 @@ def pandas_for(whom):
     except ImportError as error:
         raise ImportError(f"skvt.{whom} makes a data frame: pip install pandas") from error
     return pandas
+
+
+def as_frame(columns):
+    """A pandas data frame where there is pandas, otherwise the columns as they are."""
+    try:
+        import pandas
+    except ImportError:
+        return columns
+    if "category" in columns:  # integers beside None would become floats
+        columns = columns | {"category": pandas.Series(columns["category"], dtype=object)}
+    return pandas.DataFrame(columns)

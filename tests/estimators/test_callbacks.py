@@ -141,6 +141,7 @@ def test_the_estimator_of_a_pass_is_complete_and_stays_as_it_is(entry):
 # Attributes that need all rows once more, for which the estimator of a pass has not waited.
 AT_THE_END = {"elbo_", "lower_bound_", "bound_", "restart_elbos_"} | {
     "hierarchy_", "hierarchy_criteria_", "labels_", "n_clusters_", "n_clusters_reason_",
+    "clusterings_",
 }  # fmt: skip
 # Settings by which priors are learned.
 LEARNING = {

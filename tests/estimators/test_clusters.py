@@ -415,6 +415,60 @@ def test_components_without_rows_are_no_clusters():
     np.testing.assert_array_equal(mixture.predict(X, "auto"), joined[mixture.predict(X)])
 
 
+# ----------------------------------------------------------------- the table of all numbers
+@pytest.mark.parametrize("criterion", ["auto", "share", "evidence"])
+def test_the_table_has_a_row_for_each_number_of_clusters(X, weights, mixture, criterion):
+    mixture = copy(mixture).join_components(X, weights, criterion=criterion)
+    table, K = mixture.clusterings_, mixture.n_components_
+    assert list(table) == "n_clusters how loss criterion valley suggested reason".split()
+    assert table["n_clusters"].tolist() == list(range(1, K + 1))
+    assert table["how"].tolist() == ["joined"] * (K - 1) + ["components"]
+    # from K clusters to one: the losses are the steps between the heights of the tree
+    last_first = table[::-1]
+    np.testing.assert_allclose(last_first["loss"][:-1].cumsum(), mixture.hierarchy_[:, 2])
+    assert last_first["criterion"].tolist() == [*mixture.hierarchy_criteria_, ""]
+    assert np.isnan(table["loss"][0]) and np.isnan(table["valley"][0])
+    assert not table["valley"][1:].isna().any()
+    assert table["n_clusters"][table["suggested"]].tolist() == [mixture.n_clusters_]
+    assert table["reason"][mixture.n_clusters_ - 1] == f"{mixture.n_clusters_reason_}."
+    assert all(reason.endswith(".") for reason in table["reason"])
+
+
+def test_the_table_says_how_much_of_the_entropy_a_join_loses(X, weights, mixture):
+    resp, Z = mixture.predict_proba(X), mixture.hierarchy_
+    first = weights @ resp[:, Z[0, :2].astype(int)] / weights.sum()
+    share = Z[0, 2] / (entr(first).sum() - entr(first.sum()))  # a coin for each row
+    table = mixture.clusterings_
+    assert mixture.n_clusters_ < mixture.n_components_
+    assert f"joining them loses {share:.1%} of the entropy" in table["reason"].iloc[-1]
+    assert f"loses {table['loss'][1]:.3g} nats of evidence per row" in table["reason"][0]
+
+
+def test_a_valley_is_as_deep_as_the_density_between_two_clusters_is_low():
+    # ten rows of each of three components, four between the first two, and a fourth without rows
+    resp = np.repeat(np.eye(4)[:3], 10, axis=0)
+    resp = np.concatenate([resp, np.repeat([[0.5, 0.5, 0.0, 0.0]], 4, axis=0)])
+    densities = np.repeat([-1.0, -1.2, -5.0, -2.0], [10, 10, 10, 4])
+    assignments = Assignments([(resp, np.ones(34), densities)])
+    valleys = assignments.valleys(join_components(assignments))
+    assert np.isnan(valleys[0])
+    np.testing.assert_allclose(valleys[1:], [-1.2 - -2.0, np.inf])
+
+
+def test_the_valley_between_two_normal_clusters_is_that_of_their_density():
+    X = np.random.default_rng(0).standard_normal((2_000, 1))
+    X[:1_000] += 5.0
+    mixture = known(np.array([[0.0], [5.0]]), X)
+    # half the square of 2.5 deviations, less the log of two equal parts
+    assert mixture.clusterings_["valley"][1] == pytest.approx(2.5**2 / 2 - np.log(2), abs=0.2)
+
+
+def test_rows_of_several_blocks_have_no_valleys_in_the_table():
+    frame, _ = tables.table(share=0.1)
+    table = tables.mixture(n_components=3, max_components=3, moves=()).fit(frame).clusterings_
+    assert len(table) == 3 and table["valley"].isna().all()
+
+
 # ------------------------------------------------------------ more clusters than components
 def test_more_clusters_than_components_are_found_by_splits():
     truth = np.repeat(np.arange(6), 30)
@@ -495,7 +549,7 @@ def test_streams_have_a_hierarchy_of_rows_given_to_them():
     fitted = mixture.fit(X).n_clusters_
     assert fitted == mixture.n_clusters_
     mixture.partial_fit(bits(seed=1))
-    for name in ("hierarchy_", "n_clusters_"):
+    for name in ("hierarchy_", "n_clusters_", "clusterings_"):
         with pytest.raises(AttributeError, match=r"after partial_fit: .* join_components\(X\)"):
             getattr(mixture, name)
     for method in (mixture.predict, mixture.predict_proba):

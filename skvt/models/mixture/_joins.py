@@ -83,6 +83,8 @@ class Joins:
     # Number of clusters suggested; None is the number by the rule for the entropy.
     n_suggested: int | None = None
     reason: str = ""
+    # (K - 1,): depth of the valley between the two clusters, see :meth:`Assignments.valley`.
+    valleys: Array | None = None
 
     @property
     def n_components(self) -> int:
@@ -93,6 +95,11 @@ class Joins:
         """What chooses each join, "entropy" or "evidence"."""
         n = len(self.linkage) if self.n_by_entropy is None else self.n_by_entropy
         return np.where(np.arange(len(self.linkage)) < n, "entropy", "evidence")
+
+    @property
+    def losses(self) -> Array:
+        """What each join loses, in nats per row (K - 1,)."""
+        return np.diff(self.linkage[:, 2], prepend=0.0)
 
     @property
     def n_clusters(self) -> int:
@@ -301,16 +308,33 @@ class Assignments(Pairs):
         out.columns = list(self.columns)
         return out
 
-    def has_valley(self, clusters: IndexArray, pair: IndexArray) -> bool:
-        """Whether the density is lower between two of the clusters (K,) than within them."""
+    def valley(self, clusters: IndexArray, pair: IndexArray) -> float:
+        """How much lower the log density is between two of the clusters (K,) than within them.
+
+        Infinite where no row is between them, NaN where one is the most probable one of no row.
+        """
         labels, between = clusters[self.labels], np.ones(self.weights.size, bool)
         for c in pair:
-            columns = (self.columns[k] for k in np.flatnonzero(clusters == c))
-            between &= sum(column.dense(between.size).resp for column in columns) >= _BETWEEN
+            resp = np.zeros(between.size)
+            for k in np.flatnonzero(clusters == c):
+                column = self.columns[k]
+                resp[slice(None) if column.rows is None else column.rows] += column.resp
+            between &= resp >= _BETWEEN
+        within = [self.densities[labels == c] for c in pair]
+        if not all(densities.size for densities in within):
+            return np.nan
         if not between.any():
-            return True
-        peaks = [np.quantile(self.densities[labels == c], _DENSEST) for c in pair]
-        return bool(np.quantile(self.between[between], _DENSEST) < min(peaks) - _VALLEY)
+            return np.inf
+        least = min(np.quantile(densities, _DENSEST) for densities in within)
+        return float(least - np.quantile(self.between[between], _DENSEST))
+
+    def valleys(self, joins: Joins) -> Array:
+        """Depths of the valleys between the clusters that are joined, (K - 1,)."""
+        clusters, depths = np.arange(joins.n_components), np.empty(len(joins.linkage))
+        for step, pair in enumerate(joins.linkage[:, :2].astype(int)):
+            depths[step] = self.valley(clusters, pair)
+            clusters[np.isin(clusters, pair)] = joins.n_components + step
+        return depths
 
     def losses(self, a: int, others: IndexArray) -> Array:
         column = self.columns[a].dense(self.weights.size)
@@ -526,8 +550,9 @@ def choose_clusters(assignments: Assignments, evidence: Evidence, n_blocks: int)
     joined = number < n_with_rows
     reason = "components that overlap are joined" if joined else "no components overlap enough"
     first = entropy.linkage[: entropy.n_components - min(number, entropy.n_from(_SOME_ENTROPY))]
-    joins = join_components(evidence, relative=False, first=first)
-    return replace(joins, n_by_entropy=len(first), n_suggested=number, reason=reason)
+    joins, n_first = join_components(evidence, relative=False, first=first), len(first)
+    shares = np.append(entropy.shares[:n_first], joins.shares[n_first:])
+    return replace(joins, shares=shares, n_by_entropy=n_first, n_suggested=number, reason=reason)
 
 
 def _n_until_valley(joins: Joins, assignments: Assignments, number: int) -> int:
@@ -535,7 +560,7 @@ def _n_until_valley(joins: Joins, assignments: Assignments, number: int) -> int:
     while number > 1 and joins.shares[joins.n_components - number] >= _SURELY_ONE:
         now, joined = joins.clusters(number), joins.clusters(number - 1)
         parts = (np.unique(now[joined == c]) for c in range(number - 1))
-        if assignments.has_valley(now, next(pair for pair in parts if pair.size == 2)):
+        if assignments.valley(now, next(pair for pair in parts if pair.size == 2)) > _VALLEY:
             break
         number -= 1
     return number
