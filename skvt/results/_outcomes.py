@@ -69,8 +69,8 @@ def outcome_by_cluster(
     The weight of a row in a cluster's mean is its corrected assignment, whose expectation is 1 in
     the row's true cluster and 0 in others [1]_ [2]_. That assumes that the outcome is related to
     the columns of X only through the clusters. Errors are those of a ratio of sums over rows,
-    robust to unequal variances. Weights may be negative, and an interval of
-    a share may leave [0, 1].
+    robust to unequal variances. Weights may be negative, and an interval of a share may leave
+    [0, 1]. A cluster of a single row has no interval (NaN).
 
     References
     ----------
@@ -120,12 +120,17 @@ def outcome_by_cluster(
 
 
 def _means(shares, values, weights):
-    """Means of values (n, Q) by shares (n, K), and their squared errors, (2, Q, K)."""
+    """Means of values (n, Q) by shares (n, K), and their squared errors, (2, Q, K).
+
+    The error of a cluster with an effective number of rows below 2 is NaN: one row does not vary.
+    """
     shares = weights[:, None] * shares
-    sizes, n = shares.sum(axis=0), len(values)
+    sizes = shares.sum(axis=0)
+    n_effective = sizes**2 / (shares**2).sum(axis=0)
+    correction = np.where(n_effective < 2.0, np.nan, n_effective / np.maximum(n_effective - 1, 1))
     means = values.T @ shares / sizes
     squares = [
         ((shares * (column[:, None] - mean)) ** 2).sum(axis=0)
         for column, mean in zip(values.T, means, strict=True)
     ]
-    return np.stack([means, np.array(squares) / sizes**2 * (n / (n - 1.0))])
+    return np.stack([means, np.array(squares) / sizes**2 * correction])

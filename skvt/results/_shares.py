@@ -148,7 +148,8 @@ def _drawn_densities(chances, features, weights, values, number, rng):
     exponential variables e: the parameters move by ``theta = (sum_n w_n s_n s_n')^-1 sum_n (e_n -
     1) w_n s_n``, a step of the weighted likelihood bootstrap [NR94]. The outer products of scores
     include what uncertain assignments cost. Times the size of component k, the error of its density
-    is ``sum_n w_n s_nk' theta_k`` at the rows n.
+    is ``sum_n w_n s_nk' theta_k`` at the rows n. Parameters of components with no more rows than
+    parameters are not drawn, because no quadratic describes their likelihood.
     """
     n, n_components = chances.shape
     sizes = weights @ chances
@@ -160,6 +161,7 @@ def _drawn_densities(chances, features, weights, values, number, rng):
     shares = sizes / weights.sum()
     for rows in (slice(i, i + _ROWS) for i in range(0, n, _ROWS)):
         by_component = chances[rows, :, None] * (features[rows, None] - means)
+        by_component[:, sizes <= features.shape[1]] = 0.0
         scores = np.hstack([by_component.reshape(-1, width - n_components), chances[rows] - shares])
         weighted = weights[rows, None] * scores
         information += weighted.T @ scores

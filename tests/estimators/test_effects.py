@@ -417,7 +417,8 @@ def test_shares_of_categories_are_means_of_indicators():
     np.testing.assert_allclose(table["mean"], [1 / 3, 2 / 3, 0, 0, 1 / 2, 1 / 2], atol=1e-12)
     assert (table["n_fits"] == 2).all() and table["between_fits"].fillna(0.0).abs().max() < 1e-12
     (first, *_) = outcome_by_cluster(Classes(chances), np.zeros((5, 1)), outcome)["standard_error"]
-    assert first == pytest.approx(np.sqrt((4 / 9 + 1 / 9 + 1 / 9) / 9 * 5 / 4))
+    # The standard error of the mean of 0, 1, 0, which estimates the variance by n - 1.
+    assert first == pytest.approx(np.std([1, 0, 0], ddof=1) / np.sqrt(3))
 
 
 def test_illegal_outcomes_are_named():
@@ -452,3 +453,14 @@ def test_intervals_include_what_the_fit_is_not_sure_of():
     # One fit in forty has next to no rows of a class; its interval is wide.
     assert 0.88 <= np.mean(covered) <= 0.99
     np.testing.assert_allclose(np.median(corrected, axis=0), truth, atol=0.06)
+
+
+def test_a_cluster_of_one_row_has_no_interval():
+    rng = np.random.default_rng(0)
+    X = np.vstack([rng.normal(size=(60, 2)), [[90.0, 90.0]]])
+    mixture = MemoizedDPGMM(random_state=0).fit(X)
+    table = outcome_by_cluster(mixture, X, rng.normal(size=61), random_state=0)
+    alone = table["cluster"] == mixture.predict(X[-1:])[0]
+    assert mixture.n_components_ == 2 and alone.sum() == 1
+    assert table.loc[alone, ["low", "high"]].isna().all(axis=None)
+    assert table.loc[~alone, ["low", "high"]].notna().all(axis=None)
