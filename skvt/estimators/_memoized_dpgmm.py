@@ -100,7 +100,8 @@ default="dirichlet_process"
         Initial means, instead of those found by ``init_params``, as in
         :class:`sklearn.mixture.GaussianMixture`. Each row is initially assigned to the component
         with the nearest mean, in the metric of the prior's covariance.
-    .. shared: labels_init, learning_method, moves (memoized), n_batches & batch_size
+    .. shared: labels_init, use_labels, learning_method, moves (memoized)
+    .. shared: n_batches & batch_size
     .. shared: n_parallel_batches (memoized), temperature, learning_decay, learning_offset
     .. shared: total_samples (memoized), max_iter, tol, evaluate_every, n_init, warm_start, n_jobs
     .. shared: verbose, verbose_interval, random_state
@@ -108,6 +109,7 @@ default="dirichlet_process"
     Attributes
     ----------
     .. shared: n_components_ (memoized), n_active_components_, weights_, labels_
+    .. shared: component_classes_
     means_ : ndarray of shape (K, n_features)
         Expected means.
     covariances_ : ndarray
@@ -199,6 +201,7 @@ default="dirichlet_process"
     init_params: str = "k-means++"
     means_init: ArrayLike | None = None
     labels_init: ArrayLike | None = None
+    use_labels: bool = False
     learning_method: MemoizedMethod = "memoized"
     moves: tuple[str, ...] = ("birth", "merge", "delete")
     n_batches: int | None = None

@@ -83,7 +83,8 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         Concentration alpha of the weights; None is 1. The larger, the more components. "auto"
         starts with 1 and learns it, between 0.001 and 1,000, at the maximum of the bound. Priors of
         :mod:`skvt.components` that are "auto" are learned likewise.
-    .. shared: init_params, labels_init, learning_method, moves (memoized), n_batches & batch_size
+    .. shared: init_params, labels_init, use_labels, learning_method, moves (memoized)
+    .. shared: n_batches & batch_size
     .. shared: n_parallel_batches (memoized), temperature, learning_decay, learning_offset
     .. shared: total_samples (memoized), max_iter, tol, evaluate_every, n_init, warm_start, n_jobs
     .. shared: verbose, random_state
@@ -91,6 +92,7 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
     Attributes
     ----------
     .. shared: n_components_ (memoized), n_active_components_, weights_, labels_
+    .. shared: component_classes_
     blocks_ : list of tuple
         ``(name, component, columns)`` of each block as fitted: an object of :mod:`skvt.components`,
         and the columns' names (positions without names).
@@ -172,6 +174,7 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
     weight_concentration_prior: Annotated[float | str | None, FIXED, None, AUTO, POSITIVE] = None
     init_params: str = "k-means++"
     labels_init: ArrayLike | None = None
+    use_labels: bool = False
     learning_method: MemoizedMethod = "memoized"
     moves: tuple[str, ...] = ("birth", "merge", "delete")
     n_batches: int | None = None

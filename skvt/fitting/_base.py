@@ -129,6 +129,20 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
     def _label(self, given, X):
         """Set attributes of each row that the caller passed, ``given``; ``X`` are those read."""
 
+    def _check_labels(self, X, y, sample_weight):
+        """Take labels of rows as given, for those estimators that use them."""
+
+    def _refuse_labels(self, whom):
+        """Raise ValueError if labels of rows are used, which this method cannot."""
+
+    def _with_labels(self, model, X, weights):
+        """The model and the rows with which a fit works: those that know the labels."""
+        return model, X
+
+    def _without_labels(self, fitted):
+        """What is published of a fit that works with labels."""
+        return fitted
+
     # --------------------------------------------------------------------------------- fit
     @all_or_nothing
     def fit(self, X, y=None, sample_weight=None):
@@ -139,8 +153,9 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features)
             Rows, as far as the model takes them: a sparse matrix, missing values (NaN, and None and
             NA in data frames), columns of other types than numbers.
-        y : ignored
-            Not used.
+        y : array-like of shape (n_samples,), optional
+            Ignored, but by mixtures with ``use_labels=True``, for which it holds the classes of
+            rows, -1 where unknown.
         sample_weight : array-like of shape (n_samples,), optional
             A row of weight w counts w times; where local steps draw, it is drawn once. Minibatches
             are drawn regardless of weights.
@@ -159,6 +174,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         self.__dict__.pop("_progress", None)
         self.__dict__.pop("restart_elbos_", None)  # bounds are known at the end
         raw, again = X, self._continues()
+        self._check_labels(X, y, sample_weight)
         if again:
             self._fitted = replace(self._fitted, cache={})  # models may replace parts of it
             remedy = "set warm_start=False to start anew"
@@ -167,6 +183,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         shown, at_work = stages_printed(self.verbose), Workers(self.n_jobs)
         with shown, reading as (X, weights), at_work as workers:
             model = self._build_model(X, weights, self._fitted.model if again else None)
+            model, X = self._with_labels(model, X, weights)
             plan = self._plan(model, X, weights)
             plan.check(model)
             random_state = check_random_state(self.random_state)
@@ -243,7 +260,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
             best, self.converged_ = starts.best, starts.converged
             if plan.phases[-1].engine.knows_exact_bound:
                 best.seen = checksum(X, weights), plan.data.batch_size
-            self._fitted = self._polished(best, plan, workers)
+            self._fitted = self._without_labels(self._polished(best, plan, workers))
         self.__dict__.pop("_progress", None)
         self.restart_elbos_ = np.array(starts.elbos)
         self.n_iter_ = len(self._fitted.history)
@@ -361,9 +378,12 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
             here = replace(start, rng=deepcopy(start.rng), position=position, n_moves=len(log))
             ended = replace(starts, seeds=list(starts.seeds), elbos=list(starts.elbos))
             row_starts = None if state.row_starts is None else state.row_starts.copy()
+            shown = self._without_labels(fitted)
+            progress = Progress(rows(), ended, here, plan.progress(), row_starts)
             return {
-                "_fitted": fitted,
-                "_progress": Progress(rows(), ended, here, plan.progress(), row_starts),
+                "_fitted": shown,
+                # (a fit that works with labels cannot be resumed)
+                **({"_progress": progress} if shown is fitted else {}),
                 "n_iter_": len(history),
                 "converged_": position.converged,
                 **self._published(model),
@@ -417,6 +437,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         batches, and are made by ``fit`` alone. What ``fit`` takes from the data, such as priors and
         categories, comes from the first rows.
         """
+        self._refuse_labels("partial_fit")
         return self._partial_fit(X, sample_weight, batch_id)
 
     def _partial_fit(self, X, sample_weight, batch_id=None):
@@ -524,6 +545,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         files: set them again before.
         """
         self._require_fitted()
+        self._refuse_labels("resume")
         progress = vars(self).get("_progress")
         if progress is None:
             raise ValueError(

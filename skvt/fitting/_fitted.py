@@ -23,7 +23,8 @@ class Fitted:
     during a fit and in a stream, where it is not known. ``parameters`` are the estimator's at the
     last call of ``fit`` or ``partial_fit``. ``assignments`` (n, K) are the q(z) of the rows of the
     last call, where the estimator publishes them; ``labels`` (n,) the components of the rows of
-    the last call; ``topic_labels`` the names that topics were given, by what tells them apart;
+    the last call; ``component_classes`` (K,) the classes of components, where rows had labels;
+    ``topic_labels`` the names that topics were given, by what tells them apart;
     ``joins``, how its components join to clusters.
     ``seen`` are the checksum of the rows of ``elbo`` and the size of their batches, where memos of
     them are kept.
@@ -40,6 +41,7 @@ class Fitted:
     parameters: dict[str, Any] = field(default_factory=dict)
     assignments: Array | None = None
     labels: IndexArray | None = None
+    component_classes: list[Any] | None = None
     topic_labels: dict[int, str] | None = None
     joins: Joins | None = None
     seen: tuple[str, int] | None = None

@@ -40,6 +40,7 @@ CONSTRAINTS = {
     "init_params": [StrOptions({"k-means++", "random", "random_from_data"})],
     "means_init": [None, "array-like"],
     "labels_init": [None, "array-like"],
+    "use_labels": ["boolean"],
     "components_init": [None, "array-like"],
     "n_burn_in": [NATURAL],
     "n_samples": [AT_LEAST_ONE],

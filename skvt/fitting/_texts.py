@@ -112,6 +112,14 @@ total_samples (memoized) : float or None
     a stream falls to 1 within half of them. None is, with "memoized" and
     "batch", the number of rows seen; otherwise a million for a stream started by
     ``partial_fit``, and after ``fit`` the number of its rows plus those seen since.
+use_labels : bool
+    Whether ``y`` of ``fit`` are classes of rows, -1 where unknown (in arrays of objects also None
+    and NaN). The fit begins with a component for each class, so that ``n_components`` is at most
+    their number. Rows of a known class belong to components of that class alone; other rows may
+    belong to any component. A component that births find among rows without a label has the class
+    -1, see ``component_classes_``. The bound ``elbo_`` is exact: ``log p(y_n | z_n = k)`` is 0 or
+    minus infinity. Otherwise ``y`` is ignored. Not with ``warm_start``, ``partial_fit``,
+    ``resume``, rows in chunks, and other parameters for the start.
 verbose : int
     Print one line per pass if positive, what is chosen before the first pass, and where the fit
     is after ten seconds without a line.
@@ -132,6 +140,10 @@ column_relevance_ : ndarray of shape (K, n_columns)
     The same for each column. The values of independent columns add up to that of their block;
     with full covariances, and for counts of tokens, the value is that of the column by itself;
     columns of a spherical block have equal shares of the block's value.
+component_classes_ : ndarray of shape (K,)
+    With ``use_labels=True`` the class of each component: that of its rows with a label, -1 where it
+    has none. ``component_classes_[predict(X)]`` are the classes of new rows. An array of numbers,
+    or of objects if classes are strings.
 components_ : ndarray of shape (n_components, n_features)
     Variational parameters lam of the topics: pseudo-counts, prior included.
 converged_ : bool

@@ -17,7 +17,10 @@ from skvt.io._legal import MODELS
 FORMAT = "skvt model"
 VERSION = 1
 # What scikit-learn keeps of callbacks during a fit; those of the user are set again after loading.
-_OF_THE_PROCESS = ("_skl_callbacks", "_callback_fit_ctx", "_parent_callback_ctx")
+# And what labels say of the rows, which is kept during a fit alone.
+_OF_THE_PROCESS = (
+    "_skl_callbacks", "_callback_fit_ctx", "_parent_callback_ctx", "_classes_of_rows",
+)  # fmt: skip
 _OF_TEARDOWN = "_skl_callbacks_to_teardown"
 
 

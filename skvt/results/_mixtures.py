@@ -180,8 +180,8 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
         ----------
         X : array-like of shape (n_samples, n_features)
             Rows.
-        y : ignored
-            Not used.
+        y : array-like of shape (n_samples,), optional
+            As in ``fit``.
         sample_weight : array-like of shape (n_samples,), optional
             As in ``fit``.
 

@@ -18,6 +18,7 @@ from skvt.models.mixture._joins import (
     choose_clusters,
     join_components,
 )
+from skvt.models.mixture._labels import with_column, with_labels, without_labels
 from skvt.models.mixture._latent import latent_gaussian
 from skvt.models.mixture._learned_priors import (
     DirichletLearner,

@@ -1,0 +1,171 @@
+"""Rows whose classes are known: a component has rows of one class at most.
+
+    log p(y_n | z_n = k) = 0 if y_n is unknown or the class of component k, else -inf.
+
+The class of a row is a last column of the rows: 0 where it is unknown, else 1, ..., C. Its
+indicators are features, so that the statistics of a component say how many rows of each class it
+has. They determine its class; statistics, memos and moves therefore need nothing else.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from skvt.expfam import RunningStats, Stats
+from skvt.models.mixture._learned_priors import ValuesLearner
+from skvt.models.mixture._model import Mixture
+from skvt.models.mixture._product import Block, Product
+from skvt.models.mixture._starts import labelled_statistics
+from skvt.models.mixture.components import ConjugateComponent
+from skvt.rows import dense
+from skvt.typing import Array, IndexArray
+
+# What stands for a log density of -inf: products with 0 are 0.
+_IMPOSSIBLE = -1e25
+# A component of a birth has a class if the share of its rows that have a label is this part of the
+# share in all rows, and at least half a row has.
+_LEAST_SHARE = 0.1
+_LEAST_ROWS = 0.5
+
+
+def classes_of(counts: Array) -> IndexArray:
+    """The class 1, ..., C that has most rows of each component, 0 of none; counts (K, C + 1)."""
+    known = counts[..., 1:]
+    return np.where(known.max(axis=-1) > 0.0, known.argmax(axis=-1) + 1, 0)
+
+
+@dataclass(frozen=True)
+class _OneClass:
+    """A point mass at the class of each component; natural parameters are rows of each class."""
+
+    # Share of the rows that have a label where few rows give no class, see `_LEAST_SHARE`.
+    share: float | None = None
+
+    def log_normalizer(self, eta: Array) -> Array:
+        """0 for rows of one class; impossible for each row of another class."""
+        known = eta[..., 1:]
+        return np.asarray(_IMPOSSIBLE * (known.sum(axis=-1) - known.max(axis=-1)))
+
+    def expectation(self, eta: Array) -> Array:
+        """0 for rows without a label and of the class, impossible for others, (..., C + 1)."""
+        classes = classes_of(eta)
+        if self.share is not None and eta.ndim == 2:
+            known = eta[:, 1:].max(axis=1)
+            least = np.maximum(_LEAST_ROWS, _LEAST_SHARE * self.share * eta.sum(axis=1))
+            # (a class keeps the component that has most of its rows)
+            kept = np.isin(np.arange(len(eta)), eta[:, 1:].argmax(axis=0))
+            classes = np.where(kept | (known >= least), classes, 0)
+        allowed = classes[..., None] == np.arange(eta.shape[-1])
+        allowed[..., 0] = True
+        return np.where(allowed, 0.0, _IMPOSSIBLE)
+
+
+@dataclass(frozen=True)
+class _Classes(ConjugateComponent):
+    """The column of classes; features (n, C + 1) are their indicators."""
+
+    prior: Array
+    dtype: np.dtype[Any]
+    family: Any = _OneClass()
+
+    n_features = 1
+
+    def features(self, X: Any) -> Array:
+        return np.eye(self.prior.size)[np.asarray(dense(X), np.intp)[:, 0]]
+
+    def row_fits(self, X: Any) -> Any:
+        """Nothing: seeds are found by the other columns."""
+        return _NoFits(X)
+
+
+@dataclass(frozen=True)
+class _NoFits:
+    rows: Any
+
+    def some(self, rows: Any) -> Any:
+        return self.rows[rows]
+
+    def given(self, some: Any, seeds: Any) -> tuple[Array, Array]:
+        nothing = np.zeros((some.shape[0], len(seeds)))
+        return nothing, nothing
+
+    def own(self, some: Any) -> tuple[Array, Array]:
+        nothing = np.zeros(some.shape[0])
+        return nothing, nothing
+
+
+@dataclass(frozen=True)
+class _Labelled(Product):
+    """A component beside the classes of its rows, which are unknown where there is no column."""
+
+    def _made(self, X: Any) -> Any:
+        if X.shape[1] > self.n_features:
+            return X
+        return with_column(X, np.zeros(X.shape[0], np.intp))
+
+
+@dataclass(frozen=True)
+class LabelledMixture(Mixture):
+    """A mixture of such components, during a fit."""
+
+    # Share of the rows that have a label.
+    share: float = 1.0
+
+    def resized(
+        self, n_components: int, *, learns: bool = False, init_params: str = "k-means++"
+    ) -> "LabelledMixture":
+        """The model of births, whose components have no class where few of their rows have one."""
+        component: Any = self.component
+        values, (name, classes, column) = component.blocks
+        block = Block(name, replace(classes, family=_OneClass(self.share)), column)
+        model = replace(self, component=replace(component, blocks=(values, block)))
+        return Mixture.resized(model, n_components, learns=learns, init_params=init_params)
+
+    def symmetry_breaking_stats(self, *args: Any) -> Stats:
+        """Of a random row for each component, but for its class."""
+        counts, sums = super().symmetry_breaking_stats(*args).arrays
+        sums[:, -self._n_classes - 1 :] = 0.0
+        return Stats((counts, sums))
+
+    @property
+    def _n_classes(self) -> int:
+        component: Any = self.component
+        return int(component.blocks[1].component.prior.size) - 1
+
+
+def with_column(X: Any, classes: IndexArray) -> Any:
+    """Rows with their classes as last column."""
+    if sp.issparse(X):
+        return sp.csr_array(sp.hstack([X, sp.csr_array(classes[:, None], dtype=X.dtype)]))
+    return np.concatenate([X, classes[:, None].astype(X.dtype)], axis=1)
+
+
+def with_labels(model: Mixture, X: Any, weights: Array, classes: IndexArray) -> LabelledMixture:
+    """The model of rows that have such a column; it begins with a component for each class.
+
+    Classes (n,) are 1, ..., C, each at least once, and 0 where unknown.
+    """
+    width, dtype = X.shape[1] - 1, model.dtype
+    blocks = (
+        Block("values", model.component, np.arange(width)),
+        Block("classes", _Classes(np.zeros(classes.max() + 1), dtype), np.array([width])),
+    )
+    learner = None if model.learner is None else ValuesLearner(model.learner)
+    labelled = LabelledMixture(**vars(model) | {
+        "component": _Labelled(blocks, width, dtype), "learner": learner,
+        "share": float(weights[classes > 0].sum() / weights.sum()),
+    })  # fmt: skip
+    return replace(labelled, start=labelled_statistics(labelled, X, weights, classes - 1))
+
+
+def without_labels(model: Any, stats: RunningStats) -> tuple[Mixture, RunningStats, IndexArray]:
+    """The model and statistics without the classes of rows, and the class of each component."""
+    counts, sums = stats.value().arrays
+    values, known = model.component.of_blocks(sums)
+    learner = model.learner and model.learner.learner
+    component = model.component.blocks[0].component
+    kept = {name: value for name, value in vars(model).items() if name != "share"}
+    plain = Mixture(**kept | {"component": component, "learner": learner, "start": None})
+    return plain, RunningStats((counts.copy(), values.copy())), classes_of(known)

@@ -1,0 +1,231 @@
+"""Mixtures of rows some of whose classes are known."""
+
+import itertools
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from scipy.special import betaln, xlogy
+
+from skvt import MemoizedDPGMM, MemoizedDPMixture, components, load, save
+from skvt.callbacks import Checkpoint
+
+
+def drawn(seed, n=200, distance=4.0, share=0.3, n_classes=2):
+    """Rows at corners of a triangle, their classes, and labels of a share of the first two."""
+    rng = np.random.default_rng(seed)
+    z = rng.integers(n_classes, size=n)
+    X = rng.normal(size=(n, 2)) + distance * np.array([[0.0, 0.0], [1.0, 0.0], [0.5, 0.87]])[z]
+    return X, z, np.where((rng.random(n) < share) & (z < 2), z, -1)
+
+
+def plain(**parameters):
+    """A mixture with labels and without moves, of Gaussians with independent columns."""
+    fixed = {"covariance_type": "diag", "moves": (), "random_state": 0, "use_labels": True}
+    return MemoizedDPGMM(**fixed | parameters)
+
+
+# ------------------------------------------------------------------------------------ exactness
+BITS = np.array([[0, 0], [0, 1], [1, 1], [1, 0], [0, 0], [1, 1], [0, 1]])
+CLASSES = np.array([0, 0, 1, 1, 0, -1, -1])
+
+
+def energy(resp):
+    """Log evidence of bits under uniform priors and sticks of concentration 1, in nats.
+
+    Of responsibilities of two components, the larger one first, (n, 2).
+    """
+    counts, ones = resp.sum(axis=0), resp.T @ BITS
+    sticks = betaln(1.0 + counts[0], 1.0 + counts[1]) + betaln(1.0 + counts[1], 1.0)
+    of_bits = betaln(1.0 + ones, 1.0 + counts[:, None] - ones) - betaln(1.0, 1.0)
+    return sticks - 2.0 * betaln(1.0, 1.0) + of_bits.sum()
+
+
+def assigned(first, second):
+    """Responsibilities with these shares of class 0 of the two rows without a label."""
+    shares = np.append((CLASSES[:-2] == 0).astype(float), [first, second])
+    return np.column_stack([shares, 1.0 - shares])
+
+
+def test_the_bound_is_that_of_all_responsibilities_that_labels_allow():
+    """Sums of the energy over assignments are the evidence, which no bound exceeds."""
+    bits = [("bits", components.Bernoulli(), [0, 1])]
+    mixture = MemoizedDPMixture(
+        components=bits, use_labels=True, moves=(), n_batches=1, tol=1e-13, max_iter=1000
+    ).fit(BITS, CLASSES)
+    assert mixture.component_classes_.tolist() == [0, 1]
+    best, at, width = -np.inf, np.array([0.5, 0.5]), 0.5
+    for _ in range(2):  # a grid, then a finer one about its best point
+        grid = np.clip(at[:, None] + width * np.linspace(-1.0, 1.0, 21), 0.0, 1.0)
+        for pair in itertools.product(*grid):
+            resp = assigned(*pair)
+            value = energy(resp) - xlogy(resp, resp).sum()
+            best, at = max((best, at), (value, np.array(pair)), key=lambda found: found[0])
+        width = 0.05
+    assert mixture.elbo_ == pytest.approx(best, abs=1e-4)
+    evidence = np.logaddexp.reduce(
+        [energy(assigned(*pair)) for pair in itertools.product((0.0, 1.0), repeat=2)]
+    )
+    assert mixture.elbo_ <= evidence
+
+
+def test_the_bound_of_labelled_rows_is_their_log_probability():
+    bits = [("bits", components.Bernoulli(), [0, 1])]
+    mixture = MemoizedDPMixture(components=bits, use_labels=True, moves=())
+    y = np.array([0, 0, 1, 1, 0, 1, 0])
+    mixture.fit(BITS, y)
+    assert mixture.elbo_ == pytest.approx(energy(np.eye(2)[y]), rel=1e-12)
+
+
+# ------------------------------------------------------------------------------------ labels
+def test_labels_are_ignored_unless_they_are_used():
+    X, _, y = drawn(0)
+    alone, beside = (plain(use_labels=False, n_components=2).fit(X, given) for given in (None, y))
+    assert alone.elbo_ == beside.elbo_
+    with pytest.raises(AttributeError, match="without labels of rows"):
+        _ = beside.component_classes_
+
+
+def test_classes_that_do_not_differ_stay_apart():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(80, 2)), np.repeat([3, 7], 40)
+    mixture = plain(moves=("merge", "delete")).fit(X, y)
+    assert sorted(mixture.component_classes_) == [3, 7]
+    assert np.array_equal(mixture.component_classes_[mixture.labels_], y)
+
+
+NAMES = {
+    "whole numbers": (np.array([4, 9]), -1),
+    "floats": (np.array([0.0, 1.0]), -1.0),
+    "strings": (np.array(["no", "yes"], object), None),
+    "strings and NaN": (np.array(["no", "yes"], object), np.nan),
+}
+
+
+@pytest.mark.parametrize("kind", NAMES)
+def test_rows_belong_to_their_classes_also_in_a_file(kind, tmp_path):
+    X, z, known = drawn(1, distance=2.0)
+    names, unknown = NAMES[kind]
+    y = np.array([unknown if k < 0 else names[k] for k in known.tolist()], names.dtype)
+    mixture = plain(max_iter=30).fit(X, y)
+    has = known >= 0
+    assert np.array_equal(mixture.component_classes_[mixture.labels_[has]], y[has])
+    accuracy = np.mean(mixture.component_classes_[mixture.predict(X)] == names[z])
+    assert accuracy > 0.78  # (Phi(1) = .841 of the optimal rule, 200 rows)
+    save(mixture, tmp_path / "mixture.skvt")
+    again = load(tmp_path / "mixture.skvt")
+    assert again.component_classes_.tolist() == mixture.component_classes_.tolist()
+    assert np.array_equal(again.predict(X), mixture.predict(X))
+
+
+def test_rows_of_weight_zero_have_labels_that_agree():
+    X, _, y = drawn(2, distance=1.0)
+    weights = np.where(np.arange(len(X)) % 3, 1.0, 0.0)
+    mixture = plain(max_iter=10).fit(X, y, sample_weight=weights)
+    used = weights > 0.0
+    assert mixture.elbo_ == plain(max_iter=10).fit(X[used], y[used]).elbo_
+    assert mixture.labels_.shape == (len(X),)
+    assert np.array_equal(mixture.component_classes_[mixture.labels_][y >= 0], y[y >= 0])
+
+
+@pytest.mark.parametrize("made", [np.asarray, sp.csr_array])
+def test_counts_of_tokens_have_labels(made):
+    rng = np.random.default_rng(0)
+    z = rng.integers(2, size=100)
+    X = rng.poisson(np.array([[5.0, 1.0, 2.0], [1.0, 5.0, 2.0]])[z])
+    parts = [("words", "multinomial", [0, 1, 2])]
+    mixture = MemoizedDPMixture(components=parts, use_labels=True, moves=(), random_state=0)
+    mixture.fit(made(X), np.where(np.arange(100) < 10, z, -1))
+    assert np.mean(mixture.component_classes_[mixture.predict(made(X))] == z) > 0.9
+
+
+@pytest.mark.parametrize("parameters", [
+    {"learning_method": "online", "batch_size": 50}, {"temperature": "annealed"},
+    {"weight_concentration_prior_type": "dirichlet_distribution", "n_components": 3},
+    {"covariance_type": "tied"},
+])  # fmt: skip
+def test_labels_hold_with_other_ways_of_fitting(parameters):
+    X, z, y = drawn(3)
+    mixture = plain(max_iter=20, tol=1e-3, **parameters).fit(X, y)
+    assert {0, 1} <= set(mixture.component_classes_.tolist())
+    assert np.mean(mixture.component_classes_[mixture.predict(X)] == z) > 0.95
+
+
+# ------------------------------------------------------------------------------------- errors
+BAD = {
+    "no y": (lambda y: None, "Got None"),
+    "wrong length": (lambda y: y[1:], r"\(n_samples,\) = \(200,\)"),
+    "all unknown": (lambda y: np.full(len(y), -1), "at least one row"),
+    "NaN": (lambda y: np.where(y < 0, np.nan, y), "set y to -1"),
+    "two types": (lambda y: np.array([0, "a"] * 100, object), r"\['int', 'str'\]"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_labels_are_refused_before_any_work(case):
+    X, _, y = drawn(4)
+    change, message = BAD[case]
+    mixture = plain()
+    with pytest.raises(ValueError, match=message):
+        mixture.fit(X, change(y))
+    assert not hasattr(mixture, "n_features_in_")
+
+
+def test_weights_without_rows_of_a_class_are_refused():
+    X, _, y = drawn(4)
+    with pytest.raises(ValueError, match="a row of positive weight"):
+        plain().fit(X, y, sample_weight=np.where(y == 1, 0.0, 1.0))
+    with pytest.raises(ValueError, match=r"sample_weight\.shape"):
+        plain().fit(X, y, sample_weight=np.ones(3))
+
+
+@pytest.mark.parametrize(("parameters", "message"), [
+    ({"labels_init": np.zeros(200)}, "'labels_init' parameters exclude each other"),
+    ({"n_components": 3}, r"\[1, 2\]"),
+    ({"max_components": 1}, "'max_components'"),
+    ({"n_components": 1, "weight_concentration_prior_type": "dirichlet_distribution"}, r"\[2, inf"),
+])  # fmt: skip
+def test_parameters_that_contradict_labels_are_refused(parameters, message):
+    X, _, y = drawn(5)
+    with pytest.raises(ValueError, match=message):
+        plain(**parameters).fit(X, y)
+
+
+def test_what_takes_no_labels_says_so(tmp_path):
+    X, _, y = drawn(6)
+    with pytest.raises(ValueError, match="partial_fit takes no labels"):
+        plain().partial_fit(X, y)
+    mixture = plain(warm_start=True, max_iter=3, tol=1.0)
+    mixture.set_callbacks(Checkpoint(tmp_path / "part.skvt")).fit(X, y)
+    with pytest.raises(ValueError, match="warm_start=True takes no labels"):
+        mixture.fit(X, y)
+    part = load(tmp_path / "part.skvt")
+    assert part.component_classes_.tolist() == mixture.component_classes_.tolist()
+    with pytest.raises(ValueError, match="resume takes no labels"):
+        part.resume(X, y)
+
+
+# --------------------------------------------------------------------------------------- goals
+@pytest.mark.slow
+def test_few_labels_of_overlapping_classes_are_enough():
+    """Classes two standard deviations apart, of which the optimal rule finds Phi(1) = .841."""
+    lost = []
+    for seed in range(5):
+        X, _, y = drawn(seed, n=1500, distance=2.0, share=0.08)
+        mixture = MemoizedDPGMM(use_labels=True, random_state=0).fit(X, y)
+        other, z, _ = drawn(100 + seed, n=20_000, distance=2.0)
+        found = mixture.component_classes_[mixture.predict(other)]
+        lost.append(np.mean((other[:, 0] > 1.0) == z) - np.mean(found == z))
+    assert max(lost) <= 0.02, lost
+
+
+@pytest.mark.slow
+def test_a_class_without_labels_is_found():
+    """Three classes of 200 rows each, five standard deviations apart, one without labels."""
+    found = []
+    for seed in range(10):
+        X, z, y = drawn(seed, n=600, distance=5.0, share=0.08, n_classes=3)
+        mixture = MemoizedDPGMM(use_labels=True, random_state=0).fit(X, y)
+        classes = mixture.component_classes_[mixture.predict(X)]
+        found.append(np.mean(classes == np.where(z == 2, -1, z)) > 0.95)
+    assert sum(found) >= 9, found
