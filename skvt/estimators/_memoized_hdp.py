@@ -158,7 +158,7 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
         The priors as used or learned.
     topic_concentration_, doc_topic_concentration_ : float
         The concentrations as used or learned.
-    .. shared: n_features_in_, feature_names_in_
+    .. shared: n_features_in_, feature_names_in_, words_
 
     See Also
     --------

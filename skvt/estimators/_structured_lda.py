@@ -155,7 +155,7 @@ class StructuredLDA(TopicEstimator):
         proportions, minus the divergence of q(beta), which is not a bound; for "collapsed" the sum
         over tokens of the log probability of each given all others.
     .. shared: move_log_ (topics), restart_elbos_, converged_, n_iter_, n_batch_iter_, temperature_
-    .. shared: doc_topic_prior_ & topic_word_prior_, n_features_in_, feature_names_in_
+    .. shared: doc_topic_prior_ & topic_word_prior_, n_features_in_, feature_names_in_, words_
 
     See Also
     --------

@@ -334,12 +334,12 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
                 state = state.without_memos(data.total)
             policy.resume(data.n_rows)
         else:
+            before = None
             state, policy = plan.begin(model, workers, rng)
         state = plan.engine.start(state, data.total)
         state.row_starts = plan.row_starts
-        return self._begun(model, state, policy, history, data), Start(
-            rng, n_moves=len(state.move_log)
-        )
+        begun = self._begun(model, state, policy, history, data, before)
+        return begun, Start(rng, n_moves=len(state.move_log))
 
     def _knows(self, data):
         """Whether these are the rows, and batches, whose bound the memos give."""
@@ -355,11 +355,15 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         plan.take_up(deepcopy(interrupted.engine))
         start = replace(interrupted.start, rng=deepcopy(interrupted.start.rng))
         parts = before.model, before.state, before.policy, before.history
-        return self._begun(*parts, plan.data), start
+        return self._begun(*parts, plan.data, before), start
 
-    def _begun(self, model, state, policy, history, data):
+    def _begun(self, model, state, policy, history, data, before):
+        """What a start begins with; it keeps the names of the fit ``before`` that it continues."""
         parameters = self._parameters()
-        return Fitted(model, state, policy, data.total, True, None, history, parameters=parameters)
+        begun = Fitted(model, state, policy, data.total, True, None, history, parameters=parameters)
+        if before is None:
+            return begun
+        return replace(begun, topic_labels=before.topic_labels, words=before.words)
 
     def _run(self, begun, start, plan, context, shown, starts, workers):
         """One start: its :class:`Fitted`, whether it has converged, and whether it was stopped."""
@@ -459,7 +463,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
                 fitted, plan = self._start_stream(X, weights, workers)
                 if before is not None:
                     fitted.history = History(before.history)
-                    fitted.parameters = before.parameters
+                    fitted.parameters, fitted.words = before.parameters, before.words
                     fitted.state.move_log = list(before.state.move_log)
             else:
                 fitted = before.draft(before.model.touched_columns(X))

@@ -6,6 +6,7 @@ from operator import attrgetter
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from skvt.contracts import RunningPolicy
 from skvt.fitting._streams import Gathered
@@ -24,7 +25,8 @@ class Fitted:
     last call of ``fit`` or ``partial_fit``. ``assignments`` (n, K) are the q(z) of the rows of the
     last call, where the estimator publishes them; ``labels`` (n,) the components of the rows of
     the last call; ``component_classes`` (K,) the classes of components, where rows had labels;
-    ``topic_labels`` the names that topics were given, by what tells them apart;
+    ``topic_labels`` the names that topics were given, by what tells them apart, and ``words``
+    (n_features,) those of the columns;
     ``joins``, how its components join to clusters.
     ``seen`` are the checksum of the rows of ``elbo`` and the size of their batches, where memos of
     them are kept.
@@ -43,6 +45,7 @@ class Fitted:
     labels: IndexArray | None = None
     component_classes: list[Any] | None = None
     topic_labels: dict[int, str] | None = None
+    words: NDArray[Any] | None = None
     joins: Joins | None = None
     seen: tuple[str, int] | None = None
     gathered: Gathered | None = None
@@ -92,6 +95,7 @@ class Fitted:
             policy=None,
             assignments=None,
             labels=None,
+            words=None,
             gathered=None,
             cache={},
         )

@@ -224,7 +224,8 @@ temperature_ : float
     Temperature T of the last step. A stream that ends above 1 has not cooled: its components are
     blurred, and more rows, or fewer ``total_samples``, would bring it to 1.
 topic_labels_ : list of str or None
-    Names of the topics that you have set; ``get_feature_names_out`` and
+    Names of the topics that you have set, as a list of all or a dict of some; those of
+    the others are their first three words. ``get_feature_names_out`` and
     :func:`skvt.topic_table` show them, and files keep them.
 weight_concentration_ : ndarray of shape (2, K) or (K,)
     Parameters (a, b) of q(v_k) = Beta. With "dirichlet_distribution", the concentration of q(w)
@@ -233,6 +234,8 @@ weight_concentration_prior_ : float
     Concentration of the weights as used.
 weights_ : ndarray of shape (K,)
     Expected weights, normalised: the mass of components not yet seen is left out.
+words_ : ndarray of shape (`n_features_in_`,)
+    The words: those given to ``set_words``, else the column names of X, where it had any.
 """
 
 _ENTRY = re.compile(r"^(\S.*?) : (.*)\n((?:    .*\n)+)", re.MULTILINE)

@@ -47,13 +47,17 @@ def check_estimator(estimator, memory):
     progress = own.get("_progress")
     if progress is not None:
         _check_progress(progress, estimator, memory)
-    names = own.get("feature_names_in_")
-    if names is not None and (
-        names.shape != (estimator.n_features_in_,) or {*map(type, names.tolist())} != {str}
-    ):
-        raise FileError("Names of features are not one for each.")
+    _check_names(own.get("feature_names_in_"), estimator.n_features_in_)
     if name == "estimators.MemoizedDPMixture":
         _check_table(own.get("_table"), own.get("priors_"), estimator)
+
+
+def _check_names(names, n_features):
+    """Raise FileError unless there is a name for each column, or none at all."""
+    if names is not None and (
+        names.shape != (n_features,) or {*map(type, names.tolist())} != {str}
+    ):
+        raise FileError("Names of features are not one for each.")
 
 
 # ------------------------------------------------------------------------------- what was fitted
@@ -62,6 +66,7 @@ def _check_fitted(fitted, estimator, memory):
     _check_kind(model, name_of(type(estimator)))
     if model.n_features != n_features or n_features < 1:
         raise FileError(f"The model has {model.n_features} columns, not {n_features}.")
+    _check_names(fitted.words, n_features)
     if not set(fitted.parameters) <= set(estimator._get_param_names()):
         raise FileError(f"Parameters of the fit are {sorted(map(str, fitted.parameters))}.")
     # (releases before did not have all)

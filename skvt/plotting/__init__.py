@@ -16,6 +16,5 @@ from skvt.plotting._topics import TopicsDisplay
 
 __all__ = [
     "ClusterTreeDisplay", "ComponentsDisplay", "ELBODisplay", "MovesDisplay", "ProfilesDisplay",
-    "TemperatureDisplay", "TopicsDisplay", "cluster_report", "prepare_arguments", "save_pyldavis",
-    "topic_explorer",
+    "TemperatureDisplay", "TopicsDisplay", "prepare_arguments", "save_pyldavis", "topic_explorer",
 ]  # fmt: skip

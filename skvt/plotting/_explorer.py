@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.utils import check_scalar
 
 from skvt.io import replacing
-from skvt.plotting._pyldavis import principal_coordinates
+from skvt.plotting._pyldavis import principal_coordinates, require_path
 from skvt.results.topic_tables import corpus_of, shares_by_group
 from skvt.results.topic_words import RELEVANCE_WEIGHT, first_words, relevance
 
@@ -17,7 +17,9 @@ MOST_DOCUMENTS = 10
 MOST_CHARACTERS = 600
 
 
-def topic_explorer(estimator, X, feature_names, path, texts=None, groups=None, *, n_words=20):
+def topic_explorer(
+    estimator, X, feature_names=None, path=None, texts=None, groups=None, *, n_words=20
+):
     """Write a page to explore the topics of a fitted model: one HTML file that needs no network.
 
     A map of the topics, words by relevance with a slider for its weight, the documents that stand
@@ -26,15 +28,19 @@ def topic_explorer(estimator, X, feature_names, path, texts=None, groups=None, *
 
     Parameters
     ----------
-    estimator, X, feature_names : as of :func:`skvt.topic_table`
-        The fitted model, the documents, and the words (or None).
-    path : str or path-like
-        Where the file is written, as a whole or not at all: an error leaves the page before.
+    estimator, X : as of :func:`skvt.topic_table`
+        The fitted model, and the documents.
+    feature_names : array-like of str of shape (n_features,) or None, default=None
+        The words; by default as of :func:`skvt.topic_table`.
+    path : str or path-like, default=None
+        Where the file is written, as a whole or not at all: an error leaves the page before. It is
+        required, by name where words are not given.
     texts : list of str of length n_samples or None, default=None
         The documents; by default those that a pipeline is given. Their first 600 characters are
         shown.
-    groups : array-like of shape (n_samples,) or None, default=None
-        The group of each row, such as a year; rows whose group is missing are left out.
+    groups : array-like, data frame or None, default=None
+        The group of each row, such as a year, in one column or several, as of
+        :func:`skvt.topic_shares`; rows whose group is missing are left out.
     n_words : int, default=20
         Number of words shown of a topic.
 
@@ -57,8 +63,9 @@ def topic_explorer(estimator, X, feature_names, path, texts=None, groups=None, *
     >>> from skvt.plotting import topic_explorer
     >>> X = make_topic_corpus(200, n_components=3, n_features=50, random_state=0).X
     >>> lda = TemperedLDA(n_components=3, random_state=0).fit(X)
-    >>> topic_explorer(lda, X, None, "topics.html")  # doctest: +SKIP
+    >>> topic_explorer(lda, X, path="topics.html")  # doctest: +SKIP
     """
+    require_path(path, "topic_explorer")
     check_scalar(n_words, "n_words", Integral, min_val=1)
     corpus = corpus_of(estimator, X, feature_names, texts, whom="topic_explorer")
     by_group = [] if groups is None else list(shares_by_group(corpus, groups, 0.95))
@@ -95,7 +102,7 @@ def topic_explorer(estimator, X, feature_names, path, texts=None, groups=None, *
         "words": list(zip(names, _short(corpus.words[known]), strict=True)),
         "topics": topics,
         "groups": [
-            {"name": str(group.name), "n_rows": group.n_rows}
+            {"name": group.name, "n_rows": group.n_rows}
             | {name: _short(getattr(group, name)) for name in ("share", "low", "high")}
             for group in by_group
         ],

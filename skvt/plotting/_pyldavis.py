@@ -20,8 +20,8 @@ def prepare_arguments(estimator, X, feature_names=None):
     estimator, X : as of :func:`skvt.topic_table`
         The fitted model, and the documents.
     feature_names : array-like of str of shape (n_features,) or None, default=None
-        Such as ``CountVectorizer.get_feature_names_out()``; by default the names that a pipeline
-        gives, or those that the columns had at ``fit``, else column numbers.
+        Such as ``CountVectorizer.get_feature_names_out()``; by default as of
+        :func:`skvt.topic_table`.
 
     Returns
     -------
@@ -64,7 +64,13 @@ def prepare_arguments(estimator, X, feature_names=None):
     }
 
 
-def save_pyldavis(estimator, X, feature_names, path):
+def require_path(path, whom):
+    """Raise TypeError unless a path is given."""
+    if path is None:
+        raise TypeError(f'{whom} needs a path: {whom}(estimator, X, path="topics.html").')
+
+
+def save_pyldavis(estimator, X, feature_names=None, path=None):
     """Write the page of pyLDAvis as one HTML file that needs no network.
 
     ``pyLDAvis.save_html`` leaves its scripts on other machines, without which the page is blank;
@@ -72,10 +78,13 @@ def save_pyldavis(estimator, X, feature_names, path):
 
     Parameters
     ----------
-    estimator, X, feature_names : as of :func:`prepare_arguments`
-        The fitted model, the counts of documents, and the words (or None).
-    path : str or path-like
-        Where the file is written, as a whole or not at all: an error leaves the page before.
+    estimator, X : as of :func:`skvt.topic_table`
+        The fitted model, and the documents.
+    feature_names : array-like of str of shape (n_features,) or None, default=None
+        The words; by default as of :func:`skvt.topic_table`.
+    path : str or path-like, default=None
+        Where the file is written, as a whole or not at all: an error leaves the page before. It is
+        required, by name where words are not given.
 
     Examples
     --------
@@ -84,8 +93,9 @@ def save_pyldavis(estimator, X, feature_names, path):
     >>> from skvt.plotting import save_pyldavis
     >>> X = make_topic_corpus(200, n_components=3, n_features=50, random_state=0).X
     >>> lda = TemperedLDA(n_components=3, random_state=0).fit(X)
-    >>> save_pyldavis(lda, X, None, "topics.html")  # doctest: +SKIP
+    >>> save_pyldavis(lda, X, path="topics.html")  # doctest: +SKIP
     """
+    require_path(path, "save_pyldavis")
     arguments = prepare_arguments(estimator, X, feature_names)
     try:
         from pyLDAvis import prepare, urls

@@ -109,8 +109,8 @@ class TopicsDisplay:
             divided by their sums, so that bars are the expected probabilities of words. Or a
             pipeline that ends in one.
         feature_names : array-like of str of shape (n_features,) or None, default=None
-            Such as ``CountVectorizer.get_feature_names_out()``; by default the names that a
-            pipeline gives, or those that the columns of the data had, else column numbers.
+            Such as ``CountVectorizer.get_feature_names_out()``; by default as of
+            :func:`skvt.topic_table`.
         ax, **options : see :meth:`plot`
             How to draw them.
 

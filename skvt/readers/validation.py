@@ -89,8 +89,9 @@ def _refuse_annotated(X, whom):
     if hasattr(X, "var_names") and hasattr(X, "X"):
         raise TypeError(
             f"X is an {type(X).__name__}, and {whom} takes its matrix: pass X.X, or one of "
-            "X.layers. X.var_names are the names of its columns, for feature_names of top_words "
-            'and displays; results of transform belong into X.obsm["topics"], say.'
+            "X.layers. X.var_names are the names of its columns: give them to set_words of a topic "
+            "model, or to feature_names of displays. Results of transform belong into "
+            'X.obsm["topics"], say.'
         )
 
 
@@ -338,14 +339,24 @@ def preprocessing_and_model(estimator):
     return (estimator[:-1] if len(estimator) > 1 else None), estimator[-1]
 
 
-def column_names(estimator, feature_names, n_features):
-    """Names of the columns, (n_features,): given, of a pipeline or of X at ``fit``, or numbers."""
-    preprocessing, estimator = preprocessing_and_model(estimator)
+def known_names(estimator, feature_names=None):
+    """Names of the columns as far as they are known: the first of these that is not None.
+
+    Those given, the words that a topic model keeps, the names that a pipeline gives, and those of
+    the columns of X at ``fit``.
+    """
+    preprocessing, model = preprocessing_and_model(estimator)
+    if feature_names is None:
+        feature_names = getattr(model, "words_", None)
     if feature_names is None and preprocessing is not None:
         feature_names = preprocessing.get_feature_names_out()
-    if feature_names is None:
-        feature_names = getattr(estimator, "feature_names_in_", np.arange(n_features))
-    names = np.asarray(feature_names)
+    return getattr(model, "feature_names_in_", None) if feature_names is None else feature_names
+
+
+def column_names(estimator, feature_names, n_features):
+    """Names of the columns, (n_features,), as :func:`known_names` has them, or numbers."""
+    known = known_names(estimator, feature_names)
+    names = np.arange(n_features) if known is None else np.asarray(known)
     if names.shape != (n_features,):
         raise ValueError(
             f"feature_names must be {n_features} names, one for each column of X. Got an array of "

@@ -15,11 +15,11 @@ from skvt.results._regression import Regression
 from skvt.results._shares import (
     cluster_shares_of,
     is_mixture,
-    topic_labels,
     topic_shares_of,
     words_of,
 )
 from skvt.results.topic_tables import pandas_for
+from skvt.results.topic_words import labels_of
 from skvt.sklearn_private import num_samples
 
 
@@ -171,7 +171,7 @@ def covariate_effects(
     if mixtures:
         return pandas.DataFrame({"cluster": columns.pop("component"), **columns})
     topics = columns.pop("component")
-    labels = [topic_labels(fits[0])[topic] for topic in topics]
+    labels = [labels_of(fits[0])[topic] for topic in topics]
     table = pandas.DataFrame({"topic": topics, "label": labels, **columns})
     table.attrs["rows_without_words"] = _without_words(has_words)
     return table

@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from skvt.readers.validation import column_names, counts_of_words, preprocessing_and_model
+from skvt.readers.validation import counts_of_words, preprocessing_and_model
 from skvt.results._clusters import membership, together
-from skvt.results.topic_words import first_words, relevance, topic_probabilities, word_probabilities
+from skvt.results.topic_words import topic_probabilities, word_probabilities
 
 # Eigenvalues of the symmetric form of M, which are at most 1, below this are 0: the data do not
 # tell these components apart.
@@ -107,16 +107,6 @@ def topic_shares_of(estimator, X):
         return np.stack([(g / g.sum(axis=1, keepdims=True) - topics) @ corrected for g in drawn])
 
     return Shares(values, topics, errors)
-
-
-def topic_labels(estimator):
-    """``topic_labels_`` of a fit if they are set, else the first three words by relevance."""
-    labels = getattr(preprocessing_and_model(estimator)[1], "topic_labels_", None)
-    if labels is not None:
-        return list(labels)
-    topics, words = topic_probabilities(estimator), word_probabilities(estimator)
-    names = column_names(estimator, None, topics.shape[1])
-    return [", ".join(map(str, names[own])) for own in first_words(relevance(topics, words), 3)]
 
 
 def cluster_shares_of(estimator, X, weights, n_clusters=None):

@@ -21,7 +21,7 @@ class TopicEditsMixin:
         The word counts of the topics of a group are added up, and so are their
         ``doc_topic_prior_``. If topics have different priors of words, the merged prior is the
         largest for each word. The new topic takes the position of the first of its group, and the
-        others move up.
+        label of the first that has one; the others move up.
 
         Parameters
         ----------
@@ -99,7 +99,7 @@ class TopicEditsMixin:
         fitted = self._fitted
         if len(groups) == len(fitted.lam()[0]):
             return self
-        names = self.topic_labels_
+        names = self._given_labels
         if Capability.GROWING_TOPICS in fitted.model.capabilities:  # topics are sorted by use
             stats = fitted.model.regrouped_stats(fitted.stats.value(), groups=groups)
             order = fitted.model.best_order(RunningStats(stats.arrays))
@@ -120,8 +120,9 @@ class TopicEditsMixin:
         # Change a copy and swap at the end, so that an error leaves the estimator as it was.
         twin = object.__new__(type(self))
         vars(twin).update(vars(self) | changed | {"_fitted": new})
-        if names is not None:
-            twin.topic_labels_ = [names[group[0]] for group in groups]
+        if names:
+            named = ([names[k] for k in group if k in names] for group in groups)
+            twin.topic_labels_ = {k: labels[0] for k, labels in enumerate(named) if labels}
         self.__dict__ = vars(twin)
         return self
 

@@ -1,6 +1,9 @@
 """What every topic model shows: topics, proportions of documents, completion score, top words."""
 
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
+from numbers import Integral
 
 import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
@@ -13,7 +16,7 @@ from skvt.readers import DocumentReader
 from skvt.readers.chunks import by_chunk, sums_over
 from skvt.readers.validation import LARGEST, LEGAL_RANGE, require_prior
 from skvt.results.completion import completion_sums, document_parameters, mean_of_held_out
-from skvt.results.topic_words import top_words
+from skvt.results.topic_words import labels_of, top_words
 
 
 class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
@@ -39,30 +42,107 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
 
     @of_fit
     def topic_labels_(self, fitted):
-        """Names of the topics, a list of str that can be set; None if they have none.
+        """Names of the topics, a list of str; None if none was set.
 
-        They go with their topics into files, and where topics are merged, dropped or born (a new
-        one is called by its number); another fit forgets them.
+        Set a list with a name for each topic, or a dict with names of some, ``{0: "Germany"}``, by
+        their number. The others are called by their first three words by relevance, or by their
+        number where no words are known. Setting replaces all names, and ``del`` removes them.
+        Several topics may have one name.
+
+        Names go with their topics into files and through ``partial_fit``, warm starts,
+        ``merge_topics`` and ``drop_topics``; another fit forgets them.
         """
-        labels = fitted.topic_labels
-        if labels is None:
-            return None
-        names = super().get_feature_names_out().tolist()
-        return [labels.get(i, name) for i, name in zip(self._topic_keys, names, strict=True)]
+        return None if fitted.topic_labels is None else labels_of(self)
 
     @topic_labels_.setter
     def topic_labels_(self, labels):
-        fitted = self._require_fitted()
-        if labels is not None:
-            labels, number = list(labels), self._n_features_out
-            if len(labels) != number or not all(isinstance(label, str) for label in labels):
-                raise ValueError(
-                    f"topic_labels_ must be {number} strings, one for each topic. Got {labels!r}."
-                )
-            if len(set(labels)) < number:
-                raise ValueError(f"topic_labels_ must differ from each other. Got {labels!r}.")
-            labels = dict(zip(self._topic_keys, labels, strict=True))
-        self._fitted = replace(fitted, topic_labels=labels)
+        fitted, number = self._require_fitted(), self._n_features_out
+        given = {} if labels is None else labels
+        if not isinstance(given, Mapping):
+            given = [*given]
+            given = dict(enumerate(given)) if len(given) == number else {None: given}
+        legal = not isinstance(labels, str) and all(
+            isinstance(k, Integral) and 0 <= k < number and isinstance(label, str)
+            for k, label in given.items()
+        )
+        if not legal:
+            raise ValueError(
+                f"topic_labels_ must be {number} strings, one for each topic, or a dict of strings "
+                f"for some of the topics 0 to {number - 1}. Got {labels!r}."
+            )
+        keys = self._topic_keys
+        given = {keys[k]: str(label) for k, label in given.items()}
+        self._fitted = replace(fitted, topic_labels=given or None)
+
+    @topic_labels_.deleter
+    def topic_labels_(self):
+        self.topic_labels_ = None
+
+    @property
+    def _given_labels(self):
+        """Names that were set, by the number of the topic."""
+        given = self._require_fitted().topic_labels or {}
+        return {k: given[key] for k, key in enumerate(self._topic_keys) if key in given}
+
+    @of_fit
+    def words_(self, fitted):
+        """The words, (n_features,): those of ``set_words``, else the column names of X."""
+        words = getattr(self, "feature_names_in_", None) if fitted.words is None else fitted.words
+        if words is None:
+            raise AttributeError(
+                f"This {type(self).__name__} does not know the words: X had no column names. Call "
+                "set_words(names), with CountVectorizer().get_feature_names_out() for example."
+            )
+        return words.copy()
+
+    def set_words(self, names):
+        """Name the columns of X, so that tables and displays show words.
+
+        Fits of data frames know their words, and pipelines those of their steps; the sparse counts
+        of ``CountVectorizer`` have none.
+
+        Parameters
+        ----------
+        names : array-like of str of shape (n_features,)
+            A name for each column, such as ``CountVectorizer().get_feature_names_out()``, or
+            ``adata.var_names``.
+
+        Returns
+        -------
+        self : estimator
+            The same estimator. Its words go into files and through ``partial_fit``, warm starts,
+            ``merge_topics`` and ``drop_topics``; another fit forgets them.
+
+        Raises
+        ------
+        ValueError
+            Unless there is a string for each column.
+
+        Examples
+        --------
+        >>> from sklearn.feature_extraction.text import CountVectorizer
+        >>> from skvt import TemperedLDA
+        >>> vectorizer = CountVectorizer()
+        >>> X = vectorizer.fit_transform(["cat mouse cat", "sun rain sun"] * 20)
+        >>> lda = TemperedLDA(2, random_state=0).fit(X)
+        >>> lda = lda.set_words(vectorizer.get_feature_names_out())
+        >>> sorted(lda.top_words(1))
+        [['cat'], ['sun']]
+        """
+        fitted, given = self._require_fitted(), np.asarray(names, dtype=object)
+        n_features = fitted.model.n_features
+        example = "such as CountVectorizer().get_feature_names_out()"
+        if given.shape != (n_features,):
+            raise ValueError(
+                f"names must be {n_features} strings, one for each column of X, {example}. Got an "
+                f"array of shape {given.shape} instead."
+            )
+        wrong = [name for name in given if not isinstance(name, str)]
+        if wrong:
+            raise ValueError(f"names must be strings, {example}. Got {wrong[0]!r} instead.")
+        words = np.array([str(name) for name in given], dtype=object)
+        self._fitted = replace(fitted, words=words)
+        return self
 
     @property
     def _topic_keys(self):
@@ -71,7 +151,9 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         return ids.tolist() if ids.size else list(range(self._n_features_out))
 
     def get_feature_names_out(self, input_features=None):
-        """Names of the topics: ``topic_labels_``, else the class's name with numbers.
+        """Names of the topics: those set in ``topic_labels_``, else the class's name with numbers.
+
+        Where several topics have one label, their numbers are added to it.
 
         Parameters
         ----------
@@ -82,8 +164,13 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         -------
         ndarray of str, shape (n_components,)
         """
-        names = super().get_feature_names_out(input_features)
-        return names if self.topic_labels_ is None else np.array(self.topic_labels_, dtype=object)
+        names, given = super().get_feature_names_out(input_features), self._given_labels
+        if not given:
+            return names
+        names = [given.get(k, name) for k, name in enumerate(names.tolist())]
+        while len(times := Counter(names)) < len(names):
+            names = [f"{name} {k}" if times[name] > 1 else name for k, name in enumerate(names)]
+        return np.array(names, dtype=object)
 
     # --------------------------------------------------------------------------- inference
     @by_chunk(lambda self, **options: (self._n_features_out, self._fitted.model.dtype))
@@ -195,9 +282,8 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         n_words : int, default=10
             Number of words per topic.
         feature_names : array-like of str of shape (n_features,), optional
-            By default the column names of X in ``fit``, or column numbers if it had none. The
-            sparse counts of ``CountVectorizer`` have no column names: pass its
-            ``get_feature_names_out()``, or a whole pipeline to :func:`skvt.top_words`.
+            By default ``words_``: those of ``set_words``, else the column names of X in ``fit``; or
+            column numbers if neither is known.
         by : {"probability", "relevance"}, default="probability"
             What comes first, see :func:`skvt.top_words`.
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from numbers import Integral
 from typing import Any
 
+import narwhals.stable.v2 as nw
 import numpy as np
 import scipy.sparse as sp
 from scipy.special import expit, logit
@@ -16,8 +17,14 @@ from sklearn.utils import check_scalar
 
 from skvt.readers import declared_order, is_missing
 from skvt.readers.chunks import require_rows_in_memory
-from skvt.readers.validation import column_names, preprocessing_and_model
-from skvt.results.topic_words import first_words, relevance, topic_probabilities, word_probabilities
+from skvt.readers.validation import column_names, is_frame, preprocessing_and_model
+from skvt.results.topic_words import (
+    first_words,
+    labels_of,
+    relevance,
+    topic_probabilities,
+    word_probabilities,
+)
 from skvt.ties import stable_argmax
 
 # Maximum number of steps towards the shares of a group, and the change that ends them.
@@ -32,8 +39,8 @@ class Corpus:
     ``counts`` (n, V) are CSR; ``topics`` (K, V) are distributions, or 0 for topics without words;
     ``words`` (V,) their mean;
     ``proportions`` (n, K) are distributions, or 0 for rows without words; ``lengths`` (n,) are the
-    words of rows, ``frequency`` (V,) how often each word occurs in all. ``labels`` are those given,
-    else the first three words by relevance.
+    words of rows, ``frequency`` (V,) how often each word occurs in all. ``labels`` are those of
+    :func:`labels_of`.
     """
 
     counts: Any
@@ -66,21 +73,17 @@ class Corpus:
     def first_words(self, n_words, *, by_relevance):
         """The first words of each topic, of positive probability."""
         scores = relevance(self.topics, self.words) if by_relevance else self.topics
-        return _named(self.names, self.topics, scores, n_words)
+        order = first_words(scores, n_words)
+        return [
+            list(map(str, self.names[places[topic[places] > 0.0]]))
+            for topic, places in zip(self.topics, order, strict=True)
+        ]
 
     def rows_of(self, k, n_rows):
         """The rows of which topic k has most."""
         shares = np.where(self.is_empty, 0.0, self.proportions[:, k])
         order = first_words(shares[None], n_rows)[0]
         return order[shares[order] > 0.0]
-
-
-def _named(names, topics, scores, n_words):
-    order = first_words(scores, n_words)
-    return [
-        list(map(str, names[places[topic[places] > 0.0]]))
-        for topic, places in zip(topics, order, strict=True)
-    ]
 
 
 def corpus_of(estimator, X, feature_names=None, texts=None, whom="topic_table"):
@@ -106,12 +109,7 @@ def corpus_of(estimator, X, feature_names=None, texts=None, whom="topic_table"):
         totals = proportions.sum(axis=1, keepdims=True)
     proportions /= np.where(totals == 0.0, 1.0, totals)
     proportions[lengths == 0.0] = 0.0
-    words = word_probabilities(estimator)
-    labels = getattr(model, "topic_labels_", None)
-    if labels is None:
-        found = _named(names, topics, relevance(topics, words), 3)
-        labels = [", ".join(first) if first else "no words" for first in found]
-    labels = list(map(str, labels))
+    words, labels = word_probabilities(estimator), labels_of(estimator, feature_names)
     return Corpus(counts, names, topics, words, proportions, lengths, frequency, texts, labels)
 
 
@@ -126,8 +124,8 @@ def topic_table(estimator, X, feature_names=None, texts=None, *, n_words=10, n_r
     X : {array-like, sparse matrix} of shape (n_samples, n_features)
         Counts of documents, such as those of ``fit``; for a pipeline, what it takes: texts.
     feature_names : array-like of str of shape (n_features,) or None, default=None
-        The words; by default the names that a pipeline gives, or those that the columns had at
-        ``fit``, else column numbers.
+        The words; by default those that the model keeps (``words_``, see ``set_words``), else the
+        names that a pipeline gives, or those that the columns had at ``fit``, else column numbers.
     texts : list of str of length n_samples or None, default=None
         The documents, for reading; by default those that a pipeline is given.
     n_words : int, default=10
@@ -138,8 +136,9 @@ def topic_table(estimator, X, feature_names=None, texts=None, *, n_words=10, n_r
     Returns
     -------
     pandas.DataFrame
-        A row for each topic, with "label" (``topic_labels_`` of the model if they are set, else the
-        first three words by relevance), "share" of the words of X, "n_rows" of which it is the
+        A row for each topic, with "label" (that of ``topic_labels_`` where it is set, else the
+        first three words by relevance, or "topic 3" and so on where the model knows no words),
+        "share" of the words of X, "n_rows" of which it is the
         largest topic, "words" by probability and "relevant_words" by relevance (see
         :func:`skvt.top_words`), numbers of the "rows" of which it has most, and their "texts", if
         there are any. Rows without words belong to no topic; ``attrs["rows_without_words"]`` has
@@ -200,9 +199,10 @@ def topic_shares(estimator, X, groups, feature_names=None, *, confidence=0.95):
         As of :func:`skvt.topic_table`.
     X : {array-like, sparse matrix} of shape (n_samples, n_features)
         Likewise.
-    groups : array-like of shape (n_samples,)
-        The group of each row; rows whose group is missing are left out. Groups are sorted; those of
-        an ordered categorical type come in its order.
+    groups : array-like of shape (n_samples,), data frame or ndarray of shape (n_samples, n_columns)
+        The group of each row, such as its year. By several columns, such as year and party, a group
+        has the rows that agree in all of them. Rows with a missing value are left out. Groups are
+        sorted; those of an ordered categorical type come in its order.
     feature_names : array-like of str of shape (n_features,) or None, default=None
         Words, by which topics without ``topic_labels_`` are labelled.
     confidence : float, default=0.95
@@ -213,7 +213,14 @@ def topic_shares(estimator, X, groups, feature_names=None, *, confidence=0.95):
     pandas.DataFrame
         A row for each group, in order, and topic: "group", "topic", "label", estimated "share" of
         the words of the group, "low" and "high" of its interval, and the "n_rows" of the group that
-        have words.
+        have words. In the place of "group", the columns of a data frame have their names, and those
+        of an array are "group_0", "group_1" and so on.
+
+    Raises
+    ------
+    ValueError
+        If ``groups`` has not a value for each row, or has a column of the name of another column of
+        the result.
 
     Notes
     -----
@@ -238,49 +245,66 @@ def topic_shares(estimator, X, groups, feature_names=None, *, confidence=0.95):
     """
     pandas = pandas_for("topic_shares")
     corpus = corpus_of(estimator, X, feature_names, whom="topic_shares")
+    of_shares = ["topic", "label", "share", "low", "high", "n_rows"]
+    columns = _columns_of(groups)
+    taken = sorted({*columns} & {*of_shares})
+    if taken:
+        raise ValueError(
+            f"Columns of groups must not be called {', '.join(of_shares)}, as columns of the "
+            f"result are. Got {taken[0]!r}; rename it."
+        )
     rows = [
-        (group.name, k, corpus.labels[k], group.share[k], group.low[k], group.high[k], group.n_rows)
+        (*group.values, k, corpus.labels[k], *group.of_topic(k), group.n_rows)
         for group in shares_by_group(corpus, groups, confidence)
         for k in range(len(corpus.topics))
     ]
-    columns = ["group", "topic", "label", "share", "low", "high", "n_rows"]
-    return pandas.DataFrame(rows, columns=columns)
+    return pandas.DataFrame(rows, columns=[*columns, *of_shares])
 
 
 @dataclass(frozen=True)
 class Group:
-    """Shares of topics in a group of rows, with intervals, each (K,)."""
+    """Shares of topics in a group of rows, with intervals, each (K,).
 
-    name: Any
+    ``values`` are those of the columns of groups.
+    """
+
+    values: tuple[Any, ...]
     n_rows: int
     share: Any
     low: Any
     high: Any
 
+    @property
+    def name(self):
+        """The values as text."""
+        return ", ".join(map(str, self.values))
+
+    def of_topic(self, k):
+        """Share of topic k, with its interval."""
+        return self.share[k], self.low[k], self.high[k]
+
 
 def shares_by_group(corpus, groups, confidence):
-    """A :class:`Group` for each value of ``groups``, in order."""
+    """A :class:`Group` for each value of ``groups``, or each combination of columns, in order."""
     if not 0.0 < confidence < 1.0:
         raise ValueError(f"confidence must be in the range (0, 1). Got {confidence!r} instead.")
-    declared, groups = declared_order(groups), list(groups)
-    _check_one_for_each_row("groups", groups, corpus.lengths)
+    columns = [*_columns_of(groups).values()]
+    places = [_places(values) for values in columns]
+    rows_of_values = [list(values) for values in columns]
+    for values in rows_of_values:
+        _check_one_for_each_row("groups", values, corpus.lengths)
     members = {}
-    for row, name in enumerate(groups):
-        if not is_missing(name):
-            members.setdefault(name, []).append(row)
-    if declared is not None:
-        order = [name for name in declared if name in members]
-    else:
-        try:
-            order = sorted(members)
-        except TypeError:
-            order = sorted(members, key=str)
-    for name in order:
-        rows = np.array(members[name])
+    for row, values in enumerate(zip(*rows_of_values, strict=True)):
+        if not any(map(is_missing, values)):
+            members.setdefault(values, []).append(row)
+    order = {values: tuple(place[one] for place, one in zip(places, values, strict=True))
+             for values in members}  # fmt: skip
+    for values in sorted(members, key=order.get):
+        rows = np.array(members[values])
         rows = rows[~corpus.is_empty[rows]]
         n = rows.size
         if n == 0:
-            yield Group(name, n, *np.full((3, len(corpus.topics)), np.nan))
+            yield Group(values, n, *np.full((3, len(corpus.topics)), np.nan))
             continue
         share, error = _share_and_error(corpus, rows)
         # (a row alone does not vary)
@@ -288,7 +312,29 @@ def shares_by_group(corpus, groups, confidence):
         with np.errstate(divide="ignore", invalid="ignore"):
             odds, width = logit(share), z * error / (share * (1.0 - share))
             low, high = expit(odds - width), expit(odds + width)
-        yield Group(name, n, share, low, high)
+        yield Group(values, n, share, low, high)
+
+
+def _columns_of(groups):
+    """Columns of groups by their name in results."""
+    if is_frame(groups):
+        frame = nw.from_native(groups, eager_only=True)
+        return {str(series.name): series for series in frame.iter_columns()}
+    if isinstance(groups, np.ndarray) and groups.ndim == 2:
+        return {f"group_{j}": groups[:, j] for j in range(groups.shape[1])}
+    return {"group": groups}
+
+
+def _places(values):
+    """Position in order of each value of a column: declared, sorted, or sorted as text."""
+    order = declared_order(values)
+    if order is None:
+        order = {value for value in values if not is_missing(value)}
+        try:
+            order = sorted(order)
+        except TypeError:
+            order = sorted(order, key=str)
+    return {value: place for place, value in enumerate(order)}
 
 
 def _share_and_error(corpus, rows):

@@ -1,12 +1,18 @@
-"""Words of topics by probability and by relevance, with the names that a pipeline knows."""
+"""Words of topics by probability and by relevance, and labels made of these."""
 
+from collections.abc import Mapping
 from numbers import Integral
 
 import numpy as np
 from sklearn.utils import check_scalar
 from sklearn.utils.validation import check_is_fitted
 
-from skvt.readers.validation import check_choice, column_names, preprocessing_and_model
+from skvt.readers.validation import (
+    check_choice,
+    column_names,
+    known_names,
+    preprocessing_and_model,
+)
 from skvt.ties import first_of_order
 
 # Weight of the probability in the relevance of a word, which its authors found best.
@@ -24,8 +30,8 @@ def top_words(estimator, n_words=10, feature_names=None, *, by="probability"):
     n_words : int, default=10
         Number of words per topic.
     feature_names : array-like of str of shape (n_features,), optional
-        By default those that the steps before the model name, else the column names of X in
-        ``fit``, else column numbers.
+        By default the words that the model keeps (``words_``), else those that the steps before it
+        in a pipeline name, else the column names of X in ``fit``, else column numbers.
     by : {"probability", "relevance"}, default="probability"
         What comes first: words that are probable in the topic, or those of high relevance [1]_,
         ``log p(w | k) - .4 log p(w)``, which are probable there and less so elsewhere. ``p(w)`` is
@@ -65,6 +71,29 @@ def top_words(estimator, n_words=10, feature_names=None, *, by="probability"):
         names[words[topic[words] > 0.0]].tolist()
         for topic, words in zip(topics, first_words(scores, n_words, dtype), strict=True)
     ]
+
+
+def labels_of(estimator, feature_names=None):
+    """Labels of topics: those that were set, else three words by relevance, else their number.
+
+    ``topic_labels_`` are set labels, of all topics or by number of some. Where words are not known,
+    a topic is called by its number.
+    """
+    model = preprocessing_and_model(estimator)[1]
+    given = getattr(model, "_given_labels", None)
+    if given is None:
+        given = getattr(model, "topic_labels_", None) or {}
+    if not isinstance(given, Mapping):
+        given = dict(enumerate(given))
+    n_topics = len(topic_probabilities(estimator))
+    if len(given) < n_topics:
+        if known_names(estimator, feature_names) is None:
+            default = [f"topic {k}" for k in range(n_topics)]
+        else:
+            first = top_words(estimator, 3, feature_names, by="relevance")
+            default = [", ".join(map(str, words)) or "no words" for words in first]
+        given = dict(enumerate(default)) | dict(given)
+    return [str(given[k]) for k in range(n_topics)]
 
 
 def first_words(scores, n_words, dtype=np.float64):

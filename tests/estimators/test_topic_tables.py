@@ -9,6 +9,7 @@ from estimators._registry import every_class_of_topic_models
 from scipy.stats import binom, norm
 from sklearn.base import BaseEstimator
 from sklearn.decomposition import NMF, LatentDirichletAllocation
+from sklearn.exceptions import NotFittedError
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.pipeline import make_pipeline
 
@@ -22,6 +23,8 @@ from skvt import (
     topic_shares,
     topic_table,
 )
+from skvt.callbacks import Checkpoint
+from skvt.io import FileError
 
 TEXTS = ["cat cat mouse the", "mouse cat the", "sun rain the the", "rain rain sun the"] * 20
 
@@ -147,15 +150,135 @@ def test_labels_reach_outputs_files_and_follow_their_topics(entry, tmp_path):
     assert model.get_feature_names_out().tolist() == names
     save(model, tmp_path / "model.skvt")
     assert load(tmp_path / "model.skvt").topic_labels_ == names
-    with pytest.raises(ValueError, match=f"must be {len(names)} strings"):
-        model.topic_labels_ = names[1:]
-    with pytest.raises(ValueError, match="differ from each other"):
-        model.topic_labels_ = ["same"] * len(names)
+    for wrong in (names[1:], "x" * len(names), {len(names): "x"}, {-1: "x"}, {0: 1}, {"0": "x"}):
+        with pytest.raises(ValueError, match=f"must be {len(names)} strings, .* or a dict"):
+            model.topic_labels_ = wrong
+    assert model.topic_labels_ == names
     model.partial_fit(entry.data())
     kept = set(model.topic_labels_) & set(names)
     assert len(kept) == len(names) or isinstance(model, MemoizedHDP)
     model.fit(entry.data())
     assert model.topic_labels_ is None
+
+
+@every_class_of_topic_models
+def test_some_topics_may_have_labels_and_several_the_same(entry):
+    X = entry.data()
+    model = entry.make().fit(X)
+    model.topic_labels_ = {np.int64(0): "Germany"}
+    number = len(model.components_)
+    assert model.topic_labels_ == ["Germany", *(f"topic {k}" for k in range(1, number))]
+    assert topic_table(model, X)["label"].tolist() == model.topic_labels_
+    stem = type(model).__name__.lower()
+    names = ["Germany", *(f"{stem}{k}" for k in range(1, number))]
+    assert model.get_feature_names_out().tolist() == names
+    model.set_words([f"word{j}" for j in range(X.shape[1])])
+    first = [", ".join(words) for words in model.top_words(3, by="relevance")]
+    assert model.topic_labels_ == ["Germany", *first[1:]]
+    model.topic_labels_ = ["same"] * number
+    assert topic_table(model, X)["label"].tolist() == ["same"] * number
+    table = model.set_output(transform="polars").transform(X)
+    assert table.columns == [f"same {k}" for k in range(number)]
+    del model.topic_labels_
+    assert model.topic_labels_ is None
+    assert topic_table(model, X)["label"].tolist() == first
+    assert model.get_feature_names_out().tolist() == [f"{stem}{k}" for k in range(number)]
+
+
+def test_names_of_outputs_differ_whatever_labels_are():
+    model = TemperedLDA(3, max_iter=1, random_state=0).fit(np.eye(4))
+    model.topic_labels_ = ["a", "a", "a 0"]
+    assert len(set(model.get_feature_names_out())) == 3
+
+
+def test_a_merged_topic_has_the_first_label_of_its_topics():
+    model = TemperedLDA(4, max_iter=1, random_state=0).fit(np.eye(4))
+    model.topic_labels_ = {1: "one", 2: "two"}
+    model.merge_topics([[0, 2, 1]])
+    assert model.topic_labels_ == ["one", "topic 1"]
+
+
+@every_class_of_topic_models
+def test_words_are_kept_wherever_the_model_goes(entry, tmp_path):
+    X = entry.data()
+    model = entry.make().fit(X)
+    assert not hasattr(model, "words_")
+    with pytest.raises(AttributeError, match=r"set_words\(names\)"):
+        model.words_  # noqa: B018
+    names = [f"word{j}" for j in range(X.shape[1])]
+    expected = top_words(model, 3, names)
+    assert model.set_words(pd.Index(names)) is model
+    assert model.words_.tolist() == names
+    model.words_[0] = "changed"
+    assert model.top_words(3) == top_words(model, 3) == expected
+    assert top_words(model, 3, list(map(str.upper, names)))[0][0] == expected[0][0].upper()
+    table = topic_table(model, X, n_words=3)
+    assert table["words"].tolist() == [", ".join(words) for words in expected]
+    label = ", ".join(model.top_words(3, by="relevance")[0])
+    assert topic_shares(model, X, np.zeros(X.shape[0]))["label"][0] == table["label"][0] == label
+    save(model, tmp_path / "model.skvt")
+    model = load(tmp_path / "model.skvt")
+    model.partial_fit(X).merge_topics([[0, 1]])
+    assert model.words_.tolist() == names
+    assert model.set_params(warm_start=True, max_iter=1).fit(X).words_.tolist() == names
+    assert not hasattr(model.set_params(warm_start=False).fit(X), "words_")
+
+
+def test_words_of_data_frames_are_known_and_names_set_come_first():
+    X = pd.DataFrame(np.eye(3), columns=["a", "b", "c"])
+    model = TemperedLDA(2, max_iter=1, random_state=0).fit(X)
+    assert model.words_.tolist() == ["a", "b", "c"]
+    model.set_words(["x", "y", "z"])
+    assert set(model.top_words(3)[0]) == {"x", "y", "z"}
+    model.partial_fit(X)
+    assert model.words_.tolist() == ["x", "y", "z"]
+    assert model.feature_names_in_.tolist() == ["a", "b", "c"]
+
+
+def test_an_interrupted_fit_that_is_resumed_keeps_words_and_labels(tmp_path):
+    path = tmp_path / "model.skvt"
+    model = TemperedLDA(2, temperature=None, max_iter=2, tol=0.0, random_state=0)
+    model.set_callbacks(Checkpoint(path)).fit(np.eye(3))
+    begun = load(path).set_params(max_iter=3).set_words(["a", "b", "c"])
+    begun.topic_labels_ = {1: "Germany"}
+    resumed = begun.resume(np.eye(3))
+    assert resumed.n_iter_ == 3 and resumed.words_.tolist() == ["a", "b", "c"]
+    assert resumed.topic_labels_[1] == "Germany"
+
+
+@pytest.mark.parametrize("words", [["a", "b"], ["a", "b", 3], [["a", "b", "c"]]])
+def test_no_file_has_other_words_than_columns(words, tmp_path):
+    model = TemperedLDA(2, max_iter=1, random_state=0).fit(np.eye(3))
+    model._fitted.words = np.array(words, dtype=object)
+    with pytest.raises(FileError, match="Names of features"):
+        save(model, tmp_path / "model.skvt")
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (["a", "b"], r"must be 3 strings, .* shape \(2,\)"),
+        ("abc", r"must be 3 strings, .* shape \(\)"),
+        ({"a": 0, "b": 1, "c": 2}, r"must be 3 strings, .* shape \(\)"),
+        ([["a", "b", "c"]], r"must be 3 strings, .* shape \(1, 3\)"),
+        (["a", 1, "c"], r"must be strings, .* Got 1"),
+    ],
+)
+def test_words_are_a_string_for_each_column(names, said):
+    model = TemperedLDA(2, max_iter=1, random_state=0)
+    with pytest.raises(NotFittedError):
+        model.set_words(["a", "b", "c"])
+    model.fit(np.eye(3)).set_words(["d", "e", "f"])
+    with pytest.raises(ValueError, match=said):
+        model.set_words(names)
+    assert model.words_.tolist() == ["d", "e", "f"]
+
+
+def test_a_label_in_a_pipeline_leaves_the_words_of_the_pipeline_to_the_others():
+    pipeline = make_pipeline(CountVectorizer(stop_words=["the"]), NMF(2, random_state=0)).fit(TEXTS)
+    first = topic_table(pipeline, TEXTS)["label"].tolist()
+    pipeline[-1].topic_labels_ = {0: "Germany"}
+    assert topic_table(pipeline, TEXTS)["label"].tolist() == ["Germany", first[1]]
 
 
 def test_labels_stay_with_topics_that_are_merged_and_dropped():
@@ -185,3 +308,46 @@ def test_groups_may_be_missing_and_keep_a_declared_order(groups, order):
     X, theta = np.ones((4, 3)), np.full((4, 1), 1.0)
     table = topic_shares(Given(np.ones((1, 3)), theta), X, groups)
     assert table["group"].tolist() == order and table["n_rows"].sum() == 3
+
+
+YEARS, PARTIES = [2002, 2001, 2002, 2001, 2002, 2001], ["b", "b", "a", "b", None, "a"]
+PANDAS = pd.DataFrame({"year": YEARS, "party": pd.Categorical(PARTIES, ["b", "a"], ordered=True)})
+
+
+@pytest.mark.parametrize(
+    ("groups", "columns", "parties"),
+    [
+        (PANDAS, ["year", "party"], "ba"),
+        (pl.DataFrame({"year": YEARS, "party": pl.Series(PARTIES, dtype=pl.Enum(["b", "a"]))}),
+         ["year", "party"], "ba"),
+        (pl.DataFrame({"year": YEARS, "party": PARTIES}), ["year", "party"], "ab"),
+        (np.array([YEARS, PARTIES], dtype=object).T, ["group_0", "group_1"], "ab"),
+    ],
+    ids=["pandas", "polars", "polars text", "array"],
+)  # fmt: skip
+def test_groups_of_several_columns_are_the_combinations_of_their_values(groups, columns, parties):
+    X, theta = np.ones((6, 3)), np.full((6, 2), 0.5)
+    model = Given(np.ones((2, 3)), theta)
+    table = topic_shares(model, X, groups)
+    assert table.columns.tolist() == [
+        *columns, "topic", "label", "share", "low", "high", "n_rows",
+    ]  # fmt: skip
+    expected = [(year, party) for year in (2001, 2002) for party in parties]
+    assert list(zip(*(table[name][::2] for name in columns), strict=True)) == expected
+    rows = {(2001, "b"): 2, (2001, "a"): 1, (2002, "b"): 1, (2002, "a"): 1}
+    assert table["n_rows"][::2].tolist() == [rows[group] for group in expected]
+    # each is what a call for its rows has
+    alone = topic_shares(model, X, [7 if y == 2001 and p == "b" else None
+                                    for y, p in zip(YEARS, PARTIES, strict=True)])  # fmt: skip
+    of_both = table[(table[columns[0]] == 2001) & (table[columns[1]] == "b")]
+    np.testing.assert_array_equal(of_both[["share", "low"]], alone[["share", "low"]])
+
+
+def test_groups_of_columns_are_validated_and_one_column_keeps_its_name():
+    X, theta = np.ones((6, 3)), np.full((6, 1), 1.0)
+    model = Given(np.ones((1, 3)), theta)
+    assert topic_shares(model, X, PANDAS[["party"]])["party"].tolist() == ["b", "a"]
+    with pytest.raises(ValueError, match="groups has 5 values and X 6 rows"):
+        topic_shares(model, X, PANDAS[1:])
+    with pytest.raises(ValueError, match="Got 'share'; rename it"):
+        topic_shares(model, X, PANDAS.rename(columns={"year": "share"}))

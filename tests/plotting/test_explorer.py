@@ -13,7 +13,7 @@ from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.pipeline import make_pipeline
 
 from skvt import TemperedLDA
-from skvt.plotting import TopicsDisplay, topic_explorer
+from skvt.plotting import TopicsDisplay, save_pyldavis, topic_explorer
 
 BROWSER = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
@@ -138,6 +138,22 @@ def test_a_browser_shows_it_and_keys_move_through_it(page, tmp_path):
     ]
     documents = re.search(r'<div id="documents".*?</ol>', shown, re.DOTALL).group()
     assert documents.count("<strong>row ") == 10 and "<b " not in shown
+
+
+def test_words_of_the_fit_and_groups_of_several_columns_are_shown(tmp_path):
+    counts = CountVectorizer(stop_words=["script", "id", "evil"])
+    X = counts.fit_transform(TEXTS)
+    lda = TemperedLDA(2, random_state=0).fit(X).set_words(counts.get_feature_names_out())
+    groups = np.array([["ab"[row % 2], "xy"[row // 2 % 2]] for row in range(len(TEXTS))])
+    topic_explorer(lda, X, path=tmp_path / "page.html", groups=groups)
+    data = embedded(tmp_path / "page.html")
+    assert {word for word, _ in data["words"]} <= {*counts.get_feature_names_out()}
+    assert [group["name"] for group in data["groups"]] == ["a, x", "a, y", "b, x", "b, y"]
+    shown = TopicsDisplay.from_estimator(lda, n_words=2).axes_[0].get_yticklabels()
+    assert [label.get_text() for label in shown] == lda.top_words(2)[0]
+    for write in (topic_explorer, save_pyldavis):
+        with pytest.raises(TypeError, match=f"{write.__name__} needs a path"):
+            write(lda, X)
 
 
 @pytest.mark.parametrize("n_words", [0, -1, 5.5, 1e9])
