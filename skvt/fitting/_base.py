@@ -174,7 +174,9 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         self.__dict__.pop("_progress", None)
         self.__dict__.pop("restart_elbos_", None)  # bounds are known at the end
         raw, again = X, self._continues()
-        self._check_labels(X, y, sample_weight)
+        has_labels = getattr(self, "use_labels", False)
+        if has_labels:
+            self._check_labels(X, y, sample_weight)
         if again:
             self._fitted = replace(self._fitted, cache={})  # models may replace parts of it
             remedy = "set warm_start=False to start anew"
@@ -183,7 +185,8 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         shown, at_work = stages_printed(self.verbose), Workers(self.n_jobs)
         with shown, reading as (X, weights), at_work as workers:
             model = self._build_model(X, weights, self._fitted.model if again else None)
-            model, X = self._with_labels(model, X, weights)
+            if has_labels:
+                model, X = self._with_labels(model, X, weights)
             plan = self._plan(model, X, weights)
             plan.check(model)
             random_state = check_random_state(self.random_state)

@@ -104,6 +104,7 @@ OF_ESTIMATORS = {
 MAY_BE_NAN = {
     "inference.Entry": {"elbo", "objective", "learning_rate"},
     "inference.Memo": {"merge_entropy_loss"},
+    "models.Joins": {"valleys"},
     "temperature.LearnedByRow": {"_energies"},
     "estimators.Progress": {"row_starts", "engine"},
     "estimators.Fitted": {"parameters"},

@@ -298,8 +298,6 @@ class GrowingMixin(MoveLogMixin):
 
     def _check_labels(self, X, y, sample_weight):
         """Take y as classes of rows."""
-        if not self.use_labels:
-            return
         if self._continues():
             self._refuse_labels("warm_start=True")
         if is_chunked(X):
@@ -343,8 +341,6 @@ class GrowingMixin(MoveLogMixin):
             )
 
     def _with_labels(self, model, X, weights):
-        if not self.use_labels:
-            return model, X
         classes = self._classes_of_rows[2] + 1
         X = with_column(X, classes)
         return with_labels(model, X, weights, classes), X

@@ -138,20 +138,21 @@ def _drawn_densities(chances, features, weights, values, number, rng):
     exponential variables e: the parameters move by ``theta = (sum_n w_n s_n s_n')^-1 sum_n (e_n -
     1) w_n s_n``, a step of the weighted likelihood bootstrap [NR94]. The outer products of scores
     include what uncertain assignments cost. Times the size of component k, the error of its density
-    is ``sum_n w_n s_nk' theta_k`` at the rows n. Parameters of components with no more rows than
-    parameters are not drawn, because no quadratic describes their likelihood.
+    is ``sum_n w_n s_nk' theta_k`` at the rows n. A component whose effective number of rows is at
+    most 2 has no drawn errors, because no quadratic describes its likelihood.
     """
     n, n_components = chances.shape
     sizes = weights @ chances
     means = (weights[:, None] * chances).T @ features / np.where(sizes > 0.0, sizes, 1.0)[:, None]
     # parameters of the components, then the logarithms of their weights
     width = n_components * (features.shape[1] + 1)
+    is_alone = sizes**2 <= 2.0 * (weights @ chances**2)
     information, moved = np.zeros((width, width)), np.zeros((width, number))
     slopes = np.zeros((width - n_components, values.shape[1]))
     shares = sizes / weights.sum()
     for rows in (slice(i, i + _ROWS) for i in range(0, n, _ROWS)):
         by_component = chances[rows, :, None] * (features[rows, None] - means)
-        by_component[:, sizes <= features.shape[1]] = 0.0
+        by_component[:, is_alone] = 0.0
         scores = np.hstack([by_component.reshape(-1, width - n_components), chances[rows] - shares])
         weighted = weights[rows, None] * scores
         information += weighted.T @ scores
