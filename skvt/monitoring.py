@@ -3,7 +3,7 @@
 import numpy as np
 from numba.core import event
 
-from skvt.stages import begin_stage, note_line
+from skvt.stages import begin_stage, note_line, take_notes
 
 
 class FitMonitor:
@@ -39,10 +39,12 @@ class FitMonitor:
             evaluated = "" if perplexity is None else f"perplexity {perplexity:.6g}, "
             made, self._n_moves = state.move_log[self._n_moves :], len(state.move_log)
             moves = "".join(f"{_in_words(move)}, " for move in made if move.proposed)
+            notes = "".join(f"{note}, " for note in take_notes())
+            is_hot = abs(entry.temperature - 1.0) >= 0.0005
+            heat = f"temperature {entry.temperature:.3f}, " if is_hot else ""
             print(
                 f"{self._name}pass {entry.n_iter}: {name} {bound:.6g} nats, {evaluated}"
-                f"{entry.n_components} components, {moves}"
-                f"temperature {entry.temperature:.3f}, {entry.seconds:.1f} s"
+                f"{entry.n_components} components, {moves}{notes}{heat}{entry.seconds:.1f} s"
             )
             note_line()
         self.stopped = self._pass.call_on_fit_task_end(

@@ -21,6 +21,8 @@ class _Stages:
         self.stage, self.begun = "reading rows", time.monotonic()
         self.last_line = self.begun
         self.ended = Event()
+        # What the next line of a pass says besides.
+        self.notes: list[str] = []
 
     def begin(self, stage: str, printed: bool) -> None:
         """Begin a stage, which is ``printed`` at once or not."""
@@ -66,6 +68,22 @@ def note_line() -> None:
     stages = _STAGES.get()
     if stages is not None:
         stages.last_line = time.monotonic()
+
+
+def add_note(text: str) -> None:
+    """Let the next line of a pass say what happened in it."""
+    stages = _STAGES.get()
+    if stages is not None:
+        stages.notes.append(text)
+
+
+def take_notes() -> list[str]:
+    """What the line of this pass says besides, once."""
+    stages = _STAGES.get()
+    if stages is None:
+        return []
+    taken, stages.notes = stages.notes, []
+    return taken
 
 
 @contextmanager

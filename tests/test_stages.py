@@ -5,7 +5,7 @@ import time
 import numpy as np
 import pytest
 
-from skvt import MemoizedDPMixture, stages
+from skvt import MemoizedDPMixture, StructuredLDA, TemperedLDA, stages
 
 
 @pytest.fixture
@@ -54,3 +54,26 @@ def test_choices_are_printed_before_the_first_pass(capsys):
         "choosing the covariance type of 3 columns",
     ]
     assert lines.index(choices[-1]) < next(n for n, line in enumerate(lines) if "pass 1" in line)
+
+
+def lines_of_passes(capsys):
+    lines = capsys.readouterr().out.splitlines()
+    return [line for line in lines if line.startswith("pass ")]
+
+
+def test_lines_say_when_topics_are_drawn_again(capsys):
+    """By the schedule of collapsed inference: every sixth pass, in the first half of a fit."""
+    X = np.random.default_rng(0).poisson(1.0, (20, 8))
+    StructuredLDA(2, global_step="collapsed", max_iter=26, random_state=0, verbose=1).fit(X)
+    lines = lines_of_passes(capsys)
+    drawn = [n for n, line in enumerate(lines, 1) if "topics of all tokens drawn again" in line]
+    assert len(lines) == 26 and drawn == [7, 13]
+    assert not any("temperature" in line for line in lines)
+
+
+def test_lines_have_a_temperature_while_it_is_not_1(capsys):
+    X = np.random.default_rng(0).poisson(1.0, (20, 8))
+    lda = TemperedLDA(2, max_iter=8, random_state=0, verbose=1).fit(X)
+    hot = [t > 1.0 for t in lda.history_["temperature"]]
+    assert True in hot and False in hot
+    assert ["temperature" in line for line in lines_of_passes(capsys)] == hot

@@ -19,6 +19,7 @@ from skvt.inference._parallel import Workers
 from skvt.inference._state import PriorStats, Rows, State, WithoutMemosMixin
 from skvt.inference._visit import VisitRequest
 from skvt.progress import Continued
+from skvt.stages import add_note
 from skvt.typing import Array, IndexArray
 
 # Passes between updates of the globals' priors, each of which takes a look at all globals.
@@ -68,6 +69,8 @@ class CollapsedInference(WithoutMemosMixin, Continued):
         data, policy, workers, _ = given
         totals, fresh, prior_stats = LocalTotals(), None, PriorStats()
         placed = bool(self._ends) and (self._pass % self._every > 0 or self._pass > self._last)
+        if self._ends and not placed:
+            add_note("topics of all tokens drawn again")
         begins, ends = iter(self._ends if placed else []), list[Any]()
         # (of the pass, not of a batch, whose rows have numbers of their own)
         seed = int(np.random.default_rng([state.seed, self._pass]).integers(2**62))
