@@ -37,17 +37,17 @@ __all__ = [
 
 
 def __getattr__(name):
-    # Files and pages look into every folder, so that they are imported when they are used.
+    # skvt.io and skvt.plotting import most folders of the package, and are imported when used.
     if name in ("load", "save"):
         return getattr(import_module("skvt.io"), name)
     if name == "cluster_report":
         return import_module("skvt.plotting").cluster_report
-    if name in ("callbacks", "datasets", "io", "metrics", "plotting"):  # rooms nothing above needs
+    if name in ("callbacks", "datasets", "io", "metrics", "plotting"):  # not imported above
         return import_module(f"skvt.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__():
-    """Names that users call, and nothing else."""
+    """Return the public names."""
     return sorted([*__all__, "callbacks", "components", "contracts", "datasets", "fitting", "io",
                    "metrics", "plotting", "temperature"])  # fmt: skip

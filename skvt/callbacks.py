@@ -12,17 +12,17 @@ from skvt.io import partial_name, remove_partials, save
 class Checkpoint:
     """Write the fit to a file every few passes, so that it can be resumed.
 
-    A file is written as a whole or not at all, and the one before it is kept under its name with
-    ``.previous`` appended. ``skvt.load(path).resume(X)`` then ends as the fit would have ended
-    without interruption.
+    A file is written completely or not at all, and the previous file is kept with ``.previous``
+    appended to its name. ``skvt.load(path).resume(X)`` ends as the fit would have ended without
+    interruption.
 
     Parameters
     ----------
     path : str or path-like
         The file.
     every : int, default=1
-        Number of passes from one file to the next. The last pass before convergence or ``max_iter``
-        may thus be missing, and is then made again.
+        Number of passes from one file to the next. The last passes before convergence or
+        ``max_iter`` may thus be missing, and are then made again.
 
     Examples
     --------
@@ -45,7 +45,7 @@ class Checkpoint:
         self._n_passes = 0
 
     def setup(self, estimator, context):
-        """Before the fit: remove what a process that was killed has left unfinished.
+        """Remove, before the fit, unfinished files of killed processes.
 
         Parameters
         ----------
@@ -80,8 +80,9 @@ class Checkpoint:
         context : sklearn.callback.CallbackContext
             Its task.
         fitted_estimator : estimator, default=None
-            As if the fit had ended with this pass, but for attributes that need all rows once more:
-            ``elbo_`` (``lower_bound_``, ``bound_``), ``restart_elbos_``, ``hierarchy_``,
+            The estimator as if the fit had ended with this pass, without attributes that need
+            all rows once more: ``elbo_`` (``lower_bound_``, ``bound_``), ``restart_elbos_``,
+            ``hierarchy_``,
             ``n_clusters_``, and the assignments in ``posterior_`` of
             :class:`~skvt.CAVIGaussianMixture`.
 
@@ -100,7 +101,7 @@ class Checkpoint:
         return False
 
     def _keep(self):
-        """Give the last file a second name; there is no moment without it."""
+        """Give the last file a second name, without a moment at which the first name is missing."""
         path = Path(os.path.realpath(self.path))
         previous, second = path.with_name(f"{path.name}.previous"), partial_name(path)
         try:
@@ -110,5 +111,5 @@ class Checkpoint:
         except OSError:  # a file system without links
             shutil.copy2(path, second)
         os.replace(second, previous)
-        # (of two names of one file, as a process killed here leaves them, both stay)
+        # os.replace leaves both names if they are links to one file, as after a kill at this point
         second.unlink(missing_ok=True)

@@ -9,10 +9,10 @@ from skvt.stages import begin_stage, note_line, take_notes
 class FitMonitor:
     """Reports each pass to scikit-learn's callbacks and, if requested, to the terminal.
 
-    ``shown`` are X and y as ``fit`` was given them. ``snapshot(model, state, position)`` has the
-    attributes that make an estimator as if the fit had stopped here, for callbacks that need them.
-    The loop appends an entry of each pass to ``history``, and replaces the position of ``start``.
-    ``name`` stands before each printed line: which start this is, if there are several.
+    ``shown`` are X and y as passed to ``fit``. ``snapshot(model, state, position)`` returns the
+    attributes of an estimator whose fit has stopped at this position, for callbacks that need them.
+    The loop appends an entry for each pass to ``history``, and replaces the position of ``start``.
+    ``name`` precedes each printed line; it names the start if there are several.
     """
 
     def __init__(self, estimator, context, shown, snapshot, history, start, name):
@@ -24,17 +24,17 @@ class FitMonitor:
         self.stopped = False
 
     def begin_pass(self):
-        """Open the task of a pass."""
+        """Begin the task of a pass."""
         begin_stage(f"{self._name}pass {len(self.history) + 1}")
         self._pass = self._context.subcontext(task_name="pass")
         self._pass.call_on_fit_task_begin(estimator=self._estimator, X=self._X, y=self._y)
 
     def end_pass(self, model, state, perplexity=None):
-        """Close a pass, with its ``perplexity`` if known; whether a callback stops the fit."""
+        """End a pass, with its ``perplexity`` if known; return whether a callback stops the fit."""
         entry = self.history[-1]
         if self._verbose > 0 and entry.n_iter % self._verbose_interval == 0:
             name, bound = "elbo", entry.elbo
-            if np.isnan(bound):  # structured inference knows it only where it is evaluated
+            if np.isnan(bound):  # structured inference evaluates the bound only on request
                 name, bound = "objective", entry.objective
             evaluated = "" if perplexity is None else f"perplexity {perplexity:.6g}, "
             made, self._n_moves = state.move_log[self._n_moves :], len(state.move_log)
@@ -57,14 +57,14 @@ class FitMonitor:
 
 
 def _in_words(move):
-    """What came of one kind of move; a birth makes several components of one."""
+    """Describe the result of one kind of move; a birth makes several components of one."""
     if move.move == "birth":
         return f"{move.accepted} born of {move.proposed} tried"
     return f"{move.move} {move.accepted} of {move.proposed}"
 
 
 class _Announced(event.Listener):
-    """Says once that loops are compiled, which takes longer than a short fit."""
+    """Listener that prints once that loops are compiled, which takes longer than a short fit."""
 
     def __init__(self):
         self._is_said = False
@@ -79,5 +79,5 @@ class _Announced(event.Listener):
 
 
 def compilation_announced():
-    """A ``with`` block in which compilation is announced."""
+    """Return a context manager that announces compilation."""
     return event.install_listener("numba:compile", _Announced())

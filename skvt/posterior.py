@@ -1,4 +1,4 @@
-"""The fitted posterior q of the globals, as users see it."""
+"""The fitted posterior q of the globals, in the form published to users."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,7 +16,7 @@ class Posterior:
     Parameters
     ----------
     family : Family
-        Such as the Dirichlet.
+        The family, such as the Dirichlet.
     eta : ndarray, shape (..., D)
         Natural parameters, the event in the last axis.
 
@@ -35,7 +35,7 @@ class Posterior:
         self.eta = eta
 
     def sample(self, n_samples: int = 1, random_state: Any = None) -> Any:
-        """Draws from q.
+        """Draw from q.
 
         Parameters
         ----------
@@ -57,12 +57,12 @@ class Posterior:
         return np.stack(draws)
 
     def log_prob(self, value: Any) -> Any:
-        """Log density of q in nats, summed over the independent members.
+        """Return the log density of q in nats, summed over the independent members.
 
         Parameters
         ----------
         value : array-like, shape (..., D) or (n, ..., D)
-            Shaped as :meth:`mean` or :meth:`sample`; for values with fields, all of them.
+            Values in the shape of :meth:`mean` or :meth:`sample`, with all fields if they have any.
 
         Returns
         -------
@@ -120,7 +120,7 @@ class JointPosterior:
     Parameters
     ----------
     **blocks : Posterior
-        Blocks by name. Also attributes: ``posterior.weights``.
+        Blocks by name, which are also attributes, such as ``posterior.weights``.
 
     Examples
     --------
@@ -139,7 +139,7 @@ class JointPosterior:
         vars(self).update(blocks)
 
     def sample(self, n_samples: int = 1, random_state: Any = None) -> dict[str, Any]:
-        """Draws from q.
+        """Draw from q.
 
         Parameters
         ----------
@@ -157,12 +157,12 @@ class JointPosterior:
         return {name: block.sample(n_samples, random_state) for name, block in self.blocks.items()}
 
     def log_prob(self, value: Mapping[str, Any]) -> Any:
-        """Log density of q, summed over the blocks.
+        """Return the log density of q, summed over the blocks.
 
         Parameters
         ----------
         value : dict
-            A value for each block, shaped as :meth:`sample` or :meth:`mean`.
+            A value for each block, in the shape of :meth:`sample` or :meth:`mean`.
 
         Returns
         -------
@@ -172,7 +172,7 @@ class JointPosterior:
         return sum(block.log_prob(value[name]) for name, block in self.blocks.items())
 
     def mean(self) -> dict[str, Any]:
-        """Mean of each block.
+        """Return the mean of each block.
 
         Returns
         -------
@@ -182,7 +182,7 @@ class JointPosterior:
         return {name: block.mean() for name, block in self.blocks.items()}
 
     def var(self) -> dict[str, Any]:
-        """Variances of each block.
+        """Return the variances of each block.
 
         Returns
         -------
@@ -192,7 +192,7 @@ class JointPosterior:
         return {name: block.var() for name, block in self.blocks.items()}
 
     def entropy(self) -> float:
-        """Differential entropy, summed over the blocks.
+        """Return the differential entropy, summed over the blocks.
 
         Returns
         -------

@@ -1,4 +1,4 @@
-"""What engines and moves remember between passes, so that an interrupted fit can continue."""
+"""Data that engines and moves keep between passes, so that an interrupted fit can continue."""
 
 from collections.abc import Mapping
 from copy import deepcopy
@@ -6,20 +6,20 @@ from typing import Any, ClassVar
 
 
 class Continued:
-    """Base of engines and moves that remember something from one pass to the next."""
+    """Base of engines and moves that keep data from one pass to the next."""
 
-    # The attributes that are remembered, with their types, by which files are checked: neither what
-    # is needed only within a pass nor what follows from the parameters. A type may be ``Annotated``
-    # with the name of a rule of skvt.io._legal for its shapes.
+    # Types of the attributes that are kept, by which files are checked. Attributes that are needed
+    # only within a pass, or follow from the parameters, are not among them. A type may be
+    # ``Annotated`` with the name of a rule of skvt.io._legal for its shapes.
     kept: ClassVar[Mapping[str, Any]] = {}
-    # Attributes that are sequences of objects that remember by themselves.
+    # Attributes that are sequences of further objects of this class.
     parts: ClassVar[frozenset[str]] = frozenset()
 
     def progress(self) -> dict[str, Any]:
-        """What is remembered, as independent copies."""
-        own = {name: deepcopy(getattr(self, name)) for name in self.kept}
+        """Return independent copies of the attributes that are kept."""
+        values = {name: deepcopy(getattr(self, name)) for name in self.kept}
         parts = {name: [part.progress() for part in getattr(self, name)] for name in self.parts}
-        return own | parts
+        return values | parts
 
     def take_up(self, progress: dict[str, Any]) -> None:
         """Continue from the :meth:`progress` of an object made with the same parameters."""

@@ -1,7 +1,7 @@
-"""What is asked of all rows of a data set, wherever they lie.
+"""Functions of all rows of a data set, in memory or in chunks.
 
-Rows are an array or a CSR matrix in memory, or lie in chunks elsewhere: see
-:class:`skvt.inference.Chunks`, which answers the same questions.
+Rows are an array or a CSR matrix in memory, or chunks in other processes: see
+:class:`skvt.inference.Chunks`, for which the same functions are registered.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,28 +13,28 @@ import scipy.sparse as sp
 
 from skvt.typing import Array, IndexArray
 
-#: ``part(X, weights)``: arrays that add up over rows. It can be pickled.
+#: ``part(X, weights)`` returns arrays that add up over rows; it can be pickled.
 Sums: TypeAlias = Callable[[Any, Array], tuple[Any, ...]]
 
 
 @singledispatch
 def sums_of_rows(X: Any, weights: Any, part: Sums) -> tuple[Any, ...]:
-    """``part(X, weights)``, each of its arrays summed over all rows."""
+    """Return ``part(X, weights)``, with each array summed over all rows."""
     return part(X, weights)
 
 
 def total_and_weight(X: Any, weights: Array) -> tuple[Any, ...]:
-    """Weighted sum of all entries, and sum of the weights; for :func:`sums_of_rows`."""
+    """Return the weighted sum of all entries and the sum of weights, for `sums_of_rows`."""
     return weights @ X.sum(axis=1, dtype=np.float64), weights.sum()
 
 
 def column_totals(X: Any, weights: Array) -> tuple[Any, ...]:
-    """Weighted sum of each column, (D,), and sum of the weights; for :func:`sums_of_rows`."""
+    """Return weighted sums of columns, (D,), and the sum of weights, for `sums_of_rows`."""
     return np.asarray(X.T @ weights, np.float64), weights.sum()
 
 
 def has_sparse_rows(X: Any, weights: Any) -> bool:
-    """Whether rows, or those of any chunk, are sparse."""
+    """Return whether the rows, or the rows of any chunk, are sparse."""
     return bool(sums_of_rows(X, weights, _is_sparse)[0])
 
 
@@ -43,24 +43,24 @@ def _is_sparse(X: Any, weights: Array) -> tuple[Any, ...]:
 
 
 def pieces(stop: int, step: int, start: int = 0) -> list[slice]:
-    """Slices of ``step`` rows each, from ``start`` on; the last may be shorter."""
+    """Return slices of ``step`` rows each, from ``start`` on; the last may be shorter."""
     return [slice(i, min(i + step, stop)) for i in range(start, stop, step)]
 
 
 def dense(X: Any) -> Any:
-    """Rows as an array."""
+    """Return rows as a dense array."""
     return X.toarray() if sp.issparse(X) else X
 
 
 def stacked(parts: Sequence[Any]) -> Any:
-    """Rows one after the other: a CSR array if any part is sparse, else an array."""
+    """Concatenate rows: return a CSR array if any part is sparse, else an array."""
     if any(map(sp.issparse, parts)):
         return sp.vstack([sp.csr_array(part) for part in parts], format="csr")
     return np.concatenate(parts)
 
 
 def without_missing(X: Any) -> tuple[Any, Any]:
-    """X with 0 where a value is missing, and True there in an array of X's kind, or None."""
+    """Return X with 0 for missing values, and a mask of these in X's format, or None."""
     values = X.data if sp.issparse(X) else X
     missing = np.isnan(values)
     if not missing.any():
@@ -73,23 +73,23 @@ def without_missing(X: Any) -> tuple[Any, Any]:
 
 @singledispatch
 def of_each_row(X: Any, weights: Any, function: Callable[[Any], Array]) -> Array:
-    """``function(X)``, a number for each row, (N,)."""
+    """Return ``function(X)``, a number for each row, (N,)."""
     return function(X)
 
 
 @singledispatch
 def some_rows(X: Any, weights: Any, rows: IndexArray) -> tuple[Any, Array]:
-    """These rows, and their weights, in memory."""
+    """Return these rows and their weights in memory."""
     return X[rows], weights[rows]
 
 
 @singledispatch
 def mapped(X: Any, function: Callable[[Any], Any]) -> Any:
-    """``function(X)``, rows again; it has as many for any part of the rows, and can be pickled."""
+    """Return rows ``function(X)``; the function keeps the number of rows and is picklable."""
     return function(X)
 
 
 @singledispatch
 def layout_of(X: Any) -> IndexArray:
-    """Number of rows of each chunk; empty for rows in memory."""
+    """Return the number of rows of each chunk; an empty array for rows in memory."""
     return np.empty(0, np.int64)

@@ -1,7 +1,7 @@
-"""The stage at which a fit is, as lines for a fit that prints its progress.
+"""The current stage of a fit, printed for a fit that prints its progress.
 
-Whoever begins a stage says so by :func:`begin_stage`, wherever it is; nothing happens unless the
-fit of this thread prints. A stage that lasts is printed once ten seconds have passed in silence.
+Any function can begin a stage by :func:`begin_stage`, which has no effect unless the fit of this
+thread prints. A long stage is printed after ten seconds without a printed line.
 """
 
 import time
@@ -15,7 +15,7 @@ SILENCE = 10.0
 
 
 class _Stages:
-    """The stage of one fit, and when a line was printed last."""
+    """The stage of one fit, and the time of the last printed line."""
 
     def __init__(self) -> None:
         self.stage, self.begun = "reading rows", time.monotonic()
@@ -25,7 +25,7 @@ class _Stages:
         self.notes: list[str] = []
 
     def begin(self, stage: str, printed: bool) -> None:
-        """Begin a stage, which is ``printed`` at once or not."""
+        """Begin a stage, and print it at once if ``printed``."""
         now = time.monotonic()
         self.stage, self.begun = stage, now
         if printed:
@@ -49,14 +49,14 @@ _STAGES: ContextVar[_Stages | None] = ContextVar("stages", default=None)
 
 
 def begin_stage(stage: str, *, printed: bool = False) -> None:
-    """Say at which stage the fit is.
+    """Begin a stage of the fit.
 
     Parameters
     ----------
     stage : str
-        What the fit does from now on.
+        Description of the stage.
     printed : bool, default=False
-        Whether it is printed now, and not only after a silence.
+        Whether the stage is printed at once, and not only after ten seconds without a line.
     """
     stages = _STAGES.get()
     if stages is not None:
@@ -64,7 +64,7 @@ def begin_stage(stage: str, *, printed: bool = False) -> None:
 
 
 def note_line() -> None:
-    """Say that a line of progress has just been printed."""
+    """Record that a line of progress has just been printed."""
     stages = _STAGES.get()
     if stages is not None:
         stages.last_line = time.monotonic()

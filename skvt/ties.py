@@ -1,12 +1,11 @@
 """Choices among floating-point numbers that rounding cannot flip.
 
-The order in which BLAS adds depends on the processor, so that numbers that are equal in exact
-arithmetic (masses of components with equally many rows, bounds of two mirrored changes) differ in
-their last digits, in one direction on one machine and in the other on another. A plain comparison
-would then turn a difference in the last digit into one of the first: other labels, other moves,
-another optimum. Here numbers that differ by less than a relative tolerance are tied, and ties go to
-the first candidate. Callers list their candidates in an order that does not depend on the
-processor: that in which components were created, or that of the columns.
+The order of additions in BLAS depends on the processor. Numbers that are equal in exact arithmetic,
+such as masses of components with equally many rows or bounds of two mirrored changes, therefore
+differ in their last digits, with a sign that depends on the machine. Plain comparisons would turn
+this into other labels, other moves, another optimum. Here numbers that differ by less than a
+relative tolerance are tied, and ties go to the first candidate. Callers list their candidates in an
+order that does not depend on the processor: the order of creation of components, or of columns.
 """
 
 from typing import Any
@@ -16,25 +15,24 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from skvt.typing import IndexArray
 
-# Relative differences that count as none: far above what sums of many terms lose to rounding, far
-# below what matters.
+# Relative differences below which numbers are tied: far above the rounding errors of long sums, far
+# below differences that matter.
 RTOL = {np.dtype(np.float64): 1e-9, np.dtype(np.float32): 1e-6}
 
 
 def _rtol(values: NDArray[Any], dtype: DTypeLike | None) -> float:
-    """The tolerance for numbers that were computed in this precision; by default, their own."""
+    """Return the tolerance for numbers computed in ``dtype``, by default that of ``values``."""
     return RTOL.get(np.dtype(values.dtype if dtype is None else dtype), RTOL[np.dtype(float)])
 
 
 def stable_order(
     values: ArrayLike, *, scale: float = 0.0, dtype: DTypeLike | None = None
 ) -> IndexArray:
-    """Indices that sort values in ascending order; tied values keep their order.
+    """Return indices that sort values in ascending order; tied values keep their order.
 
-    Neighbours in sorted order are tied if they differ by no more than the tolerance, and so is
-    everything that such neighbours connect: being tied is transitive. Without that, the order of
-    three numbers of which only neighbours are tied would depend on the sorting method. Values may
-    be infinite, not NaN.
+    Neighbours in sorted order are tied if they differ by no more than the tolerance. Ties are
+    transitive: otherwise the order of three numbers of which only neighbours are tied would depend
+    on the sorting method. Values may be infinite, but not NaN.
 
     The tolerance is relative to the larger of two numbers and at least to ``scale``, the size of
     the terms of which differences were taken. ``dtype`` is the precision of the computation if it
@@ -49,13 +47,13 @@ def stable_order(
 
 
 def first_of_order(values: ArrayLike, number: int, *, dtype: DTypeLike | None = None) -> IndexArray:
-    """The first indices of :func:`stable_order`, without sorting all."""
+    """Return the first indices of :func:`stable_order` without sorting all values."""
     values = np.asarray(values)
     if number >= values.size:
         return stable_order(values, dtype=dtype)
     wide, before = values.astype(np.float64), None
     last = np.partition(wide, number - 1)[number - 1]
-    while last != before:  # all that is tied with the last one
+    while last != before:  # include all values tied with the last one
         chosen = np.flatnonzero(~_above(wide, last, 0.0, _rtol(values, dtype)))
         last, before = wide[chosen].max(), last
     return chosen[stable_order(values[chosen], dtype=dtype)[:number]]
@@ -64,7 +62,7 @@ def first_of_order(values: ArrayLike, number: int, *, dtype: DTypeLike | None = 
 def stable_argmax(
     values: ArrayLike, *, scale: ArrayLike = 0.0, dtype: DTypeLike | None = None
 ) -> Any:
-    """First index tied with the largest along the last axis, see :func:`stable_order`."""
+    """Return the first index tied with the maximum of the last axis, see `stable_order`."""
     values = np.asarray(values)
     largest = values.max(axis=-1, keepdims=True)
     size = np.maximum(_finite_size(largest), scale)
@@ -74,7 +72,7 @@ def stable_argmax(
 def exceeds(
     a: ArrayLike, b: ArrayLike, *, scale: ArrayLike = 0.0, dtype: DTypeLike | None = None
 ) -> Any:
-    """Whether a > b by more than the tolerance, elementwise, as in :func:`stable_order`."""
+    """Return whether a > b by more than the tolerance, by element, as in `stable_order`."""
     a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
     above = _above(a, b, scale, _rtol(a, dtype))
     return bool(above) if above.ndim == 0 else above

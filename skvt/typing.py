@@ -1,4 +1,4 @@
-"""Types of the package's own signatures."""
+"""Types in the signatures of the package."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol, TypeAlias, TypeVar
@@ -8,11 +8,11 @@ from numpy.typing import NDArray
 
 T = TypeVar("T")
 
-#: An array of float64, or of float32 where a fit computes in it; where its shape is (), a number.
+#: An array of float64, or of float32 if a fit computes in it; a number if its shape is ().
 Array: TypeAlias = NDArray[np.floating[Any]]
-#: Row numbers and the like.
+#: An array of integers, such as row numbers.
 IndexArray: TypeAlias = NDArray[np.integer[Any]]
-#: A whole number; NumPy's, where a compiled function is to see an int64.
+#: An integer; one of NumPy if a compiled function needs an int64.
 Whole: TypeAlias = int | np.integer[Any]
 
 
@@ -20,5 +20,5 @@ class Run(Protocol):
     """``run(function, tasks)``: results by tuples of arguments, in order, in parallel or not."""
 
     def __call__(self, function: Callable[..., T], tasks: Iterable[tuple[Any, ...]]) -> list[T]:
-        """The results."""
+        """Return the results in the order of the tasks."""
         ...

@@ -1,4 +1,4 @@
-"""Compiled loops, how threads share them; special functions; random bits."""
+"""Compiled loops that threads share, special functions, and random bits."""
 
 from skvt.compiled._lanes import LANES, aligned, draw_of_members, draw_of_product, fetch
 from skvt.compiled._products import dot_products, weighted_sum

@@ -1,7 +1,8 @@
-"""Draws from products of arrays, written as vectors.
+"""Draws from products of arrays, written with vector instructions.
 
-Of a loop over few numbers the compiler makes single instructions before it looks for vectors. Here
-it is given vectors of :data:`LANES` numbers, which it splits into those that a processor has.
+The compiler unrolls a loop over few numbers into scalar instructions before it looks for vectors.
+The code here uses vectors of :data:`LANES` numbers, which the compiler splits into vectors of the
+size that a processor has.
 """
 
 from typing import Any
@@ -25,12 +26,12 @@ _zero, _step, _last = (ir.Constant(_whole, value) for value in (0, LANES, LANES 
 _zeros = ir.Constant(_vector, [0.0] * LANES)
 _undefined = ir.Constant(_vector, ir.Undefined)
 _first = ir.Constant(_index, 0)
-_kinds: Any = types  # (whose names mypy finds only in part)
+_kinds: Any = types  # mypy finds only some of its names
 _drawn_place = _kinds.Tuple((_kinds.int64, _kinds.float32))
 
 
 def aligned(n_rows: int, n_columns: int) -> Array:
-    """An array of float32, not set, whose rows of LANES numbers each lie in one cache line."""
+    """Return an empty array of float32 in which each LANES numbers lie in one cache line."""
     memory = np.empty(n_rows * n_columns + LANES, np.float32)
     begin = -(memory.ctypes.data // memory.itemsize) % LANES
     return memory[begin : begin + n_rows * n_columns].reshape(n_rows, n_columns)
@@ -39,7 +40,7 @@ def aligned(n_rows: int, n_columns: int) -> Array:
 def _drawn(
     first: Array, second: Array, third: Array, following: Array, sums: Array, number: Any
 ) -> tuple[int, np.float32]:
-    """:func:`draw_of_product` in Python."""
+    """Do the same as :func:`draw_of_product` in Python."""
     within = np.cumsum((first * second * third).reshape(-1, LANES), axis=0, dtype=np.float32)
     ends = np.cumsum(within[-1], dtype=np.float32)
     rest = number * ends[-1]
@@ -52,12 +53,12 @@ def _drawn(
 def draw_of_product(
     typingctx: Any, first: Any, second: Any, third: Any, following: Any, sums: Any, number: Any
 ) -> Any:
-    """``(k, sum)`` with k drawn by ``p_k ~ first[k] second[k] third[k]``, and their sum.
+    """Draw k by ``p_k ~ first[k] second[k] third[k]``; return k and the sum of the products.
 
-    Arrays are of float32, all of the same length, a multiple of LANES. k is drawn by ``number``
-    from [0, 1): its lane first, which is k modulo LANES, then its place in the lane by the partial
-    sums, kept in ``sums``. Meanwhile ``following`` is on its way from memory. Sums are in one
-    order, whatever the processor.
+    Arrays are float32 and have the same length, a multiple of LANES. ``number`` from [0, 1)
+    determines first the lane of k, which is k modulo LANES, then the position in the lane by its
+    partial sums, which are written to ``sums``. Meanwhile ``following`` is fetched from memory. The
+    order of summation is the same on all processors.
     """
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -80,7 +81,7 @@ def draw_of_product(
 def _drawn_member(
     weights: Array, members: Array, values: Array, sums: Array, numbers: Any
 ) -> tuple[int, np.float32]:
-    """:func:`draw_of_members` in Python."""
+    """Do the same as :func:`draw_of_members` in Python."""
     begin, width, left, weight, value, others, number = numbers
     lines = slice(begin, begin + width)
     here = members[lines] == left
@@ -98,12 +99,12 @@ def _drawn_member(
 def draw_of_members(
     typingctx: Any, weights: Any, members: Any, values: Any, sums: Any, numbers: Any
 ) -> Any:
-    """``(m, sum)`` with m drawn by ``p_m ~ weights[begin + m] values[members[begin + m]]``.
+    """Draw m by ``p_m ~ weights[begin + m] values[members[begin + m]]``; return m and the sum.
 
-    The numbers are begin, width, left, weight, value, others and number. m is below ``width``, a
-    multiple of LANES, or ``width``, for which p is ``others``. The member ``left`` has ``weight``
-    less, and this value. ``number`` and ``sums`` are those of :func:`draw_of_product`. Members are
-    of int32.
+    ``numbers`` are begin, width, left, weight, value, others and number. m is below ``width``, a
+    multiple of LANES, or equal to it with ``p ~ others``. For the member ``left``, the weight is
+    reduced by ``weight``, and the value is replaced by ``value``. ``number`` and ``sums`` are as in
+    :func:`draw_of_product`. Members are int32.
     """
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -122,7 +123,7 @@ def draw_of_members(
                 at = ir.Constant(_index, lane)
                 source = builder.gep(values, [builder.extract_element(places, at)])
                 gathered = builder.insert_element(gathered, builder.load(source), at)
-            # (not by way of memory, which would have to be written first)
+            # Replace the value here, since the array would have to be written before the draw.
             here = builder.icmp_signed("==", places, left)
             own = _line(builder, weights, k)
             own = builder.fsub(own, builder.select(here, weight, _zeros))
@@ -138,10 +139,10 @@ def draw_of_members(
 
 @instruction(lambda array, place: None)
 def fetch(typingctx: Any, array: Any, place: Any) -> Any:
-    """``array[place]`` is on its way from memory meanwhile; ``place`` may lie beyond the end."""
+    """Fetch the cache line of ``array[place]``; ``place`` may lie beyond the end."""
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        (pointer,) = (found.data for found in _arrays(context, builder, signature, arguments[:1]))
+        (pointer,) = (array.data for array in _arrays(context, builder, signature, arguments[:1]))
         _fetch(builder, builder.gep(pointer, [arguments[1]]))
         return context.get_dummy_value()
 
@@ -167,18 +168,18 @@ def _arrays(context: Any, builder: Any, signature: Any, arguments: Any) -> list[
 
 
 def _line(builder: Any, pointer: Any, k: Any, kind: Any = _vector) -> Any:
-    """LANES numbers from k on."""
+    """Load LANES numbers from k on."""
     return builder.load(builder.bitcast(builder.gep(pointer, [k]), kind.as_pointer()), align=4)
 
 
 def _everywhere(builder: Any, kind: Any, number: Any) -> Any:
-    """A number in all lanes."""
+    """Return a vector with a number in all lanes."""
     first = builder.insert_element(ir.Constant(kind, ir.Undefined), number, _first)
     return builder.shuffle_vector(first, first, ir.Constant(_pattern, [0] * LANES))
 
 
 def _partial_sums(builder: Any, product: Any, ahead: Any, sums: Any, width: Any) -> Any:
-    """Write the sums of the products up to each line, lane by lane; returns the last."""
+    """Write the sums of products up to each line, lane by lane; return the last sums."""
     before, loop = builder.block, builder.append_basic_block("sums")
     after = builder.append_basic_block("lane")
     builder.branch(loop)
@@ -198,7 +199,7 @@ def _partial_sums(builder: Any, product: Any, ahead: Any, sums: Any, width: Any)
 
 
 def _lane(builder: Any, ends: Any, number: Any, others: Any = None) -> tuple[Any, Any, Any, Any]:
-    """The first lane that ends above the drawn number, what is left, the sum, whether none does."""
+    """Return the drawn lane, the remainder within it, the sum, and whether no lane is drawn."""
 
     def shifted(x: Any, by: int) -> Any:
         places = [LANES + lane - by if lane >= by else 0 for lane in range(LANES)]
@@ -213,7 +214,7 @@ def _lane(builder: Any, ends: Any, number: Any, others: Any = None) -> tuple[Any
     passed = builder.fcmp_ordered(">=", _everywhere(builder, _vector, drawn), ends)
     passed = builder.bitcast(passed, ir.IntType(LANES))
     lane = builder.zext(builder.ctpop(passed), _whole)
-    # (rounding may leave a number that no lane holds)
+    # By rounding, the drawn number may be above the sums of all lanes.
     held = builder.icmp_signed("<", lane, _last)
     lane, none = builder.select(held, lane, _last), builder.icmp_signed(">", lane, _last)
     rest = builder.fsub(drawn, builder.extract_element(shifted(ends, 1), lane))
@@ -221,7 +222,7 @@ def _lane(builder: Any, ends: Any, number: Any, others: Any = None) -> tuple[Any
 
 
 def _place(builder: Any, sums: Any, lane: Any, rest: Any, width: Any) -> Any:
-    """The place drawn; its line is how many sums of the lane, but the last, are up to the rest."""
+    """Return the drawn index: count the partial sums of the lane, without the last, up to rest."""
     sums = builder.gep(sums, [lane])
     before, test = builder.block, builder.append_basic_block("test")
     loop, after = builder.append_basic_block("place"), builder.append_basic_block("drawn")

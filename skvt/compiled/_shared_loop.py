@@ -1,7 +1,7 @@
 """Compiled loops shared among threads.
 
-Every thread calls the same function with the same arguments, and takes the next few items from a
-common counter until none is left: the threads end together, and a call costs the interpreter as
+Every thread calls the same function with the same arguments and takes the next few items from a
+common counter until none is left. The threads end together, and a call costs the interpreter as
 much as one task, for any number of items. It does not matter which thread does which item, as long
 as the results of an item depend only on itself.
 
@@ -13,9 +13,9 @@ as the results of an item depend only on itself.
             ...
         finish(counter, start, stop)
 
-Loops that need each other's results can be one function, with a counter each and ``all_finished``
-between them. It gives up after a while, so that the function reports whether it has finished, and
-is called again until it has: loops already finished have no items left.
+Loops that need each other's results can be one function, with one counter for each loop and
+``all_finished`` between them. ``all_finished`` gives up after a while, so that the function reports
+whether it has finished and is called again until it has; finished loops have no items left then.
 """
 
 import os
@@ -30,22 +30,22 @@ from numba.core import types
 from skvt.compiled._special import instruction, jit, part
 from skvt.typing import IndexArray, T, Whole
 
-# Claims of one call: between calls the interpreter can answer an interrupt.
+# Maximum number of claims of one call; between calls the interpreter can handle an interrupt.
 CLAIMS = 2000
-# Entries of a counter. The last counter of a helper has one more, which marks it as a helper's.
+# Number of entries of a counter. The last counter of a helper has one more, which marks a helper.
 COUNTER = 16
-# Place of the count of claimed items.
+# Index of the number of claimed items.
 _CLAIMED = 0
-# Place of the count of finished ones, a line of the cache further.
+# Index of the number of finished items, in another cache line.
 _FINISHED = 8
-# Looks at a count before a thread gives up (some 30 microseconds).
+# Number of reads of a counter before a thread gives up, some 30 microseconds.
 _LOOKS = 6_000
-# Looks of a helper after the last item is done.
+# Number of reads by which a helper delays its end after the last item is done.
 _LAST_LOOKS = 500
 
 
 def _pointer(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-    """Address of the entry of an int64 array."""
+    """Return the address of an entry of an int64 array."""
     array = context.make_array(signature.args[0])(context, builder, args[0])
     return builder.gep(array.data, [args[1]])
 
@@ -64,7 +64,7 @@ def _fetch_and_add_in_python(
 
 @instruction(_fetch_and_add_in_python)
 def _fetch_and_add(typingctx: Any, counter: Any, place: Any, size: Any) -> Any:
-    """``counter[place]``, to which ``size`` is added before another thread sees it."""
+    """Add ``size`` to ``counter[place]`` atomically; return its value before."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         pointer = _pointer(context, builder, signature, args)
@@ -75,7 +75,7 @@ def _fetch_and_add(typingctx: Any, counter: Any, place: Any, size: Any) -> Any:
 
 @instruction(lambda counter, place: int(counter[place]))
 def _look(typingctx: Any, counter: Any, place: Any) -> Any:
-    """``counter[place]`` now, and what was written before; the fence keeps it one look of many."""
+    """Read ``counter[place]`` with acquire order; the fence keeps reads from being merged."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         pointer = _pointer(context, builder, signature, args)
@@ -87,9 +87,10 @@ def _look(typingctx: Any, counter: Any, place: Any) -> Any:
 
 @jit
 def all_finished(counter: IndexArray, n: int) -> bool:
-    """Whether all n items are done; waits for those that others are at, but not long.
+    """Return whether all n items are done; wait a moment for items that other threads work on.
 
-    A thread that falls asleep takes longer to wake up than others to do their last item.
+    The wait is a loop of reads, since a thread that sleeps takes longer to wake up than another
+    thread takes for its last item.
     """
     if _look(counter, _CLAIMED) < n:
         return False
@@ -101,10 +102,10 @@ def all_finished(counter: IndexArray, n: int) -> bool:
 
 @part
 def claim(counter: IndexArray, size: Whole, n: int) -> tuple[int, int]:
-    """Start and stop of the next ``size`` of n items; nothing is left if start >= stop.
+    """Claim the next ``size`` of n items; return start and stop, start >= stop if none is left.
 
-    A helper that ends before the others stays a moment longer than they do: the calling thread is
-    to be the first that needs the interpreter, since a thread that finds it taken falls asleep.
+    A helper that ends early waits until shortly after all items are done. Thus the calling thread
+    is the first to need the interpreter; if another thread held it, the calling thread would sleep.
     """
     start = _fetch_and_add(counter, _CLAIMED, size)
     if start >= n and counter.size > COUNTER and _look(counter, _FINISHED) < n:
@@ -116,17 +117,17 @@ def claim(counter: IndexArray, size: Whole, n: int) -> tuple[int, int]:
 
 @part
 def finish(counter: IndexArray, start: int, stop: int) -> None:
-    """The items of a claim are done."""
+    """Count the items of a claim as finished."""
     _fetch_and_add(counter, _FINISHED, stop - start)
 
 
 def serial_map(function: Callable[..., T], tasks: Iterable[tuple[Any, ...]]) -> list[T]:
-    """``run`` without threads."""
+    """Run tasks one after the other, without threads."""
     return [function(*task) for task in tasks]
 
 
 def give_way() -> None:
-    """Let another thread have this one's core, if one waits for it."""
+    """Yield the core to another thread that waits for it."""
     if hasattr(os, "sched_yield"):
         os.sched_yield()
     else:
@@ -134,11 +135,12 @@ def give_way() -> None:
 
 
 class SharedLoop(list[tuple[Any, ...]]):
-    """Tasks for ``run``: the calls of a shared loop over n items, ``size`` a claim.
+    """Tasks for ``run``: calls of a shared loop over n items, of which a claim takes ``size``.
 
-    They are as many as one thread needs; whoever has several adds ``helpers_call`` for each. Of a
-    function with several loops, n and size are those of the last. The function's last argument, not
-    among ``args``, is the counter, or counters one after the other.
+    The list has as many calls as one thread needs; a runner with several threads adds
+    ``helpers_call`` for each other thread. For a function with several loops, n and size are those
+    of the last loop. The function's last argument, which is not among ``args``, is the counter, or
+    all counters in one array.
     """
 
     def __init__(self, n: int, size: Whole, *args: Any, n_loops: int = 1) -> None:
@@ -149,5 +151,5 @@ class SharedLoop(list[tuple[Any, ...]]):
         self.helpers_call = (*args, counters)
 
     def finished(self) -> bool:
-        """Whether all items of the last loop are done, see :func:`all_finished`."""
+        """Return whether all items of the last loop are done, see :func:`all_finished`."""
         return all_finished(self._last, self._n)

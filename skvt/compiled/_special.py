@@ -16,9 +16,9 @@ gammaln  2.2e-13 3.5e-6
 exp      2.4e-14 6e-8
 ======== ======= =======
 
-(exp for arguments in [-700, 700], relative.) Not handled: NaN, infinities, non-positive arguments
-and an exp that overflows. exp is 0 below the smallest normal number, so that no denormal number is
-ever made: those cost a factor of ten in every loop they reach.
+The error of exp is relative, for arguments in [-700, 700]. NaN, infinities, non-positive arguments
+and overflow of exp are not handled. exp is 0 below the smallest normal number, since denormal
+numbers slow down every later loop by a factor of ten.
 """
 
 import functools
@@ -42,7 +42,7 @@ from skvt.typing import Array
 # One source serves both precisions.
 Real = TypeVar("Real", np.float32, np.float64)
 
-# No "nnan"/"ninf": bad values must stay visible. "reassoc" lets sums run in vector lanes.
+# Without "nnan" and "ninf", bad values stay visible. "reassoc" lets sums run in vector lanes.
 FASTMATH = {"reassoc", "contract", "nsz", "arcp"}
 _OPTIONS = {
     "nogil": True, "fastmath": FASTMATH, "error_model": "numpy", "no_cfunc_wrapper": True,
@@ -50,10 +50,10 @@ _OPTIONS = {
 
 
 class _NoCollections(event.Listener):
-    """No garbage is collected while a function of skvt is compiled.
+    """Listener that stops garbage collection while a function of skvt is compiled.
 
-    The compiler makes many objects that live on: a tenth of its time would be spent looking for
-    others. (It holds a lock: two threads do not compile at once.)
+    The compiler makes many objects that stay alive; a tenth of its time would be spent searching
+    for garbage. Two threads never compile at once, since the compiler holds a lock.
     """
 
     _paused: Any = None
@@ -77,8 +77,8 @@ event.register("numba:compile", _NoCollections())
 class _Files(FunctionCache):
     """Machine code of a function on disk.
 
-    Where files cannot be read, such as an index that a power failure has cut short, the function is
-    compiled again; where they cannot be written, it is compiled for this process alone.
+    If its files cannot be read, such as an index that a power failure has cut short, the function
+    is compiled again; if they cannot be written, it is compiled for this process alone.
     """
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
@@ -97,7 +97,7 @@ class _Files(FunctionCache):
 
 
 def _cached(function: Callable[..., Any], allocates: bool) -> Any:
-    """``function`` compiled and kept on disk; for this process alone where that is impossible."""
+    """Compile ``function`` and keep it on disk, or for this process alone if that fails."""
     dispatcher = nb.njit(_nrt=allocates, **_OPTIONS)(function)
     try:
         dispatcher._cache = _Files(function)  # as numba does where cache=True
@@ -122,33 +122,33 @@ jit_allocating: Any
 part: Any
 part_allocating: Any
 if nb.config.DISABLE_JIT:
-    # As compiled code has it, whole numbers wrap around.
+    # Integers wrap around, as in compiled code.
     jit = jit_allocating = part = part_allocating = np.errstate(over="ignore")
 else:
-    #: Decorator of a compiled function that Python calls, and that makes no arrays (but views):
-    #: without counts of references it compiles 5 % faster.
+    #: Decorator of a compiled function that Python calls and that makes no arrays except views.
+    #: Without reference counts it compiles 5 % faster.
     jit = functools.partial(_cached, allocates=False)
-    #: Of one that makes arrays.
+    #: Decorator of a compiled function that Python calls and that makes arrays.
     jit_allocating = functools.partial(_cached, allocates=True)
-    #: Of one that only compiled functions call (from Python, it crashes the process: an entrance
-    #: would take as long to compile as a short part): it becomes a piece of each of them. A loop is
-    #: vectorised only if what it calls is; and of a function that stays one by itself, the process
-    #: keeps the machine code that it meets first, which differs in its last digits between one that
-    #: compiles and one that loads. Each is compiled by itself, too, and upwards within all that
-    #: call it, so that few levels of calls compile fast.
+    #: Decorator of a function that only compiled functions call, and that is inlined into them. A
+    #: call from Python crashes the process, since a wrapper would take as long to compile as a
+    #: short part. Inlining lets loops be vectorised. It also keeps results reproducible: a process
+    #: uses the first machine code that it gets for a separate function, and its last digits differ
+    #: between code that was compiled and code that was loaded. A part is compiled alone and again
+    #: within each function above it, so that few levels of calls compile fast.
     _of_parts = {"no_cpython_wrapper": True, "forceinline": True, **_OPTIONS}
     part = nb.njit(_nrt=False, **_of_parts)
-    #: Of a part that makes arrays.
+    #: Decorator of a part that makes arrays.
     part_allocating = nb.njit(_nrt=True, **_of_parts)
 
 
 def instruction(in_python: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:
-    """Decorator of an intrinsic; ``in_python`` does the same where NUMBA_DISABLE_JIT is set."""
+    """Return a decorator of intrinsics; ``in_python`` replaces one under NUMBA_DISABLE_JIT."""
     return (lambda function: in_python) if nb.config.DISABLE_JIT else intrinsic
 
 
 def _float_layout(bits: int) -> tuple[Any, Any, int, int]:
-    """LLVM types, mantissa bits and exponent bias of a float of that width."""
+    """Return LLVM types, mantissa bits and exponent bias of a float of this width."""
     if bits == 32:
         return ir.IntType(32), ir.FloatType(), 23, 127
     return ir.IntType(64), ir.DoubleType(), 52, 1023
@@ -156,7 +156,7 @@ def _float_layout(bits: int) -> tuple[Any, Any, int, int]:
 
 @instruction(lambda bits: (int(bits) & -int(bits)).bit_length() - 1)
 def lowest_bit(typingctx: Any, bits: Any) -> Any:
-    """Place of the lowest bit of a uint64 that is 1; there must be one."""
+    """Return the position of the lowest bit of a uint64 that is 1; one must be."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
@@ -166,7 +166,7 @@ def lowest_bit(typingctx: Any, bits: Any) -> Any:
 
 @instruction(lambda x, value: type(x)(value))
 def lit(typingctx: Any, x: Any, value: Any) -> Any:
-    """The number ``value`` in the type of ``x`` (a compile-time constant)."""
+    """Return the compile-time constant ``value`` in the type of ``x``."""
     if not isinstance(x, types.Float):
         return None
 
@@ -178,7 +178,7 @@ def lit(typingctx: Any, x: Any, value: Any) -> Any:
 
 @instruction(lambda x, single, double: type(x)(single if type(x) is np.float32 else double))
 def _by_type(typingctx: Any, x: Any, single: Any, double: Any) -> Any:
-    """``single`` if ``x`` is float32, else ``double``, in the type of ``x``."""
+    """Return ``single`` if ``x`` is float32, else ``double``, in the type of ``x``."""
     if not isinstance(x, types.Float):
         return None
 
@@ -189,7 +189,7 @@ def _by_type(typingctx: Any, x: Any, single: Any, double: Any) -> Any:
 
 
 def _horner(x: Real, coefficients: tuple[float, ...]) -> Real:
-    """:func:`polynomial` in Python."""
+    """Do the same as :func:`polynomial` in Python."""
     p = type(x)(coefficients[0])
     for c in coefficients[1:]:
         p = p * x + type(x)(c)
@@ -198,10 +198,10 @@ def _horner(x: Real, coefficients: tuple[float, ...]) -> Real:
 
 @instruction(_horner)
 def polynomial(typingctx: Any, x: Any, coefficients: Any) -> Any:
-    """The polynomial of these compile-time constants at ``x``, the highest power's first.
+    """Return the polynomial of these compile-time constants at ``x``, highest power first.
 
-    One statement: for a product, a sum and a constant by themselves, types would be inferred and
-    code be made by Python one after the other.
+    As one instruction it compiles fast: for separate products, sums and constants, the compiler
+    would infer types and emit code one after the other.
     """
     if not isinstance(x, types.Float):
         return None
@@ -219,7 +219,7 @@ def polynomial(typingctx: Any, x: Any, coefficients: Any) -> Any:
 
 @instruction(lambda x: type(x)(math.floor(x)))
 def _floor(typingctx: Any, x: Any) -> Any:
-    """The largest whole number up to x, as a float of that type (``math.floor`` makes an int)."""
+    """Return the largest whole number up to x in the type of x; ``math.floor`` returns an int."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         function = builder.module.declare_intrinsic("llvm.floor", [args[0].type])
@@ -230,7 +230,7 @@ def _floor(typingctx: Any, x: Any) -> Any:
 
 @instruction(lambda n: type(n)(np.ldexp(1.0, int(n))))
 def _power_of_two(typingctx: Any, n: Any) -> Any:
-    """2**n for a whole number n held in a float, by writing the exponent's bits."""
+    """Return 2**n for a whole number n held in a float, by setting the bits of the exponent."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         integer, real, mantissa, bias = _float_layout(n.bitwidth)
@@ -242,7 +242,7 @@ def _power_of_two(typingctx: Any, n: Any) -> Any:
 
 
 def _frexp(x: Real) -> tuple[Real, Real]:
-    """:func:`_mantissa_exponent` in Python."""
+    """Do the same as :func:`_mantissa_exponent` in Python."""
     m, e = math.frexp(x)
     if m < math.sqrt(0.5):
         m, e = 2.0 * m, e - 1
@@ -251,7 +251,7 @@ def _frexp(x: Real) -> tuple[Real, Real]:
 
 @instruction(_frexp)
 def _mantissa_exponent(typingctx: Any, x: Any) -> Any:
-    """(m, e) with x = m 2**e and m in [sqrt(1/2), sqrt(2)), both as floats."""
+    """Return floats m and e with x = m 2**e and m in [sqrt(1/2), sqrt(2))."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         integer, real, mantissa, _ = _float_layout(x.bitwidth)
@@ -267,7 +267,7 @@ def _mantissa_exponent(typingctx: Any, x: Any) -> Any:
     return nb.types.UniTuple(x, 2)(x), codegen
 
 
-# Taylor's coefficients, the highest power's first.
+# Taylor coefficients, highest power first.
 _EXP = tuple(1 / math.factorial(i) for i in range(12, -1, -1))
 _EXP_SHORT = _EXP[-9:]  # enough for float32
 
@@ -298,7 +298,7 @@ def exp(x: Real) -> Real:
 
 @part
 def _digamma(x: float, i: float, steps: float) -> float:
-    """The asymptotic series at x = 1 / i, less the ``steps`` of the recurrence that lead there."""
+    """Return the asymptotic series at x = 1 / i less ``steps``, the sum of recurrence terms."""
     z = i * i
     p = polynomial(z, (1 / 12, -691 / 32760, 1 / 132, -1 / 240, 1 / 252, -1 / 120, 1 / 12))
     return log(x) - i * 0.5 - z * p - steps
@@ -308,16 +308,16 @@ def _digamma(x: float, i: float, steps: float) -> float:
 def digamma(x: Real) -> Real:
     """Derivative of log Gamma at x > 0: recurrence steps, then the asymptotic series.
 
-    Computed in float64: logarithm and steps nearly cancel, and where documents are in doubt between
-    topics, their sweeps would multiply the rounding of float32 a hundredfold. Three steps suffice
-    for its digits, and six for those of float64.
+    It is computed in float64, since logarithm and steps nearly cancel, and sweeps over documents of
+    uncertain topics would multiply the rounding of float32 a hundredfold. Three steps give the
+    digits of float32, six those of float64.
     """
     v: Any = np.float64(x)
     product = v * (v + 1.0) * (v + 2.0)
     inverse = 1.0 / (product * (v + 3.0))  # one division for both: float32 cannot overflow here
     steps = ((3.0 * v + 6.0) * v + 2.0) * (v + 3.0) * inverse
     single = _digamma(v + 3.0, product * inverse, steps)
-    # sum_{i<6} 1/(v+i), likewise (next to the logarithm of more than the limit, steps are nothing)
+    # sum_{i<6} 1/(v+i), likewise. Above the limit, the steps vanish beside the logarithm.
     u = min(v, 1e30)
     a, b, c = u * (u + 1.0), (u + 2.0) * (u + 3.0), (u + 4.0) * (u + 5.0)
     product = a * b * c
@@ -329,7 +329,7 @@ def digamma(x: Real) -> Real:
 
 @part
 def gammaln(x: Real) -> Real:
-    """Log Gamma at x > 0: six recurrence steps where x < 6, then Stirling's series."""
+    """Log Gamma at x > 0: six recurrence steps if x < 6, then Stirling's series."""
     small = x < lit(x, 6.0)
     one = lit(x, 1.0)
     product = x * (x + one) * (x + lit(x, 2.0))
@@ -371,9 +371,9 @@ gammaln_array = _array_function(_map_gammaln)
 
 
 def writeable(array: Array) -> Array:
-    """``array``, or a copy if it is not to be written to: numba takes that for another type.
+    """Return ``array``, or a copy if it is read-only, which numba would take for another type.
 
-    For small arguments of large kernels, which would be compiled once more for a model in a file
-    mapped for reading.
+    This is for small arguments of large kernels, which would be compiled anew for a model in a
+    memory-mapped file.
     """
     return array if array.flags.writeable else array.copy()

@@ -1,7 +1,7 @@
 """Components of tables: likelihoods of columns, with priors, for :class:`~skvt.MemoizedDPMixture`.
 
-Each is a small object with parameters like a scikit-learn estimator (``get_params``,
-``set_params``, ``clone``), and is given together with the columns that it describes::
+A component is an object with parameters, like a scikit-learn estimator (``get_params``,
+``set_params``, ``clone``), and is passed together with the columns that it describes::
 
     MemoizedDPMixture(
         components=[

@@ -1,6 +1,6 @@
-"""What data support best, by the exact bounds of short fits on a sample.
+"""Choices of components by the exact bounds of short fits on a sample.
 
-The type of covariance, and whether a column or its logarithm is Gaussian.
+The choices are the type of covariance, and whether a column or its logarithm is Gaussian.
 """
 
 from functools import partial
@@ -24,31 +24,31 @@ from skvt.moves import bound_of
 from skvt.rows import dense, some_rows, sums_of_rows
 from skvt.ties import stable_argmax, stable_order
 
-# From the simplest, which is taken where several are equally good.
+# Types from the simplest on; of equally good types, the simplest is chosen.
 CANDIDATES = ("spherical", "diag", "tied", "low_rank", "full")
-# Those whose scales of priors are diagonal: rows too few for a matrix determine no others.
+# Types whose priors have diagonal scales, for rows too few to determine a matrix.
 DIAGONAL = ("spherical", "diag", "low_rank")
-# Number of columns from which on a low rank has fewer parameters than a full covariance.
+# Number of columns from which on "low_rank" has fewer parameters than "full".
 _COLUMNS_FOR_LOW_RANK = 4
-# Number of rows of the sample, evenly spaced, and numbers of components that short fits begin
-# with, at most the sample's number of rows over the number of rows that each needs, or that a
-# matrix of its columns needs. Where rows are few for their columns, variances without correlations
-# need fewer: many such components can be better than a few matrices.
+# Maximum number of rows of the sample, evenly spaced, and initial numbers of components of short
+# fits. Numbers are limited by the rows that each component, or a matrix of its columns, needs. If
+# rows are few for their columns, components with variances alone need fewer rows than matrices do:
+# many such components can be better than a few matrices.
 MOST_ROWS = 3_000
 NUMBERS = (3, 20)
 _ROWS_FOR_EACH = 20
 _FEWER_FOR_EACH = 10
-# Most columns, evenly spaced, of which types are compared: the time of matrices grows with the
-# cube of their number.
+# Maximum number of columns, evenly spaced, by which types are compared: the time for matrices grows
+# with the cube of their number.
 MOST_COLUMNS = 64
-# Nats a row within which bounds are close, and the number of parts into which rows are divided to
-# compare densities.
+# Largest difference of close bounds in nats per row, and the number of parts of rows for held-out
+# densities.
 _CLOSE = 1.0
 _FOLDS = 4
-# Passes of a short fit, the last ones with merges.
+# Number of passes of a short fit; the last passes have merges.
 _PASSES = 10
-# Values that say whether a column is better in logarithms, the fewest of them, and by how many nats
-# the bound must be higher.
+# Maximum and minimum number of values by which logarithms of a column are chosen, and the necessary
+# rise of the bound in nats.
 _ROWS_OF_LOGS = 1_000
 _FEWEST = 30
 _NATS = 10.0
@@ -75,12 +75,12 @@ def best_type(X, weights, build, learned, most=None):
 
 
 def bounds_of_types(X, weights, build, learned, most=None):
-    """The types of covariance, and their highest bounds in short fits, best first.
+    """Return the types of covariance with their highest bounds in short fits, best first.
 
-    In nats per row of a sample; of equal ones the simpler type first. Neither the number of threads
-    nor the random state matters. ``build`` makes of rows, weights and a ``covariance_type`` the
-    component and its prior's parameters, of which some are ``learned``; there are ``most``
-    components at most.
+    Bounds are in nats per row of a sample; of equal bounds, that of the simpler type comes first.
+    Neither the number of threads nor the random state matters. ``build`` takes rows, weights and a
+    ``covariance_type``, and returns the component and its prior's parameters. ``learned`` are the
+    names of learned parameters, ``most`` the maximum number of components.
     """
     X, weights = sample(X, weights, MOST_ROWS)
     kinds = CANDIDATES if weights.sum() > ROWS_PER_COLUMN * X.shape[1] else DIAGONAL
@@ -102,18 +102,18 @@ def bounds_of_types(X, weights, build, learned, most=None):
 
 
 def _some_columns(X):
-    """Evenly spaced columns, at most ``MOST_COLUMNS``."""
+    """Return evenly spaced columns, at most ``MOST_COLUMNS``."""
     columns = np.linspace(0, X.shape[1] - 1, min(X.shape[1], MOST_COLUMNS)).astype(np.intp)
     return X[:, columns]
 
 
 def _has_few_rows(X, weights):
-    """Whether rows are so few for their columns that scales of priors are diagonal."""
+    """Return whether rows are so few for their columns that scales of priors are diagonal."""
     return weights.sum() <= ROWS_PER_COLUMN_OF_SCALE * X.shape[1]
 
 
 def _held_out_density(X, weights, build, learned, most):
-    """Mean log predictive density of rows under fits to the other parts, in nats per row."""
+    """Return the mean log predictive density of rows under fits to other rows, nats per row."""
     parts, total = np.random.default_rng(0).permutation(len(X)) % _FOLDS, 0.0
     for part in range(_FOLDS):
         rest, out = parts != part, parts == part
@@ -124,7 +124,7 @@ def _held_out_density(X, weights, build, learned, most):
 
 
 def _best_fit(X, weights, build, learned, most):
-    """The short fit of highest bound: the bound in nats, the memo and the model."""
+    """Return the bound in nats, the memo and the model of the best short fit."""
     component, _ = build(X, weights)
     has_matrices = component.covariance_type in MATRICES
     if has_matrices or not _has_few_rows(X, weights):
@@ -137,11 +137,12 @@ def _best_fit(X, weights, build, learned, most):
 
 
 def columns_in_logarithms(X, weights, given=None):
-    """Columns that are better in logarithms, or given ones, and the least number of each.
+    """Return the columns that are better in logarithms, or given columns, and their least values.
 
-    Values are positive, and one Gaussian and the bound of a short fit to the column alone say so.
-    The least is as far below the smallest value of a sample as this is below their mean, in
-    logarithms. ValueError where given columns are not positive.
+    A column is better in logarithms if its values are positive and both a single Gaussian and a
+    short fit to the column alone have a higher bound. In logarithms, the least value is as far
+    below the smallest value of a sample as this is below the mean. Raise ValueError if a given
+    column is not positive.
     """
     lacking = sums_of_rows(X, weights, _not_positive)[0] > 0.0
     if given is not None and lacking[given].any():
@@ -151,25 +152,25 @@ def columns_in_logarithms(X, weights, given=None):
             "to a Hurdle if they are zeros."
         )
     X, weights = sample(X, weights, MOST_ROWS)
-    found, least = [], []
+    chosen, least = [], []
     for j in np.flatnonzero(~lacking) if given is None else given:
-        there = ~np.isnan(X[:, j]) & (weights > 0.0)
-        x, w = sample(X[there][:, [j]].astype(np.float64), weights[there], _ROWS_OF_LOGS)
+        observed = ~np.isnan(X[:, j]) & (weights > 0.0)
+        x, w = sample(X[observed][:, [j]].astype(np.float64), weights[observed], _ROWS_OF_LOGS)
         if given is not None or (w.sum() >= _FEWEST and _is_better_in_logarithms(x, w)):
-            found.append(j)
+            chosen.append(j)
             y = np.log(x[:, 0]) if x.size else np.zeros(1)
             least.append(
                 float(np.exp(2.0 * y.min() - np.average(y, weights=w if x.size else None)))
             )
-    return np.array(found, np.intp), tuple(least)
+    return np.array(chosen, np.intp), tuple(least)
 
 
 def _is_better_in_logarithms(x, weights):
-    """Whether positive values (n, 1) are: under one Gaussian, and under mixtures of a few."""
+    """Return whether logarithms of values (n, 1) fit better, by a Gaussian and by mixtures."""
     y = np.log(x)
     volume, least = weights @ y[:, 0], _NATS / weights.sum()
     deviations = [np.sqrt(np.cov(v[:, 0], aweights=weights, ddof=0)) for v in (x, y)]
-    if not min(deviations) > 0.0:  # (all values are the same)
+    if not min(deviations) > 0.0:  # all values are equal
         return False
     if not np.log(deviations[0]) - np.log(deviations[1]) - volume / weights.sum() > least:
         return False
@@ -183,28 +184,28 @@ def _is_better_in_logarithms(x, weights):
 
 
 def sample(X, weights, most):
-    """Evenly spaced rows in memory, at most ``most``, and their weights."""
+    """Return evenly spaced rows in memory, at most ``most``, and their weights."""
     rows = np.linspace(0, X.shape[0] - 1, min(X.shape[0], most)).astype(np.intp)
     X, weights = some_rows(X, weights, rows)
     return dense(X), weights
 
 
 def _not_positive(X, weights):
-    """Number of values of each column that have no logarithm, (D,); for `sums_of_rows`."""
+    """Return the number of values of each column without logarithm, (D,); for `sums_of_rows`."""
     return ((weights > 0.0) @ (dense(X) <= 0.0),)
 
 
 def _fits(X, weights, component, learned, numbers):
-    """Short fits of mixtures of these numbers of components: bound in nats, memo and model."""
+    """Fit mixtures of these numbers of components; return bounds in nats, memos and models."""
     learner = GaussianLearner.of(component, learned)
     model = Mixture(StickBreaking(1.0), component, learner=learner)
     with Workers(1) as workers:
         fits = [short_fit(model, X, weights, n, workers, _PASSES) for n in numbers]
-    return [(bound_of(own, memo), memo, own) for memo, own in fits]
+    return [(bound_of(fitted, memo), memo, fitted) for memo, fitted in fits]
 
 
 def short_fit(model, X, weights, n_components, workers, n_passes):
-    """The memo of a mixture of the rows, and its model with the priors learned."""
+    """Fit a mixture to the rows; return its memo, and its model with learned priors."""
     batch, rng = model.batch(X, np.arange(len(X)), weights), np.random.default_rng(0)
     start = model.resized(n_components, learns=True)
     return fresh_mixture(start, batch, -np.inf, workers, rng, most_passes=n_passes)

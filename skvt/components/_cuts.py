@@ -1,9 +1,9 @@
-"""Cuts of ordinal columns where classes are so far apart that latent values are not normal.
+"""Cuts of ordinal columns if classes are so far apart that latent values are not normal.
 
 Classes are those of a short fit of categories. In class k a column's latent value is N(m_k, s_k^2),
-so that a level between two cuts has the probability ``Phi((b - m_k) / s_k) - Phi((a - m_k) /
-s_k)``. Cuts, m and s are at the maximum of the likelihood of the levels, with weak priors on m and
-log s; units are such that the classes together have mean 0 and variance 1.
+so that a level between cuts a and b has the probability ``Phi((b - m_k) / s_k) - Phi((a - m_k) /
+s_k)``. Cuts, m and s maximise the likelihood of the levels, with weak priors on m and log s. The
+units are such that all classes together have mean 0 and variance 1.
 """
 
 from dataclasses import replace
@@ -16,17 +16,17 @@ from skvt.components._choices import MOST_ROWS, sample, short_fit
 from skvt.inference import Workers
 from skvt.models.mixture import Categorical, Mixture, StickBreaking
 
-# Components that the short fit begins with, and its passes.
+# Initial number of components of the short fit, and its number of passes.
 _CLASSES = 10
 _PASSES = 20
-# Standard deviation of log s under its prior; that of m is 1.
+# Standard deviation of log s in its prior; that of m is 1.
 _SPREAD = 0.7
-# Two cuts can be anywhere: place and unit of the latent values are free.
+# Number of cuts that are not parameters, as the origin and unit of the latent values are free.
 _FREE = 2
 
 
 def cut_by_classes(cells, X, weights):
-    """Cells with other cuts in columns where these explain levels better, by BIC."""
+    """Return cells with the cuts by classes in columns where these are better by BIC."""
     sizes = tuple(levels.size for levels in cells.levels)
     if max(sizes) <= 1 + _FREE:
         return cells
@@ -41,15 +41,15 @@ def cut_by_classes(cells, X, weights):
         n_free = sizes[j] - 1 - _FREE
         if n_free > 0 and len(shares) > 1:
             before, _ = _best(shares, edges[j], moves=False)
-            after, found = _best(shares, edges[j], moves=True)
+            after, moved = _best(shares, edges[j], moves=True)
             if after - before > 0.5 * n_free * np.log(shares.sum()):
-                edges[j] = found
+                edges[j] = moved
     return replace(cells, edges=tuple(edges))
 
 
 def _best(shares, edges, moves):
-    """The highest log-likelihood of shares (K, C) of levels by class, and its edges."""
-    n_cuts, own = len(edges) - 2, shares.sum(axis=1) / shares.sum()
+    """Maximise the log-likelihood of shares (K, C) of levels by class; return it and the edges."""
+    n_cuts, weights = len(edges) - 2, shares.sum(axis=1) / shares.sum()
     steps = np.log(np.maximum(np.diff(edges[1:-1]), 1e-3))
     start = np.concatenate([edges[1:2], steps, np.zeros(2 * len(shares))])
     first = 0 if moves else n_cuts
@@ -58,27 +58,27 @@ def _best(shares, edges, moves):
         value, slope = _likelihood(np.concatenate([start[:first], p]), shares)
         return -value, -slope[first:]
 
-    found = minimize(loss, start[first:], jac=True, method="L-BFGS-B")
-    cuts, m, s = _split(np.concatenate([start[:first], found.x]), n_cuts)
-    center = own @ m
-    unit = np.sqrt(own @ (s**2 + (m - center) ** 2))
-    return -found.fun, np.concatenate([[-np.inf], (cuts - center) / unit, [np.inf]])
+    optimum = minimize(loss, start[first:], jac=True, method="L-BFGS-B")
+    cuts, m, s = _split(np.concatenate([start[:first], optimum.x]), n_cuts)
+    center = weights @ m
+    unit = np.sqrt(weights @ (s**2 + (m - center) ** 2))
+    return -optimum.fun, np.concatenate([[-np.inf], (cuts - center) / unit, [np.inf]])
 
 
 def _split(p, n_cuts):
-    """Cuts, of which p has the first and logs of the steps; m and s."""
+    """Return cuts, m and s; p has the first cut, the logarithms of steps, m and log s."""
     m, log_s = np.split(p[n_cuts:], 2)
     return np.cumsum(np.concatenate([p[:1], np.exp(p[1:n_cuts])])), m, np.exp(log_s)
 
 
 def _likelihood(p, shares):
-    """Log-likelihood with priors, and its gradient."""
+    """Return the log-likelihood with priors, and its gradient."""
     n_cuts = shares.shape[1] - 1
     cuts, m, s = _split(p, n_cuts)
     z = (cuts - m[:, None]) / s[:, None]
     low = np.pad(z, [(0, 0), (1, 0)], constant_values=-np.inf)
     high = np.pad(z, [(0, 0), (0, 1)], constant_values=np.inf)
-    # (on the side of 0 where nothing cancels)
+    # differences are taken in the lower tail, to avoid cancellation
     sign = np.where(low > 0.0, -1.0, 1.0)
     chances = np.maximum(sign * (ndtr(sign * high) - ndtr(sign * low)), 1e-300)
     ratio = shares / chances

@@ -43,26 +43,26 @@ MAX_RANK_CONSTRAINT = [None, Interval(Integral, 1, None, closed="left")]
 
 
 def is_auto(value):
-    """Whether a prior is to be learned."""
+    """Return whether a prior is to be learned."""
     return isinstance(value, str) and value == "auto"
 
 
 def learned_names(given, names):
-    """Names of an object's parameters that are to be learned."""
+    """Return the names of an object's parameters that are to be learned."""
     return frozenset(name for name in names if is_auto(getattr(given, name)))
 
 
 def gaussian_prior(given):
-    """Parameters of the prior of an estimator or a component; None where they are to be found."""
+    """Return the prior's parameters of an estimator or component, with None for "auto"."""
     values = [getattr(given, name) for name in GAUSSIAN_PRIORS]
     return models.GaussianPrior(*(None if is_auto(value) else value for value in values))
 
 
 def gaussian_component(given, X, weights, error=0.0, most=None):
-    """The Gaussian of a description for at most ``most`` components, and its prior."""
+    """Return the Gaussian of a description for at most ``most`` components, and its prior."""
     kind, zero_mean = given.covariance_type, given.mean_type == "zero"
     if error == 0.0 and getattr(given, "max_components", None) == 1:
-        error = None  # (where there is one component, it does not come to stand for a value)
+        error = None  # a single component does not shrink to one repeated value
     build = partial(
         models.gaussian_component,
         zero_mean=zero_mean,
@@ -77,7 +77,7 @@ def gaussian_component(given, X, weights, error=0.0, most=None):
                 "covariance_type='auto' leave it None, or 'auto' to learn it."
             )
         learned = learned_names(given, GAUSSIAN_PRIORS)
-        kind = "diag"  # (of one column all types are alike)
+        kind = "diag"  # for one column, all types are equivalent
         if X.shape[1] > 1:
             begin_stage(f"choosing the covariance type of {X.shape[1]} columns", printed=True)
             kind = best_type(X, weights, build, learned, most)
@@ -85,12 +85,12 @@ def gaussian_component(given, X, weights, error=0.0, most=None):
 
 
 def gaussian_learner(given, component):
-    """What learns the parameters of its prior that are "auto"."""
+    """Return the learner of the prior's parameters that are "auto"."""
     return models.GaussianLearner.of(component, learned_names(given, GAUSSIAN_PRIORS))
 
 
 class ComponentSpec(BaseEstimator):
-    """Base of descriptions of columns: how they are read, and the likelihood with its prior.
+    """Base of descriptions of columns: their encoding, and their likelihood with its prior.
 
     A subclass sets ``encoding`` and implements :meth:`build`.
 
@@ -98,16 +98,16 @@ class ComponentSpec(BaseEstimator):
     ----------
     encoding : {"real", "binary", "count", "category"}
         How the columns are read: as real numbers; as 0 and 1 or booleans; as counts 0, 1, 2, ...;
-        as categories, which :meth:`build` gets as codes 0, 1, ...
+        as categories, which :meth:`build` receives as codes 0, 1, ...
     allows_missing : bool
         Whether values may be missing.
     missing : {"ignore", "informative"}
-        Whether the component says nothing of missing values, or has a probability of being observed
-        for each column but the exposure. A parameter of components of columns that may have missing
-        values.
+        Whether missing values are ignored, or the component has a probability of being observed for
+        each column except the exposure. It is a parameter of components whose columns may have
+        missing values.
     exposure : str, int or None
-        Another column of the table that the component reads behind its own: to what the counts of a
-        row are in proportion. None and "row_total" are no column.
+        Another column of the table, read after the component's columns, to which the counts of a
+        row are proportional. None and "row_total" stand for no column.
 
     Examples
     --------
@@ -128,7 +128,7 @@ class ComponentSpec(BaseEstimator):
         return self.exposure is not None and self.exposure != "row_total"
 
     def build(self, X, weights, sizes):
-        """The likelihood of these columns with its prior.
+        """Return the likelihood of these columns with its prior.
 
         Parameters
         ----------
@@ -137,7 +137,7 @@ class ComponentSpec(BaseEstimator):
         weights : ndarray of shape (n,)
             Weights of the rows.
         sizes : tuple of int or None
-            Categories of each column, for the encoding "category".
+            Number of categories of each column, for the encoding "category".
 
         Returns
         -------
@@ -149,34 +149,34 @@ class ComponentSpec(BaseEstimator):
         raise NotImplementedError(f"{type(self).__name__} has no build(X, weights, sizes).")
 
     def learner(self, component):
-        """What learns the prior of the likelihood that was built, or None where it is given.
+        """Return the learner of the prior of a likelihood, or None if the prior is fixed.
 
         Parameters
         ----------
         component : skvt.models.mixture.Component
-            As built.
+            The result of :meth:`build`.
 
         Returns
         -------
         skvt.models.mixture.PriorLearner or None
-            It moves the prior to the maximum of the bound.
+            The learner, which moves the prior to the maximum of the bound.
         """
         return None
 
     def for_columns(self, columns, positions_of):
-        """The description of given columns of a table.
+        """Return the description for these columns of a table.
 
         Parameters
         ----------
         columns : list of int
             Positions of the columns in the table.
         positions_of : callable
-            From names, positions or a selector of columns to a list of positions.
+            A function of names, positions or a selector of columns, which returns positions.
 
         Returns
         -------
         ComponentSpec
-            Itself, unless parameters name columns.
+            This object, unless parameters name columns.
         """
         return self
 
@@ -198,7 +198,7 @@ class _GaussianSpec(ComponentSpec):
     missing: str = "ignore"
 
     def learner(self, component):
-        """What learns parameters that are "auto", see :class:`ComponentSpec`."""
+        """Return the learner of parameters that are "auto", see :class:`ComponentSpec`."""
         return gaussian_learner(self, component)
 
 
@@ -210,7 +210,7 @@ class Gaussian(_GaussianSpec):
     ----------
     covariance_type : {"full", "tied", "diag", "spherical", "low_rank", "auto"}, default="full"
         Shape of each component's covariance; "tied" is one matrix for all components, "low_rank" a
-        matrix of low rank plus the variances of each column's noise. "auto" is the one of highest
+        matrix of low rank plus the variances of each column's noise. "auto" is the type of highest
         bound in short fits of these columns, see :class:`~skvt.MemoizedDPGMM`; it is published in
         ``priors_``.
     mean_precision_prior : float, "auto" or None, default="auto"
@@ -220,29 +220,29 @@ class Gaussian(_GaussianSpec):
     mean_prior : array-like of shape (n_columns,), "auto" or None, default="auto"
         Prior mean; None is the mean of the data.
     degrees_of_freedom_prior : float, "auto" or None, default="auto"
-        Degrees of freedom of the Wishart prior of a precision matrix, more than ``n_columns - 1``;
-        with "diag", "spherical" and "low_rank" (of the noise) those of a gamma prior of half that
-        shape. None is ``n_columns``, for "low_rank" 1.
+        Degrees of freedom of the Wishart prior of a precision matrix, more than ``n_columns - 1``.
+        With "diag", "spherical" and "low_rank" (for the noise), the prior is a gamma whose shape is
+        half of this. None is ``n_columns``, for "low_rank" 1.
     covariance_prior : array-like, "auto" or None, default="auto"
         Inverse scale of that prior: (n_columns, n_columns), for "diag" and "low_rank" (n_columns,),
         for "spherical" a number. None is the covariance of the data, for "low_rank" a hundredth of
         the variances. Matrices are diagonal where there are at most ten rows for each column.
     missing : {"ignore", "informative"}, default="ignore"
-        Whether missing values are integrated out, or say something: "informative" adds the
-        probability of being observed, for each component and column, of uniform prior.
+        Whether missing values are integrated out or carry information: "informative" adds the
+        probability of being observed, for each component and column, with a uniform prior.
     mean_type : {"full", "zero"}, default="full"
-        Whether components have means, or all have mean zero (with "full" covariances alone).
+        Whether components have means, or all have mean zero (only with "full" covariances).
     max_rank : int or None, default=None
         Maximum rank of the matrix of "low_rank"; the rank of each component is found. None is half
         of the columns.
     log : str, int, slice, callable, array-like of str, int or bool, "auto" or None, default=None
         Columns of positive numbers whose logarithms are Gaussian, such as incomes, prices and
-        areas, given as the columns of a component are. "auto": those whose bound in a short fit of
-        the column alone is 10 nats higher so, unless means or covariances are given. They are
-        published in ``priors_`` by their places. Parameters of the prior are of logarithms then;
-        densities and bounds are those of the numbers themselves. Numbers of later rows that are far
-        below all those of ``fit``, or not positive, count as a small number, below which the
-        density is flat. Values count as exact, also where they were rounded.
+        areas, named like the columns of a component. "auto" selects the columns for which
+        logarithms raise the bound of a short fit to the column alone by 10 nats, unless means or
+        covariances are given. ``priors_`` has their indices within the block. Parameters of the
+        prior then refer to logarithms; densities and bounds refer to the original numbers. In later
+        rows, numbers that are not positive, or far below all numbers of ``fit``, count as a small
+        number, below which the density is flat. Values count as exact, even if they are rounded.
 
     See Also
     --------
@@ -272,13 +272,13 @@ class Gaussian(_GaussianSpec):
     log: Any = None
 
     def for_columns(self, columns, positions_of):
-        """Positions of the columns in logarithms in the place of their names."""
+        """Return the description with indices of the columns in logarithms for their names."""
         return self if self.log is None or is_auto(self.log) else _among(
             self, "log", columns, positions_of
         )  # fmt: skip
 
     def build(self, X, weights, sizes=None):
-        """A Gaussian component, see :class:`ComponentSpec`."""
+        """Return a Gaussian component, see :class:`ComponentSpec`."""
         logs, least = self._logarithms(X, weights)
         if logs.size:
             X = mapped(X, partial(models.logarithms, logs, least))
@@ -290,7 +290,7 @@ class Gaussian(_GaussianSpec):
         return component, priors
 
     def _logarithms(self, X, weights):
-        """Places of the columns in logarithms, and the least number of each."""
+        """Return the indices of the columns in logarithms, and the least value of each."""
         prior, given = gaussian_prior(self), None if is_auto(self.log) else self.log
         located = prior.mean is not None or prior.covariance is not None
         if self.log is None or (given is None and located):
@@ -300,7 +300,7 @@ class Gaussian(_GaussianSpec):
         return columns_in_logarithms(X, weights, given)
 
     def learner(self, component):
-        """What learns parameters that are "auto", see :class:`ComponentSpec`."""
+        """Return the learner of parameters that are "auto", see :class:`ComponentSpec`."""
         if isinstance(component, models.Logged):
             return _learner_of_values(self, component)
         return super().learner(component)
@@ -310,19 +310,19 @@ class Gaussian(_GaussianSpec):
 class LatentGaussian(_GaussianSpec):
     """Real and ordinal columns that are correlated given the component.
 
-    Each ordinal column, such as a grade, a rating or a flag, stands for a latent real value, of
-    which it says the interval: latent and real columns are Gaussian together, as in an ordered
-    probit model. The intervals are the same in all components: they cut a standard normal into the
-    shares that the levels have among the rows of ``fit`` or, where classes are so far apart that
-    other cuts explain these better, a normal for each class. Only the order of the levels counts.
+    Each level of an ordinal column, such as a grade, a rating or a flag, is an interval of a latent
+    real value. Latent and real columns are jointly Gaussian, as in an ordered probit model. The
+    intervals are the same in all components: they divide a standard normal by the shares of the
+    levels in the rows of ``fit`` or, if classes are so far apart that other cuts are better, a
+    normal for each class. Only the order of the levels matters.
 
     Parameters
     ----------
     ordinal : str, int, slice, callable or array-like of str, int or bool
-        The ordinal columns, given as the columns of a component are: names, positions in the table,
-        a mask, a selector. They hold numbers or booleans; their levels are the distinct values of
-        the rows of ``fit``. In new rows, a value between two levels counts as the higher one, a
-        value above all as the highest.
+        The ordinal columns, named like the columns of a component: by names, positions in the
+        table, a mask or a selector. They hold numbers or booleans; their levels are the distinct
+        values in the rows of ``fit``. In new rows, a value between two levels counts as the higher
+        level, and a value above all levels as the highest.
     covariance_type : {"full", "tied"}, default="full"
         Shape of each component's covariance; "tied" is one matrix for all components.
     mean_precision_prior : float, "auto" or None, default="auto"
@@ -344,10 +344,9 @@ class LatentGaussian(_GaussianSpec):
 
     Notes
     -----
-    The posterior of a row's latent values is approximated by independent ones, so that the bound is
-    lower than the best possible one by what correlations say that ordinal columns have with each
-    other. Predictive densities are estimates, by 128 points for the probability of what the ordinal
-    columns say.
+    The posterior of a row's latent values is approximated by independent distributions, so that the
+    bound is lower than the best possible bound if ordinal columns are correlated with each other.
+    Predictive densities estimate the probability of the ordinal levels by 128 points.
 
     Examples
     --------
@@ -363,11 +362,11 @@ class LatentGaussian(_GaussianSpec):
     covariance_type: str = "full"
 
     def for_columns(self, columns, positions_of):
-        """Positions of the ordinal columns in the place of their names, see `ComponentSpec`."""
+        """Return the description with indices of the ordinal columns for their names."""
         return _among(self, "ordinal", columns, positions_of)
 
     def build(self, X, weights, sizes=None):
-        """A Gaussian component of latent values, see :class:`ComponentSpec`."""
+        """Return a Gaussian component of latent values, see :class:`ComponentSpec`."""
         cells = cut_by_classes(models.Cells.of_shares(X, weights, self.ordinal), X, weights)
         return models.latent_gaussian(X, weights, self.covariance_type, cells, gaussian_prior(self))
 
@@ -379,12 +378,12 @@ class Categorical(ComponentSpec):
     Parameters
     ----------
     concentration_prior : float, array-like of shape (n_categories,), or "auto", default=1.0
-        Concentration of the Dirichlet prior at each category; an array has those of all columns,
-        column after column in the order of codes. "auto" starts with 1 and learns such an array,
-        between 0.001 and 1,000, at the maximum of the bound.
+        Concentration of the Dirichlet prior at each category; an array has the concentrations of
+        all columns, column after column in the order of codes. "auto" starts with 1 and learns such
+        an array, between 0.001 and 1,000, at the maximum of the bound.
     categories : "auto" or list of array-like, default="auto"
-        Categories of each column in the order of their codes. "auto" are those of the rows of
-        ``fit``, sorted, or those of a column's own categorical dtype.
+        Categories of each column in the order of their codes. "auto" uses the categories in the
+        rows of ``fit``, sorted, or the categories that the dtype of a column declares.
     missing : {"ignore", "informative"}, default="ignore"
         Whether missing values say something, see :class:`Gaussian`.
 
@@ -411,7 +410,7 @@ class Categorical(ComponentSpec):
     missing: str = "ignore"
 
     def build(self, X, weights, sizes):
-        """Independent categorical columns, see :class:`ComponentSpec`."""
+        """Return independent categorical columns, see :class:`ComponentSpec`."""
         given, n = self.concentration_prior, sum(sizes)
         given = 1.0 if is_auto(given) else given
         legal = f"a number or an array of shape (n_categories,) = ({n},), those of all columns"
@@ -421,7 +420,7 @@ class Categorical(ComponentSpec):
         return component, {"concentration_prior": used}
 
     def learner(self, component):
-        """What learns the concentrations, see :class:`ComponentSpec`."""
+        """Return the learner of the concentrations, see :class:`ComponentSpec`."""
         if not is_auto(self.concentration_prior):
             return None
         return models.DirichletLearner("concentration_prior", component.sizes)
@@ -460,19 +459,19 @@ class Bernoulli(ComponentSpec):
     missing: str = "ignore"
 
     def build(self, X, weights, sizes=None):
-        """Independent binary columns, see :class:`ComponentSpec`."""
+        """Return independent binary columns, see :class:`ComponentSpec`."""
         prior = beta_prior(self.feature_prior, X.shape[1])
         component = models.Bernoulli(prior, X.dtype, has_sparse_rows(X, weights))
         return component, {"feature_prior": prior}
 
     def learner(self, component):
-        """What learns the pairs, see :class:`ComponentSpec`."""
+        """Return the learner of the beta priors, see :class:`ComponentSpec`."""
         return beta_learner(component) if is_auto(self.feature_prior) else None
 
 
 @dataclass(eq=False, repr=False)
 class _Counts(ComponentSpec):
-    """Columns of counts in proportion to an exposure, with gamma priors of their rates."""
+    """Columns of counts proportional to an exposure, with gamma priors of their rates."""
 
     encoding = "count"
     _parameter_constraints = {
@@ -488,7 +487,7 @@ class _Counts(ComponentSpec):
     missing: str = "ignore"
 
     def _read(self, X, weights):
-        """Shape and rate (D,) of the prior, whether rows are sparse, and the exposure by name."""
+        """Return shape and rate (D,) of the prior, whether rows are sparse, and the exposure."""
         exposure = "column" if self.reads_exposure else self.exposure or "none"
         shares = None
         if exposure == "row_total":
@@ -498,22 +497,21 @@ class _Counts(ComponentSpec):
         totals, exposed, total, weight, sparse = sums_of_rows(X, weights, given)
         shape = np.full(totals.size, _number(self.shape_prior))
         if self.rate_prior is None or is_auto(self.rate_prior):
-            # (a column of zeros or without values: a mean of one)
+            # a column of zeros or without values has a prior mean of 1
             mean = np.where(totals > 0.0, totals, 1.0) / np.where(totals > 0.0, exposed, 1.0)
             rate = shape / mean
         else:
             legal = f"a number or an array of shape (n_columns,) = ({shape.size},)"
             rate = positive_numbers("rate_prior", self.rate_prior, legal, shape.shape)
         typical = 1.0 if exposure == "none" else float(total / weight)
-        found = {"exposure": exposure, "typical": typical, "shares": shares}
-        return shape, rate, bool(sparse), found
+        options = {"exposure": exposure, "typical": typical, "shares": shares}
+        return shape, rate, bool(sparse), options
 
 
 class Poisson(_Counts):
     """Columns of counts, Poisson and independent given the component, with gamma priors.
 
-    Counts are in proportion to the exposure of the row, where there is one. Sparse rows stay
-    sparse.
+    Counts are proportional to the exposure of the row, if there is one. Sparse rows remain sparse.
 
     Parameters
     ----------
@@ -525,11 +523,12 @@ class Poisson(_Counts):
         so that the prior's mean is that of the data. "auto" starts there and learns the rate of
         each column.
     exposure : str, int, "row_total" or None, default=None
-        What counts are in proportion to, such as the years or the area in which events were
-        counted: another column of the table, by name or position, of positive numbers; or
-        "row_total", the sum of the row's own columns, divided by their share in all rows where
-        some are missing. None is 1. Densities are not conditional on "row_total": they are those of
-        independent counts, which over all rows of one total do not sum to one.
+        The quantity to which counts are proportional, such as the years or the area in which events
+        were counted: another column of the table, by name or position, of positive numbers; or
+        "row_total", the sum of the component's columns, divided by the share in all rows of the
+        observed columns if some are missing. None is 1. Densities are not conditional on
+        "row_total": they are those of independent counts, whose sum over all rows of one total is
+        not 1.
     missing : {"ignore", "informative"}, default="ignore"
         Whether missing values say something, see :class:`Gaussian`.
 
@@ -552,14 +551,14 @@ class Poisson(_Counts):
     """
 
     def build(self, X, weights, sizes=None):
-        """Independent Poisson columns, see :class:`ComponentSpec`."""
+        """Return independent Poisson columns, see :class:`ComponentSpec`."""
         shape, rate, sparse, exposure = self._read(X, weights)
         priors = {"shape_prior": _number(self.shape_prior), "rate_prior": rate}
         prior = np.stack([shape, rate], axis=1)
         return models.Poisson(prior, X.dtype, sparse, **exposure), priors
 
     def learner(self, component):
-        """What learns the shape, the rates or both, see :class:`ComponentSpec`."""
+        """Return the learner of the shape, the rates or both, see :class:`ComponentSpec`."""
         names = learned_names(self, ("shape_prior", "rate_prior"))
         return models.GammaLearner(names) if names else None
 
@@ -575,10 +574,10 @@ class NegativeBinomial(_Counts):
     Parameters
     ----------
     shape_prior : float, default=1.0
-        Number of events that the prior of a rate counts for, as of :class:`Poisson` in the limit of
-        no dispersion.
+        Number of events to which the prior of a rate is equivalent, as for :class:`Poisson` in the
+        limit of no dispersion.
     rate_prior : float, array-like of shape (n_columns,), or None, default=None
-        The exposure in which these were counted. None is the shape divided by the column's mean
+        The exposure in which these events occur. None is the shape divided by the column's mean
         (for an exposure of 1): the prior's mean is that of the data, whatever the dispersion.
     exposure : str, int, "row_total" or None, default=None
         As that of :class:`Poisson`. Exposures of new rows count as at most twice the largest, and
@@ -586,9 +585,9 @@ class NegativeBinomial(_Counts):
     missing : {"ignore", "informative"}, default="ignore"
         Whether missing values say something, see :class:`Gaussian`.
     dispersion_prior : "auto", array-like of shape (16,), or None, default="auto"
-        Prior probabilities of the dispersions ``np.geomspace(0.01, 20, 16)``. None: all are the
-        same. "auto" starts there and moves them to the maximum of the bound, the same for all
-        columns and none below a hundred thousandth of the largest.
+        Prior probabilities of the dispersions ``np.geomspace(0.01, 20, 16)``. None makes all equal.
+        "auto" starts with equal probabilities and moves them to the maximum of the bound; they are
+        shared by all columns, and at least a hundred thousandth of the largest.
 
     See Also
     --------
@@ -618,8 +617,8 @@ class NegativeBinomial(_Counts):
     dispersion_prior: Any = "auto"
 
     def build(self, X, weights, sizes=None):
-        """Independent negative binomial columns, see :class:`ComponentSpec`."""
-        shape, rate, _, found = self._read(X, weights)
+        """Return independent negative binomial columns, see :class:`ComponentSpec`."""
+        shape, rate, _, options = self._read(X, weights)
         share = np.full(models.SIZES.size, 1.0 / models.SIZES.size)
         if not (self.dispersion_prior is None or is_auto(self.dispersion_prior)):
             legal = f"None, 'auto' or an array of shape ({models.SIZES.size},) of probabilities"
@@ -627,20 +626,20 @@ class NegativeBinomial(_Counts):
                 "dispersion_prior", self.dispersion_prior, legal, models.SIZES.shape, single=False
             )
         points = np.ones(1)
-        if found["exposure"] != "none":
-            of_rows = partial(_exposures, found["exposure"], found["shares"])
+        if options["exposure"] != "none":
+            of_rows = partial(_exposures, options["exposure"], options["shares"])
             exposures = of_each_row(X, weights, of_rows)
             exposures = exposures[exposures > 0.0]
             exposures = exposures if exposures.size else np.ones(1)
             points = models.exposure_points(exposures.min(), exposures.max())
-            found["typical"] = float(np.clip(found["typical"], points[0], points[-1]))
-        component = models.NegativeBinomial(np.empty((shape.size, 0)), X.dtype, points, **found)
+            options["typical"] = float(np.clip(options["typical"], points[0], points[-1]))
+        component = models.NegativeBinomial(np.empty((shape.size, 0)), X.dtype, points, **options)
         priors = {"shape_prior": float(self.shape_prior), "rate_prior": rate,
                   "dispersion_prior": share / share.sum()}  # fmt: skip
         return component.with_prior(shape, rate, share[::-1]), priors
 
     def learner(self, component):
-        """What learns the probabilities of dispersions, see :class:`ComponentSpec`."""
+        """Return the learner of the probabilities of dispersions, see :class:`ComponentSpec`."""
         return models.SizesLearner() if is_auto(self.dispersion_prior) else None
 
 
@@ -677,7 +676,7 @@ class Multinomial(ComponentSpec):
     concentration_prior: Any = 1.0
 
     def build(self, X, weights, sizes=None):
-        """Tokens over the columns, see :class:`ComponentSpec`."""
+        """Return a distribution of tokens over the columns, see :class:`ComponentSpec`."""
         concentration = _number(self.concentration_prior)
         prior = np.full(X.shape[1], concentration)
         total, weight = sums_of_rows(X, weights, total_and_weight)
@@ -686,7 +685,7 @@ class Multinomial(ComponentSpec):
         return component, {"concentration_prior": concentration}
 
     def learner(self, component):
-        """What learns the concentration, see :class:`ComponentSpec`."""
+        """Return the learner of the concentration, see :class:`ComponentSpec`."""
         if not is_auto(self.concentration_prior):
             return None
         return models.DirichletLearner(
@@ -698,15 +697,15 @@ class Multinomial(ComponentSpec):
 class StudentT(_GaussianSpec):
     """Real columns with outliers, such as typing slips: Student t.
 
-    A Gaussian whose precision is multiplied by a gamma variable of each row ("full") or of each
-    value ("diag"): what lies far off gets little weight, where a Gaussian would widen or be cut
-    into several.
+    The component is a Gaussian whose precision is multiplied by a gamma variable for each row
+    ("full") or each value ("diag"). Outliers thus have little weight, while a Gaussian would widen
+    or be split into several.
 
     Parameters
     ----------
     covariance_type : {"full", "diag"}, default="full"
         Shape of each component's scale. With "diag", columns are independent given the component:
-        a slip in one says nothing of the others.
+        an outlier in one has no influence on the others.
     mean_precision_prior : float, "auto" or None, default="auto"
         As those of :class:`Gaussian`, here and below; of the scale in the place of the covariance.
     mean_prior : array-like of shape (n_columns,), "auto" or None, default="auto"
@@ -745,31 +744,31 @@ class StudentT(_GaussianSpec):
     degrees_of_freedom: float | None = None
 
     def build(self, X, weights, sizes=None):
-        """A Gaussian component with scaled rows, see :class:`ComponentSpec`."""
+        """Return a Gaussian component with scaled rows, see :class:`ComponentSpec`."""
         gaussian, priors = gaussian_component(self, X, weights)
         return models.student_t_component(gaussian, self.degrees_of_freedom), priors
 
     def learner(self, component):
-        """What learns parameters that are "auto", see :class:`ComponentSpec`."""
+        """Return the learner of parameters that are "auto", see :class:`ComponentSpec`."""
         return _learner_of_values(super(), component)
 
 
 @dataclass(eq=False, repr=False)
 class Hurdle(ComponentSpec):
-    """Columns many of whose values are one and the same number, such as zero.
+    """Columns in which many values are equal to one number, such as zero.
 
-    Whether a value is at that point mass is a Bernoulli for each component and column, of uniform
-    prior; the values that are not have a component of their own, which has a hole where there is
-    none. Densities of real values are with respect to Lebesgue measure plus a unit mass at the
-    point: of a value there, ``score_samples`` takes the log probability, of any other the log
-    density.
+    For each component and column, a Bernoulli of uniform prior models whether a value is at this
+    point mass. The other values are described by a further component, for which values at the point
+    mass are missing. Densities of real values are with respect to Lebesgue measure plus a unit mass
+    at the point: ``score_samples`` uses the log probability of a value at the point mass, and the
+    log density of any other value.
 
     Parameters
     ----------
     component : ComponentSpec
-        Of the other values, real numbers or counts. Of counts, it is that of the count less one.
+        Component of the other values, real numbers or counts; for counts, of the count minus 1.
     at : float or array-like of shape (n_columns,), default=0
-        The point mass, of all columns or of each; of counts 0.
+        The point mass of all columns, or of each column; for counts it must be 0.
     missing : {"ignore", "informative"}, default="ignore"
         Whether missing values say something, see :class:`Gaussian`.
 
@@ -808,7 +807,7 @@ class Hurdle(ComponentSpec):
             )
 
     def for_columns(self, columns, positions_of):
-        """With the component of these columns, see :class:`ComponentSpec`."""
+        """Return the description with the component for these columns, see `ComponentSpec`."""
         at = np.asarray(self.at, np.float64)
         legal = not at.any() if self.encoding == "count" else np.isfinite(at).all()
         if not legal or at.shape not in ((), (len(columns),)):
@@ -820,8 +819,8 @@ class Hurdle(ComponentSpec):
         return Hurdle(inner, self.at, missing=self.missing)
 
     def build(self, X, weights, sizes=None):
-        """The values beside the point mass and their indicators, see :class:`ComponentSpec`."""
-        # (as the data have them in their precision)
+        """Return the component of the other values with indicators, see :class:`ComponentSpec`."""
+        # round the point mass to the precision of the data
         at = tuple(np.full(X.shape[1], self.at, X.dtype).tolist())
         shift = 1.0 if self.encoding == "count" else 0.0
         values = mapped(X, partial(models.values_beside, at, shift))
@@ -829,14 +828,15 @@ class Hurdle(ComponentSpec):
         return models.indicated(component, at, shift), priors
 
     def learner(self, component):
-        """What learns the prior of the values, see :class:`ComponentSpec`."""
+        """Return the learner of the prior of the values, see :class:`ComponentSpec`."""
         return _learner_of_values(self.component, component)
 
 
 def built(spec, X, weights, sizes, *, open_levels=False):
-    """The likelihood with its say in what is missing, its priors, and what learns these or None.
+    """Return the likelihood, with indicators if missing values are informative, and its priors.
 
-    With ``open_levels``, categories may have levels that these rows do not have.
+    The third result is the learner of the priors, or None. With ``open_levels``, categories may
+    have levels that these rows do not have.
     """
     component, priors = spec.build(X, weights, sizes)
     if open_levels and sizes is not None:
@@ -848,7 +848,7 @@ def built(spec, X, weights, sizes, *, open_levels=False):
 
 
 def _learner_of_values(spec, component):
-    """What learns the prior of the first block of a product, which has this description."""
+    """Return the learner of the prior of a product's first block, which ``spec`` describes."""
     learner = spec.learner(component.blocks[0].component)
     return None if learner is None else models.ValuesLearner(learner)
 
@@ -865,7 +865,7 @@ BY_NAME = {
 
 
 def _among(spec, name, columns, positions_of):
-    """The description with a parameter's columns as places among its own."""
+    """Return a copy in which a parameter has indices of columns within the component."""
     given = getattr(spec, name)
     asked = positions_of(given)
     if not asked or set(asked) - set(columns):
@@ -873,18 +873,18 @@ def _among(spec, name, columns, positions_of):
             f"The {name!r} parameter must name at least one of the component's columns, and no "
             f"others. Got {given!r}."
         )
-    own = clone(spec)
-    setattr(own, name, np.array([p for p, j in enumerate(columns) if j in asked], np.intp))
-    return own
+    copy = clone(spec)
+    setattr(copy, name, np.array([p for p, j in enumerate(columns) if j in asked], np.intp))
+    return copy
 
 
 def _exposures(exposure, shares, X):
-    """The exposure of each row."""
+    """Return the exposure of each row."""
     return models.split_exposure(X, exposure, shares=shares)[1]
 
 
 def _counted(exposure, shares, X, weights):
-    """Sums of columns, of exposures where observed, of all exposures, of 1; whether sparse."""
+    """Return weighted sums of columns, observed exposures, exposures and 1; whether sparse."""
     counts, exposures = models.split_exposure(X, exposure, shares=shares)
     weighted, (values, holes) = weights * exposures, without_missing(counts)
     if sp.issparse(counts):
@@ -896,24 +896,24 @@ def _counted(exposure, shares, X, weights):
 
 
 def _number(value):
-    """A parameter, 1 where it is to be learned."""
+    """Return a parameter as a float, or 1 if it is to be learned."""
     return 1.0 if is_auto(value) else float(value)
 
 
 def beta_learner(component):
-    """What learns the beta priors of binary columns."""
+    """Return the learner of the beta priors of binary columns."""
     return models.DirichletLearner("feature_prior", (2,) * component.n_features)
 
 
 def beta_prior(feature_prior, n_columns):
-    """Pairs of positive numbers for each column, (n_columns, 2)."""
+    """Return the parameters of the beta prior of each column, (n_columns, 2)."""
     given = 1.0 if is_auto(feature_prior) else feature_prior
     legal = f"a number, a pair (a, b) or an array of shape (n_features, 2) = ({n_columns}, 2)"
     return positive_numbers("feature_prior", given, legal, (n_columns, 2), (2,))
 
 
 def positive_numbers(name, value, legal, shape, *others, single=True):
-    """A ``legal`` array of this shape, of ``others``, or a ``single`` number; or ValueError."""
+    """Broadcast ``value`` to ``shape``; raise ValueError unless its shape and numbers are legal."""
     numbers = np.asarray(value, np.float64)
     shapes = (shape, *others, ()) if single else (shape, *others)
     if numbers.shape not in shapes or not np.all((numbers > 0.0) & np.isfinite(numbers)):

@@ -1,4 +1,4 @@
-"""Contracts: what a fit asks of a model and its parts, of engines, moves and temperatures."""
+"""Contracts of models and their parts, of engines, moves and temperature policies."""
 
 from skvt.contracts._component import Completion, Component, Holes
 from skvt.contracts._engine import (

@@ -27,25 +27,25 @@ class Holes(Protocol):
     """Missing values of a chunk of n rows, and their q under each of K components."""
 
     def add_to(self, logits: Array, entropy: Array) -> None:
-        """Add to ``logits`` (n, K) what the responsibilities' are larger by, and to ``entropy`` h.
+        """Correct ``logits`` (n, K) for missing values, and add their entropy h to ``entropy``.
 
-        With ``logits`` so corrected, the bound of ``responsibilities`` includes the entropy of the
+        With the corrected ``logits``, the bound of ``responsibilities`` includes the entropy of the
         missing values; its energy is too large by ``T sum_k r_k h_k``.
         """
 
     def add_statistics(self, weighted: Array, sums: Array) -> None:
-        """Add to ``sums`` (K, P) what features with 0 in the holes lack, for weights (n, K)."""
+        """Add the terms of missing values to ``sums`` (K, P) of features, for weights (n, K)."""
 
 
-#: ``completion(X, inv_temps)``: missing values of a chunk of rows, None without any, under one
-#: table; ``inv_temps`` is (n,) or (1,).
+#: ``completion(X, inv_temps)`` returns the :class:`Holes` of a chunk of rows under one table, or
+#: None if no value is missing; ``inv_temps`` is (n,) or (1,).
 Completion: TypeAlias = Callable[[Any, Array], Holes | None]
 
 
 class Component(Protocol):
     """The likelihood of a mixture's components, immutable."""
 
-    # Of the globals of a component.
+    # Family of the globals of a component.
     @property
     def family(self) -> Family: ...
     # (..., E): natural parameters eta of one component.
@@ -64,8 +64,8 @@ class Component(Protocol):
     # Whether features of sparse rows are sparse.
     @property
     def sparse(self) -> bool: ...
-    # TEMPERABLE where ``int p(x | phi_k)^b dx`` does not depend on phi_k: ``log_partition(b)`` then
-    # gives its logarithm in nats and the slope in b, for learned temperatures.
+    # TEMPERABLE if ``int p(x | phi_k)^b dx`` does not depend on phi_k: ``log_partition(b)`` then
+    # gives the logarithm of the integral in nats and its slope in b, for learned temperatures.
     @property
     def capabilities(self) -> frozenset[Capability]: ...
     # (P,): the constant between T and M' t(phi).
@@ -73,98 +73,101 @@ class Component(Protocol):
     def base(self) -> Any: ...
 
     def features(self, X: Any) -> Any:
-        """``F(x)`` of each row, shape (n, P); 0, or no entry, for missing values."""
+        """Return ``F(x)`` of each row, (n, P), with 0 or no entry for missing values."""
 
     def completion(self, table: Array) -> Completion | None:
-        """Completion of features for missing values under the table (K, P); None if not needed."""
+        """Return the completion of features under the table (K, P); None if none is needed."""
 
     def filled(self, X: Any) -> Any:
-        """Rows with missing values at their prior means, where features need them."""
+        """Return rows with missing values at their prior means, if features need complete rows."""
 
     def filled_features(self, X: Any) -> Any:
-        """Features of such rows."""
+        """Return the features of rows that :meth:`filled` has completed."""
 
     def projected(self, X: Any, weights: Array, directions: Callable[[Array, Array], Array]) -> Any:
-        """As :meth:`row_fits`, of a component of the rows in a subspace.
+        """Return :meth:`row_fits` of a component of the rows projected to a subspace.
 
-        ``directions`` projects rows (n, D) with their weights. None where there is no such
-        component. Missing values are filled in first.
+        ``directions`` projects rows (n, D) with their weights. The result is None if there is no
+        such component. Missing values are filled in first.
         """
 
     def natural_parameters(self, sums: Array) -> Array:
-        """``lam = eta + M S`` for statistics S of shape (K, P), shape (K, ..., E)."""
+        """Return ``lam = eta + M S``, (K, ..., E), for statistics S of shape (K, P)."""
 
     def spread(self, sums: Array) -> Array:
-        """``M S``."""
+        """Return ``M S``."""
 
     def gather(self, t: Array) -> Array:
-        """``M' t``."""
+        """Return ``M' t``."""
 
     def table(self, lam: Array) -> Array:
-        """``E_q[T(phi_k)]``, shape (K, P)."""
+        """Return ``E_q[T(phi_k)]``, (K, P)."""
 
     def table_of(self, t: Array) -> Array:
-        """``T`` of given ``t(phi_k)``, shape (K, P)."""
+        """Return ``T``, (K, P), for values of ``t(phi_k)``."""
 
     def row_fits(self, X: Any) -> Any:
-        """`skvt.models.mixture.components.RowFits` of components that saw one row each."""
+        """Return the `skvt.models.mixture.components.RowFits` of components of one row each."""
 
     def weighted_sums(self, X: Any, weighted: Array) -> Array:
-        """Sums of features of rows by weighted responsibilities (n, K), (K, P)."""
+        """Return the sums of features, (K, P), by weighted responsibilities (n, K)."""
 
     def explain(self, X: Any, table: Array) -> tuple[Array, Callable[[Array], Array]]:
-        """``F(x) T`` (n, K) for T' (P, K); ``sums(weighted)`` of features (K, P) given (n, K)."""
+        """Return ``F(x) T``, (n, K), for T' (P, K), and a function ``sums``.
+
+        ``sums(weighted)`` is :meth:`weighted_sums` of these rows.
+        """
 
     def log_evidence(self, sums: Array) -> Array:
-        """Log marginal likelihood of each component's rows, (K,) in nats; the sum is of all."""
+        """Return the log marginal likelihood of each component's rows, (K,) nats, which add up."""
 
     @property
     def alone(self) -> "Component":
-        """The component as if there were no others, for what is done to each by itself."""
+        """The component as if it were the only one, for operations on single components."""
 
     @property
     def opened(self) -> "Component":
-        """The component whose columns may hold codes of levels that the fit has not seen.
+        """The component for columns that may hold the code of unknown levels.
 
-        Such a code is the number of the column's categories. Itself without categories.
+        That code is the number of the column's categories. Without categories, it is this object.
         """
 
     def apart(self, lam: Array) -> Array:
-        """``lam`` of each component by itself, as all that follows takes it.
+        """Return ``lam`` of separate components, as the methods below take it.
 
-        It differs from ``lam`` where components share globals, with what all say of these.
+        It differs from ``lam`` if components share globals; these are then informed by all rows.
         """
 
     def merge_gains(self, sums: Array, a: IndexArray, b: IndexArray) -> Array:
-        """Log evidence gained if components a (n,) and b (n,) alone become one, (n,) in nats."""
+        """Return the gains of log evidence, (n,) nats, if only component b is merged with a."""
 
     def log_predictive(self, X: Any, lam: Array) -> Array:
-        """Log density of each row under each component's posterior predictive, (n, K) in nats."""
+        """Return the log posterior predictive density of rows by component, (n, K) in nats."""
 
     def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
-        """``n_rows`` rows from the posterior predictive of one component, lam of shape (..., E)."""
+        """Draw rows from the posterior predictive of one component, lam of shape (..., E)."""
 
     def imputed(self, X: Array, lam: Array, memberships: Array) -> Array:
-        """Rows (n, D), holes at predictive means or best categories given memberships (n, K)."""
+        """Fill holes of rows (n, D) with means or best categories by memberships (n, K)."""
 
     def conditional_sample(self, X: Any, lam: Array, rng: np.random.Generator) -> Array:
-        """Rows (n, D) with holes drawn from one component's predictive, lam (..., E)."""
+        """Draw the holes of rows (n, D) from the predictive of one component, lam (..., E)."""
 
     def drawn(self, lam: Array, rng: np.random.Generator) -> tuple["Component", Array]:
-        """A component, and its parameters (K, ..., E), nearly certain of parameters drawn from q.
+        """Draw parameters from q; return a component and a ``lam`` concentrated at the draw.
 
-        Its predictive densities and draws are then those given the parameters. Families of other
-        packages say by ``certain(x)`` which natural parameters are nearly certain of x.
+        Its predictive densities and draws are then those given the parameters. A family of another
+        package has a method ``certain(x)``: natural parameters concentrated at x.
         """
 
     def with_completed(self, X: Any, completed: Array) -> Any:
-        """Rows (n, D) in which missing values that q counts as observed are as in ``completed``."""
+        """Return rows (n, D); take missing values that q counts as observed from ``completed``."""
 
     def without_indicator(self, column: int) -> "Component":
-        """The component that does not ask whether a column has been observed, or itself."""
+        """Return the component without the indicator of whether ``column`` is observed."""
 
     def marginals(self, lam: Array) -> tuple[Any, ...]:
-        """`skvt.models.mixture.Marginals` of the columns' parameters, in units of the data."""
+        """Return the `skvt.models.mixture.Marginals` of the columns, in units of the data."""
 
     def column_evidence(self, sums: Array) -> Array:
-        """Log evidence of each column alone, (K, D) nats, without the base measure."""
+        """Return the log evidence of each column alone, (K, D) nats, without base measure."""

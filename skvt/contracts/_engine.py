@@ -16,7 +16,7 @@ from skvt.contracts._model import LocalResult, Model, Requirement
 from skvt.contracts._policy import RunningPolicy
 from skvt.typing import Array, IndexArray
 
-# What an engine asks of a model, and the `skvt.inference.State` as it keeps it.
+# The models that an engine accepts, and its kind of `skvt.inference.State`.
 ModelT = TypeVar("ModelT", bound=Model, contravariant=True)
 StateT = TypeVar("StateT")
 
@@ -27,13 +27,13 @@ class LocalTotals:
 
     # ``sum w (inv_temp * energy + entropy)``.
     tempered: float = 0.0
-    # ``sum w (energy + entropy)``; nan of rows whose energy has not been requested.
+    # ``sum w (energy + entropy)``; nan if the energy of a tempered row was not requested.
     untempered: float = 0.0
     # Sum of the row weights.
     weight: float = 0.0
 
     def add(self, result: LocalResult, weights: Array, inv_temp: float | Array) -> None:
-        """Add one batch's :class:`~skvt.contracts.LocalResult`."""
+        """Add the totals of a batch from its :class:`~skvt.contracts.LocalResult`."""
         weights = np.asarray(weights, dtype=np.float64)
         tempered = float(weights @ result.bound)
         self.tempered += tempered
@@ -46,19 +46,19 @@ class LocalTotals:
         self.weight += float(weights.sum())
 
     def extend(self, other: "LocalTotals") -> None:
-        """Add those of other rows."""
+        """Add the totals of other rows."""
         self.tempered += other.tempered
         self.untempered += other.untempered
         self.weight += other.weight
 
     def scaled(self, total: float) -> "LocalTotals":
-        """These totals, scaled to rows of weight ``total``."""
+        """Return these totals scaled to rows of weight ``total``."""
         factor = total / self.weight
         return LocalTotals(self.tempered * factor, self.untempered * factor, total)
 
 
 class PassInputs(NamedTuple):
-    """What passes of a fit, or a call of ``partial_fit``, have at hand."""
+    """Inputs of the passes of a fit, or of a call of ``partial_fit``."""
 
     # The `skvt.inference.Rows`, divided into batches.
     data: Any
@@ -84,7 +84,7 @@ class PassResult(NamedTuple):
     bound_kind: str = "estimate"
     # Size of the last step.
     learning_rate: float = 1.0
-    # Whether, up to rounding, the pass cannot lower the bound at a constant temperature.
+    # Whether the pass cannot lower the bound at a constant temperature, except by rounding.
     monotone: bool = False
     # Whether convergence may be judged after this pass.
     may_stop: bool = True
@@ -93,31 +93,31 @@ class PassResult(NamedTuple):
 
 
 class Remembering(Protocol):
-    """What an interrupted fit continues: see :class:`skvt.progress.Continued`."""
+    """An object that can continue an interrupted fit: see :class:`skvt.progress.Continued`."""
 
     def progress(self) -> dict[str, Any]:
-        """What the next pass needs: see :class:`~skvt.progress.Continued`."""
+        """Return the data that the next pass needs: see :class:`~skvt.progress.Continued`."""
 
     def take_up(self, progress: dict[str, Any]) -> None:
-        """Continue an interrupted fit from there."""
+        """Continue an interrupted fit from the result of :meth:`progress`."""
 
 
 class Engine(Remembering, Protocol[ModelT, StateT]):
-    """How the passes of a fit are made. An engine serves one fit: make a new one for the next."""
+    """An algorithm for the passes of a fit; each start of a fit needs a new engine."""
 
-    # Capabilities of a model that it needs beyond the :class:`Model` contract.
+    # Capabilities that the engine needs of a model beyond the :class:`Model` contract.
     requires: tuple[Requirement, ...]
     # Whether passes end with the exact bound, so that convergence is judged without evaluations.
     knows_exact_bound: bool
 
     def start(self, state: Any, total: float) -> StateT:
-        """The state as this engine keeps it, before a fit to rows of weight ``total``."""
+        """Return the engine's kind of state, before a fit to rows of weight ``total``."""
 
     def run_pass(self, model: ModelT, state: StateT, given: PassInputs) -> PassResult:
-        """One pass over the rows; ``state`` changes in place."""
+        """Make one pass over the rows, and change ``state`` in place."""
 
     def finish(self, model: ModelT, state: StateT) -> float | None:
-        """After the last pass. Returns the exact bound in nats, or None if it is not known."""
+        """Finish after the last pass; return the exact bound in nats, or None if unknown."""
 
 
 #: An engine for any models and states.
@@ -125,42 +125,42 @@ AnyEngine: TypeAlias = Engine[Any, Any]
 
 
 class AfterPass(Remembering, Protocol):
-    """What follows each pass of a fit, whatever the engine."""
+    """A step after each pass of a fit, for any engine."""
 
-    # Capabilities of a model that it needs.
+    # Capabilities that the step needs of a model.
     @property
     def requires(self) -> tuple[Requirement, ...]: ...
 
     def after(self, result: PassResult, number: int, state: Any, given: PassInputs) -> PassResult:
-        """After the pass of this number, from 1: its result; ``state`` changes in place."""
+        """Change ``state`` after pass ``number``, from 1; return the result of the pass."""
 
     def finish(self, state: Any) -> bool:
-        """After the last pass; whether the state has changed, so that its bound is not known."""
+        """Finish after the last pass; return whether the state, and so its bound, has changed."""
 
 
 @dataclass
 class Stream:
-    """Place of a call of ``partial_fit`` in its stream: weight so far, and the current batch."""
+    """A call of ``partial_fit`` within its stream: the weight so far, and the current batch."""
 
     # Weight of the rows that the globals represent so far.
     n_rows: float
     # Whether new rows add to ``n_rows``; otherwise it is the assumed size of the whole stream.
     grows: bool
-    # Size of the whole stream if given by the user, regardless of what has been seen.
+    # Size of the whole stream if given by the user, regardless of the rows so far.
     total: float | None = None
     # Id of the batch for memoized inference; None is a new batch.
     batch_id: Hashable | None = None
-    # Makes the random number generator of this call, for engines that need one.
+    # Constructor of the random number generator of this call, for engines that need one.
     make_rng: Callable[[], np.random.Generator] = np.random.default_rng
     # Whether moves are tried.
     moves: bool = True
     # Id of the batch of which the new batch becomes a part.
     joins: Hashable | None = None
-    # Batches that these rows are, and the rows of each, if they are one for the moves alone.
+    # Keys and rows of the batches that make up these rows, if only moves take them as one batch.
     parts: Mapping[Hashable, IndexArray] = field(default_factory=dict)
 
     def taken_for(self, weight: float) -> float:
-        """Weight of the data set to which a step on rows of this weight scales its statistics."""
+        """Count the weight of new rows; return the weight to which a step scales statistics."""
         if self.grows:
             self.n_rows += weight
         return self.total or self.n_rows
@@ -172,9 +172,9 @@ class StreamEngine(Protocol[StateT]):
     requires: tuple[Requirement, ...]
 
     def resume(self, state: Any, total: float) -> StateT:
-        """The state as this engine keeps it, within a stream of which ``total`` has been seen."""
+        """Return the engine's kind of state in a stream whose rows so far weigh ``total``."""
 
     def update(
         self, model: Any, state: StateT, stream: Stream, given: PassInputs
     ) -> tuple[Any, float]:
-        """Steps on these rows; ``state`` changes in place. Returns the model and the last rate."""
+        """Make steps on the rows, change ``state``; return the model and the last step size."""

@@ -1,4 +1,4 @@
-"""Protocols of what memoized inference stores for each batch, and of its state in moves."""
+"""Protocols of the memos of batches in memoized inference, and of its state in moves."""
 
 from collections.abc import Hashable, Iterator, Mapping
 from typing import Any, Protocol, Self
@@ -8,7 +8,7 @@ from skvt.typing import Array, IndexArray
 
 
 class Memo(Protocol):
-    """Contribution of one batch or several to statistics and bound: see `skvt.inference`."""
+    """Contribution of one or more batches to statistics and bound: see `skvt.inference`."""
 
     @property
     def stats(self) -> Stats: ...
@@ -59,10 +59,10 @@ class MovableState(SampledState, Protocol):
     def plain_stats(self) -> RunningStats: ...
 
     def with_warm_start(self, batch: Any) -> Any:
-        """Return the batch so that local steps start where the last ones of these rows ended."""
+        """Return the batch with starts of local steps where the last steps of its rows ended."""
 
     def remember_ends(self, rows: IndexArray | None, start: Array | None) -> None:
-        """Store where the next local step of these rows begins."""
+        """Store the starts of the next local steps of these rows."""
 
     def merge(self, a: int, b: int, *, bounded: bool = False) -> None:
         """Give the rows of component b to component a and leave b empty; a < b."""

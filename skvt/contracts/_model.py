@@ -37,10 +37,10 @@ class LocalResult:
     bound: Array
     # (n,), float64: ``E_q[log p(x, z | beta)]`` in nats, untempered; None if not requested.
     energy: Array | None
-    # (n, ...): parameters of the local distributions; in CSR where rows have candidates.
+    # (n, ...): parameters of the local distributions, in CSR if rows have candidates.
     q: Array
-    # (n,), float64: the untempered energy with z summed out at the expectations of the other
-    # variables, as far as the model can; None if not requested.
+    # (n,), float64: the untempered energy with z summed out, as far as the model can, at the
+    # expectations of the other variables; None if not requested.
     marginal_energy: Array | None = None
     # (n, ...): start for the next local step of these rows; None for models without starts.
     start: Array | None = None
@@ -50,7 +50,7 @@ class LocalResult:
     # (n, K): expected units of data of each row that belong to each component, untempered; None if
     # the model does not count them.
     counts: Array | None = None
-    # (n, J): components by which rows are judged at their next visit; None for all.
+    # (n, J): candidate components of rows in their next local step; None for all components.
     candidates: IndexArray | None = None
 
 
@@ -58,9 +58,9 @@ class LocalResult:
 class RowBatch:
     """Rows prepared for local steps; consecutive rows are a view of the data.
 
-    ``candidates`` (n, J) are components by which rows may be judged, -1 where one is gone, (n, 0)
-    if there are none yet; without, rows are judged by all. ``start`` (n, ...) is where the local
-    steps of rows begin, NaN or None by default.
+    ``candidates`` (n, J) are the components to which rows may belong, -1 for a removed component,
+    (n, 0) if none are known yet; None stands for all components. ``start`` (n, ...) are the starts
+    of the local steps; NaN or None stands for the default.
     """
 
     X: Any
@@ -71,7 +71,7 @@ class RowBatch:
 
     @classmethod
     def of(cls, X: Any, rows: IndexArray, weights: Array) -> Self:
-        """The given rows of X."""
+        """Return the batch of these rows of X."""
         consecutive = rows.size > 0 and rows[-1] - rows[0] == rows.size - 1
         if consecutive and np.array_equal(rows, np.arange(rows[0], rows[0] + rows.size)):
             X = X[rows[0] : rows[-1] + 1]
@@ -86,22 +86,22 @@ class RowBatch:
 
     @property
     def lengths(self) -> Array:
-        """A row is one unit of data."""
+        """Units of data of each row, 1."""
         return np.ones(self.n_rows)
 
 
 class BatchScope(NamedTuple):
-    """Which globals a batch needs."""
+    """The part of the globals that a batch needs."""
 
-    # (A,): columns that occur in the batch, ascending; None for all. Where there are any, globals
-    # of several batches have ``at(places)``: those of some of their columns.
+    # (A,): columns that occur in the batch, ascending; None for all. If it is not None, joint
+    # globals of several batches have ``at(places)``, the globals of some of their columns.
     active: IndexArray | None = None
     # Whether values are missing.
     missing: bool = False
 
 
 class RowSource(Protocol):
-    """The rows of a fit, from which models and moves take some."""
+    """The rows of a fit, of which models and moves can take subsets."""
 
     # array or CSR matrix, (N, D)
     @property
@@ -112,16 +112,16 @@ class RowSource(Protocol):
     # N
     @property
     def n_rows(self) -> int: ...
-    # Weight of the rows that these represent.
+    # Weight of the data set that these rows represent.
     @property
     def total(self) -> float: ...
 
     def batch(self, model: "Model", rows: IndexArray) -> Any:
-        """The model's preparation of these rows."""
+        """Return the batch that the model prepares of these rows."""
 
 
 class Capability(StrEnum):
-    """Capabilities of models beyond the contract of all; the value completes "needs ..."."""
+    """Capabilities beyond :class:`Model`; in errors, values complete the phrase "needs ..."."""
 
     MEMOIZABLE = "the bound from statistics and entropies that are kept for each batch"
     MERGEABLE = "the evidence of each component by itself"
@@ -139,49 +139,49 @@ class Capability(StrEnum):
 class Model(Protocol):
     """A model: immutable; arrays in, arrays out."""
 
-    # One for each block of the globals.
+    # Family of each block of the globals.
     @property
     def families(self) -> tuple[Family, ...]: ...
     # Columns D of the data.
     @property
     def n_features(self) -> int: ...
-    # Precision of the data, and of what is answered about rows.
+    # Precision of the data and of results for rows.
     @property
     def dtype(self) -> Any: ...
-    # Which of the contracts below it also fulfils.
+    # Further contracts that the model fulfils.
     @property
     def capabilities(self) -> frozenset[Capability]: ...
 
     def prior(self) -> Stats:
-        """Natural parameters of the prior: a Stats, arrays broadcastable to the blocks."""
+        """Return the natural parameters of the prior, a Stats broadcastable to the blocks."""
 
     def natural_parameters(self, stats: RunningStats) -> tuple[Array, ...]:
-        """``lam = prior + S`` as a tuple of arrays, events in the last axis."""
+        """Return ``lam = prior + S`` as a tuple of arrays, with events in the last axis."""
 
     def size(self, stats: RunningStats) -> int:
-        """Number of components K under these statistics."""
+        """Return the number of components K of these statistics."""
 
     def initial(self, data: RowSource, rng: np.random.Generator) -> RunningStats:
-        """Statistics that break the symmetry, at random or found on the data: a RunningStats."""
+        """Return statistics that break the symmetry, at random or by the data."""
 
     def batch(self, X: Any, rows: IndexArray, weights: Array) -> Any:
-        """Rows of X, prepared for local steps: a dataclass such as :class:`RowBatch`.
+        """Prepare rows of X for local steps: return a dataclass such as :class:`RowBatch`.
 
-        With ``weights``, ``rows`` and ``lengths``, the units of data of each row; and a ``start``,
-        where the local steps of rows begin where the last ones ended.
+        It has ``weights``, ``rows`` and ``lengths``, the units of data of each row, and a ``start``
+        if local steps begin where the last ones of the rows ended.
         """
 
     def scope(self, batch: Any) -> BatchScope:
-        """What of a batch :meth:`expectation` depends on, and what else makes its globals."""
+        """Return the properties of a batch on which its globals, :meth:`expectation`, depend."""
 
     def touched_columns(self, X: Any) -> IndexArray | None:
-        """Indices of the statistics' rows that a step on X can change; None for all."""
+        """Return the indices of the rows of statistics that a step on X can change, or None."""
 
     def expectation(self, stats: RunningStats, batch: Any, run: Run) -> Any:
-        """``E_q[t(beta)]`` under ``lam = prior + stats``, as far as the batch needs it."""
+        """Return ``E_q[t(beta)]`` at ``lam = prior + stats``, as far as the batch needs it."""
 
     def mean_field(self) -> "Model":
-        """The model whose local step gives the bound: itself but for structured inference."""
+        """Return the model whose local step gives the bound: this one, unless structured."""
 
     def local_step(
         self,
@@ -194,17 +194,17 @@ class Model(Protocol):
         with_marginal: bool = False,
         with_stats: bool = True,
     ) -> LocalResult:
-        """Optimise q(z) of the batch at the given inverse temperature; a LocalResult.
+        """Optimise q(z) of the batch at this inverse temperature, and return a LocalResult.
 
         ``inv_temp`` is a float or an array (n,). ``run(function, tasks)`` maps a function over
         tuples of arguments, in parallel or not, and returns the results in order.
         """
 
     def prior_statistics(self, batch: Any, result: LocalResult) -> PriorTerm | None:
-        """``(sum, weight)`` of the statistics from which priors are learned; None without any."""
+        """Return ``(sum, weight)`` of the statistics from which priors are learned, or None."""
 
     def with_learned_priors(self, prior_stats: Any, stats: RunningStats | None = None) -> Self:
-        """The model with its priors moved to the maximum of the bound; itself if they are given.
+        """Return the model with priors at the maximum of the bound; itself if priors are fixed.
 
         ``prior_stats.mean`` is the mean of :meth:`prior_statistics`; global priors are learned only
         if the global statistics are passed, too.
@@ -212,123 +212,126 @@ class Model(Protocol):
 
 
 class ConjugateModel:
-    """Base of models: what most of them answer alike.
+    """Base of models with the defaults that most of them share.
 
-    A subclass has ``families``, ``n_features``, ``dtype``, ``prior``, ``initial``, ``expectation``
-    and ``local_step``, see :class:`Model`.
+    A subclass defines ``families``, ``n_features``, ``dtype``, ``prior``, ``initial``,
+    ``expectation`` and ``local_step``, see :class:`Model`.
     """
 
     capabilities: Any = frozenset()
 
     def natural_parameters(self: Any, stats: RunningStats) -> tuple[Array, ...]:
-        """``lam = prior + S``."""
+        """Return ``lam = prior + S``."""
         pairs = zip(self.prior().arrays, stats.value().arrays, strict=True)
         return tuple(prior + S for prior, S in pairs)
 
     def size(self, stats: RunningStats) -> int:
-        """Components are the first axis of the statistics."""
+        """Return the length of the first axis of the statistics, the number of components."""
         return len(stats.arrays[0])
 
     def compact(self, stats: RunningStats) -> tuple[Self, RunningStats]:
-        """As they are."""
+        """Return the model and the statistics unchanged."""
         return self, stats
 
     def batch(self, X: Any, rows: IndexArray, weights: Array) -> Any:
-        """Rows as they are."""
+        """Return the rows as a :class:`RowBatch`."""
         return RowBatch.of(X, rows, weights)
 
     def scope(self, batch: Any) -> BatchScope:
-        """All batches have the same globals."""
+        """Return the scope of all batches, which have the same globals."""
         return BatchScope()
 
     def touched_columns(self, X: Any) -> IndexArray | None:
-        """A step changes all statistics."""
+        """Return None: a step changes all statistics."""
         return None
 
     def mean_field(self) -> Self:
-        """Itself."""
+        """Return this model."""
         return self
 
     def prior_statistics(self, batch: Any, result: LocalResult) -> PriorTerm | None:
-        """No priors are learned from local variables."""
+        """Return None: no priors are learned from local variables."""
         return None
 
     def with_learned_priors(self, prior_stats: Any, stats: RunningStats | None = None) -> Self:
-        """Priors are given."""
+        """Return this model: its priors are fixed."""
         return self
 
 
 class Memoizable(Model, Protocol):
-    """A model for memoized inference: the bound of all rows is that of sums over batches."""
+    """A model for memoized inference: its bound follows from sums over batches."""
 
     def memo_entropy(
         self, batch: Any, result: Any, run: Run, *, pairs: bool
     ) -> tuple[Array, Array | None]:
-        """Entropy by component (K,) or as a whole; if requested, lost by pairs, (K, K)."""
+        """Return the entropy, by component (K,) or in total, and if requested that lost by merges.
+
+        The second array, (K, K), is the entropy lost if two components are merged.
+        """
 
     def statistics_energy(self, stats: RunningStats, global_params: Any) -> float:
-        """``E_q[log p(x, z | beta)]`` of the rows that the plain statistics represent, in nats."""
+        """Return ``E_q[log p(x, z | beta)]`` of the rows of plain statistics, in nats."""
 
     def collapsed_energy(self, stats: Stats) -> float:
-        """``E_q[log p(x, z | beta)] - KL(q(beta) || p(beta))`` at the best q(beta), in nats."""
+        """Return ``E_q[log p(x, z | beta)] - KL(q(beta) || p(beta))`` at the best q(beta), nats."""
 
     def compact(self, stats: RunningStats) -> tuple[Self, RunningStats]:
-        """A model and statistics of the same energy and divergence, without what does not occur."""
+        """Return a model and statistics without unused parts, of equal energy and divergence."""
 
     def best_order(self, stats: RunningStats) -> IndexArray | None:
-        """The order of the components that maximises the bound; None if they are in it."""
+        """Return the order of components that maximises the bound; None for the current one."""
 
     def symmetry_breaking_stats(
         self, stats: RunningStats, data: RowSource, share: float, rng: np.random.Generator
     ) -> Stats:
-        """Statistics, for this share of all rows, that make components differ which are equal."""
+        """Return statistics, for this share of all rows, that separate equal components."""
 
 
 class Restartable(Memoizable, Protocol):
     """A model that can begin with another number of components."""
 
     def resized(self, n_components: int) -> Self:
-        """The model with another number of initial components."""
+        """Return the model with another number of initial components."""
 
 
 class Mergeable(Memoizable, Protocol):
-    """A model of components born, merged, deleted; q (n, K), batches with ``X``, ``n_rows``."""
+    """A model for births, merges and deletes, with q (n, K) and ``X``, ``n_rows`` in batches."""
 
     def component_masses(self, stats: Stats) -> Array:
-        """Expected rows of each component, shape (K,)."""
+        """Return the expected number of rows of each component, (K,)."""
 
     def merge_gains(self, stats: Stats, a: IndexArray, b: IndexArray) -> Array:
-        """Log evidence gained, without weights, by merging a (n,) with b (n,), (n,) nats."""
+        """Return the log evidence gained, apart from weights, by merging b with a, (n,) nats."""
 
     def weights_log_evidence(self, counts: Array) -> float:
-        """Log probability of the assignments with the weights summed out, in nats."""
+        """Return the log probability of assignments, with the weights summed out, in nats."""
 
     def given_assignments(self, batch: Any, resp: Array) -> LocalResult:
-        """The local result of rows with given responsibilities, (n, K)."""
+        """Return the local result of rows with given responsibilities (n, K)."""
 
     def without_component(self, global_params: Any, k: int) -> Any:
-        """The globals as passed to a local step that excludes component k."""
+        """Return the globals for a local step that excludes component k."""
 
     def resized(
         self, n_components: int, *, learns: bool = False, init_params: str = "k-means++"
     ) -> Self:
-        """The model with other initial components; whether it ``learns`` priors."""
+        """Return the model with other initial components, which ``learns`` priors or not."""
 
     def with_priors_of(self, other: Any) -> Self:
-        """The model with the priors of another."""
+        """Return the model with the priors of another model."""
 
 
 class Drawable(Model, Protocol):
-    """A model whose rows can be solved given drawn globals [HB15 sec. 2]."""
+    """A model with local steps given drawn globals [HB15 sec. 2]."""
 
-    # Whether a step changes all statistics, not those of some rows alone.
+    # Whether a step changes all statistics, not only some of their rows.
     @property
     def updates_all_rows(self) -> bool: ...
 
     def drawn_globals(
         self, stats: RunningStats, batch: Any, kind: str, rng: np.random.Generator, run: Run
     ) -> Any:
-        """The globals as passed to a local step, by the kind of the global step.
+        """Return the globals for a local step, by the kind of the global step.
 
         "mean_field" is ``E_q[t(beta)]``, "map" ``t(E_q[beta])``, "ssvi-a" ``t(beta)`` of a draw
         beta ~ q, and "ssvi" the same with the variates of the draw that
@@ -345,52 +348,53 @@ class Correctable(Drawable, Protocol):
     def corrected(
         self, stats: RunningStats, global_params: Any, result_stats: Stats, run: Run
     ) -> Stats:
-        """``V(beta, lam) eta_hat`` of a draw and a local step's statistics: a Stats."""
+        """Return ``V(beta, lam) eta_hat`` for a draw and the statistics of a local step."""
 
 
 class Collapsible(Model, Protocol):
-    """A model whose rows can be solved with the globals summed out.
+    """A model with local steps in which the globals are summed out.
 
-    The local step takes the statistics of all rows for globals. Where the batch has a ``start``,
-    its statistics are the change since then. Batches have ``nbytes``. What priors are learned from
-    has one entry more than elsewhere, the last.
+    The local step takes the statistics of all rows as globals. If the batch has a ``start``, the
+    step returns the change of statistics since this start. Batches have ``nbytes``. The statistics
+    from which priors are learned have an additional last entry.
     """
 
     def counts_given_others(self, stats: RunningStats, batch: Any, seed: int) -> Any:
-        """The globals as passed to a local step that draws by random numbers of this seed."""
+        """Return the globals for a local step that draws with random numbers of this seed."""
 
     def with_most_probable_priors(
         self, prior_stats: Any, stats: RunningStats | None, *, slowly: bool
     ) -> Self:
-        """As :meth:`with_learned_priors`, given the local variables whose statistics these are.
+        """Return the model with the most probable priors given drawn local variables.
 
-        Priors may follow them ``slowly``, as long as these change a lot.
+        The statistics are those of the local variables. Priors may follow them ``slowly``, as long
+        as they change a lot.
         """
 
 
 class Temperable(Model, Protocol):
-    """A model whose temperature can be learned; local steps take one for each row, too."""
+    """A model whose temperature can be learned; local steps also take one per row."""
 
-    # How log C(T) can be computed. "closed_form" is :meth:`tempered_log_partition`, others are for
+    # Methods to compute log C(T): "closed_form" by :meth:`tempered_log_partition`, others by
     # ``estimated_log_partition(inv_temps, method, n_rows, n_units)``.
     @property
     def log_partition_methods(self) -> tuple[str, ...]: ...
 
     def tempered_log_partition(self, inv_temps: Array) -> tuple[Array, Array]:
-        """log C(T) of a unit of data in nats and its slope in 1/T, (M,) each [VT16 eq. 13]."""
+        """Return log C(T) per unit of data, in nats, and its slope in 1/T, (M,) [VT16 eq. 13]."""
 
 
 class Requirement(NamedTuple):
     """A capability that an engine, a move or a temperature policy requires of a model."""
 
-    # Who requires it, in words for users.
+    # Name of the engine, move or policy in the error message.
     whom: str
     capability: Capability
-    # What to do if it is missing, as a sentence.
+    # Remedy for a model without the capability, as a sentence.
     remedy: str
 
 
-# What a model that declares a capability has; the others only mark what a model is.
+# Contracts of capabilities. Other capabilities only mark kinds of models.
 PROTOCOLS = {
     Capability.MEMOIZABLE: Memoizable,
     Capability.MERGEABLE: Mergeable,
@@ -403,14 +407,14 @@ PROTOCOLS = {
 
 
 def missing_members(cls: type, protocol: Any) -> list[str]:
-    """Names of what a protocol asks for and a class does not have."""
-    own = {*dir(cls), *getattr(cls, "__dataclass_fields__", ())}
-    asked = {*dir(protocol), *getattr(protocol, "__annotations__", ())} - own
-    return sorted(name for name in asked if not name.startswith("_"))
+    """Return the names of the members of a protocol that a class does not have."""
+    present = {*dir(cls), *getattr(cls, "__dataclass_fields__", ())}
+    missing = {*dir(protocol), *getattr(protocol, "__annotations__", ())} - present
+    return sorted(name for name in missing if not name.startswith("_"))
 
 
 def check_requirements(model: Model, requirements: Iterable[Requirement]) -> None:
-    """ValueError for the first requirement, or part of a contract, that the model lacks."""
+    """Raise ValueError if the model lacks a requirement or a member of a contract."""
     capabilities = model.capabilities
     for whom, capability, remedy in requirements:
         if capability not in capabilities:

@@ -21,13 +21,13 @@ class MoveRecord:
     n_iter: int
     # "birth", "merge", "delete", "refresh", "superposition" or "split-merge".
     move: str
-    # Components proposed and accepted (born, merged away, deleted), or changes.
+    # Numbers of proposals and acceptances: of components added, merged or deleted, or of changes.
     proposed: int
     accepted: int
-    # Rise of the exact bound in nats. For births it is the rise since the end of the last pass, if
-    # components were adopted in this one; for "split-merge" it is estimated on the sample.
+    # Rise of the exact bound in nats. For births it is the rise since the end of the last pass if
+    # components were adopted in this pass; for "split-merge" it is an estimate from the sample.
     gain: float
-    # Why births came to nothing, one after the other; empty for other moves.
+    # Why each birth failed, in order; empty for other moves.
     reason: str = ""
 
 
@@ -45,22 +45,22 @@ class MoveTools:
     # ``run(function, tasks)``.
     run: Run
     # ``fresh(model, batch, n_components, goal, others, init_params)`` fits a new mixture to a batch
-    # and returns its memo, and the model with its priors: those given where ``others`` are None,
-    # else such as suit seeds and statistics of the others, whose loss counts. It ends early where
-    # the bound will not reach the ``goal``. Only with memos.
+    # and returns its memo and the model with its priors. The priors are kept if ``others`` is None;
+    # else they suit the seeds and the statistics ``others``, whose loss of evidence counts. The fit
+    # ends early if its bound will not reach the ``goal``. Only with memos.
     fresh: Callable[[Any, Any, int, float, Stats | None, str], tuple[Memo, Any]] = _no_memos
-    # ``memo_of(model, result, batch)``: a `skvt.inference._memos.Memo`. Likewise.
+    # ``memo_of(model, result, batch)`` returns a `skvt.inference._memos.Memo`. Only with memos.
     memo_of: Callable[[Any, LocalResult, Any], Memo] = _no_memos
     # ``annealed(model, X, weights, n_components)`` fits the model from a new start to rows of these
-    # weights with falling temperature, and returns its statistics. Likewise.
+    # weights with falling temperature, and returns its statistics. Only with memos.
     annealed: Callable[[Any, Any, Any, int], Stats] = _no_memos
 
 
 class Solved(NamedTuple):
-    """A batch after its local step, as observers see it."""
+    """A batch after its local step, the input of observers."""
 
     batch: Any
-    # Of the batch among the memos.
+    # Key of the batch's memo.
     key: Hashable
     # The globals as passed to the local step.
     global_params: Any
@@ -74,20 +74,21 @@ class ObserverTools(NamedTuple):
     memo_of: Callable[[Any, LocalResult, Any], Memo]
 
 
-#: ``observer(model, solved, tools)``: what a move notes of a batch, where the batch lies.
+#: ``observer(model, solved, tools)`` returns a move's notes of a batch; it runs in the process
+#: that holds the batch.
 Observer: TypeAlias = Callable[[Any, Solved, ObserverTools], Any]
 
 
 class Move(Continued):
-    """A move accompanies a pass: it prepares, observes the batches, and acts at the end.
+    """Base of moves: a move prepares before a pass, observes its batches, and acts at its end.
 
-    The base of all moves; steps that a move does not need are inherited. Memos and the identity of
-    components belong to the state: a move changes them through the state's methods alone.
+    A subclass inherits the steps that it does not need. Memos and the identity of components belong
+    to the state: a move changes them only by the methods of the state.
 
     Attributes
     ----------
     requires : tuple of Requirement
-        Capabilities of a model that it needs beyond those of memoized inference.
+        Capabilities that the move needs of a model beyond those of memoized inference.
     exhausted : bool
         Whether the move has nothing more to try, so that convergence may be judged.
     """
@@ -95,43 +96,43 @@ class Move(Continued):
     requires: tuple[Requirement, ...] = ()
     kept: ClassVar[dict[str, Any]] = {"exhausted": bool}
     exhausted: bool = True
-    # the model with the priors that a change just accepted needs
+    # Model with the priors for the change accepted last; None without one.
     _relearned: Any = None
 
     def begin(self, model: Any, state: MovableState, tools: MoveTools) -> None:
-        """Before the pass."""
+        """Prepare before the pass."""
 
     def observer(self, n_rows: int, tools: MoveTools) -> Observer | None:
-        """What to note of the next batch, of ``n_rows`` rows, or None; it can be pickled."""
+        """Return the observer of the next batch, of ``n_rows`` rows, picklable, or None."""
         return None
 
     def note(self, noted: Any) -> None:
-        """Keep what the observer of a batch has noted."""
+        """Store the notes that the observer of a batch has returned."""
 
     def finish(self, model: Any, state: MovableState, tools: MoveTools) -> MoveRecord:
-        """After the pass, memos exact; changes the state and returns a :class:`MoveRecord`."""
+        """Change the state after the pass, with exact memos; return a :class:`MoveRecord`."""
         raise NotImplementedError(f"{type(self).__name__} has no finish(model, state, tools).")
 
     def within(
         self, model: Any, batch: Any, key: Hashable, state: MovableState, tools: MoveTools
     ) -> list[MoveRecord]:
-        """Records of what was tried after a batch of a stream, its memo exact; none by default."""
+        """Try changes after a batch of a stream, with its exact memo; return their records."""
         return []
 
     def under_priors(self, model: Any) -> Any:
-        """The model with the priors that the changes accepted last need."""
-        found, self._relearned = self._relearned, None
-        return model if found is None else model.with_priors_of(found)
+        """Return the model with the priors for the changes accepted last."""
+        relearned, self._relearned = self._relearned, None
+        return model if relearned is None else model.with_priors_of(relearned)
 
     def conclude(self, model: Any, state: MovableState) -> bool:
-        """After the last pass; whether the state has changed."""
+        """Finish after the last pass; return whether the state has changed."""
         return False
 
 
 class SampledMove(Protocol):
     """A move between two passes of an engine without memos, judged on a sample of the rows."""
 
-    # Capabilities of a model that it needs.
+    # Capabilities that the move needs of a model.
     requires: tuple[Requirement, ...]
     # Whether the last search found nothing, so that convergence may be judged.
     exhausted: bool
@@ -139,4 +140,4 @@ class SampledMove(Protocol):
     def between(
         self, model: Any, data: RowSource, state: SampledState, tools: MoveTools
     ) -> MoveRecord:
-        """After a pass at T = 1; changes the state and returns a :class:`MoveRecord`."""
+        """Change the state after a pass at T = 1; return a :class:`MoveRecord`."""

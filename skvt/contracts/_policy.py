@@ -1,7 +1,7 @@
-"""What a temperature policy is.
+"""The contract of a temperature policy.
 
-A policy as users create it (``LinearAnnealing(...)``) is a recipe: parameters with ``get_params`` /
-``set_params``. ``start`` makes the running policy of one fit from it, which gives the engine
+Users create a recipe, such as ``LinearAnnealing(...)``: parameters with ``get_params`` and
+``set_params``. Its method ``start`` makes the running policy of one fit, which gives the engine
 temperatures and receives energies.
 """
 
@@ -27,7 +27,7 @@ def _no_pilot(*args: Any) -> tuple[float, Array]:
 
 @dataclass(frozen=True)
 class FitPlan:
-    """What a policy may know before a fit begins.
+    """Properties of a fit that a policy may use before the fit begins.
 
     Attributes
     ----------
@@ -35,19 +35,19 @@ class FitPlan:
     n_passes : float
         Maximum number of passes of this fit; infinite for a stream.
     n_rows : int
-        Rows of the data, of the first chunk of a stream.
+        Number of rows of the data, or of the first call of a stream.
     n_units : float
-        Weight of all local likelihoods: tokens of a corpus.
+        Weight of all local likelihoods, such as the number of tokens of a corpus.
     pilot : callable
-        ``pilot(replication)`` fits the model to at most a pass of the data without temperature and
-        returns the untempered marginal energy per unit of a sample: its mean and that of each row;
-        with ``every_row=True`` of all rows.
+        ``pilot(replication)`` fits the model in at most one pass over the data at T = 1. It returns
+        the untempered marginal energy per unit of data of a sample: the mean, and the value of each
+        row; with ``every_row=True``, of all rows.
     planned_passes : float or None
         Number of passes of which a policy takes its share, at most ``n_passes``. It is smaller
-        where a fit may stop on convergence, since ``max_iter`` then does not indicate how long T
-        should be above 1. None is ``n_passes``.
+        if a fit may stop on convergence, since ``max_iter`` is then only a limit and does not
+        indicate how long T should be above 1. None is ``n_passes``.
     knows_total : bool
-        Whether the number of rows of a stream is given, so that its passes are shares of it.
+        Whether the number of rows of a stream is given; its passes are then shares of it.
     """
 
     model: Model
@@ -59,9 +59,9 @@ class FitPlan:
     knows_total: bool = False
 
     def passes(self, share: float, given: float | None = None) -> float:
-        """Number of passes above T = 1: those ``given``, or this share of the fit.
+        """Return the number of passes above T = 1: ``given``, or this share of the fit.
 
-        All but the last at most, or half of a single one.
+        At most all passes but the last are above T = 1, or half of a single pass.
         """
         planned = self.n_passes if self.planned_passes is None else self.planned_passes
         asked = share * min(planned, self.n_passes) if given is None else given
@@ -69,7 +69,7 @@ class FitPlan:
 
 
 class TemperaturePolicy(BaseEstimator):
-    """Base of the recipes: parameters, their check, and ``start``.
+    """Base of recipes of temperatures: parameters, their check, and ``start``.
 
     Examples
     --------
@@ -131,7 +131,7 @@ class TemperaturePolicy(BaseEstimator):
 
 
 class Batch(Protocol):
-    """What a policy reads of a batch of rows."""
+    """The part of a batch of rows that a policy reads."""
 
     # (n,): numbers of the rows in the data.
     @property
@@ -145,22 +145,22 @@ class Batch(Protocol):
 
 
 class Energies(Protocol):
-    """What a policy reads of a batch's local step."""
+    """The part of a batch's local result that a policy reads."""
 
     # (n,), float64: as in :class:`~skvt.contracts.LocalResult`.
     @property
     def marginal_energy(self) -> Array | None: ...
 
 
-# (without an __init__, which would undo the class attributes of subclasses)
+# An __init__ would override the class attributes of subclasses.
 @dataclass(eq=False, kw_only=True, init=False)
 class RunningPolicy:
-    """A policy during one fit, at temperature 1 unless a subclass says otherwise.
+    """A policy during one fit; the base class stays at temperature 1.
 
     Attributes
     ----------
     mean_inv_temp : float
-        1 / T; with one temperature per row the mean over the rows of the last batch.
+        1 / T; with one temperature per row, its mean over the rows of the last batch.
     wants_energy : bool
         Whether ``observe`` (or the untempered bound) needs the energy of each row.
     replication : float
@@ -169,7 +169,8 @@ class RunningPolicy:
     jitter : float
         Relative standard deviation of noise that full-data inference multiplies into the
         statistics after each pass. Above the temperature at which symmetry breaks, all components
-        become one; exactly equal, they would stay so at T = 1. (Minibatches are noise enough.)
+        become equal, and without noise they would remain equal at T = 1. Inference on minibatches
+        has enough noise without it.
     wants_marginal : bool
         Whether ``observe`` needs the marginal energy of each row.
     done : bool
@@ -183,42 +184,42 @@ class RunningPolicy:
 
     @property
     def wants_energy(self) -> bool:
-        """Energy and entropy are needed separately wherever T is not 1."""
+        """Whether T is not 1, so that energy and entropy are needed separately."""
         return self.mean_inv_temp != 1.0
 
     @property
     def at_unit_temperature(self) -> bool:
-        """Whether T = 1 for good: what is maximised is the bound by which moves are judged."""
+        """Whether T stays at 1: inference then maximises the bound by which moves are judged."""
         return self.done and self.mean_inv_temp == 1.0
 
     @property
     def jitter(self) -> float:
-        """Noise of full-data inference, see above: none at the final temperature."""
+        """Relative noise of full-data inference, 0 at the final temperature."""
         return 0.0 if self.done else JITTER * (self.temperature - 1.0) ** 0.5
 
     @property
     def requested(self) -> dict[str, bool]:
-        """What a local step computes for this policy."""
+        """Keyword arguments of local steps for this policy."""
         return {"with_energy": self.wants_energy, "with_marginal": self.wants_marginal}
 
     @property
     def temperature(self) -> float:
-        """Temperature for the records, ``1 / mean_inv_temp``."""
+        """Temperature in the history, ``1 / mean_inv_temp``."""
         return 1.0 / self.mean_inv_temp
 
     def resume(self, n_rows: int) -> None:
-        """Forget what is known of single rows: ``n_rows`` other rows follow."""
+        """Discard the data of single rows, as ``n_rows`` other rows follow."""
 
     def advance(self, passes: float, step: float, n_steps: int) -> None:
-        """Step number ``n_steps``, of ``step`` passes, is about to be made after ``passes``."""
+        """Prepare step number ``n_steps``, of ``step`` passes, after ``passes`` passes."""
 
     def inv_temp(self, batch: Batch) -> float | Array:
-        """Inverse temperature of a batch: a float, or one for each row."""
+        """Return the inverse temperature of a batch, a float or an array with one per row."""
         return self.mean_inv_temp
 
     def observe(self, result: Energies, batch: Batch) -> None:
-        """Update from a batch's local result."""
+        """Update the policy by the local result of a batch."""
 
     def bound_terms(self, total: float) -> float:
-        """The policy's own terms of the tempered bound for rows of weight ``total``, in nats."""
+        """Return the policy's terms of the tempered bound for rows of weight ``total``, nats."""
         return 0.0

@@ -14,7 +14,7 @@ from skvt.typing import Array, IndexArray
 class Weights(Protocol):
     """The law of a mixture's weights w, immutable."""
 
-    # Of the variables that determine the weights, such as sticks.
+    # Family of the variables that determine the weights, such as sticks.
     @property
     def family(self) -> Family: ...
     # MERGEABLE if any number of components is possible. TEMPERABLE for known weights:
@@ -23,29 +23,29 @@ class Weights(Protocol):
     def capabilities(self) -> frozenset[Capability]: ...
 
     def prior(self) -> Array:
-        """Natural parameters of the prior, broadcastable to :meth:`natural_parameters`."""
+        """Return the prior's natural parameters, broadcastable to :meth:`natural_parameters`."""
 
     def natural_parameters(self, counts: Array) -> Array:
-        """``lam`` of q, given counts (K,)."""
+        """Return ``lam`` of q given counts (K,)."""
 
     def log_weights(self, t: Array) -> Array:
-        """``log w_k`` of at least the K components counted, from ``t``; of ``E[t]``, E[log w_k]."""
+        """Return ``log w_k`` of at least K components, from ``t``, or E[log w_k], from ``E[t]``."""
 
     def mean(self, lam: Array) -> Array:
-        """``E[w_k]`` of at least these; the remainder is the mass of components not yet seen."""
+        """Return ``E[w_k]`` of at least K components; new components have the remaining mass."""
 
     def weights_of(self, value: Array) -> Array:
-        """Weights (..., K) of values drawn from q."""
+        """Return the weights (..., K) for values drawn from q."""
 
     def log_evidence(self, counts: Array) -> float:
-        """Log probability of assignments with these counts, weights summed out, in nats."""
+        """Return the log probability of assignments, with the weights summed out, in nats."""
 
     def order(self, counts: Array) -> IndexArray:
-        """Permutation after which component counts are most probable; ties keep their order."""
+        """Return the order in which counts are most probable; ties keep their order."""
 
 
 class DrawnWeights(Weights, Protocol):
     """Weights for structured inference: their laws consist of Dirichlets or betas."""
 
     def statistics(self, counts: Array) -> Array:
-        """The statistics of counts that structured inference keeps."""
+        """Return the statistics that structured inference keeps of counts."""

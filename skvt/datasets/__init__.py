@@ -1,4 +1,4 @@
-"""Real text without a download, and generators of data whose truth is known."""
+"""Real text without a download, and generators of data from known models."""
 
 from skvt.datasets._bernoulli import make_bernoulli_mixture
 from skvt.datasets._docstrings import DOCSTRING_STOP_WORDS, load_docstrings

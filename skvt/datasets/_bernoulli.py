@@ -1,4 +1,4 @@
-"""Draw binary rows from a mixture of Bernoullis, so that its truth is known."""
+"""Generator of binary rows from a known mixture of Bernoullis."""
 
 from collections import namedtuple
 from numbers import Integral

@@ -11,8 +11,8 @@ _FILE = Path(__file__).with_name("docstrings.txt.xz")  # lines of name, tab, tex
 _PACKAGES = ["numpy", "scipy", "sklearn"]
 
 # Words of the numpydoc dialect, which describe how an argument is passed, not the subject of the
-# text. Chosen by document frequency on the cleaned corpus; words with a mathematical meaning
-# (matrix, function, sample, random, axis) are frequent too, but stay.
+# text. They are chosen by document frequency on the cleaned corpus; words with a mathematical
+# meaning (matrix, function, sample, random, axis) are frequent, too, but are not stop words.
 _DIALECT = """
     accept accepted accepts according added addition additional allowed allows api applied apply
     appropriate argument arguments array array_like arrays assumed attribute attributes auto
@@ -75,8 +75,8 @@ def load_docstrings():
     Notes
     -----
     The texts ship with this package (versions 2.4.6, 1.17.1 and 1.9.1), so the corpus is the same
-    everywhere. They are under the BSD-3-Clause licences of their authors, which stand beside them
-    in ``docstrings.LICENSE``. Use the corpus with
+    everywhere. They are under the BSD-3-Clause licences of their authors, which are in the file
+    ``docstrings.LICENSE``. Use the corpus with
     ``CountVectorizer(stop_words=sorted(DOCSTRING_STOP_WORDS), min_df=5, max_df=0.5)``.
 
     Examples

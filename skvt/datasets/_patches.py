@@ -11,7 +11,7 @@ EdgePatches.__doc__ = "Patches X (N, D), components (N,), covariances (K, D, D),
 
 
 def edge_covariances(n_components, patch_size, contrast, noise):
-    """Covariance of patches with a straight edge, one for each orientation, (K, D, D)."""
+    """Return the covariance of patches with a straight edge by orientation, (K, D, D)."""
     grid = np.arange(patch_size) - 0.5 * (patch_size - 1)
     x, y = (axis.ravel() for axis in np.meshgrid(grid, grid))
     offsets = np.linspace(-0.25, 0.25, 9) * patch_size
@@ -35,9 +35,9 @@ def make_edge_patches(
 ):
     """Draw zero-mean image patches with an edge of one of several orientations [HS13 sec. 4.1]_.
 
-    A mixture of zero-mean Gaussians with equal weights. The covariance of a component is that of
-    patches with a straight edge of its orientation, at a random position near the middle and with
-    random contrast, plus independent noise.
+    The patches are a mixture of zero-mean Gaussians with equal weights. The covariance of a
+    component is that of patches with a straight edge of its orientation, at a random position near
+    the middle and with random contrast, plus independent noise.
 
     Parameters
     ----------

@@ -27,8 +27,8 @@ def _pictures():
 def make_shapes(n_samples=10_000, *, activation=0.3, noise_variance=0.1, random_state=None):
     """Draw rows that are sums of some of 8 pictures of 4 x 4, plus noise [VT16 app. C]_.
 
-    Each picture is black and white, weighted by a draw from [0.5, 1], and is present in each row or
-    not, independently.
+    Each picture is black and white, and is multiplied by a draw from [0.5, 1]. It is present in
+    each row with a fixed probability, independently.
 
     Parameters
     ----------

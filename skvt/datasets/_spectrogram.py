@@ -1,4 +1,4 @@
-"""Draw a spectrogram of mixed, speech-like sounds, so that its truth is known."""
+"""Generator of a spectrogram of mixed, speech-like sounds with known spectra and levels."""
 
 from collections import namedtuple
 from numbers import Integral, Real
@@ -9,11 +9,11 @@ from sklearn.utils import check_random_state, check_scalar
 Spectrogram = namedtuple("Spectrogram", ["X", "components", "activations"])
 Spectrogram.__doc__ = "Counts X (N, F), spectra (K, F), activations (N, K): X ~ Poisson(H W)."
 
-# Hz, from here on: the highest frequency.
+# Highest frequency. All frequencies are in Hz.
 NYQUIST = 8000.0
-# Share of the sounds that are voiced (harmonics of a pitch); the others are noise, as an "s".
+# Share of the sounds that are voiced, that is, harmonics of a pitch; the others are noise like "s".
 VOICED = 0.9
-# Ranges that are drawn from evenly, in Hz. Pitch, on a logarithmic scale.
+# Ranges of uniform draws. Pitch, uniform on a logarithmic scale:
 PITCH = 80.0, 250.0
 # Four resonances of a voiced sound (vowels of men, women and children).
 FORMANTS = np.array([[250.0, 850.0], [800.0, 2500.0], [2400.0, 3100.0], [3300.0, 4000.0]])
@@ -28,7 +28,7 @@ LINE_WIDTH = 26.5
 
 
 def speech_like_spectra(n_components, n_features, rng):
-    """Magnitude spectra of voiced and unvoiced sounds, mean 1 over the bins: (K, F)."""
+    """Draw magnitude spectra of voiced and unvoiced sounds, (K, F), with mean 1 over bins."""
     frequency = np.linspace(0.0, NYQUIST, n_features)
     n_voiced = int(np.ceil(VOICED * n_components))
     spectra = np.stack(
@@ -42,10 +42,10 @@ def speech_like_spectra(n_components, n_features, rng):
 
 
 def _voiced(frequency, rng):
-    """Harmonics of a pitch under an envelope with four resonances."""
+    """Draw the harmonics of a pitch under an envelope with four resonances."""
     pitch = np.exp(rng.uniform(*np.log(PITCH)))
     harmonics = pitch * np.arange(1, int(NYQUIST / pitch) + 1)
-    # in parallel, higher ones weaker; above a floor
+    # resonances are added, with smaller gains for higher ones, plus a floor
     gain = _resonance(harmonics[:, None], rng.uniform(*FORMANTS.T), BANDWIDTHS)
     envelope = gain @ 0.7 ** np.arange(len(FORMANTS)) + 0.01
     level = (pitch / harmonics) ** 0.5 * envelope

@@ -1,4 +1,4 @@
-"""Draw a corpus from latent Dirichlet allocation, so that its truth is known."""
+"""Generator of a corpus from latent Dirichlet allocation with known topics."""
 
 from collections import namedtuple
 from numbers import Integral, Real
@@ -87,7 +87,7 @@ def make_topic_corpus(
             f"mean_length={mean_length!r} must be a finite number of at least "
             f"min_length={min_length}; raise it or lower min_length."
         )
-    # Generator.dirichlet, unlike RandomState's, survives concentrations near zero.
+    # Generator.dirichlet, unlike RandomState.dirichlet, works for concentrations near zero.
     rng = np.random.default_rng(check_random_state(random_state).randint(2**31 - 1, size=4))
     if topics is None:
         check_scalar(n_components, "n_components", Integral, min_val=1)

@@ -20,7 +20,7 @@ class Categorical:
 
     @staticmethod
     def expectation(eta: ArrayLike) -> Array:
-        """Probabilities, shape (..., K)."""
+        """Return probabilities, shape (..., K)."""
         return softmax(np.asarray(eta, dtype=np.float64), axis=-1)
 
     @staticmethod
@@ -33,7 +33,7 @@ class Categorical:
 
     @staticmethod
     def from_standard(probabilities: ArrayLike) -> Array:
-        """Log probabilities; -inf where they are 0."""
+        """Return log probabilities, -inf for probabilities of 0."""
         with np.errstate(divide="ignore"):
             return np.log(np.asarray(probabilities, dtype=np.float64))
 
@@ -48,7 +48,7 @@ class Categorical:
 
     @staticmethod
     def log_density(eta: ArrayLike, x: ArrayLike) -> Array:
-        """Log probability of the indicators ``x`` in nats, shape (...); -inf of others."""
+        """Return the log probability of indicators ``x`` in nats, (...); -inf if x is none."""
         eta, x = np.asarray(eta, dtype=np.float64), np.asarray(x, dtype=np.float64)
         legal = np.all((x == 0.0) | (x == 1.0), axis=-1) & (x.sum(axis=-1) == 1.0)
         value = np.where(x == 1.0, eta, 0.0).sum(axis=-1) - Categorical.log_normalizer(eta)

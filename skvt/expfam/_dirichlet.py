@@ -10,10 +10,10 @@ from skvt.compiled import gammaln_array as gammaln
 from skvt.expfam._gamma import CERTAIN, LEAST, log_standard_gamma
 from skvt.typing import Array
 
-# Range of learned concentrations: beyond it the bound is flat, and float32 inaccurate.
+# Range of learned concentrations; outside it the bound is flat and float32 is inaccurate.
 _SMALLEST = 1e-4
 _LARGEST = 1e4
-# Most steps of Newton's method.
+# Maximum number of steps of Newton's method.
 _MOST_STEPS = 50
 
 
@@ -22,13 +22,13 @@ class Dirichlet:
 
     @staticmethod
     def log_normalizer(eta: ArrayLike) -> Array:
-        """``A(eta) = sum_d log Gamma(eta_d) - log Gamma(sum_d eta_d)``, shape (...)."""
+        """Return ``A(eta) = sum_d log Gamma(eta_d) - log Gamma(sum_d eta_d)``, shape (...)."""
         eta = np.asarray(eta, dtype=np.float64)
         return gammaln(eta).sum(axis=-1) - gammaln(eta.sum(axis=-1))
 
     @staticmethod
     def expectation(eta: ArrayLike) -> Array:
-        """``E[log x_d] = digamma(eta_d) - digamma(sum eta)``, shape (..., D)."""
+        """Return ``E[log x_d] = digamma(eta_d) - digamma(sum eta)``, shape (..., D)."""
         eta = np.asarray(eta, dtype=np.float64)
         value: Array = digamma(eta)
         value -= digamma(eta.sum(axis=-1, keepdims=True))
@@ -36,10 +36,10 @@ class Dirichlet:
 
     @staticmethod
     def sample(eta: ArrayLike, rng: np.random.Generator) -> Array:
-        """One draw for each member, shape (..., D).
+        """Return one draw for each member, shape (..., D).
 
-        Gammas are drawn in log space: at small concentrations the plain gamma underflows and all
-        of a draw would be zero.
+        Gammas are drawn in log space, because at small concentrations all plain gammas of a draw
+        could underflow to zero.
         """
         eta = np.asarray(eta, dtype=np.float64)
         log_g = log_standard_gamma(eta, rng)
@@ -48,7 +48,7 @@ class Dirichlet:
 
     @staticmethod
     def certain(x: Array) -> Array:
-        """Natural parameters of members that are nearly certain of x, in its shape."""
+        """Return natural parameters of members that are nearly certain of x, in its shape."""
         return CERTAIN * x
 
     @staticmethod
@@ -68,7 +68,7 @@ class Dirichlet:
 
     @staticmethod
     def log_density(eta: ArrayLike, x: ArrayLike) -> Array:
-        """Log density at ``x`` in nats, shape (...); -inf off the simplex."""
+        """Return the log density at ``x`` in nats, shape (...); -inf off the simplex."""
         eta, x = np.asarray(eta, dtype=np.float64), np.asarray(x, dtype=np.float64)
         inside = np.all(x >= 0.0, axis=-1) & np.isclose(x.sum(axis=-1), 1.0)
         value = xlogy(eta - 1.0, x).sum(axis=-1) - Dirichlet.log_normalizer(eta)
@@ -86,7 +86,7 @@ class Dirichlet:
 
         ``E[x_d^b] = Gamma(eta_d + b) / Gamma(eta_d) Gamma(sum eta) / Gamma(sum eta + b)``.
         """
-        # (each distinct concentration once: a symmetric prior is cheap)
+        # evaluate distinct concentrations only, so that a symmetric prior is cheap
         values, counts = np.unique(np.asarray(eta, dtype=np.float64), return_counts=True)
         total, (value, slope) = float(values @ counts), np.empty((2, len(powers)))
         for m, b in enumerate(powers):
@@ -135,7 +135,7 @@ class Dirichlet:
 
     @staticmethod
     def step_to_counts(eta: Array, mean_log: Array, normaliser: float) -> Array:
-        """A step to the concentrations that make counts of draws most probable, (D,).
+        """Make a step to the concentrations that make counts of draws most probable, (D,).
 
         ``mean_log`` (D,) is the mean of ``digamma(eta + n) - digamma(sum(eta + n))`` over sequences
         of draws with counts n, ``normaliser`` that of the second term. Expectation-maximisation,
@@ -144,14 +144,14 @@ class Dirichlet:
         """
         above = mean_log + normaliser - digamma(eta)
         below = normaliser - float(digamma(eta.sum()))
-        if below < 1e-12 * abs(normaliser):  # no draws, but for rounding
+        if below < 1e-12 * abs(normaliser):  # no draws, up to rounding
             return eta
         # [Minka00 eq. 55]
         return np.clip(eta * above / below, _SMALLEST, _LARGEST)
 
     @staticmethod
     def fit_symmetric(eta: float, mean_log: float, n_events: int) -> float:
-        """One value for all ``n_events``, whose mean entry is ``mean_log``: Newton in log eta."""
+        """Fit one value for all ``n_events`` with mean E[log x] ``mean_log``; Newton in log eta."""
         eta = float(eta)
         for _ in range(_MOST_STEPS):
             first = mean_log - float(digamma(eta)) + float(digamma(n_events * eta))
@@ -167,12 +167,12 @@ class Dirichlet:
 
     @staticmethod
     def fit_symmetric_to_counts(eta: float, counts: Array, totals: Array, n_events: int) -> float:
-        """The concentration, one for all events, that makes counts of draws most probable.
+        """Return the concentration of all events that makes counts of draws most probable.
 
-        ``counts`` are those above 0 of all events of all K sequences of draws, ``totals`` (K,) the
-        numbers of draws. With the probabilities of events summed out they have a Polya law, of
-        which this is the mode. Expectation-maximisation, with :meth:`fit_symmetric` in each step,
-        is slow. ``eta`` is returned where it does not matter.
+        ``counts`` are the positive counts of all events in K sequences of draws, ``totals`` (K,)
+        the numbers of draws. With the probabilities of events integrated out, counts have a Polya
+        distribution, whose likelihood is maximised. Expectation-maximisation, with
+        :meth:`fit_symmetric` in each step, is slow. ``eta`` is returned if all values are equal.
         """
         if n_events == 1 or not counts.size:
             return float(eta)
@@ -180,7 +180,7 @@ class Dirichlet:
         values, totals = values.astype(np.float64), np.asarray(totals, np.float64)
 
         def gradient(log_eta: float) -> float:
-            """In log eta, divided by eta; 0 at the fixed point of [Minka00 eq. 55]."""
+            """Return the gradient in log eta over eta; 0 at the fixed point of [Minka00 eq. 55]."""
             eta = float(np.exp(log_eta))
             above = numbers @ (digamma(values + eta) - digamma(eta))
             total = n_events * eta

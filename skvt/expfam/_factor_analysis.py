@@ -7,28 +7,28 @@
     x = mu + W h + e,      h ~ N(0, I),    e ~ N(0, diag(psi)^-1)
 
 so that loadings in units of the noise are Cauchy, and the prior of the mean is that of a
-normal-Wishart. Conditional on the covariance, the mean is integrated out exactly, as there: what
-remains is an analyser of N rows y of mean 0 whose scatter R is the growth of the normal-Wishart's
-inverse scale, and a factor ``(kappa_0 / kappa)^(D / 2)``. Its approximate posterior is
+normal-Wishart. Given the covariance, the mean is integrated out exactly, as in a normal-Wishart.
+The result is a factor ``(kappa_0 / kappa)^(D / 2)`` and a factor analyser of N rows y of mean 0,
+whose scatter R is the growth of the normal-Wishart's inverse scale. Its approximate posterior is
 
     q = q(W, psi) q(alpha) prod_n q(h_n),      q(h_n) = N(V M' E[psi] y_n, V),
     q(W, psi) = prod_d N(w_d; m_d, C / psi_d) Gamma(psi_d; a, b_d)
 
-with one rank r. Given E[psi], the best of all that is known in closed form. With the eigenvalues
-lam_l and vectors u_l of ``E[psi]^(1/2) R E[psi]^(1/2)``, columns that are there have
+with one rank r. Given E[psi], the best other factors are known in closed form. With the eigenvalues
+lam_l and eigenvectors u_l of ``E[psi]^(1/2) R E[psi]^(1/2)``, the columns l = 1, ..., r have
 
     E[psi]^(1/2) m_l = u_l sqrt((lam_l - D) / (N + 1) - 1),      C = 1 / (N + 1),
     V_ll = (N + 1) / lam_l,      E[alpha_l] = (D + 1) V_ll,
 
-and each adds to the bound, less the log 2 of the prior of the rank,
+and each of them adds to the bound, less the log 2 of the prior of the rank,
 
     (lam_l - N - 1) / 2 + (N + D + 1) / 2 log V_ll - D / 2 log(N + 1)
         + log Gamma((D + 1) / 2) + D / 2 log 2 - log(pi) / 2.
 
-Those are there for which that is positive and ``lam_l > N + D + 1``. Given these, ``a = (nu_0 + N)
-/ 2`` and ``b_d = (s_d + R_dd - (N + 1) |m_d|^2) / 2``. The two in turn never lower the bound; they
-are repeated, with accelerated steps, until it is at a maximum. It begins with what each column
-varies given the others, so that the result is a function of (N, R) alone.
+A column is included if its contribution is positive and ``lam_l > N + D + 1``. Given the columns,
+``a = (nu_0 + N) / 2`` and ``b_d = (s_d + R_dd - (N + 1) |m_d|^2) / 2``. Alternating both updates
+never lowers the bound; they are repeated, with accelerated steps, up to a maximum. The initial
+noise is each column's variance given the others, so that the result depends on (N, R) alone.
 """
 
 from dataclasses import dataclass
@@ -45,16 +45,16 @@ from skvt.expfam.triangle import pack_statistic
 from skvt.typing import Array, IndexArray
 
 _LOG_2 = np.log(2.0)
-# Gain of the bound in nats a row that ends the steps, their number at most, and how many earlier
-# ones an accelerated step takes into account.
+# Gain of the bound in nats a row below which steps end, their maximum number, and the number of
+# earlier steps that an accelerated step combines.
 _TOL = 1e-6
 _MOST_STEPS = 100
 _MEMORY = 4
-# The first where a lower bound that is close will do.
+# The same gain for trials of priors, for which an approximate bound suffices.
 _TOL_OF_TRIALS = 1e-4
 # Directions that steps follow besides those of the factors.
 _MORE = 4
-# Share of its square that a direction must have outside the span of others.
+# Share of its squared length that a direction must have outside the span of others.
 _DEPENDENT = 1e-24
 # Regularisation of their combination, relative to the sum of their squares.
 _RIDGE = 1e-10
@@ -93,9 +93,9 @@ class FactorAnalysis:
 
     # (2 + D + D (D + 1) / 2,): with a diagonal scale, s.
     prior: Array
-    # Most columns of loadings of q.
+    # Maximum number of columns of loadings.
     max_rank: int
-    # Where members are trials: the best q of each under a prior that differs little.
+    # Starts for trials of priors: the best q of each member under a similar prior.
     begun: Factors | None = None
     __name__ = "FactorAnalysis"
 
@@ -123,7 +123,7 @@ class FactorAnalysis:
         found = dict(zip((keys[k] for k in new), solved, strict=True))
         parts = zip(*(found.get(key) or known[key] for key in keys), strict=True)
         members = Factors(*map(np.array, parts))
-        # (single rows take no time)
+        # single rows are solved so fast that they are not kept
         number = rows[:, 1] - self.prior[1]
         known.update((keys[k], found[keys[k]]) for k in new if not 0.0 < number[k] <= 1.0)
         while len(known) > max(1, _ENTRIES_KEPT // self.prior.size):
@@ -136,7 +136,7 @@ class FactorAnalysis:
         nu, (K, D) = float(start["degrees_of_freedom"]), q["mean"].shape
         scatter[:, np.arange(D), np.arange(D)] -= scale
         most, number = min(self.max_rank, D), q["degrees_of_freedom"] - nu
-        # begins with what columns vary given the others; of one row no factors are looked for
+        # start with the columns' variances given the others; one row has no factors
         rate = 0.5 * (scale + np.diagonal(scatter, axis1=1, axis2=2))
         several, tol = number > 1.0, _TOL
         out = Factors(np.zeros(K), rate, np.zeros((K, D, most)), np.ones((K, most)))

@@ -17,9 +17,9 @@ LOG_2PI = np.log(2.0 * np.pi)
 class GaussianColumns:
     """(K, D) matrices mu with columns ``mu_d ~ N(m_d, Lambda_d^-1)``, independent of each other.
 
-    All columns share one precision matrix, or each has its own. The natural parameter is the upper
-    triangle of Lambda, of each in turn where there are several, then the rows of ``h``, where
-    ``h_d = Lambda_d m_d``; so that an observation ``y ~ N(z' mu, 1)`` adds z z' and z y'.
+    Columns share one precision matrix or have separate ones. The natural parameter consists of the
+    upper triangle of each distinct Lambda_d and the rows of ``h``, where ``h_d = Lambda_d m_d``. An
+    observation ``y ~ N(z' mu, 1)`` therefore adds z z' and z y'.
     """
 
     # K and D.
@@ -33,7 +33,7 @@ class GaussianColumns:
         return join(pack(precision).reshape(-1), np.reshape(linear, -1))
 
     def _split(self, eta: ArrayLike) -> tuple[Array, Array]:
-        """``Lambda`` (..., P, K, K) and ``h`` (..., K, D)."""
+        """Split eta into ``Lambda`` (..., P, K, K) and ``h`` (..., K, D)."""
         eta = np.asarray(eta, dtype=np.float64)
         K, D = self.n_rows, self.n_columns
         triangles, linear = eta[..., : -K * D], eta[..., -K * D :]
@@ -44,7 +44,7 @@ class GaussianColumns:
         """Mean (..., K, D), Cholesky factors of ``Lambda_d``, and log|Lambda_d| summed over d."""
         precision, linear = self._split(eta)
         factor = np.linalg.cholesky(precision)
-        # solved for, not multiplied by the inverse: rows far from 0 leave Lambda ill-conditioned
+        # solve rather than invert, because rows far from 0 make Lambda ill-conditioned
         if precision.shape[-3] == 1:
             mean = np.linalg.solve(precision[..., 0, :, :], linear)
         else:
@@ -57,7 +57,7 @@ class GaussianColumns:
         """Mean (..., K, D), covariances (..., P, K, K), and log|Lambda_d| summed over d (...)."""
         mean, factor, log_det = self._solved(eta)
         if factor.size == self.n_rows**2:
-            # one large matrix: five times as fast as the general inverse
+            # for one large matrix, dtrtri is five times as fast as the general inverse
             root = dtrtri(factor.reshape(self.n_rows, -1), lower=1)[0].reshape(factor.shape)
         else:
             root = np.linalg.inv(factor)

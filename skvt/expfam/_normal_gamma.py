@@ -11,7 +11,7 @@ from skvt.typing import Array
 
 
 def _split(eta: ArrayLike) -> tuple[Array, Array, Array, Array]:
-    """m and kappa (..., D), shape a and rate b (...)."""
+    """Return m and kappa (..., D), shape a and rate b (...)."""
     eta = np.asarray(eta, dtype=np.float64)
     D, odd = divmod(eta.shape[-1] - 2, 2)
     if D < 1 or odd:
@@ -38,10 +38,11 @@ class NormalGamma:
     row x of the Gaussian adds ``(D, sum_d x_d^2, x_d, 1)``, and ``-D / 2 log(2 pi)`` to the log
     density. Values are :class:`~skvt.expfam.MeanPrecision`.
 
-    A spherical covariance is a member with D features; a diagonal one, D members with one each.
+    A spherical covariance is a member with D features; a diagonal covariance is D members with one
+    feature each.
 
-    ``b`` is a difference here. Data whose mean is c times their standard deviation cost it a
-    relative error of about ``1e-16 c^2``: centre them.
+    ``b`` is computed as a difference. If the mean of the data is c times their standard deviation,
+    its relative error is about ``1e-16 c^2``, so that such data should be centred.
     """
 
     @staticmethod
@@ -52,7 +53,7 @@ class NormalGamma:
 
     @staticmethod
     def expectation(eta: ArrayLike) -> Array:
-        """``(digamma(a) - log b) / 2`` and, with E[tau] = a / b, the rest of E[t]; shape of eta."""
+        """Return E[t] by ``E[log tau] = digamma(a) - log b`` and ``E[tau] = a / b``."""
         m, kappa, a, b = _split(eta)
         precision = a / b
         scalars = np.stack([0.5 * (digamma(a) - np.log(b)), -0.5 * precision], axis=-1)
@@ -96,7 +97,7 @@ class NormalGamma:
 
     @staticmethod
     def mean(eta: ArrayLike) -> MeanPrecision:
-        """``E[mu] = m`` (where a > 1/2; else the centre) and ``E[tau] = a / b``."""
+        """Return ``E[mu] = m``, the centre if a <= 1/2, and ``E[tau] = a / b``."""
         m, _, a, b = _split(eta)
         return MeanPrecision(m, a / b)
 

@@ -17,16 +17,16 @@ from numpy.typing import NDArray
 from skvt.compiled import CLAIMS, SharedLoop, claim, finish, jit, lit, lowest_bit, serial_map
 from skvt.typing import Array, IndexArray, Run
 
-# Below this the scale of a running sum is folded into its array, so that the division of new
-# statistics by it stays accurate.
+# A smaller scale of a running sum is multiplied into its array, so that the division of new
+# statistics by the scale stays accurate.
 _SMALLEST_SCALE = 1e-6
 # Rows that a thread adds at a time.
 _ROWS = np.int64(64)
-# Columns of a mark: its bits.
+# Number of columns that one mark covers, one per bit.
 _COLUMNS = 64
-# Share of an array up to which a list of what is not zero is kept.
+# Largest share of non-zero entries of an array whose list is kept.
 _SPARSE = 0.1
-# Of fields that concern the process alone: files do not hold them.
+# Metadata of fields that exist only in this process and are not written to files.
 _OF_PROCESS = {"of_process": True}
 
 
@@ -34,15 +34,15 @@ _OF_PROCESS = {"of_process": True}
 class Stats:
     """Statistics of one set of rows."""
 
-    # One for each block of the model's globals.
+    # One array for each block of the model's globals.
     arrays: tuple[Array, ...]
     # If given, arrays hold only these rows (distinct) of each block; all others are zero.
     rows: IndexArray | None = None
-    # If given, arrays hold numbers to be added at ``rows`` (repeated or not) and these.
+    # If given, arrays hold addends of the entries at ``rows`` and ``columns``, which may repeat.
     columns: IndexArray | None = None
 
     def whole_rows(self, width: int) -> "Stats":
-        """With rows of all ``width`` columns, of what any number is added to."""
+        """Return statistics that hold all ``width`` columns of the rows with any addend."""
         if self.rows is None or self.columns is None:
             return self
         rows, places = np.unique(self.rows, return_inverse=True)
@@ -53,7 +53,7 @@ class Stats:
 
 
 def sum_of_stats(parts: Sequence[Stats]) -> Stats:
-    """The sum, in the order of the parts; of rows that any of them holds."""
+    """Return the sum in the order of the parts, with all rows that any part holds."""
     if len(parts) == 1:
         return parts[0]
     if parts[0].rows is None:
@@ -62,8 +62,8 @@ def sum_of_stats(parts: Sequence[Stats]) -> Stats:
     held = [part.rows for part in parts if part.rows is not None]
     rows = np.unique(np.concatenate(held))
     totals = [np.zeros((rows.size, *array.shape[1:]), array.dtype) for array in parts[0].arrays]
-    for part, own in zip(parts, held, strict=True):
-        places = np.searchsorted(rows, own)
+    for part, rows_of_part in zip(parts, held, strict=True):
+        places = np.searchsorted(rows, rows_of_part)
         for total, array in zip(totals, part.arrays, strict=True):
             total[places] += array
     return Stats(tuple(totals), rows.astype(held[0].dtype))
@@ -108,7 +108,7 @@ def _add_entries(
 def _list_entries(
     array: Array, marks: NDArray[np.uint64], indptr: IndexArray, columns: IndexArray, values: Array
 ) -> None:
-    """CSR of what is not zero, where there are marks; those of zeros are taken away."""
+    """Write the non-zero entries at marks as CSR, and remove the marks of zeros."""
     n, indptr[0] = np.int64(0), 0
     every = ~np.uint64(0)
     for v in range(array.shape[0]):
@@ -149,24 +149,24 @@ class RunningStats:
     A step of stochastic inference is ``S <- (1 - rho) S + rho * factor * new`` (so that ``prior +
     S`` makes the natural-gradient step, HBWP13). All rows are discounted by one multiplication of
     the scale, and only rows with new statistics are written to. The cost of a minibatch thus
-    depends on its own words, not on the vocabulary. The arrays given, the initial value of each
-    block, are owned, and written to, by this object from then on.
+    depends on its own words, not on the vocabulary. The object owns the initial arrays of the
+    blocks and writes to them.
     """
 
     _arrays: tuple[Array, ...]
     scale: float
-    # Of each array over its rows.
+    # Sums of each array over its rows.
     sums: tuple[Array | float, ...]
     # Arrays that :meth:`draft` may reuse, the rows in which they differ from the current ones (None
     # means all), and a weak reference to their former owner, after whose end they are free.
     _spare: _Spare | None = field(default=None, metadata=_OF_PROCESS)
-    # Writes to the arrays so far; of a view, see :meth:`scaled`, those when it was made.
+    # Number of writes to the arrays, for a view at its creation; see :meth:`scaled`.
     _version: int = field(default=0, metadata=_OF_PROCESS)
     _owner: "RunningStats | None" = field(default=None, metadata=_OF_PROCESS)
-    # The rows that are sent of a view, see :meth:`for_rows`.
+    # The rows of a view that are pickled, see :meth:`for_rows`.
     _rows: IndexArray | None = field(default=None, metadata=_OF_PROCESS)
-    # Of the only block, bits of the columns where numbers other than zero may be, and what
-    # :meth:`listed` has found since the last write; None where that is not known.
+    # For the only block, bits of the columns that may be non-zero, and the result of :meth:`listed`
+    # since the last write; None if not known.
     _marks: NDArray[np.uint64] | None = field(default=None, metadata=_OF_PROCESS)
     _listed: Any = field(default=None, metadata=_OF_PROCESS)
 
@@ -187,7 +187,7 @@ class RunningStats:
         rows = state.get("_rows")
         if rows is not None:
             shapes, parts = state["_arrays"]
-            # (of zeros that nobody touches, there are none in memory)
+            # pages of zeros that are never touched take no memory
             state["_arrays"] = tuple(
                 np.zeros(shape, part.dtype) for shape, part in zip(shapes, parts, strict=True)
             )
@@ -196,12 +196,12 @@ class RunningStats:
         vars(self).update(state)
 
     def _shared(self) -> dict[str, Any]:
-        own = "_spare", "_marks", "_listed"
-        return {name: value for name, value in self.__dict__.items() if name not in own}
+        excluded = "_spare", "_marks", "_listed"
+        return {name: value for name, value in self.__dict__.items() if name not in excluded}
 
     def _twin(self) -> Self:
-        """Another object that shares the arrays, to be given its own or made a view."""
-        # (copy.copy takes 20 microseconds, and a minibatch makes a view)
+        """Return an object that shares the arrays, to become a view or to receive new arrays."""
+        # copy.copy takes 20 microseconds, and each minibatch makes a view
         twin = object.__new__(type(self))
         vars(twin).update(self._shared())
         return twin
@@ -216,7 +216,7 @@ class RunningStats:
         return self._arrays
 
     def _begin_write(self, *, only_drafted: bool = False, is_marked: bool = False) -> None:
-        """To be called before each write, whether it ``is_marked`` by its columns or not."""
+        """Prepare a write; ``is_marked`` if it also marks the columns it writes to."""
         if self._owner is not None:
             raise RuntimeError("A view of statistics cannot be written to.")
         self._version += 1
@@ -228,7 +228,7 @@ class RunningStats:
             self._spare = arrays, None, owner
 
     def listed(self, dtype: Any = None) -> Any:
-        """The only block as CSR, to multiply by ``scale``; marked writes save a full look."""
+        """Return the only block as CSR, before ``scale``; marks save a search of all entries."""
         if self._listed is not None:
             return self._listed.astype(dtype or self._listed.dtype)
         (array,) = self.arrays
@@ -236,7 +236,7 @@ class RunningStats:
             self._marks = _no_marks(array)
             self._marks[:] = ~np.uint64(0)
             self._marks[:, -1] >>= np.uint64(-array.shape[1] % _COLUMNS)
-        most = int(np.bitwise_count(self._marks).sum()) + 1  # (one more is written to)
+        most = int(np.bitwise_count(self._marks).sum()) + 1  # the loop writes one more entry
         indptr = np.empty(len(array) + 1, np.int64)
         columns, values = np.empty(most, np.int32), np.empty(most, dtype or array.dtype)
         _list_entries(array, self._marks, indptr, columns, values)
@@ -272,7 +272,7 @@ class RunningStats:
         self.resum()
 
     def replace_columns(self, columns: Sequence[int], values: Array) -> None:
-        """Other numbers in these columns of the only block, whose scale is 1."""
+        """Replace these columns of the only block, whose scale is 1."""
         self._begin_write()
         (array,), (total,) = self.arrays, self.sums
         array[:, columns] = values
@@ -341,7 +341,7 @@ class RunningStats:
         self.sums = tuple(sums)
 
     def overwrite(self, arrays: Iterable[Array]) -> None:
-        """Put these in the place of ``arrays``, which are multiplied by ``scale``."""
+        """Replace ``arrays``, which are still to be multiplied by ``scale``."""
         self._begin_write()
         for array, value in zip(self.arrays, arrays, strict=True):
             array[:] = value

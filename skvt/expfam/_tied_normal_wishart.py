@@ -34,7 +34,7 @@ class TiedNormalWishart:
     __name__ = "TiedNormalWishart"
 
     def apart(self, eta: ArrayLike) -> Array:
-        """The marginal of each member, a normal-Wishart: (K, E)."""
+        """Return the marginals of the members, normal-Wisharts: (K, E)."""
         return NormalWishart.from_standard(**self.standard(eta))
 
     @cached_property
@@ -44,14 +44,14 @@ class TiedNormalWishart:
         return marginal, Wishart.log_normalizer(marginal)
 
     def shared(self, eta: ArrayLike) -> Array:
-        """The marginal of Lambda, a Wishart: shape (1 + D (D + 1) / 2,)."""
+        """Return the marginal of Lambda, a Wishart: shape (1 + D (D + 1) / 2,)."""
         own, prior = split(eta)[2], self._of_prior[0]
         return prior + (own - prior).sum(axis=tuple(range(own.ndim - 1)))
 
     def log_normalizer(self, eta: ArrayLike) -> Array:
-        """Whose sum over the members is that of all, up to a constant of the prior; (K,).
+        """Return terms (K,) whose sum is the joint log-normaliser, up to a constant of the prior.
 
-        Of the prior it is that of the normal-Wishart.
+        For the prior, the term is the log-normaliser of the normal-Wishart.
         """
         kappa, m, _ = split(eta)
         of_prior, of_means = self._of_prior[1], 0.5 * m.shape[-1] * np.log(2.0 * np.pi / kappa)
@@ -69,7 +69,7 @@ class TiedNormalWishart:
         return join(scalars, precision_mean, pack_statistic(precision))
 
     def standard(self, eta: ArrayLike) -> dict[str, Array]:
-        """As of the normal-Wishart; degrees of freedom and scale are the same for all members."""
+        """Return normal-Wishart parameters; members share degrees of freedom and scale."""
         q, shared = NormalWishart.standard(eta), Wishart.standard(self.shared(eta))
         return q | {name: np.broadcast_to(shared[name], q[name].shape) for name in shared}
 
@@ -77,7 +77,7 @@ class TiedNormalWishart:
         self, mean: ArrayLike, mean_precision: ArrayLike, degrees_of_freedom: ArrayLike,
         scale_inverse: ArrayLike,
     ) -> Array:  # fmt: skip
-        """Natural parameters (K, E), with an equal share in each member of the precision.
+        """Return natural parameters (K, E), with equal shares of the precision's parameters.
 
         ``degrees_of_freedom`` (K,) and ``scale_inverse`` (K, D, D) are the same for all members.
         """
@@ -91,7 +91,7 @@ class TiedNormalWishart:
         )
 
     def sample(self, eta: ArrayLike, rng: np.random.Generator) -> MeanPrecision:
-        """One draw: means (K, D), and the same precision for each, (K, D, D)."""
+        """Draw means (K, D) and one precision, repeated for each member, (K, D, D)."""
         q = NormalWishart.standard(eta)
         root = drawn_root(self.shared(eta), rng)
         z = rng.standard_normal(q["mean"].shape) / np.sqrt(q["mean_precision"])[..., None]
@@ -102,7 +102,7 @@ class TiedNormalWishart:
 
     @staticmethod
     def certain(x: MeanPrecision) -> Array:
-        """As of normal-Wisharts, each by itself."""
+        """Return the natural parameters of separate normal-Wisharts that are nearly certain."""
         return NormalWishart.certain(x)
 
     def mean(self, eta: ArrayLike) -> MeanPrecision:

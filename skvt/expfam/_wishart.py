@@ -10,17 +10,17 @@ from skvt.expfam._gaussian import join, standard_gamma
 from skvt.expfam.triangle import dimension, pack, pack_statistic, unpack
 from skvt.typing import Array
 
-# Columns from which on triangular matrices are inverted by halves.
+# Least number of columns at which triangular matrices are inverted by halves.
 _MANY_COLUMNS = 24
 
 
 def parameters(eta: ArrayLike) -> tuple[Array, Array]:
-    """Degrees of freedom nu (...) and the lower Cholesky factor of W^-1 (..., D, D)."""
+    """Return degrees of freedom nu (...) and the lower Cholesky factor of W^-1 (..., D, D)."""
     eta = np.asarray(eta, dtype=np.float64)
     scale_inverse = unpack(eta[..., 1:])
     try:
         factor = np.linalg.cholesky(scale_inverse)
-        # LAPACK lets NaN pass
+        # LAPACK does not reject NaN
         positive = bool(np.all(np.diagonal(factor, axis1=-2, axis2=-1) > 0.0))
     except np.linalg.LinAlgError:
         positive = False
@@ -35,12 +35,12 @@ def parameters(eta: ArrayLike) -> tuple[Array, Array]:
 
 
 def _halves(nu: ArrayLike, D: int) -> Array:
-    """``(nu - i) / 2`` for i = 0, ..., D - 1, the arguments of the multivariate gamma function."""
+    """Return ``(nu - i) / 2``, i = 0, ..., D - 1, arguments of the multivariate gamma function."""
     return 0.5 * (np.asarray(nu)[..., None] - np.arange(D))
 
 
 def _inverse(factor: Array) -> Array:
-    """Inverses of lower triangles (..., D, D), by halves: ``inv`` takes twice as long at D = 64."""
+    """Invert lower triangles (..., D, D) by halves; ``inv`` takes twice as long at D = 64."""
     D = factor.shape[-1]
     if D < _MANY_COLUMNS:
         return np.tril(np.linalg.inv(factor))
@@ -57,7 +57,7 @@ def _log_det_scale_inverse(factor: Array) -> Array:
 
 
 def moments(eta: ArrayLike) -> tuple[Array, Array]:
-    """``E[log|Lambda|]`` (...) and ``E[Lambda] = nu W`` (..., D, D)."""
+    """Return ``E[log|Lambda|]`` (...) and ``E[Lambda] = nu W`` (..., D, D)."""
     nu, factor = parameters(eta)
     D = factor.shape[-1]
     log_det = digamma(_halves(nu, D)).sum(axis=-1) + D * np.log(2.0)
@@ -68,13 +68,13 @@ def moments(eta: ArrayLike) -> tuple[Array, Array]:
 
 
 def statistic(precision: ArrayLike) -> tuple[Array, NDArray[np.bool_]]:
-    """``t(Lambda)``, and whether Lambda is symmetric and positive definite, (...)."""
+    """Return ``t(Lambda)``, and whether Lambda is symmetric and positive definite, (...)."""
     precision = np.asarray(precision, dtype=np.float64)
     diagonal = np.diagonal(precision, axis1=-2, axis2=-1)
     inside = np.all(diagonal > 0.0, axis=-1)
     root = np.sqrt(np.where(diagonal > 0.0, diagonal, 1.0))
     with np.errstate(invalid="ignore"):
-        # Unit diagonal: the units of the features cost no digits.
+        # scale to a unit diagonal, so that the units of the features cost no digits
         scaled = precision / (root[..., :, None] * root[..., None, :])
         inside &= np.all(np.abs(scaled - np.swapaxes(scaled, -1, -2)) < 1e-8, axis=(-2, -1))
     scaled = np.where(inside[..., None, None], scaled, np.eye(precision.shape[-1]))
@@ -85,7 +85,7 @@ def statistic(precision: ArrayLike) -> tuple[Array, NDArray[np.bool_]]:
 
 
 def drawn_root(eta: ArrayLike, rng: np.random.Generator) -> Array:
-    """A root (..., D, D) of a draw of each member, by Bartlett's theorem: Lambda = root root'."""
+    """Draw a root (..., D, D) of each member by Bartlett's theorem: Lambda = root root'."""
     nu, factor = parameters(eta)
     D = factor.shape[-1]
     lower = np.tril(rng.standard_normal((*nu.shape, D, D)), -1)
@@ -126,7 +126,7 @@ class Wishart:
 
     @staticmethod
     def certain(x: Array) -> Array:
-        """Natural parameters of members that are nearly certain of x."""
+        """Return natural parameters of members that are nearly certain of x."""
         number = np.full(x.shape[:-2], CERTAIN)
         return Wishart.from_standard(number, CERTAIN * np.linalg.inv(x))
 

@@ -9,7 +9,7 @@ from skvt.typing import Array, IndexArray
 
 
 def dimension(length: int) -> int:
-    """D of the matrix whose upper triangle has ``length = D (D + 1) / 2`` entries."""
+    """Return D for an upper triangle of ``length = D (D + 1) / 2`` entries."""
     D = (isqrt(8 * length + 1) - 1) // 2 if length > 0 else 0
     if D == 0 or D * (D + 1) // 2 != length:
         raise ValueError(f"No symmetric matrix has {length} entries in its upper triangle.")
@@ -18,35 +18,35 @@ def dimension(length: int) -> int:
 
 @lru_cache(maxsize=16)
 def _indices(D: int) -> tuple[IndexArray, IndexArray, IndexArray]:
-    """Rows and columns of the triangle's entries, and the entry of each place of the matrix."""
+    """Return rows and columns of the triangle's entries, and the entry of each matrix element."""
     rows, columns = np.triu_indices(D)
     entry = np.empty((D, D), dtype=np.intp)
     entry[rows, columns] = entry[columns, rows] = np.arange(rows.size)
     for array in (rows, columns, entry):
-        array.setflags(write=False)  # the cache hands out the same arrays again
+        array.setflags(write=False)  # the cache returns the same arrays again
     return rows, columns, entry
 
 
 def pack(matrix: Array) -> Array:
-    """Upper triangles (..., D (D + 1) / 2) of matrices (..., D, D)."""
+    """Return upper triangles (..., D (D + 1) / 2) of matrices (..., D, D)."""
     D = matrix.shape[-1]
     rows, columns, _ = _indices(D)
     return np.take(matrix.reshape(*matrix.shape[:-2], D * D), rows * D + columns, axis=-1)
 
 
 def unpack(triangle: Array) -> Array:
-    """Symmetric matrices (..., D, D) of upper triangles (..., D (D + 1) / 2)."""
+    """Return symmetric matrices (..., D, D) of upper triangles (..., D (D + 1) / 2)."""
     return np.take(triangle, _indices(dimension(triangle.shape[-1]))[2], axis=-1)
 
 
 def pack_outer(x: Array) -> Array:
-    """Upper triangles of ``x x'`` for vectors (..., D)."""
+    """Return upper triangles of ``x x'`` for vectors (..., D)."""
     rows, columns, _ = _indices(x.shape[-1])
     return np.take(x, rows, axis=-1) * np.take(x, columns, axis=-1)
 
 
 def pack_statistic(precision: Array) -> Array:
-    """Upper triangles of ``-Lambda``, halved on the diagonal.
+    """Return upper triangles of ``-Lambda``, halved on the diagonal.
 
     Its inner product with the upper triangle of a symmetric S is ``-tr(S Lambda) / 2``, so that
     natural parameters, and statistics such as sum x x', need no factors.

@@ -37,19 +37,19 @@ from skvt.ties import exceeds
 
 # Assumed rows of a stream started by partial_fit, unless given by the user; as in scikit-learn.
 STREAM_ROWS = 1e6
-# Parameters that do not matter to what has been done so far when an interrupted fit is resumed;
-# the seeds of its starts are kept.
+# Parameters that may change before an interrupted fit is resumed, since the passes so far do not
+# depend on them; the seeds of its starts are kept.
 _FREE_TO_CHANGE = frozenset(
     "max_iter tol perp_tol evaluate_every verbose verbose_interval n_jobs random_state".split()
 )
 
 
 def all_or_nothing(method):
-    """``fit`` or ``partial_fit`` with scikit-learn's validation, and all changes at the very end.
+    """Validate parameters as scikit-learn does, and change the estimator only at the very end.
 
-    The method works on a twin of the estimator, which takes over all attributes of the twin in one
-    assignment. An exception, which an interrupt can raise anywhere, thus leaves the estimator
-    unchanged. What the twin shares with it is never written to, see :meth:`Fitted.draft`.
+    The decorated method runs on a copy, the twin, whose attributes the estimator then takes over in
+    one assignment. An exception, which an interrupt can raise anywhere, thus leaves the estimator
+    unchanged. Objects that both share are never written to, see :meth:`Fitted.draft`.
     """
     validated = fit_context(prefer_skip_nested_validation=True)(method)
 
@@ -68,7 +68,7 @@ def all_or_nothing(method):
         new = {name: value for name, value in after.items()
                if name not in before or value is not before[name]}  # fmt: skip
         changed = kept | new
-        # nothing that an interrupt could follow: it comes between an assignment and a call at most
+        # no call follows this assignment, so that no interrupt is handled before the return
         self.__dict__ = changed
         return self
 
@@ -78,30 +78,31 @@ def all_or_nothing(method):
 class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
     """Base of all estimators.
 
-    A subclass has the reader of its rows, ``_reads``; ``_build_model(X, weights, old=None)``, the
-    model for rows like X, which of a warm start and after a change of parameters knows what was
-    learned of the ``old`` one; and ``_plan(model, X, weights, *, stream=False)``, the :class:`Plan`
-    of a fit to these rows, or of a call of ``partial_fit``.
+    A subclass defines ``_reads``, the class of its reader; ``_build_model(X, weights, old=None)``,
+    which returns the model for rows like X and, in a warm start or after a change of parameters,
+    keeps what the ``old`` model has learned; and ``_plan(model, X, weights, *, stream=False)``,
+    which returns the :class:`Plan` of a fit to these rows or of a call of ``partial_fit``.
     """
 
-    # Legal values of parameters, parameters that cannot change once a model is fitted, and those
-    # that a stream cannot change: of its annotations, see `estimator`.
+    # Legal values of parameters, parameters that cannot change in warm starts, and parameters that
+    # cannot change within a stream; `estimator` sets all three from the annotations.
     _parameter_constraints = {}
     _fixed_parameters = ()
     _fixed_in_streams = ()
-    # How rows are read.
+    # Class of the reader of rows.
     _reads = Reader
 
     @classmethod
     @cache
     def _get_param_names(cls):
-        # scikit-learn looks at the signature in each call: a millisecond of a minibatch's
+        # cached, as scikit-learn inspects the signature in each call, which takes a millisecond
         return super()._get_param_names()
 
     def _parameters(self):
-        """Parameters by name, as they are now: changes of objects and of fixed arrays are noticed.
+        """Return the parameters by name, with copies that reveal later changes.
 
-        Other arrays may be as large as the data, and are not copied.
+        Estimators and parameters that are fixed in streams are copied. Other arrays may be as large
+        as the data, and are not.
         """
         return {
             name: _copied(value)
@@ -111,23 +112,23 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         }
 
     def _values(self):
-        """Parameters by name: the objects themselves."""
+        """Return the parameters by name, without copies."""
         return {name: getattr(self, name) for name in self._get_param_names()}
 
     # ----------------------------------------------------------------------- for subclasses
     def _published(self, model):
-        """Attributes that depend on the model as fitted, by name."""
+        """Return the attributes that depend on the fitted model, by name."""
         return {}
 
     def _publish(self, X, weights, given=None):
-        """Set attributes that depend on the fitted model, and on the rows last seen.
+        """Set attributes that depend on the fitted model and on the rows of the last call.
 
-        After ``fit``, ``given`` are all rows as the caller passed them, with those of weight 0.
+        After ``fit``, ``given`` is X as the caller passed it, with rows of weight 0.
         """
         vars(self).update(self._published(self._fitted.model))
 
     def _label(self, given, X):
-        """Set attributes of each row that the caller passed, ``given``; ``X`` are those read."""
+        """Set attributes with an entry for each row of ``given``, X as passed; ``X`` as read."""
 
     def _check_labels(self, X, y, sample_weight):
         """Take labels of rows as given, for those estimators that use them."""
@@ -172,7 +173,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
             too few rows, and for illegal parameters and combinations of them.
         """
         self.__dict__.pop("_progress", None)
-        self.__dict__.pop("restart_elbos_", None)  # bounds are known at the end
+        self.__dict__.pop("restart_elbos_", None)  # set again after the last start
         raw, again = X, self._continues()
         has_labels = getattr(self, "use_labels", False)
         if has_labels:
@@ -196,7 +197,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
 
     @contextmanager
     def _given_rows(self, X, sample_weight, *, reset):
-        """A ``with`` block for validated rows and weights, which a cluster keeps meanwhile."""
+        """Provide validated rows and weights; a cluster keeps them until the block has ended."""
         X, weights = self._read_rows(X, sample_weight, reset=reset)
         try:
             yield X, weights
@@ -204,7 +205,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
             released(X)
 
     def _read_rows(self, X, sample_weight, *, reset, in_stream=False):
-        """Rows of positive weight as numbers, and their weights: in memory, or of chunks."""
+        """Return rows of positive weight as numbers, and their weights, in memory or in chunks."""
         first = replace(self._reads.of(self), in_stream=in_stream)
         reader = first if reset else self._reader(self._fitted.model.dtype)
         reader, X, weights = rows_read(reader, X, sample_weight)
@@ -214,24 +215,24 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         return X, weights
 
     def _reader(self, dtype):
-        """The reader of rows like the first, in this precision."""
+        """Return the reader of rows that follow the first ones, in this precision."""
         return self._reads.of(self).resumed(vars(self), dtype)
 
     def _read(self, X):
-        """Rows like those that were fitted, as numbers."""
+        """Return rows like those of the fit as numbers."""
         return self._reader(self._fitted.model.dtype).read(X)
 
     def _make_starts(self, model, plan, shown, starts, workers, interrupted=None):
-        """The remaining starts of a fit, of which the best is kept.
+        """Make the remaining starts of a fit, and keep the best of all.
 
-        The first continues where it was ``interrupted``; then the ``model`` of the others, None, is
-        built where there are some. Callbacks are shown the rows and targets as given.
+        If a fit was ``interrupted``, its start continues first; ``model`` is then None, and is
+        built when further starts follow. Callbacks receive the rows and targets as passed.
         """
         X, weights = plan.data.X, plan.data.weights
         raw, y = shown
         if y is None:
-            # scikit-learn 1.9's ScoringMonitor scores only where a target is given; the scorers of
-            # models without one ignore it
+            # ScoringMonitor of scikit-learn 1.9 scores only with a target, which scorers of models
+            # without targets ignore
             y = np.zeros(plan.data.n_rows if layout_of(X).size else np.shape(raw)[0])
         context = self._init_callback_context(
             max_subtasks=len(starts.seeds) * plan.stopping.max_iter
@@ -246,7 +247,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
                 ended = self._run(*begun, plan, context, (raw, y), starts, workers)
                 fitted, converged, stopped = ended
                 starts.elbos.append(fitted.elbo)
-                # of starts that end in the same optimum the first
+                # the first of the starts that end in the same optimum is kept
                 best = starts.best
                 if best is None or exceeds(fitted.elbo, best.elbo, dtype=X.dtype):
                     starts.best, starts.converged = fitted, converged
@@ -258,7 +259,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
                 if len(starts.elbos) < len(starts.seeds):
                     if model is None:
                         model = self._build_model(X, weights)
-                    # an engine serves one fit
+                    # an engine serves one start
                     interrupted, plan = None, self._plan(model, X, weights)
             best, self.converged_ = starts.best, starts.converged
             if plan.phases[-1].engine.knows_exact_bound:
@@ -275,7 +276,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         return self
 
     def _warn_unconverged(self, plan, stopped):
-        """Warn of a fit that has not converged, or whose births end at their largest number."""
+        """Warn if the fit has not converged, or has reached the maximum number of components."""
         unconverged = not (self.converged_ or stopped)
         grows = "birth" in getattr(self, "moves", ()) and self.n_components < most_components(self)
         if unconverged and plan.stopping.warns and plan.judges_convergence:
@@ -296,7 +297,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         warnings.warn(warning, ConvergenceWarning, stacklevel=stack_level())
 
     def _polished(self, fitted, plan, workers):
-        """The best start after its polish, with the bound of the posterior that results."""
+        """Return the best start after ``plan.polish``, if any, with the bound of its posterior."""
         several = fitted.model.size(fitted.stats) > 1
         if plan.polish is None or not (several and fitted.policy.at_unit_temperature):
             return fitted
@@ -307,7 +308,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         return replace(fitted, state=state, elbo=float(elbo), seen=None, cache={})
 
     def _look_once_more(self, starts, plan):
-        """Add starts where all have ended, see the plan; or warn, after these, of one component."""
+        """Add the plan's extra starts after the last one; after these, warn of one component."""
         if not starts.converged or self._continues():
             return
         best = starts.best
@@ -321,7 +322,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
             warnings.warn(warning, UserWarning, stacklevel=stack_level())
 
     def _begin_start(self, model, plan, starts, workers):
-        """What a start begins with: the model, state, policy and history as a Fitted; its Start."""
+        """Return the :class:`Fitted` with which a start begins, and its :class:`Start`."""
         number, data, history = len(starts.elbos), plan.data, History()
         rng = np.random.default_rng(starts.seeds[number])
         best = starts.best
@@ -345,13 +346,13 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         return begun, Start(rng, n_moves=len(state.move_log))
 
     def _knows(self, data):
-        """Whether these are the rows, and batches, whose bound the memos give."""
+        """Return whether the memos are those of these rows in batches of this size."""
         before = self._fitted
         is_known = before.elbo is not None and before.seen is not None
         return is_known and before.seen == (checksum(data.X, data.weights), data.batch_size)
 
     def _taken_up(self, plan, interrupted):
-        """The state and the start with which an interrupted fit goes on."""
+        """Return the :class:`Fitted` and :class:`Start` with which an interrupted fit goes on."""
         before = self._fitted.draft()
         if interrupted.row_starts is not None:
             before.state.row_starts = interrupted.row_starts.copy()
@@ -369,7 +370,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         return replace(begun, topic_labels=before.topic_labels, words=before.words)
 
     def _run(self, begun, start, plan, context, shown, starts, workers):
-        """One start: its :class:`Fitted`, whether it has converged, and whether it was stopped."""
+        """Run a start; return its :class:`Fitted`, and whether it converged and was stopped."""
         state, policy, history = begun.state, begun.policy, begun.history
         data = plan.data
 
@@ -403,8 +404,8 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         model, converged = fit_loop(begun.model, plan, policy, state, workers, start.rng, monitor)
         elbo = plan.finish(model, state)
         if elbo is None:
-            whole = rows_of(data.X, data.weights)
-            elbo = evaluate_bound(model, state.plain_stats, whole, workers)
+            all_rows = rows_of(data.X, data.weights)
+            elbo = evaluate_bound(model, state.plain_stats, all_rows, workers)
         if not np.isfinite(elbo):
             raise out_of_range(f"the bound is {elbo}")
         state.row_starts = None
@@ -437,21 +438,21 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
 
         Notes
         -----
-        Births are made within the batch, or among the last 500 rows of small calls; merges of
-        components of a mixture with the memos of all batches, of topics where no other batch has
-        both, as of those just born; deletes of topics that no other batch has, all of which new
-        ones may replace; all only where the exact bound rises. Other moves need the rows of all
-        batches, and are made by ``fit`` alone. What ``fit`` takes from the data, such as priors and
-        categories, comes from the first rows.
+        Moves are made only where the exact bound rises. Births are tried within the batch, or among
+        the last 500 rows of small calls. Components of a mixture are merged by the memos of all
+        batches. Topics are merged only if no other batch has both, such as topics just added, and
+        deleted only if no other batch has them; new topics may replace all of these. Other moves
+        need the rows of all batches, and are made by ``fit`` alone. Priors, categories and all else
+        that ``fit`` takes from the data come from the first rows.
         """
         self._refuse_labels("partial_fit")
         return self._partial_fit(X, sample_weight, batch_id)
 
     def _partial_fit(self, X, sample_weight, batch_id=None):
-        """``partial_fit`` of rows in memory, or of each chunk."""
+        """Update on rows in memory, or on one chunk after the other."""
         if is_chunked(X):
             return self._partial_fit_chunks(loads_of(X, sample_weight), batch_id)
-        first, given = not hasattr(self, "_fitted"), X
+        first, X_passed = not hasattr(self, "_fitted"), X
         X, weights = self._read_rows(X, sample_weight, reset=first, in_stream=True)
         rows, gathered, before = X, None, None if first else self._fitted
         if gathers_calls(self, before):
@@ -460,7 +461,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         begins = first or before.knows_only(gathered)
         if gathered is not None and (begins or gathered.is_due or gathered.is_new):
             X, weights, batch_id = gathered.X, gathered.weights, gathered.batch_id
-        self.__dict__.pop("_progress", None)  # other rows follow
+        self.__dict__.pop("_progress", None)  # no resume after other rows
         with Workers(self.n_jobs) as workers:
             if begins:
                 fitted, plan = self._start_stream(X, weights, workers)
@@ -483,11 +484,11 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         fitted.gathered = fitted.gathered and fitted.gathered.kept()
         self.n_iter_ = len(fitted.history)
         self._publish(X, weights)
-        self._label(given, rows)
+        self._label(X_passed, rows)
         return self
 
     def _partial_fit_chunks(self, loads, batch_id):
-        """A call for each chunk, in order; one at a time is in this process."""
+        """Update on each chunk, in order, with one at a time in this process."""
         several = len(loads.rows) > 1
         for number, (rows, weights) in enumerate(zip(loads.rows, loads.weights, strict=True)):
             with of_chunk(number):
@@ -495,14 +496,14 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
                 if chunk is not None:
                     numbered = several and batch_id is not None
                     self._partial_fit(*chunk, (batch_id, number) if numbered else batch_id)
-                    self._fitted.labels = None  # (they would be those of this chunk alone)
+                    self._fitted.labels = None  # labels would be those of one chunk
         return self
 
     def _adapt(self, fitted, X, weights):
         """Adapt a fitted model to rows of another kind."""
 
     def _start_stream(self, X, weights, workers):
-        """What was fitted to no rows yet, and the plan of a first call."""
+        """Return the :class:`Fitted` before any rows, and the plan of the first call."""
         model = self._build_model(X, weights)
         random_state = check_random_state(self.random_state)
         rng = np.random.default_rng(random_state.randint(np.iinfo(np.int32).max))
@@ -526,17 +527,17 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            The rows of the interrupted fit, in the same order. Shape, type and a sample of them are
-            compared.
+            The rows of the interrupted fit, in the same order. Their shape, their type and a sample
+            are compared.
         y : ignored
             Shown to callbacks.
         sample_weight : array-like of shape (n_samples,), optional
-            Their weights, as then.
+            The weights of the interrupted fit.
 
         Returns
         -------
         self
-            Fitted.
+            The fitted estimator.
 
         Raises
         ------
@@ -549,7 +550,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         -----
         On the same machine with the same libraries the result has the same bits as that of the
         uninterrupted fit; see the guide for what may differ elsewhere. Callbacks are not kept in
-        files: set them again before.
+        files: set them again before the call.
         """
         self._require_fitted()
         self._refuse_labels("resume")
@@ -595,7 +596,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
             return evaluate_bound(self._model_for_bounds(), fitted.stats, data, workers)
 
     def _without_rows(self):
-        """A copy for predictions elsewhere, without memos and callbacks."""
+        """Return a copy for predictions in other processes, without memos and callbacks."""
         copy = object.__new__(type(self))
         left_out = "_progress", "_skl_callbacks"
         vars(copy).update({name: value for name, value in vars(self).items()
@@ -604,11 +605,11 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         return copy
 
     def _model_for_bounds(self):
-        """The fitted model, by which bounds of other rows are evaluated."""
+        """Return the model by which bounds of other rows are evaluated."""
         return self._fitted.model
 
     def _refuse_changes(self, whom, names, remedy):
-        """Raise ValueError if one of these parameters is not what the model began with."""
+        """Raise ValueError if one of these parameters differs from that of the last call."""
         for name in names:
             begun, now = self._fitted.parameters[name], getattr(self, name)
             if not _is_same(begun, now):
@@ -623,7 +624,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         changed = [name for name in now if not _is_same(fitted.parameters.get(name), now[name])]
         if not changed:
             return
-        # scikit-learn validates those of the first call only
+        # scikit-learn validates parameters in the first call of partial_fit only
         self._validate_params()
         self._refuse_changes("partial_fit", self._fixed_in_streams, "fit a clone to start anew")
         if not set(changed) <= _FREE_TO_CHANGE:
@@ -652,8 +653,8 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
 
     def _rng_of_draws(self, random_state):
         """Generator for draws after a fit; None uses the estimator's ``random_state``."""
-        given = self.random_state if random_state is None else random_state
-        return np.random.default_rng(check_random_state(given).randint(np.iinfo(np.int32).max))
+        seed = self.random_state if random_state is None else random_state
+        return np.random.default_rng(check_random_state(seed).randint(np.iinfo(np.int32).max))
 
     def _require_fitted(self):
         check_is_fitted(self)
@@ -690,29 +691,29 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
 
 
 def _numbered(log, n_moves, n_before):
-    """The log of moves, whose entries from ``n_moves`` on count passes after the ``n_before``."""
+    """Return the log of moves; add ``n_before`` to pass numbers from entry ``n_moves`` on."""
     return log[:n_moves] + [
         replace(record, n_iter=n_before + record.n_iter) for record in log[n_moves:]
     ]
 
 
 def _copied(value):
-    """A parameter that no change of lists, objects with parameters and arrays in it reaches.
+    """Copy the lists, tuples, estimators and arrays in the value of a parameter.
 
-    What else is in it, such as a selector of columns, has no equality by which copies would be
-    recognised, and stays itself.
+    Other objects, such as selectors of columns, are not copied: a copy would not be equal to the
+    original.
     """
     if isinstance(value, list | tuple):
         return type(value)(map(_copied, value))
     if isinstance(value, BaseEstimator):
         return type(value)(
-            **{name: _copied(own) for name, own in value.get_params(deep=False).items()}
+            **{name: _copied(part) for name, part in value.get_params(deep=False).items()}
         )
     return value.copy() if isinstance(value, np.ndarray) else value
 
 
 def _is_same(one, other):
-    """Whether two values of a parameter are the same, vectors included."""
+    """Return whether two values of a parameter are equal; arrays are compared by element."""
     if one is other:
         return True
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):

@@ -1,4 +1,4 @@
-"""The outcome of a fit, and what all estimators show of it."""
+"""The outcome of a fit, and the attributes that all estimators publish of it."""
 
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
@@ -53,11 +53,11 @@ class Fitted:
 
     @property
     def stats(self):
-        """Statistics as they are published: every row counted once, at any temperature."""
+        """Statistics in which every row counts once, at any temperature."""
         return self.state.plain_stats
 
     def lam(self):
-        """Natural parameters of q(beta), computed once: what is published does not change."""
+        """Return the natural parameters of q(beta), computed once and not writable."""
         if "lam" not in self.cache:
             lam = self.model.natural_parameters(self.stats)
             for array in lam:
@@ -66,20 +66,22 @@ class Fitted:
         return self.cache["lam"]
 
     def draft(self, rows=None):
-        """An independent copy, for changes of these rows of the statistics alone if given."""
+        """Return an independent copy, in which only ``rows`` of the statistics change if given."""
         history, policy = History(self.history), deepcopy(self.policy)
         state = self.state.draft(rows)
         return replace(self, state=state, policy=policy, history=history, cache={})
 
     @property
     def memos(self):
-        """The memo of each batch, where memoized inference has made any."""
+        """The memo of each batch; empty unless inference is memoized."""
         return getattr(self.state, "memos", {})
 
     def knows_only(self, gathered):
-        """Whether a new model of the rows gathered loses nothing: one component, or no memo of any.
+        """Return whether a new model of the gathered rows can replace the fit without loss.
 
-        Without memos, rows are gathered from the first on; with them, it is made when births are.
+        Without memos, it can as soon as there are rows of several calls, as all rows are gathered.
+        With memos, births must be due, the gathered rows must be those of all memos, and there must
+        be one component.
         """
         if gathered is not None and not self.memos:
             return not gathered.is_new
@@ -87,7 +89,7 @@ class Fitted:
         return due and set(self.memos) <= gathered.memos and self.model.size(self.stats) == 1
 
     def without_rows(self):
-        """The fit without what it keeps of rows, to be sent to other processes."""
+        """Return the fit without data of single rows, to be sent to other processes."""
         kept = {name: vars(self.state)[name] for name in State.__dataclass_fields__}
         return replace(
             self,
@@ -105,7 +107,7 @@ class Fitted:
 
 
 class of_fit(property):
-    """A property of what was fitted: a method of the estimator and its :class:`Fitted`."""
+    """Property whose getter takes the estimator and its :class:`Fitted`."""
 
     def __set_name__(self, owner, name):
         self.name = name
@@ -121,7 +123,7 @@ class of_fit(property):
 
 
 def of_model(path, doc):
-    """A property that shows a field of the fitted model, such as "sticks.concentration".
+    """Make a property that returns a field of the fitted model, such as "sticks.concentration".
 
     Arrays are copied, so that a caller who changes one does not change the model.
     """
@@ -135,7 +137,7 @@ def of_model(path, doc):
 
 
 class MoveLogMixin:
-    """``moves`` and ``move_log_``."""
+    """The attribute ``move_log_``."""
 
     @of_fit
     def move_log_(self, fitted):

@@ -19,7 +19,7 @@ FRACTION = Interval(Real, 0, 1, closed="both")
 OFFSET = Interval(Real, 1.0, None, closed="left")
 AUTO = StrOptions({"auto"})
 
-# Marks of parameters that a fitted model cannot change, and of those that a stream cannot.
+# Marks of parameters that cannot change in warm starts and streams, and in streams alone.
 FIXED = object()
 FIXED_IN_STREAMS = object()
 _MARKS = {FIXED, FIXED_IN_STREAMS}
@@ -28,7 +28,7 @@ Temperature: TypeAlias = TemperaturePolicy | str | None
 Seed: TypeAlias = np.random.RandomState | int | None
 MemoizedMethod = Annotated[str, FIXED_IN_STREAMS, StrOptions({"memoized", "online", "batch"})]
 
-# Legal values and marks of parameters whose annotations say nothing of them.
+# Legal values and marks of parameters whose annotations have no legal values.
 CONSTRAINTS = {
     "n_components": [FIXED, AT_LEAST_ONE],
     "max_components": [None, AT_LEAST_ONE],
@@ -71,19 +71,19 @@ CONSTRAINTS = {
 
 @dataclass_transform(eq_default=False)
 def estimator(cls):
-    """A class whose annotated names are the parameters of an estimator, with their defaults.
+    """Make a class an estimator whose parameters are the annotated names, with their defaults.
 
     An annotation may be ``Annotated`` with legal values as scikit-learn describes them, and with
-    the marks ``FIXED`` and ``FIXED_IN_STREAMS``; legal values are otherwise those of the name in
-    ``CONSTRAINTS``. The docstring gets the shared texts, see `skvt.fitting._texts`.
+    the marks ``FIXED`` and ``FIXED_IN_STREAMS``. Without legal values, the entry of the name in
+    ``CONSTRAINTS`` is used. Shared texts are added to the docstring, see `skvt.fitting._texts`.
     """
     cls = dataclass(eq=False, repr=False)(cls)
     # help() and the API reference show names and defaults; types stand in the docstring
     cls.__init__.__annotations__ = {}
     hints, rules = get_type_hints(cls, include_extras=True), {}
     for name in (field.name for field in fields(cls)):
-        own = getattr(hints[name], "__metadata__", ())
-        rules[name] = own if set(own) - _MARKS else (*own, *CONSTRAINTS.get(name, ()))
+        extra = getattr(hints[name], "__metadata__", ())
+        rules[name] = extra if set(extra) - _MARKS else (*extra, *CONSTRAINTS.get(name, ()))
     legal = {name: [each for each in rules[name] if each not in _MARKS] for name in rules}
     cls._parameter_constraints = {name: legal[name] for name in legal if legal[name]}
     cls._fixed_parameters = [name for name in rules if FIXED in rules[name]]

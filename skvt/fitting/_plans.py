@@ -1,4 +1,4 @@
-"""What plans of several estimators are made of: policies, batches, memoized inference, moves."""
+"""Parts of plans that several estimators share: policies, batches, memoized inference, moves."""
 
 from functools import partial
 
@@ -14,14 +14,14 @@ ROWS_OF_BATCH = 1_000, 50_000
 
 
 def policy_of(temperature):
-    """The policy that a parameter ``temperature`` means: None, a name, or a policy."""
+    """Return the policy for a parameter ``temperature``, which is None, a name, or a policy."""
     if temperature is None:
         return ConstantTemperature()
     return POLICIES[temperature]() if isinstance(temperature, str) else temperature
 
 
 def check_moves(moves, known):
-    """Raise ValueError unless the ``moves`` are among those ``known``."""
+    """Raise ValueError unless all ``moves`` are in ``known``."""
     unknown = [move for move in moves if move not in known]
     if unknown:
         names = ", ".join(map(repr, known))
@@ -32,7 +32,7 @@ def check_moves(moves, known):
 
 
 def check_memoized(estimator):
-    """Raise ValueError for batches, moves and numbers of components that contradict each other."""
+    """Raise ValueError for contradictory batches or numbers of components, and unknown moves."""
     n_batches, batch_size = estimator.n_batches, estimator.batch_size
     if n_batches is not None and batch_size is not None:
         raise ValueError(
@@ -50,19 +50,19 @@ def check_memoized(estimator):
 
 
 def most_components(estimator):
-    """Number of components that births may reach; unless given, with room beyond those at first."""
+    """Return the maximum number of components: as given, or at least twice the initial number."""
     n_components = estimator.n_components
     most = getattr(estimator, "max_components", n_components)
     return max(estimator._usual_most, 2 * n_components) if most is None else most
 
 
 def rate_of(estimator, scale):
-    """Step sizes by ``learning_offset`` and ``learning_decay``."""
+    """Return the step sizes by ``learning_offset`` and ``learning_decay``."""
     return RobbinsMonro(estimator.learning_offset, estimator.learning_decay, scale)
 
 
 def rows_of_batch(estimator, n_rows, limits=ROWS_OF_BATCH, *, stream):
-    """Number of rows per batch of these; ValueError for more batches than rows, but in a stream."""
+    """Return the number of rows per batch; except in streams, refuse more batches than rows."""
     if not stream and estimator.n_batches is not None and estimator.n_batches > n_rows:
         raise ValueError(
             f"The 'n_batches' parameter must be in the range [1, n_samples] = [1, {n_rows}]. "
@@ -78,11 +78,11 @@ def rows_of_batch(estimator, n_rows, limits=ROWS_OF_BATCH, *, stream):
 
 
 def memoized_plan(estimator, X, weights, moves=None, *, stream, scale=1.0, limits=ROWS_OF_BATCH):
-    """Memoized inference with moves, or stochastic inference.
+    """Return the plan of memoized inference with moves, or of stochastic inference.
 
-    ``moves`` are what makes each move, in the order in which they finish, by default those of
-    mixtures; ``scale`` that of step sizes; ``limits`` the smallest and largest number of rows of a
-    batch where the user gives none.
+    ``moves`` maps names to constructors of moves, in the order in which moves finish, by default
+    those of mixtures. ``scale`` multiplies the step sizes. ``limits`` are the smallest and largest
+    number of rows of a batch where the user gives none.
     """
     if moves is None:  # deletes before merges, as rows then go to the best component
         birth = partial(Birth, most_components(estimator))

@@ -1,4 +1,4 @@
-"""An interrupted fit: what :meth:`resume` needs beside the model and the state."""
+"""An interrupted fit: the data that :meth:`resume` needs besides the model and the state."""
 
 import hashlib
 from dataclasses import dataclass, field
@@ -19,9 +19,9 @@ _HASHED = 2**22
 
 @dataclass(frozen=True)
 class RowsSeen:
-    """By what the rows of a fit are recognised: shape, type, and a checksum of a sample."""
+    """Identification of the rows of a fit: shape, type, and a checksum of a sample."""
 
-    # (N, D), rows of weight 0 apart.
+    # (N, D), without rows of weight 0.
     shape: tuple[int, int]
     dtype: str
     # BLAKE2b of at most 1,000 rows at even distances, their weights, and lengths of chunks.
@@ -29,7 +29,7 @@ class RowsSeen:
 
     @classmethod
     def of(cls, X, weights):
-        """Shape, type and digest of rows and their weights."""
+        """Return the shape, type and digest of rows and their weights."""
         n_rows = X.shape[0]
         rows = np.unique(np.linspace(0, n_rows - 1, min(n_rows, _SAMPLED)).astype(np.int64))
         sample, of_rows = some_rows(X, weights, rows)
@@ -47,25 +47,25 @@ class RowsSeen:
 
     def check(self, X, weights):
         """Raise ValueError unless these are the same rows."""
-        given = RowsSeen.of(X, weights)
-        if given != self:
+        current = RowsSeen.of(X, weights)
+        if current != self:
             raise ValueError(
                 "resume continues on the rows of the interrupted fit, in their order: "
                 f"{self.shape[0]} rows of positive weight, {self.shape[1]} columns, "
-                f"{self.dtype}, checksum {self.digest}. Got {given.shape[0]} rows, "
-                f"{given.shape[1]} columns, {given.dtype}, checksum {given.digest}. Pass the same "
-                "X and sample_weight, or call fit to start anew."
+                f"{self.dtype}, checksum {self.digest}. Got {current.shape[0]} rows, "
+                f"{current.shape[1]} columns, {current.dtype}, checksum {current.digest}. Pass the "
+                "same X and sample_weight, or call fit to start anew."
             )
 
 
 def checksum(X, weights):
-    """Text by which all rows and their weights are recognised."""
+    """Return a text that identifies all rows and their weights."""
     (digest,) = sums_of_rows(X, weights, _digest)
     return f"{X.shape} {np.dtype(X.dtype).name} {layout_of(X).tolist()} {digest.tobytes().hex()}"
 
 
 def _digest(X, weights):
-    """BLAKE2b of rows and their weights as integers, which add up over chunks."""
+    """Return BLAKE2b of rows and their weights as integers; those of chunks are added up."""
     digest = hashlib.blake2b(digest_size=16)
     arrays = [weights, X.indptr, X.indices, X.data] if sp.issparse(X) else [weights, X]
     for array in arrays:
@@ -79,24 +79,24 @@ def _digest(X, weights):
 class Starts:
     """The starts of a fit (``n_init``)."""
 
-    # One for each start.
+    # Seeds of all starts.
     seeds: list[int]
-    # The bounds of those that have ended, in nats.
+    # Bounds of the starts that have ended, in nats.
     elbos: list[float] = field(default_factory=list)
-    # The best of them.
+    # The Fitted of the best start so far; None before one has ended.
     best: object = None
-    # Whether it has converged.
+    # Whether the best start has converged.
     converged: bool = False
 
 
 @dataclass
 class Start:
-    """The start under way: what a pass changes, beside the state."""
+    """The current start: the data that a pass changes besides the state."""
 
     rng: np.random.Generator
     position: Position = field(default_factory=Position)
-    # Entries of the log of moves that count the passes of the model: those before this fit, and
-    # where it was interrupted.
+    # Number of entries of the log of moves whose passes count from the first fit of the model:
+    # entries from before this fit, or from before the interruption.
     n_moves: int = 0
 
 
@@ -107,7 +107,7 @@ class Progress:
     rows: RowsSeen
     starts: Starts
     start: Start
-    # What the engine remembers, see :class:`~skvt.progress.Continued`.
+    # The engine's data between passes, see :class:`~skvt.progress.Continued`.
     engine: dict[str, Any]
-    # Where the next local step of each row begins.
+    # Starts of the next local steps of rows; None for default starts.
     row_starts: Array | None = None

@@ -13,14 +13,14 @@ from skvt.inference import Entry
 from skvt.rows import stacked
 from skvt.typing import Array
 
-# Largest number of rows of small calls of a stream that are gathered to a batch, and of a call with
-# an id of its own that counts as small.
+# Maximum number of rows of a batch gathered from small calls, and of a call with an id that counts
+# as small.
 _MOST_GATHERED = 500
 _FEW_ROWS = 100
-# Key of the memo of calls with ids while births are tried: no id of a user is a tuple of this.
+# Key of the joint memo of calls with ids while births are tried, unlikely as an id of a user.
 TOGETHER = ("calls gathered",)
-# Share by which a gathered batch must have grown before births are tried again, and the least and
-# largest number of rows.
+# Share by which a gathered batch must have grown before births are tried again, and the limits of
+# the number of additional rows.
 _GROWTH = 0.3
 _LEAST_GROWN = 20
 _MOST_GROWN = 50
@@ -30,11 +30,11 @@ _MOST_GROWN = 50
 class Gathered:
     """Rows of small calls of a stream, among which births are tried together.
 
-    A call of few rows says nothing about components that are not there yet. Calls without an id are
-    one batch; those with ids remain batches of their own.
+    A call of few rows alone does not support new components. Calls without an id form one batch;
+    calls with ids remain separate batches.
     """
 
-    # Of the batch among the memos; of calls with ids, while births are tried.
+    # Key of the batch's memo; for calls with ids, of the joint memo while births are tried.
     key: Hashable
     # (n, D)
     X: Any
@@ -49,7 +49,7 @@ class Gathered:
 
     @classmethod
     def of(cls, before, X, weights, batch_id, memos):
-        """A call's rows after those gathered ``before``; None if it has an id and many rows."""
+        """Return ``before`` with a call's rows, or these alone; None for an id with many rows."""
         n_rows, named = weights.size, batch_id is not None
         if named and n_rows > _FEW_ROWS:
             return None
@@ -71,21 +71,21 @@ class Gathered:
         return cls(key, X, weights, n_rows)
 
     def _without(self, batch_id):
-        """What remains without the rows of a call, if it is one of these."""
+        """Return the rows without those of the call with this id, if there is one."""
         parts = self.parts
         gone = parts.pop(batch_id, None)
         if gone is None:
             return self
         rows = np.concatenate([np.empty(0, np.intp), *parts.values()])
         calls = {name: part.size for name, part in parts.items()}
-        # (rows that come once more are judged once more, when there are many of them)
+        # rows that replace others count as rows for which births were not tried
         judged = max(0, self.n_judged - gone.size)
         X, weights = self.X[rows], self.weights[rows]
         return replace(self, X=X, weights=weights, n_judged=judged, calls=calls)
 
     @property
     def parts(self):
-        """The rows of each call with an id."""
+        """Positions of the rows of each call with an id."""
         ends = np.cumsum(list(self.calls.values()), dtype=np.intp)
         return dict(zip(self.calls, np.split(np.arange(self.weights.size), ends), strict=False))
 
@@ -96,7 +96,7 @@ class Gathered:
 
     @property
     def batch_id(self):
-        """Key of the memo of all these rows: the id of a call that is alone."""
+        """Key of the memo of all these rows: the id if there is one call with an id."""
         return next(iter(self.calls)) if len(self.calls) == 1 else self.key
 
     @property
@@ -105,28 +105,29 @@ class Gathered:
         return self.n_last == self.weights.size
 
     def kept(self):
-        """What later calls are added to, with rows of its own; None if no other call fits in.
+        """Return a copy to which later calls are added; None if the batch is full.
 
-        A caller may use its arrays for other rows as soon as a call has ended.
+        Rows are copied, since a caller may reuse its arrays after the call.
         """
         if self.weights.size > _MOST_GATHERED:
             return None
-        if not self.is_new:  # (they have been copied when they were put together)
+        if not self.is_new:  # concatenation has made copies
             return self
         return replace(self, X=self.X.copy(), weights=self.weights.copy())
 
     @property
     def is_due(self):
-        """Whether births are tried: there are many more rows, or hardly room for another call."""
+        """Whether births are tried: many rows were added, or another such call would not fit."""
         n_rows = self.weights.size
         enough = np.clip(_GROWTH * self.n_judged, _LEAST_GROWN, _MOST_GROWN)
         return n_rows - self.n_judged >= enough or n_rows + self.n_last > _MOST_GATHERED
 
 
 def gathers_calls(estimator, before=None):
-    """Whether small calls of ``partial_fit`` are gathered to batches: those among which births are.
+    """Return whether small calls of ``partial_fit`` are gathered into batches.
 
-    With "structured", the first rows: components begin at rows of all that are there.
+    They are gathered if births are among the moves. With "structured", the first calls are, so that
+    initial components come from the rows of all of them.
     """
     method = getattr(estimator, "learning_method", None)
     if method == "structured":
@@ -135,7 +136,7 @@ def gathers_calls(estimator, before=None):
 
 
 def update_stream(fitted, plan, workers, batch_id, random_state):
-    """Steps on rows of a stream; returns the size of the last."""
+    """Make steps on rows of a stream, and return the size of the last step."""
     n_steps = fitted.state.n_steps
 
     def make_rng():
@@ -154,14 +155,14 @@ def update_stream(fitted, plan, workers, batch_id, random_state):
     elif gathered is not None and batch_id is None:
         stream.joins = gathered.key
     fitted.state = plan.engine.resume(fitted.state, fitted.n_rows)
-    given = PassInputs(plan.data, fitted.policy, workers)
-    fitted.model, rate = plan.engine.update(fitted.model, fitted.state, stream, given)
+    inputs = PassInputs(plan.data, fitted.policy, workers)
+    fitted.model, rate = plan.engine.update(fitted.model, fitted.state, stream, inputs)
     fitted.n_rows = stream.n_rows
     return rate
 
 
 def record_call(fitted, rate, n_moves, started):
-    """An entry of the history for a call of ``partial_fit`` whose last step had this size."""
+    """Append a call of ``partial_fit`` to the history; ``rate`` is the size of its last step."""
     fitted.elbo = fitted.joins = fitted.labels = None
     state = fitted.state
     number = len(fitted.history) + 1

@@ -1,9 +1,9 @@
 """Parameters and attributes that several estimators have: one text each.
 
 A line ``.. shared: n_init, n_jobs`` in the docstring of a class stands for the entries of these
-names below; indented lines after it go on with the last of these. Defaults are those of the
-signature. Of several texts of one name, others are those "(memoized)", of "(topics)" or of
-"(factors)"; names with one text together are joined by "&".
+names below; indented lines after it continue the last of these entries. Defaults are taken from the
+signature. If a name has several texts, all but one are marked "(memoized)", "(topics)" or
+"(factors)". Names that share one text are joined by "&".
 """
 
 import inspect
@@ -244,8 +244,8 @@ _OF_NAME = {name: (kind, text) for name, kind, text in _ENTRY.findall(TEXTS)}
 
 
 def with_shared_texts(cls):
-    """A class whose docstring has the shared texts in the place of their names."""
-    if cls.__doc__:  # (without docstrings there is nothing to fill in)
+    """Replace the names of shared texts in the docstring of a class by the texts."""
+    if cls.__doc__:  # python -OO removes docstrings
         parameters = inspect.signature(cls).parameters
 
         def entry(label):

@@ -1,4 +1,4 @@
-"""What follows a pass, whatever the engine: moves, and the mean of the globals."""
+"""Steps after a pass of any engine: moves, and averages of the globals."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar
@@ -11,16 +11,16 @@ from skvt.inference._state import State
 from skvt.progress import Continued
 from skvt.typing import Array
 
-# Moves begin after this share of the passes, or this number of passes: earlier, topics are too
-# unformed to judge.
+# Moves begin after this share of the passes, or at most this number of passes. Earlier, topics have
+# not settled enough to be compared.
 FIRST_SHARE = 0.5
 MOST_BEFORE = 10
 
 
 class MovesBetween(Continued):
-    """Moves after passes at T = 1, except the last of ``n_passes``: a pass must follow."""
+    """Moves after passes at T = 1, except after the last one, since a pass must follow."""
 
-    # (not when moves begin: a resumed fit may have another number of passes)
+    # `_first` is not kept, because a resumed fit may have another number of passes
     kept: ClassVar[dict[str, Any]] = {"_moved": bool}
     parts = frozenset({"_moves"})
 
@@ -33,12 +33,12 @@ class MovesBetween(Continued):
     def after(self, result: PassResult, number: int, state: State, given: PassInputs) -> PassResult:
         """Make moves; ``state`` changes in place.
 
-        A move may lower the bound, since it is judged on a sample; and convergence is not judged
-        before moves find nothing more.
+        A move may lower the bound, since a sample decides on it. The fit may not stop before all
+        moves are exhausted.
         """
         has_moved = False
         if self._first <= number < self._n_passes and given.policy.at_unit_temperature:
-            # a generator of its own, so that rows are shuffled alike with and without moves
+            # a separate generator, so that rows are shuffled alike with and without moves
             rng = np.random.default_rng([state.seed, state.n_steps, 1])
             tools = MoveTools(number, rng, given.workers.run)
             for move in self._moves:
@@ -46,7 +46,7 @@ class MovesBetween(Continued):
                 state.move_log.append(record)
                 has_moved |= record.accepted > 0
         self._moved |= has_moved
-        # a policy that ends above T = 1 leaves nothing to judge moves by
+        # no moves are made under a policy that ends above T = 1
         never = given.policy.done and not given.policy.at_unit_temperature
         done = never or number >= self._n_passes
         return result._replace(
@@ -56,20 +56,20 @@ class MovesBetween(Continued):
         )
 
     def finish(self, state: State) -> bool:
-        """Nothing is left to do."""
+        """Return False, since the state does not change."""
         return False
 
 
 class Averaging(Continued):
-    """The fit ends with the mean of the statistics after its last passes at T = 1.
+    """Average the statistics after the last passes at T = 1.
 
-    Stochastic steps wander about the optimum, and their mean is closer to it than where they end:
-    averaging of iterates (Polyak and Juditsky 1992). The mean of statistics is that of the natural
-    parameters, so it is a posterior as any, and its bound is exact.
-    The last ``share`` of ``n_passes`` passes are averaged, as far as T = 1 there.
+    Stochastic steps fluctuate about the optimum, and their mean is closer to it than the last step:
+    averaging of iterates (Polyak and Juditsky 1992). Averaging statistics averages the natural
+    parameters, so that the mean is a valid posterior with an exact bound. The last ``share`` of
+    ``n_passes`` passes is averaged, without passes at T > 1.
     """
 
-    # (not the first pass: a resumed fit may have another number of passes)
+    # `_first` is not kept, because a resumed fit may have another number of passes
     kept: ClassVar[dict[str, Any]] = {
         "_n_averaged": int,
         "_sum": Annotated[list[Array], "statistics"],
@@ -82,16 +82,16 @@ class Averaging(Continued):
         self._sum: list[Array] = []
 
     def after(self, result: PassResult, number: int, state: State, given: PassInputs) -> PassResult:
-        """The statistics may enter the mean."""
+        """Include the statistics in the mean if the pass is one of the last at T = 1."""
         if result.has_moved:
-            # components are others from here on
+            # restart the mean, because the components have changed
             self._sum, self._n_averaged = [], 0
         elif number > self._first and given.policy.at_unit_temperature:
             self._include(state.plain_stats)
         return result
 
     def finish(self, state: State) -> bool:
-        """The mean takes the place of the last statistics."""
+        """Replace the last statistics by the mean; return whether there is one."""
         if self._n_averaged < 2:
             return False
         for total in self._sum:
@@ -101,7 +101,7 @@ class Averaging(Continued):
         return True
 
     def _include(self, stats: Any) -> None:
-        """Let these enter the mean."""
+        """Include these statistics in the mean."""
         self._n_averaged += 1
         if self._sum:
             stats.add_to(self._sum)

@@ -1,8 +1,8 @@
-"""The evidence lower bound, in one place for all models and engines.
+"""The evidence lower bound of all models and engines.
 
     ELBO = sum_n w_n (energy_n + entropy_n) - KL(q(beta) || p(beta))          (nats)
 
-with every constant. The tempered bound multiplies the energy by the inverse temperature
+including all constants. The tempered bound multiplies the energy by the inverse temperature
 [VT16 eq. 4]; the policy adds the terms of its own latent variables [VT16 eq. 5].
 """
 
@@ -18,7 +18,7 @@ from skvt.inference._visit import VisitRequest
 
 
 def global_divergence(model: Model, stats: RunningStats) -> float:
-    """KL(q(beta) || p(beta)) in nats, summed over the blocks of the globals."""
+    """Return KL(q(beta) || p(beta)) in nats, summed over the blocks of the globals."""
     return sum(
         kl_divergence(family, lam, prior)
         for family, lam, prior in zip(
@@ -28,20 +28,20 @@ def global_divergence(model: Model, stats: RunningStats) -> float:
 
 
 def evaluate_bound(model: Model, stats: RunningStats, data: Rows, workers: Workers) -> float:
-    """The untempered ELBO of ``data`` in nats at globals ``prior + stats``, with q(z) optimised."""
+    """Return the untempered ELBO in nats at globals ``prior + stats``, with q(z) optimised."""
     totals, model = LocalTotals(), model.mean_field()
     request = VisitRequest(model, requested={"with_stats": False})
     expect = partial(model.expectation, stats, run=workers.run)
     for batches in data.rounds(model, workers, data.order(), whole=True):
-        for found in data.visit(batches, lambda batch: request, expect, workers, summed=True):
-            totals.extend(found.totals)
+        for result in data.visit(batches, lambda batch: request, expect, workers, summed=True):
+            totals.extend(result.totals)
     return totals.untempered - global_divergence(model, stats)
 
 
 def local_results(
     model: Model, globals_of: Callable[[Any], Any], data: Rows, workers: Workers
 ) -> Iterator[tuple[Any, LocalResult]]:
-    """Batches and their local results at T = 1, given ``globals_of(batch)``; no statistics."""
+    """Yield batches and their local results at T = 1, without statistics."""
     for batches in data.rounds(model, workers, data.order(), whole=True):
         for batch in batches:
             global_params = globals_of(batch)

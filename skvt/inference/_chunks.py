@@ -1,9 +1,9 @@
-"""Rows in chunks that lie elsewhere: in files, or in the memory of a cluster's workers.
+"""Rows in chunks outside this process: in files, or in the memory of a cluster's workers.
 
-:class:`Chunks` stands for an array where models are built and begun; :class:`ChunkRows` is to
-engines what :class:`~skvt.inference._state.Rows` is for rows in memory. A batch never has rows of
-two chunks. It is prepared and visited where its chunk lies: what is sent there are the globals of
-the columns that occur in it, and what comes back are statistics.
+:class:`Chunks` replaces an array where models are built and initialised. :class:`ChunkRows`
+replaces the :class:`~skvt.inference._state.Rows` of engines. All rows of a batch belong to one
+chunk. The batch is prepared and visited where its chunk is stored: the globals of the columns that
+occur in it are sent there, and statistics come back.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -26,18 +26,18 @@ from skvt.typing import Array, IndexArray
 
 # Updates of the globals in a pass of memoized inference.
 UPDATES_OF_PASS = 10
-# Most rows of a visit that is a part of a sum over all rows: the globals are sent to each, while
-# the local variables of its rows, and temporary arrays, take memory there.
+# Maximum number of rows of a visit that is part of a sum over all rows. Globals are sent to each
+# visit, so that few visits are fast; local variables and temporary arrays of a visit need memory.
 ROWS_OF_VISIT = 2**16
-# Share globals among visits when that at least halves what is sent.
+# Globals are shared among visits if this divides the amount sent by at least this factor.
 _WORTH_SHARING = 2
-# Minibatches that make a step of stochastic inference at most.
+# Maximum number of minibatches of a step of stochastic inference.
 MOST_TOGETHER = 8
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """The rows of a chunk as models take them, those of weight 0 left out."""
+    """The rows of a chunk in the form that models need, without rows of weight 0."""
 
     # array or CSR matrix, (n, D)
     X: Any
@@ -51,12 +51,12 @@ class Chunk:
         return int(X.data.nbytes + X.indices.nbytes if sp.issparse(X) else X.nbytes)
 
     def __sizeof__(self) -> int:
-        # (by which Dask knows what to spill)
+        # Dask uses this size to decide what it spills to disk
         return self.nbytes + self.weights.nbytes
 
 
 class BlockFacts(NamedTuple):
-    """What is known of a block without its rows; ``is_weighted`` if a weight is not 1."""
+    """Facts of a block that need no rows; ``is_weighted`` if any weight is not 1."""
 
     n_rows: int
     n_columns: int
@@ -67,7 +67,7 @@ class BlockFacts(NamedTuple):
 
 
 def facts_of(block: Chunk) -> BlockFacts:
-    """Facts of a block of rows."""
+    """Return the facts of a block of rows."""
     X, weights = block.X, block.weights
     is_weighted = bool(np.any(weights != 1.0))
     n_rows, n_columns = X.shape
@@ -76,7 +76,7 @@ def facts_of(block: Chunk) -> BlockFacts:
 
 
 class ChunkWeights:
-    """Weights of the rows of chunks, in the place of a vector."""
+    """Weights of the rows of chunks, which replace a vector."""
 
     def __init__(self, chunks: "Chunks") -> None:
         self._chunks = chunks
@@ -87,7 +87,7 @@ class ChunkWeights:
         return len(self._chunks)
 
     def sum(self) -> float:
-        """Their sum."""
+        """Return the sum of the weights."""
         return self._chunks.total
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Array:
@@ -97,10 +97,10 @@ class ChunkWeights:
 
 
 class Chunks:
-    """Rows in chunks, or some of their columns, in the place of an array.
+    """Rows in chunks, or some of their columns, which replace an array.
 
-    ``function`` is one of the rows, see :func:`~skvt.rows.mapped`; it leaves columns and dtype as
-    they are, or as if they were.
+    ``function`` is applied to the rows, see :func:`~skvt.rows.mapped`. It must keep columns and
+    dtype, or at least be used as if it did.
     """
 
     ndim = 2
@@ -129,34 +129,34 @@ class Chunks:
         return self.shape[0]
 
     def __getitem__(self, key: tuple[slice, Any]) -> "Chunks":
-        """``X[:, columns]``; rows are taken by :func:`~skvt.rows.some_rows`."""
+        """Return ``X[:, columns]``; :func:`~skvt.rows.some_rows` selects rows."""
         rows, columns = key
         if rows != slice(None) or self.columns is not None:
             raise TypeError("Select whole columns: chunked data cannot be indexed by row.")
         return Chunks(self.site, self.handles, self.facts, columns)
 
     def seen(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """A function of a block as one of what this shows of it."""
+        """Return a function of a block that passes only these columns, mapped, to ``function``."""
         return partial(_of_view, function, self.columns, self._function)
 
     def each(
         self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]] | None = None
     ) -> Iterator[Any]:
-        """``function(block, *arguments)`` of each chunk, in order."""
+        """Yield ``function(block, *arguments)`` of each chunk, in order."""
         given = [()] * len(self.facts) if arguments is None else arguments
         tasks = ((self.handles[i], given[i]) for i in range(len(self.facts)))
         return iter(self.site.each(self.seen(function), tasks))
 
     def take(self, rows: IndexArray) -> tuple[Any, Array]:
-        """These rows and their weights, in memory."""
+        """Return these rows and their weights, in memory."""
         rows = np.asarray(rows, np.int64)
         chunk = np.searchsorted(self.offsets, rows, side="right") - 1
         used = np.unique(chunk)
         tasks = [(self.handles[c], (rows[chunk == c] - self.offsets[c],)) for c in used.tolist()]
-        found = list(self.site.each(self.seen(_taken), tasks))
-        X = stacked([part for part, _ in found])
-        weights = np.concatenate([part for _, part in found])
-        # from the order of the chunks into that of the rows
+        parts = list(self.site.each(self.seen(_taken), tasks))
+        X = stacked([part for part, _ in parts])
+        weights = np.concatenate([part for _, part in parts])
+        # sort from the order of the chunks into the order of `rows`
         order = np.argsort(np.argsort(chunk, kind="stable"), kind="stable")
         return X[order], weights[order]
 
@@ -164,7 +164,7 @@ class Chunks:
 def _of_view(
     function: Callable[..., Any], columns: Any, mapping: Any, block: Chunk, *given: Any
 ) -> Any:
-    """A function of a block, or of some of its columns, or of its rows mapped, on one thread."""
+    """Apply a function to a block, to some of its columns or to its mapped rows, on one thread."""
     if columns is not None:
         block = Chunk(block.X[:, columns], block.weights)
     if mapping is not None:
@@ -220,7 +220,7 @@ def _(X: Chunks) -> IndexArray:
 
 
 class BatchSlice(NamedTuple):
-    """Some rows of a chunk: the ``number``-th ``size`` of them, shuffled if there is a ``seed``."""
+    """The ``number``-th slice of ``size`` rows of a chunk, after a shuffle if it has a ``seed``."""
 
     chunk: int
     number: int
@@ -228,7 +228,7 @@ class BatchSlice(NamedTuple):
     seed: int | None = None
 
     def rows(self, n_rows: int) -> IndexArray:
-        """Positions of the batch's rows in its chunk of ``n_rows`` rows."""
+        """Return the positions of the batch's rows in its chunk of ``n_rows`` rows."""
         order: IndexArray = np.arange(n_rows)
         if self.seed is not None:
             order = np.random.default_rng(self.seed).permutation(n_rows)
@@ -236,10 +236,10 @@ class BatchSlice(NamedTuple):
 
 
 class BatchHandle(NamedTuple):
-    """A batch without its rows, as engines and policies see it."""
+    """A batch without its rows, with the attributes that engines and policies use."""
 
     place: BatchSlice
-    # Number of the chunk's first row, and of its rows.
+    # Index of the chunk's first row in the data, and number of the chunk's rows.
     offset: int
     n_in_chunk: int
     scope: BatchScope
@@ -254,7 +254,7 @@ class BatchHandle(NamedTuple):
 
     @property
     def rows(self) -> IndexArray:
-        """Numbers of the rows in the data."""
+        """Indices of the rows in the data."""
         return self.offset + self.place.rows(self.n_in_chunk)
 
     @property
@@ -266,7 +266,7 @@ class BatchHandle(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the rows that are held here: 0."""
+        """Return 0, since no rows are held in this process."""
         return 0
 
     @property
@@ -283,39 +283,39 @@ class BatchHandle(NamedTuple):
 def _scopes(
     block: Chunk, model: Model, places: list[BatchSlice], is_weighted: bool
 ) -> list[tuple[BatchScope, Array | None]]:
-    """The scope of each of a chunk's batches, and weights of its rows if they differ."""
-    found = []
+    """Return the scope of each of a chunk's batches, and the rows' weights if they differ."""
+    scopes = []
     for place in places:
         rows = place.rows(len(block.weights))
         batch = model.batch(block.X, rows, block.weights[rows])
-        own = np.array(batch.weights) if is_weighted else None
-        found.append((model.scope(batch), own))
-    return found
+        weights = np.array(batch.weights) if is_weighted else None
+        scopes.append((model.scope(batch), weights))
+    return scopes
 
 
 class SharedGlobals(NamedTuple):
-    """The model, and globals of columns that occur in any batch of visits, or of all columns."""
+    """The model, and globals of the ``active`` columns that occur in any batch, or of all."""
 
     model: Model
     global_params: Any
     active: IndexArray | None
 
     def of(self, batch: Any) -> Any:
-        """The globals of a batch."""
+        """Return the globals of a batch."""
         if self.active is None:
             return self.global_params
         return self.global_params.at(np.searchsorted(self.active, batch.active))
 
 
 def _common_scope(batches: Sequence[BatchHandle]) -> BatchScope | None:
-    """Scope of all batches together if it is less than half of all globals; else None."""
+    """Return the union of the scopes if sending it once at least halves the cost, else None."""
     first, n_active = batches[0].scope, 0
     if first.active is None:
         alike = all(head.scope == first for head in batches)
         return first if alike and len(batches) >= _WORTH_SHARING else None
-    own = [head.active for head in batches if head.active is not None]
-    occurs = np.zeros(1 + max(int(words.max(initial=0)) for words in own), np.bool_)
-    for words in own:
+    columns = [head.active for head in batches if head.active is not None]
+    occurs = np.zeros(1 + max(int(words.max(initial=0)) for words in columns), np.bool_)
+    for words in columns:
         occurs[words] = True
         n_active += words.size
     active = np.flatnonzero(occurs).astype(first.active.dtype)
@@ -329,32 +329,33 @@ def _visited(
     asked: VisitRequest,
     common: SharedGlobals | None = None,
 ) -> VisitResult:
-    """The visit of a batch, where it lies."""
+    """Visit a batch where its chunk is stored."""
     rows = place.rows(len(block.weights))
     model = asked.model if common is None else common.model
     batch = model.batch(block.X, rows, block.weights[rows])
     if common is not None:
         asked = replace(asked, model=model, global_params=common.of(batch))
     batch = replace(batch, rows=rows + offset)
-    found = visit_batch(batch, asked, serial_map)
-    # (what is not needed is not sent)
-    return found if asked.is_by_row else replace(found, rows=None, weights=None)
+    result = visit_batch(batch, asked, serial_map)
+    # send the rows' indices and weights only if they are needed
+    return result if asked.is_by_row else replace(result, rows=None, weights=None)
 
 
 @dataclass(frozen=True)
 class ChunkRows:
-    """Rows in chunks, and how they are divided into batches: see `Rows`."""
+    """Rows in chunks, and their division into batches, see `Rows`."""
 
     X: Chunks
     weights: ChunkWeights
-    # Most rows of a batch; if that is all rows, each chunk is one, and all are visited at once.
+    # Largest number of rows of a batch. If it is at least the number of all rows, each chunk is a
+    # batch, and all batches are visited at once.
     batch_size: int
-    # Weight of the whole data set that these rows represent; their own by default.
-    total: Any = None  # becomes that of the rows
-    # Number of batches that are visited at once; None is a tenth of them for memoized inference,
-    # and up to 8 minibatches.
+    # Weight of the data set that these rows represent; None becomes the rows' weight.
+    total: Any = None
+    # Number of batches that are visited at once; None stands for a tenth of all batches in memoized
+    # inference, and for up to 8 minibatches.
     given_parallel: int | None = None
-    # of batches that are the same in each pass
+    # Handles of batches that are the same in each pass.
     _known: dict[BatchSlice, BatchHandle] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -372,7 +373,7 @@ class ChunkRows:
 
     @property
     def n_batches(self) -> int:
-        """Batches of one pass; one if all are visited at once."""
+        """Number of batches of a pass; 1 if all rows are visited at once."""
         return 1 if self._is_whole else int(self._batches_of_chunks().sum())
 
     def _batches_of_chunks(self) -> IndexArray:
@@ -380,11 +381,11 @@ class ChunkRows:
 
     @property
     def n_words(self) -> float:
-        """Weight of all words, where rows are counts of words."""
+        """Weight of all words, if rows are counts of words."""
         return float(sums_of_rows(self.X, self.weights, _n_words)[0])
 
     def order(self, rng: np.random.Generator | None = None) -> list[BatchSlice]:
-        """Places of a pass's batches, in order, or shuffled by ``rng`` so that chunks change."""
+        """Return a pass's batches in order, or shuffled by ``rng`` so that chunks alternate."""
         numbers = self._batches_of_chunks()
         if rng is None or self._is_whole:
             return [
@@ -402,16 +403,16 @@ class ChunkRows:
         return [place for _, place in sorted(places)]
 
     def subset(self, rows: IndexArray) -> Rows:
-        """These rows in memory."""
+        """Return these rows in memory."""
         return Rows(*self.X.take(rows), self.batch_size)
 
     def batch(self, model: Model, rows: IndexArray) -> Any:
-        """The model's preparation of these rows, in memory."""
+        """Return a batch of these rows, prepared by the model in memory."""
         X, weights = self.X.take(rows)
         return model.batch(X, np.arange(len(weights)), weights)
 
     def _together(self, places: list[BatchSlice]) -> int:
-        """How many of these are visited at once."""
+        """Return how many of these batches are visited at once."""
         if self._is_whole:
             return max(1, len(places))
         if self.given_parallel is not None:
@@ -423,7 +424,7 @@ class ChunkRows:
     def rounds(
         self, model: Model, workers: Workers, places: list[BatchSlice], *, whole: bool = False
     ) -> Iterator[list[BatchHandle]]:
-        """Heads of the batches at these places, as many at a time as are visited at once."""
+        """Yield lists of handles of batches that are visited at once."""
         heads = self._heads(model, places)
         number = max(1, len(places)) if whole else self._together(places)
         for start in range(0, len(places), number):
@@ -448,7 +449,7 @@ class ChunkRows:
         return self._known | heads
 
     def n_steps(self, batches: Sequence[BatchHandle]) -> int:
-        """For how many steps of stochastic inference one on these batches counts."""
+        """Return how many steps of stochastic inference a step on these batches counts for."""
         return 1 if self._is_whole else len(batches)
 
     def visit(
@@ -460,14 +461,14 @@ class ChunkRows:
         *,
         summed: bool = False,
     ) -> Iterator[VisitResult]:
-        """Visit these batches where they lie; the sum, if that is wanted and all are additive."""
+        """Visit batches where they are stored; yield results, or their sum if ``summed``."""
         asked = map(ask, batches)
         first, common = next(asked), None
         is_corrected = first.draw is not None and first.draw.is_corrected
         scope = BatchScope() if is_corrected else _common_scope(batches)
         if scope is not None:
             head = batches[0]._replace(scope=scope)
-            # (statistics are found by their columns' own numbers)
+            # statistics to draw from are indexed by the original columns
             active = None if first.draw is not None else scope.active
             common = self.X.site.share(SharedGlobals(first.model, expect(head), active))
 

@@ -1,8 +1,8 @@
-"""Tasks on Dask: a cluster where a client is active, else Dask's scheduler of this process.
+"""Tasks on Dask: on the cluster of an active client, else on the scheduler of this process.
 
 A task is a function of the package and a chunk's block, with a few small arguments. Results come
 back in the order of the tasks, and sums are taken in a tree of fixed shape, so that they depend
-neither on the number of workers nor on which of them was faster.
+neither on the number of workers nor on their speed.
 """
 
 from collections import deque
@@ -13,18 +13,18 @@ from typing import Any, NamedTuple
 
 # Results that are added up at a time.
 FAN_IN = 8
-# Tasks under way for each thread, so that none waits for the driver.
+# Number of running or queued tasks per thread, so that no thread waits for the driver.
 _PER_THREAD = 2
-# Threads for which there are tasks, even where workers are yet to come.
+# Least number of threads for which tasks are submitted, even before workers have started.
 _LEAST_THREADS = 2
-# Share of the workers' memory that rows may take; what their visits need comes on top.
+# Share of the workers' memory that rows may take; visits of the rows need additional memory.
 _SHARE_OF_MEMORY = 0.3
-# Tasks that are computed together where there is no cluster.
+# Number of tasks that are computed together without a cluster.
 _TOGETHER = 16
 
 
 class Sealed:
-    """A value that Dask passes on without looking into it."""
+    """A value that Dask passes on without inspecting it."""
 
     __slots__ = ("value",)
 
@@ -39,20 +39,20 @@ class Sealed:
 
 
 class Handle(NamedTuple):
-    """A chunk: its number in X, a delayed object or future, and its rows when first loaded."""
+    """A chunk: its number in X, its delayed object or future, and its first number of rows."""
 
     number: int
     block: Any
     n_rows: int | None = None
 
     def asked(self, arguments: tuple[Any, ...]) -> Sealed:
-        """What a call is given beside the block."""
+        """Return the arguments of a call besides the block."""
         return Sealed((self.n_rows, arguments))
 
 
 @contextmanager
 def of_chunk(number: int) -> Iterator[None]:
-    """A ``with`` block whose errors say which chunk they are about."""
+    """Add the number of the chunk to errors raised within a ``with`` statement."""
     try:
         yield
     except Exception as error:
@@ -76,7 +76,7 @@ def _called(function: Callable[..., Any], block: Any, asked: Sealed, common: Sea
 
 
 def _kept(common: Sealed) -> Sealed:
-    # (Dask does not see its size, and so does not move rows to where it lies)
+    # Dask does not know its size, and therefore does not move rows to the worker that holds it
     return common
 
 
@@ -85,14 +85,14 @@ def _combined(combine: Callable[[list[Any]], Any], *parts: Any) -> Any:
 
 
 class LocalSite:
-    """Dask's scheduler of this process: blocks are loaded whenever they are visited."""
+    """Dask's scheduler of this process, which loads blocks whenever they are visited."""
 
     def hold(self, loads: list[Handle], nbytes: float) -> list[Handle]:
-        """Handles of blocks of about this size together that these delayed objects make."""
+        """Return the handles; blocks are not kept."""
         return loads
 
     def share(self, common: Any) -> Any:
-        """What is passed to many calls."""
+        """Return a sealed value that is passed to many calls."""
         return Sealed(common)
 
     def each(
@@ -115,7 +115,7 @@ class LocalSite:
             ]
             try:
                 results = compute(*calls)
-            except Exception:  # one after the other, to know which
+            except Exception:  # compute one after the other, to name the chunk that fails
                 results = ()
                 for (handle, _), call in zip(some, calls, strict=True):
                     with of_chunk(handle.number):
@@ -129,15 +129,15 @@ class LocalSite:
         tasks: Iterable[tuple[Handle, tuple[Any, ...]]],
         common: Any = None,
     ) -> Any:
-        """``combine`` of all results, a few at a time."""
+        """Combine all results by ``combine``, a few at a time."""
         return _of_tree(self.each(function, tasks, common), combine)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing, since no blocks are held."""
 
 
 def _of_tree(results: Iterable[Any], combine: Callable[[list[Any]], Any]) -> Any:
-    """Results combined by a tree, each node of which has at most as many parts as are added."""
+    """Combine results by a tree whose nodes have at most ``FAN_IN`` parts."""
     levels: list[list[Any]] = [[]]
     for result in results:
         levels[0].append(result)
@@ -155,10 +155,10 @@ def _of_tree(results: Iterable[Any], combine: Callable[[list[Any]], Any]) -> Any
 
 
 class ClusterSite:
-    """A cluster of :mod:`distributed`: blocks are kept by its workers, as far as memory allows.
+    """A cluster of :mod:`distributed`, whose workers keep blocks as far as memory allows.
 
-    Where this is itself a task of the cluster, it leaves the threads of its worker to the tasks for
-    which it waits, until the site is closed.
+    If the caller is a task of the cluster, it gives up its worker thread to the tasks for which it
+    waits, until the site is closed.
     """
 
     def __init__(self, client: Any) -> None:
@@ -167,10 +167,10 @@ class ClusterSite:
         self._has_left = _has_left_pool()
 
     def hold(self, loads: list[Handle], nbytes: float) -> list[Handle]:
-        """Handles of blocks of about this size together that these delayed objects make.
+        """Return handles of the blocks of delayed objects, of ``nbytes`` in total.
 
-        They are kept by the workers, and made again where one is lost; or, where they would take
-        more than their share of the memory, loaded whenever they are visited.
+        The workers keep the blocks and load lost ones again. Blocks that would need more than their
+        share of the memory are loaded whenever they are visited.
         """
         with _errors_of_clusters():
             workers = self._client.scheduler_info(n_workers=-1)["workers"].values()
@@ -183,19 +183,19 @@ class ClusterSite:
     def _submit(self, function: Callable[..., Any], *arguments: Any) -> Any:
         import dask
 
-        # (globals of a large chunk are what is to be sent)
+        # globals of a large chunk are sent on purpose, so do not warn about their size
         with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TiB"}):
             return self._client.submit(function, *arguments, pure=False)
 
     def share(self, common: Any) -> Any:
-        """What is passed to many calls: sent once, and from worker to worker."""
+        """Send a value that is passed to many calls once; workers pass it on."""
         with _errors_of_clusters():
             return self._submit(_kept, Sealed(common))
 
     def _start(
         self, function: Callable[..., Any], handle: Handle, arguments: tuple[Any, ...], common: Any
     ) -> Any:
-        """A future of a call with a block that is held, or one that is loaded for it alone."""
+        """Return the future of a call with a block that is kept, or loaded for this call."""
         from dask.base import is_dask_collection
         from dask.delayed import delayed
 
@@ -207,7 +207,7 @@ class ClusterSite:
 
     @property
     def _most(self) -> int:
-        """Tasks under way at most; what is found does not depend on it."""
+        """Maximum number of running or queued tasks; results do not depend on it."""
         return _PER_THREAD * max(_LEAST_THREADS, sum(self._client.nthreads().values()))
 
     def each(
@@ -243,7 +243,7 @@ class ClusterSite:
         tasks: Iterable[tuple[Handle, tuple[Any, ...]]],
         common: Any = None,
     ) -> Any:
-        """``combine`` of all results, a few at a time, by the workers."""
+        """Combine all results by ``combine`` on the workers, a few at a time."""
         under_way: deque[Any] = deque()
 
         def parts() -> Iterator[Any]:
@@ -269,7 +269,7 @@ class ClusterSite:
 
     @contextmanager
     def _cancelling(self, under_way: deque[Any]) -> Iterator[None]:
-        """A ``with`` block that cancels what is under way if it is left early."""
+        """Cancel all running and queued tasks if a ``with`` statement is left early."""
         try:
             yield
         except BaseException:
@@ -277,7 +277,7 @@ class ClusterSite:
             raise
 
     def close(self) -> None:
-        """Let go of all blocks, and take up a thread of the worker again."""
+        """Release all blocks, and take a thread of the worker again."""
         from distributed import rejoin
 
         for future in self._held:
@@ -289,7 +289,7 @@ class ClusterSite:
 
 
 def _has_left_pool() -> bool:
-    """Leave the pool of the worker's threads if this is a task in it; whether it was."""
+    """Leave the worker's thread pool; return whether the caller was a task in it."""
     from distributed import secede
 
     try:
@@ -307,7 +307,7 @@ def _wait(future: Any) -> None:
 
 @contextmanager
 def _errors_of_clusters() -> Iterator[None]:
-    """A ``with`` block in which failures of a cluster become errors with a remedy."""
+    """Convert failures of a cluster within a ``with`` statement to errors with a remedy."""
     from distributed import CancelledError, KilledWorker
     from distributed.comm.core import CommClosedError
 
@@ -327,7 +327,7 @@ def _errors_of_clusters() -> Iterator[None]:
 
 
 def active_site() -> LocalSite | ClusterSite:
-    """Where tasks run: the cluster of the active client, or this process without any."""
+    """Return the cluster of the active client, or this process without a client."""
     from dask.base import get_scheduler
 
     client = getattr(get_scheduler(), "__self__", None)  # whose method it is, if there is one

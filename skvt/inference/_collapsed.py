@@ -1,4 +1,4 @@
-"""Collapsed inference: globals summed out, local variables drawn given those of all rows."""
+"""Collapsed inference: globals are integrated out, local variables drawn given all others."""
 
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, ClassVar
@@ -22,12 +22,12 @@ from skvt.progress import Continued
 from skvt.stages import add_note
 from skvt.typing import Array, IndexArray
 
-# Passes between updates of the globals' priors, each of which takes a look at all globals.
+# Passes between updates of the globals' priors, each of which visits all globals.
 PASSES_PER_PRIOR = 5
-# Share of passes, and fewest, between two in which rows are drawn given the globals alone.
+# Share of passes, and their least number, between two that draw rows given the globals alone.
 SHARE_BETWEEN = 0.03
 FEWEST_BETWEEN = 6
-# Share of all passes after which that ends.
+# Share of all passes after which no pass draws rows given the globals alone.
 SHARE_PLACED = 0.5
 # Bytes of prepared batches that are kept from pass to pass; others are prepared for each pass.
 MOST_PREPARED = 2**30
@@ -36,15 +36,15 @@ MOST_PREPARED = 2**30
 class CollapsedInference(WithoutMemosMixin, Continued):
     """Gibbs sampling of local variables with the globals summed out, at T = 1.
 
-    The statistics are those of the local variables as drawn, so that q(beta) is the posterior given
-    these. They are kept batch by batch. In the first pass they are drawn given the globals that the
-    fit begins with, and now and then in the first part of a fit given those of then: what the rows
-    have settled on gives way, which the sampler by itself hardly ever leaves.
-    ``n_passes`` is 0 where only the first draws rows given the globals alone. Over the last
-    ``n_averaged`` of them, at most half, ``sums`` adds up the statistics of each batch.
+    The statistics are those of the drawn local variables, so that q(beta) is the posterior given
+    these. They are kept batch by batch. The first pass draws local variables given the initial
+    globals. A few passes in the first part of a fit draw them given the current globals, so that
+    rows leave assignments that the sampler by itself hardly ever leaves. If ``n_passes`` is 0, only
+    the first pass does so. Over the last ``n_averaged`` passes, at most half, ``sums`` adds up the
+    statistics of each batch.
     """
 
-    # (not when rows are drawn given the globals alone: a resumed fit may have more passes)
+    # `_every` and `_last` are not kept, because a resumed fit may have more passes
     kept: ClassVar[dict[str, Any]] = {
         "_pass": int,
         "_ends": Annotated[list[IndexArray], "components"],
@@ -65,14 +65,14 @@ class CollapsedInference(WithoutMemosMixin, Continued):
         self.sums: list[Stats] = []
 
     def run_pass(self, model: Collapsible, state: State, given: PassInputs) -> PassResult:
-        """One sweep over the rows; ``state`` changes in place."""
+        """Make one sweep over the rows; ``state`` changes in place."""
         data, policy, workers, _ = given
         totals, fresh, prior_stats = LocalTotals(), None, PriorStats()
         placed = bool(self._ends) and (self._pass % self._every > 0 or self._pass > self._last)
         if self._ends and not placed:
             add_note("topics of all tokens drawn again")
         begins, ends = iter(self._ends if placed else []), list[Any]()
-        # (of the pass, not of a batch, whose rows have numbers of their own)
+        # one seed for the pass: the random numbers of a batch depend on its rows' indices, too
         seed = int(np.random.default_rng([state.seed, self._pass]).integers(2**62))
 
         def ask(batch: Any) -> VisitRequest:
@@ -100,7 +100,7 @@ class CollapsedInference(WithoutMemosMixin, Continued):
         if fresh is not None:
             state.stats = fresh
         if not self._pass % PASSES_PER_PRIOR:
-            state.stats.resum()  # (of fractional counts, rounding adds up)
+            state.stats.resum()  # rounding of fractional counts accumulates
         state.prior_stats, self._ends = prior_stats.without_last(), ends
         state.rows_seen += totals.weight
         self._pass += 1
@@ -111,7 +111,7 @@ class CollapsedInference(WithoutMemosMixin, Continued):
         return PassResult(totals, 0.0, model, "none")
 
     def _include(self, changed: Stats, place: int, placed: bool) -> None:
-        """Count the changes of a batch as often as passes that are averaged see them."""
+        """Add the changes of a batch, times the number of averaged passes that they affect."""
         factor = min(self._n_passes - self._pass, self._n_averaged)
         seen = Stats(tuple(factor * array for array in changed.arrays), changed.rows)
         if not placed:
@@ -125,7 +125,7 @@ class CollapsedInference(WithoutMemosMixin, Continued):
             total[at] += array
 
     def _rounds(self, model: Collapsible, data: Rows, workers: Workers) -> Iterator[Sequence[Any]]:
-        """The batches, which are prepared in the first pass alone unless they are large."""
+        """Yield the batches; prepare them in the first pass only, unless they are large."""
         if self._prepared:
             yield from self._prepared
             return
@@ -143,7 +143,7 @@ class CollapsedInference(WithoutMemosMixin, Continued):
 def collapsed_means(
     model: Collapsible, data: Rows, state: State, n_passes: int, workers: Workers
 ) -> list[Stats]:
-    """Mean statistics of batches over the second half of these passes, which change ``state``."""
+    """Return mean statistics of batches over the second half of passes that change ``state``."""
     n_averaged = -(-n_passes // 2)
     engine = CollapsedInference(n_passes, n_averaged)
     given = PassInputs(data, RunningPolicy(), workers)

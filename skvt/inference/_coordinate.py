@@ -1,4 +1,4 @@
-"""Coordinate ascent: all rows, then the globals."""
+"""Coordinate ascent: update all rows, then the globals."""
 
 from typing import Any
 
@@ -11,13 +11,13 @@ from skvt.progress import Continued
 
 
 class CoordinateAscent(WithoutMemosMixin, Continued):
-    """Full-data variational inference; at a constant temperature the bound never falls."""
+    """Variational inference on all data; the bound never falls at a constant temperature."""
 
     def run_pass(self, model: Model, state: State, given: PassInputs) -> PassResult:
-        """One pass; ``state`` changes in place.
+        """Make one pass; ``state`` changes in place.
 
-        Totals and divergence belong together: the exact bound at the globals before the update,
-        with q(z) optimal for them.
+        Totals and divergence yield the exact bound at the globals before the update, with q(z)
+        optimal for them.
         """
         data, policy, workers, rng = given
         totals, fresh, prior_stats = LocalTotals(), None, PriorStats()
@@ -40,7 +40,7 @@ class CoordinateAscent(WithoutMemosMixin, Continued):
                 totals.extend(found.totals)
                 # lam = eta + S/T  [VT16 eq. 8] with rho = 1, S replicated
                 assert found.stats is not None  # as requested
-                if fresh is None:  # (not before: globals on their way take memory)
+                if fresh is None:  # allocate late, since globals being sent take memory
                     fresh = RunningStats.zeros_like(state.stats)
                 fresh.add(found.stats, found.mean_inv_temp * state.replication)
                 prior_stats.add(found.prior)

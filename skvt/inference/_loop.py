@@ -34,18 +34,18 @@ from skvt.typing import Array
 
 
 def gain_per_unit(previous: float, current: float, n_units: float) -> float:
-    """Nats per unit of data: a row, or a word of a corpus; in all for a corpus without words."""
+    """Return the gain in nats per row or word; in all for a corpus without words."""
     return (current - previous) / (n_units or 1.0)
 
 
 def perplexity(bound: float, n_words: float) -> float:
-    """``exp(-ELBO / number of words)``."""
+    """Return ``exp(-ELBO / number of words)``."""
     with np.errstate(over="ignore"):
         return float(np.exp(-bound / max(1.0, n_words)))
 
 
 def perplexity_fall(previous: float, current: float, n_units: float) -> float:
-    """Fall of the perplexity."""
+    """Return the decrease of the perplexity."""
     with np.errstate(invalid="ignore"):
         return float(np.subtract(perplexity(previous, n_units), perplexity(current, n_units)))
 
@@ -73,7 +73,7 @@ class History(list[Entry]):
     """The entries of a model since its first fit, including warm starts and streams."""
 
     def lists(self) -> dict[str, list[float]]:
-        """A dict of equal-length lists, as ``history_`` shows it."""
+        """Return a dict of equal-length lists, the form of ``history_``."""
         return {name: [getattr(entry, name) for entry in self] for name in Entry._fields}
 
     @property
@@ -95,7 +95,7 @@ class Stopping:
     # ``gain(previous, current, n_units)`` of two values of the exact bound in nats, and the number
     # of units of data.
     gain: Callable[[float, float, float], float] = field(default=gain_per_unit)
-    # Whether there is a warning where ``max_iter`` ends a fit that has not converged.
+    # Whether to warn if ``max_iter`` ends a fit that has not converged.
     warns: bool = True
 
 
@@ -107,15 +107,15 @@ class Plan:
     data: Rows
     # Used for this fit only.
     engine: AnyEngine
-    # The recipe from which the running policy is made.
+    # The policy from which the running policy is made.
     policy: TemperaturePolicy
     stopping: Stopping
     # Step number -> rho, for the pilot of a learned temperature.
     rate: Callable[[int], float]
-    # The rows, divided into minibatches for that pilot; None for the batches of the engine.
+    # The rows, divided into minibatches for the pilot; None for the engine's batches.
     minibatches: Rows | None = None
-    # Number of passes of which a policy takes its share where the fit may stop on convergence:
-    # ``max_iter`` is then only a limit, and a share of it could prolong the annealing needlessly.
+    # Number of passes of which a policy uses a share if the fit may stop on convergence. Then
+    # ``max_iter`` is only a limit, and a share of it could prolong the annealing needlessly.
     planned_passes: float = 20.0
     # Assumed number of rows of the whole stream, if given by the user.
     total_samples: float | None = None
@@ -125,21 +125,21 @@ class Plan:
     in_words: bool = False
     # Phases that follow passes of the engine, by the number of their first pass.
     then: tuple[Phase, ...] = ()
-    # What follows each pass, in this order.
+    # Steps after each pass, in this order.
     after_pass: tuple[AfterPass, ...] = ()
     # Passes over which the temperature falls; infinite in a stream; None as in ``stopping``.
     n_passes: float | None = None
     # ``polish(model, state, data, workers)``, after the last pass of the best start if it ends at T
     # = 1, is a state for better predictions.
     polish: Callable[[Any, State, Rows, Workers], State] | None = None
-    # Numbers of components of the annealed starts that follow where all have ended at one, and the
-    # warning, with a place for these, where they find no more.
+    # Numbers of components of further annealed starts if all starts have ended at one component,
+    # and the warning, formatted with these numbers, if they find no more.
     last_look: tuple[int, ...] = ()
     found_no_more: str = ""
-    # ``begin_again(model, fitted, data, workers)`` is the model of a start that follows where all
-    # have ended at several components, the best as fitted, at T = 1.
+    # ``begin_again(model, fitted, data, workers)`` returns the model of a further start at T = 1 if
+    # all starts have ended at several components; ``fitted`` is the best of them.
     begin_again: Callable[[Any, Any, Rows, Workers], Any] | None = None
-    # Rows from which a stream makes its initial globals; None is those of the first call.
+    # Rows from which a stream makes its initial globals; None for the rows of the first call.
     first_rows: Rows | None = None
     # Whether the size of a stream is that of the rows seen so far, rather than assumed.
     counts_rows: bool = False
@@ -151,7 +151,7 @@ class Plan:
 
     @property
     def engines(self) -> list[AnyEngine]:
-        """Engines of all phases, each once."""
+        """The distinct engines of all phases."""
         return list(dict.fromkeys(phase.engine for phase in self.phases))
 
     def check(self, model: Model) -> None:
@@ -163,16 +163,16 @@ class Plan:
     def begin(
         self, model: Model, workers: Workers, rng: np.random.Generator
     ) -> tuple[State, RunningPolicy]:
-        """The initial state, as an engine without memos holds it, and the running policy."""
+        """Return the initial state, without memos, and the running policy."""
         policy = self.policy.start(self._for_policy(model, workers, rng))
         rows = self.data if self.first_rows is None else self.first_rows
         state = State(model.initial(rows, rng))
-        # without advancing the stream of rng itself
+        # spawn, so that the stream of rng does not advance
         state.seed = int(rng.spawn(1)[0].integers(2**63))
         return state, policy
 
     def run_pass(self, number: int, model: Model, state: State, given: PassInputs) -> PassResult:
-        """The pass of this number, from 1, and what follows it; ``state`` changes in place."""
+        """Make the pass with this number, from 1, and the steps after it; ``state`` changes."""
         phase = next(phase for phase in self.phases[::-1] if phase.first < number)
         if phase.first == number - 1:
             phase.begin(state)
@@ -187,12 +187,12 @@ class Plan:
         return result
 
     def finish(self, model: Model, state: State) -> float | None:
-        """After the last pass. Returns the exact bound in nats, or None if it is not known."""
+        """Conclude the fit; return the exact bound in nats, or None if it is not known."""
         changed = [part.finish(state) for part in self.after_pass]
         return None if any(changed) else self.phases[-1].engine.finish(model, state)
 
     def progress(self) -> dict[str, Any]:
-        """What the next pass needs."""
+        """Return the progress of engines and other parts, from which a fit can continue."""
         return {
             "engines": [engine.progress() for engine in self.engines],
             "after_pass": [part.progress() for part in self.after_pass],
@@ -219,7 +219,7 @@ class Plan:
     def _for_policy(
         self, model: Model, workers: Workers | None = None, rng: np.random.Generator | None = None
     ) -> FitPlan:
-        """Information for the temperature policy."""
+        """Return the information that the temperature policy needs."""
         n_passes = self.stopping.max_iter if self.n_passes is None else self.n_passes
 
         def pilot(replication: float, *, every_row: bool = False) -> tuple[float, Array]:
@@ -243,11 +243,11 @@ class Plan:
 
 @dataclass(frozen=True)
 class Position:
-    """Where a fit stands after a pass."""
+    """The position of a fit after a pass."""
 
     # Number of passes made.
     n_passes: int = 0
-    # The exact bound in nats by which convergence was last judged.
+    # The exact bound in nats at the last test of convergence.
     bound: float | None = None
     # Whether the fit has ended with this pass.
     converged: bool = False
@@ -310,7 +310,7 @@ def fit_loop(
 def _has_converged(
     change: tuple[float, float, float] | None, stopping: Stopping, monotone: bool, dtype: DTypeLike
 ) -> bool:
-    """Whether a change (or None) is 0 <= gain < tol, up to rounding; a fall above 1e-6 warns."""
+    """Return whether 0 <= gain < tol, up to rounding; warn if the bound falls by over 1e-6."""
     if change is None:
         return False
     previous, current, _ = change

@@ -35,28 +35,29 @@ from skvt.temperature import LinearAnnealing
 from skvt.ties import exceeds
 from skvt.typing import IndexArray
 
-# Fewest rows for each component of a fresh mixture among which its seeds are found,
+# Least number of rows per component from which seeds of a fresh mixture are chosen,
 _ROWS_PER_SEED = 50
-# number of them for each column, where there are many columns,
+# number of these rows per column,
 _ROWS_PER_COLUMN = 4
-# and largest number.
+# and their largest number.
 _MOST_PER_SEED = 1_000
-# Passes of a fresh mixture without merges and in all, and the gain in nats per row that ends it.
+# Maximum numbers of passes of a fresh mixture without merges and in all.
 _PASSES_UNMERGED = 5
 _FRESH_PASSES = 40
-# Share of rows that must change their component in a pass without merges for there to be another.
+# A pass without merges follows another if this share of rows has changed its component.
 _STILL = 1e-5
+# Gain in nats per row below which the fit of a fresh mixture ends.
 _FRESH_TOL = 1e-4
-# Nats per row that a mixture under priors of its own may be short after its first pass.
+# Nats per row by which a mixture with newly learned priors may miss its goal after one pass.
 _HOPELESS = 0.02
-# Rounds of moves in one call of a stream.
+# Maximum number of rounds of moves in one call of a stream.
 _MOST_ROUNDS = 5
 # Stop after this many consecutive reverted passes.
 _MOST_TAKEN_BACK = 2
-# Passes of an annealed fit, and those of them in which the temperature falls.
+# Passes of an annealed fit, and number of passes in which the temperature falls.
 _ANNEALED_PASSES = 10
 _HOT_PASSES = 8
-# Its largest number of batches, and smallest number of rows of a batch.
+# Largest number of batches of an annealed fit, and smallest number of rows of a batch.
 _MOST_BATCHES = 10
 _ROWS_PER_BATCH = 100
 
@@ -88,7 +89,7 @@ class MemoizedInference(Continued):
     }
     parts = frozenset({"_moves"})
     knows_exact_bound = True
-    # whether local steps have not yet found what memos of an earlier fit hold
+    # whether no pass has yet reached the bound of memos of an earlier fit
     _goes_on = False
 
     def __init__(self, moves: Sequence[Move] = ()) -> None:
@@ -104,23 +105,23 @@ class MemoizedInference(Continued):
         # whether the last pass was at T = 1, so that moves were made
         self._moving = False
         self._n_passes = 0
-        # the exact bound after the last pass at T = 1, by the model as it was left
+        # the exact bound after the last pass at T = 1, of the model at its end
         self._reached: float | None = None
-        # passes in a row that were taken back
+        # number of consecutive passes that were reverted
         self._n_taken_back = 0
 
     def start(self, state: State, total: float) -> MemoizedState:
-        """Memos are kept; without any, statistics stand for all rows until visited."""
+        """Keep memos; without memos, statistics represent all rows until these are visited."""
         return MemoizedState(**vars(state))
 
     # A call of a stream begins as a fit does.
     resume = start
 
     def run_pass(self, model: Memoizable, state: MemoizedState, given: PassInputs) -> PassResult:
-        """One pass over the batches in random order, and the exact bound of all data at its end.
+        """Make one pass over the batches in random order; return the exact bound at its end.
 
-        ``state`` changes in place. Where it has memos of an earlier fit to the same rows, local
-        steps without a start may end in other optima: passes that lower the bound are taken back.
+        ``state`` changes in place. If it has memos of an earlier fit to the same rows, local steps
+        without a start may end in other optima; passes that lower the bound are reverted.
         """
         model, may_stop = self.sweep(model, state, given)
         totals, divergence = exact_bound(model, state)
@@ -130,7 +131,7 @@ class MemoizedInference(Continued):
     def sweep(
         self, model: Memoizable, state: MemoizedState, given: PassInputs
     ) -> tuple[Memoizable, bool]:
-        """A pass without its bound: the model, and whether moves have nothing left to try."""
+        """Make a pass; return the model, and whether the fit may stop."""
         data, policy, workers, rng = given
         if not state.component_ids.size:
             state.begin(model.size(state.stats))
@@ -141,7 +142,7 @@ class MemoizedInference(Continued):
             self._reached, self._goes_on = bound_of_all(model, state), True
         mergeable = Capability.MERGEABLE in model.capabilities
         if mergeable and self._moving and not len(state.memos):
-            # merges would judge the components of the start by priors that do not know them
+            # learn priors from the initial components, which merges compare under these priors
             model = model.with_learned_priors(state.prior_stats, state.plain_stats)
         moves = self._moves if self._moving else ()
         tools = self._tools(self._n_passes, workers, rng)
@@ -164,9 +165,8 @@ class MemoizedInference(Continued):
             state.move_log.append(move.finish(model, state, tools))
             model = move.under_priors(model)
         sort_by_mass(model, state)
-        # Local steps that search, each time from the beginning, may end in another optimum: such a
-        # pass is taken back. (Moves that changed components have raised the bound by more; births
-        # of mixtures are judged later.)
+        # Local steps that search from the beginning may end in a worse optimum; then revert the
+        # pass. Accepted moves have raised the bound by more; births of mixtures are checked later.
         reached = self._reached
         if before and reached is not None and exceeds(reached, bound_of_all(model, state)):
             state.restore(before)
@@ -175,11 +175,11 @@ class MemoizedInference(Continued):
             self._n_taken_back, self._goes_on = 0, False
         if policy.done:
             model = model.with_learned_priors(state.prior_stats, state.plain_stats)
-        # (by the gain of a pass in which all components judge, since the one before it)
+        # convergence needs the gain of a pass in which rows are compared with all components
         judged = any(map(_asks_all, (self._n_passes, self._n_passes + 1)))
         if state.memos.has_candidates and not judged:
             return model, False
-        # (what moves find in passes that are taken back, they find again and again)
+        # moves would repeat their proposals after each reverted pass, so stop then
         may_stop = self._n_taken_back >= _MOST_TAKEN_BACK or all(move.exhausted for move in moves)
         return model, may_stop
 
@@ -194,7 +194,7 @@ class MemoizedInference(Continued):
     def update(
         self, model: Memoizable, state: MemoizedState, stream: Stream, given: PassInputs
     ) -> tuple[Memoizable, float]:
-        """One batch of a stream: its memo, then moves where the exact bound rises."""
+        """Update the memo of one batch of a stream, then make moves that raise the exact bound."""
         data, policy, workers, _ = given
         if not state.component_ids.size:
             state.begin(model.size(state.stats))
@@ -235,7 +235,7 @@ class MemoizedInference(Continued):
                 model = model.with_learned_priors(state.prior_stats, state.plain_stats)
             if n_accepted == 0 and all(move.exhausted for move in moves):
                 break
-            # (rows of what was born may still be where they were)
+            # rows may still have to move to new components
             visit_again({key: rows})
             state.resum()
         if stream.parts:
@@ -285,7 +285,7 @@ class MemoizedInference(Continued):
 
         visited = list(data.visit(batches, ask, expect, workers))
         for found, weight in zip(visited, weights, strict=True):
-            assert found.memo is not None  # as asked
+            assert found.memo is not None  # as requested
             state.remember_ends(found.rows, found.start)
             state.remember(found.key, found.memo, weight / total)
             state.n_steps += 1
@@ -318,15 +318,15 @@ class MemoizedInference(Continued):
 
 
 def _asks_all(n_passes: int) -> bool:
-    """Whether rows are judged by all components: in passes 1, 2, 4, 8 and so on, and in streams."""
+    """Return whether rows are compared with all components: in streams, passes 1, 2, 4, 8, ..."""
     return n_passes & (n_passes - 1) == 0
 
 
 def exact_bound(model: Memoizable, state: MemoizedState) -> tuple[LocalTotals, float]:
-    """LocalTotals of all memos, and the divergence of the globals, in nats."""
+    """Return the local totals of all memos and the divergence of the globals, in nats."""
     memo = state.memos.total()
     entropy, weight = float(memo.entropy.sum()), memo.weight
-    del memo  # (as large as the globals)
+    del memo  # it is as large as the globals
     model, stats = model.compact(state.stats)
     plain = stats.scaled(1.0 / (state.inv_temp * state.replication))
     energy = model.statistics_energy(plain, model.expectation(stats, None, serial_map))
@@ -336,7 +336,7 @@ def exact_bound(model: Memoizable, state: MemoizedState) -> tuple[LocalTotals, f
 
 
 def bound_of_all(model: Memoizable, state: MemoizedState) -> float:
-    """The exact bound of all memos, in nats."""
+    """Return the exact bound of all memos, in nats."""
     totals, divergence = exact_bound(model, state)
     return totals.untempered - divergence
 
@@ -358,14 +358,14 @@ def fresh_mixture(
     others: Stats | None = None,
     most_passes: int = _FRESH_PASSES,
 ) -> tuple[Memo, Any]:
-    """Total memo and model of a mixture fitted to these rows, unless it will miss the ``goal``.
+    """Fit a mixture to these rows and return its total memo and model.
 
-    Where there are ``others`` of the same prior, that is learned of these and of the seeds alone,
-    and what they lose counts.
+    The fit ends early if the mixture will miss the ``goal``. If there are ``others`` with the same
+    prior, the prior is learned from them and from the seeds, and their loss counts.
     """
     n_components = model.n_initial
     data = sample = Rows(batch.X, batch.weights, batch.n_rows)
-    # (columns that are left out, or constant, say nothing)
+    # constant columns of dense rows do not count
     n_columns = batch.X.shape[1] if sp.issparse(batch.X) else np.any(batch.X != batch.X[0], 0).sum()
     of_seed = int(np.clip(_ROWS_PER_COLUMN * n_columns, _ROWS_PER_SEED, _MOST_PER_SEED))
     if batch.n_rows > of_seed * n_components:
@@ -374,7 +374,7 @@ def fresh_mixture(
     stats = model.initial(sample, rng)
     engine, policy, previous = MemoizedInference(), RunningPolicy(), float("-inf")
     given = PassInputs(data, policy, workers, rng)
-    policy.done = False  # (priors are learned of seeds, then of the components that these become)
+    policy.done = False  # priors are learned from seeds, and again when merges begin
     state = engine.start(State(stats), data.total)
     joint = others is not None and others.arrays[0].size > 0
     if others is not None and joint:
@@ -392,7 +392,7 @@ def fresh_mixture(
             if bound_of(model, state.memos.total()) < goal - _HOPELESS * data.total:
                 break
         if not merging:
-            # with merges from the start, seeds that differ little would all become one component
+            # delay merges, because similar seeds would all become one component at first
             before, counts = counts, model.component_masses(state.plain_stats.value())
             moves_on = np.abs(counts - before).sum() > _STILL * data.total
             if moves_on and n_passes < _PASSES_UNMERGED - 1:
@@ -419,7 +419,7 @@ def annealed_fit(
     workers: Workers,
     rng: np.random.Generator,
 ) -> Stats:
-    """The statistics of a fit of its own to these rows: memoized, no moves, annealed to T = 1."""
+    """Return the statistics of a separate memoized fit without moves, annealed to T = 1."""
     n_batches = min(_MOST_BATCHES, max(2, len(weights) // _ROWS_PER_BATCH))
     data = Rows(X, weights, max(1, -(-len(weights) // n_batches)))
     model = model.resized(n_components)

@@ -1,4 +1,4 @@
-"""Memos: what memoized inference keeps of each batch [HS13 sec. 3]."""
+"""Memos: the statistics that memoized inference keeps of each batch [HS13 sec. 3]."""
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,11 +12,11 @@ from skvt.expfam import Stats
 from skvt.ties import exceeds
 from skvt.typing import Array, IndexArray
 
-# Memos whose sum is kept, and sums whose sum is.
+# Number of memos, or of their sums, that are added up to one stored sum.
 _SUMMED = 32
-# Number of columns from which a memo's array may be packed.
+# Least number of columns of arrays that may be packed.
 _WIDE = 64
-# Largest share of its columns that is kept.
+# Arrays are packed if at most this share of their columns is kept.
 _WORTH_PACKING = 0.5
 
 
@@ -24,20 +24,20 @@ _WORTH_PACKING = 0.5
 class Memo:
     """Contribution of a batch at its last visit, untempered."""
 
-    # Its statistics; the first axis of each array are the K components.
+    # Statistics of the batch; the first axis of each array has the K components.
     stats: Stats
-    # (K,) or (): ``-sum_n w_n r_nk log r_nk`` in nats; or that of the rows as a whole.
+    # (K,) or (): ``-sum_n w_n r_nk log r_nk`` in nats, or the entropy of all local variables.
     entropy: Array
     # (K, K): for a < b, the loss of entropy if a and b became one; after a later merge NaN, or an
     # upper bound. See :func:`skvt.models.mixture._kernels.assignment_entropy`.
     merge_entropy_loss: Array | None
     # Sum of the rows' weights.
     weight: float
-    # (n, J): components by which its rows are judged at the next visit, -1 where one is gone.
+    # (n, J): candidates of the rows at the next visit, -1 for components that were removed.
     candidates: IndexArray | None = None
 
     def rearranged(self, index: IndexArray) -> "Memo":
-        """Components in another order: those of ``index``, empty ones where it is -1."""
+        """Return the memo of the components in ``index``, with empty ones where it is -1."""
         arrays = tuple(take(array, index) for array in self.stats.arrays)
         merge_entropy_loss = None
         if self.merge_entropy_loss is not None:
@@ -47,25 +47,24 @@ class Memo:
         entropy = take(self.entropy, index) if self.entropy.ndim else self.entropy
         candidates = self.candidates
         if candidates is not None:
-            places = np.full(len(self.entropy) + 1, -1, candidates.dtype)  # (the last for -1)
+            places = np.full(len(self.entropy) + 1, -1, candidates.dtype)  # the last is for -1
             kept = np.flatnonzero(np.asarray(index) >= 0)
             places[np.asarray(index)[kept]] = kept
             candidates = places[candidates]
         return Memo(Stats(arrays), entropy, merge_entropy_loss, self.weight, candidates)
 
     def merged(self, a: int, b: int, *, bounded: bool = False) -> "Memo":
-        """Component a takes over the rows of b, and b is empty; a < b.
+        """Return the memo after component a has taken over the rows of b, a < b; b is then empty.
 
-        The entropy that merging a with a third component would lose is then unknown, unless neither
-        a nor b would lose any. If ``bounded``, it is replaced by an upper bound, the sum of the
-        losses of a and b: as a function of the share of one of the two, the loss is concave, and 0
-        at 0.
+        The entropy that a merge of a with a third component loses is then unknown, unless neither a
+        nor b would lose any. If ``bounded``, it is replaced by an upper bound, the sum of both
+        losses: the loss is a concave function of the share of either component, and 0 at 0.
         """
         arrays = tuple(array.copy() for array in self.stats.arrays)
         for array in arrays:
             array[a] += array[b]
             array[b] = 0.0
-        # (merges are proposed where it is known)
+        # merges are proposed only if the loss is known
         assert self.merge_entropy_loss is not None
         entropy, merge_entropy_loss = self.entropy.copy(), self.merge_entropy_loss.copy()
         entropy[a] += entropy[b] - merge_entropy_loss[a, b]
@@ -79,7 +78,7 @@ class Memo:
         return Memo(Stats(arrays), entropy, merge_entropy_loss, self.weight, self.candidates)
 
     def plus(self, other: "Memo", sign: float = 1.0) -> "Memo":
-        """The sum with another memo or with ``sign=-1`` the difference."""
+        """Return the sum with another memo, or with ``sign=-1`` the difference."""
         pairs = zip(self.stats.arrays, other.stats.arrays, strict=True)
         merge_entropy_loss = None
         if self.merge_entropy_loss is not None and other.merge_entropy_loss is not None:
@@ -102,7 +101,7 @@ class Merged:
     bounded: bool
 
     def __call__(self, memo: Memo) -> Memo:
-        """The memo after it."""
+        """Return the memo after the merge."""
         return memo.merged(self.a, self.b, bounded=self.bounded)
 
 
@@ -113,16 +112,16 @@ class Rearranged:
     index: IndexArray
 
     def __call__(self, memo: Memo) -> Memo:
-        """The memo after it."""
+        """Return the rearranged memo."""
         return memo.rearranged(self.index)
 
 
 @dataclass(frozen=True)
 class _Packed:
-    """A memo of whose wide arrays only those columns are kept that are not zero throughout.
+    """A memo without the zero columns of its wide arrays, such as words that a batch does not have.
 
-    Words that do not occur in a batch, for one. ``memo`` holds the arrays as they are kept,
-    ``columns`` and ``widths`` what they were, None for those that are whole.
+    ``memo`` holds the packed arrays. ``columns`` has the columns that are kept of each array, None
+    if these are all; ``widths`` has the original numbers of columns.
     """
 
     memo: Memo
@@ -146,7 +145,7 @@ class _Packed:
         return cls(memo, (), ())
 
     def whole(self) -> Memo:
-        """The memo as it was."""
+        """Return the unpacked memo."""
         if not self.columns:
             return self.memo
         arrays = []
@@ -167,13 +166,13 @@ _Entry: TypeAlias = tuple[_Packed, int]
 class Memos(MutableMapping[Hashable, Memo]):
     """The memo of each batch by its key, in the order in which they came, and their sum.
 
-    Columns of wide arrays that are zero throughout are not kept: words that no row of a batch has.
+    Zero columns of wide arrays are not stored, such as words that no row of a batch has.
 
     Sums of 32 memos, of 32 such sums and so on are kept, and replacing a memo invalidates only the
     sums that contain it. The total of a stream thus costs the same however long the stream is, and
     rounding errors cannot accumulate: each sum is a plain sum of 32 terms. Changes of all memos are
     deferred until a memo is requested; they are linear, and so are applied directly to sums of many
-    memos. Made of ``Memos``, it is an independent copy that shares the memos.
+    memos. ``Memos(memos)`` is an independent copy that shares the memos.
     """
 
     _places: dict[Hashable, int]
@@ -195,7 +194,7 @@ class Memos(MutableMapping[Hashable, Memo]):
 
     @classmethod
     def of(cls, memos: "Mapping[Hashable, Memo]") -> "Memos":
-        """These memos."""
+        """Return a collection of these memos."""
         return cls(memos)
 
     def __getitem__(self, key: Hashable) -> Memo:
@@ -215,12 +214,12 @@ class Memos(MutableMapping[Hashable, Memo]):
             self._levels.append([None] * n_sums)
 
     def __delitem__(self, key: Hashable) -> None:
-        """Forget a memo, whose place the last one takes."""
+        """Remove a memo and move the last memo to its place."""
         place = self._places.pop(key)
         last = len(self._places)
         memos = self._levels[0]
         if place < last:
-            (moved,) = (other for other, own in self._places.items() if own == last)
+            (moved,) = (other for other, number in self._places.items() if number == last)
             self._places[moved], memos[place] = place, memos[last]
         memos.pop()
         for below, level in pairwise(self._levels):
@@ -237,14 +236,14 @@ class Memos(MutableMapping[Hashable, Memo]):
         return len(self._places)
 
     def is_whole(self) -> bool:
-        """Whether each memo and each sum has its place, by which files are checked."""
+        """Return whether all memos and sums are in place; this checks files."""
         sizes = [len(level) for level in self._levels]
         above = [-(-size // _SUMMED) for size in sizes]
         of_memos = sorted(self._places.values()) == list(range(sizes[0]))
         return of_memos and None not in self._levels[0] and [*sizes[1:], 1] == above
 
     def total(self) -> Memo:
-        """The sum of all memos, as a memo with arrays of its own."""
+        """Return the sum of all memos, a memo with new arrays."""
         return sum_of(self._summands())
 
     @property
@@ -262,12 +261,12 @@ class Memos(MutableMapping[Hashable, Memo]):
         self._changes.append(change)
 
     def _summands(self) -> list[Memo]:
-        """A few memos or sums of memos that add up to the total."""
+        """Return a few memos or sums of memos that add up to the total."""
         top = len(self._levels) - 1
         return [self._now(top, place) for place in range(len(self._levels[top]))]
 
     def _now(self, level: int, place: int) -> Memo:
-        """A memo, or a sum of memos, after all changes."""
+        """Return a memo, or a sum of memos, after all changes."""
         entry = self._levels[level][place]
         if entry is None:
             parts = range(len(self._levels[level - 1]))[place * _SUMMED : (place + 1) * _SUMMED]
@@ -284,7 +283,7 @@ class Memos(MutableMapping[Hashable, Memo]):
 
 
 def sum_of(memos: Sequence[Memo]) -> Memo:
-    """The sum of some memos, as a memo with arrays of its own."""
+    """Return the sum of these memos, a memo with new arrays."""
     arrays = zip(*(memo.stats.arrays for memo in memos), strict=True)
     losses = [memo.merge_entropy_loss for memo in memos if memo.merge_entropy_loss is not None]
     return Memo(
@@ -296,7 +295,7 @@ def sum_of(memos: Sequence[Memo]) -> Memo:
 
 
 def take(array: Array, index: IndexArray) -> Array:
-    """``array[index]`` along the first axis, zero where the index is -1."""
+    """Return ``array[index]`` along the first axis, zero where the index is -1."""
     out = array[index]
     out[np.asarray(index) < 0] = 0.0
     return out

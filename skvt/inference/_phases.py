@@ -1,4 +1,4 @@
-"""Phases of a fit, each with an engine: inference by one, then by another."""
+"""Phases of a fit, each of which has an engine."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -25,16 +25,16 @@ def _learned(model: Any, learned: Any) -> Any:
 
 @dataclass(frozen=True)
 class Phase:
-    """Passes by one engine, up to the next phase."""
+    """The passes of one engine up to the next phase."""
 
-    # Number of passes before it.
+    # Number of passes before this phase.
     first: int
     engine: AnyEngine
     # ``view(model)`` is the model with the local steps of this phase.
     view: Callable[[Any], Any] = _itself
-    # ``restored(model, learned)``, after each pass, is the model with its own local steps.
+    # ``restored(model, learned)``, called after each pass, returns the model without ``view``.
     restored: Callable[[Any, Any], Any] = _learned
-    # Its temperatures; None for those of the fit.
+    # Temperature policy of the phase; None for the policy of the fit.
     policy: RunningPolicy | None = None
     # ``begin(state)`` is called before its first pass.
     begin: Callable[[State], None] = _nothing
@@ -43,14 +43,15 @@ class Phase:
 def then_coordinate_ascent(
     engine: AnyEngine, n_passes: int, turns: Iterable[tuple[int, int]] = ()
 ) -> tuple[Phase, ...]:
-    """Phases of coordinate ascent with mean-field local steps, after passes of an engine.
+    """Return phases of coordinate ascent with mean-field local steps, after passes of an engine.
 
-    The result of a structured engine serves as a starting point: it has no bound, and noise keeps
-    unneeded components alive. Once they are gone, the engine may go on with fewer. For models whose
-    priors are given.
+    The result of a structured engine is the starting point, because it has no bound and noise keeps
+    unneeded components alive. Once these are empty, the engine may continue with fewer components.
+    The priors of the model must be fixed.
 
-    Coordinate ascent begins after ``n_passes``. ``turns`` are (passes of coordinate ascent, passes
-    of the engine that follow them) of each return to the engine; then it goes on to the end.
+    Coordinate ascent begins after ``n_passes``. Each of ``turns`` has a number of passes of
+    coordinate ascent and a number of passes of the engine that follow. Coordinate ascent makes the
+    last passes.
     """
     ascent, phases = CoordinateAscent(), []
     for n_ascents, n_returned in (*turns, (0, 0)):
@@ -66,10 +67,10 @@ def then_polish(
     view: Callable[[Any], Any],
     restored: Callable[[Any, Any], Any],
 ) -> tuple[Phase, ...]:
-    """A phase of structured inference at the mean globals and T = 1, after this number of passes.
+    """Return a phase of structured inference at the mean globals and T = 1, after ``n_passes``.
 
-    Mean field makes the proportions of documents too sparse, and topics with them; ``view(model)``
-    has other local steps. Step sizes count from the beginning of the phase.
+    Mean-field inference makes the topic proportions of documents, and therefore topics, too sparse;
+    ``view(model)`` has other local steps. Step sizes count from the beginning of the phase.
     """
     engine = StructuredInference(rate, "map")
 

@@ -13,8 +13,8 @@ from skvt.inference._stochastic import StochasticInference, Visits
 from skvt.inference._visit import VisitRequest
 from skvt.typing import Array
 
-# Maximum number of minibatches of a pilot, which is at most one pass, and number of rows of the
-# sample on which its energies are measured unless all rows are requested.
+# Maximum number of minibatches of a pilot, which makes at most one pass, and number of sampled rows
+# whose energies are measured unless all rows are requested.
 MOST_BATCHES = 100
 SAMPLE = 1024
 
@@ -29,14 +29,14 @@ def pilot_energies(
     *,
     every_row: bool = False,
 ) -> tuple[float, Array]:
-    """Marginal energy per unit of length after a short plain fit, in nats.
+    """Return marginal energies per unit of length after a short fit at T = 1, in nats.
 
-    Returns the mean over a sample of the rows, or over ``every_row``, and that of each of them (0
-    for rows of length 0).
+    Returns the mean over a sample of rows, or over all rows if ``every_row``, and the energy of
+    each of these rows, 0 for rows of length 0.
     """
     state = State(model.initial(data, rng))
     engine: StochasticInference[Model] = StochasticInference(rate)
-    # T = 1, with the replication that the main fit will have; no priors are learned
+    # T = 1 with the replication of the main fit; no priors are learned
     policy = RunningPolicy()
     policy.replication, policy.done = replication, False
     visits = Visits(data, workers, policy)
@@ -48,8 +48,8 @@ def pilot_energies(
         data = data.subset(rng.permutation(data.n_rows)[:SAMPLE])
     parts: list[tuple[Any, ...]] = []
     for batches in data.rounds(model, workers, data.order(), whole=True):
-        for found in data.visit(batches, lambda batch: request, expect, workers):
-            parts.append((found.marginal_energy, found.lengths, found.weights))
+        for result in data.visit(batches, lambda batch: request, expect, workers):
+            parts.append((result.marginal_energy, result.lengths, result.weights))
     energies, units, weights = (
         np.concatenate(part, dtype=np.float64) for part in zip(*parts, strict=True)
     )

@@ -1,4 +1,4 @@
-"""The state of a fit between steps, and the rows."""
+"""The state of a fit between steps, and the rows of the data."""
 
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
@@ -16,7 +16,7 @@ from skvt.inference._parallel import Workers
 from skvt.inference._visit import VisitRequest, VisitResult, visit_batch
 from skvt.typing import Array, IndexArray
 
-# Rows per batch where users do not choose it: full-data passes, evaluation, transform.
+# Default number of rows per batch, for full-data passes, evaluation and transform.
 ROWS_PER_BATCH = 2048
 
 
@@ -58,13 +58,13 @@ class State:
     stats: RunningStats
     # Number of global updates so far.
     n_steps: int = 0
-    # Sum of the weights of all rows worked on.
+    # Sum of the weights of all rows visited so far.
     rows_seen: float = 0.0
-    # What priors are learned from.
+    # Statistics from which priors are learned.
     prior_stats: PriorStats = field(default_factory=PriorStats)
     # Number of times that ``stats`` count each row.
     replication: float = 1.0
-    # The factor 1 / T in ``stats`` where memos hold them without it; otherwise 1.
+    # The factor 1 / T of ``stats`` if memos hold untempered statistics; otherwise 1.
     inv_temp: float = 1.0
     # Seed of all draws during the fit, except the order of rows.
     seed: int = 0
@@ -86,13 +86,13 @@ class State:
             self.replication = replication
 
     def with_warm_start(self, batch: Any) -> Any:
-        """The batch, with local steps starting where the last ones of these rows ended."""
+        """Return the batch with its local steps starting where the last ones ended."""
         if self.row_starts is None:
             return batch
         return replace(batch, start=self.row_starts[batch.rows])
 
     def warm_start_of(self, batch: Any) -> Array | None:
-        """Where the local steps of these rows begin."""
+        """Return the starts of the local steps of these rows, or None."""
         return None if self.row_starts is None else self.row_starts[batch.rows]
 
     def remember_ends(self, rows: IndexArray | None, start: Array | None) -> None:
@@ -101,7 +101,7 @@ class State:
             self.row_starts[rows] = start
 
     def draft(self, rows: IndexArray | None = None) -> Self:
-        """An independent copy, for changes of these rows of the statistics alone if given."""
+        """Return an independent copy; with ``rows``, only these statistics may be changed."""
         return replace(
             self,
             stats=self.stats.draft(rows),
@@ -111,12 +111,12 @@ class State:
         )
 
     def regrouped(self, change: Callable[[Stats], Stats], places: IndexArray) -> Self:
-        """The state of components at old ``places``, whose statistics ``change`` makes."""
+        """Return the state with statistics ``change(stats)`` of the components at ``places``."""
         stats = RunningStats(change(self.stats.value()).arrays)
         return replace(self.draft(), stats=stats, prior_stats=PriorStats())
 
     def with_first_block(self, of_batches: Iterable[Array]) -> Self:
-        """A state with these statistics of the first block, which add up; all else as it is."""
+        """Return a state whose first block of statistics is the sum of these arrays."""
         blocks = iter(of_batches)
         first = next(blocks)
         for block in blocks:
@@ -125,11 +125,11 @@ class State:
         return replace(self, stats=stats, replication=1.0)
 
     def without_memos(self, total: float) -> "State":
-        """The state as it is: it has no memos."""
+        """Return the state itself, which has no memos."""
         return self
 
 
-#: What is restored: the memos, and the ids of the components.
+#: The memos and the ids of the components, which a move may restore.
 Checkpoint: TypeAlias = tuple[Memos, IndexArray]
 
 
@@ -139,7 +139,7 @@ class MemoizedState(State):
 
     # Contribution of each batch, untempered.
     memos: Memos = field(default_factory=Memos)
-    # The initial statistics, which in the first pass represent the rows not yet visited.
+    # The initial statistics, which represent the rows that the first pass has not yet visited.
     initial: Stats | None = None
     # (K,): identifiers by which moves recognise components from pass to pass; a merged component
     # gets a new one. Empty before the first batch.
@@ -147,11 +147,11 @@ class MemoizedState(State):
     n_ids: int = 0
 
     def draft(self, rows: IndexArray | None = None) -> Self:
-        """An independent copy to be changed."""
+        """Return an independent copy that may be changed."""
         return replace(super().draft(rows), memos=Memos(self.memos))
 
     def regrouped(self, change: Callable[[Stats], Stats], places: IndexArray) -> Self:
-        """A state of other components, each memo changed."""
+        """Return a state with all memos changed, of the components at ``places``."""
         memos = {
             key: replace(memo, stats=change(memo.stats), candidates=None)
             for key, memo in self.memos.items()
@@ -165,7 +165,7 @@ class MemoizedState(State):
         return state
 
     def with_first_block(self, of_batches: Iterable[Array]) -> Self:
-        """A state with these statistics of the first block, of each memo of ``fit``."""
+        """Return a state with these arrays as the first block of each memo of ``fit``."""
         memos = Memos(self.memos)
         for key, block in enumerate(of_batches):
             memo = memos[key]
@@ -175,18 +175,18 @@ class MemoizedState(State):
         return state
 
     def without_memos(self, total: float) -> State:
-        """A state without memos, its statistics scaled to rows of weight ``total``."""
+        """Return a state without memos; scale its statistics to rows of weight ``total``."""
         state = State(**{name: vars(self)[name] for name in State.__dataclass_fields__})
         if self.memos:
             state.stats.rescale(total / self.memos.weight)
         return state
 
     def untempered(self) -> RunningStats:
-        """The statistics as memos hold them: each row counted once, at T = 1."""
+        """Return the statistics with each row counted once, at T = 1, as in memos."""
         return self.stats.scaled(1.0 / (self.inv_temp * self.replication))
 
     def begin(self, n_components: int) -> None:
-        """Before any batch: the statistics represent all rows, and are replaced batch by batch."""
+        """Let the statistics represent all rows until each batch has replaced its part."""
         self.initial = self.untempered().value()
         self.component_ids = self.new_ids(n_components)
 
@@ -211,17 +211,17 @@ class MemoizedState(State):
         self.memos[key] = memo
 
     def join(self, keys: Sequence[Hashable], key: Hashable) -> None:
-        """Make one batch of those of ``keys``, if there are any."""
+        """Replace the memos of ``keys``, if there are any, by their sum."""
         if keys:
             self.memos[key] = sum_of([self.memos.pop(part) for part in keys])
 
     def candidates_of(self, key: Hashable, n_rows: int, asks_all: bool) -> IndexArray:
-        """Components by which the rows of a batch may be judged, (n, J); (n, 0) is by all."""
+        """Return the candidates of a batch's rows, (n, J); (n, 0) stands for all components."""
         candidates = None if asks_all or key not in self.memos else self.memos[key].candidates
         return np.empty((n_rows, 0), np.int32) if candidates is None else candidates
 
     def forget_candidates(self) -> None:
-        """After a fit: they are as many as the rows."""
+        """Remove the candidates of rows after a fit, since they take memory for each row."""
         if self.memos.has_candidates:
             memos = {key: replace(memo, candidates=None) for key, memo in self.memos.items()}
             self.memos = Memos(memos)
@@ -233,7 +233,7 @@ class MemoizedState(State):
         self.stats.rescale(self.inv_temp * self.replication)
 
     def checkpoint(self) -> Checkpoint:
-        """What :meth:`restore` needs: memos are never changed, only replaced."""
+        """Return the argument of :meth:`restore`; memos are replaced rather than changed."""
         return Memos(self.memos), self.component_ids
 
     def restore(self, checkpoint: Checkpoint) -> None:
@@ -242,19 +242,19 @@ class MemoizedState(State):
         self.resum()
 
     def new_ids(self, number: int) -> IndexArray:
-        """New ids, never used before."""
+        """Return ids that have never been used before."""
         self.n_ids += number
         return np.arange(self.n_ids - number, self.n_ids)
 
     def merge(self, a: int, b: int, *, bounded: bool = False) -> None:
-        """Component a takes over the rows of b, which is left empty; a < b. See `Memo.merged`."""
+        """Move the rows of component b to component a, a < b; b stays empty. See `Memo.merged`."""
         self.memos.change_all(Merged(int(a), int(b), bounded))
         self.component_ids = self.component_ids.copy()  # a snapshot shares them
         self.component_ids[a] = self.new_ids(1)[0]
         self.resum()
 
     def rearrange(self, index: IndexArray) -> None:
-        """Components in another order: those of ``index``, empty ones where it is -1."""
+        """Keep the components in ``index``, in this order, with empty ones where it is -1."""
         index = np.asarray(index)
         ids = self.component_ids[index]
         ids[index < 0] = self.new_ids(int((index < 0).sum()))
@@ -267,17 +267,17 @@ class MemoizedState(State):
 
 
 class WithoutMemosMixin:
-    """Engines that keep nothing of batches in the state, and end without a known bound."""
+    """Engines whose state has no memos, and which end without a known bound."""
 
     requires: tuple[Requirement, ...] = ()
     knows_exact_bound = False
 
     def start(self, state: State, total: float) -> State:
-        """Without memos of an earlier fit."""
+        """Return the state without memos of an earlier fit."""
         return state.without_memos(total)
 
     def finish(self, model: Any, state: State) -> float | None:
-        """Nothing is left to do."""
+        """Return None, since the bound is not known."""
         return None
 
 
@@ -289,10 +289,10 @@ class Rows:
     X: Any
     # (N,), positive
     weights: Array
-    # Rows of a batch.
+    # Number of rows of a batch.
     batch_size: int
-    # Weight of the whole data set that these rows represent; their own by default.
-    total: Any = None  # becomes the sum of the weights
+    # Weight of the data set that these rows represent; None becomes the sum of the weights.
+    total: Any = None
     # Number of batches that are visited at once, with the same globals.
     n_parallel: int = 1
 
@@ -307,16 +307,16 @@ class Rows:
 
     @property
     def n_batches(self) -> int:
-        """Batches of one pass."""
+        """Number of batches of a pass."""
         return -(-self.n_rows // self.batch_size)
 
     @property
     def n_words(self) -> float:
-        """Weight of all words, where rows are counts of words."""
+        """Weight of all words, if rows are counts of words."""
         return float(self.weights @ self.X.sum(axis=1))
 
     def order(self, rng: np.random.Generator | None = None) -> list[IndexArray]:
-        """Row numbers of a pass's batches, shuffled by ``rng`` if several, or in order without."""
+        """Return the row indices of a pass's batches, shuffled by ``rng`` if there are several."""
         rows = np.arange(self.n_rows)
         if rng is not None and self.n_batches > 1:
             rows = rng.permutation(self.n_rows)
@@ -325,20 +325,20 @@ class Rows:
         ]
 
     def subset(self, rows: IndexArray) -> "Rows":
-        """These rows alone."""
+        """Return these rows only."""
         return Rows(self.X[rows], self.weights[rows], self.batch_size)
 
     def batch(self, model: Model, rows: IndexArray) -> Any:
-        """The model's preparation of these rows."""
+        """Return a batch of these rows, prepared by the model."""
         return model.batch(self.X, rows, self.weights[rows])
 
     def rounds(
         self, model: Model, workers: Workers, places: list[IndexArray], *, whole: bool = False
     ) -> Iterator[list[Any]]:
-        """The model's batches at these places of :meth:`order`, lists of those visited at once.
+        """Yield lists of batches that are visited at once, in the order of ``places``.
 
-        Each is prepared while the one before is processed. With ``whole``, all visits are for the
-        same globals.
+        A batch is prepared while its predecessor is processed. With ``whole``, all visits use the
+        same globals, and lists have one batch.
         """
         number = 1 if whole else self.n_parallel
         waiting: deque[Callable[[], Any]] = deque()
@@ -356,7 +356,7 @@ class Rows:
             yield ready
 
     def n_steps(self, batches: Sequence[Any]) -> int:
-        """For how many steps of stochastic inference one on these batches counts."""
+        """Return how many steps of stochastic inference a step on these batches counts for."""
         return len(batches)
 
     def visit(
@@ -370,9 +370,10 @@ class Rows:
     ) -> Iterator[VisitResult]:
         """Visit these batches of :meth:`rounds` one after the other, see `visit_batch`.
 
-        Both are called in the order of the batches: ``ask(batch)`` is its request without globals;
-        ``expect(batch)`` its globals, a function of its scope alone, or with a draw the statistics
-        for it. With ``summed``, visits of which all is additive may come back as their sum.
+        Both functions are called in the order of the batches. ``ask(batch)`` returns the request
+        without globals. ``expect(batch)`` returns the globals, which depend only on the scope of
+        the batch, or with a draw the statistics to draw from. With ``summed``, additive results may
+        be returned as their sum.
         """
         for batch in batches:
             yield visit_batch(batch, replace(ask(batch), global_params=expect(batch)), workers.run)
@@ -386,6 +387,6 @@ def rows_of(
     n_parallel: int | None = None,
     total: float | None = None,
 ) -> Any:
-    """`Rows`, or their like of chunks; the batch size None is for sums over all, as is fast."""
+    """Return `Rows`, or rows in chunks; batch size None is fast for sums over all rows."""
     size = ROWS_PER_BATCH if batch_size is None else batch_size
     return Rows(X, weights, size, total, n_parallel or 1)

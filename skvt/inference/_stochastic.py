@@ -17,16 +17,16 @@ from skvt.schedules import RobbinsMonro
 
 M = TypeVar("M", bound=Model)
 
-# Steps of a stream between updates of the globals' priors, each of which takes a look at all
-# globals, where a step looks only at those of its rows.
+# Steps of a stream between updates of the globals' priors. An update visits all globals, a step
+# only the globals of its rows.
 STEPS_PER_PRIOR = 16
 
 
 class Visits(NamedTuple):
-    """By what, and at what temperature, minibatches are visited, and the sum over those so far.
+    """Arguments that the visits of minibatches share.
 
-    ``totals`` of None is none. ``rate`` is the size of a step by its number; None is that of the
-    engine.
+    ``totals``, unless None, adds up the bounds of all visits. ``rate`` maps the number of a step to
+    its size; None stands for the engine's rate.
     """
 
     data: Rows
@@ -49,10 +49,10 @@ class StochasticInference(WithoutMemosMixin, Continued, Generic[M]):
     resume = WithoutMemosMixin.start
 
     def run_pass(self, model: M, state: State, given: PassInputs) -> PassResult:
-        """One pass; ``state`` changes in place.
+        """Make one pass; ``state`` changes in place.
 
-        Its sums over minibatches, each evaluated at the globals before its step, and the divergence
-        at the end are an estimate of the bound.
+        The sums over minibatches, each evaluated at the globals before its step, and the divergence
+        at the end of the pass estimate the bound.
         """
         data, policy, workers, rng = given
         totals = LocalTotals()
@@ -66,7 +66,7 @@ class StochasticInference(WithoutMemosMixin, Continued, Generic[M]):
         return PassResult(totals, divergence, model, self.bound_kind, rate)
 
     def update(self, model: M, state: State, stream: Stream, given: PassInputs) -> tuple[M, float]:
-        """A step for each minibatch of a stream in order: (model, size of the last step)."""
+        """Make a step for each minibatch in order; return the model and the last step size."""
         data, policy, workers, _ = given
         visits = Visits(data, workers, policy)
         for batches in data.rounds(model, workers, data.order()):
@@ -80,27 +80,27 @@ class StochasticInference(WithoutMemosMixin, Continued, Generic[M]):
         return model, rate(state.n_steps - 1)
 
     def _draw(self, state: State, place: int) -> Draw | None:
-        """How the visit at a place among those of a step draws its globals; None if it does not."""
+        """Return how the visit with this number in a step draws its globals; None for no draw."""
         return None
 
     def _globals(self, model: M, stats: RunningStats, batch: Any, workers: Workers) -> Any:
-        """The globals as passed to the local step of the batch: E_q[t(beta)]."""
+        """Return the globals E_q[t(beta)] for the local step of the batch."""
         return model.expectation(stats, batch, workers.run)
 
     def _rate_of(self, stream: Stream, weight: float) -> Callable[[int], float]:
-        """Sizes of steps on rows of this weight of a stream."""
+        """Return the step sizes for rows of this weight of a stream."""
         return self.rate
 
     def _size(self, rates: Sequence[float]) -> float:
-        """Size of the step that is as large as these steps towards the same statistics."""
+        """Return the size of one step that equals these steps towards the same statistics."""
         return rates[0] if len(rates) == 1 else 1.0 - math.prod(1.0 - rate for rate in rates)
 
     def step(
         self, model: M, batches: Sequence[Any], total: float, state: State, visits: Visits
     ) -> M:
-        """A step on minibatches visited at once, which represent rows of weight ``total``.
+        """Make one step on minibatches visited at once, which represent rows of weight ``total``.
 
-        Of R minibatches, it is as large as R steps towards the same statistics.
+        With R minibatches, it equals R steps towards the same statistics.
         """
         data, workers, policy, n_before = *visits[:3], state.n_steps
         weight = sum(float(batch.weights.sum(dtype="float64")) for batch in batches)

@@ -32,8 +32,8 @@ class StructuredInference(StochasticInference[Drawable]):
 
         lam <- (1 - rho) lam + rho (eta + (N / S) V(beta, lam) eta_hat)      [HB15 eq. 11]
 
-    SSVI-A takes the identity for V, which is its expectation [HB15 eq. 10]. In a stream that counts
-    its rows, a step is at most ``most_of_share`` times the share of its rows in all rows so far.
+    SSVI-A replaces V by its expectation, the identity [HB15 eq. 10]. In a stream that counts its
+    rows, a step is at most ``most_of_share`` times the share of its rows in all rows so far.
     """
 
     global_step: str
@@ -45,7 +45,7 @@ class StructuredInference(StochasticInference[Drawable]):
         self.requires = (_DRAWS, _CORRECTION) if self.global_step == "ssvi" else (_DRAWS,)
 
     def run_pass(self, model: Drawable, state: State, given: PassInputs) -> PassResult:
-        """One pass; ``state`` changes in place."""
+        """Make one pass; ``state`` changes in place."""
         if model.updates_all_rows:
             model.project(state.stats)  # a start may have components in another order
         return super().run_pass(model, state, given)
@@ -53,14 +53,14 @@ class StructuredInference(StochasticInference[Drawable]):
     def step(
         self, model: Drawable, batches: Sequence[Any], total: float, state: State, visits: Visits
     ) -> Drawable:
-        """A step on minibatches visited at once, each given a draw of its own."""
+        """Make a step on minibatches visited at once, each with its own draw of the globals."""
         model = super().step(model, batches, total, state, visits)
         if model.updates_all_rows or self.global_step == "ssvi":
             model.project(state.stats)
         return model
 
     def _rate_of(self, stream: Stream, weight: float) -> Callable[[int], float]:
-        """Limited, since few rows say little; a stream longer than its assumed size forgets."""
+        """Limit steps by the share of rows; a stream longer than assumed forgets its first rows."""
         if self.most_of_share is None or not stream.grows:
             return self.rate
         seen = min(stream.n_rows, stream.total or np.inf)
@@ -68,16 +68,16 @@ class StructuredInference(StochasticInference[Drawable]):
         return lambda step: min(most, self.rate(step))
 
     def _size(self, rates: Sequence[float]) -> float:
-        """As of other steps; with "ssvi" that of one: by corrected draws, large ones diverge."""
+        """Return the size of a combined step; large corrected steps of "ssvi" would diverge."""
         return super()._size(rates[:1] if self.global_step == "ssvi" else rates)
 
     def _draw(self, state: State, place: int) -> Draw:
-        """By the kind of the global step, with random numbers of each visit's own."""
+        """Return a draw by the kind of the global step, with a separate seed for each visit."""
         seed = [state.seed, state.n_steps, place][: 3 if place else 2]
         return Draw(self.global_step, seed, is_corrected=self.global_step == "ssvi")
 
     def _globals(self, model: Drawable, stats: RunningStats, batch: Any, workers: Workers) -> Any:
-        """The statistics from which visits make their globals."""
-        # (a correction concerns all words)
+        """Return the statistics from which visits draw their globals."""
+        # a correction needs the statistics of all words
         active = None if self.global_step == "ssvi" else model.scope(batch).active
         return stats.for_rows(active)

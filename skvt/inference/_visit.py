@@ -1,7 +1,7 @@
-"""A visit to a batch of rows: its local step, and what engines keep of it.
+"""A visit to a batch of rows: its local step, and the results that engines use.
 
-A visit is a function of the batch and of what is asked, all of which can be sent to where the rows
-lie: :func:`visit_batch` runs in this process or in another, and what comes back are sums over rows.
+A visit is a function of the batch and of a request, which can be sent to the process that stores
+the rows. :func:`visit_batch` runs in this process or in another one and returns sums over rows.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -27,69 +27,69 @@ from skvt.typing import Array, IndexArray, Run
 
 
 class Draw(NamedTuple):
-    """How a visit draws its globals from statistics, where its rows lie."""
+    """How a visit draws its globals from statistics, in the process that stores its rows."""
 
     # See :meth:`~skvt.contracts.Drawable.drawn_globals`.
     kind: str
-    # Of the visit's own random numbers.
+    # Seed of the visit's random numbers.
     seed: list[int]
     # Whether the visit's statistics are corrected for the dependence of the draw on q(beta).
     is_corrected: bool = False
 
     def of(self, model: Drawable, stats: RunningStats, batch: Any, run: Run) -> Any:
-        """The globals as passed to the local step of a batch."""
+        """Draw the globals for the local step of a batch."""
         return model.drawn_globals(stats, batch, self.kind, np.random.default_rng(self.seed), run)
 
     def statistics(
         self, model: Any, stats: RunningStats, global_params: Any, found: Stats, run: Run
     ) -> Stats:
-        """Statistics of the update, of those that the local step has found."""
+        """Return the statistics of the update: those of the local step, corrected if requested."""
         if not self.is_corrected:
             return found
-        # (a Correctable, by `requires`)
+        # `requires` ensures that the model is Correctable
         return model.corrected(stats, global_params, found, run)
 
 
 @dataclass(frozen=True)
 class VisitRequest:
-    """What a visit is to do."""
+    """The request of a visit."""
 
     model: Any
     # Inverse temperature, of the batch or (n,) of each row.
     inv_temp: float | Array = 1.0
-    # Its mean, by which the statistics will be multiplied.
+    # Mean inverse temperature, by which the statistics will be multiplied.
     mean_inv_temp: float = 1.0
-    # What the local step is to compute: its keywords.
+    # Keywords of the local step, which select its results.
     requested: Mapping[str, bool] = field(default_factory=dict)
     # (n, ...): where the local step of each row begins.
     start: Array | None = None
-    # Whether the memo has them; None if there is no memo.
+    # Whether the memo has entropies of pairs; None if there is no memo.
     pair_entropies: bool | None = None
-    # What moves note of the batch.
+    # Observers of moves, which take notes of the batch.
     observers: tuple[Observer | None, ...] = ()
-    # Of the batch among the memos.
+    # Key of the batch among the memos.
     key: Hashable = None
-    # (n, J): components by which rows may be judged; None for all.
+    # (n, J): candidates of the rows; None for all components.
     candidates: IndexArray | None = None
-    # How the globals are made of ``global_params``, if they are not there yet.
+    # How the globals are drawn from the statistics ``global_params``; None for no draw.
     draw: Draw | None = None
     # The globals as passed to the local step; with ``draw``, the statistics for it.
     global_params: Any = None
 
     @property
     def is_by_row(self) -> bool:
-        """Whether there is something to be found of each row."""
+        """Whether the result has an entry for each row."""
         with_marginal = self.requested.get("with_marginal", False)
         return with_marginal or np.ndim(self.inv_temp) > 0 or self.start is not None
 
 
 @dataclass(frozen=True)
 class VisitResult:
-    """What a visit has found."""
+    """The result of a visit."""
 
     # Local parts of the bound; empty if there is a memo.
     totals: LocalTotals
-    # As in the local result, or corrected.
+    # Statistics of the local result, corrected if requested.
     stats: Stats | None = None
     # Statistics from which priors are learned, see `PriorTerm`.
     prior: PriorTerm | None = None
@@ -98,26 +98,26 @@ class VisitResult:
     memo: Memo | None = None
     # As asked.
     key: Hashable = None
-    # (n,): as in the local result and in the batch, where the former was requested.
+    # (n,): marginal energy of the local result and lengths of the batch, if requested.
     marginal_energy: Array | None = None
     lengths: Any = None
-    # (n,): numbers of the rows; None of those of several batches.
+    # (n,): indices of the rows; None for a sum over several batches.
     rows: Any = None
     # (n,): their weights.
     weights: Any = None
     # (n, ...): where the next local step of each row begins.
     start: Array | None = None
-    # What each observer noted.
+    # Notes of each observer.
     notes: tuple[Any, ...] = ()
 
     def __sizeof__(self) -> int:
-        # (by which Dask knows what to send where)
+        # Dask uses this size to decide where results are sent
         arrays = [*(self.stats.arrays if self.stats else ()), self.start, self.marginal_energy]
         return sum(array.nbytes for array in arrays if array is not None) + 1000
 
     @classmethod
     def total(cls, parts: "Sequence[VisitResult]") -> Self:
-        """The sum of visits of which all is additive."""
+        """Return the sum of visits whose results are additive."""
         totals = LocalTotals()
         for part in parts:
             totals.extend(part.totals)
@@ -131,7 +131,7 @@ class VisitResult:
 
 
 def visit_batch(batch: Any, asked: VisitRequest, run: Run) -> VisitResult:
-    """The visit of a batch: see :class:`VisitRequest`."""
+    """Visit a batch as requested, see :class:`VisitRequest`."""
     model, inv_temp = asked.model, asked.inv_temp
     global_params = asked.global_params
     if asked.draw is not None:
@@ -170,7 +170,7 @@ def visit_batch(batch: Any, asked: VisitRequest, run: Run) -> VisitResult:
 
 
 def memo_of(model: Memoizable, result: LocalResult, batch: Any, run: Run, *, pairs: bool) -> Memo:
-    """The :class:`Memo` of a local result; ``pairs`` if components may be merged."""
+    """Return the :class:`Memo` of a local result; set ``pairs`` if components may be merged."""
     entropy, merge_entropy_loss = model.memo_entropy(batch, result, run, pairs=pairs)
     assert result.stats is not None  # as requested
     weight = float(batch.weights.sum())
@@ -182,9 +182,9 @@ def _memo_with_pairs(run: Run, model: Memoizable, result: LocalResult, batch: An
 
 
 def weighted_by_temperature(batch: Any, inv_temp: float | Array) -> Any:
-    """The batch, rows weighted by their own 1 / T over the mean of these [VT16 eq. 11]."""
+    """Return the batch with rows weighted by their 1 / T over its mean [VT16 eq. 11]."""
     if np.ndim(inv_temp) == 0:
         return batch
-    own = np.asarray(inv_temp, batch.weights.dtype)
-    mean = np.average(own, weights=batch.weights)
-    return replace(batch, weights=batch.weights * (own / mean))  # [VT16 eq. 11]
+    inv_temps = np.asarray(inv_temp, batch.weights.dtype)
+    mean = np.average(inv_temps, weights=batch.weights)
+    return replace(batch, weights=batch.weights * (inv_temps / mean))  # [VT16 eq. 11]

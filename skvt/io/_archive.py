@@ -1,7 +1,7 @@
 """The file: an uncompressed zip archive of one JSON text and of arrays in NumPy's format.
 
-Nothing is unpickled, and nothing is allocated before the file is known to hold as much: members are
-not compressed, so that an array cannot be larger than the part of the file that it is read from.
+Nothing is unpickled, and memory is allocated only for data that the file holds: members are not
+compressed, so that an array cannot be larger than the part of the file from which it is read.
 """
 
 import errno
@@ -18,30 +18,30 @@ import numpy as np
 
 try:
     import fcntl
-except ImportError:  # Windows, where a file that is open cannot be removed
+except ImportError:  # Windows, where an open file cannot be removed
     fcntl = None
 
 DOCUMENT = "model.json"
-# Ends the name of a file that is being written.
+# Suffix of the name of a file that is being written.
 PARTIAL = ".partial"
-# Kinds of arrays: booleans, integers, real numbers, text; and bytes of real numbers.
+# Kinds of arrays: booleans, integers, real numbers and text; below, sizes of real numbers in bytes.
 _KINDS = "biufU"
 REAL_SIZES = 4, 8
-# Elements of an array that are looked at together, where copies of all would take memory.
+# Number of elements of an array that are processed together, to avoid copies of all elements.
 PART = 2**17
-# Memory that load may take: this multiple of the file's size,
+# Memory that load may take, in bytes: this multiple of the file's size,
 _TIMES = 10
-# and these bytes more.
+# plus this number of bytes.
 _MORE = 2**23
-# Bytes that what JSON describes takes, as JSON and as what is made of it: by these characters, and
-# numbers by those between them or by their digits, whichever are fewer.
+# Bytes of memory for the objects in JSON and the objects made of them: for each of these
+# characters, and for numbers by commas or by digits, whichever give less.
 _PER_MARK = {"{": 200, "[": 180, ",": 16, ":": 40, '"': 13}
 _PER_NUMBER = 32
 _PER_DIGIT = 7
 
 
 class FileError(ValueError):
-    """A file that is no model file of skvt, or a damaged one.
+    """A file is no model file of skvt, or is damaged.
 
     Examples
     --------
@@ -59,23 +59,23 @@ class FileError(ValueError):
 
 
 def member_of(number):
-    """Name of an array in the archive."""
+    """Return the name of an array in the archive."""
     return f"arrays/{number}.npy"
 
 
 def is_kept(dtype):
-    """Whether arrays of this type may be part of a file; compiled loops take no other precision."""
+    """Return whether a file may hold arrays of this type, which compiled loops can take."""
     of_size = dtype.kind != "f" or dtype.itemsize in REAL_SIZES
     return dtype.kind in _KINDS and not dtype.hasobject and dtype.isnative and of_size
 
 
 def memory_for(size):
-    """Bytes that a file of this size may take when it is loaded."""
+    """Return the number of bytes of memory that loading a file of this size may take."""
     return _TIMES * size + _MORE
 
 
 def check_document(text, size):
-    """Raise FileError if this JSON of a file of this size would take too much memory."""
+    """Raise FileError if the JSON of a file of this size would take too much memory."""
     digits = sum(map(text.count, "0123456789"))
     memory = (2 if text.isascii() else 5) * len(text)
     memory += sum(text.count(mark) * n for mark, n in _PER_MARK.items())
@@ -86,12 +86,12 @@ def check_document(text, size):
 
 @contextmanager
 def replacing(path):
-    """Open a binary file that replaces the one at ``path`` when the ``with`` block has ended.
+    """Open a binary file that replaces the file at ``path`` when the ``with`` block has ended.
 
-    The file is replaced as a whole or not at all: an interruption leaves what was there before.
-    Writers of one path, threads or processes, do not meet: each has a partial file of its own,
-    whose name cannot be guessed, and the last to end stays. The file keeps the permissions of the
-    one that it replaces. A link is followed.
+    The replacement is atomic: an interruption leaves the previous file. Threads and processes can
+    write to one path at once: each has a partial file, whose name cannot be guessed, and the file
+    of the last one to end remains. The permissions of the previous file are kept. A link is
+    followed.
     """
     path = Path(os.path.realpath(path))
     if not path.parent.is_dir():
@@ -109,7 +109,7 @@ def replacing(path):
                     fcntl.flock(file, fcntl.LOCK_EX)
             yield file
             file.flush()
-            if mode is not None:  # also bits that the mask of the process clears
+            if mode is not None:  # set bits that the process's umask clears, too
                 os.chmod(partial, mode)
             os.fsync(file.fileno())
             if fcntl is not None:  # while the lock is held
@@ -131,7 +131,7 @@ def partial_name(path):
 def remove_partials(path):
     """Remove partial files of ``path`` that killed processes have left.
 
-    A writer that lives holds a lock, from before the first byte on.
+    A running writer holds a lock, which it takes before it writes the first byte.
     """
     path = Path(os.path.realpath(path))
     for left in path.parent.glob(f"{glob.escape(path.name)}.*{PARTIAL}"):
@@ -146,7 +146,7 @@ def remove_partials(path):
 
 
 def _open_file(name, flags):
-    """Open a file, but follow no link, and wait for no reader of a pipe."""
+    """Open a file without following links and without waiting for a reader of a pipe."""
     return os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
@@ -160,14 +160,14 @@ def write(path, text, arrays):
 
 
 def _info(name):
-    """A member with a fixed date: equal models make equal files."""
+    """Return a member with a fixed date, so that equal models make equal files."""
     info = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
     info.external_attr = 0o644 << 16
     return info
 
 
 def _sync(folder):
-    """Make a rename in this folder last, where the system can."""
+    """Make a rename in this folder durable, if the system can."""
     with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:
@@ -177,7 +177,7 @@ def _sync(folder):
 
 
 class Archive:
-    """A file opened for reading; errors of any kind if it is not as :func:`write` makes it."""
+    """A file opened for reading; a file that :func:`write` has not made raises any exception."""
 
     def __init__(self, file):
         self._zip, self.size = zipfile.ZipFile(file), os.fstat(file.fileno()).st_size
@@ -194,13 +194,13 @@ class Archive:
             raise FileError("Parts of the file overlap.")
 
     def document(self):
-        """The JSON, as Python objects."""
+        """Return the JSON as Python objects."""
         text = self._zip.read(DOCUMENT).decode()
         check_document(text, self.size)
         return json.loads(text, parse_constant=_no_constant)
 
     def array(self, number, *, as_double=False):
-        """An array, read once; ``as_double`` one of float32 as float64."""
+        """Return an array, read only once; ``as_double`` converts float32 to float64."""
         if isinstance(number, bool) or not isinstance(number, int):
             raise FileError(f"{number!r} is no number of an array.")
         if (number, as_double) not in self._arrays:
@@ -211,7 +211,7 @@ class Archive:
 
 
 def _read_array(member, size, as_double):
-    """An array in NumPy's format, of this number of bytes with its header."""
+    """Read an array in NumPy's format; ``size`` is the number of bytes with the header."""
     version = np.lib.format.read_magic(member)
     reader = {(1, 0): np.lib.format.read_array_header_1_0}.get(
         version, np.lib.format.read_array_header_2_0
@@ -228,7 +228,7 @@ def _read_array(member, size, as_double):
         raise FileError(f"An array of shape {shape} does not fit into its {size} bytes.")
     array = np.empty(shape, np.float64 if as_double else dtype, "F" if fortran_order else "C")
     flat = array.reshape(-1, order="A")
-    # (part by part, so that there is no second copy of all)
+    # read in parts, to avoid a second copy of the array
     for start in range(0, count, PART):
         part = np.empty(min(PART, count - start), dtype)
         if part.nbytes and member.readinto(memoryview(part.view(np.uint8))) != part.nbytes:

@@ -1,7 +1,7 @@
-"""Whether the parts of a model that was read fit together.
+"""Checks that the parts of a model in a file fit together.
 
-Compiled loops rely on the shapes of what they are given. What is legal is said by tables; nothing
-is computed of arrays before their shapes are known to be those of others in the file.
+Compiled loops rely on the shapes of their arguments. The tables of `skvt.io._legal` define the
+legal values. The shapes of arrays are checked before anything is computed from them.
 """
 
 import numpy as np
@@ -34,22 +34,22 @@ _ROUNDING = 1e-3
 
 
 def check_estimator(estimator, memory):
-    """FileError unless parts of this fitted estimator fit; computes within ``memory`` bytes."""
+    """Raise FileError unless the estimator's parts fit; use at most ``memory`` bytes."""
     name = name_of(type(estimator))
     if not is_estimator(type(estimator)):
         raise FileError("The file holds no estimator.")
-    own = vars(estimator)
-    missing = {*type(estimator)._get_param_names(), "_fitted", "n_features_in_"} - set(own)
+    values = vars(estimator)
+    missing = {*type(estimator)._get_param_names(), "_fitted", "n_features_in_"} - set(values)
     if missing:
         raise FileError(f"The estimator has no {sorted(missing)[0]!r}.")
     estimator._validate_params()
-    _check_fitted(own["_fitted"], estimator, memory)
-    progress = own.get("_progress")
+    _check_fitted(values["_fitted"], estimator, memory)
+    progress = values.get("_progress")
     if progress is not None:
         _check_progress(progress, estimator, memory)
-    _check_names(own.get("feature_names_in_"), estimator.n_features_in_)
+    _check_names(values.get("feature_names_in_"), estimator.n_features_in_)
     if name == "estimators.MemoizedDPMixture":
-        _check_table(own.get("_table"), own.get("priors_"), estimator)
+        _check_table(values.get("_table"), values.get("priors_"), estimator)
 
 
 def _check_names(names, n_features):
@@ -60,7 +60,7 @@ def _check_names(names, n_features):
         raise FileError("Names of features are not one for each.")
 
 
-# ------------------------------------------------------------------------------- what was fitted
+# ------------------------------------------------------------------------- the outcome of a fit
 def _check_fitted(fitted, estimator, memory):
     model, state, n_features = fitted.model, fitted.state, estimator.n_features_in_
     _check_kind(model, name_of(type(estimator)))
@@ -69,7 +69,7 @@ def _check_fitted(fitted, estimator, memory):
     _check_names(fitted.words, n_features)
     if not set(fitted.parameters) <= set(estimator._get_param_names()):
         raise FileError(f"Parameters of the fit are {sorted(map(str, fitted.parameters))}.")
-    # (releases before did not have all)
+    # files of earlier releases may lack some parameters
     fitted.parameters = defaults_of(name_of(type(estimator))) | fitted.parameters
     n_components, shapes = shapes_of(model, n_features, state.stats.arrays)
     for part in (model, fitted.policy, fitted.joins):
@@ -96,18 +96,18 @@ def _check_fitted(fitted, estimator, memory):
 
 
 def _check_kind(model, estimator):
-    """Raise FileError unless the estimator has such models."""
-    own = estimator.removeprefix("estimators.")
-    legal = own not in MODELS or name_of(type(model)) in [f"models.{one}" for one in MODELS[own]]
-    if legal and own in OF_MIXTURES:
+    """Raise FileError unless the class of the model is one of the estimator's models."""
+    name = estimator.removeprefix("estimators.")
+    legal = name not in MODELS or name_of(type(model)) in [f"models.{one}" for one in MODELS[name]]
+    if legal and name in OF_MIXTURES:
         parts = type(model.weights).__name__, type(model.component).__name__
-        legal = all(map(str.endswith, parts, OF_MIXTURES[own]))
+        legal = all(map(str.endswith, parts, OF_MIXTURES[name]))
     if not legal:
-        raise FileError(f"{own} has no {type(model).__name__} of such parts.")
+        raise FileError(f"{name} has no {type(model).__name__} of such parts.")
 
 
 def shapes_of(model, n_features, arrays):
-    """The number of components, and the shapes of the statistics."""
+    """Return the number of components, and the shapes of the statistics."""
     kind = name_of(type(model))
     n_components = getattr(model, "n_components", None)
     if n_components is None:
@@ -119,13 +119,13 @@ def shapes_of(model, n_features, arrays):
     of_weights = (2,) if name_of(type(model.weights)) == "models.SeparateSticks" else ()
     try:
         width: tuple = (_width(model.component, n_features),)
-    except KeyError:  # registered components have their own number of statistics
+    except KeyError:  # registered components have any number of statistics
         width = arrays[-1].shape[1:]
     return n_components, [(n_components, *of_weights), (n_components, *width)]
 
 
 def _width(component, n_features):
-    """Statistics of a component of a mixture with these columns."""
+    """Return the number of statistics of a component of a mixture with these columns."""
     kind = name_of(type(component))
     if kind in PRODUCTS:
         return sum(_width(block.component, block.columns.size) for block in component.blocks)
@@ -133,7 +133,7 @@ def _width(component, n_features):
 
 
 def _check_part(part, n_features, n_components):
-    """FileError unless arrays of this object, and of all its parts, have their shapes."""
+    """Raise FileError unless the arrays of an object and all its parts have legal shapes."""
     kind = name_of(type(part))
     if kind is None:
         return
@@ -143,12 +143,12 @@ def _check_part(part, n_features, n_components):
         legal = shape if isinstance(shape, list) else [shape]
         if value is not None and np.shape(value) not in legal:
             raise FileError(f"{name!r} of {kind} has the shape {np.shape(value)}, not {shape}.")
-    own = vars(part) if hasattr(part, "__dict__") else part._asdict()
+    values = vars(part) if hasattr(part, "__dict__") else part._asdict()
     for names, is_legal, legal in (
         (POSITIVE, in_range, LEGAL_RANGE), (POSITIVE_OF_DATA, _is_positive, "the range (0, inf)")
     ):  # fmt: skip
         for name in names:
-            if own.get(name) is not None and not is_legal(own[name]):
+            if values.get(name) is not None and not is_legal(values[name]):
                 raise FileError(f"{name!r} of {kind} is not in {legal}.")
     check = CHECKS.get(kind)
     if check is not None and not check(part, n_features, n_components):
@@ -159,28 +159,28 @@ def _check_part(part, n_features, n_components):
     elif kind == "models.HDP":
         _check_part(part.topics, n_features, 1)
     elif kind not in LEARNERS:
-        for value in own.values():
+        for value in values.values():
             _check_part(value, n_features, n_components)
     if kind in ("models.Mixture", "models.MixtureGivenGlobals"):
         _check_learner(part.learner, part.component, n_components)
 
 
 def _check_learner(learner, component, n_components):
-    """Raise FileError unless learners of products are those of their blocks."""
+    """Raise FileError unless the learners of a product are those of its blocks."""
     kind = name_of(type(learner))
     if kind not in LEARNERS:
         _check_part(learner, component.n_features, n_components)
         return
-    own = learner.learners if kind == "models.ProductLearner" else (learner.learner,)
+    learners = learner.learners if kind == "models.ProductLearner" else (learner.learner,)
     blocks = getattr(component, "blocks", ())
-    if len(blocks) < 2 if kind == "models.ValuesLearner" else len(own) != len(blocks):
+    if len(blocks) < 2 if kind == "models.ValuesLearner" else len(learners) != len(blocks):
         raise FileError(f"The prior of {type(component).__name__} has other learners.")
-    for one, block in zip(own, blocks, strict=False):
+    for one, block in zip(learners, blocks, strict=False):
         _check_learner(one, block.component, n_components)
 
 
 def _check_gathered(gathered, reader, n_features):
-    """Raise FileError unless these are rows of small calls such as the reader of rows lets pass."""
+    """Raise FileError unless these are rows of small calls that the reader accepts."""
     X, weights, sizes = gathered.X, gathered.weights, [*gathered.calls.values()]
     values = X.data if sp.issparse(X) else X
     legal = (
@@ -198,7 +198,7 @@ def _check_gathered(gathered, reader, n_features):
 
 
 def _check_statistics(stats, shapes):
-    """Raise FileError unless the statistics have these shapes, and their sums are theirs."""
+    """Raise FileError unless the statistics have these shapes, and their sums are correct."""
     _require(stats.arrays, shapes)
     if len({array.dtype for array in stats.arrays}) > 1:
         raise FileError("Statistics are of several precisions.")
@@ -221,9 +221,9 @@ def _require(arrays, expected):
 
 
 def _check_memos(state, shapes, n_components, memory):
-    """Each memo, and each sum of memos, has these shapes after the changes that are due.
+    """Raise FileError unless each memo and each sum of memos has these shapes after its changes.
 
-    By shapes alone: a change may make a memo larger than all of the file.
+    Changes are not applied, since they may make a memo larger than the file.
     """
     memos = state.memos
     if not memos.is_whole():
@@ -265,7 +265,7 @@ def _check_memos(state, shapes, n_components, memory):
 
 
 def _check_memo(packed, shapes):
-    """Raise FileError unless a memo has these shapes when it is unpacked."""
+    """Raise FileError unless a memo has these shapes after it is unpacked."""
     memo, loss = packed.memo, packed.memo.merge_entropy_loss
     n, expected = shapes[0][0], list(shapes)
     if packed.columns:
@@ -290,7 +290,7 @@ def _check_memo(packed, shapes):
 
 
 def _legal_parts(model, stats):
-    """Whether natural parameters are legal, a few at a time: all would be a copy of statistics."""
+    """Yield whether natural parameters are legal, in parts to avoid a copy of the statistics."""
     kind, arrays = name_of(type(model)), stats.arrays
     if kind in ("models.HDP", *TOPICS):
         words, eta = arrays[0], model.topic_word_prior
@@ -299,25 +299,25 @@ def _legal_parts(model, stats):
             yield _is_positive(model.sticks.best(stats.scale * arrays[1]))
         step = max(1, PART // words.shape[1])
         for start in range(0, len(words), step):
-            own = eta[start : start + step]
-            own = own if own.ndim == 2 else own[:, None]
-            lam = stats.scale * words[start : start + step] + own
+            prior = eta[start : start + step]
+            prior = prior if prior.ndim == 2 else prior[:, None]
+            lam = stats.scale * words[start : start + step] + prior
             yield _is_positive(lam) and lam.max() <= MOST_WORDS
     elif kind in ("models.Mixture", "models.MixtureGivenGlobals"):
         weights, components = model.weights, model.component
         yield np.isfinite(components.family.log_normalizer(components.prior)).all()
         yield _is_positive(weights.natural_parameters(stats.scale * arrays[0]))
         for sums in arrays[1]:
-            own = components.natural_parameters(stats.scale * sums[None])
-            yield np.isfinite(components.family.log_normalizer(own)).all()
+            lam = components.natural_parameters(stats.scale * sums[None])
+            yield np.isfinite(components.family.log_normalizer(lam)).all()
     else:
-        for family, own in zip(model.families, model.natural_parameters(stats), strict=True):
-            yield kind != "models.GaPNMF" or _is_positive(own)
-            yield np.isfinite(family.log_normalizer(own)).all()
+        for family, lam in zip(model.families, model.natural_parameters(stats), strict=True):
+            yield kind != "models.GaPNMF" or _is_positive(lam)
+            yield np.isfinite(family.log_normalizer(lam)).all()
 
 
 def _is_positive(parameters):
-    """Whether all are positive and finite, as parameters of Dirichlet, beta and gamma are."""
+    """Return whether all numbers are positive and finite, as in Dirichlet, beta and gamma."""
     return bool(np.all(np.greater(parameters, 0.0)) and np.all(np.isfinite(parameters)))
 
 
@@ -350,7 +350,7 @@ def _check_progress(progress, estimator, memory):
 
 
 def _unwrapped(memory):
-    """What engines, and what follows passes, remember: in releases before engines had engines."""
+    """Split the nested memory of earlier releases into lists for engines and later steps."""
     if "_engine" not in memory:
         return [memory], []
     engines, after_pass = _unwrapped(memory["_engine"][0])
@@ -361,7 +361,7 @@ def _unwrapped(memory):
 
 
 def _check_memories(name, memories, sizes):
-    """Raise FileError unless each of these is what an engine or move remembers."""
+    """Raise FileError unless each item is the memory of an engine, step or move."""
     if not conforms(memories, list[dict]):
         raise FileError(f"{name!r} is not what parts of an engine remember.")
     for memory in memories:
@@ -369,11 +369,11 @@ def _check_memories(name, memories, sizes):
 
 
 def _check_memory(memory, sizes):
-    """Raise FileError unless engines or moves of some class remember this."""
+    """Raise FileError unless a subclass of Continued remembers these names and values."""
     for cls in _every_subclass(Continued):
-        own = {*cls.kept, *cls.parts}
-        # (what has a value of the class may not have had one of its own)
-        if set(memory) <= own and all(hasattr(cls, name) for name in own - set(memory)):
+        names = {*cls.kept, *cls.parts}
+        # attributes with a default of the class may be missing
+        if set(memory) <= names and all(hasattr(cls, name) for name in names - set(memory)):
             hints = {name: cls.kept[name] for name in set(memory) & set(cls.kept)}
             if all(_is_legal(memory[name], hints[name], sizes) for name in hints):
                 break
@@ -396,7 +396,7 @@ def _every_subclass(cls):
 
 # ---------------------------------------------------------------------------------------- tables
 def _check_table(table, priors, estimator):
-    """The table of a mixture of any columns: its blocks are those of the model."""
+    """Raise FileError unless the blocks of a table are those of the mixture's model."""
     n_features = estimator.n_features_in_
     blocks = estimator._fitted.model.component.blocks
     legal = (
@@ -409,31 +409,31 @@ def _check_table(table, priors, estimator):
     )
     if not legal:
         raise FileError("The table is not that of the model.")
-    for own, block in zip(table.blocks, blocks, strict=True):
-        own.spec.check()
-        spec, component = _of_values(own.spec, block.component)
+    for of_table, block in zip(table.blocks, blocks, strict=True):
+        of_table.spec.check()
+        spec, component = _of_values(of_table.spec, block.component)
         sizes = getattr(component, "sizes", None)
         latent = type(spec).__name__ == "LatentGaussian"
         registered = not name_of(type(spec)).startswith("components.")
         legal = (
-            own.name == block.name
-            and np.array_equal(own.columns, block.columns)
+            of_table.name == block.name
+            and np.array_equal(of_table.columns, block.columns)
             and (registered or type(component).__name__.endswith(type(spec).__name__))
             and latent == hasattr(component, "cells")
-            and own.sizes == sizes
-            and all(len(set(categories)) == len(categories) for categories in own.categories or ())
+            and of_table.sizes == sizes
+            and all(len(set(values)) == len(values) for values in of_table.categories or ())
         )
         if not legal:
-            raise FileError(f"Block {own.name!r} of the table is not that of the model.")
-        if latent:  # (releases before did not write positions)
+            raise FileError(f"Block {of_table.name!r} of the table is not that of the model.")
+        if latent:  # earlier releases did not write positions
             spec.ordinal = component.cells.columns
 
 
 def _of_values(spec, component):
-    """The description of values and their component, without indicators."""
+    """Return the description of the values and their component, without indicators or logs."""
     hurdle = type(spec).__name__ == "Hurdle"
-    for there, masses in ((spec.missing == "informative", False), (hurdle, True)):
-        if there:
+    for is_indicated, masses in ((spec.missing == "informative", False), (hurdle, True)):
+        if is_indicated:
             if name_of(type(component)) != "models.Indicated" or masses != bool(component.at):
                 raise FileError(f"{type(spec).__name__} has no indicators of its own.")
             component = component.blocks[0].component

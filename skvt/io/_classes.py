@@ -1,7 +1,7 @@
 """The classes whose objects a model file may hold, and the types of their fields.
 
-Names in files are those on the left: they stay when a class is moved or renamed. A class is looked
-up when it is needed, so that reading a mixture does not import the rest.
+Names in files are the keys of ``PLACES``; they remain when a class is moved or renamed. A class is
+imported only when it is needed, so that reading a mixture does not import other models.
 """
 
 import dataclasses
@@ -21,7 +21,7 @@ from skvt.fitting import VariationalEstimator
 from skvt.io._archive import FileError
 from skvt.io._legal import MODELS
 
-# (first part of the name in files, module, names of classes, written without underscores in front)
+# (first part of the name in files, module, names of classes; in files, names have no leading "_")
 _ROOMS = (
     ("estimators", "fitting._fitted", "Fitted"),
     ("estimators", "fitting._progress", "Progress RowsSeen Start Starts"),
@@ -77,16 +77,16 @@ PLACES = {f"estimators.{name}": f"skvt:{name}" for name in MODELS} | {
     for folder, module, names in _ROOMS
     for name in names.split()
 }
-# Names in files by module and qualified name of the class; nothing is imported.
+# Names in files by module and qualified name of the class.
 _NAMES = {place: name for name, place in PLACES.items()}
 
-# Parameters whose default was another when files did not have them yet.
+# Values of parameters in files of releases without them, where the present default differs.
 _BEFORE = {
     "estimators.MemoizedHDP": {"n_polish": 0},
     "estimators.StructuredLDA": {"average": 0.0},
     "estimators.TemperedLDA": {"average": 0.0},
 }
-# Attributes of estimators beside parameters and what ends with an underscore.
+# Types of attributes of estimators other than parameters; further names must end with "_".
 OF_ESTIMATORS = {
     "_fitted": "estimators.Fitted",
     "_progress": "estimators.Progress",
@@ -100,7 +100,7 @@ OF_ESTIMATORS = {
     "restart_elbos_": np.ndarray,
     "priors_": dict[str, dict[str, Any]],
 }
-# Fields that may be NaN: bounds not evaluated, entropies not known, rows not visited.
+# Fields that may hold NaN, such as bounds not evaluated, unknown entropies and rows not visited.
 MAY_BE_NAN = {
     "inference.Entry": {"elbo", "objective", "learning_rate"},
     "inference.Memo": {"merge_entropy_loss"},
@@ -108,30 +108,30 @@ MAY_BE_NAN = {
     "temperature.LearnedByRow": {"_energies"},
     "estimators.Progress": {"row_starts", "engine"},
     "estimators.Fitted": {"parameters"},
-    # (of readers that take missing values, which is checked with the estimator)
+    # only for readers that take missing values, as `skvt.io._checks` checks
     "estimators.Gathered": {"X"},
 }
-# Classes of numbers and text of which lists are written as columns: passes of fits, and calls
-# of streams, make objects of them.
+# Classes of numbers and text, lists of which are written by column, since each pass of a fit and
+# each call of a stream adds an object.
 RECORDS = "inference.Entry", "moves.MoveRecord"
 # Classes from outside the package, by their names in files.
 _REGISTERED = {}
 
 
 def register(prefix, *classes):
-    """Let files hold objects of classes that are not of the package: models, estimators.
+    """Let files hold objects of other classes, such as models and estimators of a user.
 
-    What is registered when a file is written must be so when it is read. Models and components are
-    dataclasses whose fields have types, by which files are checked; estimators are those of
-    scikit-learn with parameters alone.
+    Classes must be registered both when a file is written and when it is read. Models and
+    components are dataclasses, whose types of fields are checked; estimators are estimators of
+    scikit-learn without fields other than parameters.
 
     Parameters
     ----------
     prefix : str
-        Names in files are ``prefix.ClassName``, wherever the classes stand. Not that of a room of
-        the package.
+        Names in files are ``prefix.ClassName``, in whatever modules the classes are. It must not
+        be a prefix of the package.
     *classes : type
-        Files run nothing of them but the validation of estimators' parameters.
+        The classes. Reading a file calls only the validation of estimators' parameters.
 
     Examples
     --------
@@ -150,20 +150,20 @@ def register(prefix, *classes):
 
 
 def is_key(value):
-    """Whether keys of dicts and elements of sets in files may be so, such as ids of batches."""
+    """Return whether a value may be a key of a dict or an element of a set in files."""
     if type(value) in (tuple, frozenset):
         return all(map(is_key, value))
     return value is None or isinstance(value, bool | int | float | str | np.generic | Enum)
 
 
 def is_estimator(cls):
-    """Whether a file can be of such an object."""
+    """Return whether a class is that of an estimator that files can hold."""
     name = name_of(cls)
     return name is not None and issubclass(cls, VariationalEstimator)
 
 
 def class_of(name):
-    """The class of this name in files."""
+    """Return the class of this name in files."""
     if name in _REGISTERED:
         return _REGISTERED[name]
     if name not in PLACES:
@@ -173,19 +173,19 @@ def class_of(name):
 
 
 def name_of(cls):
-    """The name in files of a class, or None."""
+    """Return the name of a class in files, or None."""
     registered = [name for name, one in _REGISTERED.items() if one is cls]
     if registered:
         return registered[0]
-    own = f"{cls.__module__}:{cls.__qualname__}"
-    if own in _NAMES:
-        return _NAMES[own]
+    path = f"{cls.__module__}:{cls.__qualname__}"
+    if path in _NAMES:
+        return _NAMES[path]
     public = (_NAMES.get(f"{room}:{cls.__qualname__}") for room in ("skvt", "skvt.components"))
     return next((name for name in public if name and class_of(name) is cls), None)
 
 
 def fields_of(obj):
-    """What is written of an object: field by field."""
+    """Return the fields of an object that files hold, by name."""
     cls = type(obj)
     if issubclass(cls, tuple):
         return obj._asdict()
@@ -198,53 +198,53 @@ def fields_of(obj):
 
 
 def _has_fields(cls):
-    """Whether it is a dataclass, but not an estimator, whose fields are its parameters alone."""
+    """Return whether a class is a dataclass but no estimator, whose fields are parameters only."""
     return dataclasses.is_dataclass(cls) and not issubclass(cls, VariationalEstimator)
 
 
 def _fields(cls):
-    """Fields of a dataclass that files hold."""
-    return [own for own in dataclasses.fields(cls) if "of_process" not in own.metadata]
+    """Return the fields of a dataclass that files hold."""
+    return [field for field in dataclasses.fields(cls) if "of_process" not in field.metadata]
 
 
 @cache
 def types_of(name):
-    """Types of the fields of a class; None of an estimator, which validates its parameters."""
+    """Return the types of a class's fields; None for an estimator, which validates parameters."""
     cls = class_of(name)
     if _has_fields(cls) or issubclass(cls, tuple):
         hints = typing.get_type_hints(cls)
-        own = cls._fields if issubclass(cls, tuple) else [field.name for field in _fields(cls)]
-        return {field: hints[field] for field in own}
+        names = cls._fields if issubclass(cls, tuple) else [field.name for field in _fields(cls)]
+        return {field: hints[field] for field in names}
     return None
 
 
 def defaults_of(name):
-    """Default values of fields: files of releases that did not have these yet are complete."""
+    """Return default values of fields, which complete files of earlier releases."""
     cls = class_of(name)
     if issubclass(cls, tuple):
         return dict(cls._field_defaults)
     if _has_fields(cls):
-        own = {}
+        values = {}
         for field in _fields(cls):
             if field.default is not dataclasses.MISSING:
-                own[field.name] = field.default
+                values[field.name] = field.default
             elif field.default_factory is not dataclasses.MISSING:
-                own[field.name] = field.default_factory()
-        return own
+                values[field.name] = field.default_factory()
+        return values
     parameters = inspect.signature(cls.__init__).parameters.values()
     defaults = {one.name: one.default for one in parameters if one.default is not one.empty}
     return defaults | _BEFORE.get(name, {})
 
 
 def required(name):
-    """Fields without which an object of the class is incomplete."""
+    """Return the names of the fields without which an object of the class is incomplete."""
     declared = types_of(name)
-    own = set(declared if declared is not None else class_of(name)._get_param_names())
-    return own - set(defaults_of(name))
+    names = set(declared if declared is not None else class_of(name)._get_param_names())
+    return names - set(defaults_of(name))
 
 
 def conforms(value, hint):
-    """Whether a value is of the type that a field declares."""
+    """Return whether a value is of the type that a field declares."""
     if hint in (Any, object) or isinstance(hint, typing.TypeVar):
         return True
     if isinstance(hint, str):
@@ -277,7 +277,7 @@ def conforms(value, hint):
 
 def _conforms_to_generic(value, origin, arguments):
     if origin is np.ndarray:
-        # (of shape () it may be a number)
+        # an array of shape () may be a NumPy number
         return isinstance(value, np.ndarray | np.generic) and (
             len(arguments) < 2 or _is_of_kind(value.dtype, get_args(arguments[1]))
         )
@@ -301,7 +301,7 @@ def _conforms_to_generic(value, origin, arguments):
 
 
 def _is_of_kind(dtype, kinds):
-    """Whether an array's type is that of its annotation, such as ``np.floating``."""
+    """Return whether an array's type is that of its annotation, such as ``np.floating``."""
     kind = get_origin(kinds[0]) or kinds[0] if kinds else Any
     return not (isinstance(kind, type) and issubclass(kind, np.generic)) or (
         np.issubdtype(dtype, kind)

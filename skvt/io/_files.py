@@ -1,4 +1,4 @@
-"""What users call."""
+"""The public functions ``save`` and ``load``."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from skvt.io._legal import MODELS
 
 FORMAT = "skvt model"
 VERSION = 1
-# What scikit-learn keeps of callbacks during a fit; those of the user are set again after loading.
+# Attributes that scikit-learn sets for callbacks; users set callbacks again after loading.
 # And what labels say of the rows, which is kept during a fit alone.
 _OF_THE_PROCESS = (
     "_skl_callbacks", "_callback_fit_ctx", "_parent_callback_ctx", "_classes_of_rows",
@@ -27,19 +27,19 @@ _OF_TEARDOWN = "_skl_callbacks_to_teardown"
 def save(estimator, path, *, dtype=None):
     """Write a fitted estimator to a file that lasts: JSON and arrays, no pickle.
 
-    The file is written as a whole or not at all: if the process is interrupted, what was there
-    before remains.
+    The file is written completely or not at all: if the process is interrupted, the previous file
+    remains.
 
     Parameters
     ----------
     estimator : estimator of skvt
-        Fitted. Callbacks are left out.
+        A fitted estimator. Callbacks are left out.
     path : str or path-like
         The file, replaced if it exists.
     dtype : {None, "float32"}, default=None
         "float32" halves the file: arrays of double precision are rounded, and have double precision
-        again when they are loaded. Answers then agree to about 1e-6 of the size of statistics;
-        leave it out where means are large compared with standard deviations, and for checkpoints.
+        again after loading. Results then agree to about 1e-6 of the size of statistics. Keep None
+        if means are large relative to standard deviations, and for checkpoints.
 
     Raises
     ------
@@ -107,9 +107,9 @@ def save(estimator, path, *, dtype=None):
 def load(path):
     """Read an estimator from a file written by :func:`save` or a checkpoint.
 
-    Nothing is unpickled and no code of the file runs: it holds numbers and text alone, which are
-    checked before the estimator is returned. It takes little more memory than the arrays it holds,
-    at most ten times the size of the file and 8 MB.
+    Nothing is unpickled and no code of the file runs: a file holds only numbers and text, which are
+    checked before the estimator is returned. Loading takes little more memory than the arrays, and
+    at most ten times the size of the file plus 8 MB.
 
     Parameters
     ----------
@@ -119,15 +119,15 @@ def load(path):
     Returns
     -------
     estimator
-        As it was when it was saved: with the same parameters and answers, and ready for
-        ``partial_fit``, warm starts, or, from a checkpoint, ``resume``.
+        The estimator as it was saved, with the same parameters and results. ``partial_fit``, warm
+        starts and, from a checkpoint, ``resume`` can continue it.
 
     Raises
     ------
     skvt.io.FileError
-        If it is no such file, a damaged one, or one of a later version of the format.
+        If it is no model file, is damaged, or has another version of the format.
     OSError
-        If it cannot be read.
+        If the file cannot be read.
 
     Examples
     --------
@@ -141,7 +141,7 @@ def load(path):
     >>> bool(skvt.load(path).elbo_ == mixture.elbo_)
     True
     """
-    # (another kind, such as a pipe or a device, may have no end)
+    # other kinds of files, such as pipes and devices, may have no end
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise FileError(f"{path} is no regular file.")
     with open(path, "rb") as file, _file_errors(path):
@@ -160,7 +160,7 @@ def load(path):
 
 @contextmanager
 def _file_errors(path):
-    """Whatever a hostile file can raise, as a FileError."""
+    """Convert any exception that a hostile file raises to a FileError."""
     try:
         yield
     except FileError:
@@ -170,7 +170,7 @@ def _file_errors(path):
 
 
 def _made_of(node, arrays, size):
-    """The estimator that a node and arrays describe, checked, of a file of this size."""
+    """Decode and check the estimator of a file of this size."""
     estimator = Decoder(arrays).decode(node)
     check_estimator(estimator, memory_for(size))
     return estimator

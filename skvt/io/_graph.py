@@ -1,7 +1,7 @@
-"""Objects as JSON and arrays, and back.
+"""Conversion of objects to JSON and arrays, and back.
 
-None, booleans, numbers, strings and lists stand for themselves in JSON; everything else is an
-object with one key that names its kind:
+None, booleans, finite numbers, strings and lists are themselves in JSON; everything else is a JSON
+object with a key that names its kind:
 
 ===================  =============================================================================
 ``array``            number of an array in the file; ``as`` its precision if it was reduced
@@ -49,29 +49,29 @@ from skvt.io._classes import (
 _NUMBER_TYPES = ("float32", "float64")
 _SINGLE = np.finfo(np.float32)
 _MOST_GENERATORS = 100
-# Numbers in the seed of a generator of random numbers.
+# Maximum number of numbers in the seed of a generator of random numbers.
 _LONGEST_SEED = 100
-# Keys of a set or dict that have the same hash: each is compared with all others of them.
+# Maximum number of keys of a set or dict with the same hash, which are compared pair by pair.
 _MOST_OF_ONE_HASH = 20
 
 
 class NotWritableError(TypeError):
-    """Something that cannot be part of a model file."""
+    """An object cannot be part of a model file."""
 
 
 class Encoder:
-    """Python objects as JSON with the arrays collected, float64 reduced if ``dtype="float32"``."""
+    """Encoder of Python objects as JSON and a list of arrays, rounded if ``dtype="float32"``."""
 
     def __init__(self, dtype=None):
         self._arrays, self._single = [], set()
         self._reduced = dtype
         self._numbers_of_arrays = {}
         self._numbers_of_objects = {}
-        # (objects whose numbers are remembered must live as long)
+        # numbers are stored by the id of an object, which must not be freed
         self._alive = []
 
     def encode(self, value, where):
-        """``value`` as JSON; ``where`` names it in error messages."""
+        """Return ``value`` as JSON; ``where`` names it in error messages."""
         if value is None or type(value) in (bool, int, str):
             return value
         if type(value) is float:
@@ -126,7 +126,7 @@ class Encoder:
         columns = {}
         for field, hint in types_of(name).items():
             column = [getattr(record, field) for record in value]
-            if hint in (int, float):  # (an entry of its own takes thirty times as much memory)
+            if hint in (int, float):  # numbers in JSON take thirty times as much memory
                 column = np.array(column, hint)
                 columns[field] = self._array(column, where, exact=True)
             else:
@@ -156,7 +156,7 @@ class Encoder:
     def _generator(self, value, where):
         if type(value.bit_generator) is not np.random.PCG64:
             raise self._refusal(value, where)
-        # (children drawn by spawn() follow from the number of those before)
+        # the children of spawn() depend on the number of earlier children
         seeds = value.bit_generator.seed_seq
         sequence = {
             "entropy": seeds.entropy,
@@ -205,7 +205,7 @@ class Encoder:
         return {"array": number}
 
     def array(self, number, *, as_double=False):
-        """An array as it is read from the file, as :class:`~skvt.io._archive.Archive` gives it."""
+        """Return an array as :class:`~skvt.io._archive.Archive` would read it from the file."""
         if not as_double:
             return self._arrays[number]
         array = np.array(self._arrays[number], order="C")
@@ -214,13 +214,13 @@ class Encoder:
         return array
 
     def written(self):
-        """The arrays as they are written, one after the other."""
+        """Yield the arrays in the precision of the file."""
         for number, array in enumerate(self._arrays):
             yield array.astype(np.float32) if number in self._single else array
 
     @property
     def n_bytes(self):
-        """Of all arrays as they are written."""
+        """Number of bytes of all arrays in the precision of the file."""
         return sum(a.nbytes // (1 + (i in self._single)) for i, a in enumerate(self._arrays))
 
     def _object(self, value, where):
@@ -236,7 +236,7 @@ class Encoder:
             field: self.encode(part, f"{where}.{field}" if where else field)
             for field, part in fields_of(value).items()
         }
-        # numbered when complete, as it is when read
+        # the number is given after the fields, in the order in which a Decoder completes objects
         self._numbers_of_objects[id(value)] = len(self._numbers_of_objects)
         self._alive.append(value)
         return {"object": name, "fields": fields}
@@ -252,14 +252,14 @@ class Encoder:
 
 
 def _of_kept_precision(value):
-    """Return an array or number of users, such as of half precision, in one that files hold."""
+    """Return an array or number in a precision that files hold; half precision becomes single."""
     if value.dtype.kind != "f" or value.dtype.itemsize in REAL_SIZES:
         return value
     return value.astype(np.float32 if value.dtype.itemsize < 4 else np.float64)
 
 
 def _is_in_range(array):
-    """Whether all values are in the range of single precision."""
+    """Return whether all finite values except 0 are in the range of single precision."""
     for part in _parts(array):
         size = np.abs(part[np.isfinite(part) & (part != 0.0)])
         if size.size and not (size.min() > _SINGLE.tiny and size.max() < _SINGLE.max):
@@ -268,14 +268,14 @@ def _is_in_range(array):
 
 
 def _parts(array):
-    """The elements, in parts of limited size."""
+    """Yield the elements in parts of limited size."""
     flat = array.reshape(-1, order="A")
     for start in range(0, flat.size, PART):
         yield flat[start : start + PART]
 
 
 class Decoder:
-    """JSON and arrays as Python objects; errors of any kind for what no :class:`Encoder` writes."""
+    """Decoder of JSON and arrays; input that no :class:`Encoder` writes raises any exception."""
 
     def __init__(self, archive):
         self._archive = archive
@@ -283,7 +283,7 @@ class Decoder:
         self._n_generators = 0
 
     def decode(self, node, *, nan=False):
-        """The value of a node; ``nan`` if it may be, or have elements that are, not a number."""
+        """Return the value of a node; ``nan`` says whether it may be or contain NaN."""
         if node is None or isinstance(node, bool | int | float | str):
             return node
         if isinstance(node, list):
@@ -326,7 +326,7 @@ class Decoder:
                 field: self.decode(part, nan=of_user or field in may_be)
                 for field, part in nodes.items()
             }
-            if of_user:  # (attributes that are now computed of the fit)
+            if of_user:  # drop attributes that are properties now
                 fields = {
                     field: part
                     for field, part in fields.items()
@@ -421,7 +421,7 @@ class Decoder:
         return class_of(name)[member]
 
     def _count_generators(self):
-        """Each takes time and 3 kB, and no estimator has more than a few."""
+        """Limit the number of generators, each of which takes time and 3 kB."""
         self._n_generators += 1
         if self._n_generators > _MOST_GENERATORS:
             raise FileError("There are more generators of random numbers than an estimator has.")
@@ -468,10 +468,10 @@ class Decoder:
 
 
 def _keys(keys):
-    """Return the keys of a set or dict, unless it would take a long time to make it of them."""
+    """Return the keys of a set or dict; raise FileError if hashing them would take too long."""
     if not all(map(is_key, keys)):
         raise FileError("A key is neither a number nor text, nor a tuple of these.")
-    # (a sequence of hashes is sorted in less than quadratic time, whatever they are)
+    # sorting hashes takes less than quadratic time, whatever their values
     _, counts = np.unique(np.array([hash(key) for key in keys], np.int64), return_counts=True)
     if counts.max(initial=0) > _MOST_OF_ONE_HASH:
         raise FileError("Too many keys of a set or dict have the same hash.")
@@ -479,7 +479,7 @@ def _keys(keys):
 
 
 def _check_fields(name, fields):
-    """Raise FileError unless these are the fields of the class, of the types that it declares."""
+    """Raise FileError unless these are the fields of the class, of the declared types."""
     missing = required(name) - set(fields)
     if missing:
         raise FileError(f"An object of {name} has no {sorted(missing)[0]!r}.")
@@ -501,7 +501,7 @@ def _check_fields(name, fields):
 
 
 def _made(cls, fields):
-    """An object of these fields; nothing of the class runs but what NamedTuples check."""
+    """Return an object with these fields, without calling code of the class."""
     if issubclass(cls, tuple):
         return cls(**fields)
     value = object.__new__(cls)

@@ -1,6 +1,6 @@
-"""What files may hold of a class beyond the types of its fields, as tables.
+"""Tables of legal values in files, beyond the types of fields.
 
-Shapes are said as functions of an object, its number of columns d and of components k.
+Shapes are functions of an object, its number of columns d and its number of components k.
 """
 
 from typing import NamedTuple
@@ -22,7 +22,7 @@ MODELS = {
     "StructuredLDA": {"LDA", "LDAGivenTopics", "CollapsedLDA"},
     "TemperedLDA": {"LDA", "LDAGivenTopics"},
 }
-# Of mixtures, the ends of the names of their weights and components.
+# Suffixes of the legal class names of the weights and components of mixtures.
 OF_MIXTURES = {
     "CAVIGaussianMixture": (("KnownWeights",), ("KnownVarianceGaussian",)),
     "MemoizedDPGMM": (("StickBreaking", "SymmetricDirichlet"), ("Gaussian",)),
@@ -33,9 +33,9 @@ OF_MIXTURES = {
     ),
 }
 
-# Components of blocks.
+# Components that consist of blocks.
 PRODUCTS = "models.Product", "models.Indicated", "models.Logged", "models.StudentT"
-# What learns their priors.
+# Learners of the priors of components that consist of blocks.
 LEARNERS = "models.ProductLearner", "models.ValuesLearner"
 
 TOPICS = "models.LDA", "models.LDAGivenTopics", "models.CollapsedLDA"
@@ -58,7 +58,7 @@ def _full(own, d, k):
 
 
 def _counts(own, d, width, rest):
-    """Shapes of a component of columns of counts, ``width`` numbers in each, and their exposure."""
+    """Return the shapes of a component of counts, with ``width`` numbers for each column."""
     d -= own.exposure == "column"
     return {"prior": (d, width), "shares": (d,), "": d * width + rest}
 
@@ -67,8 +67,8 @@ def _topics(own, d, k):
     return {"doc_topic_prior": (k,), "topic_word_prior": [(d,), (d, k)], "start": (k, d)}
 
 
-# Shapes of the arrays of a class for d columns and k components, where they are not None; a list
-# names several. "" is the number of statistics of a component of a mixture.
+# Shapes of the arrays of a class, unless they are None, for d columns and k components; a list has
+# alternatives. "" is the number of statistics of a component of a mixture.
 SHAPES = {
     **dict.fromkeys(TOPICS, _topics),
     "models.HDP": lambda own, d, k: {"start": (own.n_initial, d)},
@@ -124,30 +124,29 @@ STATISTICS = {
         (d if own.by_column else 1, k, k), (k, d), (k,), (3,)
     ],
 }  # fmt: skip
-# Fields of models that are positive wherever they have a value.
-# (within the range that priors have)
+# Fields of models that are positive, in the range of priors, unless they are None.
 POSITIVE = (
     "typical", "points", "doc_topic_prior", "topic_word_prior", "sampling_prior",
     "activation_prior", "concentration", "doc_concentration",
     "component_shape", "activation_shape", "weight_concentration", "data_mean_prior",
     "n_components", "n_features", "n_initial", "n_fewest", "n_samples", "inv_temps",
 )  # fmt: skip
-# Fields that are learned from real values of any size, and need not be in that range.
+# Positive fields that are learned from real values, and may be outside the range of priors.
 POSITIVE_OF_DATA = "noise_variance", "prior_variance"
-# Largest parameter of q of a topic: words in range, counted several times.
+# Largest parameter of q of a topic, above the largest sum of counts.
 MOST_WORDS = 1e3 * LARGEST
 
 
 def is_within(numbers, n):
-    """Whether whole numbers are from 0 on and below n."""
+    """Return whether numbers are integers from 0 to n - 1."""
     return numbers.dtype.kind in "iu" and bool(np.all((numbers >= 0) & (numbers < n)))
 
 
-# What shapes do not say.
+# Further conditions on objects, besides the shapes of their arrays.
 def _fits_indicators(product, n_features, k):
     names = [block.name for block in product.blocks]
     n_indicators = product.blocks[-1].columns.size
-    # (an exposure has none since 0.2)
+    # since 0.2, an exposure has no indicator
     exposed = getattr(product.blocks[0].component, "exposure", "none") == "column"
     return (
         names == ["values", "indicators"]
@@ -237,7 +236,7 @@ def _fits_schedule(policy, d, k):
 
 
 def _fits_learned(policy, d, k):
-    # (streams have no end; counts that are all zero have no units)
+    # _hot_passes is infinite in streams; _units is 0 if all counts are 0
     memory = 1.0 if policy._memory is None else policy._memory
     legal = policy._hot_passes > 0.0 and 0.0 < memory < np.inf and 0.0 <= policy._units < np.inf
     return _fits_policy(policy, d, k) and legal
@@ -272,14 +271,14 @@ CHECKS = {
 
 
 class Sizes(NamedTuple):
-    """Shapes of the statistics, number of components, and of steps so far."""
+    """Shapes of the statistics, number of components, and number of steps so far."""
 
     shapes: list
     k: int
     n_steps: int
 
 
-# What types cannot say of what engines and moves remember, see :class:`Continued`.
+# Conditions on the data that engines and moves remember, beyond types; see :class:`Continued`.
 RULES = {
     "statistics": lambda value, sizes: (
         value in (None, []) or [a.shape for a in getattr(value, "arrays", value)] == sizes.shapes

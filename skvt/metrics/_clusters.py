@@ -9,7 +9,7 @@ from skvt.readers.validation import check_choice
 
 
 def cluster_alignment(labels_true, labels_pred, *, method="majority"):
-    """Fraction of rows whose cluster is aligned to their true class.
+    """Return the fraction of rows whose cluster is aligned to their true class.
 
     Parameters
     ----------
@@ -30,7 +30,7 @@ def cluster_alignment(labels_true, labels_pred, *, method="majority"):
     accuracy : float
         Fraction of rows, 0 to 1, whose cluster is aligned to their class.
     mapping : dict
-        The class of each cluster, unpaired ones left out; ties go to the first in sorted order.
+        The class of each cluster, without unpaired clusters; ties go to the first in sorted order.
 
     References
     ----------
@@ -129,7 +129,7 @@ def match_components(A, B):
 
 
 def _standardized_rows(A):
-    """Rows with mean 0 and length 1; zeros for rows that are constant up to rounding."""
+    """Return rows with mean 0 and length 1, or 0 for rows that are constant up to rounding."""
     centred = A - A.mean(axis=1, keepdims=True)
     norms = np.linalg.norm(centred, axis=1, keepdims=True)
     rounding = 8 * np.finfo(np.float64).eps * np.linalg.norm(A, axis=1, keepdims=True)

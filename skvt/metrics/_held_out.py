@@ -1,6 +1,6 @@
 """log p(w | alpha, topics) of whole documents, by the estimators of Wallach et al. (2009).
 
-Both take the topics for known and sum out the proportions, so that the assignments z of a document
+Both take the topics as known and sum out the proportions, so that the assignments z of a document
 have the conditionals ``p(z_n = k | z_-n, w) ~ (alpha_k + n_k^{-n}) beta_{k w_n}``.
 """
 
@@ -21,7 +21,7 @@ from skvt.compiled import (
 
 @part
 def _draw(weights, state):
-    """(index drawn in proportion to the weights, their sum, new state)."""
+    """Return an index drawn in proportion to the weights, their sum, and the new state."""
     total = 0.0
     for k in range(weights.size):
         total += weights[k]
@@ -34,7 +34,7 @@ def _draw(weights, state):
     return weights.size - 1, total, state
 
 
-# Loops where NumPy has expressions and slices: these take the compiler half a second each.
+# Loops instead of NumPy expressions and slices, each of which takes half a second to compile.
 @part
 def _total(values):
     total = 0.0
@@ -57,13 +57,13 @@ def _conditional(alpha, sizes, row, weights):
 
 @part_allocating
 def left_to_right(words, topics, alpha, n_particles, state):
-    """Log probability of a document's words, in order: "left-to-right".
+    """Estimate the log probability of a document's words, in order: "left-to-right".
 
-    ``p(w) = prod_n p(w_n | w_<n)``, each factor averaged over particles that sample the
-    assignments of all earlier words again before each word. Particles are resampled by the factor:
-    without that, as in the paper, they do not have the posterior of z_<n given the words so far,
-    and the estimate is biased. With it, ``exp`` of the estimate has the expectation p(w). Of words
-    (N,), the word of each token, and topics (V, K), probabilities.
+    In ``p(w) = prod_n p(w_n | w_<n)``, each factor is averaged over particles, which sample the
+    assignments of all earlier words again before each word. Particles are resampled by the factor.
+    Without resampling, as in the paper, they do not have the posterior of z_<n given the words so
+    far, and the estimate is biased; with it, ``exp`` of the estimate has the expectation p(w).
+    ``words`` (N,) has the word of each token, ``topics`` (V, K) the probabilities of words.
     """
     n_tokens, n_topics = words.size, alpha.size
     topic = np.empty((n_particles, n_tokens), np.int64)
@@ -99,7 +99,7 @@ def left_to_right(words, topics, alpha, n_particles, state):
 
 @part
 def _sweep(words, topics, alpha, topic, sizes, weights, backwards, state):
-    """One Gibbs sweep over all assignments, in order or in reverse."""
+    """Make one Gibbs sweep over all assignments, in order or in reverse."""
     n_tokens = words.size
     for step in range(n_tokens):
         n = n_tokens - 1 - step if backwards else step
@@ -112,7 +112,7 @@ def _sweep(words, topics, alpha, topic, sizes, weights, backwards, state):
 
 @part
 def _log_transition(words, topics, alpha, topic, sizes, target, weights):
-    """log T(target <- topic) of a forward sweep; leaves ``topic`` and ``sizes`` as they were."""
+    """Return log T(target <- topic) of a forward sweep, without changes of the arrays."""
     value = 0.0
     for n in range(words.size):
         sizes[topic[n]] -= 1.0
@@ -127,11 +127,12 @@ def _log_transition(words, topics, alpha, topic, sizes, target, weights):
 
 @part_allocating
 def chib(words, topics, alpha, n_burn_in, n_samples, state):
-    """Log probability of a document's words by a Chib-style estimate.
+    """Estimate the log probability of a document's words by a Chib-style estimator.
 
-    ``p(w) = p(w, z*) / p(z* | w)`` at a good z*; the denominator is the mean transition
-    probability into z* over a chain that leaves it at a random time in either direction, so that
-    ``exp`` of the estimate has the expectation p(w) (Murray and Salakhutdinov 2009).
+    It uses ``p(w) = p(w, z*) / p(z* | w)`` at a probable z*. The denominator is the mean transition
+    probability into z* over a chain that starts from z* at a random time and runs in both
+    directions, so that ``exp`` of the estimate has the expectation p(w) (Murray and Salakhutdinov
+    2009).
     """
     n_tokens, n_topics = words.size, alpha.size
     weights, sizes = np.empty(n_topics), np.zeros(n_topics)
@@ -142,7 +143,7 @@ def chib(words, topics, alpha, n_burn_in, n_samples, state):
         sizes[topic[n]] += 1.0
     for _ in range(n_burn_in):
         state = _sweep(words, topics, alpha, topic, sizes, weights, False, state)
-    # climb to a mode, where the transition probabilities are large
+    # ascend to a mode, where transition probabilities are large
     for _ in range(12):
         for n in range(n_tokens):
             sizes[topic[n]] -= 1.0
@@ -159,8 +160,8 @@ def chib(words, topics, alpha, n_burn_in, n_samples, state):
     middle = int(uniform(mix(state)) * n_samples)
     logs = np.empty(n_samples)
     middle_topic, middle_sizes = topic.copy(), sizes.copy()
-    # the middle, all after it, and back from the middle all before it: one loop, since each call
-    # of a sweep is compiled by itself
+    # the middle state, then the states after it, then those before it, backwards; a single loop,
+    # since each call of a sweep in the code is compiled separately
     for step in range(n_samples):
         if step == n_samples - middle:
             topic, sizes = middle_topic, middle_sizes
@@ -187,7 +188,7 @@ def chib(words, topics, alpha, n_burn_in, n_samples, state):
 
 @jit_allocating
 def documents(indptr, words, counts, topics, alpha, seeds, method, n_samples, n_burn_in, out):
-    """``out[d]``: log probability of each document; method 0 is left-to-right, 1 Chib-style."""
+    """Set ``out`` to log probabilities of documents, by left-to-right (method 0) or Chib (1)."""
     for d in range(indptr.size - 1):
         n_tokens = 0
         for j in range(indptr[d], indptr[d + 1]):

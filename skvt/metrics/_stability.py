@@ -1,4 +1,4 @@
-"""How far independent fits find the same topics."""
+"""Agreement of the topics of independent fits."""
 
 from itertools import combinations
 
@@ -9,34 +9,33 @@ from skvt.results import distributions, matched
 
 
 def topic_stability(fits, *, average="macro"):
-    """Agreement of the topics of independent fits, matched one to one.
+    """Measure the agreement of the topics of independent fits, matched one to one.
 
-    The agreement of two topics is the mass their distributions over words share, ``sum_v
-    min(p_v, q_v)``: 1 less their total variation. Two fits are matched by the pairing with the
-    largest sum of agreements. A topic's stability is its mean agreement with its partners in the
-    other fits; one without a partner, where the other fit has fewer topics, agrees 0 with it.
+    The agreement of two topics is the mass that their distributions over words share, ``sum_v
+    min(p_v, q_v)``, which is 1 minus their total variation distance. Two fits are matched by the
+    pairing with the largest sum of agreements. A topic's stability is its mean agreement with its
+    partners in the other fits; the agreement is 0 if a fit with fewer topics has no partner.
 
     Parameters
     ----------
     fits : sequence of estimators or of array-like of shape (n_components, n_features)
         Two or more fits to the same vocabulary with different ``random_state``: fitted topic
-        models of any library with ``components_``, pipelines that end in one, or the topics
-        themselves, non-negative, whose rows are divided by their sums. Numbers of topics may
-        differ.
+        models of any library with ``components_``, pipelines that end in one, or arrays of
+        topics, non-negative, whose rows are divided by their sums. Numbers of topics may differ.
     average : {"macro"} or None, default="macro"
         "macro": the mean over the topics of each fit, then over fits. None: no mean.
 
     Returns
     -------
     float or list of ndarray of shape (n_components,)
-        The stability, 0 to 1; for ``average=None`` that of each topic of each fit.
+        The stability, 0 to 1; with ``average=None``, for each topic of each fit.
 
     Notes
     -----
-    Few topics agree by chance more than many, and what agrees may still be a blend of two true
-    topics: stability compares fits of the same size, and tells of each topic whether it can be
-    trusted; it does not tell how many there are. In [1]_, agreement of ranked top words stands in
-    its place.
+    Fewer topics agree more by chance, and topics that agree may still be a blend of two true
+    topics. Stability thus compares fits with equal numbers of topics, and shows which topics are
+    reproducible, but not how many topics there are. [1]_ uses the agreement of ranked top words
+    instead.
 
     References
     ----------

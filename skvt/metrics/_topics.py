@@ -15,10 +15,10 @@ from skvt.results import prior_vector
 from skvt.results.completion import completion_score, content_keys, split_tokens
 from skvt.ties import stable_order
 
-# Largest number of tokens of a document for each method. Both visit tokens one by one;
-# left-to-right visits all earlier tokens again at each.
+# Largest number of tokens of a document for each method. Both visit tokens one by one; for each
+# token, left-to-right visits all earlier tokens again.
 _MOST_TOKENS = {"left-to-right": 100_000, "chib": 10_000_000}
-# Documents of a parallel task of held-out likelihoods.
+# Number of documents in a parallel task of held-out likelihoods.
 _DOCUMENTS_PER_TASK = 8
 
 
@@ -39,7 +39,7 @@ def document_completion_split(X):
     Returns
     -------
     observed, held_out : csr_array of shape (n_samples, n_features)
-        With ``observed + held_out == X``.
+        The two parts, with ``observed + held_out == X``.
 
     Examples
     --------
@@ -53,11 +53,11 @@ def document_completion_split(X):
 
 
 def document_completion_score(topic_word, X, *, doc_topic_prior, n_jobs=None):
-    """Held-out log predictive probability per word of topics from any library.
+    """Return the held-out log predictive probability per word for topics from any library.
 
     Half of each document's tokens are used to infer its topic proportions, by CVB0 [2]_ at the
-    expected topics; the others are scored by ``log sum_k E[theta_k] E[beta_kw]`` (the procedure of
-    [1]_, section 4, and of ``score`` of the topic models).
+    expected topics; the others are scored by ``log sum_k E[theta_k] E[beta_kw]``. This is the
+    procedure of [1]_, section 4, and of ``score`` of the topic models.
 
     Parameters
     ----------
@@ -94,7 +94,7 @@ def document_completion_score(topic_word, X, *, doc_topic_prior, n_jobs=None):
     X = _counts(X)
     topic_word = _topic_weights(topic_word, X)
     alpha = prior_vector("doc_topic_prior", doc_topic_prior, len(topic_word), "n_components")
-    # LDA needs a prior although the topics are given: any value below the smallest weight will do.
+    # LDA needs a prior although the topics are given; any value below the smallest weight works.
     model = LDA(alpha, np.full(X.shape[1], topic_word.min() / 2.0))
     with Workers(n_jobs) as workers:
         return completion_score(model, model.from_topics(topic_word), X, workers)
@@ -111,16 +111,16 @@ def held_out_log_likelihood(
     random_state=0,
     n_jobs=None,
 ):
-    """Log probability of whole held-out documents under given topics, ``log p(w | alpha, beta)``.
+    """Estimate the log probability of held-out documents, ``log p(w | alpha, beta)``.
 
     The proportions of a document are integrated out, which has no closed form; both estimators are
-    of Wallach et al. [1]_. Unlike document completion, no part of the document is given.
+    from Wallach et al. [1]_. Unlike in document completion, no part of the document is given.
 
     Parameters
     ----------
     topic_word : array-like of shape (n_components, n_features)
-        Positive weights of the topics, such as ``components_``; beta is taken to be their
-        normalised values.
+        Positive weights of the topics, such as ``components_``; beta are the rows divided by their
+        sums.
     X : {array-like, sparse matrix} of shape (n_samples, n_features)
         Whole counts of held-out documents.
     doc_topic_prior : float or array-like of shape (n_components,)
@@ -147,7 +147,7 @@ def held_out_log_likelihood(
     Raises
     ------
     ValueError
-        For counts that are not whole, and documents of more tokens than can be visited.
+        For counts that are not whole numbers, and for documents with too many tokens.
 
     References
     ----------
@@ -200,7 +200,7 @@ def held_out_log_likelihood(
 
 
 def _topic_weights(topic_word, X):
-    """Positive topic weights of as many columns as X, float64."""
+    """Return topic weights as float64; raise unless positive with as many columns as X."""
     topic_word = check_array(topic_word, dtype=np.float64)
     if topic_word.shape[1] != X.shape[1] or topic_word.min() <= 0.0:
         raise ValueError(
@@ -212,7 +212,7 @@ def _topic_weights(topic_word, X):
 
 
 def perplexity(log_predictive):
-    """Perplexity of held-out words, ``exp(-log_predictive)``.
+    """Return the perplexity of held-out words, ``exp(-log_predictive)``.
 
     Parameters
     ----------
@@ -222,7 +222,7 @@ def perplexity(log_predictive):
     Returns
     -------
     float
-        Number of equally probable words that would be as hard to predict.
+        The number of equally probable words that would be equally hard to predict.
 
     Examples
     --------
@@ -244,7 +244,7 @@ def _counts(X):
 
 
 def topic_coherence(topic_word, X, *, n_words=10, measure="npmi", eps=0.0):
-    """Coherence of each topic's top words, from their co-occurrence in documents.
+    """Return the coherence of each topic's top words, from their co-occurrence in documents.
 
     Parameters
     ----------
@@ -329,18 +329,18 @@ def topic_coherence(topic_word, X, *, n_words=10, measure="npmi", eps=0.0):
 
 
 def _document_frequencies(X, words, left, right):
-    """Documents with each of `words`, and with both words of the pairs (left, right)."""
+    """Count documents with each of ``words``, and with both words of pairs (left, right)."""
     present = sparse.csr_matrix(X[:, words], dtype=np.float64, copy=True)
     present.sum_duplicates()
     present.data = (present.data > 0).astype(np.float64)
     present.eliminate_zeros()
-    together = (present.T @ present).tocsr()  # (W, W), sparse: most words never meet
+    together = (present.T @ present).tocsr()  # (W, W), sparse: most pairs do not occur
     joint = np.asarray(together[left.ravel(), right.ravel()]).reshape(left.shape)
     return together.diagonal(), joint
 
 
 def _npmi(p_left, p_right, p_joint):
-    """Normalised pointwise mutual information, -1 and 0 in the limits p_joint = 0 and 1."""
+    """Return normalised pointwise mutual information, with limits -1 and 0 at p_joint = 0, 1."""
     inside = (p_joint > 0) & (p_joint < 1) & (p_left > 0) & (p_right > 0)
     p_left, p_right = np.where(inside, p_left, 1.0), np.where(inside, p_right, 1.0)
     p_safe = np.where(inside, p_joint, 0.5)

@@ -10,23 +10,23 @@ from skvt.expfam import RunningStats, Stats
 from skvt.ties import exceeds
 from skvt.typing import Array
 
-# Updates of the priors by which they follow components that describe all rows.
+# Number of updates that fit the priors to components of all rows.
 _LEARNING_STEPS = 3
 
 
 def bound_of(model: Memoizable, memo: Memo) -> float:
-    """The exact evidence lower bound in nats of a memo's rows, at the globals optimal for them."""
+    """Return the exact lower bound of a memo's rows at their optimal globals, in nats."""
     return float(memo.entropy.sum()) + model.collapsed_energy(memo.stats)
 
 
 def joined(parts: list[Stats]) -> Stats:
-    """Statistics of the components of all parts."""
+    """Concatenate the statistics of the components of all parts."""
     arrays = zip(*(part.arrays for part in parts), strict=True)
     return Stats(tuple(np.concatenate(blocks) for blocks in arrays))
 
 
 def learned(model: Any, parts: list[Stats]) -> Any:
-    """The model with priors learned from all components."""
+    """Return the model with priors learned from the components of all parts."""
     stats = RunningStats(joined(parts).arrays)
     for _ in range(_LEARNING_STEPS):
         model = model.with_learned_priors(None, stats)
@@ -34,21 +34,21 @@ def learned(model: Any, parts: list[Stats]) -> Any:
 
 
 def size_of(bound: float, memo: Memo) -> float:
-    """Scale of rounding in a memo's bound: the bound, or a nat a row, since terms may cancel."""
+    """Return the scale of rounding in a memo's bound: at least a nat a row, as terms may cancel."""
     return max(abs(bound), memo.weight)
 
 
 def shares_of(q: Any, components: list[int]) -> Array:
-    """Responsibilities (n, A) of these components, of all, which may be in CSR."""
+    """Return the responsibilities (n, A) of these components as a dense array; q may be CSR."""
     shares = q[:, components]
     return np.asarray(shares.toarray() if sp.issparse(shares) else shares)
 
 
 def of_components(whom: str) -> tuple[Requirement, ...]:
-    """Capabilities of a model that births, merges and deletes need."""
+    """Return the capabilities of a model that births, merges and deletes require."""
     return (Requirement(whom, Capability.MERGEABLE, "Leave it out of moves."),)
 
 
 def is_accepted(gain: float, size: float, least: float = 0.0) -> bool:
-    """Whether the exact bound, of this ``size``, rises by more than ``least`` and its rounding."""
+    """Return whether the gain exceeds ``least`` by more than rounding of a bound of ``size``."""
     return bool(exceeds(gain, least, scale=size))

@@ -1,23 +1,24 @@
 """Births: components learned on a targeted sample join the model [HS13 sec. 3.1].
 
-Three phases over two passes: *collect* rows that a target explains, *create* fresh components by
-fitting a mixture of its own to them, *adopt* them in the next pass, in which they compete for all
-rows. In the paper a target is one component, which stays, and every birth is kept; on data that the
-likelihood fits badly, this adds components faster than merges remove them. Here
+A birth has three phases in two passes: *collect* rows that a target explains, *create* fresh
+components by fitting a separate mixture to them, and *adopt* these in the next pass, in which they
+compete for all rows. In the paper a target is one component, which stays, and every birth is kept.
+On data that the likelihood fits badly, this adds components faster than merges remove them. Here
 
-- a target is one component, and where births from it have failed, the same with its neighbours:
-  rows that two components describe badly, three may describe well, none of them a part of one of
-  the two;
-- rows count by the target's responsibility for them, so that the exact bounds of the fresh
-  components and of the target's own on these rows compare. Only fresh ones that are better are
-  adopted, and they take the target's place;
-- priors learned from few components, each for many clusters, can forbid every division of one. Rows
-  that belong to a target more than to all others are therefore also fitted under priors that suit
-  the seeds found among them and all other components, whose loss counts;
-- if the exact bound of all data has not risen by the end of that pass, everything is restored.
+- a target is one component or, after births from it have failed, the component and its neighbours.
+  Three components may describe rows well that two describe badly, even if none of the three is a
+  part of one of the two;
+- rows are weighted by the target's responsibility, so that the exact bounds of the fresh and of the
+  target's components on these rows can be compared. Fresh components are adopted only if they are
+  better, and they replace the target;
+- priors learned from few components, each of many clusters, can prevent every split. Rows of which
+  a target has more than half are therefore also fitted under priors learned from the seeds among
+  them and all other components; the loss of the other components counts;
+- if the exact bound of all data has not risen by the end of the second pass, the former state is
+  restored.
 
-In a stream all three phases happen within one batch. A target is then one component, and is kept
-where other batches have rows of it; these count among the components that priors must suit.
+In a stream all three phases happen within one batch. A target is then one component. It is kept if
+other batches have rows of it, and priors are also learned from these rows.
 """
 
 from collections.abc import Hashable
@@ -55,51 +56,50 @@ from skvt.rows import stacked
 from skvt.ties import exceeds, stable_argmax, stable_order
 from skvt.typing import Array, IndexArray
 
-# Number K' of components of a fresh mixture.
+# Usual number K' of components of a fresh mixture.
 N_FRESH = 10
 # Maximum number of rows collected for one target.
 MOST_ROWS = 10_000
 # A row is collected if the target's responsibility exceeds this.
 SMALLEST_SHARE = 0.01
-# Number of rows for each fresh component below which a mixture of fewer components is fitted, too.
+# With fewer rows per fresh component, a mixture of FEWER components is fitted, too.
 ROWS_FOR_EACH = 200
-# Number of components of that one.
 FEWER = 3
-# Least number of rows for each fresh component under priors of its own, and largest number of these
-# relative to the usual one, where rows are many for one component.
+# Least number of rows per fresh component under newly learned priors, and largest factor by which
+# the number of fresh components may exceed N_FRESH if a component has many rows.
 _FEWEST_FOR_EACH = 5
 _MOST_FRESH = 4
 # Least number of rows of a component that may be split.
 FEWEST_ROWS = 20.0
-# A component whose mass has changed by a larger fraction since its births failed is tried like a
-# new one.
+# A component whose mass has changed by a larger fraction since its births failed counts as untried.
 SAME_MASS = 0.1
-# Nats by which the priors' log-normalisers must change before births that failed are tried again;
-# twice as many each time: what priors of many numbers change by in the end changes no birth.
+# Nats by which the priors' log-normalisers must change before failed births are tried again. The
+# number doubles each time, since late changes of many prior parameters do not affect births.
 OTHER_PRIOR = 5.0
-# Number of failed births after which a component is left alone: by itself, with two neighbours,
-# with all (each of them counts twice where it was lost at once, see `_LOST`).
+# Number of failed births after which a component is no longer a target. Births from it alone come
+# first, then with up to two neighbours, then with up to N_FRESH - 1. A birth without any acceptable
+# proposal counts `_LOST` times.
 MOST_TRIES = 5
-# Number of failed births for which one counts whose proposals all lost to the target.
+# Number of failures that a birth counts for if no proposal was better than the target.
 _LOST = 2
-# The bound must rise by more nats than this; on the collected rows, by this per row.
+# Nats by which the bound must rise in all, and per row on the collected rows.
 SMALLEST_GAIN = 0.1
 SMALLEST_GAIN_PER_ROW = 1e-3
-# Maximum number of rows that a collected row represents. The evidence of all rows counts, but a
-# fresh mixture that counted each row five times or more would find components in noise.
+# Maximum number of rows that a collected row represents. The evidence of all rows should count, but
+# a mixture in which each row counts five times or more would fit components to noise.
 MOST_COUNTED = 2.0
 # Maximum number of targets of a pass relative to the number of components; at least one.
 MOST_TARGETS = 0.5
-# Local and global updates by which a birth within a batch is judged.
+# Number of local and global updates before a birth within a batch is accepted or rejected.
 _TRIAL_STEPS = 3
 
 
 @dataclass
 class _Target:
-    """Components whose rows are collected: numbers and ids, the chosen one first, then its mass.
+    """Components whose rows are collected: numbers, ids and masses, the chosen component first.
 
-    ``total`` is the mass of all, ``weights`` that of the rows collected of it, ``resp`` how the
-    components share these.
+    ``total`` is their mass in all rows visited. ``rows``, ``weights`` and ``resp`` are the rows
+    collected, the rows' weights and the components' responsibilities.
     """
 
     components: list[int]
@@ -113,9 +113,10 @@ class _Target:
 
 
 class Birth(Move):
-    """Propose fresh components, ``max_components`` in all, to replace one, or one and neighbours.
+    """Propose fresh components that replace a component, or a component and its neighbours.
 
-    ``exhausted`` where none waits for adoption or has just been adopted, and none is left to try.
+    The model has at most ``max_components``. ``exhausted`` is true if no components have just been
+    adopted and no target is left to try.
     """
 
     kept: ClassVar[dict[str, Any]] = {
@@ -130,30 +131,30 @@ class Birth(Move):
         "_seed": int,
     }
     requires = of_components("A birth")
-    # Whether fresh components have been fitted under priors of their own.
+    # Whether fresh components have been fitted under newly learned priors.
     _learns: bool = False
-    # Whether rows are those of a call of a stream. No later call corrects what one misses, so that
-    # clusters in a line are looked for even if they are few.
+    # Whether rows are those of a call of a stream. No later call can find clusters that this one
+    # misses, so that even few clusters in a line are searched for.
     _in_stream: bool = False
-    # By how much priors must change next, see `OTHER_PRIOR`.
+    # Change of the priors after which failed births are tried again, see `OTHER_PRIOR`.
     _other_prior: float = OTHER_PRIOR
-    # Of the choice among the rows of large targets.
+    # Seed of the choice among the rows of large targets.
     _seed: int = 0
 
     def __init__(self, max_components: int) -> None:
         self._max_components = max_components
         self._targets: list[_Target] = []
         self._fresh: list[Stats] = []
-        # (mass, number of births that failed) by id_ of components
+        # (mass, number of failed births) by the id of a component
         self._failed: dict[int, tuple[float, int]] = {}
-        # log-normaliser of the priors by which they failed
+        # log-normaliser of the priors under which they failed
         self._judged_by: float | None = None
-        # before the adoption: state, bound and model, and targets of the components being adopted
+        # state, bound and model before the adoption, and targets of the adopted components
         self._before: tuple[Any, float, Any] | None = None
         self._adopted: list[_Target] = []
-        # why births of this pass came to nothing
+        # reasons why births of this pass failed
         self._reasons: list[str] = []
-        # statistics of the rows of a target by themselves
+        # statistics of a target's rows as one component
         self._apart: Stats | None = None
         self._share = MOST_TARGETS
         self.exhausted = False
@@ -171,7 +172,7 @@ class Birth(Move):
             if self._learns:
                 self._relearned = learned(model, [_others(state, gone), *self._fresh])
             state.rearrange(_with_more(kept, len(arrays[0])))
-            # S' helps the new components through the pass; resum takes it off again
+            # [HS13] S' keeps the new components alive during the pass; resum removes it again
             none = [np.zeros((kept.size, *array.shape[1:])) for array in arrays]
             pairs = zip(none, arrays, strict=True)
             state.stats.add(Stats(tuple(np.concatenate(pair) for pair in pairs)))
@@ -187,7 +188,7 @@ class Birth(Move):
         """Collect rows of the targets."""
         if not self._targets:
             return None
-        # an equal share of the rows of each batch: batches differ where rows are sorted
+        # collect the same share of each batch, since batches differ if rows are sorted
         wanted = [
             (
                 target.components,
@@ -201,43 +202,43 @@ class Birth(Move):
     def note(self, noted: list["_Collected"]) -> None:
         for target, (total, rows, weights, resp) in zip(self._targets, noted, strict=True):
             target.total += total
-            room = MOST_ROWS - target.size
-            if room > 0 and weights.size:
-                target.rows.append(rows[:room])
-                target.weights.append(weights[:room])
-                target.resp.append(resp[:room])
-                target.size += weights[:room].size
+            n_left = MOST_ROWS - target.size
+            if n_left > 0 and weights.size:
+                target.rows.append(rows[:n_left])
+                target.weights.append(weights[:n_left])
+                target.resp.append(resp[:n_left])
+                target.size += weights[:n_left].size
 
     def finish(self, model: Mergeable, state: MovableState, tools: MoveTools) -> MoveRecord:
-        """Judge the adopted components, then create fresh ones from the rows collected.
+        """Keep or discard the adopted components, then create fresh ones from collected rows.
 
-        Comes after the other moves, which are judged, too.
+        The other moves have finished before, so that their gains count for the adopted components.
         """
         self._reasons, self._in_stream = [], False
         gain = self._judge(model, state) if self._before else 0.0
-        # components merged or restored since then have other ids, or none
+        # the ids of components that were merged or restored since then do not exist any more
         targets = [
             target for target in self._targets if np.isin(target.ids, state.component_ids).all()
         ]
-        room = self._max_components - model.size(state.stats)
-        proposed, born, self._targets = 0, 0, []
+        n_left = self._max_components - model.size(state.stats)
+        proposed, n_fresh, self._targets = 0, 0, []
         for target in targets:
-            if room <= 0:
+            if n_left <= 0:
                 break
             proposed += 1
             n_old = len(target.components)
             others = _others(state, target.ids)
-            fresh = self._create(model, target, tools, room + n_old, others)
+            fresh = self._create(model, target, tools, n_left + n_old, others)
             if fresh is not None:
                 self._fresh.append(fresh)
                 self._targets.append(replace(target, rows=[], weights=[], resp=[]))
-                born += len(fresh.arrays[0])
-                room -= len(fresh.arrays[0]) - n_old
+                n_fresh += len(fresh.arrays[0])
+                n_left -= len(fresh.arrays[0]) - n_old
         self.exhausted = self._before is None and proposed == 0
-        return MoveRecord(tools.n_iter, "birth", proposed, born, gain, "; ".join(self._reasons))
+        return MoveRecord(tools.n_iter, "birth", proposed, n_fresh, gain, "; ".join(self._reasons))
 
     def _judge(self, model: Mergeable, state: MovableState) -> float:
-        """Gain of the bound since before the adoption; if there is none, everything is restored."""
+        """Return the gain by the adoption; restore the former state if it is too small."""
         dissolve(model, state, self._newborn)
         assert self._before is not None  # something has been adopted
         saved, before, begun = self._before
@@ -248,7 +249,7 @@ class Birth(Move):
         state.restore(saved)
         self._relearned = begun
         self._reasons.append(f"adopted components: {-gain:.1f} nats short")
-        # of several births one may have been good: fewer at a time
+        # one of several births may have been good, so try fewer at a time
         self._share *= 0.5
         if len(self._adopted) == 1:
             self._fail(self._adopted[0])
@@ -258,7 +259,7 @@ class Birth(Move):
     def within(
         self, model: Mergeable, batch: Any, key: Hashable, state: MovableState, tools: MoveTools
     ) -> list[MoveRecord]:
-        """Births in one batch, each kept if the exact bound of all memos rises."""
+        """Try births in one batch; each is kept if the exact bound of all memos rises."""
         self._in_stream = True
         counts = model.component_masses(state.memos[key].stats)
         alone = _overlaps(None, counts.size)
@@ -279,7 +280,7 @@ class Birth(Move):
                 break
             kept = _but(target, model, key, state)
             others = _kept_of(target, kept, key, state)
-            # (fresh ones under priors of their own may lose among all rows, where others would not)
+            # if components with new priors fail among all rows, try components with old priors
             for known in (others, None):
                 under, rise, self._learns = model, 0.0, False
                 fresh = self._create(model, target, tools, room + 1, known)
@@ -290,7 +291,7 @@ class Birth(Move):
                 if rise > 0.0 or not self._learns or not others.arrays[0].size:
                     break
             if rise <= 0.0 and len(state.memos) > 1 and self._apart is not None:
-                # no better apart from each other, the rows may be apart from those seen before
+                # the rows may form one component that differs from the target's earlier rows
                 apart = self._apart, np.arange(n_before)
                 rise, under = _try(model, model, batch, key, state, apart, tools), model
             if rise <= 0.0:
@@ -311,9 +312,9 @@ class Birth(Move):
         rng: np.random.Generator,
         most_tries: int = MOST_TRIES,
     ) -> list[_Target]:
-        """Targets, by mass, among components not tried in vain, not overlapping each other.
+        """Draw disjoint targets by mass among components with few failed births.
 
-        A component whose births have failed is tried together with neighbours, the nearest first.
+        A component whose births have failed is tried together with its nearest neighbours.
         """
         tries = np.array([self._tries(n, id_) for n, id_ in zip(counts, ids, strict=True)])
         free = np.ones(counts.size, bool)
@@ -330,24 +331,24 @@ class Birth(Move):
             for _ in range(N_FRESH - 1 if wide else min(tries[chosen], 2)):
                 nearness = overlaps[components].sum(axis=0) * free
                 nearest = int(stable_argmax(nearness))
-                # negligible responsibilities have negligible overlap
+                # components that share negligible responsibilities are no neighbours
                 if exceeds(nearness[nearest], 0.0, scale=counts[chosen]):
                     components.append(nearest)
                     free[nearest] = False
             if tries[chosen] >= _LOST and len(components) == 1:
-                continue  # all proposals have lost, and there is no neighbour to try with
+                continue  # all proposals failed, and there is no neighbour to add
             targets.append(
                 _Target(components, ids[components].tolist(), counts[components].tolist())
             )
         return targets
 
     def _tries(self, mass: float, id_: int) -> int:
-        """Number of births that failed from a component in its present form."""
+        """Return the number of failed births of a component since its mass last changed."""
         before, tries = self._failed.get(int(id_), (0.0, 0))
         return 0 if exceeds(abs(mass - before), SAME_MASS * before, scale=before) else tries
 
     def _notice_priors(self, model: Mergeable) -> None:
-        """Forget births that failed under other priors: learned ones may judge them differently."""
+        """Forget failed births if the learned priors have changed, since they may succeed now."""
         blocks = zip(model.families, model.prior().arrays, strict=True)
         now = sum(float(np.sum(family.log_normalizer(prior))) for family, prior in blocks)
         if self._judged_by is None:
@@ -364,12 +365,11 @@ class Birth(Move):
     def _create(
         self, model: Mergeable, target: _Target, tools: MoveTools, most: int, others: Stats | None
     ) -> Stats | None:
-        """Statistics of at most ``most`` components fitted to the collected rows.
+        """Return statistics of at most ``most`` components fitted to the collected rows.
 
-        The priors may move along, given statistics of all ``others``.
-
-        They are scaled to the target's total mass. None if the target's own components describe
-        these rows as well.
+        Priors are learned, too, if statistics of all ``others`` are passed. The rows are scaled up
+        towards the target's total mass, see `MOST_COUNTED`. Returns None if the target's components
+        describe these rows equally well.
         """
         self._apart = None
         resp = np.concatenate([np.empty((0, len(target.ids))), *target.resp])
@@ -379,10 +379,10 @@ class Birth(Move):
         if exceeds(weights.sum(), FEWEST_ROWS):
             factor = np.clip(target.total / weights.sum(), 1.0, MOST_COUNTED)
             X = stacked(target.rows)
-            own = mass > 0.5
-            enough = len(target.ids) == 1 and exceeds(own.sum(), _FEWEST_FOR_EACH * N_FRESH)
+            owned = mass > 0.5
+            enough = len(target.ids) == 1 and exceeds(owned.sum(), _FEWEST_FOR_EACH * N_FRESH)
             if enough and others is not None and others.arrays[0].size:
-                batch = model.batch(X[own], np.arange(own.sum()), factor * of_rows[own])
+                batch = model.batch(X[owned], np.arange(owned.sum()), factor * of_rows[owned])
                 fresh = self._under_own_priors(model, batch, tools, most, others)
                 if fresh is not None:
                     return fresh
@@ -395,7 +395,7 @@ class Birth(Move):
                 together = tools.memo_of(model, alone, batch)
             self._apart = together.stats
             if self._tries(target.masses[0], target.ids[0]) and len(target.ids) == 1:
-                # many made too many of rows that count twice, and there is no neighbour to try with
+                # many components failed before, and there is no neighbour to add
                 most = min(most, FEWER)
             goal = before, together, most
             memo = self._fresh_mixture(model, batch, tools, goal, others)
@@ -407,10 +407,10 @@ class Birth(Move):
     def _under_own_priors(
         self, model: Mergeable, batch: Any, tools: MoveTools, most: int, others: Stats
     ) -> Stats | None:
-        """Statistics of fresh components under priors that suit them and the ``others``.
+        """Return statistics of fresh components under priors learned from them and ``others``.
 
-        None unless the bound of all is higher: that of these rows, of one component so far, less
-        what the others lose.
+        Returns None unless the bound of these rows, compared with one component, rises by more than
+        the other components lose.
         """
         alone = model.given_assignments(batch, np.ones((batch.weights.size, 1)))
         goal = bound_of(model, tools.memo_of(model, alone, batch))
@@ -420,12 +420,12 @@ class Birth(Move):
         if self._in_stream:
             proposals.insert(0, (most, "few in line"))
         for n_components, init_params in proposals:
-            found, under = tools.fresh(model, batch, n_components, goal, others, init_params)
+            memo, under = tools.fresh(model, batch, n_components, goal, others, init_params)
             loss = model.collapsed_energy(others) - under.collapsed_energy(others)
-            gain, least = bound_of(under, found) - loss - goal, SMALLEST_GAIN_PER_ROW
-            if is_accepted(gain, size_of(goal, found), least * batch.weights.sum()):
+            gain, least = bound_of(under, memo) - loss - goal, SMALLEST_GAIN_PER_ROW
+            if is_accepted(gain, size_of(goal, memo), least * batch.weights.sum()):
                 self._learns = True
-                return found.stats
+                return memo.stats
         return None
 
     def _fresh_mixture(
@@ -436,20 +436,20 @@ class Birth(Move):
         goal: tuple[Memo, Memo, int],
         others: Stats | None,
     ) -> Memo | None:
-        """The memo of a fresh mixture whose bound is higher than that of a memo; None without one.
+        """Return the memo of a mixture with a higher bound than the goal's first memo, or None.
 
-        Of one component for all rows, or of at most the goal's number. Started from many seeds, a
-        mixture of few rows ends in components of which no pair is better merged, though fewer,
-        different ones would be better: so it is also started from few. Whether rows are few
-        depends on the parameters of a component, too; so this is also tried where the larger
-        mixture is no better, and where the mixture is to replace a single component: beside a
-        small cluster, a large one may be split into parts under whose prior no two are better
-        merged. Components that differ in few of many directions may be seen by neither, but where
-        rows are least normal. If the larger mixture has ended in as many components as there are,
-        few are only tried where they may be enough.
+        The mixture has one component for all rows, or at most the goal's number. A mixture of few
+        rows that starts from many seeds may end in components of which no merge improves the bound,
+        although fewer, different components would be better. It is therefore also started from few
+        seeds. This is also tried if the larger mixture is no better, since a component with many
+        parameters needs many rows, and if the mixture replaces a single component: beside a small
+        cluster, a large one may be split into parts that the learned prior keeps apart. Both starts
+        may miss components that differ in few of many directions; the directions in which rows are
+        least normal may show them. If the larger mixture ends with as many components as the
+        target, starts with fewer seeds than that are left out.
 
-        A mixture of all rows is judged by the priors that it finds. Of many clusters in a line,
-        each of few seeds would have several, and be no better than one for all.
+        A mixture of all rows is compared under the priors that it learns. With many clusters in a
+        line, each of a few seeds would have several clusters, and be no better than one component.
         """
         before, together, most = goal
         target, number = bound_of(model, before), min(N_FRESH, most)
@@ -472,15 +472,17 @@ class Birth(Move):
             if as_before and n_components < n_old:
                 continue
             goal_now = max(bound, target + least)
-            own = others if learns else None
-            found, under = tools.fresh(model, batch, n_components, goal_now, own, init_params)
-            other, n_found = bound_of(under, found), found.entropy.size
-            # (of one component no prior can be learned)
-            legal = n_found > 1 or not learns
-            if legal and exceeds(other, bound, scale=size_of(other, found)):
-                memo, bound = found, other
+            learned_with = others if learns else None
+            new, under = tools.fresh(
+                model, batch, n_components, goal_now, learned_with, init_params
+            )
+            new_bound, n_new = bound_of(under, new), new.entropy.size
+            # no prior can be learned from one component
+            legal = n_new > 1 or not learns
+            if legal and exceeds(new_bound, bound, scale=size_of(new_bound, new)):
+                memo, bound = new, new_bound
                 accepted = is_accepted(bound - target, size_of(bound, memo), least)
-            as_before = n_found == n_old and not accepted
+            as_before = n_new == n_old and not accepted
         if not accepted:
             short = target + least - bound
             self._reasons.append(f"{batch.weights.sum():.0f} rows: {short:.1f} nats short")
@@ -489,7 +491,7 @@ class Birth(Move):
         return memo
 
 
-#: Mass of a target; some rows, their weights, and how much of them its components have.
+#: Mass of a target, some of its rows, their weights, and its components' responsibilities.
 _Collected: TypeAlias = tuple[float, Any, Array, Array]
 
 
@@ -500,8 +502,8 @@ def _collected(
     solved: Solved,
     tools: ObserverTools,
 ) -> list[_Collected]:
-    """What a batch has of targets: components, how many rows are wanted and what share, each."""
-    batch, found = solved.batch, list[_Collected]()
+    """Collect a batch's rows of targets; ``wanted`` has components, most rows and share of each."""
+    batch, collected = solved.batch, list[_Collected]()
     for components, most, share in wanted:
         resp = shares_of(solved.result.q, components)
         mass = resp.sum(axis=1)
@@ -509,17 +511,17 @@ def _collected(
         if share < 1.0:
             chosen &= np.random.default_rng(seed).random(mass.size) < share
         rows = np.flatnonzero(chosen)[: max(0, most)]
-        found.append((
+        collected.append((
             float(batch.weights @ mass),
             batch.X[rows],
             batch.weights[rows],
             resp[rows],
         ))  # fmt: skip
-    return found
+    return collected
 
 
 def _overlaps(memos: Memos | None, n_components: int) -> Array:
-    """Entropy in nats that pairs of components would lose if merged, (K, K); 0 where unknown."""
+    """Return the entropy in nats that merged pairs would lose, (K, K); 0 where unknown."""
     merge_entropy_loss = memos.total().merge_entropy_loss if memos else None
     if merge_entropy_loss is None:
         return np.zeros((n_components, n_components))
@@ -527,7 +529,7 @@ def _overlaps(memos: Memos | None, n_components: int) -> Array:
 
 
 def _at_most(model: Mergeable, fresh: Stats, number: int) -> Stats:
-    """Statistics of all components, or of the smaller ones if there are too many."""
+    """Return the statistics of at most ``number`` components, the ones with smallest counts."""
     counts = model.component_masses(fresh)
     order = stable_order(-counts, scale=float(counts.sum()))
     kept = np.sort(order[max(0, counts.size - number) :])
@@ -535,7 +537,7 @@ def _at_most(model: Mergeable, fresh: Stats, number: int) -> Stats:
 
 
 def _others(state: MovableState, ids: list[int]) -> Stats:
-    """Statistics of the components that do not have these ids."""
+    """Return the statistics of the components that do not have these ids."""
     kept = ~np.isin(state.component_ids, ids)
     return Stats(tuple(array[kept] for array in state.plain_stats.value().arrays))
 
@@ -545,15 +547,15 @@ def _with_more(kept: IndexArray, n_new: int) -> IndexArray:
 
 
 def _but(target: _Target, model: Mergeable, key: Hashable, state: MovableState) -> IndexArray:
-    """All components but the target's, if no other batch has rows of it."""
-    of_all, own = state.memos.total(), state.memos[key]
-    elsewhere = model.component_masses(of_all.stats) - model.component_masses(own.stats)
+    """Return the components that stay: all but those of the target without rows elsewhere."""
+    of_all, of_batch = state.memos.total(), state.memos[key]
+    elsewhere = model.component_masses(of_all.stats) - model.component_masses(of_batch.stats)
     is_other = ~np.isin(state.component_ids, target.ids)
     return np.flatnonzero(is_other | exceeds(elsewhere, 0.0, scale=of_all.weight))
 
 
 def _kept_of(target: _Target, kept: IndexArray, key: Hashable, state: MovableState) -> Stats:
-    """Statistics of the components that stay, without the rows that the target has in a batch."""
+    """Return the statistics of ``kept`` components less those of the target in a batch."""
     of_all, of_batch = state.memos.total().stats.arrays, state.memos[key].stats.arrays
     is_target = np.isin(state.component_ids[kept], target.ids)
     arrays = [array[kept] for array in of_all]
@@ -571,10 +573,10 @@ def _try(
     born: tuple[Stats, IndexArray],
     tools: MoveTools,
 ) -> float:
-    """Let fresh components compete for a batch, ``under`` the model with the priors they need.
+    """Add fresh components if the bound of all memos rises; return the rise, or 0.
 
-    They are ``born``, statistics and the components that stay, if the bound rises. Returns the
-    rise.
+    ``born`` has their statistics and the numbers of the components that stay. All compete for the
+    batch's rows. ``under`` is the model with the priors of the fresh components.
     """
     before, (fresh, kept) = state.memos.total(), born
     n_old, arrays = kept.size, fresh.arrays
@@ -590,8 +592,8 @@ def _try(
             )
             total = others.plus(memo)
             stats = RunningStats(total.stats.arrays)
-        won = ~exceeds(FEWEST_WON, model.component_masses(total.stats)[n_old:])
-        if won.all():
+        kept_rows = ~exceeds(FEWEST_WON, model.component_masses(total.stats)[n_old:])
+        if kept_rows.all():
             bound = bound_of(model, before)
             rise = bound_of(under, total) - bound
             if is_accepted(rise, size_of(bound, before), SMALLEST_GAIN):
@@ -600,5 +602,5 @@ def _try(
                 state.resum()
                 return rise
             break
-        arrays = tuple(array[n_old:][won] for array in total.stats.arrays)
+        arrays = tuple(array[n_old:][kept_rows] for array in total.stats.arrays)
     return 0.0

@@ -1,4 +1,4 @@
-"""Deletes: a nearly empty component gives its rows to the others where the exact bound rises."""
+"""Deletes: assign a nearly empty component's rows to the others if the exact bound rises."""
 
 from collections.abc import Hashable
 from dataclasses import replace
@@ -21,26 +21,26 @@ from skvt.moves._base import bound_of, is_accepted, of_components, shares_of, si
 from skvt.moves._merge import dissolve
 from skvt.ties import exceeds, stable_argmax, stable_order
 
-# A component with fewer rows than this, or less than a twentieth of an equal share, is a candidate.
+# Components with fewer rows than this, or a twentieth of an equal share, are candidates.
 FEWEST_ROWS = 2.0
 SMALLEST_SHARE = 0.05
 MOST_CANDIDATES = 3
-# Rows with a smaller responsibility are left unchanged: below 1e-12 nats per row are lost.
+# Rows with a smaller responsibility are not reassigned, which costs less than 1e-12 nats a row.
 _LEAST = 1e-14
 
 
 class Delete(Move):
     """Delete the candidate that contributes least, one per pass.
 
-    During the pass, the rows of each candidate are also assigned without it, so that at the end the
-    statistics and the bound without it are known exactly.
+    During the pass, the rows of each candidate are also assigned without the candidate, so that the
+    exact statistics and bound without it are known at the end.
     """
 
     requires = of_components("A delete")
 
     def __init__(self) -> None:
         self._candidates: list[int] = []
-        # what would be added to each batch's memo, by candidate
+        # by candidate, the change of each batch's memo if the candidate were deleted
         self._changes: dict[int, dict[Hashable, Memo]] = {}
 
     def begin(self, model: Mergeable, state: MovableState, tools: MoveTools) -> None:
@@ -56,7 +56,7 @@ class Delete(Move):
         return partial(_changes_without, tuple(self._candidates)) if self._candidates else None
 
     def note(self, noted: tuple[Hashable, dict[int, Memo]]) -> None:
-        """Keep how the memo would change."""
+        """Keep the changes of a batch's memo."""
         key, changes = noted
         for k, change in changes.items():
             self._changes[k][key] = change
@@ -79,7 +79,7 @@ class Delete(Move):
         return True
 
     def _best(self, model: Mergeable, total: Memo) -> tuple[int | None, float, int]:
-        """(candidate whose removal raises the bound most or None, rise, number of candidates)."""
+        """Return the best candidate or None, the rise of the bound, and the number of trials."""
         if not self._candidates:
             return None, 0.0, 0
         before, gains = bound_of(model, total), []
@@ -98,7 +98,7 @@ class Delete(Move):
 def _changes_without(
     candidates: tuple[int, ...], model: Mergeable, solved: Solved, tools: ObserverTools
 ) -> tuple[Hashable, dict[int, Memo]]:
-    """The key of a batch, and what would be added to its memo without each candidate."""
+    """Return the key of a batch, and the change of its memo if a candidate were deleted."""
     batch, changes = solved.batch, dict[int, Memo]()
     for k in candidates:
         rows = np.flatnonzero(shares_of(solved.result.q, [k])[:, 0] > _LEAST)

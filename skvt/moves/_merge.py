@@ -1,4 +1,4 @@
-"""Merges: two components become one where the exact bound rises [HS13 sec. 3.2]."""
+"""Merges: replace two components by one if the exact bound rises [HS13 sec. 3.2]."""
 
 from collections.abc import Hashable, Iterable
 from typing import Any
@@ -14,25 +14,26 @@ from skvt.typing import Array, IndexArray
 
 # A component with fewer expected rows is removed at the end of a fit.
 FEWEST_ROWS = 1.0
-# Nats by which the bound must rise where a merge takes other learned priors.
+# Nats by which the bound must rise if a merge changes the learned priors, too.
 SMALLEST_GAIN = 0.1
-# Pairs that lose more nats than this for each row of all are not judged by other priors.
+# Pairs that lose more nats than this per row of the data are not tried with other priors.
 _FARTHEST = 0.5
-# What weights gain by a merge is no more than log 2 for each of its rows, and this.
+# Weights gain at most log 2 per merged row plus this many nats by a merge.
 _OF_WEIGHTS = 10.0
-# Maximum cost of removing it in nats: if it is larger, the component explains what others do not,
-# such as a row of weight 1/2.
+# Largest loss in nats at which a component of fewer than FEWEST_ROWS is removed. At a larger loss,
+# it explains rows that no other component explains, such as a row of weight 1/2.
 _LARGEST_LOSS = 3.0
 
 
 def pair_gains(
     model: Mergeable, memo: Memo, among: NDArray[np.bool_] | None = None
 ) -> tuple[IndexArray, IndexArray, Array]:
-    """Gain of the bound from merging each pair, without the weights' part: (a, b, gain), a < b.
+    """Return (a, b, gain) for all pairs a < b: the gain of the bound if the pair is merged.
 
-    ``log M(S_a + S_b) - log M(S_a) - log M(S_b)``, the ratio of marginal likelihoods of [HS13 eq.
-    12], minus the loss of entropy of the assignments. Pairs whose loss is unknown are left out, and
-    with ``among`` (K,) also pairs of which neither is in it.
+    The gain is ``log M(S_a + S_b) - log M(S_a) - log M(S_b)``, the log ratio of marginal
+    likelihoods [HS13 eq. 12], minus the entropy that the assignments lose. The evidence of weights
+    is left out. Pairs whose loss is unknown are left out; with ``among`` (K,), so are pairs of
+    which neither component is in it.
     """
     merge_entropy_loss = memo.merge_entropy_loss
     n_components = memo.entropy.size
@@ -47,10 +48,10 @@ def pair_gains(
 
 
 def dissolve(model: Mergeable, state: MovableState, ids: Iterable[int] | None = None) -> None:
-    """Merge components of less than one row, among those given, into those they resemble most.
+    """Merge components of less than one row, among ``ids`` or all, into their best partners.
 
-    The bound may fall slightly: a nearly empty component represents components not yet seen, and
-    has a small share of every row. Where several are merged into one, entropies are lower bounds
+    The bound may fall slightly, because a nearly empty component has a small share of every row
+    like a new component. If several components are merged into one, entropies are lower bounds
     until batches are visited again.
     """
     while True:
@@ -71,15 +72,15 @@ def dissolve(model: Mergeable, state: MovableState, ids: Iterable[int] | None = 
 
 
 class Merge(Move):
-    """Merge pairs in order of their gain, each component once per pass; memos know the gains."""
+    """Merge pairs in order of their gain, each component at most once per pass."""
 
     requires = of_components("A merge")
 
     def finish(self, model: Mergeable, state: MovableState, tools: MoveTools) -> MoveRecord:
         """Merge while the bound rises.
 
-        Where no merge raises it, the best one is also judged with the learned priors as they will
-        be after it: those that have learned from both halves of a component are in favour of them.
+        If no merge raises it, the best merge is also tried with priors learned after it, because
+        priors that were learned from both halves of a component favour the halves.
         """
         memo = state.memos.total()
         n_components = memo.entropy.size
@@ -108,8 +109,8 @@ class Merge(Move):
             if not is_accepted(rise, size):
                 continue
             if gone:
-                # what components share has changed by the merges before
-                assert memo.merge_entropy_loss is not None  # or it were no pair
+                # earlier merges have changed parameters that components share
+                assert memo.merge_entropy_loss is not None  # only such memos have pairs
                 now = float(model.merge_gains(Stats(arrays), a[[i]], b[[i]])[0])
                 rise += now - float(memo.merge_entropy_loss[a[i], b[i]]) - gain[i]
                 if not is_accepted(rise, size):
@@ -135,7 +136,7 @@ class Merge(Move):
         return MoveRecord(tools.n_iter, "merge", order.size, len(gone), total)
 
     def _relearn(self, model: Mergeable, memo: Memo, a: int, b: int) -> float:
-        """Gain of the bound if a and b are one under priors learned for it; 0 if too small."""
+        """Return the gain of merging a and b with newly learned priors; 0 if it is too small."""
         before = model.with_learned_priors(None, RunningStats(memo.stats.arrays))
         if before is model or memo.merge_entropy_loss is None:
             return 0.0
@@ -156,5 +157,5 @@ class Merge(Move):
     def within(
         self, model: Mergeable, batch: Any, key: Hashable, state: MovableState, tools: MoveTools
     ) -> list[MoveRecord]:
-        """As after a pass; components merged since the last visit of some batch must wait."""
+        """Merge as after a pass; pairs with a loss unknown since an earlier merge are left out."""
         return [self.finish(model, state, tools)]

@@ -1,7 +1,7 @@
-"""Displays of fitted estimators, in the manner of scikit-learn's.
+"""Displays of fitted estimators, like those of scikit-learn.
 
-Each is made from data, or from an estimator by ``from_estimator``, and can be drawn again by
-``plot``. matplotlib is imported when something is drawn. Pages for browsers need nothing else.
+A display is made from data, or from an estimator by ``from_estimator``, and can be drawn again by
+``plot``. matplotlib is imported when a display is drawn. Pages for browsers do not need it.
 """
 
 from skvt.plotting._clusters import ClusterTreeDisplay

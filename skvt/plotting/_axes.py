@@ -5,7 +5,7 @@ from sklearn.utils.validation import check_is_fitted
 
 
 def pyplot():
-    """matplotlib.pyplot, or an ImportError with the remedy."""
+    """Import matplotlib.pyplot; the error names the remedy."""
     try:
         import matplotlib.pyplot as plt
     except ImportError as error:
@@ -14,15 +14,15 @@ def pyplot():
 
 
 def single(ax):
-    """The given axes, or those of a new figure."""
+    """Return the given axes, or the axes of a new figure."""
     return pyplot().subplots(layout="constrained")[1] if ax is None else ax
 
 
 def panels(ax, n_panels, n_columns, panel_size):
-    """Axes for each panel, (n_panels,), and the axes that they replace or None.
+    """Return axes for each panel, (n_panels,), and the axes that they replace or None.
 
-    ``ax`` are axes that the panels divide among themselves, axes for each of them, or None for a
-    new figure, in which a panel has this size in inches.
+    ``ax`` are axes that are divided into panels, a sequence with axes for each panel, or None for a
+    new figure, whose panels have this size in inches.
     """
     plt = pyplot()
     if isinstance(ax, list | tuple | np.ndarray):
@@ -48,7 +48,7 @@ def panels(ax, n_panels, n_columns, panel_size):
 
 
 def fitted_attribute(estimator, name, remedy):
-    """An attribute of a fitted estimator; if it has none, a ValueError with the ``remedy``."""
+    """Return an attribute of a fitted estimator; if it has none, raise with the ``remedy``."""
     check_is_fitted(estimator)
     try:
         return getattr(estimator, name)
@@ -59,7 +59,7 @@ def fitted_attribute(estimator, name, remedy):
 
 
 def chosen(which, n_all, name):
-    """Numbers of the topics or components to be shown; all of them by default."""
+    """Return the numbers of the topics or components to show, by default all."""
     if which is None:
         return np.arange(n_all)
     numbers = np.atleast_1d(np.asarray(which))

@@ -1,4 +1,4 @@
-"""The tree of components joined into clusters, and what each number of clusters loses."""
+"""The tree of components joined into clusters, and the loss for each number of clusters."""
 
 import numpy as np
 
@@ -6,13 +6,14 @@ from skvt.plotting._axes import fitted_attribute, panels
 
 
 class ClusterTreeDisplay:
-    """Components joined into clusters: the tree, and what is lost by joins.
+    """Display of components joined into clusters: the tree, and the loss by joins.
 
-    Make it by :meth:`from_estimator`. In the tree, the height of a join is the entropy of the
-    assignments, and then the evidence, lost by it and the joins before: components joined at a low
-    height are hardly separated by the rows. Links within a cluster have its colour, links between
-    clusters are grey. Next to the tree, what is lost is shown for each number of clusters, with a
-    mark at the chosen one. Both scales are of square roots: entropies are small beside evidences.
+    Make it by :meth:`from_estimator`. The height of a join in the tree is the entropy of the
+    assignments, and then the evidence, that are lost by this and all earlier joins: components
+    joined at a low height are hardly separated by the rows. Links within a cluster have its colour,
+    links between clusters are grey. Next to the tree, the loss is shown for each number of
+    clusters, with a mark at the chosen number. Both axes have a square-root scale, as entropies are
+    small relative to evidences.
 
     Parameters
     ----------
@@ -24,7 +25,7 @@ class ClusterTreeDisplay:
     Attributes
     ----------
     axes_ : ndarray of matplotlib Axes, shape (2,)
-        Axes of the tree and of what is lost.
+        Axes of the tree and of the loss.
     ax_ : matplotlib Axes
         Axes of the tree.
     bounding_ax_ : matplotlib Axes or None
@@ -35,13 +36,13 @@ class ClusterTreeDisplay:
         The result of :func:`scipy.cluster.hierarchy.dendrogram`: "leaves" are the components from
         left to right.
     lines_ : list of matplotlib Line2D
-        What is lost over the number of clusters.
+        The loss over the number of clusters.
     marker_ : matplotlib Line2D
-        The mark of the number chosen.
+        The mark of the chosen number.
 
     See Also
     --------
-    ComponentsDisplay : What the components are.
+    ComponentsDisplay : The components.
 
     Examples
     --------
@@ -63,7 +64,7 @@ class ClusterTreeDisplay:
         self.n_clusters = n_clusters
 
     def plot(self, ax=None, *, dendrogram_kw=None, line_kw=None):
-        """Draw the tree and what is lost.
+        """Draw the tree and the loss.
 
         Parameters
         ----------
@@ -72,14 +73,14 @@ class ClusterTreeDisplay:
         dendrogram_kw : dict or None, default=None
             Parameters of :func:`scipy.cluster.hierarchy.dendrogram`, such as "labels".
         line_kw : dict or None, default=None
-            Parameters of ``Axes.plot`` for what is lost.
+            Parameters of ``Axes.plot`` for the loss.
 
         Returns
         -------
         ClusterTreeDisplay
             The display itself.
         """
-        # (scipy.cluster takes long to import)
+        # imported here, since importing scipy.cluster takes long
         from scipy.cluster.hierarchy import dendrogram
 
         hierarchy = np.asarray(self.hierarchy, dtype=np.float64)

@@ -7,21 +7,21 @@ from skvt.readers.validation import check_choice, column_names
 
 
 class ComponentsDisplay:
-    """Components as a grid of images, as ellipses over two columns, or as a table of means.
+    """Display of components as a grid of images, ellipses over two columns, or a table of means.
 
     Make it by :meth:`from_estimator`, or give either ``images``, or ``means`` and ``covariances``.
-    In two dimensions a mixture is shown as ellipses; in one, or in more, as a table: a row for each
-    component, a column for each column of the data, and as colour the distance of the component's
-    mean from the mean of the mixture, in standard deviations of the mixture.
+    A mixture in two dimensions is shown as ellipses, in any other number of dimensions as a table:
+    a row for each component, a column for each column of the data, and as colour the distance of
+    the component's mean from the mean of the mixture, in standard deviations of the mixture.
 
     Parameters
     ----------
     images : array-like of shape (n_components, height, width) or None, default=None
         An image for each component.
     means : array-like of shape (n_components, n_features) or None, default=None
-        Means: centres of ellipses, or the table.
+        Means of the components: centres of ellipses, or the table.
     covariances : array-like of shape (n_components, n_features, n_features) or None, default=None
-        Covariances whose contours the ellipses are.
+        Covariances of the components, with the ellipses as contours.
     weights : array-like of shape (n_components,) or None, default=None
         Weights of the components: shown as titles of images, and used for the moments of the
         mixture in a table (equal by default).
@@ -31,9 +31,9 @@ class ComponentsDisplay:
     Attributes
     ----------
     axes_ : ndarray of matplotlib Axes, shape (n_shown,)
-        Axes of each image; with ellipses and tables the only one.
+        Axes of each image; for ellipses and tables, a single one.
     ax_ : matplotlib Axes
-        Axes of the ellipses or of the table; of images the first one.
+        Axes of the ellipses, of the table, or of the first image.
     bounding_ax_ : matplotlib Axes or None
         The axes that the images replace, if one was given.
     figure_ : matplotlib Figure
@@ -86,8 +86,8 @@ class ComponentsDisplay:
         components : array-like of int or None, default=None
             Numbers of the components to show, in this order; None shows all.
         features : array-like of int or None, default=None
-            Numbers of the columns to show: two are the plane of the ellipses, any other number
-            are the columns of a table. None shows all. Images have no columns to choose.
+            Numbers of the columns to show: two columns are the plane of ellipses, any other number
+            of columns is shown as a table. None shows all. It does not apply to images.
         titles : array-like of str or None, default=None
             Titles of the images shown; None shows the weights, if there are any.
         n_columns : int, default=8
@@ -164,7 +164,7 @@ class ComponentsDisplay:
         numbers = chosen(components, len(means), "components")
         weights = np.ones(len(means)) if self.weights is None else np.asarray(self.weights)
         weights = weights / weights.sum()
-        # moments of the mixture, of all components whichever are shown
+        # moments of the mixture of all components, including components not shown
         off = means - weights @ means
         variance = weights @ (off**2 + np.diagonal(covariances, axis1=1, axis2=2))
         table = (off / np.sqrt(np.where(variance > 0.0, variance, 1.0)))[numbers][:, features]
@@ -220,14 +220,14 @@ class ComponentsDisplay:
 
 
 def _values(estimator, values):
-    """The named values of a fitted estimator."""
+    """Return the named values of a fitted estimator."""
     check_choice("values", values, ("components", "means", "covariances"))
     remedy = "Pass values='components', 'means' or 'covariances', and image_shape for images."
     return np.asarray(fitted_attribute(estimator, f"{values}_", remedy))
 
 
 def _as_images(values, image_shape):
-    """Rows as images (K, height, width)."""
+    """Return rows as images (K, height, width)."""
     if image_shape is None or np.prod(image_shape) != values.shape[1]:
         raise ValueError(
             f"image_shape must be the height and width of images of {values.shape[1]} pixels, as "
@@ -237,7 +237,7 @@ def _as_images(values, image_shape):
 
 
 def full_covariances(estimator):
-    """Covariance matrices (K, D, D) of a mixture, whatever its ``covariance_type``."""
+    """Return the covariance matrices (K, D, D) of a mixture of any ``covariance_type``."""
     covariances = _values(estimator, "covariances")
     n_components, n_features = np.shape(estimator.means_)
     kind = getattr(estimator, "covariance_type_", getattr(estimator, "covariance_type", None))

@@ -1,4 +1,4 @@
-"""A page to explore topics in a browser: one file, without network."""
+"""A page to explore topics in a browser: one file that needs no network."""
 
 import json
 from importlib.resources import files
@@ -12,7 +12,7 @@ from skvt.plotting._pyldavis import principal_coordinates, require_path
 from skvt.results.topic_tables import corpus_of, shares_by_group
 from skvt.results.topic_words import RELEVANCE_WEIGHT, first_words, relevance
 
-# Documents of a topic that are shown, and their characters.
+# Maximum number of documents shown of a topic, and of characters of a document.
 MOST_DOCUMENTS = 10
 MOST_CHARACTERS = 600
 
@@ -22,9 +22,9 @@ def topic_explorer(
 ):
     """Write a page to explore the topics of a fitted model: one HTML file that needs no network.
 
-    A map of the topics, words by relevance with a slider for its weight, the documents that stand
-    for a topic, and its share by group or year with intervals. It can be used by keyboard (tab and
-    arrow keys) and by screen readers, on telephones, and in dark mode.
+    The page has a map of the topics, words by relevance with a slider for its weight, typical
+    documents of a topic, and its share by group or year with intervals. It works with a keyboard
+    (tab and arrow keys), with screen readers, on telephones, and in dark mode.
 
     Parameters
     ----------
@@ -36,8 +36,7 @@ def topic_explorer(
         Where the file is written, as a whole or not at all: an error leaves the page before. It is
         required, by name where words are not given.
     texts : list of str of length n_samples or None, default=None
-        The documents; by default those that a pipeline is given. Their first 600 characters are
-        shown.
+        The documents; by default the input of a pipeline. Their first 600 characters are shown.
     groups : array-like, data frame or None, default=None
         The group of each row, such as a year, in one column or several, as of
         :func:`skvt.topic_shares`; rows whose group is missing are left out.
@@ -50,11 +49,11 @@ def topic_explorer(
 
     Notes
     -----
-    The page draws by some 150 lines of script of its own: with Vega or Bokeh inlined it would be
-    half a megabyte or more, and what these draw is hard to reach by keyboard and screen readers.
-    Places on the map are principal coordinates of Jensen-Shannon divergences, as of pyLDAvis; the
-    size of a circle is the topic's share of the words. The file holds the words, numbers and texts
-    that it shows: consider who may read these.
+    The page contains a script of some 150 lines: with Vega or Bokeh it would have half a megabyte
+    or more, and keyboards and screen readers could hardly reach its parts. Positions on the map are
+    principal coordinates of Jensen-Shannon divergences, as in pyLDAvis; the size of a circle is the
+    topic's share of the words. The file contains the words, numbers and texts that it shows:
+    consider who may read these.
 
     Examples
     --------
@@ -69,7 +68,7 @@ def topic_explorer(
     check_scalar(n_words, "n_words", Integral, min_val=1)
     corpus = corpus_of(estimator, X, feature_names, texts, whom="topic_explorer")
     by_group = [] if groups is None else list(shares_by_group(corpus, groups, 0.95))
-    # the first words at any place of the slider
+    # words among the first at any position of the slider
     chosen = [
         first_words(relevance(corpus.topics, corpus.words, weight), n_words)
         for weight in np.linspace(0.0, 1.0, 21)
@@ -107,7 +106,7 @@ def topic_explorer(
             for group in by_group
         ],
     }
-    # (a text may hold the end of a script)
+    # a text may contain the tag that ends a script
     text = json.dumps(data, allow_nan=False).replace("<", "\\u003c")
     page = files("skvt.plotting").joinpath("topic_explorer.html").read_text(encoding="utf-8")
     with replacing(path) as file:
@@ -115,25 +114,25 @@ def topic_explorer(
 
 
 def _places(corpus):
-    """Places on the map from -1 to 1, None for topics without words."""
-    there = corpus.topics.any(axis=1)
-    places = principal_coordinates(corpus.topics[there])
+    """Return positions on the map from -1 to 1, None for topics without words."""
+    has_words = corpus.topics.any(axis=1)
+    places = principal_coordinates(corpus.topics[has_words])
     places = places / (np.abs(places).max(initial=0.0) or 1.0)
-    found = iter(np.round(places, 3).tolist())
-    return [next(found) if one else None for one in there]
+    rounded = iter(np.round(places, 3).tolist())
+    return [next(rounded) if one else None for one in has_words]
 
 
 def _documents(corpus, k):
-    """Number, share and text of the rows that have most of topic k."""
-    found = []
+    """Return the number, proportion and text of the rows with most of topic k."""
+    documents = []
     for row in corpus.rows_of(k, MOST_DOCUMENTS).tolist():
         text = "" if corpus.texts is None else corpus.texts[row]
         if len(text) > MOST_CHARACTERS:
             text = text[:MOST_CHARACTERS] + " ..."
-        found.append([row, float(f"{corpus.proportions[row, k]:.3g}"), text])
-    return found
+        documents.append([row, float(f"{corpus.proportions[row, k]:.3g}"), text])
+    return documents
 
 
 def _short(values):
-    """Numbers of four digits, None where they are not known."""
+    """Round numbers to four digits, with None for numbers that are not finite."""
     return [float(f"{value:.4g}") if np.isfinite(value) else None for value in values]

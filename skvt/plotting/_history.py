@@ -12,7 +12,7 @@ X_LABELS = {"n_iter": "pass", "seconds": "seconds"}
 class HistoryDisplay:
     """A display of ``history_``; ``name`` is its entry in the legend."""
 
-    # Attributes of estimators that are shown, and what to do without.
+    # Attributes of estimators that are shown, with remedies if they are missing.
     _shows = {"history_": "Pass an estimator of skvt."}
 
     def __init__(self, history, *, name=None):
@@ -41,7 +41,7 @@ class HistoryDisplay:
         return self
 
     def _place(self, ax, x):
-        """Axes to draw on, and the horizontal positions."""
+        """Set the axes to draw on, and return the horizontal positions."""
         check_choice("x", x, X_LABELS)
         self.ax_ = single(ax)
         self.figure_ = self.ax_.figure
@@ -83,8 +83,8 @@ class ELBODisplay(HistoryDisplay):
     Parameters
     ----------
     history : dict of lists
-        ``history_`` of an estimator: "elbo", "objective", "n_iter", "seconds", in nats and one
-        entry a pass.
+        ``history_`` of an estimator: "elbo" and "objective", in nats, "n_iter" and "seconds", one
+        entry per pass.
     name : str or None, default=None
         Name of the fit in the legend.
 
@@ -121,7 +121,7 @@ class ELBODisplay(HistoryDisplay):
         ax : matplotlib Axes or None, default=None
             Axes to draw on; None makes a new figure.
         bounds : {"elbo", "objective", "both"}, default="elbo"
-            The ELBO; the tempered bound that the fit raises, dashed; or both. They are equal at
+            The ELBO; the tempered bound that the fit maximises, dashed; or both. They are equal at
             T = 1. Passes whose bound was not evaluated are left out.
         x : {"n_iter", "seconds"}, default="n_iter"
             Passes, or seconds since the fit began.

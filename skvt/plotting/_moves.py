@@ -17,8 +17,8 @@ STYLES = {
 class MovesDisplay(HistoryDisplay):
     """Number of components after each pass, and accepted moves.
 
-    Make it by :meth:`from_estimator`. A mark at a pass means that components were born, merged,
-    deleted or exchanged in it; its area grows with their number.
+    Make it by :meth:`from_estimator`. A mark at a pass means that components were added, merged,
+    deleted or exchanged in this pass; its area grows with their number.
 
     Parameters
     ----------
@@ -38,8 +38,8 @@ class MovesDisplay(HistoryDisplay):
     lines_ : list of matplotlib Line2D
         The line of the number of components.
     markers_ : dict of matplotlib PathCollection
-        Marks of "birth", "merge", "delete", "split-merge" and "superposition", of those kinds that
-        were accepted.
+        Marks of "birth", "merge", "delete", "split-merge" and "superposition", if moves of this
+        kind were accepted.
 
     See Also
     --------

@@ -1,4 +1,4 @@
-"""Input of pyLDAvis for a topic model, and its page as a file that needs no network."""
+"""Input of pyLDAvis for a topic model, and the page of pyLDAvis as a self-contained file."""
 
 from pathlib import Path
 
@@ -10,10 +10,10 @@ from skvt.results.topic_tables import corpus_of
 
 
 def prepare_arguments(estimator, X, feature_names=None):
-    """Arguments of ``pyLDAvis.prepare`` for a fitted topic model.
+    """Return the arguments of ``pyLDAvis.prepare`` for a fitted topic model.
 
-    ``pyLDAvis.prepare(**prepare_arguments(lda, X, names))``. X may be a sparse array, a sparse
-    matrix or dense; pyLDAvis itself is not needed here.
+    Use them as ``pyLDAvis.prepare(**prepare_arguments(lda, X, names))``. X may be a sparse array, a
+    sparse matrix or dense. This function does not need pyLDAvis.
 
     Parameters
     ----------
@@ -28,11 +28,12 @@ def prepare_arguments(estimator, X, feature_names=None):
     dict
         "topic_term_dists" (n_components, n_words) and "doc_topic_dists" (n_samples, n_components)
         with rows that sum to 1, "doc_lengths" (n_samples,), "vocab" and "term_frequency"
-        (n_words,): arrays. Words that X does not have are left out, since pyLDAvis divides by their
-        frequency, and so are topics without words, and documents without words or topics, such as
-        NMF can leave: pyLDAvis takes distributions. "mds" is a function that places the topics in
-        the plane as pyLDAvis does by default (principal coordinates of Jensen-Shannon divergences),
-        in real numbers: with NumPy 2.5, pyLDAvis 3.4.1 itself obtains complex ones.
+        (n_words,) are arrays. Words that do not occur in X are left out, since pyLDAvis divides by
+        their frequency. Topics without words, and documents without words or topics, as in results
+        of NMF, are left out, since they have no distributions. "mds" is a function that maps topics
+        to the plane as pyLDAvis does by default, by principal coordinates of Jensen-Shannon
+        divergences, but always in real numbers: with NumPy 2.5, pyLDAvis 3.4.1 obtains complex
+        numbers.
 
     Examples
     --------
@@ -73,8 +74,8 @@ def require_path(path, whom):
 def save_pyldavis(estimator, X, feature_names=None, path=None):
     """Write the page of pyLDAvis as one HTML file that needs no network.
 
-    ``pyLDAvis.save_html`` leaves its scripts on other machines, without which the page is blank;
-    here they are part of the file. :func:`topic_explorer` needs no pyLDAvis.
+    The page of ``pyLDAvis.save_html`` loads scripts from the network, and is blank without them;
+    here they are part of the file. :func:`topic_explorer` does not need pyLDAvis.
 
     Parameters
     ----------
@@ -101,7 +102,7 @@ def save_pyldavis(estimator, X, feature_names=None, path=None):
         from pyLDAvis import prepare, urls
     except ImportError as error:
         raise ImportError('save_pyldavis needs pyLDAvis: pip install "skvt[ldavis]"') from error
-    # (a word may hold the end of a script)
+    # a word may contain the tag that ends a script
     data = prepare(**arguments, n_jobs=1).to_json().replace("<", "\\u003c")
     d3, script, style = (
         Path(file).read_text(encoding="utf-8")
@@ -122,14 +123,14 @@ def save_pyldavis(estimator, X, feature_names=None, path=None):
 
 
 def principal_coordinates(topics):
-    """Places of topics (K, V) in the plane: classical scaling of Jensen-Shannon divergences."""
-    # the root of what rounding has left below 0 is NaN
+    """Map topics (K, V) to the plane by classical scaling of Jensen-Shannon divergences."""
+    # a distance is NaN if rounding makes the number under its square root negative
     divergences = squareform(np.nan_to_num(pdist(np.asarray(topics), "jensenshannon") ** 2))
     gram = -0.5 * divergences**2
     gram -= gram.mean(axis=0)
     gram -= gram.mean(axis=1, keepdims=True)
     values, vectors = np.linalg.eigh(gram)
-    values, vectors = values[:0:-1][:2], vectors[:, :0:-1][:, :2]  # K places span K - 1 axes
+    values, vectors = values[:0:-1][:2], vectors[:, :0:-1][:, :2]  # K points span K - 1 axes
     signs = np.sign(vectors[np.abs(vectors).argmax(axis=0), range(len(values))])
     places = np.zeros((len(divergences), 2))
     places[:, : len(values)] = np.sqrt(np.maximum(values, 0.0)) * signs * vectors

@@ -9,12 +9,12 @@ from skvt.plotting._axes import chosen, panels
 from skvt.readers.validation import column_names
 from skvt.results.topic_words import topic_probabilities
 
-# Panels that are drawn unless topics are named.
+# Maximum number of panels unless topics are selected.
 MOST_TOPICS = 30
 
 
 class TopicsDisplay:
-    """The most probable words of each topic as horizontal bars.
+    """Display of the most probable words of each topic as horizontal bars.
 
     Make it by :meth:`from_estimator`.
 
@@ -34,8 +34,8 @@ class TopicsDisplay:
     figure_ : matplotlib Figure
         Figure of the axes.
     bars_ : list of matplotlib BarContainer
-        Bars of each topic shown, the most probable word first, at the top: of words of positive
-        weight, none where a topic has no words.
+        Bars of each topic shown, with the most probable word first, at the top. Words without
+        weight have no bar.
 
     Examples
     --------
@@ -64,7 +64,7 @@ class TopicsDisplay:
             Number of words per topic.
         topics : array-like of int or None, default=None
             Numbers of the topics to show, in this order. None shows the first thirty, since a
-            hundred panels take some ten seconds; below the last stands how many there are besides.
+            hundred panels take some ten seconds; the number of other topics is below the last one.
         n_columns : int, default=5
             Number of panels in a row.
         bar_kw : dict or None, default=None

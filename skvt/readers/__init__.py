@@ -1,4 +1,4 @@
-"""Rows as numbers, and back."""
+"""Reading of rows as numbers, and conversion back to values of tables."""
 
 from skvt.readers._audit import ColumnWarning
 from skvt.readers._columns import columns_of, declared_order, is_missing, levels, names_of

@@ -1,4 +1,4 @@
-"""What the columns of a table are like, before any work: what says nothing, repeats or misleads."""
+"""Findings on the columns of a table before a fit: columns without information, or misleading."""
 
 import warnings
 from typing import NamedTuple
@@ -8,25 +8,25 @@ import numpy as np
 from skvt.readers.validation import stack_level
 from skvt.typing import Array
 
-# Rows from which a column is judged: fewer are distinct, or the same, by chance.
+# Minimum number of rows to judge a column: fewer values can all differ or all agree by chance.
 FEWEST_ROWS = 30
-# Share of distinct values from which categories and whole numbers are taken for identifiers.
+# Share of distinct values from which on categories and whole numbers count as identifiers.
 DISTINCT = 0.9
-# Share of rows from which one value is said to fill a column.
+# Share of rows above which one value fills a column.
 FILLED = 0.9
-# Number of distinct whole numbers up to which they may be levels.
+# Maximum number of distinct whole numbers that may be levels.
 FEW_VALUES = 6
-# Number of distinct whole numbers up to which real ones may be a code.
+# Maximum number of distinct whole numbers, read as real, that may be a code.
 MOST_CODES = 10
-# Variance over mean from which counts spread more than Poisson.
+# Quotient of variance and mean above which counts are overdispersed.
 OVERDISPERSED = 3.0
-# Columns among which repeated ones are searched for.
+# Maximum number of columns that are compared with each other.
 MOST_COLUMNS = 500
-# Rows at which numbers are looked at.
+# Size of the sample of a longer column of numbers, up to a factor of two.
 MOST_ROWS = 10_000
-# Columns of one kind that a warning names.
+# Maximum number of columns of one kind that a warning names.
 NAMED = 5
-# Kinds of finding, and what to do.
+# Kinds of findings, with remedies.
 REMEDIES = {
     "date": "dates and times are not read: turn them into numbers, such as days",
     "missing": "no value is observed: leave it out, or give its 'categories'",
@@ -39,8 +39,8 @@ REMEDIES = {
     "repeated": "says what another column says: leave one of the two out",
 }
 
-# No warning names these. A mixture of Poissons spreads, too, and whole numbers may be ratings and
-# counts: whether they are something else, only the user knows.
+# Kinds without a warning: a mixture of Poissons is overdispersed, too, and whole numbers may be
+# ratings or counts. Only the user knows.
 REPORTED_ONLY = {"overdispersed", "code"}
 
 
@@ -59,21 +59,21 @@ class ColumnWarning(UserWarning):
 
 
 class Seen(NamedTuple):
-    """A column, looked at once."""
+    """Summary of the values of a column."""
 
-    # NaN where missing; categories by the order in which they occur; of a long column of numbers
-    # evenly spaced ones.
+    # NaN where missing; codes of categories in the order in which they occur; for a long column of
+    # numbers, an evenly spaced sample.
     values: Array
     # Whether categories, or whole numbers without gaps, are (nearly) all distinct.
     is_identifier: bool = False
     # Whether numbers are whole and of two to six values.
     has_few_values: bool = False
-    # Whether numbers that are an identifier fill their range, as those that count rows do.
+    # Whether numbers that are an identifier fill their range, as row numbers do.
     counts_rows: bool = False
 
     @classmethod
     def of(cls, column):
-        """Of a column of a data frame or of an array of objects, or of an array of floats."""
+        """Summarise a column of a data frame, of an array of objects or of an array of floats."""
         if isinstance(column, np.ndarray):
             return cls(np.asarray(_sample(column), np.float64))
         if column.kind not in ("real", "binary"):
@@ -87,7 +87,7 @@ class Seen(NamedTuple):
         if column.kind == "binary" or observed.size < FEWEST_ROWS or not are_whole:
             return cls(_sample(values))
         distinct = np.unique(observed)
-        # (whole numbers far apart are measurements, such as prices; row numbers leave no gap)
+        # whole numbers far apart are measurements, such as prices; row numbers have no gaps
         numbered = _all_distinct(distinct.size, observed.size) and (
             np.median(np.diff(distinct)) <= 1.0
         )
@@ -100,74 +100,74 @@ def _all_distinct(n_distinct, size):
 
 
 def _codes(values):
-    """Numbers of categories in the order in which they occur, NaN for None; how many there are."""
+    """Return codes of categories in order of occurrence, NaN for None, and the number of codes."""
     code_of = {None: np.nan}
     try:
         codes = [code_of.setdefault(value, len(code_of) - 1) for value in values]
-    except TypeError:  # (what cannot be a category is an error elsewhere)
+    except TypeError:  # other functions raise the error
         return np.zeros(len(values)), 1
     return np.array(codes, np.float64), len(code_of) - 1
 
 
 def _sample(values):
-    """Evenly spaced values of a long column."""
+    """Return evenly spaced values of a long column, or all values of a short one."""
     return values[:: max(1, len(values) // MOST_ROWS)]
 
 
 def left_out(columns, seen):
-    """What was found of the columns that "auto" leaves out, by their positions."""
-    found = {}
+    """Return the findings on columns that "auto" leaves out, by position."""
+    findings = {}
     for j, column in enumerate(columns):
         if column.kind == "date":
-            found[j] = "date", f"{column.type}, left out"
+            findings[j] = "date", f"{column.type}, left out"
         elif seen[j].is_identifier:
-            found[j] = "identifier", "left out"
+            findings[j] = "identifier", "left out"
         elif column.kind == "category" and column.categories is None:
             if np.isnan(seen[j].values).all():
-                found[j] = "missing", "left out"
-        if j not in found and _is_constant(column, seen[j].values):
+                findings[j] = "missing", "left out"
+        if j not in findings and _is_constant(column, seen[j].values):
             value = column.objects()[0]
-            found[j] = "constant", f"{value}, left out"
+            findings[j] = "constant", f"{value}, left out"
     others = {
         j: seen[j].values
         for j, column in enumerate(columns)
-        if j not in found and column.kind is not None
+        if j not in findings and column.kind is not None
     }
     if others and len(others[min(others)]) >= FEWEST_ROWS:
-        found |= {j: ("repeated", f"column {i}, left out") for i, j in _repeated(others)}
-    return found
+        findings |= {j: ("repeated", f"column {i}, left out") for i, j in _repeated(others)}
+    return findings
 
 
 def _is_constant(column, values):
-    """Whether all rows of a column have one value, of which ``values`` are a sample."""
+    """Return whether all rows of a column have one value; ``values`` are a sample of them."""
     if column.kind is None or len(values) < FEWEST_ROWS or not np.all(values == values[0]):
         return False
-    # (of categories the sample is all rows)
+    # the values of categories are those of all rows
     return column.kind not in ("real", "binary") or bool(np.all(column.numbers() == values[0]))
 
 
 def audited(seen, table, n_rows):
-    """What was found of the columns that the table's blocks describe, by their positions."""
+    """Return the findings on columns that the table's blocks describe, by position."""
     findings = {}
     for block in table.blocks:
-        for place, j in enumerate(block.columns.tolist()):
-            found = _finding(seen[j].values, type(block.spec).__name__)
-            if found and found[0] == "identifier":
-                # (of numbers, evenly spaced ones alone were looked at)
-                n_levels = len(block.categories[place])
-                n_seen = seen[j].values.size / np.count_nonzero(~np.isnan(seen[j].values))
-                found = found if n_levels * n_seen >= DISTINCT * n_rows else None
-            elif found and found[0] == "constant" and block.categories is not None:
-                found = "constant", str(block.categories[place][0])  # (values are codes)
-            if found:
-                findings[j] = found
+        for i, j in enumerate(block.columns.tolist()):
+            finding = _finding(seen[j].values, type(block.spec).__name__)
+            if finding and finding[0] == "identifier":
+                # numbers were judged by a sample: compare the number of levels with all rows
+                n_levels = len(block.categories[i])
+                per_observed = seen[j].values.size / np.count_nonzero(~np.isnan(seen[j].values))
+                finding = finding if n_levels * per_observed >= DISTINCT * n_rows else None
+            elif finding and finding[0] == "constant" and block.categories is not None:
+                finding = "constant", str(block.categories[i][0])  # the value, not its code
+            if finding:
+                findings[j] = finding
     modelled = {j: seen[j].values for block in table.blocks for j in block.columns.tolist()}
     repeated = {j: ("repeated", f"column {i}") for i, j in _repeated(modelled) if i not in findings}
     return repeated | findings
 
 
 def _finding(values, component):
-    """(kind, value) of a column, or None."""
+    """Return the finding on a column, (kind, value), or None."""
     n_rows = values.size
     values = values[np.isfinite(values)]
     distinct, counts = np.unique(values, return_counts=True)
@@ -175,13 +175,13 @@ def _finding(values, component):
         return ("constant", f"{distinct[0]:g}") if distinct.size else ("missing", "no value")
     if component == "Categorical" and _all_distinct(distinct.size, values.size):
         return "identifier", f"{distinct.size} values"
-    whole = np.array_equal(values, np.floor(values))
+    are_whole = np.array_equal(values, np.floor(values))
     if component in ("Gaussian", "StudentT"):
         if distinct.size > 2 and counts.max() > FILLED * n_rows:
             return "one value", f"{distinct[counts.argmax()]:g} in {counts.max() / n_rows:.0%}"
-        if whole and 1 < distinct.size <= FEW_VALUES:
+        if are_whole and 1 < distinct.size <= FEW_VALUES:
             return "few values", f"{distinct.size} values"
-        if whole and distinct.size <= MOST_CODES:
+        if are_whole and distinct.size <= MOST_CODES:
             return "code", f"{distinct.size} whole numbers"
     if component == "Poisson" and values.var() > OVERDISPERSED * max(values.mean(), 1.0):
         return "overdispersed", f"variance {values.var() / values.mean():.1f} times the mean"
@@ -189,9 +189,9 @@ def _finding(values, component):
 
 
 def _repeated(coded):
-    """Pairs of columns that are functions of each other: the same groups, or the same line.
+    """Return pairs of columns with the same groups of rows, or that are linear in each other.
 
-    All columns are compared in the same rows, also where one of them has been sampled.
+    All columns are compared in the same rows, even if one of them is a sample.
     """
     first, pairs = {}, []
     for j, values in list(coded.items())[:MOST_COLUMNS]:
@@ -204,7 +204,7 @@ def _repeated(coded):
 
 
 def _signature(values):
-    """Bytes that columns have in common which say the same; None if they say nothing."""
+    """Return bytes that are equal for repeated columns; None for a column with one value."""
     observed = np.isfinite(values)
     where, values = observed.tobytes(), values[observed]
     distinct, codes = np.unique(values, return_inverse=True)
@@ -215,22 +215,22 @@ def _signature(values):
         seen = np.full(distinct.size, codes.size)
         np.minimum.at(seen, codes, np.arange(codes.size))
         return where, seen[codes].tobytes()
-    with np.errstate(over="ignore", invalid="ignore"):  # (such values are refused elsewhere)
+    with np.errstate(over="ignore", invalid="ignore"):  # other functions refuse such values
         centred = values - values.mean()
         line = centred / (values.std() * np.sign(centred[0]) or 1.0)
     return where, np.round(line, 6).tobytes()
 
 
 def warn_of_columns(findings):
-    """One :class:`ColumnWarning` that lists the columns by kind, with the remedy of each."""
+    """Issue one :class:`ColumnWarning` that lists the columns by kind, with remedies."""
     lines = []
     for kind, remedy in REMEDIES.items():
         if kind in REPORTED_ONLY:
             continue
-        own = [f"{column!r} ({value})" for column, found, value in findings if found == kind]
-        if own:
-            more = f" and {len(own) - NAMED} more" if len(own) > NAMED else ""
-            lines.append(f"\n  {', '.join(own[:NAMED])}{more}: {remedy}")
+        columns = [f"{name!r} ({value})" for name, of_kind, value in findings if of_kind == kind]
+        if columns:
+            more = f" and {len(columns) - NAMED} more" if len(columns) > NAMED else ""
+            lines.append(f"\n  {', '.join(columns[:NAMED])}{more}: {remedy}")
     if lines:
         warnings.warn(
             f"Look at these columns (table_report_ has all columns):{''.join(lines)}",

@@ -12,19 +12,19 @@ import scipy.sparse as sp
 
 from skvt.readers.validation import NO_DATES, is_frame, is_of_dates
 
-# How polars calls columns of any objects, which it does not cast and does not assign to.
+# Name of polars' type of arbitrary objects; polars cannot cast such columns or assign to them.
 OBJECT_OF_POLARS = "Object"
 _MISSING_TYPES = ("NAType", "NaTType")
-# Types of the values of columns of objects; datetimes of Python and pandas are dates, too.
+# Types of values in columns of objects; datetimes of Python and pandas are instances of date.
 _NUMBERS = Real | Decimal
 _DATES = date | time | timedelta | np.datetime64 | np.timedelta64
-# What to do with cells that hold several values.
+# Remedy for cells that hold several values.
 ONE_VALUE = (
     "Each entry of the argument must be a string, a number or another hashable value. Give each "
     "part of an entry a separate column, such as pandas.DataFrame(column.tolist()), or leave the "
     "column out."
 )
-# What to do with columns that are not read, by their kind.
+# Remedies for columns that are not read, by kind.
 _REMEDIES = {
     "date": NO_DATES,
     None: ONE_VALUE,
@@ -32,17 +32,17 @@ _REMEDIES = {
 
 
 def names_of(X):
-    """Names of the columns of a data frame, numbers of those of an array."""
+    """Return the names of the columns of a data frame, or the positions of those of an array."""
     return tuple(_frame(X).columns) if is_frame(X) else tuple(range(X.shape[1]))
 
 
 def container_of(X):
-    """The package of a data frame, or "array"."""
+    """Return the name of the package of a data frame, or "array"."""
     return _frame(X).implementation.value if is_frame(X) else "array"
 
 
 def copy_of(X):
-    """A copy of a data frame whose values a caller may change."""
+    """Return a copy of a data frame, whose values may be changed."""
     return _frame(X).clone().to_native()
 
 
@@ -54,8 +54,8 @@ def _frame(X):
 class Column:
     """One column of a container: its kind, and how to read it.
 
-    ``kind`` is "real", "category" or "binary" as "auto" takes it, "date" for dates, times and
-    durations, or None for other values that cannot be computed with, such as lists.
+    ``kind`` is "real", "category" or "binary", as components="auto" reads it, "date" for dates,
+    times and durations, or None for other values, such as lists.
     """
 
     kind: str | None
@@ -66,33 +66,33 @@ class Column:
 
     @property
     def remedy(self):
-        """What to do with a column of dates, or of other values that are not read."""
+        """Remedy for a column of dates, or of other values that are not read."""
         return _REMEDIES[self.kind]
 
     def numbers(self):
-        """As float64, NaN where missing; ValueError or TypeError for anything but numbers."""
+        """Return the values as float64, NaN where missing; raise unless they are numbers."""
         if self.kind != "category" and isinstance(self.values, nw.Series):
             return self.values.cast(nw.Float64).to_numpy()
         values = np.array([np.nan if value is None else value for value in self.objects()])
         return values.astype(np.float64)
 
     def objects(self):
-        """As an array of objects, None where missing."""
+        """Return the values as an array of objects, None where missing."""
         is_series = isinstance(self.values, nw.Series)
         values = self.values.to_list() if is_series else self.values.tolist()
-        there = (None if is_missing(value) else value for value in values)
-        return np.fromiter(there, object, len(values))
+        entries = (None if is_missing(value) else value for value in values)
+        return np.fromiter(entries, object, len(values))
 
 
 def is_missing(value):
-    """Whether a value of a column stands for a missing one: None, NaN, NA, NaT."""
+    """Return whether a value of a column is None, NaN, NA or NaT."""
     return value is None or type(value).__name__ in _MISSING_TYPES or (
         isinstance(value, float | np.floating) and value != value
     )  # fmt: skip
 
 
 def declared_order(values):
-    """The values of an ordered categorical type from first to last; None for other types."""
+    """Return the levels of an ordered categorical type in order; None for other types."""
     dtype = getattr(values, "dtype", None)
     if getattr(dtype, "ordered", False):
         return dtype.categories.tolist()
@@ -103,7 +103,7 @@ def declared_order(values):
 
 
 def columns_of(X):
-    """The columns of a data frame or of an array of objects; None of floats, sparse or dense."""
+    """Return the columns of a data frame or an array of objects; None for floats or sparse X."""
     if sp.issparse(X) or (isinstance(X, np.ndarray) and X.dtype.kind == "f"):
         return None
     if is_frame(X):
@@ -130,14 +130,14 @@ def _of_frame(series):
         return Column("real", name, series)
     if is_of_dates(name):
         return Column("date", name, series)
-    # sparse columns of pandas, and those that hold nothing
+    # sparse columns of pandas, and columns without values
     values = np.asarray(native) if dtype == nw.Unknown else np.empty(0, "V")
     kind = {"b": "binary", "i": "real", "u": "real", "f": "real"}.get(values.dtype.kind)
     return Column(kind, name, values)
 
 
 def _of_objects(values, name="object"):
-    """A column of objects: numbers, booleans or dates if all are, or else categories."""
+    """Return a column of numbers, booleans or dates if all objects are, else of categories."""
     observed = [value for value in values if not is_missing(value)]
     types = {type(value) for value in observed}
     if types and all(issubclass(one, bool | np.bool_) for one in types):
@@ -154,9 +154,9 @@ def _of_objects(values, name="object"):
 
 
 def unread_column(X):
-    """The name of the first column that is read neither as numbers nor as categories, and it.
+    """Return (name, column) of the first column that is neither numbers nor categories.
 
-    None without such a column, and where X is neither a data frame nor an array of objects.
+    Return None without such a column, or if X is neither a data frame nor an array of objects.
     """
     if is_frame(X) or (isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 2):
         for name, column in zip(names_of(X), columns_of(X), strict=True):
@@ -166,9 +166,9 @@ def unread_column(X):
 
 
 def with_column(X, j, holes, values):
-    """X with the missing values of column j replaced by others; a data frame is copied.
+    """Replace the missing values of column j of X by ``values``; copy a data frame.
 
-    The column keeps its type, but whole numbers among which others are filled in become floats.
+    The column keeps its type, except that integers become floats if a value is not whole.
     """
     if isinstance(X, np.ndarray):
         X[holes, j] = values
@@ -183,54 +183,54 @@ def with_column(X, j, holes, values):
             mixed[place] = value
         series = nw.new_series(series.name, mixed, nw.Object, backend=frame.implementation)
     else:
-        dtype, own = series.dtype, filled.tolist() if filled.dtype == object else filled
+        dtype, entries = series.dtype, filled.tolist() if filled.dtype == object else filled
         if dtype == nw.Categorical and frame.implementation.is_polars():
-            # (polars 1.0 does not take strings there)
-            series = series.cast(nw.String).scatter(places, own).cast(dtype)
+            # polars 1.0 cannot scatter strings into a categorical column
+            series = series.cast(nw.String).scatter(places, entries).cast(dtype)
         else:
-            series = series.scatter(places, own)
+            series = series.scatter(places, entries)
     return frame.with_columns(series).to_native()
 
 
 def _with_room_for(series, filled):
-    """A column of numbers as the type that takes others, and these as this type."""
+    """Return a column of numbers in a type that can hold ``filled``, and ``filled`` in it."""
     try:
-        own = np.dtype(bool if series.dtype == nw.Boolean else str(series.dtype).lower())
-    except TypeError:  # of decimals, or of a column that holds nothing
+        dtype = np.dtype(bool if series.dtype == nw.Boolean else str(series.dtype).lower())
+    except TypeError:  # decimals, or a column without values
         return series.cast(nw.Float64), filled
     with np.errstate(over="ignore", invalid="ignore"):
-        as_held = filled.astype(own)
-    if own.kind != "f" and not np.array_equal(as_held, filled):
+        as_held = filled.astype(dtype)
+    if dtype.kind != "f" and not np.array_equal(as_held, filled):
         return series.cast(nw.Float64), filled
     return series, as_held
 
 
 def frame_of(columns, types, container):
-    """A data frame of this package, of columns by their names."""
+    """Return a data frame of the package ``container`` with these columns."""
     made = []
     for name, values in columns.items():
         is_any = types[name] == OBJECT_OF_POLARS and values.dtype == object
         dtype = nw.Object if is_any else None
         as_list = values.dtype == object and container != "pandas"
-        own = values.tolist() if as_list else values
-        made.append(nw.new_series(name, own, dtype, backend=container).to_frame())
+        entries = values.tolist() if as_list else values
+        made.append(nw.new_series(name, entries, dtype, backend=container).to_frame())
     return nw.concat(made, how="horizontal").to_native()
 
 
 def objects(values):
-    """Values as an array of objects, numbers of NumPy as Python's."""
+    """Return values as an array of objects, with numbers of NumPy as numbers of Python."""
     return np.fromiter(map(plain, values), object, len(values))
 
 
 def levels(categories):
-    """Categories as an array of their type, or of objects where that would change one of them."""
+    """Return categories as an array of their type, or of objects if that changes one of them."""
     if len({type(value) for value in categories}) == 1 and np.ndim(categories[0]) == 0:
-        found = np.array(list(categories))
-        if found.tolist() == list(map(plain, categories)):
-            return found
+        array = np.array(list(categories))
+        if array.tolist() == list(map(plain, categories)):
+            return array
     return objects(categories)
 
 
 def plain(value):
-    """A value, a number of NumPy as Python's."""
+    """Return a value, with a number of NumPy as a number of Python."""
     return value.item() if isinstance(value, np.generic) else value

@@ -1,4 +1,4 @@
-"""How rows are read: as numbers in one precision, or an error that names the remedy."""
+"""Readers, which return rows as numbers in one precision or raise errors with remedies."""
 
 import warnings
 from dataclasses import dataclass, field, replace
@@ -30,32 +30,32 @@ from skvt.sklearn_private import check_sample_weight
 
 @dataclass(frozen=True)
 class Reader:
-    """Rows as a model takes them: real numbers.
+    """Reader of real numbers, and base of the other readers.
 
-    A reader can be sent to where rows lie. It knows no model: what is asked of later rows it
-    learns from the first ones.
+    A reader can be sent to the processes that hold the rows. It does not depend on a model; it
+    takes the requirements on later rows from the first rows.
     """
 
-    # The class of the estimator, which errors name.
+    # Class of the estimator, for its name in errors.
     owner: type
-    # Attributes of an estimator by which reading is resumed, where rows have been read:
+    # Attributes of an estimator by which later rows are checked, once rows have been read:
     # ``n_features_in_``, ``feature_names_in_``.
     columns: dict[str, Any] = field(default_factory=dict)
-    # Precision of the rows; None before the first ones.
+    # Precision of the rows; None before the first rows.
     dtype: np.dtype[Any] | None = None
-    # Whether the first rows are those of a stream, which others follow that may be unlike them.
+    # Whether the first rows are those of a stream, whose later rows may differ from them.
     in_stream: bool = False
 
     # Whether rows may be sparse, and whether values may be missing.
     sparse: ClassVar[bool] = False
     missing: ClassVar[bool] = False
-    # How arrays lie in memory; None, as they come.
+    # Memory order of arrays; None keeps the order of the input.
     order: ClassVar[str | None] = None
-    # Whether the numbers of all rows add up to something of which models depend.
+    # Whether models depend on the sum of all numbers, as for counts.
     adds_up: ClassVar[bool] = False
-    # Whether all rows are looked at before any is read, see `scan`.
+    # Whether all rows must be scanned before any is read, see `scan`.
     needs_scan: ClassVar[bool] = False
-    # What to do with text.
+    # Remedy for text.
     remedy: ClassVar[str] = ENCODE
 
     @classmethod
@@ -64,7 +64,7 @@ class Reader:
         return cls(type(estimator))
 
     def first(self, X):
-        """The reader of rows like these, and the rows as numbers; raises on anything illegal."""
+        """Return the reader of further rows, and these rows as numbers; raise if illegal."""
         legal = {
             "accept_sparse": "csr" if self.sparse else False,
             "dtype": [np.float64, np.float32] if self.dtype is None else self.dtype,
@@ -92,49 +92,49 @@ class Reader:
         return replace(self, columns=columns, dtype=X.dtype), X
 
     def first_weighted(self, X, sample_weight):
-        """The reader of rows like these, those of positive weight, and their weights."""
+        """Return the reader of further rows, the rows of positive weight, and their weights."""
         reader, X = self.first(X)
-        # The scan of a table has named such columns.
+        # Readers that scan warn of empty columns elsewhere.
         if self.dtype is None and not self.needs_scan and hasattr(self.owner, "impute"):
             _warn_of_empty_columns(X)
         return reader, *reader.weighted(X, sample_weight)
 
     def read(self, X):
-        """Rows like the first ones, as numbers."""
+        """Return rows like the first rows as numbers."""
         return self.first(X)[1]
 
     def resumed(self, attributes, dtype):
-        """The reader of rows in this precision, by what an estimator has kept of the first ones."""
+        """Return the reader of later rows, by the estimator's attributes and the precision."""
         columns = {name: attributes[name] for name in ("n_features_in_", "feature_names_in_")
                    if name in attributes}  # fmt: skip
         return replace(self, columns=columns, dtype=np.dtype(dtype))
 
     def scan(self, X):
-        """What must be known of all rows, of some of them."""
+        """Return the data of some rows from which :meth:`scanned` learns about all rows."""
 
     def scanned(self, scans):
-        """The reader that knows what was seen of all rows, by the number of the chunk."""
+        """Return the reader after the scans of all chunks, given by number."""
         return self
 
     def _checked(self, X, legal):
-        """X by scikit-learn's checks, and what these know of the columns."""
-        # (scikit-learn looks for that in an estimator, which it names)
+        """Return X after scikit-learn's checks, and the attributes that these set."""
+        # scikit-learn sets attributes of an estimator, whose class it names in errors
         owner = object.__new__(self.owner)
         vars(owner).update(self.columns)
         return validate_data(owner, X, reset=self.dtype is None, **legal), vars(owner)
 
     def _legal(self, X):
-        """The rows as the model takes them; ValueError for values that it does not take."""
+        """Return the rows as the model takes them; raise ValueError for illegal values."""
         check_magnitude(X)
         return X
 
     def weighted(self, X, sample_weight):
-        """Rows of positive weight, and their weights as float64."""
+        """Return the rows of positive weight, and their weights as float64."""
         if sample_weight is None:
             return X, np.ones(X.shape[0])
         refuse_masked_weights(sample_weight)
         weights = check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-        if not weights.any():  # (scikit-learn before 1.8 lets them pass)
+        if not weights.any():  # scikit-learn before 1.8 does not check this
             raise ValueError("Sample weights must contain at least one non-zero number.")
         with np.errstate(over="ignore", under="ignore"):
             as_computed = weights.astype(X.dtype)
@@ -156,7 +156,7 @@ class Reader:
 
 
 class RealReader(Reader):
-    """Real numbers, NaN where a value is missing."""
+    """Reader of real numbers, NaN where a value is missing."""
 
     missing = True
 
@@ -167,14 +167,14 @@ class RealReader(Reader):
 
 
 class ContiguousReader(RealReader):
-    """Real numbers, row after row in memory."""
+    """Reader of real numbers in C order, row after row."""
 
     order = "C"
 
 
 @dataclass(frozen=True)
 class BinaryReader(Reader):
-    """Zeros and ones, which values above a threshold stand for where there is one."""
+    """Reader of zeros and ones; with a threshold, values above it count as 1, others as 0."""
 
     threshold: float | None = None
 
@@ -204,7 +204,7 @@ class BinaryReader(Reader):
 
 
 class CountReader(Reader):
-    """Counts or magnitudes, NaN where a value is missing."""
+    """Reader of counts or magnitudes, NaN where a value is missing."""
 
     sparse = missing = adds_up = True
 
@@ -216,7 +216,7 @@ class CountReader(Reader):
 
 
 class DocumentReader(CountReader):
-    """Counts of words, as canonical CSR matrices."""
+    """Reader of counts of words, as canonical CSR matrices."""
 
     missing = False
     remedy = (

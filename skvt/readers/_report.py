@@ -3,12 +3,12 @@
 import narwhals.stable.v2 as nw
 import numpy as np
 
-# Why a column is read as it is. No text is longer than 30 letters, so that data frames of pandas
-# and polars are printed whole.
+# Reasons for the reading of a column, of at most 30 letters, so that pandas and polars print data
+# frames in full.
 _LISTED = "listed in 'components'"
 _NOT_LISTED = "not listed in 'components'"
 _CONSTANT = "one value in all rows"
-# What findings say, with the value that was found.
+# Texts of findings; braces stand for the value of the finding.
 _FINDINGS = {
     "date": "dates or times",
     "missing": "no value is observed",
@@ -23,20 +23,20 @@ _FINDINGS = {
 
 
 def table_report(table, priors):
-    """How each column of a table was read, and why, in the order of the columns.
+    """Report how each column of a table was read, and why, in the order of the columns.
 
     Parameters
     ----------
     table : Table
         The table of the rows of ``fit``.
     priors : dict of dict
-        The parameters of the priors by the blocks' names; columns in logarithms are under "log".
+        The parameters of the priors by block name; "log" are the columns in logarithms.
 
     Returns
     -------
     data frame or dict of lists
-        Of polars where the rows were one of polars, otherwise of pandas; its columns as lists where
-        pandas cannot be imported.
+        A data frame of polars if the rows were a data frame of polars, otherwise of pandas; a dict
+        of columns as lists if the package cannot be imported.
     """
     findings = {name: finding for name, *finding in table.findings}
     columns = {"column": list(table.names), "read_as": [], "why": []}
@@ -55,16 +55,16 @@ def table_report(table, priors):
 
 
 def _reading(table, j, priors):
-    """How the column at a position was read, and why."""
+    """Return how the column at position j was read, and why."""
     for block in table.blocks:
-        for place in np.flatnonzero(block.columns == j).tolist():
+        for i in np.flatnonzero(block.columns == j).tolist():
             why = table.reasons[j] if table.reasons else _LISTED
-            return _component_of(block, place, priors.get(block.name, {})), why
+            return _component_of(block, i, priors.get(block.name, {})), why
     return "left out", _CONSTANT if table.reasons else _NOT_LISTED
 
 
 def _component_of(block, place, prior):
-    """The component of a column in words."""
+    """Describe the component of the column at ``place`` within its block."""
     spec, name = block.spec, type(block.spec).__name__
     if spec.reads_exposure and place == block.columns.size - 1:
         return f"exposure of {block.name!r}"

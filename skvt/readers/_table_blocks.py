@@ -1,4 +1,4 @@
-"""Blocks of the columns of a table: as given with the components, or by the types of columns."""
+"""Blocks of the columns of a table, by the user's components or by the types of columns."""
 
 from dataclasses import replace
 from functools import reduce
@@ -17,46 +17,47 @@ from skvt.readers._columns import ONE_VALUE, container_of, names_of
 from skvt.readers._tables import Table, TableBlock
 from skvt.sklearn_private import column_indices
 
-# Components that "auto" chooses by the types of columns.
+# Names and components of the blocks of components="auto", by kind of column.
 _AUTOMATIC = {"real": ("numbers", lambda: Gaussian("auto", log="auto")),
               "category": ("categories", Categorical),
               "binary": ("flags", Bernoulli)}  # fmt: skip
-# Share of a column's values above which one of them is a point mass. (Clusters were lost from about
-# a twentieth of the rows on, a third of them at a fifth.) By which factor it is more frequent than
-# the values next to it: rounded values are many times there, too. The second of each is for values
-# that are neither zero nor at an end. And how many other values a column has at most that is read
-# as one of a few levels.
+# Share of a column's values above which one value is a point mass. Clusters were lost from about
+# a twentieth of the rows on; at a fifth, a third of the clusters were lost. In this pair and the
+# next, the second number is for values that are neither zero, the smallest nor the largest.
 _MASS = 0.1, 0.3
+# Factor by which a point mass is more frequent than the values next to it: rounded values are
+# frequent, too.
 _TIMES_BESIDE = 3.0, 10.0
+# Maximum number of other values for which a column may be one of a few levels.
 _FEW = 10
-# What is found of a column that more rows may change.
+# Findings on a column that further rows may change.
 _OF_ROWS = "constant", "identifier"
-# Share of a chunk's values from which on one of them is counted.
+# Share of a chunk's values from which on a value is counted.
 _COUNTED = 1.0 / 64.0
 
 
 class Values(NamedTuple):
-    """What is counted of the values of a real column, over chunks."""
+    """Counts of the values of a real column, over chunks."""
 
-    # How many there are, and whether others are missing.
+    # Number of values that are not missing, and whether values are missing.
     number: int
     missing: bool
-    # How many there are of the smallest values, more than ``_FEW``, of the two largest, and of
-    # frequent ones and their neighbours.
+    # Counts of some distinct values: the smallest, more than ``_FEW`` of them; the two largest; and
+    # frequent values with their neighbours.
     counts: dict
 
     @classmethod
     def of(cls, values):
-        """Of numbers, NaN where they are missing; None where all are."""
-        found, counts = np.unique(values[~np.isnan(values)], return_counts=True)
-        if not found.size:
+        """Count numbers, NaN where they are missing; return None if all are missing."""
+        distinct, counts = np.unique(values[~np.isnan(values)], return_counts=True)
+        if not distinct.size:
             return None
-        number, found = int(counts.sum()), found.tolist()
-        kept = _kept(found, dict(zip(found, counts.tolist(), strict=True)), number)
+        number, distinct = int(counts.sum()), distinct.tolist()
+        kept = _kept(distinct, dict(zip(distinct, counts.tolist(), strict=True)), number)
         return cls(number, number < len(values), kept)
 
     def __or__(self, other):
-        """Of the values of both."""
+        """Return the counts of the values of both chunks."""
         counts = {
             value: self.counts.get(value, 0) + other.counts.get(value, 0)
             for value in self.counts | other.counts
@@ -66,22 +67,22 @@ class Values(NamedTuple):
 
     @property
     def constant(self):
-        """Whether all rows have one value, which says nothing but costs parameters."""
+        """Whether all rows have one value, which has no information but costs parameters."""
         return self.number >= FEWEST_ROWS and not self.missing and len(self.counts) == 1
 
     @property
     def mass(self):
-        """The value that is a point mass among others that are not, or None."""
+        """The most frequent point mass, or None."""
         if self.number < FEWEST_ROWS:
             return None
         masses = filter(self._stands_out, self.counts)
         return max(masses, key=self.counts.__getitem__, default=None)
 
     def _stands_out(self, at):
-        """Whether a value is a point mass."""
+        """Return whether a value is a point mass."""
         values, count = sorted(self.counts), self.counts[at]
-        place, inside = values.index(at), at not in (values[0], values[-1], 0.0)
-        beside = values[max(place - 1, 0) : place] + values[place + 1 : place + 2]
+        i, inside = values.index(at), at not in (values[0], values[-1], 0.0)
+        beside = values[max(i - 1, 0) : i] + values[i + 1 : i + 2]
         most = max((self.counts[value] for value in beside), default=0)
         others, distinct = self.number - count, len(values) - 1
         return count > max(_MASS[inside] * self.number, _TIMES_BESIDE[inside] * most) and (
@@ -90,26 +91,26 @@ class Values(NamedTuple):
 
 
 def _kept(values, counts, number):
-    """Counts of the values that :class:`Values` keeps, of sorted ones among this number."""
+    """Return the counts that :class:`Values` keeps of sorted values; ``number`` is their sum."""
     kept = {*values[: _FEW + 2], *values[-2:]}
-    for place, value in enumerate(values):
+    for i, value in enumerate(values):
         if counts[value] >= _COUNTED * number:
-            kept.update(values[max(place - 1, 0) : place + 2])
+            kept.update(values[max(i - 1, 0) : i + 2])
     return {value: counts[value] for value in kept}
 
 
 class Look(NamedTuple):
-    """The table of some rows, and what is counted of columns of which "auto" decides."""
+    """The table of some rows, and the :class:`Values` of real columns for "auto"."""
 
     table: Table
     values: dict
 
 
 def table_of(X, columns, components, handle_unknown, *, in_stream=False):
-    """The :class:`Table` of rows like X, with their categories, and what was found of columns.
+    """Return the :class:`Table` of rows like X, with categories and findings on columns.
 
-    In a stream no column is left out for what other rows may change: that these first ones have one
-    value in it, or all a value of their own, unless these count the rows.
+    In a stream, no column is left out for a finding that later rows may change: that the first rows
+    have one value, or have distinct values, unless these are row numbers.
     """
     seen, findings, kinds = {}, {}, None
     if isinstance(components, str) and columns is not None:
@@ -117,9 +118,9 @@ def table_of(X, columns, components, handle_unknown, *, in_stream=False):
         findings = left_out(columns, seen)
         if in_stream:
             findings = {
-                j: found
-                for j, found in findings.items()
-                if found[0] not in _OF_ROWS or seen[j].counts_rows
+                j: finding
+                for j, finding in findings.items()
+                if finding[0] not in _OF_ROWS or seen[j].counts_rows
             }
         kinds = [
             "left out" if j in findings else "category" if seen[j].has_few_values else column.kind
@@ -131,7 +132,7 @@ def table_of(X, columns, components, handle_unknown, *, in_stream=False):
         taken = {j for block in table.blocks for j in block.columns.tolist()}
         left = set(range(X.shape[1])) - taken
         findings = {j: ("constant", f"{X[0, j]:g}, left out") for j in left}
-    # of sparse rows nothing is asked, since their zeros are most of them
+    # sparse rows are not audited, since most of their values are zeros
     if X.shape[0] >= FEWEST_ROWS and not sp.issparse(X):
         for j in {j for block in table.blocks for j in block.columns.tolist()} - seen.keys():
             seen[j] = Seen.of(X[:, j] if columns is None else columns[j])
@@ -142,12 +143,12 @@ def table_of(X, columns, components, handle_unknown, *, in_stream=False):
 
 
 def look(X, columns, components, handle_unknown, kinds=None):
-    """The :class:`Look` at some rows; ``kinds`` of the columns for "auto", by default by types."""
+    """Return the :class:`Look` at some rows; by default, types give the ``kinds`` for "auto"."""
     names = names_of(X)
     values = {}
     if isinstance(components, str):
         blocks = _automatic(X, columns, names, kinds)
-        for j in [j for _, spec, own in blocks if spec.encoding == "real" for j in own]:
+        for j in [j for _, spec, block in blocks if spec.encoding == "real" for j in block]:
             values[j] = Values.of(X[:, j] if columns is None else columns[j].numbers())
     else:
         blocks = [
@@ -181,7 +182,7 @@ def look(X, columns, components, handle_unknown, kinds=None):
 
 
 def joint_table(looks, *, keeps_constant=False):
-    """The table of all rows, of looks at chunks by their numbers: with all categories."""
+    """Return the table of all rows, with all categories, by the looks at chunks by number."""
     tables = {number: one.table for number, one in looks.items()}
     first = next(iter(tables.values()))
     _check_alike(tables)
@@ -200,17 +201,17 @@ def joint_table(looks, *, keeps_constant=False):
 
 
 def _told_apart(block, looks, keeps_constant):
-    """The block without columns that have a point mass, if values were counted; and these.
+    """Split a block into columns without and with a point mass, if values were counted.
 
-    Constant columns are left out, unless all are or they are to be kept.
+    Constant columns are left out, unless all columns are constant or ``keeps_constant``.
     """
     masses, constant = {}, []
     for j in block.columns.tolist():
-        there = [values[j] for values in looks if values.get(j) is not None]
-        joint = reduce(or_, there) if there else None
+        of_chunks = [values[j] for values in looks if values.get(j) is not None]
+        joint = reduce(or_, of_chunks) if of_chunks else None
         if joint is not None and joint.mass is not None:
             masses[j] = joint.mass
-        elif joint is not None and joint.constant and len(there) == len(looks):
+        elif joint is not None and joint.constant and len(of_chunks) == len(looks):
             constant += [] if keeps_constant else [j]
     if len(constant) < block.columns.size:
         block = replace(block, columns=block.columns[~np.isin(block.columns, constant)])
@@ -223,12 +224,12 @@ def _told_apart(block, looks, keeps_constant):
 
 
 def _joint(parts):
-    """Categories of any part: in their order if all have the same, else sorted."""
+    """Join the categories of parts: in their order if all parts have the same, else sorted."""
     return parts[0] if all(part == parts[0] for part in parts) else _sorted(set().union(*parts))
 
 
 def _check_alike(tables):
-    """Raise ValueError unless chunks have the same columns in the same order, of the same kinds."""
+    """Raise ValueError unless chunks have the same columns, in order, of the same kinds."""
     (first, one), *others = tables.items()
     for number, other in others:
         names = map(repr, one.names), map(repr, other.names)
@@ -253,7 +254,7 @@ def _check_alike(tables):
 
 
 def _automatic(X, columns, names, kinds):
-    """Blocks by the kinds of the columns; of a sparse matrix, counts."""
+    """Return blocks by the kinds of columns; a sparse matrix is a block of counts."""
     if sp.issparse(X):
         return [("counts", Multinomial(), list(range(X.shape[1])))]
     if columns is None:
@@ -261,7 +262,7 @@ def _automatic(X, columns, names, kinds):
     kinds = kinds or [column.kind for column in columns]
     blocks = []
     for kind, (name, make) in _AUTOMATIC.items():
-        positions = [j for j, own in enumerate(kinds) if own == kind]
+        positions = [j for j, of_column in enumerate(kinds) if of_column == kind]
         if positions:
             blocks.append((name, make(), positions))
     for name, column, kind in zip(names, columns, kinds, strict=True):
@@ -281,7 +282,7 @@ def _automatic(X, columns, names, kinds):
 
 
 def _reasons(X, columns, kinds):
-    """Why "auto" reads each column as it does."""
+    """Return the reason for which "auto" reads each column as it does."""
     if columns is None:
         return ("counts of a sparse matrix" if sp.issparse(X) else "numbers",) * X.shape[1]
     words = {"real": "numbers", "binary": "booleans", "category": "text or other objects"}
@@ -297,7 +298,7 @@ def _reasons(X, columns, kinds):
 
 
 def _spec(name, given):
-    """The component of a block: a copy of the given one, which may be changed after the fit."""
+    """Return a copy of the component of a block, which the user may change after the fit."""
     if isinstance(given, str):
         if given not in BY_NAME:
             raise ValueError(
@@ -315,7 +316,7 @@ def _spec(name, given):
 
 
 def _positions(X, key, name):
-    """Positions of the columns that a key names, as in scikit-learn's ColumnTransformer."""
+    """Return the positions of the columns that a key selects, as in ColumnTransformer."""
     if callable(key):
         key = key(X)
     if isinstance(key, slice) and key.start is None and key.stop is None:
@@ -327,14 +328,14 @@ def _positions(X, key, name):
 
 
 def _exposure_of(X, spec, name, blocks):
-    """Position of the column that is the exposure of a block's counts."""
-    found = _positions(X, spec.exposure, name)
-    if len(found) != 1 or any(found[0] in positions for _, _, positions in blocks):
+    """Return the position of the column that is the exposure of a block's counts."""
+    exposed = _positions(X, spec.exposure, name)
+    if len(exposed) != 1 or any(exposed[0] in positions for _, _, positions in blocks):
         raise ValueError(
             f"The 'exposure' parameter of {name!r} must be 'row_total' or a column that belongs to "
             f"no component. Got {spec.exposure!r}."
         )
-    return found[0]
+    return exposed[0]
 
 
 def _check_blocks(blocks, names):
@@ -361,7 +362,7 @@ def _check_blocks(blocks, names):
 
 
 def _categories(X, columns, j, name):
-    """The categories of a column, sorted, or as its own type declares them."""
+    """Return the categories of a column: sorted, or as its type declares them."""
     if columns is None:
         values = np.asarray(X[:, [j]].toarray() if sp.issparse(X) else X[:, j]).ravel()
         return list(np.unique(values[~np.isnan(values)]))
@@ -378,7 +379,7 @@ def _categories(X, columns, j, name):
 
 
 def _sorted(distinct):
-    """A set of categories as a list."""
+    """Return a set of categories as a sorted list."""
     try:
         return sorted(distinct)
     except TypeError:  # of several types
@@ -386,11 +387,13 @@ def _sorted(distinct):
 
 
 def _check_categories(categories, positions, names):
-    for own, j in zip(categories, positions, strict=True):
-        if not own:
+    for of_column, j in zip(categories, positions, strict=True):
+        if not of_column:
             raise ValueError(
                 f"Column {names[j]!r} has no category: all values are missing. Leave it out, or "
                 "give its 'categories'."
             )
-        if len(set(own)) < len(own):
-            raise ValueError(f"The categories of column {names[j]!r} must be distinct. Got {own}.")
+        if len(set(of_column)) < len(of_column):
+            raise ValueError(
+                f"The categories of column {names[j]!r} must be distinct. Got {of_column}."
+            )

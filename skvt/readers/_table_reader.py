@@ -1,4 +1,4 @@
-"""Rows of columns of any kinds as numbers."""
+"""The reader of tables, whose columns may be of any kinds."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,9 +16,10 @@ from skvt.readers.validation import admitted, each_entry_once, is_frame, warn_of
 
 @dataclass(frozen=True)
 class TableReader(Reader):
-    """Rows of arrays and data frames, by what is known or found out of their columns.
+    """Reader of arrays and data frames, whose columns are described by a :class:`Table`.
 
-    ``components``, ``handle_unknown`` are the user's; ``table`` is None before the first rows.
+    ``components`` and ``handle_unknown`` are parameters of the estimator. ``table`` is None before
+    the first rows.
     """
 
     components: Any = "auto"
@@ -30,11 +31,11 @@ class TableReader(Reader):
     @classmethod
     def of(cls, estimator):
         """The reader by an estimator's parameters, before the first rows."""
-        given = {"components": estimator.components, "handle_unknown": estimator.handle_unknown}
-        return cls(type(estimator), **given)
+        options = {"components": estimator.components, "handle_unknown": estimator.handle_unknown}
+        return cls(type(estimator), **options)
 
     def first(self, X):
-        """The reader of rows like these, and the rows as numbers; raises on anything illegal."""
+        """Return the reader of further rows, and these rows as numbers; raise if illegal."""
         X, columns = self._numbers_or_objects(X)
         of_columns = columns_of(X)
         table = self.table or table_of(
@@ -51,21 +52,21 @@ class TableReader(Reader):
         return replace(self, columns=columns, dtype=X.dtype, table=table), X
 
     def resumed(self, attributes, dtype):
-        """The reader of rows in this precision, by what an estimator has kept of the first ones."""
+        """Return the reader of later rows, by the estimator's attributes and the precision."""
         reader, table = super().resumed(attributes, dtype), attributes["_table"]
         return replace(reader, columns=reader.columns | {"_table": table}, table=table)
 
     def scan(self, X):
-        """What some rows say of the table."""
+        """Return the :class:`Look` at some rows."""
         X, _ = self._numbers_or_objects(X)
         return look(X, columns_of(X), self.components, self.handle_unknown)
 
     def scanned(self, scans):
-        """The reader that knows the table of all rows, whose categories are those of any chunk."""
+        """Return the reader with the table of all rows, with the categories of all chunks."""
         return replace(self, table=joint_table(scans))
 
     def _numbers_or_objects(self, X):
-        """X by scikit-learn's checks: a data frame as it is, or an array of floats or objects."""
+        """Check X; return a data frame unchanged, or else an array of floats or objects."""
         X = admitted(X, self.owner.__name__, missing=self.missing, dates=True)
         if is_frame(X):
             X, columns = self._checked(X, {"skip_check_array": True})

@@ -1,9 +1,8 @@
 """Tables of any columns as arrays of numbers, and back.
 
 Models work on arrays. Each column of a table becomes a column of numbers at the same position: real
-numbers and counts as they are, booleans as 0 and 1, categories as codes, missing values as NaN. The
-kind of a column is given with the components, or follows from its type, see
-:mod:`skvt.readers._table_blocks`.
+numbers and counts are unchanged, booleans become 0 and 1, categories codes, missing values NaN. The
+kind of a column follows from its component or its type, see :mod:`skvt.readers._table_blocks`.
 """
 
 import warnings
@@ -34,7 +33,7 @@ from skvt.typing import IndexArray
 class TableBlock:
     """Some columns, by their positions in the table, and their component.
 
-    ``categories`` of each column are in the order of their codes, for the encoding "category".
+    ``categories`` lists those of each column by code, for the encoding "category".
     """
 
     name: str
@@ -45,12 +44,12 @@ class TableBlock:
     @property
     def sizes(self):
         """Number of categories of each column, or None."""
-        return None if self.categories is None else tuple(len(own) for own in self.categories)
+        return None if self.categories is None else tuple(len(each) for each in self.categories)
 
 
 @dataclass(frozen=True)
 class Table:
-    """How the rows of a fit are read: the blocks and the columns' names."""
+    """Description of the rows of a fit: blocks of columns, names, types and findings."""
 
     blocks: tuple[TableBlock, ...]
     names: tuple[Hashable, ...]
@@ -58,15 +57,15 @@ class Table:
     # the container of the rows of fit, and the types of the columns
     container: str = "array"
     types: tuple[str, ...] = ()
-    # what was found of the columns, see skvt.readers._audit: (column, kind, value)
+    # findings on columns, see skvt.readers._audit: (column, kind, value)
     findings: tuple[tuple[str, str, str], ...] = ()
-    # why "auto" reads the columns as it does, none where the user lists the components
+    # reason for which "auto" reads each column as it does; empty if the user lists components
     reasons: tuple[str, ...] = ()
 
     def encode(self, X, columns):
-        """X as numbers, (n, D) in its own precision or float64; ValueError for illegal values.
+        """Return X as numbers (n, D), in the precision of X or float64; refuse illegal values.
 
-        ``columns`` are those of X by `columns_of`.
+        ``columns`` is the result of `columns_of` for X.
         """
         if columns is None:
             return self._encode_numbers(X)
@@ -83,7 +82,7 @@ class Table:
         return out
 
     def _encode_numbers(self, X):
-        """Numbers are left unchanged, except categories other than 0, 1, ..."""
+        """Encode an array of numbers, in which only categories other than 0, 1, ... change."""
         self._check(X)
         copied = False
         for block in self.blocks:
@@ -102,7 +101,7 @@ class Table:
         return X
 
     def _numeric_codes(self, values, categories, name):
-        """Codes of numbers; the categories are numbers in ascending order, or any objects."""
+        """Return codes of numbers, for categories in ascending order or of any objects."""
         known = levels(categories)
         if known.dtype.kind not in "biuf" or np.any(known[1:] <= known[:-1]):
             entries = values.astype(object)
@@ -114,7 +113,7 @@ class Table:
         return self._with_unseen(codes, unseen, values, name, categories)
 
     def _codes(self, entries, categories, name):
-        """Codes of an array of objects, NaN where they are None."""
+        """Return the codes of an array of objects, NaN where they are None."""
         code_of = {category: code for code, category in enumerate(categories)}
         try:
             codes = np.array([code_of.get(value, -1) for value in entries], np.float64)
@@ -128,7 +127,7 @@ class Table:
         return self._with_unseen(codes, unseen, entries, name, categories)
 
     def _with_unseen(self, codes, unseen, values, name, categories):
-        """Codes of a column, the number of categories for levels that the fit has not seen."""
+        """Give unknown levels the number of categories as their code, or raise ValueError."""
         if not unseen.any():
             return codes
         value = plain(values[np.flatnonzero(unseen)[0]])
@@ -156,11 +155,11 @@ class Table:
     def _check(self, X):
         """Raise ValueError for numbers that the blocks do not allow."""
         for block in self.blocks:
-            own = block.columns
+            columns = block.columns
             if block.spec.reads_exposure:
-                own, exposures = own[:-1], X[:, own[-1:]]
+                columns, exposures = columns[:-1], X[:, columns[-1:]]
                 self._check_exposures(dense(exposures), block)
-            values = X[:, as_slice(own)]
+            values = X[:, as_slice(columns)]
             stored = values.data if sp.issparse(values) else values
             _CHECKS[block.spec.encoding](stored, block, self)
             if not block.spec.allows_missing and np.isnan(stored).any():
@@ -183,11 +182,11 @@ class Table:
         return np.sort(np.concatenate([block.columns for block in self.blocks]))
 
     def modelled(self, X):
-        """The columns of X that belong to a block."""
+        """Return the columns of X that belong to a block."""
         return X if self.columns.size == X.shape[1] else X[:, self.columns]
 
     def position(self, column):
-        """The position of a column given by its name or position; it must belong to a block."""
+        """Return the position of a column of a block, given by name or position."""
         places = [j for j, name in enumerate(self.names) if name is column or name == column]
         if not places and isinstance(column, int | np.integer) and not isinstance(column, bool):
             places = [int(column)] if 0 <= column < len(self.names) else []
@@ -201,61 +200,61 @@ class Table:
         return places[0]
 
     def block_of(self, j):
-        """The block of the column at a position, and its place there."""
+        """Return the block of the column at position j, and the column's index in the block."""
         block = next(block for block in self.blocks if j in block.columns)
         return block, int(np.flatnonzero(block.columns == j)[0])
 
     def labels(self, j):
-        """The categories of a column: those of its block, or False and True."""
+        """Return the categories of a column; of a column without any, False and True or 0 and 1."""
         block, place = self.block_of(j)
         if block.categories is None:
             return np.array([False, True] if self._is_boolean(j) else [0, 1])
         return levels(block.categories[place])
 
     def _is_boolean(self, j):
-        """Whether a column held booleans at ``fit``."""
+        """Return whether a column held booleans in ``fit``."""
         return bool(self.types) and self.types[j].lower().startswith("bool")
 
     def decoded(self, j, values):
-        """Encoded values of a column, none missing, as values of the table."""
+        """Convert encoded values of a column, none missing, to values of the table."""
         block, place = self.block_of(j)
         if block.categories is not None:
             return objects(block.categories[place])[np.asarray(values).astype(np.intp)]
         values = np.asarray(values, np.float64)
-        # (a Gaussian's mean of booleans stays a number)
+        # the mean of a Gaussian of booleans remains a number
         if self._is_boolean(j) and np.isin(values, (0.0, 1.0)).all():
             return values > 0.5
         return values
 
     def _with_holes(self, j, values):
-        """Encoded values of a column, some of which may be missing, as values of the table."""
-        there = ~np.isnan(values)
-        decoded = self.decoded(j, values[there])
-        if there.all():
+        """Convert encoded values of a column, missing values included, to values of the table."""
+        observed = ~np.isnan(values)
+        decoded = self.decoded(j, values[observed])
+        if observed.all():
             return decoded
         kind = float if decoded.dtype.kind == "f" else object
         out = np.full(values.shape, np.nan if kind is float else None, kind)
-        out[there] = decoded
+        out[observed] = decoded
         return out
 
     def rows_of(self, X):
-        """Encoded rows (n, D) as a container like that of ``fit``; of a frame, modelled columns."""
+        """Convert encoded rows (n, D) to the container of ``fit``, a frame of modelled columns."""
         if self.container == "array":
             numeric = all(
-                levels(own).dtype.kind in "biuf"
+                levels(categories).dtype.kind in "biuf"
                 for block in self.blocks
-                for own in block.categories or []
+                for categories in block.categories or []
             )
             out = np.array(X, X.dtype if numeric else object)
             for j in self.columns:
-                there = ~np.isnan(X[:, j])
-                out[there, j] = self.decoded(j, X[there, j])
+                observed = ~np.isnan(X[:, j])
+                out[observed, j] = self.decoded(j, X[observed, j])
             return out
         decoded = {self.names[j]: self._with_holes(j, X[:, j]) for j in self.columns}
         return frame_of(decoded, dict(zip(self.names, self.types, strict=True)), self.container)
 
     def to_complete(self, encoded):
-        """Encoded rows with NaN where ``impute`` fills in a value."""
+        """Return encoded rows with NaN where ``impute`` fills in a value."""
         if self.handle_unknown != "missing":
             return encoded
         encoded = np.array(encoded)
@@ -266,7 +265,7 @@ class Table:
         return encoded
 
     def restored(self, X, encoded, filled):
-        """X as it was given, with the missing values of modelled columns replaced."""
+        """Return a copy of X with the missing values of modelled columns filled in."""
         X = copy_of(X) if is_frame(X) else np.array(without_mask(X, True, ""))
         holes = np.isnan(encoded) & ~np.isnan(filled)
         for j in np.flatnonzero(holes.any(axis=0)):
@@ -274,14 +273,14 @@ class Table:
         return X
 
     def named(self, block, bad):
-        """The name of the first column in which something is bad (n, d) or stored (nnz,)."""
+        """Return the name of the first bad column, or of the block if ``bad`` is (nnz,)."""
         if bad.ndim < 2:
             return block.name
         return self.names[block.columns[int(np.argmax(bad.any(axis=0)))]]
 
 
 def _numbers(column, name, block):
-    """A column as numbers, or a ValueError that shows a value that is not a number."""
+    """Return a column as numbers; raise ValueError with an example of another value."""
     if column.kind in (None, "date"):
         raise ValueError(
             f"Column {name!r} is of the type {column.type}, which {type(block.spec).__name__} does "
@@ -323,13 +322,13 @@ def _check_binary(values, block, table):
 
 
 def _check_count(values, block, table):
-    whole = block.spec.allows_missing  # of Poisson
+    is_integral = block.spec.allows_missing  # Poisson and negative binomial, not Multinomial
     bad = (values < 0.0) | np.isinf(values)
-    if whole:
+    if is_integral:
         with np.errstate(invalid="ignore"):
             bad |= (values != np.floor(values)) & ~np.isnan(values)
     if bad.any():
-        numbers = "0, 1, 2, ..." if whole else "finite numbers from 0 on"
+        numbers = "0, 1, 2, ..." if is_integral else "finite numbers from 0 on"
         raise ValueError(
             f"Column {table.named(block, bad)!r} must hold counts: {numbers}. Negative values in "
             f"data passed to {type(block.spec).__name__}, or others, are none. Got "

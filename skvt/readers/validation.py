@@ -9,50 +9,50 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.pipeline import Pipeline
 
-# Largest sum of counts, and its inverse the smallest; likewise for parameters of priors. Draws and
-# tables of float64 data may be of single precision.
+# Largest sum of counts and largest parameter of a prior; the smallest are the inverse. Draws and
+# tables of float64 data may be in single precision.
 LARGEST = 1e30
 LEGAL_RANGE = f"the range [{1.0 / LARGEST:g}, {LARGEST:g}]"
-# What to do with columns of text.
+# Remedy for columns of text.
 ENCODE = (
     "Encode such columns first: OneHotEncoder, or OrdinalEncoder where categories have an order, "
     "of sklearn.preprocessing. MemoizedDPMixture takes them as they are."
 )
 
-# What to do with dates, and how their types begin, in lower case, and those of times and durations.
+# Remedy for dates; below, beginnings of the names of types of dates, times and durations.
 NO_DATES = (
     "Turn dates into numbers, such as (dates - dates.min()) / numpy.timedelta64(1, 'D') for days, "
     "or leave the column out."
 )
 _NAMES_OF_DATES = ("date", "time", "duration", "period")
 
-# Entries that are looked at together for values other than 0 and 1.
+# Number of entries that are checked together for values other than 0 and 1.
 _CHECKED = 2**20
 
-# Real values beyond these are refused: squares, and their sums over rows and columns, must be
-# finite in the precision of the data, in which results are published.
+# Largest absolute value of real data by precision: squares, and their sums over rows and columns,
+# must be finite in the precision of the data, in which results are published.
 LARGEST_VALUE = {np.dtype(np.float32): 1e15, np.dtype(np.float64): 1e100}
 
 
 def is_frame(X):
-    """Whether X is a data frame: of pandas, polars, PyArrow or another package of this kind."""
+    """Return whether X is a data frame of pandas, polars, PyArrow or a similar package."""
     return nw.dependencies.is_into_dataframe(X)
 
 
 def is_of_dates(dtype):
-    """Whether a type of columns, of any package, is one of dates, times or durations."""
+    """Return whether a type of columns, of any package, is one of dates, times or durations."""
     return str(dtype).lower().startswith(_NAMES_OF_DATES)
 
 
 def admitted(X, whom, *, missing, dates=False):
-    """Rows as they are given, masked values as missing ones; an error for what holds no rows.
+    """Return the rows with masked values as missing values; refuse other kinds of objects.
 
     Parameters
     ----------
     X : array-like, sparse matrix or data frame
         Rows.
     whom : str
-        Who takes them, for errors.
+        Name of the object that takes the rows, for errors.
     missing : bool
         Whether values may be missing.
     dates : bool, default=False
@@ -80,7 +80,7 @@ def admitted(X, whom, *, missing, dates=False):
 
 
 def _refuse_annotated(X, whom):
-    """Raise TypeError for an AnnData, or for the sparse matrix of one that lies in a file."""
+    """Raise TypeError for an AnnData, or for a sparse matrix of an AnnData in a file."""
     if hasattr(X, "to_memory") and hasattr(X, "format"):
         raise TypeError(
             f"X is a {type(X).__name__}, a sparse matrix in a file, and {whom} takes rows in "
@@ -96,7 +96,7 @@ def _refuse_annotated(X, whom):
 
 
 def refuse_masked_weights(sample_weight):
-    """Raise ValueError for masked weights: a row has a weight, which may be 0."""
+    """Raise ValueError for masked weights, since each row needs a weight."""
     if np.ma.is_masked(sample_weight):
         raise ValueError(
             f"{np.count_nonzero(np.ma.getmaskarray(sample_weight))} values of sample_weight are "
@@ -106,12 +106,12 @@ def refuse_masked_weights(sample_weight):
 
 
 def _native_names(X):
-    """Names of the columns of a data frame, which may occur several times."""
+    """Return the names of the columns of a data frame, which may repeat."""
     return list(X.column_names if hasattr(X, "column_names") else X.columns)
 
 
 def _require_distinct_names(X):
-    """Raise ValueError for a data frame with several columns of one name."""
+    """Raise ValueError if several columns of a data frame have one name."""
     names = _native_names(X)
     if len(set(names)) < len(names):
         name = max(names, key=names.count)
@@ -122,7 +122,7 @@ def _require_distinct_names(X):
 
 
 def _refuse_dates(X, whom):
-    """Raise TypeError for dates: in an array, or in a column of a data frame of this type."""
+    """Raise TypeError for an array of dates, or a data frame with a column of dates."""
     if isinstance(X, np.ndarray):
         columns = {"X": X.dtype} if X.dtype.kind in "mM" else {}
     elif is_frame(X):
@@ -137,9 +137,9 @@ def _refuse_dates(X, whom):
 
 
 def without_mask(X, takes_missing, whom):
-    """An array for a masked one, with NaN or None in the place of masked values.
+    """Return a masked array as an array with NaN or None in place of masked values.
 
-    Raises ValueError for masked values where no values may be missing.
+    Raise ValueError for masked values if values must not be missing.
     """
     if not isinstance(X, np.ma.MaskedArray):
         return X
@@ -168,14 +168,14 @@ def check_choice(name, value, legal):
 
 
 def positive_int(name, value):
-    """The value as an int, or ValueError for anything but a positive integer."""
+    """Return the value as an int; raise ValueError unless it is a positive integer."""
     if not isinstance(value, Integral) or value < 1:
         raise ValueError(f"{name} must be an int in the range [1, inf). Got {value!r} instead.")
     return int(value)
 
 
 def text_in(X):
-    """The first string in rows, a column or a table; None without."""
+    """Return the first string in rows, a column or a table, or None."""
     if isinstance(X, str | bytes):
         return X
     if hasattr(X, "to_numpy"):
@@ -191,7 +191,7 @@ def text_in(X):
 
 
 def each_entry_once(X):
-    """A sparse matrix as CSR array with sorted, distinct columns in each row."""
+    """Return a sparse matrix as a CSR array with sorted, distinct columns in each row."""
     X = sp.csr_array(X)
     if not X.has_canonical_format:
         X = X.copy()
@@ -200,11 +200,11 @@ def each_entry_once(X):
 
 
 def total_of(X, weights=None):
-    """Sum of the non-missing entries of X, times the weight of their row, as float64."""
+    """Return the sum of the non-missing entries of X, weighted by row, as float64."""
     values = X.data if sp.issparse(X) else X
     with np.errstate(over="ignore", invalid="ignore"):
         if weights is None:
-            # (nansum copies the data)
+            # nansum, which copies the data, is used only if needed
             total = float(values.sum(dtype=np.float64))
             return float(np.nansum(values, dtype=np.float64)) if np.isnan(total) else total
         if sp.issparse(X):
@@ -214,13 +214,13 @@ def total_of(X, weights=None):
 
 
 def in_range(values):
-    """Whether all are numbers that sums of counts and parameters of priors may be."""
+    """Return whether all values are in ``LEGAL_RANGE``."""
     values = np.asarray(values, np.float64)
     return bool(np.all((values >= 1.0 / LARGEST) & (values <= LARGEST)))
 
 
 def require_counts(X, whom, what="counts of words", remedy=""):
-    """ValueError if X has negative entries or adds up to too much; NaN are ignored."""
+    """Raise ValueError if X has negative entries or a sum out of range; NaN are ignored."""
     values = X.data if sp.issparse(X) else X
     lowest = np.nanmin(values, initial=0.0)
     if lowest < 0.0:
@@ -237,8 +237,8 @@ def require_counts(X, whom, what="counts of words", remedy=""):
 
 
 def require_binary(values):
-    """Raise ValueError unless all are 0, 1 or NaN."""
-    # part by part: a mask of all entries would be an eighth of the data, and three are needed
+    """Raise ValueError unless all values are 0, 1 or NaN."""
+    # in parts: each of the three masks of all entries would have an eighth of the data's size
     step = max(1, _CHECKED // max(1, values[:1].size))
     for start in range(0, len(values), step):
         part = values[start : start + step]
@@ -253,7 +253,7 @@ def require_binary(values):
 
 
 def require_prior(name, value):
-    """Raise ValueError unless all numbers of a prior are in its range."""
+    """Raise ValueError unless all numbers of a prior are in ``LEGAL_RANGE``."""
     if not in_range(value):
         raise ValueError(
             f"The {name!r} parameter must be in {LEGAL_RANGE}; priors beyond act like its ends. "
@@ -265,7 +265,7 @@ def check_magnitude(X):
     """Raise ValueError for real values whose squares would leave the range of the precision."""
     if X.size == 0:
         return
-    # (fmin and fmax pass over NaN, without a copy)
+    # fmin and fmax ignore NaN without a copy
     lowest, highest = np.fmin.reduce(X, axis=None), np.fmax.reduce(X, axis=None)
     most = LARGEST_VALUE[X.dtype]
     if max(-lowest, highest) > most:
@@ -278,10 +278,10 @@ def check_magnitude(X):
 
 
 def check_variance(name, variance, dtype, square=0.0):
-    """Raise ValueError unless a given variance is in the range of squares of legal values.
+    """Raise ValueError unless a variance is in the range of squares of legal values.
 
-    Nor may it be nothing beside ``square``, a mean square of the data: quotients of the two enter
-    sums over rows, and squares of these.
+    It must not be negligible relative to ``square``, a mean square of the data, either: quotients
+    of the two, and their squares, are summed over rows.
     """
     most = LARGEST_VALUE[np.dtype(dtype)] ** 2
     least = max(1.0 / most, square / LARGEST)
@@ -294,7 +294,7 @@ def check_variance(name, variance, dtype, square=0.0):
 
 
 def out_of_range(what):
-    """The error of a fit whose numbers leave floating point, which ``what`` shows."""
+    """Return the error for a fit out of the range of floating point, as ``what`` shows."""
     return ValueError(
         f"The numbers of this fit must be within the range and the precision of floating point "
         f"({what}). Scale the columns to a variance near 1, and choose variances, priors and "
@@ -303,7 +303,7 @@ def out_of_range(what):
 
 
 def stack_level():
-    """The ``stacklevel`` by which a warning names the line that called the package."""
+    """Return the ``stacklevel`` by which a warning names the line that called the package."""
     frame, level = sys._getframe(1), 1
     inside = {"skvt", "sklearn", "contextlib"}
     while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in inside:
@@ -312,11 +312,11 @@ def stack_level():
 
 
 def warn_of_empty_rows(X):
-    """Warn of rows without any value: only the weights inform their assignments."""
+    """Warn of rows without any value, whose assignments depend on the weights alone."""
     values = X.data if sp.issparse(X) else X
     if values.size == 0 or not np.isnan(values.min()):
         return
-    if sp.issparse(X):  # what is not stored is 0
+    if sp.issparse(X):  # entries that are not stored are 0
         stored = np.diff(X.indptr)
         rows = np.repeat(np.arange(X.shape[0]), stored)
         missing = np.bincount(rows[np.isnan(values)], minlength=X.shape[0])
@@ -333,7 +333,7 @@ def warn_of_empty_rows(X):
 
 
 def preprocessing_and_model(estimator):
-    """What a pipeline does before its last step, or None, and its last step, else the estimator."""
+    """Split a pipeline into preprocessing, or None, and the estimator of its last step."""
     if not isinstance(estimator, Pipeline):
         return None, estimator
     return (estimator[:-1] if len(estimator) > 1 else None), estimator[-1]
@@ -366,9 +366,9 @@ def column_names(estimator, feature_names, n_features):
 
 
 def counts_of_words(X, whom, *, warns=False):
-    """Legal counts as a CSR matrix with sorted, distinct columns in each row and no stored zeros.
+    """Return legal counts as a canonical CSR matrix without stored zeros.
 
-    If asked, a warning where most values are not whole: they are hardly counts.
+    With ``warns``, issue a warning if most values are not whole numbers.
     """
     X = sp.csr_array(X)
     require_counts(X, whom, "counts of words", " Pass counts, such as CountVectorizer's.")

@@ -1,4 +1,4 @@
-"""What fitted estimators show: topics, mixtures, clusters, columns, missing values."""
+"""Results of fitted estimators: topics, mixtures, clusters, columns, missing values."""
 
 from skvt.results._consensus import consensus, distributions, matched
 from skvt.results._effects import covariate_effects

@@ -10,38 +10,38 @@ from sklearn.utils import check_array, check_scalar
 
 from skvt.readers.validation import preprocessing_and_model
 
-# What the last passes of a consensus are: all documents, at T = 1, topics staying in their places.
+# Parameters of the last passes of a consensus: all documents, T = 1, and no moves of topics.
 _POLISH = {"learning_method": "batch", "temperature": None, "moves": (), "n_init": 1}
 
 
 def consensus(fits, X, *, n_passes=1, sample_weight=None):
-    """The mean of independent fits: topics matched one to one, averaged, and polished.
+    """Average independent fits: match topics one to one, take means, and fit a few passes more.
 
     The fit with the highest bound is the reference. Topics of each other fit are matched with its
-    topics by the mass they share (:func:`skvt.metrics.topic_stability`), variational parameters
-    ``lam`` of partners are averaged (natural parameters, and so pseudo-counts of words), and
-    ``n_passes`` passes over the documents at T = 1 follow, in which each topic keeps its place.
+    topics by shared mass (:func:`skvt.metrics.topic_stability`). The variational parameters ``lam``
+    of partners, which are pseudo-counts of words, are averaged. Then ``n_passes`` passes over the
+    documents at T = 1 follow, in which each topic keeps its index.
 
     Parameters
     ----------
     fits : sequence of estimators
         Two or more fitted topic models of one class that takes ``components_init``, fitted to X
-        with different ``random_state``. Numbers of topics may differ; there are as many as the
-        reference has, each averaged over the fits that have a partner for it.
+        with different ``random_state``. Numbers of topics may differ; the result has the topics of
+        the reference, each averaged over the fits that have a partner for it.
     X : {array-like, sparse matrix} of shape (n_samples, n_features)
         Counts of the documents.
     n_passes : int, default=1
-        Passes over X that follow. More raise the bound, and take back what averaging gains for
-        held-out words.
+        Number of passes over X after averaging. More passes raise the bound, but lose the gain of
+        averaging for held-out words.
     sample_weight : array-like of shape (n_samples,), optional
         As in ``fit``.
 
     Returns
     -------
     estimator
-        A new fit with the parameters of the reference, but ``components_init`` and those of the
-        last passes: ``learning_method="batch"``, ``temperature=None``, ``moves=()``, ``n_init=1``,
-        ``max_iter=n_passes``. The fits stay as they are.
+        A new fit with the parameters of the reference, except ``components_init`` and parameters of
+        the last passes: ``learning_method="batch"``, ``temperature=None``, ``moves=()``,
+        ``n_init=1``, ``max_iter=n_passes``. The fits do not change.
 
     See Also
     --------
@@ -72,8 +72,8 @@ def consensus(fits, X, *, n_passes=1, sample_weight=None):
     topics = distributions(fits)
     best = int(np.argmax([fit.elbo_ if hasattr(fit, "elbo_") else -np.inf for fit in fits]))
     total, n_partners = np.zeros_like(topics[best]), np.zeros((len(topics[best]), 1))
-    for fit, own in zip(fits, topics, strict=True):
-        _, places, partners = matched(topics[best], own)
+    for fit, of_fit in zip(fits, topics, strict=True):
+        _, places, partners = matched(topics[best], of_fit)
         total[places] += fit.components_[partners]
         n_partners[places] += 1.0
     reference = clone(fits[best])
@@ -83,10 +83,10 @@ def consensus(fits, X, *, n_passes=1, sample_weight=None):
 
 
 def matched(A, B):
-    """Pairs of topics with the largest sum of the mass ``sum_v min(p_v, q_v)`` they share.
+    """Match topics so that the sum of shared mass, ``sum_v min(p_v, q_v)``, is largest.
 
-    Of A (K, V) and B (L, V), whose rows sum to 1: the mass that partners share, 0 to 1, the topics
-    of A, in order, and their partners in B, each (min(K, L),).
+    The rows of A (K, V) and B (L, V) sum to 1. Return the mass that partners share, 0 to 1, the
+    topics of A, in order, and their partners in B, each (min(K, L),).
     """
     shared = np.clip(1.0 - 0.5 * cdist(A, B, "cityblock"), 0.0, 1.0)
     rows, columns = linear_sum_assignment(shared, maximize=True)
@@ -94,7 +94,7 @@ def matched(A, B):
 
 
 def distributions(fits):
-    """The topics of each fit, (K, V) of rows that sum to 1, over one vocabulary."""
+    """Return the topics of each fit, (K, V) with rows that sum to 1, over one vocabulary."""
     topics = [_distributions(fit, number) for number, fit in enumerate(fits)]
     sizes = sorted({each.shape[1] for each in topics})
     if len(sizes) > 1:

@@ -1,6 +1,6 @@
 """Covariates of rows as a design matrix, from arrays, data frames and formulas.
 
-formulaic is imported only where a formula is used.
+formulaic is imported only if a formula is used.
 """
 
 import re
@@ -16,8 +16,7 @@ from skvt.readers import columns_of, names_of
 from skvt.readers.validation import is_frame
 from skvt.sklearn_private import num_samples
 
-# A column whose distance from the span of the others is below this share of its length is one of
-# their combinations.
+# Relative distance from the span of other columns below which a column is their combination.
 _COLLINEAR = 1e-8
 
 
@@ -31,10 +30,10 @@ class Design:
 
 
 def design_of(covariates, formula, n_rows):
-    """The :class:`Design` of the covariates of ``n_rows`` rows.
+    """Return the :class:`Design` of the covariates of ``n_rows`` rows.
 
-    ValueError for another number of rows, missing or infinite values, and columns that are constant
-    or collinear.
+    Raise ValueError for another number of rows, missing or infinite values, and columns that are
+    constant or collinear.
     """
     covariates = _table(covariates)
     if num_samples(covariates) != n_rows:
@@ -49,7 +48,7 @@ def design_of(covariates, formula, n_rows):
 
 
 def _table(covariates):
-    """Covariates as a data frame or as an array of objects with two axes."""
+    """Return covariates as a data frame or as an array of objects with two axes."""
     if nw.dependencies.is_into_series(covariates):
         series = nw.from_native(covariates, series_only=True)
         return series.alias(str(series.name or "x0")).to_frame().to_native()
@@ -66,13 +65,13 @@ def _table(covariates):
 
 
 def _columns(table):
-    """Columns by their names; those of an array are x0, x1, ..."""
+    """Return columns by name; the columns of an array are x0, x1, ..."""
     names = names_of(table) if is_frame(table) else [f"x{j}" for j in range(table.shape[1])]
     return dict(zip(map(str, names), columns_of(table), strict=True))
 
 
 def describe_rows(table):
-    """A name for each row of covariates, such as "year=2001, party=green"."""
+    """Return a name for each row of covariates, such as "year=2001, party=green"."""
     columns = {name: column.objects() for name, column in _columns(_table(table)).items()}
     return [
         ", ".join(f"{name}={value}" for name, value in zip(columns, row, strict=True))
@@ -81,7 +80,7 @@ def describe_rows(table):
 
 
 def _by_columns(table, _):
-    """An intercept, numbers as they are, and categories one-hot without their first level."""
+    """Return the design of an intercept, numbers, and levels of categories but the first."""
     columns = _columns(table)
     levels = {name: _levels(name, column) for name, column in columns.items()}
     names = ["Intercept"]
@@ -102,7 +101,7 @@ def _by_columns(table, _):
 
 
 def levels_or_numbers(name, values, n_rows):
-    """Levels of a category, with their indicators (n, levels); None and (n, 1) for numbers."""
+    """Return levels and indicators (n, levels) of a category, or None and numbers (n, 1)."""
     table = _table(values)
     columns = list(_columns(table).values())
     if len(columns) != 1 or num_samples(table) != n_rows:
@@ -115,7 +114,7 @@ def levels_or_numbers(name, values, n_rows):
 
 
 def _levels(name, column):
-    """Levels of a category that occur, in order; None for numbers."""
+    """Return the levels of a category that occur, in order; None for numbers."""
     if column.kind in (None, "date"):
         raise ValueError(
             f"Covariate {name!r} is of type {column.type}, which is neither a number nor a "
@@ -134,7 +133,7 @@ def _levels(name, column):
 
 
 def _encoded(name, column, levels):
-    """The columns of the design for one covariate, (n, number of names)."""
+    """Return the columns of the design for one covariate, (n, number of names)."""
     if levels is None:
         numbers = np.asarray(column.numbers(), np.float64)
         _require_known(name, np.isnan(numbers))
@@ -153,7 +152,7 @@ def _encoded(name, column, levels):
 
 
 def _by_formula(table, formula):
-    """The design that formulaic makes of a formula; splines keep their knots for new rows."""
+    """Return the design that formulaic makes; splines keep their knots for new rows."""
     try:
         from formulaic import Formula
         from formulaic.errors import DataMismatchWarning, FormulaicError
@@ -193,7 +192,7 @@ def _by_formula(table, formula):
 
 
 def _used(table, formula):
-    """Names and values, as objects, of the columns that a formula uses."""
+    """Yield names and values, as objects, of the columns that a formula uses."""
     for name, column in _columns(table).items():
         if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", formula):
             yield name, column.objects()
@@ -207,7 +206,7 @@ def _constant(name, value):
 
 
 def _require_known(name, is_missing):
-    """ValueError where values of a covariate are missing."""
+    """Raise ValueError if values of a covariate are missing."""
     if is_missing.any():
         raise ValueError(
             f"{name!r} has {is_missing.sum()} missing values, the first in row "
@@ -217,7 +216,7 @@ def _require_known(name, is_missing):
 
 
 def require_full_rank(matrix, names):
-    """ValueError that names a column which is constant or a combination of those before it."""
+    """Raise ValueError for a column that is constant or a combination of preceding columns."""
     basis = np.empty((matrix.shape[0], 0))
     for j, name in enumerate(names):
         column = matrix[:, j]

@@ -39,10 +39,10 @@ def covariate_effects(
     contrasts=None,
     n_clusters=None,
 ):
-    """How shares of topics, or of clusters, change with covariates.
+    """Estimate how shares of topics, or of clusters, change with covariates.
 
     The shares of each row, corrected for uncertain assignments, are regressed on the covariates.
-    With several independent fits, intervals include which optimum a fit ended in.
+    With several independent fits, intervals include the uncertainty about the optimum.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ def covariate_effects(
         A fitted topic model or mixture, a pipeline that ends in one, or independent fits of one
         kind with different ``random_state``.
     X : {array-like, sparse matrix} of shape (n_samples, n_features)
-        Rows, such as those of ``fit``; for pipelines, what they take.
+        Rows, such as those of ``fit``; for pipelines, their input.
     covariates : data frame, or array-like of shape (n_samples,) or (n_samples, n_covariates)
         Covariates of the rows. Categories become one column for each level but the first, and an
         intercept is added. Columns of an array are called x0, x1, ...
@@ -71,10 +71,10 @@ def covariate_effects(
         "identity": effects are differences of shares. "logit": effects are differences of the log
         odds of a share, and predicted shares lie between 0 and 1.
     at : data frame or array-like or None, default=None
-        Rows of covariates at which shares are predicted, in the place of effects.
+        Rows of covariates at which shares are predicted; they replace effects.
     contrasts : dict or None, default=None
-        For each name, a dict of weights of terms: the sum of weight times effect is reported in the
-        place of the effects.
+        For each name, a dict of weights of terms. The sums of weight times effect are reported
+        instead of the effects.
     n_clusters : int, "auto" or None, default=None
         For mixtures, as in ``predict``: None for components, which the table calls clusters.
 
@@ -108,11 +108,11 @@ def covariate_effects(
 
     Notes
     -----
-    A posterior under a prior that does not know the covariates pulls the shares of a row towards
-    the mean of all rows, which makes effects too small, most of all for short documents. The shares
-    used here are linear in the words of a document and unbiased given the topics, whatever the
-    document's prior [1]_; for mixtures, they are the corrected assignments of [1]_, which assume
-    that covariates are related to the columns of X only through the clusters.
+    A posterior under a prior without covariates pulls the shares of a row towards the mean of all
+    rows, which makes effects too small, above all for short documents. The shares used here are
+    linear in the words of a document and unbiased given the topics, for any prior of the document
+    [1]_. For mixtures, they are the corrected assignments of [1]_, which assume that covariates are
+    related to the columns of X only through the clusters.
 
     The variance of an effect is the mean squared error of the regressions, robust to unequal
     variances and to ``cluster``, plus (1 + 1/M) times the variance between M draws of parameters,
@@ -178,7 +178,7 @@ def covariate_effects(
 
 
 def _are_mixtures(fits):
-    """Whether the fits are mixtures; ValueError for no fits, and for fits that do not compare."""
+    """Return whether the fits are mixtures; raise ValueError if fits are not comparable."""
     kinds = {is_mixture(fit) for fit in fits}
     if len(kinds) != 1:
         raise ValueError(
@@ -192,7 +192,7 @@ def _are_mixtures(fits):
 
 
 def _without_words(has_words):
-    """Numbers of the rows without words, with a warning if there are any."""
+    """Return the numbers of the rows without words, with a warning if there are any."""
     empty = np.flatnonzero(~has_words).tolist()
     if empty:
         warnings.warn(
@@ -205,7 +205,7 @@ def _without_words(has_words):
 
 
 class _Reported(NamedTuple):
-    """What the table reports: linear combinations (Q, P) of the coefficients, and their names."""
+    """The linear combinations (Q, P) of coefficients that a table reports, and their names."""
 
     names: list
     combinations: Any
@@ -213,7 +213,7 @@ class _Reported(NamedTuple):
 
     @classmethod
     def of(cls, design, at, contrasts):
-        """Predictions at rows of covariates, contrasts of terms, or each coefficient."""
+        """Return predictions at rows of covariates, contrasts of terms, or all coefficients."""
         if at is not None and contrasts is not None:
             raise ValueError("Give either at or contrasts, not both.")
         if at is not None:
@@ -232,7 +232,7 @@ class _Reported(NamedTuple):
 
 
 def _effects_of_draws(shares, regression, reported, n_draws, rng):
-    """Effects and squared errors under each draw of one fit, (2, M, Q, K)."""
+    """Return effects and squared errors for each draw of one fit, (2, M, Q, K)."""
     draws = shares.draws(n_draws, rng)
     out = np.empty((2, n_draws, len(reported.names), draws.shape[1]))
     for k in range(draws.shape[1]):

@@ -1,14 +1,14 @@
-"""Rows from what ``transform`` returns, where rows are sums of components."""
+"""``inverse_transform`` of estimators whose rows are sums of components."""
 
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_array
 
 
 class SumsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
-    """Rows are sums of components."""
+    """Transformer whose rows are sums of components."""
 
     def inverse_transform(self, X):
-        """Expected rows given what ``transform`` returns, without noise: ``X @ components_``.
+        """Return the expected rows for a result of ``transform``: ``X @ components_``.
 
         Parameters
         ----------

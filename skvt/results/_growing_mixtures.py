@@ -1,4 +1,4 @@
-"""Mixtures whose number of components changes: their weights, their columns, missing values."""
+"""Mixtures whose number of components changes: weights, columns and missing values."""
 
 from dataclasses import replace
 from numbers import Real
@@ -34,22 +34,22 @@ from skvt.ties import stable_argmax
 class GrowingMixin(MoveLogMixin):
     """Mixtures with births, merges and deletes."""
 
-    _usual_most = 200  # components that births may reach
+    _usual_most = 200  # default maximum number of components
     use_labels = False  # where it is no parameter
     weight_concentration_prior_ = of_model("weights.concentration", "Concentration as used.")
 
     # ------------------------------------------------------------------------------- columns
     @property
     def _columns(self):
-        """The :class:`Table` of the columns: of arrays of numbers, one block."""
+        """The :class:`Table` of the columns; arrays of numbers have one block."""
         if "_table" in vars(self):
             return self._table
         names = column_names(self, None, self.n_features_in_).tolist()
-        whole = TableBlock("columns", Gaussian(), np.arange(len(names)))
-        return Table((whole,), tuple(names), "error")
+        block = TableBlock("columns", Gaussian(), np.arange(len(names)))
+        return Table((block,), tuple(names), "error")
 
     def describe(self, level=0.95, n_clusters=None, *, form="long"):
-        """Parameters of each component, or of each cluster, in each column, as a table.
+        """Return the parameters of components or clusters in each column as a table.
 
         One row per component and parameter: components in order, columns as in
         ``column_relevance_``. A cluster is described as one component of all its rows: the
@@ -110,19 +110,19 @@ class GrowingMixin(MoveLogMixin):
         parts = zip(product.blocks, product.marginals(lam), strict=True)
         entries, first, table = [], 0, self._columns
         for block, marginals in parts:
-            for order, own in enumerate(marginals):
-                low, high = (own.quantile(0.5 * (1.0 + sign * level)) for sign in (-1.0, 1.0))
-                for q, place in enumerate(own.columns.tolist()):
-                    column = block.columns[place]
-                    category = None if own.categories is None else (
-                        table.labels(column).tolist()[own.categories[q]]
+            for order, part in enumerate(marginals):
+                low, high = (part.quantile(0.5 * (1.0 + sign * level)) for sign in (-1.0, 1.0))
+                for q, i in enumerate(part.columns.tolist()):
+                    column = block.columns[i]
+                    category = None if part.categories is None else (
+                        table.labels(column).tolist()[part.categories[q]]
                     )  # fmt: skip
-                    said = (block.name, table.names[column], own.quantity, category)
+                    labels = (block.name, table.names[column], part.quantity, category)
                     for k, weight in enumerate(weights):
-                        numbers = (own.estimate[k, q], low[k, q], high[k, q],
-                                   relevances[k, first + place])  # fmt: skip
-                        row = (k, weight, *said, *map(float, numbers))
-                        entries.append(((k, first + place, order), row))
+                        numbers = (part.estimate[k, q], low[k, q], high[k, q],
+                                   relevances[k, first + i])  # fmt: skip
+                        row = (k, weight, *labels, *map(float, numbers))
+                        entries.append(((k, first + i, order), row))
             first += block.columns.size
         entries.sort(key=lambda entry: entry[0])
         names = ("component" if n_clusters is None else "cluster", "weight", "block", "column",
@@ -147,7 +147,7 @@ class GrowingMixin(MoveLogMixin):
         return relevance(product.column_evidence, sums, counts)
 
     def column_relevance(self, n_clusters="auto"):
-        """Evidence that a column distinguishes a cluster from all other rows, nats per row.
+        """Return the evidence that columns distinguish clusters from other rows, nats per row.
 
         Parameters
         ----------
@@ -157,7 +157,7 @@ class GrowingMixin(MoveLogMixin):
         Returns
         -------
         ndarray of shape (n_clusters, n_columns)
-            The log Bayes factor of parameters of its own against parameters shared with all other
+            The log Bayes factor of separate parameters against parameters shared with all other
             rows, divided by the cluster's number of rows.
         """
         fitted = self._require_fitted()
@@ -165,12 +165,12 @@ class GrowingMixin(MoveLogMixin):
         return relevance(product.column_evidence, sums, counts)
 
     def _member(self, n_clusters):
-        """1 where a component belongs to a cluster, (n_clusters, K); None without a number."""
+        """Return indicators (n_clusters, K) of components in clusters; None for components."""
         clusters = self._clusters_of_components(n_clusters)
         return None if clusters is None else membership(clusters)
 
     def _blocks_of(self, fitted, member=None):
-        """Blocks of columns, sums of features (K, P), rows (K,); of clusters by ``member``."""
+        """Return blocks, sums of features (K, P) and numbers of rows (K,), or of clusters."""
         model, product = fitted.model, fitted.model.component
         if "_table" not in vars(self):
             block = Block("columns", product, np.arange(product.n_features))
@@ -182,19 +182,20 @@ class GrowingMixin(MoveLogMixin):
         return product, sums, counts
 
     def impute(self, X, n_draws=None, random_state=None):
-        """Rows with their missing values filled in.
+        """Fill in the missing values of rows.
 
-        By the posterior predictive distribution given the observed values: components not yet seen
-        are included, as in ``score_samples``. Without ``n_draws``, parameters are integrated out.
+        Values follow the posterior predictive distribution given the observed values, in which new
+        components are included, as in ``score_samples``. Without ``n_draws``, parameters are
+        integrated out.
 
-        Each of ``n_draws`` imputations has parameters of its own, drawn from the posterior q, which
-        all rows share, so that estimates from several can be combined by Rubin's rules. q is exact
-        where missing values are left out, as in "diag" and "spherical" Gaussians, categories and
-        counts, given the components of the rows. Full covariances count them as if they had been
-        observed, which makes q too narrow. If X are the rows of ``fit``, without
-        ``sample_weight``, parameters and values are therefore drawn in turn until the variance of a
-        column is right to some hundredths [1]_; for other rows they are drawn from q. (For
-        "low_rank" covariances q is too narrow in both cases.)
+        For each of ``n_draws`` imputations, parameters for all rows are drawn from the posterior q,
+        so that estimates from several imputations can be combined by Rubin's rules. Given the
+        components of rows, q is exact if missing values are left out, as in "diag" and "spherical"
+        Gaussians, categories and counts. Full covariances count missing values as if they had been
+        observed, which makes q too narrow. If X are the rows of ``fit``, without ``sample_weight``,
+        parameters and values are therefore drawn in turn until the variance of a column is right to
+        some hundredths [1]_; for other rows they are drawn from q. For "low_rank" covariances q is
+        too narrow in both cases.
 
         Parameters
         ----------
@@ -202,19 +203,19 @@ class GrowingMixin(MoveLogMixin):
             Rows, with missing values.
         n_draws : int or None, default=None
             None fills in the predictive mean of numbers and counts, and the most probable value of
-            binary and ordinal columns and categories; of columns in logarithms, the mean given a
-            component is a geometric one, also within a
-            :class:`~skvt.components.Hurdle`. A number returns that many imputations, in
-            each of which all missing values are drawn jointly: for multiple imputation.
+            binary and ordinal columns and categories; in columns in logarithms, also within a
+            :class:`~skvt.components.Hurdle`, the mean given a component is the geometric mean. A
+            number returns that many imputations, in each of which all missing values are drawn
+            jointly, for multiple imputation.
         random_state : int, RandomState instance or None, default=None
-            Source of the draws; None uses the estimator's own.
+            Source of the draws; None uses that of the estimator.
 
         Returns
         -------
         X or list of X
-            Completed rows in a container like that of X, or a list of ``n_draws`` of them. Columns
-            of data frames keep their types, but whole numbers become floats where other numbers,
-            such as means, are filled in.
+            Completed rows in a container like that of X, or a list of ``n_draws`` such containers.
+            Columns of data frames keep their types, except that integers become floats if other
+            numbers, such as means, are filled in.
 
         References
         ----------
@@ -240,7 +241,7 @@ class GrowingMixin(MoveLogMixin):
         ]
 
     def _restored(self, X, encoded, filled):
-        """Filled rows in the container of X."""
+        """Return the completed rows in the container of X."""
         if sp.issparse(X):
             return type(X)(filled.astype(self._fitted.model.dtype))
         return self._columns.restored(X, encoded, filled)
@@ -258,14 +259,14 @@ class GrowingMixin(MoveLogMixin):
         return weights.T if fitted.model.weights.family is Beta else weights[0]
 
     def sample_mixtures(self, n_samples=1, random_state=None):
-        """Draw whole mixtures from the posterior.
+        """Draw mixtures, that is, weights and components, from the posterior.
 
         Parameters
         ----------
         n_samples : int, default=1
-            Mixtures to draw.
+            Number of mixtures to draw.
         random_state : int, RandomState instance or None, default=None
-            None uses the estimator's own.
+            None uses that of the estimator.
 
         Returns
         -------
@@ -275,8 +276,8 @@ class GrowingMixin(MoveLogMixin):
             ``posterior_.components`` draws them: means and precisions of Gaussians.
         """
         fitted = self._require_fitted()
-        given = self.random_state if random_state is None else random_state
-        draws = self.posterior_.sample(n_samples, given)
+        seed = self.random_state if random_state is None else random_state
+        draws = self.posterior_.sample(n_samples, seed)
         return draws | {"weights": fitted.model.weights.weights_of(draws["weights"])}
 
     # -------------------------------------------------------------------------------- labels

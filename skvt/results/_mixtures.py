@@ -1,4 +1,4 @@
-"""What all mixtures have in common: components found, labels, densities, draws."""
+"""The base of mixtures: components, labels, densities and draws."""
 
 import numpy as np
 from sklearn.base import DensityMixin
@@ -14,18 +14,18 @@ from skvt.rows import dense
 from skvt.sklearn_private import num_samples
 from skvt.ties import stable_argmax
 
-# Most parameters of all components whose scores are computed one by one.
+# Maximum number of parameters of all components for which scores of each are computed.
 MOST_PARAMETERS = 400
 
 
 class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
-    """Base of the mixtures: rows in, responsibilities and densities out."""
+    """Base of mixtures, which give rows responsibilities and densities."""
 
     _reads = RealReader
 
     # --------------------------------------------------------------------------- after a fit
     def _publish(self, X, weights, given=None):
-        """Label the rows of ``fit``, and join the components by them."""
+        """Label the rows of ``fit``, and join components into clusters by these rows."""
         super()._publish(X, weights, given)
         if given is None:
             return
@@ -34,7 +34,7 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
             self._label(given, X)
 
     def _label(self, given, X):
-        """Remember the component of each row of ``fit``, or of a call of ``partial_fit``."""
+        """Store the component of each row of ``fit``, or of a call of ``partial_fit``."""
         rows = X if X.shape[0] == num_samples(given) else self._read(given)
         self._fitted.labels = self._labels_of(rows, None).astype(np.int32)
 
@@ -84,7 +84,7 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
     # --------------------------------------------------------------------------- inference
     @by_chunk(lambda self, n_clusters=None: self._shape_of_labels(n_clusters))
     def predict(self, X, n_clusters=None):
-        """Most probable component or cluster of each row; ties go to the first.
+        """Predict the most probable component or cluster of each row; ties go to the first.
 
         Parameters
         ----------
@@ -102,10 +102,10 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
 
         Notes
         -----
-        Components are split in two, the one first whose split gains most evidence, until there are
-        ``n_clusters``. The halves begin with seeds by k-means++, under priors that are learned from
-        the rows X for as many clusters. At last each row chooses the most probable cluster. Each
-        cluster has a row of X, so that a label depends on all rows of X, not on its row alone.
+        Components are split in two, first the component whose split gains most evidence, until
+        there are ``n_clusters``. The halves begin with seeds by k-means++, under priors that are
+        learned from X for as many clusters. Finally each row is assigned to the most probable
+        cluster. Each cluster has a row of X, so that labels depend on all rows of X.
         """
         self._require_fitted()
         if self._needs_splits(n_clusters):
@@ -114,7 +114,7 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
         return self._labels_of(self._read(X), clusters)
 
     def _labels_of(self, X, clusters):
-        """Components of rows that were read; with ``clusters`` the clusters of these."""
+        """Return the components of encoded rows, or with ``clusters`` their clusters."""
         labels = np.empty(X.shape[0], np.intp)
         with Workers(self.n_jobs) as workers:
             for batch, result in results_of(self._fitted, X, np.ones(X.shape[0]), workers):
@@ -131,7 +131,7 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
 
     @by_chunk(lambda self, n_clusters=None: self._shape_of_chances(n_clusters))
     def predict_proba(self, X, n_clusters=None):
-        """Probability q(z_n = k) of each component, or of each cluster, for each row.
+        """Predict the probability q(z_n = k) of each component or cluster for each row.
 
         Parameters
         ----------
@@ -152,10 +152,10 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
             return together(assignments_of(fitted, X, workers), clusters)
 
     def _chances_and_features(self, X):
-        """Responsibilities (n, K) of rows, and features (n, P) in which log densities are linear.
+        """Return responsibilities (n, K), and features (n, P) in which log densities are linear.
 
-        The features are the log densities of the K components themselves where there are too many
-        others for the scores of all parameters.
+        If there are too many parameters to compute the scores of all, the features are the log
+        densities of the K components.
         """
         fitted = self._require_fitted()
         X = self._read(X)
@@ -195,13 +195,13 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
 
     @by_chunk(lambda self: (None, np.dtype(np.float64)))
     def score_samples(self, X):
-        """Log posterior predictive density of each row.
+        """Return the log posterior predictive density of each row.
 
-        ``log(sum_k E[w_k] p(x | rows of k) + E[w_new] p(x | prior))``: parameters are integrated
-        out under q, and components not yet seen are included. The integral is exact but for four
-        approximations: "low_rank" covariances have the Student t of the same moments, negative
-        binomials with exposures a beta prime for each row, Student's t a quadrature to six
-        digits, and several ordinal columns a quadrature of 128 points.
+        It is ``log(sum_k E[w_k] p(x | rows of k) + E[w_new] p(x | prior))``: parameters are
+        integrated out under q, and new components are included. The integral is exact except for
+        four approximations: a Student t of the same moments for "low_rank" covariances, a beta
+        prime for each row for negative binomials with exposures, a quadrature to six digits for
+        Student's t, and a quadrature of 128 points for several ordinal columns.
 
         Parameters
         ----------
@@ -219,7 +219,7 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
             return fitted.model.log_predictive(X, fitted.stats, workers.run)
 
     def score(self, X, y=None):
-        """Mean log posterior predictive density. Higher is better.
+        """Return the mean log posterior predictive density. Higher is better.
 
         Parameters
         ----------
@@ -241,16 +241,16 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
         Parameters
         ----------
         n_samples : int, default=1
-            Rows to draw.
+            Number of rows to draw.
         random_state : int, RandomState instance or None, default=None
-            None uses the estimator's own.
+            None uses that of the estimator.
 
         Returns
         -------
         X : ndarray or data frame of shape (n_samples, n_features)
-            The rows drawn; of a table, in a container like that of ``fit``. A data frame has the
-            columns that belong to a component; an array has all columns, NaN in those that belong
-            to none.
+            The drawn rows; for a table, in a container like that of ``fit``. A data frame has the
+            columns that belong to a component; an array has all columns, with NaN in columns
+            without component.
         y : ndarray of int, shape (n_samples,)
             Component of each row, in ascending order as in scikit-learn.
         """
@@ -267,12 +267,12 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
 
 
 def learned_values(model):
-    """Learned parameters of the component's prior, by name."""
+    """Return the learned parameters of the component's prior by name."""
     return {} if model.learner is None else model.learner.values(model.component)
 
 
 def assignments_of(fitted, X, workers):
-    """q(z_n = k) of rows under what was fitted, (n, K)."""
+    """Return q(z_n = k) of rows under the fit, (n, K)."""
     model = fitted.model
     out = np.empty((X.shape[0], model.size(fitted.stats)), model.dtype)
     for batch, result in results_of(fitted, X, np.ones(X.shape[0]), workers):

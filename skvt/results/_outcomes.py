@@ -21,10 +21,10 @@ def outcome_by_cluster(
     random_state=None,
     n_clusters=None,
 ):
-    """Mean of an outcome, or shares of its categories, in each cluster.
+    """Estimate the mean of an outcome, or shares of its categories, in each cluster.
 
-    Means over the rows assigned to each cluster mix the clusters where assignments are uncertain,
-    which makes the clusters look too similar. These means are corrected for that.
+    If assignments are uncertain, means over the rows assigned to each cluster make the clusters
+    look too similar. The means returned are corrected for that.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ def outcome_by_cluster(
     X : array-like of shape (n_samples, n_features)
         Rows, such as those of ``fit``.
     outcome : array-like of shape (n_samples,)
-        A number or a category for each row, which is not a column of X.
+        A number or a category for each row; it must not be a column of X.
     n_draws : int, default=25
         Draws of the errors of assignment of each fit, at least 2.
     level : float, default=0.95

@@ -1,4 +1,4 @@
-"""Estimates of several draws and fits as one, with the variance between fits."""
+"""Pooling of estimates from several draws and fits, with the variance between fits."""
 
 from dataclasses import dataclass
 from numbers import Integral
@@ -14,13 +14,13 @@ from skvt.sklearn_private import check_sample_weight, num_samples
 
 
 class Settings(NamedTuple):
-    """Checked options that tables of effects and of outcomes share: weights of rows, (n,)."""
+    """Weights of rows (n,), after checks of options that effects and outcomes share."""
 
     weights: Any
 
     @classmethod
     def of(cls, whom, X, n_draws, level, sample_weight):
-        """The settings; TypeError or ValueError for illegal ones."""
+        """Return the settings; raise TypeError or ValueError for illegal options."""
         require_rows_in_memory(X, whom)
         check_scalar(n_draws, "n_draws", Integral, min_val=2)
         if not 0.0 < level < 1.0:
@@ -48,7 +48,7 @@ class Pooled:
     agreement: Any
 
     def columns(self, level, names):
-        """Columns of a table, topic by topic with a row for each of the Q names."""
+        """Return the columns of a table with Q rows, one per name, for each topic in turn."""
         n_names, n_topics = self.estimate.shape
         width = student.ppf(0.5 + 0.5 * level, self.degrees) * self.standard_error
         return {
@@ -66,11 +66,11 @@ class Pooled:
 
 
 def pool(results, shares, degrees):
-    """:class:`Pooled` estimates of several fits, whose components are matched with the first's.
+    """Pool the estimates of several fits, with components matched to those of the first fit.
 
-    ``results`` has for each fit the estimates and squared errors under each draw, (2, M, Q, K). The
-    total variance is ``U + (1 + 1/M) B + (1 + 1/R) F``: the mean squared error U, whose
-    ``degrees`` of freedom are given, the variance B between draws, and the variance F between fits
+    ``results`` has for each fit the estimates and squared errors of each draw, (2, M, Q, K). The
+    total variance is ``U + (1 + 1/M) B + (1 + 1/R) F``, with the mean squared error U of
+    ``degrees`` degrees of freedom, the variance B between draws, and the variance F between fits
     [Rubin87 eq. 3.1.5]. Its degrees of freedom are Satterthwaite's.
     """
     n_draws, n_names, n_topics = results[0].shape[1:]

@@ -9,18 +9,18 @@ from scipy.special import expit
 
 from skvt.results._design import require_full_rank
 
-# Most steps of Newton's method, and the relative change after which it has converged.
+# Maximum number of steps of Newton's method, and the relative change at which it has converged.
 _MOST_STEPS = 50
 _CONVERGED = 1e-8
-# Most change of a linear predictor in one step.
+# Largest change of a linear predictor in one step.
 _LARGEST_STEP = 2.0
-# The condition number of the information beyond which Newton's method has diverged.
+# Condition number of the information above which Newton's method has diverged.
 _DIVERGED = 1e12
 
 
 @dataclass(frozen=True)
 class Regression:
-    """Rows of a regression: the design (n, P), weights (n,), and indicators of groups or None."""
+    """Data of a regression: the design (n, P), weights (n,), and indicators of groups or None."""
 
     design: Any
     weights: Any
@@ -29,7 +29,7 @@ class Regression:
 
     @classmethod
     def of(cls, design, used, weights, cluster, link):
-        """The rows that are used; ValueError for a design or groups that do not suffice."""
+        """Return the regression on the used rows; refuse an insufficient design or groups."""
         matrix = design.matrix[used]
         n, n_terms = matrix.shape
         if n <= n_terms:
@@ -45,10 +45,11 @@ class Regression:
         return n - n_terms if self.groups is None else self.groups.shape[0] - 1
 
     def fit(self, values, start=None):
-        """Coefficients (P,) for the estimated shares (n,), and their covariance (P, P).
+        """Return coefficients (P,) for the estimated shares (n,), and their covariance (P, P).
 
-        For the logit link by Newton's method on the fractional likelihood, which is concave also
-        for estimates outside [0, 1]. It diverges where no means between 0 and 1 fit: then NaN.
+        With the logit link, Newton's method maximises the fractional likelihood, which is concave
+        also for estimates outside [0, 1]. If no means between 0 and 1 fit, it diverges, and the
+        result is NaN.
         """
         design, weights = self.design, self.weights
         if self.link == "identity":
@@ -73,7 +74,7 @@ class Regression:
         return np.full(n_terms, np.nan), np.full((n_terms, n_terms), np.nan)
 
     def _covariance(self, residuals, bread):
-        """The sandwich estimate of the covariance of coefficients: HC1, or CR1 with groups."""
+        """Return the sandwich covariance of the coefficients: HC1, or CR1 with groups."""
         n, n_terms = self.design.shape
         scores = self.design * (self.weights * residuals)[:, None]
         correction = n / (n - n_terms)
@@ -86,7 +87,7 @@ class Regression:
 
 
 def _indicators(cluster, used, n_rows):
-    """1 where a row that is used belongs to a group, (number of groups, rows used)."""
+    """Return indicators of the groups of used rows, (number of groups, number of used rows)."""
     cluster = list(cluster)
     if len(cluster) != n_rows:
         raise ValueError(

@@ -1,8 +1,8 @@
 """Shares of topics or clusters in each row, corrected for uncertain assignments.
 
-A fit assigns what it classifies to components with probabilities: the tokens of a document to
-topics, or a row to clusters. These probabilities use a prior that knows no covariates, and so they
-pull every row towards the mean of all rows. Averages of them understate differences between rows.
+A fit gives the tokens of a document probabilities of topics, or a row probabilities of clusters.
+These probabilities use a prior without covariates, which pulls every row towards the mean of all
+rows. Averages of the probabilities therefore understate differences between rows.
 
 Let ``r_i`` (K,) be the probabilities of item i, a token or a row, ``w_i`` its weight, and ``D =
 diag(sum_i w_i r_i)``. The matrix ``M = D^-1 sum_i w_i r_i r_i'`` has in row k the expected
@@ -24,13 +24,13 @@ from skvt.readers.validation import counts_of_words, preprocessing_and_model
 from skvt.results._clusters import membership, together
 from skvt.results.topic_words import topic_probabilities, word_probabilities
 
-# Eigenvalues of the symmetric form of M, which are at most 1, below this are 0: the data do not
-# tell these components apart.
+# Eigenvalues of the symmetric form of M, at most 1, that are below this count as 0: the data do not
+# distinguish the components.
 _SINGULAR = 1e-8
-# Relative to the diagonal, what is added to the information of parameters, which is singular where
-# features are linearly dependent.
+# Ridge, relative to the diagonal, of the information of parameters, which is singular if features
+# are linearly dependent.
 _RIDGE = 1e-6
-# Rows whose scores are in memory at a time.
+# Number of rows whose scores are in memory at a time.
 _ROWS = 2048
 
 
@@ -49,18 +49,18 @@ class Shares:
     errors: Callable[[int, np.random.Generator], Any]
 
     def draws(self, number, rng):
-        """Matrices A for which ``values @ A`` are drawn shares, (number, K, K).
+        """Draw matrices A (number, K, K) for which ``values @ A`` are drawn shares.
 
-        Their mean is the identity, so that means over draws do not depend on the draws.
+        The mean of the matrices is the identity, so that means over draws do not depend on them.
         """
         errors = self.errors(number, rng)
         return np.eye(errors.shape[1]) + errors.mean(axis=0) - errors
 
 
 def is_mixture(estimator):
-    """Whether a fit assigns rows to clusters, rather than tokens of rows to topics.
+    """Return whether a fit assigns rows to clusters, rather than tokens to topics.
 
-    ValueError for an estimator that does neither.
+    Raise ValueError for an estimator that does neither.
     """
     model = preprocessing_and_model(estimator)[1]
     check_is_fitted(model)
@@ -75,7 +75,7 @@ def is_mixture(estimator):
 
 
 def words_of(estimator, X):
-    """Counts of X as a CSR matrix, for a pipeline those that its last step takes."""
+    """Return the counts of X as a CSR matrix; for a pipeline, the input of its last step."""
     preprocessing, model = preprocessing_and_model(estimator)
     X = X if preprocessing is None else preprocessing.transform(X)
     X = counts_of_words(X, "covariate_effects")
@@ -88,11 +88,11 @@ def words_of(estimator, X):
 
 
 def topic_shares_of(estimator, X):
-    """:class:`Shares` of topics in the documents X, CSR with tokens in each row.
+    """Return the :class:`Shares` of topics in the documents X, CSR with tokens in each row.
 
-    A draw takes each topic from its Dirichlet posterior. With drawn topics beta + delta, documents
-    of topic k have in the mean the shares ``delta_k' G`` too much, where G (V, K) are the corrected
-    probabilities of words.
+    A draw takes each topic from its Dirichlet posterior. With drawn topics beta + delta, the shares
+    of documents of topic k are on average too large by ``delta_k' G``, where G (V, K) are the
+    corrected probabilities of words.
     """
     lam = np.asarray(preprocessing_and_model(estimator)[1].components_, np.float64)
     topics, words = topic_probabilities(estimator), word_probabilities(estimator)
@@ -110,7 +110,7 @@ def topic_shares_of(estimator, X):
 
 
 def cluster_shares_of(estimator, X, weights, n_clusters=None):
-    """:class:`Shares` of clusters in rows of positive weight: estimates of their indicators."""
+    """Return the :class:`Shares` of clusters in rows of positive weight."""
     preprocessing, model = preprocessing_and_model(estimator)
     X = X if preprocessing is None else preprocessing.transform(X)
     clusters = None if n_clusters is None else model.component_clusters(n_clusters)
@@ -131,7 +131,7 @@ def cluster_shares_of(estimator, X, weights, n_clusters=None):
 
 
 def _drawn_densities(chances, features, weights, values, number, rng):
-    """Sums of ``values`` over the errors of drawn densities of components, (number, K, K').
+    """Sum ``values`` over the errors of drawn densities of components, (number, K, K').
 
     The log density of component k is linear in the features F (n, P), and the score of row n is
     ``s_nk = r_nk (F_n - mu_k)`` with the component's mean mu_k. A draw weights rows by standard
@@ -169,7 +169,7 @@ def _drawn_densities(chances, features, weights, values, number, rng):
 
 
 def _corrected(chances, weights):
-    """``chances M^-1``, (n, K), by the symmetric form ``D^-1/2 sum_i w_i r_i r_i' D^-1/2`` of M."""
+    """Return ``chances M^-1``, (n, K), by the form ``D^-1/2 sum_i w_i r_i r_i' D^-1/2`` of M."""
     root = np.sqrt(weights @ chances)
     scaled = chances / np.where(root > 0.0, root, 1.0)
     symmetric = scaled.T @ (weights[:, None] * scaled)

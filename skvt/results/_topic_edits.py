@@ -1,4 +1,4 @@
-"""Topics of a fitted model that users merge and drop."""
+"""Merging and removal of topics of a fitted model by users."""
 
 from copy import deepcopy
 from dataclasses import replace
@@ -13,10 +13,10 @@ from skvt.results._topics import simplest
 
 
 class TopicEditsMixin:
-    """``merge_topics`` and ``drop_topics``."""
+    """The methods ``merge_topics`` and ``drop_topics``."""
 
     def merge_topics(self, groups):
-        """Make one topic of several, in place.
+        """Merge each group of topics into one topic, in place.
 
         The word counts of the topics of a group are added up, and so are their
         ``doc_topic_prior_``. If topics have different priors of words, the merged prior is the
@@ -39,9 +39,9 @@ class TopicEditsMixin:
 
         Notes
         -----
-        ``partial_fit`` and fits with ``warm_start`` go on with the topics that result, which may
-        part again. Documents are not kept, so that ``elbo_`` is gone; ``elbo(X)`` is the bound of
-        X. ``history_`` and ``move_log_`` tell of the fit, as before.
+        ``partial_fit`` and fits with ``warm_start`` continue with the resulting topics, which may
+        separate again. As documents are not kept, ``elbo_`` is no longer available; ``elbo(X)`` is
+        the bound of X. ``history_`` and ``move_log_`` do not change.
         """
         n_topics = len(self._require_fitted().lam()[0])
         merged = [
@@ -62,9 +62,8 @@ class TopicEditsMixin:
     def drop_topics(self, ids):
         """Remove topics, in place.
 
-        Their words leave the model at once. Documents that used these topics are explained by the
-        remaining topics in the next call of ``transform``, ``partial_fit`` or ``fit`` with
-        ``warm_start``.
+        The word counts of these topics are removed at once. The next call of ``transform``,
+        ``partial_fit`` or ``fit`` with ``warm_start`` explains documents by the remaining topics.
 
         Parameters
         ----------
@@ -82,7 +81,7 @@ class TopicEditsMixin:
 
         Notes
         -----
-        ``elbo_`` is gone, as after ``merge_topics``.
+        ``elbo_`` is not available afterwards, as after ``merge_topics``.
         """
         n_topics = len(self._require_fitted().lam()[0])
         gone = _checked(ids, n_topics, "ids of drop_topics", "[1, 4] for example")
@@ -128,16 +127,16 @@ class TopicEditsMixin:
 
 
 def _regrouped_parameters(fitted, groups):
-    """Return the constructor parameters that change; defaults that need not change stay."""
+    """Return the constructor parameters that must change with the groups, by name."""
     if Capability.GROWING_TOPICS in fitted.model.capabilities:
         return {}
-    given, n_topics = fitted.parameters, fitted.model.n_components
+    parameters, n_topics = fitted.parameters, fitted.model.n_components
     alpha, eta, start = (
-        given[name] for name in ("doc_topic_prior", "topic_word_prior", "components_init")
+        parameters[name] for name in ("doc_topic_prior", "topic_word_prior", "components_init")
     )
     changed = {"n_components": len(groups)}
     if not fitted.model.learn_doc_topic_prior:
-        # Only in a damaged file alpha is the name of a learned prior; use the values of the model.
+        # In a damaged file alpha may be "auto" here; use the values of the model.
         are_numbers = np.asarray(alpha).dtype.kind in "fiu"
         used = alpha if are_numbers else fitted.model.doc_topic_prior
         of_topics = np.broadcast_to(used, n_topics)
@@ -158,18 +157,18 @@ def _regrouped_parameters(fitted, groups):
 
 def _checked(topics, n_topics, what, example):
     """Validate indices of topics and return them as an array."""
-    given = np.asarray(topics)
-    if given.size == 0 and given.ndim == 1:
+    indices = np.asarray(topics)
+    if indices.size == 0 and indices.ndim == 1:
         return np.empty(0, np.intp)
-    if given.ndim != 1 or given.dtype.kind not in "iu":
+    if indices.ndim != 1 or indices.dtype.kind not in "iu":
         raise ValueError(
             f"{what} must be lists of integers, {example}. Got {topics!r}; of a mask, take "
             "np.flatnonzero."
         )
-    wrong = given[(given < 0) | (given >= n_topics)]
+    wrong = indices[(indices < 0) | (indices >= n_topics)]
     if wrong.size:
         raise ValueError(
             f"{what} must be in the range [0, number of topics) = [0, {n_topics}). Got {wrong[0]}; "
             "count from 0, as components_ does."
         )
-    return given.astype(np.intp)
+    return indices.astype(np.intp)

@@ -1,4 +1,4 @@
-"""What every topic model shows: topics, proportions of documents, completion score, top words."""
+"""The base of topic models: topics, proportions of documents, completion score, top words."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ from skvt.results.topic_words import labels_of, top_words
 
 
 class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
-    """Non-negative counts in, topic proportions out; topics are the first block of the globals."""
+    """Transformer of counts to topic proportions; topics are the first block of the globals."""
 
     _reads = DocumentReader
 
@@ -146,7 +146,7 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
 
     @property
     def _topic_keys(self):
-        """What tells topics apart from call to call: ids, or their places, where they keep them."""
+        """Identities of topics across calls: their ids, or their indices without ids."""
         ids = vars(self._fitted.state).get("component_ids", np.empty(0))
         return ids.tolist() if ids.size else list(range(self._n_features_out))
 
@@ -175,25 +175,25 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     # --------------------------------------------------------------------------- inference
     @by_chunk(lambda self, **options: (self._n_features_out, self._fitted.model.dtype))
     def transform(self, X, *, normalize=True):
-        """Topic proportions of each document, inferred at T = 1.
+        """Return the topic proportions of each document, inferred at T = 1.
 
-        By CVB0 at the expected topics [1]_, whatever the local step of the fit was: each token's
-        topic given the expected counts of the others. Deterministic, and independent of the other
-        rows and of ``n_jobs``.
+        They are inferred by CVB0 at the expected topics [1]_, whatever the local step of the fit:
+        each token's topic is updated given the expected counts of the other tokens. The result is
+        deterministic, and does not depend on other rows or ``n_jobs``.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
             Counts.
         normalize : bool, default=True
-            Whether rows sum to 1. With False they are the parameters of q(theta), expected tokens
-            of each topic with the prior added, and sum to the document's length plus that of alpha.
+            Whether rows sum to 1. With False they are the parameters of q(theta): the expected
+            tokens of each topic plus the prior alpha.
 
         Returns
         -------
         ndarray of shape (n_samples, n_components)
-            E[theta] of each document, or what it is proportional to. A document without words
-            has the mean of the prior: :func:`skvt.topic_table` names such documents.
+            E[theta] of each document, or the parameters of q(theta). A document without words has
+            the mean of the prior; :func:`skvt.topic_table` lists such documents.
 
         References
         ----------
@@ -223,17 +223,17 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         Returns
         -------
         ndarray of shape (n_samples, n_components)
-            As of ``transform``.
+            The result of ``transform``.
         """
         return self.fit(X, y, sample_weight=sample_weight).transform(X, normalize=normalize)
 
     def score(self, X, y=None):
-        """Document-completion log predictive probability in nats per held-out word.
+        """Return the log predictive probability of document completion, nats per held-out word.
 
         Half of each document's tokens (:func:`skvt.metrics.document_completion_split`) are used to
         infer its topic proportions as ``transform`` does, and the others are predicted: ``sum log
         sum_k E[theta_k] E[beta_kw] / number of held-out tokens``. Higher is better. Scores of all
-        topic models compare, and with those of :func:`skvt.metrics.document_completion_score`.
+        topic models and of :func:`skvt.metrics.document_completion_score` are comparable.
 
         Parameters
         ----------
@@ -255,7 +255,7 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
             return completion_sums(fitted.model, fitted.stats, X, workers)
 
     def perplexity(self, X, sub_sampling=False):
-        """``exp(-score(X))``: perplexity of held-out words. Lower is better.
+        """Return the perplexity of held-out words, ``exp(-score(X))``. Lower is better.
 
         Unlike scikit-learn's, it does not use the words it predicts, and does not depend on the
         number of rows of X. ``bound_`` is comparable with scikit-learn's.
@@ -270,12 +270,12 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         Returns
         -------
         float
-            Number of equally probable words that would be as hard to predict.
+            The number of equally probable words that would be equally hard to predict.
         """
         return float(np.exp(-self.score(X)))
 
     def top_words(self, n_words=10, feature_names=None, *, by="probability"):
-        """The first words of each topic.
+        """Return the first words of each topic.
 
         Parameters
         ----------
@@ -285,7 +285,7 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
             By default ``words_``: those of ``set_words``, else the column names of X in ``fit``; or
             column numbers if neither is known.
         by : {"probability", "relevance"}, default="probability"
-            What comes first, see :func:`skvt.top_words`.
+            The order of words, see :func:`skvt.top_words`.
 
         Returns
         -------
@@ -296,10 +296,10 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
 
 
 def prior_vector(name, value, size, size_name, *, n_topics=None, remedy=""):
-    """A Dirichlet prior as a vector; ValueError unless it is one, or a positive number.
+    """Return a Dirichlet prior as a vector; refuse all but positive numbers and vectors.
 
-    With ``n_topics``, it may be an array of a vector for each topic, too; otherwise the ``remedy``
-    is what to do where one is given.
+    With ``n_topics``, an array with a vector for each topic is legal, too; otherwise the error for
+    such an array contains the ``remedy``.
     """
     try:
         prior = np.asarray(value, dtype=np.float64)
@@ -336,6 +336,6 @@ def prior_vector(name, value, size, size_name, *, n_topics=None, remedy=""):
 
 
 def simplest(given, used):
-    """A float where one number was given or all entries share it, else a copy of the vector."""
+    """Return a float if one number was given and all entries are equal, else a copy of ``used``."""
     shared = used.ndim == 1 and np.ndim(given) == 0 and np.all(used == used[0])
     return float(used[0]) if shared else used.copy()

@@ -1,8 +1,7 @@
-"""Document completion: which tokens of a row are observed and which are held out.
+"""Document completion: the split of the tokens of a row into observed and held-out tokens.
 
-The split depends only on the row itself: the side of a token is a bit of a hash of the row's
-content and the token's place in it. A row is therefore split in the same way in any data set, in
-any order and among any other rows.
+The split depends only on the row: the side of a token is a bit of a hash of the row's content and
+the token's position in it. A row is therefore split in the same way in any data set.
 """
 
 import numpy as np
@@ -15,17 +14,17 @@ from skvt.models.lda import LDAGivenTopics, Topics
 
 _S63 = np.uint64(63)
 MOST_COINS = 4096
-# Larger counts have the hash of this one, which an int64 holds.
+# Larger counts have the hash of this count, which fits into an int64.
 _LARGEST_KEY = 2.0**62
 
 
 @part
 def _key(start, stop, indices, data):
-    """A hash of a row's content; a sum, so that the order of the entries does not matter."""
+    """Return a hash of a row's content, a sum that does not depend on the order of entries."""
     state = np.uint64(0)
     for j in range(start, stop):
-        whole = np.int64(min(data[j] * 1024.0, _LARGEST_KEY))
-        state += mix(np.uint64(indices[j]) * GOLDEN + np.uint64(whole))
+        scaled = np.int64(min(data[j] * 1024.0, _LARGEST_KEY))
+        state += mix(np.uint64(indices[j]) * GOLDEN + np.uint64(scaled))
     return state
 
 
@@ -36,7 +35,7 @@ def _keys(indptr, indices, data, out):
 
 
 def content_keys(X):
-    """A hash of each row's content, (n,) uint64: the same wherever the row stands."""
+    """Return a hash of each row's content, (n,) uint64, which does not depend on other rows."""
     out = np.empty(X.shape[0], np.uint64)
     _keys(X.indptr, X.indices, X.data, out)
     return out
@@ -44,7 +43,7 @@ def content_keys(X):
 
 @jit
 def _split(indptr, indices, data, observed):
-    """observed[j] = the part of data[j] on the observed side.
+    """Set ``observed[j]`` to the part of ``data[j]`` on the observed side.
 
     Whole tokens go to either side with probability 1/2; the fractional part of an entry is treated
     as one more token.
@@ -54,7 +53,7 @@ def _split(indptr, indices, data, observed):
         for j in range(indptr[d], indptr[d + 1]):
             whole = np.floor(np.float64(data[j]))
             token = mix(state + np.uint64(indices[j]) * GOLDEN)
-            # What is more than coins are tossed for is halved.
+            # Half of the tokens beyond MOST_COINS are kept, without a toss.
             kept = np.floor(0.5 * max(whole - MOST_COINS, 0.0))
             for _ in range(np.int64(min(whole, MOST_COINS))):
                 token += GOLDEN
@@ -68,7 +67,7 @@ def _split(indptr, indices, data, observed):
 
 
 def split_tokens(X):
-    """Tokens in two CSR arrays that add up to X, each by a fair coin that the row determines."""
+    """Split X into two CSR arrays, with a fair coin for each token that the row determines."""
     left = np.empty(X.nnz, np.float64)
     _split(X.indptr, X.indices, X.data, left)
     parts = []
@@ -82,7 +81,7 @@ def split_tokens(X):
 
 
 def document_parameters(model, stats, X, workers):
-    """gamma of q(theta) of each row of X at T = 1, (n, K): by CVB0 at the mean of q(topics)."""
+    """Return gamma (n, K) of q(theta) at T = 1, by CVB0 at the mean of q(topics)."""
     data = rows_of(X, np.ones(X.shape[0]))
     documents = LDAGivenTopics.of(model.documents(stats), "cvb0")
 
@@ -95,12 +94,12 @@ def document_parameters(model, stats, X, workers):
 
 
 def completion_score(model, stats, X, workers):
-    """Mean log predictive probability of the held-out half of the tokens, in nats."""
+    """Return the mean log predictive probability of held-out tokens, in nats."""
     return mean_of_held_out(*completion_sums(model, stats, X, workers))
 
 
 def mean_of_held_out(total, n_held_out, n_tokens, n_documents):
-    """Their mean from :func:`completion_sums`."""
+    """Return the mean per held-out token from the result of :func:`completion_sums`."""
     if n_held_out == 0.0:
         raise ValueError(
             f"No token to hold out: X has {n_tokens:g} tokens in {n_documents} documents; "
@@ -110,7 +109,7 @@ def mean_of_held_out(total, n_held_out, n_tokens, n_documents):
 
 
 def completion_sums(model, stats, X, workers):
-    """Sum of the log predictive probabilities in nats; held-out tokens, all tokens, documents."""
+    """Sum log predictive probabilities in nats; count held-out tokens, all tokens, documents."""
     observed, held_out = split_tokens(X)
     topics = np.ascontiguousarray(Dirichlet.mean(model.natural_parameters(stats)[0]).T)
     gamma = document_parameters(model, stats, observed, workers)

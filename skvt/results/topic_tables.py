@@ -55,23 +55,23 @@ class Corpus:
 
     @property
     def is_empty(self):
-        """Rows without words, or without topics, of which nothing is known, (n,)."""
+        """Whether a row has no words or no topics, (n,)."""
         return (self.lengths == 0.0) | ~self.proportions.any(axis=1)
 
     @property
     def empty_rows(self):
-        """Numbers of the rows without words, and the first of them as text."""
+        """Numbers of the rows without words or topics, and the first numbers as text."""
         rows = np.flatnonzero(self.is_empty)
         return rows, ", ".join(map(str, rows[:10])) + (", ..." if rows.size > 10 else "")
 
     @property
     def shares(self):
-        """Share of the words of all rows that each topic has, (K,)."""
+        """Share of each topic in the words of all rows, (K,)."""
         tokens = self.lengths @ self.proportions
         return tokens / (tokens.sum() or 1.0)
 
     def first_words(self, n_words, *, by_relevance):
-        """The first words of each topic, of positive probability."""
+        """Return the first words of each topic, if their probability is positive."""
         scores = relevance(self.topics, self.words) if by_relevance else self.topics
         order = first_words(scores, n_words)
         return [
@@ -80,14 +80,14 @@ class Corpus:
         ]
 
     def rows_of(self, k, n_rows):
-        """The rows of which topic k has most."""
+        """Return the rows with the largest proportions of topic k, if these are positive."""
         shares = np.where(self.is_empty, 0.0, self.proportions[:, k])
         order = first_words(shares[None], n_rows)[0]
         return order[shares[order] > 0.0]
 
 
 def corpus_of(estimator, X, feature_names=None, texts=None, whom="topic_table"):
-    """The rows X, for a pipeline as it takes them, with their topics: a :class:`Corpus`."""
+    """Return the :class:`Corpus` of the rows X; for a pipeline, X is its input."""
     require_rows_in_memory(X, whom)
     topics = topic_probabilities(estimator)
     names = column_names(estimator, feature_names, topics.shape[1])
@@ -104,7 +104,7 @@ def corpus_of(estimator, X, feature_names=None, texts=None, whom="topic_table"):
         _check_one_for_each_row("texts", texts, lengths)
     totals = proportions.sum(axis=1, keepdims=True)
     if not np.allclose(totals, 1.0):
-        # activations: of a factorisation, whose components have sizes
+        # activations of a factorisation, whose components have sizes
         proportions *= np.asarray(model.components_, np.float64).sum(axis=1)
         totals = proportions.sum(axis=1, keepdims=True)
     proportions /= np.where(totals == 0.0, 1.0, totals)
@@ -114,7 +114,7 @@ def corpus_of(estimator, X, feature_names=None, texts=None, whom="topic_table"):
 
 
 def topic_table(estimator, X, feature_names=None, texts=None, *, n_words=10, n_rows=3):
-    """The topics of a fitted model as a data frame: shares, words, rows that stand for them.
+    """Return the topics of a fitted model as a data frame: shares, words, typical rows.
 
     Parameters
     ----------
@@ -184,14 +184,14 @@ def topic_table(estimator, X, feature_names=None, texts=None, *, n_words=10, n_r
         "rows": rows,
     }
     if corpus.texts is not None:
-        columns["texts"] = [[corpus.texts[row] for row in some] for some in rows]
+        columns["texts"] = [[corpus.texts[row] for row in of_topic] for of_topic in rows]
     table = pandas.DataFrame(columns, index=pandas.RangeIndex(number, name="topic"))
     table.attrs["rows_without_words"] = empty.tolist()
     return table
 
 
 def topic_shares(estimator, X, groups, feature_names=None, *, confidence=0.95):
-    """Shares of topics by group, such as a year or a party, with intervals.
+    """Estimate shares of topics by group, such as a year or a party, with intervals.
 
     Parameters
     ----------
@@ -206,7 +206,7 @@ def topic_shares(estimator, X, groups, feature_names=None, *, confidence=0.95):
     feature_names : array-like of str of shape (n_features,) or None, default=None
         Words, by which topics without ``topic_labels_`` are labelled.
     confidence : float, default=0.95
-        Of the intervals, between 0 and 1.
+        Probability of the intervals, between 0 and 1.
 
     Returns
     -------
@@ -226,13 +226,13 @@ def topic_shares(estimator, X, groups, feature_names=None, *, confidence=0.95):
     -----
     Shares are those of the population of which the rows of a group are a random sample, ``E[length
     theta_k] / E[length]``. They maximise the likelihood ``sum_w c_w log sum_k share_k p(w | k)`` of
-    the group's words, and one more word that has the topics of all rows, so that groups with few
-    words are near these. The proportions that ``transform`` gives are not averaged: they are drawn
-    towards those of all rows, the more the shorter the rows. The expected slope of the likelihood
-    is 0 at the true shares whatever the proportions of rows are, so that the estimate is consistent
-    at any length. Intervals are approximate: normal in log odds, with Student's quantiles, by the
-    covariance that allows for rows whose words depend on each other ("sandwich"). Topics are taken
-    as known. A group of one row has no interval (NaN).
+    the group's words and one more word with the topics of all rows, so that groups with few words
+    have shares near those of all rows. Averages of the result of ``transform`` would be shrunk
+    towards the proportions of all rows, most of all for short rows. At the true shares, the
+    expected slope of the likelihood is 0 for any proportions of rows, so that the estimate is
+    consistent for rows of any length. Intervals are approximate: normal in log odds, with Student's
+    quantiles, by the sandwich covariance, which allows for dependent words within rows. Topics are
+    taken as known. The interval of a group of one row is NaN.
 
     Examples
     --------
@@ -307,7 +307,7 @@ def shares_by_group(corpus, groups, confidence):
             yield Group(values, n, *np.full((3, len(corpus.topics)), np.nan))
             continue
         share, error = _share_and_error(corpus, rows)
-        # (a row alone does not vary)
+        # one row has no variance
         z = student_t.ppf(0.5 + 0.5 * confidence, n - 1.0) if n > 1 else np.nan
         with np.errstate(divide="ignore", invalid="ignore"):
             odds, width = logit(share), z * error / (share * (1.0 - share))
@@ -338,7 +338,7 @@ def _places(values):
 
 
 def _share_and_error(corpus, rows):
-    """Shares of topics (K,) in the words of these rows, and their standard errors."""
+    """Return the shares of topics (K,) in the words of rows, and their standard errors."""
     X = corpus.counts[rows]
     seen = corpus.topics.any(axis=0) & (np.asarray(X.sum(axis=0)).ravel() > 0.0)
     X, topics, n = X[:, seen], corpus.topics[:, seen], rows.size

@@ -15,34 +15,35 @@ from skvt.readers.validation import (
 )
 from skvt.ties import first_of_order
 
-# Weight of the probability in the relevance of a word, which its authors found best.
+# Weight of the probability in the relevance of a word, the value that its authors recommend.
 RELEVANCE_WEIGHT = 0.6
 
 
 def top_words(estimator, n_words=10, feature_names=None, *, by="probability"):
-    """The first words of each topic of a topic model, or of a pipeline that ends in one.
+    """Return the first words of each topic of a topic model, or of a pipeline that ends in one.
 
     Parameters
     ----------
     estimator : estimator or Pipeline
-        A fitted topic model of any library with ``components_``. A pipeline knows the words:
-        those of its ``CountVectorizer``.
+        A fitted topic model of any library with ``components_``. In a pipeline, the steps before
+        it, such as ``CountVectorizer``, give the words.
     n_words : int, default=10
         Number of words per topic.
     feature_names : array-like of str of shape (n_features,), optional
         By default the words that the model keeps (``words_``), else those that the steps before it
         in a pipeline name, else the column names of X in ``fit``, else column numbers.
     by : {"probability", "relevance"}, default="probability"
-        What comes first: words that are probable in the topic, or those of high relevance [1]_,
-        ``log p(w | k) - .4 log p(w)``, which are probable there and less so elsewhere. ``p(w)`` is
-        the mean of the topics by the sizes of ``components_``. Relevance tells topics apart, but
-        prefers rare words: give ``CountVectorizer`` a ``min_df`` of 10 or more for it.
+        The order of words: by probability in the topic, or by relevance [1]_, ``log p(w | k) - .4
+        log p(w)``, which is high for words that are probable in the topic and less so elsewhere.
+        ``p(w)`` is the mean of the topics, weighted by the sums of ``components_``. Relevance
+        distinguishes topics, but prefers rare words: use it with a ``min_df`` of 10 or more in
+        ``CountVectorizer``.
 
     Returns
     -------
     list of list
-        ``n_components`` lists of ``n_words`` words, first ones first; fewer or none where fewer
-        have a positive probability, as in topics of scikit-learn's NMF.
+        ``n_components`` lists of ``n_words`` words in order. A list is shorter if fewer words have
+        a positive probability, as in topics of scikit-learn's NMF.
 
     References
     ----------
@@ -97,12 +98,12 @@ def labels_of(estimator, feature_names=None):
 
 
 def first_words(scores, n_words, dtype=np.float64):
-    """Columns of the largest scores of each row, (K, n_words); of equal ones the first."""
+    """Return the columns of the largest scores of each row, (K, n_words), ties in order."""
     return np.stack([first_of_order(-row, n_words, dtype=dtype) for row in scores])
 
 
 def topic_probabilities(estimator):
-    """``components_``, each row divided by its sum: E[beta], (K, V). Rows without weight stay 0."""
+    """Return E[beta], (K, V): ``components_`` divided by row sums; rows without weight are 0."""
     model = preprocessing_and_model(estimator)[1]
     check_is_fitted(model)
     topics = getattr(model, "components_", None)
@@ -117,13 +118,13 @@ def topic_probabilities(estimator):
 
 
 def word_probabilities(estimator):
-    """Mean of the topics by the sizes of ``components_``, (V,)."""
+    """Return the mean of the topics, weighted by the sums of ``components_``, (V,)."""
     weights = np.asarray(preprocessing_and_model(estimator)[1].components_, np.float64).sum(axis=0)
     return weights / (weights.sum() or 1.0)
 
 
 def relevance(topics, words, weight=RELEVANCE_WEIGHT):
-    """``weight log p(w | k) + (1 - weight) log(p(w | k) / p(w))``, (K, V), or -inf."""
+    """Return ``weight log p(w | k) + (1 - weight) log(p(w | k) / p(w))``, (K, V), or -inf."""
     out = np.full(topics.shape, -np.inf)
     np.log(topics, out=out, where=topics > 0.0)
     return out - (1.0 - weight) * np.log(np.where(words > 0.0, words, 1.0))

@@ -5,10 +5,10 @@ from skvt.temperature._local import LocalTempering
 from skvt.temperature._scheduled import ConstantTemperature, GeometricAnnealing, LinearAnnealing
 from skvt.temperature._variational import VariationalTempering
 
-# Where users find it, and what error messages call it.
+# Users import the class from here, and error messages name this module.
 TemperaturePolicy.__module__ = __name__
 
-# The names by which estimators' ``temperature=`` knows the policies, at their defaults.
+# Policies with default parameters, by their names in estimators' ``temperature=``.
 POLICIES = {
     "annealed": LinearAnnealing,
     "variational": VariationalTempering,

@@ -1,15 +1,15 @@
 """Local variational tempering: one temperature for each row [VT16 sec. 2.4, 3.4].
 
-q(y_i) = Mult(r_i) for each row over a ladder of temperatures, its local step at the inverse
-temperature E[1 / T_i], and the globals updated with the rows' statistics weighted by it
-[VT16 eq. 11]. With e_i the marginal energy of row i per unit of length (a token), N_i its length,
+Each row has q(y_i) = Mult(r_i) over a ladder of temperatures. Its local step is at the inverse
+temperature E[1 / T_i], which also weights its statistics in the global step [VT16 eq. 11]. With the
+marginal energy e_i of row i per unit of length (a token) and its length N_i,
 
     r_mi ~ exp(N_i ((e_i - e_ref_i + c'(1)) / T_m - c(T_m))),        [VT16 eq. 10]
 
-calibrated as in :mod:`skvt.temperature._variational`, here by the row's own energy under the pilot:
-a row is at T = 1 once it is explained as well as by plain inference. (Without calibration the
-temperature would measure how unusual a row is, not how far its fit has progressed.) e_i is a
-running mean over the row's visits, and the ceiling on all temperatures is the same.
+The energy is calibrated as in :mod:`skvt.temperature._variational`, but by the energy of each row
+under the pilot: a row is at T = 1 once it is explained as well as by plain inference. Without this
+calibration the temperature would measure how unusual a row is, not how far its fit has progressed.
+e_i is a running mean over the visits to the row. All temperatures have the same ceiling.
 """
 
 from dataclasses import dataclass, field
@@ -22,13 +22,13 @@ from skvt.temperature._scheduled import SHARE
 from skvt.temperature._variational import VariationalTempering, _Learned
 from skvt.typing import Array
 
-# Number of rows whose temperatures are held at a time.
+# Number of rows whose q(y_i) are held in memory at a time.
 ROWS_AT_ONCE = 4096
 
 
 @dataclass(eq=False)
 class _LearnedByRow(_Learned):
-    """Energies are remembered row by row, from one visit to the next."""
+    """Running policy that keeps the energy of each row from one visit to the next."""
 
     _references: Array = field(kw_only=True)
     _energies: Array = field(init=False)
@@ -42,13 +42,13 @@ class _LearnedByRow(_Learned):
         self._all_rows = self.mean_inv_temp
 
     def resume(self, n_rows: int) -> None:
-        """Forget the rows' energies; their references are that of all data."""
+        """Reset the energies of rows, and use the reference of all data for each row."""
         self._references = np.full(n_rows, self._reference)
         self._energies = np.full(n_rows, np.nan)
         self._lengths = np.zeros(n_rows)
 
     def inv_temp(self, batch: Batch) -> float | Array:
-        """E[1 / T_i] of each row; a row not yet visited has the temperature of all data."""
+        """Return E[1 / T_i] of each row; a row not yet visited has the temperature of all data."""
         if self.done:
             return 1.0
         gains = self._energies[batch.rows] - self._references[batch.rows]
@@ -58,12 +58,12 @@ class _LearnedByRow(_Learned):
         return inv_temps
 
     def advance(self, passes: float, step: float, n_steps: int) -> None:
-        """Update the temperature of all data, for rows not yet visited and to end the annealing."""
+        """Update the temperature of all data, which unvisited rows use and which ends annealing."""
         super().advance(passes, step, n_steps)
         self._all_rows = self.mean_inv_temp
 
     def observe(self, result: Energies, batch: Batch) -> None:
-        """Update the running means of the rows' energies: a row is visited once per pass."""
+        """Update the running mean of each row's energy, given that a pass visits a row once."""
         super().observe(result, batch)
         if self.done:
             return
@@ -75,16 +75,16 @@ class _LearnedByRow(_Learned):
         self._lengths[batch.rows] = batch.lengths
 
     def bound_terms(self, total: float) -> float:
-        """The terms of the y_i of all rows visited so far, in nats, scaled to weight ``total``."""
-        met = np.flatnonzero(~np.isnan(self._energies))
-        if self.done or met.size == 0:
+        """Return the terms of the y_i of all visited rows, in nats, scaled to weight ``total``."""
+        visited = np.flatnonzero(~np.isnan(self._energies))
+        if self.done or visited.size == 0:
             return 0.0
         terms = 0.0
-        for rows in (met[some] for some in pieces(met.size, ROWS_AT_ONCE)):
+        for rows in (visited[chunk] for chunk in pieces(visited.size, ROWS_AT_ONCE)):
             gains = self._energies[rows] - self._references[rows]
             r = self._ladder.weights(gains, self._lengths[rows])
             terms += float(self._ladder.bound_terms(r, self._lengths[rows]).sum())
-        return terms * total / met.size
+        return terms * total / visited.size
 
 
 class LocalTempering(VariationalTempering):
@@ -131,8 +131,8 @@ class LocalTempering(VariationalTempering):
     def start(self, plan: FitPlan) -> RunningPolicy:
         reference, references = plan.pilot(self.replication, every_row=True)
         return _LearnedByRow(
-            # even in log T, as the ladder of all rows; the experiments of [VT16 sec. 4] have rungs
-            # even in 1/T: between T = 1 and 1.6 these are nowhere farther apart than .022 in 1/T
+            # The ladder is even in log T, as for all data. In [VT16 sec. 4] it is even in 1/T, and
+            # between T = 1 and 1.6 neighbours differ by at most .022 in 1/T.
             self._ladder(plan),
             reference,
             plan.n_units,

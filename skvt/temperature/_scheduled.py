@@ -1,4 +1,4 @@
-"""Temperatures by a schedule: constant, or falling to 1, which is annealing [VT16 sec. 2.2]."""
+"""Temperatures that follow a schedule: constant, or falling to 1 by annealing [VT16 sec. 2.2]."""
 
 from dataclasses import dataclass
 
@@ -8,11 +8,11 @@ from sklearn.base import clone
 from skvt.contracts import FitPlan, RunningPolicy, TemperaturePolicy
 from skvt.ties import exceeds
 
-# Number of minibatches over which a stream is annealed, and the share of its rows, where their
-# number is given, after which it is at T = 1 at the latest.
+# Number of minibatches over which a stream is annealed. If the number of its rows is known, T is 1
+# after this share of them at the latest.
 STREAM_STEPS = 64
 STREAM_SHARE = 0.5
-# Share of a fit's passes over which it is annealed.
+# Share of a fit's passes over which the temperature falls.
 SHARE = 0.75
 
 
@@ -50,11 +50,11 @@ class ConstantTemperature(TemperaturePolicy):
 
 @dataclass(eq=False)
 class _Scheduled(RunningPolicy):
-    """Follows a recipe's schedule; progress is 1 after ``_length`` passes or steps.
+    """Running policy that follows a schedule; progress is 1 after ``_length`` passes or steps.
 
-    Where the rows of a stream are given, it is also 1 after their ``STREAM_SHARE``. A short stream
-    then has the last part of the schedule, at the same change for each step: to cool from the
-    initial temperature in a few steps costs more than it gains.
+    If the number of rows of a stream is known, progress is also 1 after ``STREAM_SHARE`` of them.
+    A short stream then has the last part of the schedule, with the same change in each step:
+    cooling from the initial temperature in a few steps costs more than it gains.
     """
 
     _recipe: "_Annealing"
@@ -67,14 +67,14 @@ class _Scheduled(RunningPolicy):
         self.advance(0.0, 0.0, 0)
 
     def advance(self, passes: float, step: float, n_steps: int) -> None:
-        # The middle of the step: neither the first step's nor the last one's temperature is lost.
+        # The middle of the step, so that both the first and the last temperature are used.
         done = n_steps + 0.5 if self._in_steps else passes + 0.5 * step
-        # passes are a sum of weights, which rounding may leave next to their end
+        # Passes are a sum of weights, which rounding may leave just below the end.
         progress = done / self._length if exceeds(self._length, done) else 1.0
         if self._knows_total and step > 0.0:
             left = (STREAM_SHARE - passes) / step - 0.5  # steps of this size, from its middle on
             at_end = 1.0 - max(left, 0.0) / self._length
-            # (if steps become smaller, more of them are left)
+            # Progress never falls, even if smaller steps leave more of them.
             self._progress = progress = max(progress, at_end, self._progress)
         self.done = progress >= 1.0
         self.mean_inv_temp = 1.0 / self._recipe._temperature_at(progress)
@@ -109,20 +109,21 @@ class LinearAnnealing(_Annealing):
     initial_temperature : float, default=1.5
         Temperature at the start, at least 1.
     n_passes : float, optional
-        Passes over the data until T = 1; a fit is at T = 1 in its last pass (or the second half of
-        its only one) at the latest. None is a ``share`` of the fit's passes; in ``partial_fit``, 64
-        minibatches. Where ``total_samples`` is given, T is 1 after half of these rows at the
-        latest: of fewer than 128 minibatches, the stream begins as many minibatches before the
-        end of the schedule as half of it has, at a lower temperature.
+        Passes over the data until T = 1; T is 1 at the latest in the last pass of a fit, or in the
+        second half of its only pass. None is a ``share`` of the fit's passes; in ``partial_fit``,
+        64 minibatches. If ``total_samples`` is given, T is 1 after half of these rows at the
+        latest: a stream of n < 128 minibatches begins at a lower temperature, n / 2 minibatches
+        before the end of the schedule.
     replication : float, default=10.0
         Number of times the global update counts each row while T > 1, which divides KL(q(globals)
         || p(globals)) in the bound by this number; 1 is the annealing of the paper. Afterwards the
         statistics are scaled back.
     share : float, default=0.75
-        Share of the fit's passes over which the temperature falls, where ``n_passes`` is None, from
-        0 to 1. Where a fit may stop on convergence, this is a share of at most 20 passes, so that a
-        large ``max_iter`` does not prolong the annealing: of 10 for :class:`~skvt.TemperedLDA`, of
-        40 for :class:`~skvt.StructuredLDA`, of 100 for :class:`~skvt.AnnealedFactorialMixture`.
+        Share of the fit's passes over which the temperature falls, from 0 to 1; used if
+        ``n_passes`` is None. If a fit may stop on convergence, this is a share of at most 20
+        passes, so that a large ``max_iter`` does not prolong the annealing; of 10 passes for
+        :class:`~skvt.TemperedLDA`, 40 for :class:`~skvt.StructuredLDA` and 100 for
+        :class:`~skvt.AnnealedFactorialMixture`.
 
     Notes
     -----

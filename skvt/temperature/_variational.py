@@ -1,21 +1,21 @@
 """Variational tempering: the temperature as a latent variable of the model [VT16 sec. 2.3].
 
-q(y) = Mult(r) over a ladder of temperatures 1 = T_1 < ... < T_M, and everything else uses
-E_q[1 / T_y]. Per unit of data (a token), with e the energy of the data and c = log C,
+y has q(y) = Mult(r) over a ladder of temperatures 1 = T_1 < ... < T_M, and everything else uses
+E_q[1 / T_y]. For W units of data (tokens) with energy e per unit and c = log C per unit,
 
-    r_m ~ exp(W (e / T_m - c(T_m))),    W units in all.                       [VT16 eq. 9]
+    r_m ~ exp(W (e / T_m - c(T_m))).                                          [VT16 eq. 9]
 
-Four things differ from the paper, the first three because the update as it stands there stays on
-the hottest temperature or falls to 1 at once:
+Four things differ from the paper, the first three because the update of the paper stays at the
+highest temperature or falls to 1 at once:
 
 - The energy has the assignments summed out, ``log sum_k exp(E[log theta_k] + E[log beta_kw])``;
-  E[log p(w, z | .)] never cools.
-- Its zero is calibrated. log C(T) under the priors is not comparable with an energy under a
-  posterior, so that a pilot of plain inference (at most one pass) determines which energy e_ref
-  corresponds to T = 1: the exponent is ``(e - e_ref + c'(1)) / T - c(T)``.
-- y is a global variable and has a slow step of its own, one for each global update: e is a running
-  mean over a share of the fit's passes, starting from the energy of the random start.
-- A fit ends at T = 1 and arrives there without a jump: the ladder's temperatures are
+  under E[log p(w, z | .)] the temperature never falls.
+- The zero of the energy is calibrated. log C(T) under the priors is not comparable with an energy
+  under a posterior, so that a pilot run of plain inference, at most one pass, determines which
+  energy e_ref corresponds to T = 1: the exponent is ``(e - e_ref + c'(1)) / T - c(T)``.
+- y is a global variable with a slow step for each global update: e is a running mean over a share
+  of the fit's passes, which begins with the energy at the random start.
+- A fit ends at T = 1 and gets there without a jump: the ladder's temperatures are
   min(T_m, ceiling), and the ceiling falls linearly to 1 over three quarters of the fit's passes, as
   in :class:`~skvt.temperature.LinearAnnealing`. The energies can only lower the temperature sooner.
   A stream has no end and no ceiling.
@@ -45,13 +45,13 @@ from skvt.typing import Array
 
 # Number of minibatches over which the energies of a stream are averaged.
 STREAM_STEPS = 32
-# Practically 1: the softmax over the ladder approaches 1 without reaching it.
+# 1 / T counts as 1 within this distance, since the softmax over the ladder never reaches 1.
 NEARLY_ONE = 1e-3
 
 
 @dataclass(eq=False)
 class _Ladder:
-    """Inverse temperatures 1 .. 1/T_max, evenly spaced in log T, and c on them."""
+    """Inverse temperatures from 1 to 1/T_max, evenly spaced in log T, and c at each."""
 
     inv_temps: Array
     log_partition: Array
@@ -62,20 +62,20 @@ class _Ladder:
         self._full = self.inv_temps[::-1], self.log_partition[::-1]
 
     def lower(self, share: float) -> None:
-        """Limit the temperatures to a ceiling, at this share of the way from 1 to T_max."""
+        """Limit the temperatures to 1 plus this share of the difference of T_max and 1."""
         inv_temps, log_partition = self._full
         ceiling = 1.0 + share * (1.0 / inv_temps[0] - 1.0)
         self.inv_temps = np.maximum(inv_temps[::-1], 1.0 / ceiling)
         self.log_partition = np.interp(self.inv_temps, inv_temps, log_partition)
 
     def weights(self, gain: ArrayLike, units: ArrayLike) -> Array:
-        """r of [VT16 eq. 9] for energies ``gain = e - e_ref`` per unit, (..., M)."""
+        """Return r of [VT16 eq. 9] for energies ``gain = e - e_ref`` per unit, (..., M)."""
         exponent = (np.asarray(gain)[..., None] + self.slope_at_one) * self.inv_temps
         exponent -= self.log_partition
         return softmax(np.asarray(units)[..., None] * exponent, axis=-1)  # [VT16 eq. 9]
 
     def bound_terms(self, r: Array, units: ArrayLike) -> Array:
-        """E[log p(y)] - E[log q(y)] - E[log C(T_y)], one for each q(y) = r [VT16 eq. 5]."""
+        """Return E[log p(y)] - E[log q(y)] - E[log C(T_y)] for each q(y) = r [VT16 eq. 5]."""
         entropy = entr(r).sum(axis=-1) - np.log(self.inv_temps.size)
         return entropy - np.asarray(units) * (r @ self.log_partition)
 
@@ -88,11 +88,11 @@ class _Learned(RunningPolicy):
     _memory: float | None
     _hot_passes: float
     _energy: float | None = None
-    # Of the last step: energy in nats, units, share of the data.
+    # Energy in nats, number of units and share of the data of the last step.
     _seen_energy: float = 0.0
     _seen_units: float = 0.0
     _seen_share: float = 0.0
-    # q(y): at the hottest until energies are known.
+    # q(y), which is at the highest temperature until energies are known.
     _r: Array = field(init=False)
     done: bool = field(default=False, kw_only=True)
     wants_marginal: bool = field(default=True, kw_only=True)
@@ -102,7 +102,7 @@ class _Learned(RunningPolicy):
         self.mean_inv_temp = self._ladder.inv_temps[-1]
 
     def advance(self, passes: float, step: float, n_steps: int) -> None:
-        """Lower the ceiling and move q(y), after what the last step has observed."""
+        """Lower the ceiling and update q(y) by the energies that the last step observed."""
         # The middle of the step, as in annealing.
         cooled = (passes + 0.5 * step) / self._hot_passes
         if self.done or not exceeds(1.0, cooled):
@@ -121,12 +121,12 @@ class _Learned(RunningPolicy):
             self._finish()
 
     def _rate(self, passes: float) -> float:
-        """Step size of the running mean for these passes, by their number of time constants."""
+        """Return the step size of the running mean for a step of this number of passes."""
         age = 1.0 / STREAM_STEPS if self._memory is None else passes / self._memory
         return -np.expm1(-age)
 
     def observe(self, result: Energies, batch: Batch) -> None:
-        """Add up the energies of a step, which may have several batches."""
+        """Add the energies of a batch to those of the step, which may have several batches."""
         if self.done:
             return
         assert result.marginal_energy is not None  # as requested
@@ -135,11 +135,11 @@ class _Learned(RunningPolicy):
         self._seen_units += float(weights @ batch.lengths)
 
     def bound_terms(self, total: float) -> float:
-        """The terms of y in nats; none once T = 1 for good."""
+        """Return the terms of y in the bound, in nats; 0 once T is 1 for the rest of the fit."""
         return 0.0 if self.done else float(self._ladder.bound_terms(self._r, self._units))
 
     def _finish(self) -> None:
-        """At T = 1 for good: a fit ends in the model itself."""
+        """Set T to 1 for the rest of the fit, which ends in the untempered model."""
         self.mean_inv_temp, self.replication = 1.0, 1.0
         self.done, self.wants_marginal = True, False
 
@@ -194,11 +194,11 @@ class VariationalTempering(TemperaturePolicy):
 
     @property
     def requires(self) -> tuple[Requirement, ...]:
-        """What the policy requires of a model."""
+        """Requirements of the policy on a model."""
         remedy = "Use LinearAnnealing() instead."
         return (Requirement(type(self).__name__, Capability.TEMPERABLE, remedy),)
 
-    # Default of memory, of the fit's passes.
+    # Default of ``memory`` as a share of the fit's passes.
     _share_remembered = 0.25
 
     def check(self, plan: FitPlan) -> None:
@@ -239,7 +239,7 @@ class VariationalTempering(TemperaturePolicy):
         return _Ladder(inv_temps, value, slope[0])
 
     def _passes_remembered(self, plan: FitPlan) -> float | None:
-        """``memory``, or its default; None is a stream's, in steps."""
+        """Return ``memory`` or its default; None for a stream, which counts steps."""
         if self.memory is None and np.isfinite(plan.n_passes):
             return plan.passes(self._share_remembered)
         return self.memory

@@ -7,11 +7,11 @@ import numpy as np
 from skvt.compiled import exp, jit_allocating, lit, log, part
 from skvt.typing import Array
 
-# Rows worked on side by side: each operation is one for all of them.
+# Number of rows that one vector operation handles together.
 LANES = 64
-# Factors subtracted at a time; their number is filled up with zeros.
+# Number of factors subtracted at a time; factors are padded by zeros to a multiple of it.
 _UNROLLED = 4
-# Activations keep so far from 0 that products of two are no denormal numbers.
+# Largest absolute log odds of an activation, so that no product of two of them is denormal.
 _FARTHEST = 30.0
 _TINY = 1e-30
 
@@ -21,20 +21,20 @@ def sweep_factors(
     linear: Array, gram: Array, logit: Array, precision: Any, inv_temps: Array, ladder: Array,
     most: int, tol: Any, q: Array, energy: Array, entropy: Array,
 ) -> int:  # fmt: skip
-    """Coordinate ascent over the activations of each row, in place.
+    """Optimise the activations of each row by coordinate ascent, in place.
 
-    With b the inverse temperature of the row, times ``ladder[i]`` in sweep i,
+    With b the inverse temperature of the row, times ``ladder[i]`` in sweep i, the update is
 
         q_k = sigmoid(b (logit_k + precision (linear_k - G_kk / 2 - sum_{j != k} G_kj q_j))).
 
-    [VT16 app. C]. After the ladder ``most`` sweeps, fewer for a row whose largest change is less
-    than ``tol``. Returns the sweeps made, summed over the rows.
+    [VT16 app. C]. After the ladder there are at most ``most`` sweeps; a row ends once its largest
+    change is less than ``tol``. Returns the number of sweeps, summed over rows.
 
-    ``linear`` (n, K) is ``E[mu_k] . x``; ``gram`` (1, K, K) or (n, K, K) is ``G = E[mu mu']``, of
-    the columns of the row that are there; ``logit`` (K,) is ``log(pi / (1 - pi))``, ``precision``
-    that of the noise; ``inv_temps`` are (n,) or (1,). ``q`` (n, K) is where to start, and
-    overwritten; written are what of the ``energy`` (n,) depends on the activations, and their
-    ``entropy`` (n,), in nats, float64.
+    ``linear`` (n, K) is ``E[mu_k] . x``; ``gram`` (1, K, K) or (n, K, K) is ``G = E[mu mu']``
+    summed over the row's observed columns; ``logit`` (K,) is ``log(pi / (1 - pi))``; ``precision``
+    is that of the noise; ``inv_temps`` are (n,) or (1,). ``q`` (n, K) are the initial activations,
+    overwritten by the final ones. The part of the ``energy`` (n,) that depends on the activations,
+    and their ``entropy`` (n,), in nats, float64, are written.
     """
     n_rows, K = q.shape
     padded = -(-K // _UNROLLED) * _UNROLLED
@@ -57,23 +57,23 @@ def sweep_factors(
     for start in range(0, n_rows, LANES):
         n = min(LANES, n_rows - start)
         for r in range(LANES):
-            row = start + min(r, n - 1)  # lanes without a row repeat the last one
+            row = start + min(r, n - 1)  # surplus lanes repeat the last row
             inv_temp[r] = inv_temps[row] if inv_temps.size > 1 else inv_temps[0]
             last[r] = np.inf
             for k in range(K):
                 v[k, r] = q[row, k]
                 field[k, r] = linear[row, k] - half * gram[0 if shared else row, k, k]
-        own = gram[0 if shared else start :]
+        grams = gram[0 if shared else start :]
         for sweep in range(ladder.size + most):
             factor = ladder[sweep] if sweep < ladder.size else one
             n_sweeps += n
             change[:] = zero
             for k in range(K):
-                _without(k, field, G, own, n, shared, v, total)
+                _without(k, field, G, grams, n, shared, v, total)
                 for r in range(LANES):
                     a = factor * inv_temp[r] * (logit[k] + precision * total[r])
                     new = one / (one + exp(-min(max(a, -farthest), farthest)))
-                    new = new if last[r] >= tol else v[k, r]  # a row at rest stays
+                    new = new if last[r] >= tol else v[k, r]  # a converged row does not change
                     change[r] = max(change[r], abs(new - v[k, r]))
                     v[k, r] = new
             if sweep >= ladder.size:
@@ -85,7 +85,7 @@ def sweep_factors(
                     break
         sums[:] = 0.0
         for k in range(K):
-            _without(k, field, G, own, n, shared, v, total)
+            _without(k, field, G, grams, n, shared, v, total)
             for r in range(LANES):
                 on, off = v[k, r], one - v[k, r]
                 # each pair of factors is counted twice
@@ -102,7 +102,7 @@ def sweep_factors(
 def _without(
     k: int, field: Array, G: Array, own: Array, n: int, shared: bool, v: Array, total: Array
 ) -> None:
-    """``field_k - sum_{j != k} G_kj v_j`` of each lane; G is ``own[r]`` where it is not shared."""
+    """Write field_k - sum_{j != k} G_kj v_j of each lane; G is ``own[r]`` unless ``shared``."""
     K = field.shape[0]
     if shared:
         for r in range(LANES):
@@ -123,7 +123,7 @@ def _without(
 
 @jit_allocating
 def row_squares(X: Array) -> Array:
-    """``sum_d x_nd^2`` of each row, shape (n,), float64."""
+    """Return ``sum_d x_nd^2`` of each row, shape (n,), float64."""
     out = np.zeros(X.shape[0])
     for n in range(X.shape[0]):
         for d in range(X.shape[1]):

@@ -23,23 +23,23 @@ from skvt.models.factorial._particles import particles_of, spread
 from skvt.rows import pieces, some_rows, sums_of_rows
 from skvt.typing import Array, IndexArray, Run
 
-# Rows whose products are held at a time, and most numbers where rows have matrices of their own.
+# Maximum number of rows of a task, and of matrix entries if each row has a separate matrix.
 ROWS_PER_CHUNK = 1024
 NUMBERS_PER_CHUNK = 1 << 21
-# Inverse temperatures, relative to its own, of a row that starts from pi.
+# Factors of the inverse temperature in the first sweeps of a row that starts from pi.
 LADDER = np.geomspace(0.1, 1.0, 6, endpoint=False)
-# Rows that initial values are taken from, and what random components cost in nats.
+# Maximum number of rows for initial values, and maximum cost of a random component in nats a row.
 ROWS_TO_START = 10_000
 WEAK = 15.0
-# Least number of components assumed to be on in a row when their size is guessed from that of rows.
+# Smallest number of active components per row that a guess of their size assumes.
 FEWEST_ON = 1e-3
 # Maximum number of rows whose spectrum determines the initial noise and temperature.
 ROWS_OF_SPECTRUM = 1_000
-# Least share of squares that K directions leave for which learned noise starts as that share ...
+# Learned noise starts as the share of squares that K directions leave, if it is at least this ...
 LEAST_NOISE = 0.01
-# ... and the share that it starts as below.
+# ... and as this share otherwise.
 FIRST_NOISE = 0.1
-# Least distance of learned activation priors from 0 and 1.
+# Smallest distance of learned activation priors from 0 and 1.
 _EDGE = 1e-6
 
 
@@ -55,20 +55,20 @@ class Sweeps(NamedTuple):
     tol: float
 
 
-# A row continued from its last visit: no ladder, one sweep.
+# Sweeps of a row that continues from its last visit: no ladder, one sweep.
 GO_ON = Sweeps(LADDER[:0], 1, 0.0)
 
 
 @dataclass(frozen=True)
 class FactorialBatch(RowBatch):
-    """Rows, and whether values are missing; they start at their last activations."""
+    """Rows, and whether values are missing; ``start`` are the activations of the last visit."""
 
     missing: bool = False
 
 
 @dataclass(frozen=True)
 class FactorialResult(LocalResult):
-    """With the entropy of each row's activations in nats, shape (n,)."""
+    """A local result with the entropy of each row's activations in nats, (n,)."""
 
     entropies: Array | None = None
 
@@ -77,10 +77,10 @@ class FactorialResult(LocalResult):
 class FactorialMixture(ConjugateModel):
     """A factorial mixture for the engines.
 
-    Statistics: sums of z z' (1, K, K), or of the rows where the column is there (D, K, K); of z x'
-    (K, D); of z (K,); and the number of rows, of values that are there, and their squares (3,).
-    ``global_params`` are E[mu] (K, D) and E[mu mu'], (1, K, K) summed over the columns or
-    (D, K, K).
+    Statistics are the sums of z z' over all rows (1, K, K), or over the rows in which a column is
+    observed (D, K, K); of z x' (K, D); of z (K,); and the number of rows, the number of observed
+    values and the sum of their squares (3,). ``global_params`` are E[mu] (K, D) and E[mu mu'],
+    summed over columns (1, K, K) or by column (D, K, K).
     """
 
     # K and D.
@@ -91,20 +91,20 @@ class FactorialMixture(ConjugateModel):
     prior_variance: float
     # (K,), float64: pi.
     activation_prior: Array
-    # Of the data and of all that is as long.
+    # Type of the data and of all arrays with one row per row of the data.
     dtype: np.dtype[Any]
-    # {"noise_variance", "prior_variance", "activation_prior"}: those at the maximum of the bound.
+    # Subset of {"noise_variance", "prior_variance", "activation_prior"} that is learned.
     learned: frozenset[str] = frozenset()
     # Whether the statistics record which values of a column were observed.
     by_column: bool = False
-    # Above it, components that differ little become the same: the largest variance of any direction
-    # of the rows, over the noise.
+    # The largest variance of any direction of the rows over the noise variance. Above this
+    # temperature, components that differ little become equal.
     critical_temperature: float = np.inf
-    # Most sweeps of a row without a start, and the change of activations that ends them.
+    # Maximum number of sweeps of a row without a start, and the change that ends them.
     max_sweeps: int = 50
     sweep_tol: float = 1e-3
-    # Whether a row without a start is also started from annealed particles, and the highest bound
-    # is kept. For bounds reported to users; too slow for fits.
+    # Whether a row without a start is also started from annealed particles; the best bound is kept.
+    # This is meant for reported bounds and too slow for fits.
     search: bool = False
 
     capabilities = frozenset({
@@ -134,33 +134,33 @@ class FactorialMixture(ConjugateModel):
         return self.n_features if self.by_column else 1
 
     def natural_parameters(self, stats: RunningStats) -> tuple[Array, ...]:
-        """``Lambda = I / c + sum E[z z'] / s`` and ``h = sum E[z] x' / s`` [VT16 app. C]."""
+        """Return ``I / c + sum E[z z'] / s`` and ``sum E[z] x' / s`` [VT16 app. C]."""
         pairs, products = stats.value().arrays[:2]
         precision = np.eye(self.n_components) / self.prior_variance
         precision = precision + pairs / self.noise_variance
         return (self.family.natural(precision, products / self.noise_variance),)
 
     def expectation(self, stats: RunningStats, batch: FactorialBatch | None, run: Run) -> _Moments:
-        """E[mu] and E[mu mu'], by column where the batch, or without one the model, needs it."""
+        """Return E[mu] and E[mu mu'], by column if the batch, or else the model, needs it."""
         q = self.family.standard(self.natural_parameters(stats)[0])
         by_column = self.by_column if batch is None else batch.missing
         return q["mean"], self.family.second_moments(**q, by_column=by_column)
 
     def statistics_energy(self, stats: RunningStats, global_params: _Moments) -> float:
-        """``E_q[log p(x, z | mu)]`` of the rows that the plain statistics stand for, in nats."""
+        """Return ``E_q[log p(x, z | mu)]`` of the rows that the statistics sum over, in nats."""
         pairs, products = stats.value().arrays[:2]
         explained = (products * global_params[0]).sum() - 0.5 * (pairs * global_params[1]).sum()
         return explained / self.noise_variance + self._rest(stats.value())
 
     def collapsed_energy(self, stats: Stats) -> float:
-        """``E_q[log p(x, z | mu)] - KL(q(mu) || p(mu))`` at the best q(mu), in nats."""
+        """Return ``E_q[log p(x, z | mu)] - KL(q(mu) || p(mu))`` at the best q(mu), in nats."""
         family = self.family
         after = family.log_normalizer(self.natural_parameters(RunningStats(stats.arrays))[0])
         before = 0.5 * family.n_rows * family.n_columns * np.log(self.prior_variance)
         return float(after - before) + self._rest(stats)
 
     def _rest(self, stats: Stats) -> float:
-        """The part of the energy that does not depend on the components."""
+        """Return the part of the energy that does not depend on the components."""
         _, _, on, (n_rows, n_values, squares) = stats.arrays
         noise = self.noise_variance
         rest = -0.5 * (n_values * np.log(2.0 * np.pi * noise) + squares / noise)
@@ -177,7 +177,7 @@ class FactorialMixture(ConjugateModel):
         return np.log1p(-self.activation_prior).sum()
 
     def with_column_covariances(self, stats: RunningStats) -> tuple[Self, RunningStats]:
-        """The model and statistics with a covariance for each column, from rows without holes."""
+        """Extend model and statistics of complete rows to one covariance for each column."""
         pairs, *others = stats.value().arrays
         pairs = np.repeat(pairs, self.n_features, axis=0)
         return replace(self, by_column=True), RunningStats([pairs, *others])
@@ -196,7 +196,7 @@ class FactorialMixture(ConjugateModel):
     def memo_entropy(
         self, batch: FactorialBatch, result: FactorialResult, run: Run, *, pairs: bool
     ) -> tuple[Array, None]:
-        """Entropy of all activations (1,), and None for pairs."""
+        """Return the entropy of all activations (1,), and None for pairs."""
         assert result.entropies is not None  # a local step of this model
         return np.array([batch.weights @ result.entropies]), None
 
@@ -205,14 +205,14 @@ class FactorialMixture(ConjugateModel):
         self, batch: FactorialBatch, global_params: _Moments, inv_temp: float | Array, run: Run, *,
         with_energy: bool = False, with_marginal: bool = False, with_stats: bool = True,
     ) -> FactorialResult:  # fmt: skip
-        """Activations of each row; ``q`` of the result are their probabilities (n, K).
+        """Optimise the activations of each row; ``q`` of the result are probabilities (n, K).
 
-        If the batch has a start, one sweep from there, which does not lower the bound; otherwise
-        sweeps until convergence, from pi at higher temperatures, and with ``search``, or where
-        starts are infinite, also from annealed particles, whichever ends highest.
+        If the batch has a start, one sweep from there, which does not lower the bound. Otherwise
+        sweeps start from pi at higher temperatures and end at convergence. With ``search``, or if
+        starts are infinite, they also start from annealed particles, and the best end is kept.
         """
         wanted = {"with_marginal": with_marginal, "with_stats": with_stats}
-        # (rows of a batch start together)
+        # All rows of a batch continue, or all start anew.
         if batch.start is not None and np.isfinite(batch.start[:, 0]).all():
             return self._step(batch, global_params, inv_temp, run, GO_ON, **wanted)
         v = np.tile(self.activation_prior.astype(self.dtype), (batch.n_rows, 1))
@@ -233,7 +233,7 @@ class FactorialMixture(ConjugateModel):
         self, batch: FactorialBatch, global_params: _Moments, inv_temp: float | Array, run: Run,
         sweeps: Sweeps, *, with_marginal: bool = False, with_stats: bool = False,
     ) -> FactorialResult:  # fmt: skip
-        """The local step, starting at ``batch.start``."""
+        """Make the local step from ``batch.start``."""
         assert batch.start is not None  # set by :meth:`local_step`
         inv_temps = np.atleast_1d(np.asarray(inv_temp, np.float64))
         v = batch.start.astype(self.dtype)
@@ -250,14 +250,14 @@ class FactorialMixture(ConjugateModel):
         if with_stats:
             stats = Stats(tuple(sum(part) for part in zip(*parts, strict=True)))
         bound = inv_temps * energy + entropy
-        # a lower bound on what it is with the activations summed out
+        # A lower bound of the energy with the activations summed out.
         marginal = energy + entropy if with_marginal else None
         return FactorialResult(stats, bound, energy, v, marginal, start=v, entropies=entropy)
 
     def row_terms(
         self, X: Array, there: Array | None, means: Array, second: Array
     ) -> tuple[Array, Array, Array, float | Array]:
-        """The terms of rows on which their activations depend.
+        """Compute the terms of rows on which their activations depend.
 
         ``there`` (n, D) is 1 for observed and 0 for missing values; None if none is missing.
         Returns X with 0 for missing values, ``E[mu_k] . x`` (n, K), E[mu mu'] summed over the
@@ -272,14 +272,14 @@ class FactorialMixture(ConjugateModel):
     def _particle_starts(
         self, batch: FactorialBatch, global_params: _Moments, run: Run
     ) -> tuple[Array, Array]:
-        """The most probable particle of each row, and the probabilities of its activations."""
+        """Return the most probable particle of each row, and its activation probabilities."""
         best, chances = np.empty((2, batch.n_rows, self.n_components))
         tasks = [(self, batch, rows, global_params, best, chances) for rows in self._chunks(batch)]
         run(_start_task, tasks)
         return best, chances
 
     def _chunks(self, batch: FactorialBatch) -> list[slice]:
-        """Slices of rows, fixed by the number and kind of rows alone."""
+        """Return slices of rows that depend on the number and kind of rows alone."""
         step = ROWS_PER_CHUNK
         if batch.missing:
             step = max(1, min(step, NUMBERS_PER_CHUNK // self.n_components**2))
@@ -287,14 +287,14 @@ class FactorialMixture(ConjugateModel):
 
     # ------------------------------------------------------------------------ learned priors
     def with_learned_priors(self, prior_stats: Any, stats: RunningStats | None = None) -> Self:
-        """Variances and activation priors at the maximum of the bound, where they are learned."""
+        """Return the model with learned variances and priors at the maximum of the bound."""
         if stats is None or not self.learned:
             return self
         _, _, on, (n_rows, n_values, squares) = stats.value().arrays
         global_params, changes = self.expectation(stats, None, serial_map), {}
-        # (values that are all 0 or missing carry no information on noise)
+        # If all values are 0 or missing, they carry no information on the noise.
         if "noise_variance" in self.learned and squares > 0.0:
-            # a perfect fit must not make it 0, nor so small that rounding counts
+            # The limit keeps a perfect fit from a noise of 0, or so small that rounding matters.
             error = max(self._squared_error(stats, global_params), 1e-4 * squares)
             changes["noise_variance"] = error / n_values
         if "prior_variance" in self.learned:
@@ -305,7 +305,7 @@ class FactorialMixture(ConjugateModel):
         return replace(self, **changes)
 
     def _squared_error(self, stats: RunningStats, global_params: _Moments) -> float:
-        """``E_q |x - sum_k z_k mu_k|^2`` summed over all values that are there."""
+        """Return ``E_q |x - sum_k z_k mu_k|^2`` summed over all observed values."""
         mean, second = global_params
         pairs, products, _, (_, _, squares) = stats.value().arrays
         return squares - 2.0 * (products * mean).sum() + (pairs * second).sum()
@@ -314,7 +314,7 @@ class FactorialMixture(ConjugateModel):
     log_partition_methods = ("closed_form",)
 
     def tempered_log_partition(self, inv_temps: Array) -> tuple[Array, Array]:
-        """log C(T) of one row in nats and its slope in b = 1/T, (M,) each [VT16 app. C].
+        """Return log C(T) of one row in nats and its slope in b = 1/T, (M,) each [VT16 app. C].
 
         ``int p(x | z, mu)^b dx`` does not depend on z and mu, and ``sum_z p(z)^b = prod_k (pi_k^b +
         (1 - pi_k)^b)``.
@@ -327,9 +327,9 @@ class FactorialMixture(ConjugateModel):
 
     # ------------------------------------------------------------------------ initial values
     def initial(self, data: RowSource, rng: np.random.Generator) -> RunningStats:
-        """Statistics under which the components are an even share of the mean row, plus noise.
+        """Return statistics whose components are equal parts of the mean row, plus noise.
 
-        Pairs are those of independent activations, squares such that the noise has its variance.
+        Pairs are those of independent activations; squares agree with the noise variance.
         """
         K = self.n_components
         mean, variance = column_moments(data)
@@ -348,13 +348,13 @@ class FactorialMixture(ConjugateModel):
     def symmetry_breaking_stats(
         self, stats: RunningStats, data: RowSource, share: float, rng: np.random.Generator
     ) -> Stats:
-        """Random components of this share of the spread, since heat makes components equal."""
+        """Draw random components of this share of the spread, since heat makes components equal."""
         pairs, _, on, totals = stats.value().arrays
         noise = share * on[:, None] * self._random_components(column_moments(data)[1], rng)
         return Stats((np.zeros_like(pairs), noise, np.zeros_like(on), np.zeros_like(totals)))
 
     def _random_components(self, variance: Array, rng: np.random.Generator) -> Array:
-        """Noise by the columns' spread, of at most ``WEAK`` nats a row: more would turn all off."""
+        """Draw components that cost a row at most ``WEAK`` nats; at a higher cost, all turn off."""
         square = max(variance.sum(), 1e-300)
         scale = np.sqrt(variance * (min(square, 2.0 * WEAK * self.noise_variance) / square))
         return scale * rng.standard_normal((self.n_components, self.n_features))
@@ -363,7 +363,7 @@ class FactorialMixture(ConjugateModel):
     def sample(
         self, stats: RunningStats, n_rows: int, rng: np.random.Generator
     ) -> tuple[Array, NDArray[np.bool_]]:
-        """Rows from the posterior predictive (n, D), and their activations (n, K)."""
+        """Draw rows from the posterior predictive (n, D), and their activations (n, K)."""
         q = self.family.standard(self.natural_parameters(stats)[0])
         z = rng.random((n_rows, self.n_components)) < self.activation_prior
         variance = self.noise_variance + spread(z[:, None].astype(np.float64), q["covariance"])
@@ -375,19 +375,19 @@ def _local_task(
     model: FactorialMixture, batch: FactorialBatch, rows: slice, moments: _Moments,
     heat_and_sweeps: tuple[Array, Sweeps], with_stats: bool, out: tuple[Array, Array, Array],
 ) -> tuple[Array, Array, Array, Array] | None:  # fmt: skip
-    """Activations of these rows, and their statistics; ``out`` are those, energy and entropy."""
+    """Update ``out``, activations, energy and entropy; return statistics of these rows."""
     inv_temps, (ladder, most, tol) = heat_and_sweeps
     v, energy, entropy = out
     X, v = np.asarray(batch.X[rows], model.dtype), v[rows]
-    there = (~np.isnan(X)).astype(model.dtype) if batch.missing else None
-    X, linear, gram, n_values = model.row_terms(X, there, *moments)
+    observed = (~np.isnan(X)).astype(model.dtype) if batch.missing else None
+    X, linear, gram, n_values = model.row_terms(X, observed, *moments)
     squares, noise = row_squares(X), model.noise_variance
     sweep_factors(
         linear, gram, model.logit.astype(model.dtype), model.dtype.type(1.0 / noise),
         inv_temps[rows] if inv_temps.size > 1 else inv_temps, ladder, most, model.dtype.type(tol),
         v, energy[rows], entropy[rows],
     )  # fmt: skip
-    # what does not depend on the activations
+    # Add the terms that do not depend on the activations.
     energy[rows] -= 0.5 * (n_values * np.log(2.0 * np.pi * noise) + squares / noise)
     energy[rows] += model.log_all_off
     if not with_stats:
@@ -396,10 +396,10 @@ def _local_task(
     weighted = v * weights[:, None].astype(model.dtype)
     on = weights @ v
     if model.by_column:
-        there = np.ones_like(X) if there is None else there
+        observed = np.ones_like(X) if observed is None else observed
         pairs = (weighted[:, :, None] * v[:, None, :]).reshape(len(v), -1)
-        pairs = (there.T @ pairs).reshape(X.shape[1], *gram.shape[1:])
-        diagonal = there.T @ weighted
+        pairs = (observed.T @ pairs).reshape(X.shape[1], *gram.shape[1:])
+        diagonal = observed.T @ weighted
     else:
         pairs, diagonal = (weighted.T @ v)[None], on
     pairs = pairs.astype(np.float64)
@@ -412,22 +412,22 @@ def _start_task(
     model: FactorialMixture, batch: FactorialBatch, rows: slice, global_params: _Moments,
     best: Array, chances: Array,
 ) -> None:  # fmt: skip
-    """Where annealed particles of these rows end."""
+    """Write the best particle and mean activation probabilities of these rows."""
     X = np.asarray(batch.X[rows], np.float64)
-    there = (~np.isnan(X)).astype(np.float64) if batch.missing else None
-    _, linear, gram, _ = model.row_terms(X, there, *global_params)
-    found = particles_of(X, linear, gram, model.logit, model.noise_variance)
-    chances[rows], best[rows] = found[2], found[4]
+    observed = (~np.isnan(X)).astype(np.float64) if batch.missing else None
+    _, linear, gram, _ = model.row_terms(X, observed, *global_params)
+    particles = particles_of(X, linear, gram, model.logit, model.noise_variance)
+    chances[rows], best[rows] = particles[2], particles[4]
 
 
 def column_moments(data: RowSource) -> tuple[Array, Array]:
-    """Mean and variance of each column's observed values in some of the rows; 0 without any."""
+    """Return mean and variance of each column's observed values in a subset of rows, or 0."""
     rows = np.arange(0, data.n_rows, -(-data.n_rows // ROWS_TO_START))
     return _moments(*some_rows(data.X, data.weights, rows))
 
 
 def _moments(X: Array, weights: Array) -> tuple[Array, Array]:
-    """Mean and variance of each column's observed values; 0 without any."""
+    """Return mean and variance of each column's observed values, 0 if there are none."""
     X = np.asarray(X, np.float64)
     weights = np.where(np.isnan(X), 0.0, weights[:, None])
     X = np.nan_to_num(X)
@@ -439,23 +439,23 @@ def _moments(X: Array, weights: Array) -> tuple[Array, Array]:
 def first_guess(
     X: Array, weights: Array, n_components: int, n_on: float
 ) -> tuple[dict[str, float], float]:
-    """Initial values of learned variances, with ``n_on`` components on in a row.
+    """Guess initial values of learned variances, with ``n_on`` components on in a row.
 
     Returns a dict of "noise_variance" and "prior_variance", and the largest variance of any
     direction of the rows.
     """
-    squares, there = sums_of_rows(X, weights, _squares_of_columns)
-    # rows of zeros have no scale
-    square = max(squares.sum() / max(there.sum(), 1.0), 1e-12)
+    squares, observed = sums_of_rows(X, weights, _squares_of_columns)
+    # The limit is for rows of zeros, which have no scale.
+    square = max(squares.sum() / max(observed.sum(), 1.0), 1e-12)
     noise, largest = _spectrum(X, weights, n_components)
     prior = square / max(n_on, FEWEST_ON)
     return {"noise_variance": square * noise, "prior_variance": prior}, largest
 
 
 def _squares_of_columns(X: Array, weights: Array) -> tuple[Array, Array]:
-    """Weighted sum of squares of each column's values, and their weight, (D,)."""
-    there = ~np.isnan(X)
-    return weights @ np.where(there, X, 0.0).astype(np.float64) ** 2, weights @ there
+    """Return the weighted sum of squares of each column's values, and their weight, (D,)."""
+    observed = ~np.isnan(X)
+    return weights @ np.where(observed, X, 0.0).astype(np.float64) ** 2, weights @ observed
 
 
 def has_missing(X: Any, weights: Array) -> bool:
@@ -467,11 +467,11 @@ def _n_missing(X: Array, weights: Array) -> tuple[Any]:
 
 
 def _spectrum(X: Array, weights: Array, n_directions: int) -> tuple[float, float]:
-    """Noise variance over mean square, and the largest variance of any direction.
+    """Return noise variance over mean square, and the largest variance of any direction.
 
-    If rows vary in that many directions plus noise, it is the residual divided by its degrees of
-    freedom. Too small a value acts like a low temperature: the components would be quenched before
-    the noise is learned.
+    The noise is the residual of ``n_directions`` directions, divided by its degrees of freedom. Too
+    small a value acts like a low temperature: components would be quenched before the noise is
+    learned.
     """
     X, weights = some_rows(X, weights, np.arange(0, len(X), -(-len(X) // ROWS_OF_SPECTRUM)))
     X = X.astype(np.float64)
@@ -489,6 +489,6 @@ def _spectrum(X: Array, weights: Array, n_directions: int) -> tuple[float, float
 
 
 def _squares(X: Array, weights: Array) -> Array:
-    """Sums of squares of the rows in their principal directions, rising."""
+    """Return sums of squares of the rows in their principal directions, ascending."""
     X = np.sqrt(weights)[:, None] * X
     return np.linalg.eigvalsh(X @ X.T if len(X) < X.shape[1] else X.T @ X)

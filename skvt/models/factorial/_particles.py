@@ -1,4 +1,4 @@
-"""Compiled loops of the factorial mixture: annealed particles, the activations of a row drawn."""
+"""Compiled loops of the factorial mixture: activations of a row drawn as annealed particles."""
 
 from typing import Any
 
@@ -18,11 +18,11 @@ from skvt.compiled import (
 )
 from skvt.typing import Array, IndexArray
 
-# Sweeps of Gibbs sampling at each inverse temperature but the last.
+# Number of sweeps of Gibbs sampling at each inverse temperature but the last.
 SWEEPS = 2
-# Sweeps at the last inverse temperature.
+# Number of sweeps at the last inverse temperature.
 LAST_SWEEPS = 6
-# Share of the particles that each step of the inverse temperature leaves effective.
+# Smallest effective sample size after a step of the inverse temperature, as a share of particles.
 EFFECTIVE = 0.5
 # Maximum number of these steps.
 MOST_LEVELS = 1_000
@@ -43,15 +43,15 @@ def n_particles(n_components: int) -> int:
 def particles_of(
     X: Array, linear: Array, gram: Array, logit: Array, noise_variance: float
 ) -> tuple[Array, Array, Array, Array, Array]:
-    """Annealed particles of rows X (n, D), ``E[log p(x | z, mu)]`` being the log likelihood.
+    """Draw annealed particles of rows X (n, D) with log likelihood ``E[log p(x | z, mu)]``.
 
-    ``linear`` (n, K) and ``gram`` (1 or n, K, K) as in
+    ``linear`` (n, K) and ``gram`` (1 or n, K, K) are as in
     :func:`skvt.models.factorial._kernels.sweep_factors`. The random numbers of a row are determined
     by its values, so that results depend neither on other rows nor on the number of threads, and
     errors of rows are independent. Returns what :func:`annealed_particles` writes.
     """
     n_rows, K = linear.shape
-    # adding 0 makes -0 the same as 0; missing values have one bit pattern
+    # Equal rows need equal bits: adding 0 turns -0 into 0, and inf replaces all kinds of NaN.
     X = np.where(np.isnan(X), np.inf, np.asarray(X, np.float64) + 0.0)
     S = n_particles(K)
     shapes = (n_rows,), (n_rows, S), (n_rows, K), (n_rows, S, K), (n_rows, K)
@@ -64,13 +64,13 @@ def particles_of(
 
 
 def spread(z: Array, covariance: Array) -> Array:
-    """Variance of z' mu for each column that has a covariance of its own, (n, S, P)."""
+    """Return the variance of z' mu for each of P covariances, (n, S, P)."""
     return np.einsum("nsk,pkl,nsl->nsp", z, covariance, z, optimize=True)
 
 
 @jit_allocating
 def row_keys(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """A random seed for each row that depends on its values alone; ``bits`` uint64, (n, D)."""
+    """Return a random seed for each row that depends on its values alone; ``bits`` are (n, D)."""
     keys = np.zeros(bits.shape[0], np.uint64)
     for n in range(bits.shape[0]):
         for d in range(bits.shape[1]):
@@ -86,15 +86,16 @@ def annealed_particles(
     """Sequential Monte Carlo over the activations of each row, from the prior to the posterior.
 
     Particles drawn from the prior are weighted, resampled and moved by Gibbs sampling while the
-    inverse temperature b of the likelihood rises to 1 [DelMoral06 sec. 3]. The next b
-    leaves the share ``EFFECTIVE`` of the particles effective.
+    inverse temperature b of the likelihood rises to 1 [DelMoral06 sec. 3]. Each step of b leaves an
+    effective sample size of at least ``EFFECTIVE`` times the number of particles.
 
     ``linear``, ``gram``, ``logit`` and ``precision`` are as in
-    :func:`skvt.models.factorial._kernels.sweep_factors`, ``keys`` (n,) seeds of the rows. Written
-    are estimates ``log_mass`` (n,) of ``log sum_z p(z) exp(E(z))`` in nats, where
-    ``E(z) = precision (linear . z - z' G z / 2)``; of the S particles, which have equal weights,
-    ``energies`` E (n, S) and ``states`` (n, S, K), ``best`` (n, K) the most probable of them; and
-    ``chances`` (n, K), mean conditional probabilities of the activations over the last sweeps.
+    :func:`skvt.models.factorial._kernels.sweep_factors`; ``keys`` (n,) are seeds of the rows. All
+    other arrays are written: ``log_mass`` (n,), estimates of ``log sum_z p(z) exp(E(z))`` in nats
+    with ``E(z) = precision (linear . z - z' G z / 2)``; ``energies`` E (n, S) and ``states``
+    (n, S, K) of the S particles, which have equal weights; ``best`` (n, K), the most probable
+    particle; ``chances`` (n, K), mean conditional probabilities of the activations over the last
+    sweeps.
     """
     n_rows, S, K = states.shape
     z, field = np.empty((K, S)), np.empty((K, S))
@@ -150,12 +151,12 @@ def annealed_particles(
                     if b == 1.0:
                         chances[n, k] += mean / (S * sweeps)
                     if changed > 0.0:
-                        own = field[k].copy()
+                        unchanged = field[k].copy()
                         for j in range(K):
                             g = G[j, k]
                             for p in range(S):
                                 field[j, p] -= g * change[p]
-                        field[k] = own
+                        field[k] = unchanged
             if b == 1.0:
                 break
         log_mass[n] = total
@@ -172,7 +173,7 @@ def annealed_particles(
 
 @part
 def _from_prior(logit: Array, key: np.uint64, z: Array, order: IndexArray) -> np.uint64:
-    """Particles z (K, S) from the prior, evenly spread for each activation; the random state."""
+    """Draw particles z (K, S) from the prior, stratified by activation; return the state."""
     K, S = z.shape
     counter = np.uint64(key)
     for k in range(K):
@@ -191,7 +192,7 @@ def _from_prior(logit: Array, key: np.uint64, z: Array, order: IndexArray) -> np
 
 @part_allocating
 def _weigh(energy: Array, step: float, weight: Array) -> float:
-    """Weights ``exp(step energy)`` over the largest of them; the logarithm of their mean."""
+    """Write ``exp(step energy)`` over the largest of them; return the log of the mean weight."""
     largest = energy.max()
     total = 0.0
     for p in range(energy.size):
@@ -202,7 +203,7 @@ def _weigh(energy: Array, step: float, weight: Array) -> float:
 
 @part_allocating
 def _next_step(energy: Array, most: float, weight: Array) -> float:
-    """The largest step, at most ``most``, that leaves enough particles effective; by bisection."""
+    """Find the largest step up to ``most`` that leaves enough effective particles, by bisection."""
     low, high = 0.0, most
     step = most
     for _ in range(_BISECTIONS):
@@ -214,6 +215,6 @@ def _next_step(energy: Array, most: float, weight: Array) -> float:
             low = step
         else:
             high = step
-        # (steps differ by orders of magnitude, from row to row and from first to last)
+        # Bisect on a log scale, since steps differ by orders of magnitude.
         step = np.sqrt(max(low, 1e-3 * high) * high)
     return max(low, 1e-12 * most)

@@ -1,7 +1,7 @@
 """The posterior of a row's activations in a factorial mixture, given q of the components.
 
 For few components all activations are enumerated, otherwise annealed particles are used. Mean field
-finds one explanation of a row, often a poor one; these find others, with their probabilities.
+gives one explanation of a row, often a poor one; these methods find others and probabilities.
 """
 
 from typing import Any, NamedTuple
@@ -15,18 +15,18 @@ from skvt.models.factorial._particles import n_particles, particles_of, spread
 from skvt.rows import pieces
 from skvt.typing import Array, Run
 
-# All activations of a row are enumerated where they are no more than this.
+# Maximum number of activations of a row that are enumerated.
 MOST_ENUMERATED = 1 << 12
-# The density is that of the particles' states over their share of the posterior where this is more.
+# If states of particles have more than this share of the posterior, they determine the density.
 COVERED = 0.5
-# Rows of a task.
+# Maximum number of rows of a task.
 _ROWS_PER_TASK = 1024
-# Numbers that a task holds at a time.
+# Maximum number of array entries that a task holds.
 _NUMBERS_PER_TASK = 1 << 21
 
 
 class Explanations(NamedTuple):
-    # (n,), float64: ``log sum_z p(z) E_q[p(x | z, mu)]`` in nats: exact or estimated.
+    # (n,), float64: ``log sum_z p(z) E_q[p(x | z, mu)]`` in nats, exact or estimated.
     log_density: Array
     # (n, K), float64: ``p(z_k = 1 | x)``.
     chances: Array
@@ -35,7 +35,7 @@ class Explanations(NamedTuple):
 def explain(
     model: FactorialMixture, batch: FactorialBatch, stats: RunningStats, run: Run
 ) -> Explanations:
-    """Density of each row and the probabilities of its activations: :class:`Explanations`."""
+    """Compute the density of each row and the probabilities of its activations."""
     q = model.family.standard(model.natural_parameters(stats)[0])
     out = Explanations(np.empty(batch.n_rows), np.empty((batch.n_rows, model.n_components)))
     if 2**model.n_components <= MOST_ENUMERATED:
@@ -65,10 +65,10 @@ def explain(
 
 
 def log_joint(model: FactorialMixture, X: Array, z: Array, q: dict[str, Array]) -> Array:
-    """``log p(z) E_q[p(x | z, mu)]`` in nats of activations z (n or 1, S, K), shape (n, S)."""
+    """Return ``log p(z) E_q[p(x | z, mu)]`` in nats of activations z (n or 1, S, K), (n, S)."""
     mean = q["mean"]
     variance = model.noise_variance + spread(z, q["covariance"])
-    # given z, a value is normal; a missing one counts for nothing
+    # Given z, each value is normal; missing values are left out.
     if variance.shape[2] == 1 and not np.isnan(X).any():
         variance = variance[:, :, 0]
         explained = 2.0 * (z @ (X @ mean.T)[:, :, None])[:, :, 0]
@@ -83,7 +83,7 @@ def log_joint(model: FactorialMixture, X: Array, z: Array, q: dict[str, Array]) 
 
 # --------------------------------------------------------------------------------- enumeration
 def _table(model: FactorialMixture, states: Array, q: dict[str, Array]) -> Array:
-    """What log p(x, z) of complete rows is linear in ``[mu x, |x|^2, 1]``: (S, K + 2)."""
+    """Return coefficients (S, K + 2) of log p(x, z) in ``[mu x, |x|^2, 1]`` of complete rows."""
     mean = q["mean"]
     variance = model.noise_variance + spread(states[None], q["covariance"])[0]
     square = spread(states[None], (mean @ mean.T)[None])[0]
@@ -93,34 +93,34 @@ def _table(model: FactorialMixture, states: Array, q: dict[str, Array]) -> Array
 
 
 def _table_by_column(model: FactorialMixture, states: Array, q: dict[str, Array]) -> Array:
-    """Coefficients (S, 3 D + 1) of ``[there, x, x^2, 1]``, where missing values are 0."""
+    """Return coefficients (S, 3 D + 1) of ``[observed, x, x^2, 1]``; missing values are 0."""
     shape = len(states), model.n_features
     variance = model.noise_variance + spread(states[None], q["covariance"])[0]
     variance = np.broadcast_to(variance, shape)
     mean = states @ q["mean"]
-    there = -0.5 * (np.log(2.0 * np.pi * variance) + mean**2 / variance)
+    constants = -0.5 * (np.log(2.0 * np.pi * variance) + mean**2 / variance)
     rest = (states @ model.logit)[:, None] + model.log_all_off
-    return np.hstack([there, mean / variance, -0.5 / variance, rest])
+    return np.hstack([constants, mean / variance, -0.5 / variance, rest])
 
 
 def _enumerate_task(
     model: FactorialMixture, X: Array, states: Array, q: dict[str, Array], table: Array | None,
     log_density: Array, chances: Array,
 ) -> None:  # fmt: skip
-    """Sums over all activations, for these rows."""
+    """Sum over all activations of these rows."""
     X = X.astype(np.float64)
     one = np.ones((len(X), 1))
     if table is not None:
         features = np.hstack([X @ q["mean"].T, (X * X).sum(axis=1, keepdims=True), one])
         joint = features @ table.T
     else:
-        there = ~np.isnan(X)
-        X = np.where(there, X, 0.0)
-        features = np.hstack([there, X, X * X, one])
+        observed = ~np.isnan(X)
+        X = np.where(observed, X, 0.0)
+        features = np.hstack([observed, X, X * X, one])
         joint = np.empty((len(X), len(states)))
         step = max(1, _NUMBERS_PER_TASK // features.shape[1])
-        for some in pieces(len(states), step):
-            joint[:, some] = features @ _table_by_column(model, states[some], q).T
+        for block in pieces(len(states), step):
+            joint[:, block] = features @ _table_by_column(model, states[block], q).T
     largest = joint.max(axis=1, keepdims=True)
     np.exp(np.subtract(joint, largest, out=joint), out=joint)
     total = joint.sum(axis=1)
@@ -133,14 +133,14 @@ def _particle_task(
     model: FactorialMixture, batch: FactorialBatch, rows: slice, global_params: Any,
     q: dict[str, Array], log_density: Array, chances: Array,
 ) -> None:  # fmt: skip
-    """Estimates by annealed particles, for these rows."""
+    """Estimate density and probabilities of these rows by annealed particles."""
     X = np.asarray(batch.X[rows], np.float64)
-    there = (~np.isnan(X)).astype(np.float64) if batch.missing else None
-    filled, linear, gram, n_values = model.row_terms(X, there, *global_params)
+    observed = (~np.isnan(X)).astype(np.float64) if batch.missing else None
+    filled, linear, gram, n_values = model.row_terms(X, observed, *global_params)
     noise = model.noise_variance
     log_mass, energies, chances[:], states, _ = particles_of(X, linear, gram, model.logit, noise)
     rest = -0.5 * (n_values * np.log(2.0 * np.pi * noise) + (filled**2).sum(axis=1) / noise)
-    # the particles know E[log p(x | z, mu)]; the density is that of log E[p(x | z, mu)]
+    # Particles are drawn by E[log p(x | z, mu)], while the density is that of E[p(x | z, mu)].
     known = energies + states @ model.logit + model.log_all_off + rest[:, None]
     joint = log_joint(model, X, states, q)
     weight = joint - known
@@ -150,20 +150,20 @@ def _particle_task(
 
 
 def _density_of_states(joint: Array, log_weight: Array, states: Array) -> tuple[Array, Array]:
-    """``log p(x) = log p(x, z in A) - log p(z in A | x)`` for a set A of activations, in nats.
+    """Estimate ``log p(x) = log p(x, z in A) - log p(z in A | x)`` for a set A, in nats.
 
-    A are the states of one half of the particles, and the share of A is estimated from the other
-    half; then the halves change places. Nearly exact where few states explain the row. Returns the
-    density, and the smaller share of the two.
+    A are the states of one half of the particles, and p(z in A | x) is estimated from the other
+    half; then the halves are exchanged. The estimate is nearly exact if few states explain the row.
+    Returns the mean of both estimates and the smaller p(z in A | x).
     """
     half = states.shape[1] // 2
-    # a whole number for each state, and no two alike
+    # A number for each state, distinct with near certainty.
     code = states @ np.random.default_rng(0).integers(2**40, size=states.shape[2]).astype(float)
     estimates, shares = [], []
-    for some, other in ((slice(half), slice(half, None)), (slice(half, None), slice(half))):
-        order = np.argsort(code[:, some], axis=1)
-        codes = np.take_along_axis(code[:, some], order, axis=1)
-        once = np.take_along_axis(joint[:, some], order, axis=1)
+    for first, other in ((slice(half), slice(half, None)), (slice(half, None), slice(half))):
+        order = np.argsort(code[:, first], axis=1)
+        codes = np.take_along_axis(code[:, first], order, axis=1)
+        once = np.take_along_axis(joint[:, first], order, axis=1)
         once[:, 1:][codes[:, 1:] == codes[:, :-1]] = -np.inf
         known = (code[:, other, None] == codes[:, None]).any(axis=2)
         weight = log_weight[:, other] - log_weight[:, other].max(axis=1, keepdims=True)

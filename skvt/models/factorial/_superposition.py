@@ -1,14 +1,15 @@
 """Superposition moves: sums, differences and negatives of components, with new activations.
 
 Coordinate ascent of a factorial mixture has two kinds of local optima that annealing alone does not
-avoid: a pair of components {a, b} becomes {a, b - a}, where the first is on wherever a or b is; or
-a component becomes its negative, on where it should be off. Adding one component to another,
+avoid. A pair of components {a, b} becomes {a, b - a}, the first of which is on if a or b is on; or
+a component becomes its negative, which is on if it should be off. Adding one component to another,
 subtracting it, or changing its sign corrects this, if all activations are then inferred from
 scratch. After a pass, sums and differences of the pairs whose activations are most correlated, and
 negatives, are tried on a sample of the rows. In the next pass the best change is tried on all rows,
-whose activations are inferred from scratch where that is better (*superposition*); if no change was
-good, the same is done under the unchanged components (*refresh*). Either is kept if the exact bound
-rises. Once nothing is left to try, no move is made until the bound has risen.
+each of which keeps its activations or infers them from scratch, whichever is better
+(*superposition*). If no change was good, the same is done with unchanged components (*refresh*).
+Either is kept if the exact bound rises. Once nothing is left to try, no move is made until the
+bound has risen.
 """
 
 from collections.abc import Hashable
@@ -38,24 +39,24 @@ from skvt.moves import bound_of, is_accepted, size_of
 from skvt.ties import exceeds, stable_order
 from skvt.typing import Array, IndexArray
 
-# Rows of the sample.
+# Number of rows of the sample.
 SAMPLE = 1_000
-# Rows of the sample on which all changes are tried.
+# Number of rows of the sample on which all changes are tried first.
 FIRST_SAMPLE = 250
-# Changes that are then tried on the whole sample.
+# Number of changes that are then tried on the whole sample.
 FINALISTS = 4
-# Local and global updates of each.
+# Number of local and global updates of each of these.
 STEPS = 2
-# Pairs tried, the most correlated ones.
+# Maximum number of pairs tried, the most correlated ones.
 MOST_PAIRS = 8
-# Components changed in sign, the largest ones.
+# Maximum number of components whose sign is changed, the largest ones.
 MOST_SIGNS = 16
-# Most multiplications of a search, counted as rows times squared components times sweeps: with
-# hundreds of components fewer changes are tried.
+# Maximum number of multiplications of a search, as rows times squared components times sweeps. With
+# hundreds of components, fewer changes are tried.
 MOST_WORK = 1e10
-# Sweeps assumed in that count.
+# Number of sweeps assumed in that product.
 SWEEPS = 60
-# Least rise of the bound in nats.
+# Smallest rise of the bound in nats for which a change is kept.
 SMALLEST_GAIN = 0.1
 # Rise in nats per row that counts as none.
 NEXT_TO_NOTHING = 1e-2
@@ -85,18 +86,18 @@ class Superposition(Move):
     }
 
     def __init__(self) -> None:
-        # whether neither a refresh nor any of the last superpositions raised the bound
+        # Whether neither a refresh nor any of the last superpositions has raised the bound.
         self.exhausted, self._rested_at = False, -np.inf
         self._rests = False
-        # the change being tried on all rows and the statistics that its trial ended with
+        # The change that is tried on all rows, and the final statistics of its trial.
         self._change: _Change | None = None
         self._proposal: RunningStats | None = None
-        # what the batches would become, where their rows would begin, and a sample of them
+        # Memos of the batches after the change, starts of their rows, and a sample of rows.
         self._memos: dict[Hashable, Memo] = {}
         self._ends: list[tuple[IndexArray, Array]] = []
         self._sample: list[_Sampled] = []
         self._failed: set[_Change] = set()
-        # passes from an unsuccessful search to the next, and those remaining
+        # Number of passes from an unsuccessful search to the next, and number of those left.
         self._pause, self._waiting = 0, 0
 
     def begin(self, model: FactorialMixture, state: MovableState, tools: MoveTools) -> None:
@@ -112,7 +113,7 @@ class Superposition(Move):
         return None if self._rests else partial(_anew, self._proposal)
 
     def note(self, noted: tuple[Hashable, _Sampled, Memo, tuple[IndexArray, Array]]) -> None:
-        """Keep what the batch would become, and some of its rows."""
+        """Keep the memo of the batch after the change, and a sample of its rows."""
         key, sample, memo, ends = noted
         self._sample.append(sample)
         self._memos[key] = memo
@@ -139,7 +140,7 @@ class Superposition(Move):
         chosen: tuple[_Change | None, RunningStats | None] = (None, None)
         if at_rest or self._waiting <= 0:
             chosen = self._chosen(model, state, tools)
-            # pauses grow as long as searches find nothing
+            # Each search without a change makes the pause longer.
             self._pause = 2 * self._pause + 1 if chosen[0] is None else 0
             self._waiting = self._pause
         self._change, self._proposal = chosen
@@ -150,14 +151,14 @@ class Superposition(Move):
     def _chosen(
         self, model: FactorialMixture, state: MovableState, tools: MoveTools
     ) -> tuple[_Change | None, RunningStats | None]:
-        """The change that raises the bound of the sample most, if one does, and its statistics."""
+        """Return the change that raises the sample's bound most, or None, and its statistics."""
         chosen, proposal = None, None
         candidates = _candidates(state.stats.value(), model.dtype)
         changes = [c for c in candidates if c not in self._failed]
         few, many = (self._sampled(model, state, size) for size in (FIRST_SAMPLE, SAMPLE))
         work = SWEEPS * max(few.n_rows, LANES) * model.size(state.stats) ** 2
         most = max(2, int(MOST_WORK / work))
-        # (some of each kind)
+        # Evenly spaced changes include pairs and signs.
         changes = [changes[i] for i in _evenly(len(changes), most)] if changes else changes
         bounds = [bound_of(model, _trial(model, few, state.stats, c, 1, tools)) for c in changes]
         best = stable_order(-np.array(bounds), dtype=model.dtype)[:FINALISTS]
@@ -174,7 +175,7 @@ class Superposition(Move):
         return chosen, proposal
 
     def _sampled(self, model: FactorialMixture, state: MovableState, size: int) -> FactorialBatch:
-        """``size`` rows of the sample as a batch, with their activations."""
+        """Return ``size`` rows of the sample as a batch that starts at their activations."""
         places, X, weights = (np.concatenate(part) for part in zip(*self._sample, strict=True))
         rows = _evenly(len(X), size)
         batch = model.batch(X, rows, weights[rows])
@@ -184,7 +185,7 @@ class Superposition(Move):
 def _anew(
     proposal: RunningStats | None, model: FactorialMixture, solved: Solved, tools: ObserverTools
 ) -> tuple[Hashable, _Sampled, Memo, tuple[IndexArray, Array]]:
-    """A batch's key, some of its rows, and its memo and its rows' ends under the proposal."""
+    """Return a batch's key, sampled rows, and its memo and activations under the proposal."""
     batch, global_params = solved.batch, solved.global_params
     if proposal is not None:
         global_params = model.expectation(proposal, batch, tools.run)
@@ -197,7 +198,7 @@ def _anew(
 
 
 def _evenly(n_rows: int, most: int) -> IndexArray:
-    """At most ``most`` row numbers, evenly spaced, since rows may be ordered."""
+    """Return at most ``most`` row numbers, evenly spaced, since rows may be sorted."""
     return np.unique(np.linspace(0, n_rows - 1, min(most, n_rows)).astype(int))
 
 
@@ -207,7 +208,7 @@ def _begun_anew(
     global_params: Any,
     tools: MoveTools | ObserverTools,
 ) -> FactorialResult:
-    """A local step that restarts or continues each row, whichever gives the higher bound."""
+    """Make a local step that restarts or continues each row, whichever bound is higher."""
     on = model.local_step(batch, global_params, 1.0, tools.run, with_stats=False)
     begun = replace(batch, start=None)
     anew = model.local_step(begun, global_params, 1.0, tools.run, with_stats=False)
@@ -220,15 +221,15 @@ def _trial(
     model: FactorialMixture, batch: FactorialBatch, stats: RunningStats, change: _Change | None,
     n_steps: int, tools: MoveTools,
 ) -> Memo:  # fmt: skip
-    """The memo of the sample after a change and a few updates from there."""
+    """Return the memo of the sample after a change and ``n_steps`` updates."""
     global_params = model.expectation(stats, batch, tools.run)
     if change is not None:
         a, b, factor = change
         mean, second = global_params[0].copy(), global_params[1].copy()
         for part in (mean, second, second.swapaxes(1, 2)):
-            own = part[..., a, :]
-            own *= factor if a == b else 1.0
-            own += 0.0 if a == b else factor * part[..., b, :]
+            target = part[..., a, :]
+            target *= factor if a == b else 1.0
+            target += 0.0 if a == b else factor * part[..., b, :]
         global_params = mean, second
     result = _begun_anew(model, batch, global_params, tools)
     for _ in range(n_steps - 1):
@@ -239,10 +240,10 @@ def _trial(
 
 
 def _candidates(stats: Stats, dtype: DTypeLike) -> list[_Change]:
-    """(a, b, factor): ``mu_a`` gains ``factor mu_b``, or for a = b is multiplied by it."""
+    """List changes (a, b, factor): add ``factor mu_b`` to ``mu_a``; if a = b, multiply by it."""
     pairs, products, on, (n_rows, n_values, _) = stats.arrays
     chance = on / n_rows
-    # (without a single value there are no pairs either)
+    # The limit is for data without values, which have no pairs either.
     together = pairs.mean(axis=0) * products.shape[1] / np.maximum(n_values, 1e-300)
     spread = np.sqrt(np.maximum(chance * (1.0 - chance), 1e-12))
     correlation = (together - np.outer(chance, chance)) / np.outer(spread, spread)

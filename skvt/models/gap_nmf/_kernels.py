@@ -1,4 +1,4 @@
-"""Compiled loops of :mod:`skvt.models.gap_nmf._model`: what is not a matrix product."""
+"""Compiled loops of :mod:`skvt.models.gap_nmf._model`, all but the matrix products."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ from skvt.typing import Array
 # ------------------------------------------------------------------------------- activations
 @jit
 def geometric_means(shape: Array, rate: Array, smallest: float, out: Array) -> None:
-    """``out = exp(E[log h])`` of gamma variables, (n, K), or 0; ``rate`` is (n, K) or (1, K)."""
+    """Write exp(E[log h]) of gamma variables, (n, K), 0 below ``smallest``; one or n rates."""
     for i in range(shape.shape[0]):
         row = rate[i] if rate.shape[0] > 1 else rate[0]
         for k in range(shape.shape[1]):
@@ -39,7 +39,7 @@ def geometric_means(shape: Array, rate: Array, smallest: float, out: Array) -> N
 
 @jit
 def divergences(shape: Array, rate: Array, prior: float, out: Array) -> None:
-    """``out[i]``: sum over k of KL(Gamma(shape, rate) || Gamma(prior, prior)) in nats."""
+    """Write the sum over k of KL(Gamma(shape, rate) || Gamma(prior, prior)) in nats to ``out``."""
     constant = gammaln(prior) - prior * log(prior)
     for i in range(shape.shape[0]):
         row = rate[i] if rate.shape[0] > 1 else rate[0]
@@ -53,7 +53,7 @@ def divergences(shape: Array, rate: Array, prior: float, out: Array) -> None:
 
 @jit
 def poisson_terms(counts: Array, rates: Array, logs: Array, log_factorials: Array) -> None:
-    """Sums over f of ``y log rate`` and of ``log Gamma(y + 1)`` for each row, (n,) float64."""
+    """Write sums over f of ``y log rate`` and ``log Gamma(y + 1)`` of each row, (n,) float64."""
     for i in range(counts.shape[0]):
         y, rate = counts[i], rates[i]
         total, constant = 0.0, 0.0
@@ -68,10 +68,10 @@ def ascend(
     counts: Array, table: Array, inv_temp: Any, prior: Any, rate: Array, max_iter: int, tol: float,
     smallest: float, smallest_rate: Any, shape: Array, levels: Array,
 ) -> None:  # fmt: skip
-    """Mean-field updates of q(z) and q(H) in turn, each row until it has converged, in place.
+    """Update q(z) and q(H) in turn by mean field, each row until it has converged, in place.
 
-    For few rows: the matrix products of many at once take less time. Columns without counts have no
-    part in it, so that each row has a table of the others, filled up to whole vectors.
+    This is for few rows; for many rows, matrix products are faster. Columns without counts have no
+    effect, so that each row uses a table of its other columns, padded to whole vectors.
     """
     n_components = table.shape[0]
     width, depth = (table.shape[1] + LANES - 1) // LANES * LANES, (n_components + 3) // 4 * 4
@@ -89,7 +89,7 @@ def ascend(
             y[j] = counts[i, columns[j]]
             for k in range(n_components):
                 rates[k, j] = table[k, columns[j]]
-        own = rate[i] if rate.shape[0] > 1 else rate[0]
+        row_rate = rate[i] if rate.shape[0] > 1 else rate[0]
         for _ in range(max_iter):
             for k in range(n_components):
                 weights[k] = levels[i, k] if inv_temp == 1.0 else levels[i, k] ** inv_temp
@@ -102,7 +102,7 @@ def ascend(
                 updated = prior + inv_temp * weights[k] * totals[k]
                 change += abs(updated - shape[i, k])
                 shape[i, k] = updated
-                value = exp(digamma(updated)) / own[k]
+                value = exp(digamma(updated)) / row_rate[k]
                 levels[i, k] = value if value >= smallest else lit(value, 0.0)
             if change < tol * n_components:
                 break
@@ -111,11 +111,11 @@ def ascend(
 # ------------------------------------------------------------------------------------- draws
 @jit_allocating
 def draw_gammas(shape: Array, rate: Array, seed: Any, smallest: float, out: Array) -> None:
-    """Gamma variates of these shapes (n, K) and rates, (n, K) or (1, K); 0 below ``smallest``.
+    """Draw gamma variates of shapes (n, K) and rates, (n, K) or (1, K); 0 below ``smallest``.
 
-    ``g(a) = g(a + 1) u^(1/a)``, and g(a + 1) by rejection (Marsaglia and Tsang 2000). The loop over
-    a row makes a proposal for each entry and the cheap test; the few that fail it are decided side
-    by side.
+    ``g(a) = g(a + 1) u^(1/a)``, and g(a + 1) is drawn by rejection (Marsaglia and Tsang 2000). The
+    loop over a row makes a proposal for each entry and applies the cheap test; the few proposals
+    that fail it are decided together.
     """
     n, width = shape.shape
     normal = np.empty(width + 1, np.float32)
@@ -133,7 +133,7 @@ def draw_gammas(shape: Array, rate: Array, seed: Any, smallest: float, out: Arra
             value, doubtful[k] = proposed_gamma(a, normal[k], test)
             value = value * _power(u, a) / row[k]
             out[i, k] = value if value >= smallest else lit(value, 0.0)
-        n_doubtful = np.int64(0)  # (of the constant 0, numba compiles accepted_gammas, too)
+        n_doubtful = np.int64(0)  # not the constant 0: numba would compile anew
         for k in range(width):
             topics_of[n_doubtful] = k
             n_doubtful += doubtful[k]
@@ -151,5 +151,5 @@ def draw_gammas(shape: Array, rate: Array, seed: Any, smallest: float, out: Arra
 
 @part
 def _power(u: Any, a: Any) -> Any:
-    """u^(1/a)."""
+    """Return u^(1/a)."""
     return exp(log(u + lit(a, 0.0)) / a)

@@ -6,11 +6,11 @@
     Y_nf ~ Poisson(sum_k theta_k W_kf H_nk)
 
 [HB15 eq. 12]; rows are frames, so that Y, W and H are the transposes of the paper's. Mean field:
-gammas for theta, W and H, and an allocation q(z = k) = phi_nfk of each of the Y_nf counts, summed
-out below. Structured inference solves a row given theta and W [HB15 sec. 4.3].
+gammas for theta, W and H, and an allocation q(z = k) = phi_nfk of each of the Y_nf counts, which is
+summed out below. Structured inference solves a row given theta and W [HB15 sec. 4.3].
 
-The likelihood is tempered, p(y, z | H, theta, W)^(1/T), but neither the prior of H nor those of the
-globals. For y that are not whole numbers, Gamma(y + 1) replaces y!, a constant of the data.
+The likelihood is tempered, p(y, z | H, theta, W)^(1/T); the priors of H and of the globals are not.
+If y is not a whole number, Gamma(y + 1) replaces y!, a constant of the data.
 """
 
 from dataclasses import dataclass, replace
@@ -28,35 +28,35 @@ from skvt.models.gap_nmf import _kernels as kernels
 from skvt.rows import dense, of_each_row, pieces, some_rows, sums_of_rows, without_missing
 from skvt.typing import Array, IndexArray, Run
 
-# Rows of a parallel task, padded with empty rows: the rounding of a row in a matrix product is
-# independent of its position only if the matrix has a fixed size.
+# Number of rows of a parallel task, padded by empty rows: the rounding of a row in a matrix product
+# is independent of its position only if the matrix has a fixed size.
 ROWS_PER_BLOCK = 256
-# Where no statistics are summed, a batch of fewer rows makes a block of a power of two, from this;
-# rows of the smallest blocks are solved one by one.
+# Without statistics, a batch of fewer rows is padded to a power of two, at least this one. Rows of
+# blocks of this size are solved one by one.
 FEWEST_ROWS = 8
-# Smaller activations, and smaller rates as a share of the largest of their bin, count as 0.
+# Smaller activations are set to 0, and so are smaller rates relative to the largest of their bin.
 SMALLEST = 1e-15
-# Added to the rates that data are divided by: SMALLEST squared.
+# Added to rates before data are divided by them; the square of SMALLEST.
 SMALLEST_RATE = 1e-30
-# At the start, the spectrum of a component: so much of a frame, the rest of the mean spectrum.
+# Share of a frame in a component's initial spectrum; the rest is the mean spectrum.
 SHARE_OF_FRAME = 0.9
-# Relative noise on it, for components that begin with the same frame.
+# Relative noise of initial spectra, for components that begin with the same frame.
 START_NOISE = 0.1
 
 
-# Sums over rows, bound, energy (or None), E[H] and levels.
+# Sums over rows, bound, energy or None, E[H] and levels.
 _Solved: TypeAlias = tuple[tuple[Array, ...] | None, Array, Array | None, Array, Array]
 _NO_SUMS: tuple[Any, ...] = (0.0, 0.0)
 
 
 class Spectra(NamedTuple):
-    """The globals as passed to a local step."""
+    """Globals of a local step."""
 
     # (K, F), float64: log(theta_k W_kf), or its expectation.
     log_rates: Array
     # (K, F), float64: theta_k W_kf, or its expectation.
     rates: Array
-    # Of the sampler's random numbers; None where q is known, not drawn from.
+    # Seed of the sampler of activations; with None, q(H) is optimised instead.
     seed: int | None = None
 
 
@@ -64,16 +64,16 @@ class Spectra(NamedTuple):
 class GaPNMF(ConjugateModel):
     """GaP-KL-NMF for the engines.
 
-    Statistics are the counts each component explains, ``SW`` (K, F), and its activation summed
-    over the rows that were observed, ``SH`` (K, F). With q(theta) and q(W) both free,
+    Statistics are the counts that each component explains, ``SW`` (K, F), and its activations
+    summed over the rows in which a bin is observed, ``SH`` (K, F). Given the other block, each of
 
         q(W_kf) = Gamma(a + SW_kf, a + E[theta_k] SH_kf)
         q(theta_k) = Gamma(alpha / K + sum_f SW_kf, alpha c + sum_f E[W_kf] SH_kf)
 
-    is prior plus statistics in either block given the other. Both at once have one solution, found
-    in :meth:`natural_parameters` from one equation for each component: the joint maximum of the
-    bound, so that it never falls under coordinate ascent. Structured inference takes it as well,
-    with the statistics of a draw, instead of one block's draw in the rate of the other.
+    is prior plus statistics. :meth:`natural_parameters` solves both together, from one equation for
+    each component. The solution is the joint maximum of the bound, so that the bound never falls
+    under coordinate ascent. Structured inference uses it as well, with the statistics of a draw,
+    instead of one block's draw in the rate of the other block.
     """
 
     # Truncation K.
@@ -90,16 +90,16 @@ class GaPNMF(ConjugateModel):
     data_mean_prior: float = 1.0
     # {"gibbs", "mean_field"}
     local: str = "gibbs"
-    # Sweeps of the sampler in a local step before any is kept, and those that are.
+    # Numbers of sweeps of the sampler in a local step that are dropped and kept.
     n_burn_in: int = 2
     n_samples: int = 2
     # Number of mean-field updates of a row whose last activations are known.
     n_local_iter: int = 1
     # Maximum number of mean-field updates of a row solved from scratch.
     max_local_iter: int = 200
-    # It has converged when the shape of q(H) changes by less than this on average.
+    # A row has converged when the shape of q(H) changes by less than this on average.
     mean_change_tol: float = 1e-3
-    # {numpy.float32, numpy.float64}: of the data and all that is local; globals are float64.
+    # {numpy.float32, numpy.float64}: type of data and local arrays; globals are float64.
     dtype: type[np.floating[Any]] = np.float64
 
     families = (Gamma, Gamma)
@@ -108,13 +108,13 @@ class GaPNMF(ConjugateModel):
 
     # ------------------------------------------------------------------------------- globals
     def prior(self) -> Stats:
-        """Natural parameters of the weights' (1, 2) and the spectra's (1, 1, 2) prior."""
+        """Return natural parameters of the priors of weights (1, 2) and spectra (1, 1, 2)."""
         alpha, a = self.weight_concentration, self.component_shape
         weights = [[alpha / self.n_components, alpha / self.data_mean_prior]]
         return Stats((np.array(weights), np.full((1, 1, 2), a)))
 
     def natural_parameters(self, stats: RunningStats) -> tuple[Array, ...]:
-        """q(theta), (K, 2), and q(W), (K, F, 2), at their joint optimum."""
+        """Return q(theta), (K, 2), and q(W), (K, F, 2), at their joint optimum."""
         SW, SH = stats.value().arrays
         (prior_shape, prior_rate), a = self.prior().arrays[0][0], self.component_shape
         shapes = a + SW
@@ -128,7 +128,7 @@ class GaPNMF(ConjugateModel):
         return n_active(stats.arrays[0].sum(axis=1), self.dtype)
 
     def initial(self, data: RowSource, rng: np.random.Generator) -> RunningStats:
-        """Each component begins as a random row, mixed with the mean of all rows."""
+        """Return statistics whose components are random rows mixed with the mean of all rows."""
         X, weights = data.X, data.weights
         rows = _random_rows(X, weights, self.n_components, rng)
         frames = dense(some_rows(X, weights, rows)[0])
@@ -144,18 +144,18 @@ class GaPNMF(ConjugateModel):
         return RunningStats([SW, np.tile(seen, (self.n_components, 1))])
 
     def expectation(self, stats: RunningStats, batch: RowBatch, run: Run) -> Spectra:
-        """E[log theta + log W] and E[theta] E[W]: a :class:`Spectra`."""
+        """Return E[log theta + log W] and E[theta] E[W] as :class:`Spectra`."""
         return self.expected_spectra(*self.natural_parameters(stats))
 
     def expected_spectra(self, weights: Array, spectra: Array) -> Spectra:
-        """:meth:`expectation` of natural parameters that are known."""
+        """Return :meth:`expectation` given the natural parameters."""
         log_rates = _expected_log(weights)[:, None] + _expected_log(spectra)
         return Spectra(log_rates, Gamma.mean(weights)[:, None] * Gamma.mean(spectra))
 
     def drawn_globals(
         self, stats: RunningStats, batch: RowBatch, kind: str, rng: np.random.Generator, run: Run
     ) -> Spectra:
-        """Spectra by the kind of the global step: "mean_field" in expectation, "ssvi-a" a draw."""
+        """Return spectra by kind of global step: an expectation in "mean_field", else a draw."""
         seed = int(rng.integers(2**63))
         if kind == "mean_field":
             return self.expectation(stats, batch, run)._replace(seed=seed)
@@ -167,7 +167,7 @@ class GaPNMF(ConjugateModel):
         return Spectra(log_rates, np.exp(log_rates), seed)
 
     def project(self, stats: RunningStats) -> None:
-        """Statistics are never negative."""
+        """Do nothing, since statistics are never negative."""
 
     def mean_field(self) -> Self:
         return replace(self, local="mean_field")
@@ -179,7 +179,7 @@ class GaPNMF(ConjugateModel):
     ) -> LocalResult:  # fmt: skip
         """Solve each row given spectra; ``q`` of the result is E[H], (n, K).
 
-        After Gibbs sampling, ``bound`` is the log likelihood at the last activations, no bound.
+        With Gibbs sampling, ``bound`` is not a bound but the log likelihood at a draw of H.
         """
         if np.ndim(inv_temp) > 0:
             raise ValueError("One temperature for all rows is needed, not one for each.")
@@ -188,7 +188,7 @@ class GaPNMF(ConjugateModel):
             global_params.rates.astype(self.dtype),
         )
         blocks = pieces(batch.n_rows, ROWS_PER_BLOCK)
-        # sweeps of a block have seeds that follow each other, blocks have others
+        # The sweeps of a block have consecutive seeds, so that seeds of blocks are random.
         seeds: list[Any] = [None] * len(blocks)
         if global_params.seed is not None:
             rng = np.random.default_rng(global_params.seed)
@@ -215,9 +215,9 @@ class GaPNMF(ConjugateModel):
 class _Block:
     """Up to ``height`` rows and the arrays of their local step, all of (B, F) or (B, K).
 
-    ``spectra`` are what :func:`_table` makes of them, and their rates. ``levels`` are H as a sweep
-    takes it: ``exp(E[log H])``, or drawn; ``shape`` and ``rate`` (which is (1, K) where nothing is
-    missing) the parameters of the gammas.
+    ``spectra`` are both results of :func:`_table`, and the rates. ``levels`` is the H of a sweep:
+    ``exp(E[log H])``, or a draw. ``shape`` and ``rate`` are the parameters of q(H); ``rate`` is
+    (1, K) if nothing is missing.
     """
 
     def __init__(
@@ -249,7 +249,7 @@ class _Block:
     def solve(
         self, seed: int | None, weights: Array, with_energy: bool, with_stats: bool
     ) -> _Solved:
-        """Sums for the statistics, bound, energy (or None), E[H] and levels of the rows."""
+        """Solve the rows; return sums of statistics, bound, energy or None, E[H] and levels."""
         n, sampled = weights.size, self.model.local == "gibbs" and seed is not None
         self.weights = np.zeros((len(self.Y), 1), self.model.dtype)
         self.weights[:n, 0] = weights
@@ -270,17 +270,17 @@ class _Block:
         return self.levels if self.inv_temp == 1.0 else self.levels**self.inv_temp
 
     def _tempered_rates(self) -> Array:
-        """Tempered rates summed over k, relative to each bin's largest; overwritten later."""
+        """Return tempered rates summed over k, relative to each bin's largest, in ``_rates``."""
         np.matmul(self._tempered_levels(), self.table, out=self._rates)
         self._rates += self.model.dtype(SMALLEST_RATE)
         return self._rates
 
     def _ratio(self, rates: Array) -> Array:
-        """Data over the tempered rates, in place."""
+        """Return the data over the tempered rates, in place."""
         return np.divide(self.Y, rates, out=rates)
 
     def _allocate(self, ratio: Array) -> Array:
-        """``b + sum_f y_f phi_fk / T``, with ``ratio`` the data over the tempered rates."""
+        """Return ``b + sum_f y_f phi_fk / T``; ``ratio`` are data over tempered rates."""
         shape = ratio @ self.table.T
         shape *= self._tempered_levels()
         if self.inv_temp != 1.0:
@@ -289,7 +289,7 @@ class _Block:
         return shape
 
     def _ascend(self) -> None:
-        """Mean-field updates of q(z) and q(H) in turn, each row until it has converged."""
+        """Update q(z) and q(H) in turn by mean field, each row until it has converged."""
         model, n = self.model, self.weights.size
         max_iter = model.max_local_iter if self.anew else model.n_local_iter
         if len(self.Y) <= FEWEST_ROWS:
@@ -313,10 +313,10 @@ class _Block:
                 break
 
     def _sample(self, seed: int) -> tuple[tuple[Array, ...], Array]:
-        """Allocate given H, and draw H given allocations, in turn.
+        """Allocate counts given H, and draw H given allocations, in turn.
 
-        Allocations are in expectation, ``y_f phi_fk``, not drawn. Returns the mean of the kept
-        sums, and the log likelihood at the last levels but one.
+        Allocations are expectations ``y_f phi_fk`` and not drawn. Returns the mean of the kept
+        sums, and the log likelihood at the H of the last sweep but one.
         """
         n_burn_in, n_samples = self.model.n_burn_in, self.model.n_samples
         n_sweeps, sums = n_burn_in + n_samples, _NO_SUMS
@@ -333,16 +333,16 @@ class _Block:
 
     # -------------------------------------------------------------------------------- results
     def _sums(self, ratio: Array) -> tuple[Array, Array]:
-        """Weighted sums over the rows: SW but for the factor ``table``, (K, F), and SH.
+        """Return weighted sums over the rows: SW without the factor ``table``, (K, F), and SH.
 
-        SH is (K, 1) where nothing is missing, that is, the same for all bins.
+        SH is (K, 1), the same for all bins, if nothing is missing.
         """
         means = self.weights * (self.shape / self.rate)
         SH = means.sum(axis=0)[:, None] if self.seen is None else means.T @ self.seen
         return (self.weights * self._tempered_levels()).T @ ratio, SH
 
     def _log_likelihood(self, rates: Array, H: Array) -> Array:
-        """``log p(y, z | H)^(1/T)`` of each row with z summed out, at the levels and E[H], (B,)."""
+        """Return ``log sum_z p(y, z | H)^(1/T)`` of each row, at the levels and H, (B,)."""
         logs, self.log_factorials = np.empty((2, len(self.Y)))
         kernels.poisson_terms(self.Y, rates, logs, self.log_factorials)
         expected = (H * self.exposure).sum(axis=1, dtype=np.float64)
@@ -352,9 +352,9 @@ class _Block:
     def _results(
         self, with_energy: bool, with_stats: bool
     ) -> tuple[tuple[Array, ...] | None, Array, Array | None]:
-        """Sums, tempered bound and energy (or None) at q(H), with q(z) the best for it.
+        """Return sums, tempered bound and energy or None at q(H) and the best q(z).
 
-        At T = 1 the allocations summed out leave of the bound
+        At T = 1, with allocations summed out, the bound is
         ``sum_f y_f log sum_k exp(E[log theta_k W_kf H_k]) - sum_kf E[theta_k] E[W_kf] E[H_k]
         - log y_f! - KL(q(H) || p(H))``.
         """
@@ -367,7 +367,7 @@ class _Block:
         if not with_energy:
             return sums, bound, None
         levels, table = self._tempered_levels(), self.table
-        # 0 log 0 = 0
+        # The limit makes 0 log 0 = 0.
         log_levels = np.log(np.maximum(self.levels, SMALLEST_RATE))
         log_table = np.log(np.maximum(table, SMALLEST_RATE)) / self.inv_temp
         allocated = (levels * log_levels) @ table + levels @ (table * log_table)
@@ -382,16 +382,17 @@ def _solve_block(block: tuple[Any, ...], *args: Any) -> _Solved:
 
 
 def _expected_weights(shape: Array, prior_rate: float, shapes: Array, SH: Array, a: float) -> Array:
-    """E[theta], (K,): the root t of ``prior_rate t + sum_f shapes t SH / (a + t SH) = shape``.
+    """Return E[theta], the root t of ``prior_rate t + sum_f shapes t SH / (a + t SH) = shape``.
 
-    The left side grows with t from 0, so there is one root. A quadratic equation where SH is the
-    same for all bins, with no value missing; from its root Newton's method in log t otherwise.
+    The left side grows with t from 0, so there is one root. If no value is missing, SH is the same
+    for all bins and the equation is quadratic; otherwise Newton's method in log t starts from the
+    root of the quadratic equation for a weighted mean of SH.
     """
     total = shapes.sum(axis=1)
     mean = (shapes * SH).sum(axis=1) / total
     half = 0.5 * (prior_rate * a + (total - shape) * mean)
     square = np.sqrt(half**2 + prior_rate * mean * shape * a)
-    # of the two forms of the root the one without cancellation
+    # Use that form of the root which has no cancellation.
     t, negative = np.empty_like(half), half <= 0.0
     positive = ~negative
     t[positive] = (shape * a)[positive] / (half + square)[positive]
@@ -414,19 +415,19 @@ def _expected_log(lam: Array) -> Array:
 
 
 def _table(log_rates: Array, inv_temp: float | Array, dtype: DTypeLike) -> tuple[Array, Array]:
-    """``exp(log_rates / T)`` as a share of the largest of each bin, whose log_rate is ``shift``."""
+    """Return ``exp(log_rates / T)`` over the largest of each bin, and its log_rate, ``shift``."""
     shift = log_rates.max(axis=0)
     table = np.exp(inv_temp * (log_rates - shift)).astype(dtype)
-    table[table < SMALLEST] = 0.0  # (products of such numbers would be denormal)
+    table[table < SMALLEST] = 0.0  # products of such numbers would be denormal
     return table, shift.astype(dtype)
 
 
 def column_sums(X: Any, weights: Array) -> tuple[Array, Array]:
-    """Weighted sum and weight of the observed values in each column of X, (F,) each."""
+    """Return weighted sum and weight of the observed values of each column of X, (F,) each."""
     filled, missing = without_missing(X)
     seen = np.full(X.shape[1], weights.sum())
     if missing is not None:
-        # the difference of sums may fall below 0 by rounding
+        # Rounding may make the difference of sums negative.
         seen = np.maximum(seen - weights @ missing, 0.0)
     return np.asarray(weights @ filled), seen
 
@@ -436,7 +437,7 @@ def _projected(direction: Array, X: Any) -> Array:
 
 
 def _random_rows(X: Any, weights: Array, n: int, rng: np.random.Generator) -> IndexArray:
-    """n rows by weight, spread evenly over a random projection: their order in X is no matter."""
+    """Draw n rows by weight, evenly along a random projection, whatever their order in X."""
     direction = rng.random(X.shape[1])
     order = np.argsort(of_each_row(X, weights, partial(_projected, direction)), kind="stable")
     cumulative = np.cumsum(np.asarray(weights)[order])

@@ -1,15 +1,15 @@
-"""Births of topics: fresh ones learned on documents of a topic, and tried on these alone.
+"""Births of topics: fresh topics are fitted to documents of one topic and tried on these alone.
 
-For each of some topics, the *targets*, a sample of the documents that have it is collected during
-a pass, with what the memos owe to them. After the pass
+During a pass, a sample of the documents that have a topic is collected for some topics, the
+*targets*, together with the documents' shares of the memos. After the pass
 
-1. fresh topics are fitted to the target's tokens in these documents, by themselves: more than are
-   expected, annealed, then merged while the bound of these documents rises;
-2. all topics, the fresh ones among them, compete for these documents, all of them and their
-   tokens, in a few updates. All other documents have nothing of the fresh topics, so that the exact
-   bound of the whole corpus is known: if it has risen, the change stays.
+1. fresh topics are fitted to the target's tokens in these documents alone: more than are expected,
+   annealed, then merged while the bound of these documents rises;
+2. all topics, including the fresh ones, compete for all tokens of these documents in a few updates.
+   Other documents have no tokens of the fresh topics, so that the exact bound of the whole corpus
+   is known: if it has risen, the change is kept.
 
-Documents that were not collected find out about the fresh topics in the next pass.
+Documents that were not collected can use the fresh topics from the next pass on.
 """
 
 from collections.abc import Hashable
@@ -42,33 +42,33 @@ from skvt.rows import pieces
 from skvt.ties import exceeds, stable_order
 from skvt.typing import Array, IndexArray
 
-# Most documents collected for the targets of a pass together.
+# Maximum number of documents collected for all targets of a pass together.
 MOST_DOCUMENTS = 20_000
-# Fewest documents of a target that is tried.
+# Minimum number of documents of a target that is tried.
 FEWEST_DOCUMENTS = 10
-# Fewest tokens of a fresh topic, and of a target in a document that is collected for it.
+# Minimum tokens of a fresh topic, and of a target in a document that is collected for it.
 FEWEST_TOKENS = 2.0
-# Smallest share of the target in such a document.
+# Smallest share of the target in a document that is collected for it.
 SMALLEST_SHARE = 0.1
-# Most targets of a pass.
+# Maximum number of targets of a pass.
 MOST_TARGETS = 8
-# Most targets of a pass for each topic.
+# Maximum number of targets of a pass per topic of the model.
 TARGETS_PER_TOPIC = 0.5
-# Tokens that support one fresh topic; four times as many support two, and so on.
+# A trial on n tokens begins with sqrt(n / this number) fresh topics.
 TOKENS_OF_FIRST = 40.0
-# Fewest fresh topics of a trial.
+# Minimum number of fresh topics that a trial begins with.
 FEWEST_SEEDS = 4
-# Failures in a row after which the topics that are left are not tried.
+# Births are not tried once the number of failures, less those that births cancel, reaches this.
 MOST_FAILURES = 24
-# Failures that a birth makes up for.
+# Number of failures that a birth cancels.
 FAILURES_OF_BIRTH = 4
-# Standard deviations by which a word is more frequent than expected where it surprises.
+# A word is in surplus if its count is this number of standard deviations above its expectation.
 SURPRISE = 2.0
-# Local and global updates by which a birth is judged.
+# Maximum number of local and global updates by which a birth is judged.
 TRIAL_STEPS = 4
-# Most of them where all topics of a batch are found once more.
+# The same if all topics of a batch are replaced.
 STEPS_OF_ALL = 20
-# A topic whose tokens changed by a larger share since a birth failed is tried again.
+# A topic is tried again if its tokens have changed by a larger share since a birth from it failed.
 SAME_MASS = 0.15
 # The bound must rise by more nats than this.
 SMALLEST_GAIN = 0.1
@@ -76,7 +76,7 @@ SMALLEST_GAIN = 0.1
 
 @dataclass
 class _Target:
-    """A topic: its number, id and tokens, and what was collected of it."""
+    """A topic from which a birth is tried: number, id, tokens, and documents collected for it."""
 
     topic: int
     id: int
@@ -85,7 +85,7 @@ class _Target:
 
     @property
     def n_documents(self) -> int:
-        """Documents collected."""
+        """Number of documents collected."""
         return sum(part.n_documents for part in self.parts)
 
 
@@ -104,12 +104,12 @@ class BirthOfTopics(Move):
     def __init__(self, max_components: int) -> None:
         self._max_components = max_components
         self._targets: list[_Target] = []
-        # mass, by the id of topics from which births failed, or that births have made
+        # Tokens of each topic, by id, when a birth from it failed or when a birth made it.
         self._failed: dict[int, float] = {}
         self._in_vain = 0
         self._most, self._share = MOST_DOCUMENTS, 1.0
         self._ids: IndexArray = np.empty(0, np.int64)
-        # whether all topics of a call's batch have been found once more
+        # Whether the topics of this call's batch have been replaced once.
         self._begun_again = False
         self.exhausted = False
 
@@ -121,7 +121,7 @@ class BirthOfTopics(Move):
         self._targets = self._choose(masses, self._ids, tools.rng) if trying else []
         n_rows = state.memos.total().weight if len(state.memos) else 0.0
         self._most = MOST_DOCUMENTS // max(1, len(self._targets))
-        # as many of each batch
+        # Documents are drawn with this probability, so that all batches contribute.
         self._share = min(1.0, 2.0 * MOST_DOCUMENTS / n_rows) if n_rows else 1.0
 
     def observer(self, n_rows: int, tools: MoveTools) -> Observer | None:
@@ -137,7 +137,7 @@ class BirthOfTopics(Move):
         return partial(_collected, wanted, drawn)
 
     def note(self, noted: dict[int, Part]) -> None:
-        """Keep them."""
+        """Keep the collected documents."""
         for target in self._targets:
             if target.topic in noted:
                 target.parts.append(noted[target.topic])
@@ -145,8 +145,8 @@ class BirthOfTopics(Move):
     def finish(self, model: HDP, state: MovableState, tools: MoveTools) -> MoveRecord:
         """Try births from all targets, one after the other.
 
-        Where other moves of this pass have changed topics, births wait: what was collected is of
-        documents as they were.
+        If other moves of this pass have changed the topics, no birth is tried, since the collected
+        shares of memos are out of date.
         """
         proposed, born, gain = 0, 0, 0.0
         self.exhausted = not self._targets
@@ -165,7 +165,7 @@ class BirthOfTopics(Move):
     def within(
         self, model: HDP, batch: Any, key: Hashable, state: MovableState, tools: MoveTools
     ) -> list[MoveRecord]:
-        """Births on one batch by the whole bound: of unexplained words, from targets, of all."""
+        """Try births on one batch: from words in surplus, from targets, then all topics anew."""
         proposed, born, gain = 0, 0, 0.0
         while state.component_ids.size < self._max_components and proposed < MOST_TARGETS:
             proposed += 1
@@ -194,9 +194,9 @@ class BirthOfTopics(Move):
     def _birth_of_surprises(
         self, model: HDP, part: Part, state: MovableState, tools: MoveTools
     ) -> tuple[int, float]:
-        """Births from words that a batch has more often than its topics say.
+        """Try births from words that occur in a batch more often than its topics predict.
 
-        A topic that is new in a stream is no topic's: each of the old takes a few of its tokens.
+        A topic that is new in a stream has no target: each old topic takes a few of its tokens.
         """
         observed, usage = state.memos[part.key].stats.arrays
         masses = observed.sum(axis=1)
@@ -206,9 +206,9 @@ class BirthOfTopics(Move):
         surplus[surplus < SURPRISE * np.sqrt(expected)] = 0.0
         if not exceeds(surplus.sum(), FEWEST_TOKENS):
             return 0, 0.0
-        # half and half: words that a topic begins without stay away from it for long
+        # Add as many tokens of all words: a topic gains words that it lacks slowly.
         surplus += surplus.sum() * expected / expected.sum()
-        # (until the first update, it is used as a topic of about as many tokens)
+        # Until the first update, its usage is that of the topic with the most similar mass.
         alike = int(np.argmin(np.abs(masses - surplus.sum())))
         fresh = Stats((surplus[None], usage[alike : alike + 1]))
         return self._trial(model, [part], None, fresh, state, tools)
@@ -216,9 +216,9 @@ class BirthOfTopics(Move):
     def _birth_of_all(
         self, model: HDP, part: Part, state: MovableState, tools: MoveTools
     ) -> tuple[int, float]:
-        """Births of topics that replace all those of which no other batch has a token.
+        """Try to replace all topics of which no other batch has tokens by fresh topics.
 
-        Topics born one after the other, as documents came, take words that belong to later ones.
+        Topics that were born one after the other have taken words that belong to later topics.
         """
         batch, (_, elsewhere) = part.batch, of_other_batches(model, state, part.key)
         kept, X = np.flatnonzero(elsewhere), csr_of(batch, batch.counts, model.n_features)
@@ -229,7 +229,7 @@ class BirthOfTopics(Move):
 
     # --------------------------------------------------------------------------------- both
     def _choose(self, masses: Array, ids: IndexArray, rng: np.random.Generator) -> list[_Target]:
-        """Targets, drawn by their tokens among those not tried in vain."""
+        """Draw targets in proportion to their tokens, without topics from which births failed."""
         before = np.array([self._failed.get(id_, np.inf) for id_ in ids.tolist()])
         eligible = exceeds(np.abs(masses - before), SAME_MASS * masses, scale=masses)
         targets: list[_Target] = []
@@ -252,12 +252,12 @@ class BirthOfTopics(Move):
     def _birth(
         self, model: HDP, target: _Target, state: MovableState, tools: MoveTools
     ) -> tuple[int, float]:
-        """(number of topics born, rise of the bound)."""
+        """Try births from a target; return the number of topics born and the rise of the bound."""
         room = self._max_components - state.component_ids.size
         if room > 0:
-            own = int(np.flatnonzero(state.component_ids == target.id)[0])
-            sample, weights = _tokens_of(model, target, own, state, tools)
-            if not sample.nnz:  # a batch that has nothing of the topic says nothing of it
+            topic = int(np.flatnonzero(state.component_ids == target.id)[0])
+            sample, weights = _tokens_of(model, target, topic, state, tools)
+            if not sample.nnz:  # documents without tokens of the topic are no failure
                 return 0, 0.0
             n_seeds = max(FEWEST_SEEDS, int(np.sqrt(sample.sum() / TOKENS_OF_FIRST)))
             fresh = fresh_topics(model, sample, weights, min(n_seeds, room + 1), tools)
@@ -267,7 +267,7 @@ class BirthOfTopics(Move):
                 # The largest fresh topic may be the target's remainder, or a new topic.
                 for first in (1, 0):
                     new = Stats(tuple(array[first:] for array in fresh.arrays))
-                    born, gain = self._trial(model, target.parts, own, new, state, tools)
+                    born, gain = self._trial(model, target.parts, topic, new, state, tools)
                     if born:
                         self._in_vain = max(0, self._in_vain - FAILURES_OF_BIRTH)
                         return born, gain
@@ -278,9 +278,10 @@ class BirthOfTopics(Move):
         self, model: HDP, parts: list[Part], own: int | None, fresh: Stats,
         state: MovableState, tools: MoveTools, old: IndexArray | None = None,
     ) -> tuple[int, float]:  # fmt: skip
-        """Judge a birth of these topics beside the target ``own``, or None.
+        """Try fresh topics; return the number of topics born and the rise of the bound.
 
-        With ``old``, these topics alone stay, and begin without the documents of the trial.
+        Their tokens are taken from the target ``own`` unless it is None. With ``old``, only these
+        topics stay, and begin without the documents of the trial.
         """
         total = state.memos.total()
         steps = TRIAL_STEPS if old is None else STEPS_OF_ALL
@@ -304,7 +305,7 @@ class BirthOfTopics(Move):
             if lives.all():
                 if is_accepted(gain, size_of(before, total), SMALLEST_GAIN):
                     trial.keep(state)
-                    # topics that were just judged are not tried again as they are
+                    # Topics that were just judged are tried again only if they change.
                     masses = model.component_masses(state.memos.total().stats)
                     for k in (*([] if own is None else [own]), *range(n_old, masses.size)):
                         self._failed[int(state.component_ids[k])] = float(masses[k])
@@ -317,21 +318,21 @@ class BirthOfTopics(Move):
 def _tokens_of(
     model: HDP, target: _Target, k: int, state: MovableState, tools: MoveTools
 ) -> tuple[sp.csr_array, Array]:
-    """The expected tokens of topic k, the target, in its documents, and the weights of these."""
-    found, weights = [], []
+    """Return word counts of topic k, the target, in its documents, and the documents' weights."""
+    counts, weights = [], []
     for part in target.parts:
         batch = part.batch
         global_params = model.expectation(state.stats, batch, tools.run)
         result = model.local_step(batch, global_params, 1.0, tools.run)
-        found.append(tokens_in(model, batch, global_params, result, k))
+        counts.append(tokens_in(model, batch, global_params, result, k))
         weights.append(np.asarray(batch.weights, np.float64))
-    return sp.vstack(found, format="csr"), np.concatenate(weights)
+    return sp.vstack(counts, format="csr"), np.concatenate(weights)
 
 
 def tokens_in(
     model: HDP, batch: Any, global_params: Globals, result: Any, topic: int
 ) -> sp.csr_array:
-    """Expected counts of words of a topic in each document, (n, V)."""
+    """Return the expected word counts of a topic in each document, (n, V)."""
     table = global_params.expected_log
     log_share = psi(result.found)
     document = np.repeat(np.arange(batch.n_rows), np.diff(batch.indptr))
@@ -351,8 +352,8 @@ def _collected(
     wanted: dict[int, int], drawn: NDArray[np.bool_] | None, model: HDP, solved: Solved,
     tools: ObserverTools,
 ) -> dict[int, Part]:  # fmt: skip
-    """Documents of a batch by topic, at most as many as are wanted of each, among those drawn."""
-    batch, result, found = solved.batch, solved.result, dict[int, Part]()
+    """Collect documents by topic among those drawn, at most as many as are wanted of each."""
+    batch, result, parts = solved.batch, solved.result, dict[int, Part]()
     assert result.counts is not None
     tokens = result.counts[:, list(wanted)]
     most = tokens.argmax(axis=1)
@@ -363,5 +364,5 @@ def _collected(
     for i, (topic, number) in enumerate(wanted.items()):
         rows = np.flatnonzero(enough & (most == i))[:number]
         if rows.size:
-            found[topic] = Part.of(solved, model, rows, tools)
-    return found
+            parts[topic] = Part.of(solved, model, rows, tools)
+    return parts

@@ -1,7 +1,7 @@
 """Deletes of topics: the documents of a small topic are explained without it.
 
-Only documents that have tokens of the topic are solved again, in a few updates of all other topics;
-all others lose nothing. So the bound without the topic is exact.
+Only documents that have tokens of the topic are solved again, in a few updates of all other topics.
+Documents without tokens of it do not change, so that the bound without the topic is exact.
 """
 
 from collections.abc import Hashable
@@ -28,22 +28,22 @@ from skvt.moves import bound_of, is_accepted, size_of
 from skvt.ties import exceeds, stable_order
 from skvt.typing import IndexArray
 
-# Topics tried in a pass.
+# Maximum number of topics tried in a pass.
 MOST_CANDIDATES = 8
-# Largest share of the documents that they may have.
+# Largest share of all documents that these topics may have together.
 LARGEST_SHARE = 0.3
-# Bytes that may be kept of their documents; the largest topics, which would exceed them, wait.
+# Maximum number of bytes kept of their documents; the largest topics wait for a later pass.
 MOST_BYTES = 2**28
-# Updates by which a delete is judged; further ones only where as many could bring a rise.
+# Maximum number of updates by which a delete is judged; see :meth:`Trial.gain`.
 TRIAL_STEPS = 5
-# A topic is tried again after a failure if the number of its documents has changed by this share.
+# A topic is tried again after a failure if the number of its documents changes by a larger share.
 SAME_USE = 0.1
-# Failures in a row after which larger topics are not tried until topics have come or gone.
+# After this number of failures in a row, no topic is tried until topics are born or deleted.
 MOST_FAILURES = 8
 
 
 class DeleteTopic(Move):
-    """Delete topics that the documents do not miss, smallest first."""
+    """Delete topics without which the bound rises, smallest first."""
 
     kept: ClassVar[dict[str, Any]] = {
         **Move.kept,
@@ -54,18 +54,18 @@ class DeleteTopic(Move):
     requires = of_topics("A delete")
 
     def __init__(self) -> None:
-        # documents of the candidates, and their rows in the batches
+        # Documents of each candidate, and the rows of these documents in the batches.
         self._parts: dict[int, list[tuple[Part, IndexArray]]] = {}
         self._ids: IndexArray = np.empty(0, np.int64)
-        # documents by the id of topics that could not be deleted
+        # Number of documents, by id, of topics that could not be deleted.
         self._failed: dict[int, float] = {}
         self._in_vain = 0
-        # of the candidates of this pass: their documents; whether some must wait for a later one
+        # Number of documents of each candidate; whether a candidate waits for a later pass.
         self._use: dict[int, float] = {}
         self._waiting = False
 
     def begin(self, model: HDP, state: MovableState, tools: MoveTools) -> None:
-        """Choose the candidates: those in the fewest documents, not tried in vain."""
+        """Choose as candidates the topics in the fewest documents that were not tried in vain."""
         usage = state.plain_stats.value().arrays[1]
         if set(self._ids.tolist()) != set(state.component_ids.tolist()):
             self._in_vain = 0
@@ -87,25 +87,26 @@ class DeleteTopic(Move):
         return partial(_collected, tuple(self._parts)) if self._parts else None
 
     def note(self, noted: dict[int, tuple[Part, IndexArray]]) -> None:
-        """Keep them, as far as there is room."""
-        for k, found in noted.items():
+        """Keep the collected documents, up to ``MOST_BYTES``."""
+        for k, part_and_rows in noted.items():
             if k in self._parts:
-                self._parts[k].append(found)
+                self._parts[k].append(part_and_rows)
         while sum(part.nbytes for parts in self._parts.values() for part, _ in parts) > MOST_BYTES:
-            # the largest candidate has its turn in a later pass; or never, if it is the only one
+            # The largest candidate waits for a later pass; if it is the only one, it has failed.
             topic, _ = self._parts.popitem()
             self._waiting = self._waiting or bool(self._parts)
             if not self._parts:
                 self._failed[int(self._ids[topic])] = self._use[topic]
 
     def finish(self, model: HDP, state: MovableState, tools: MoveTools) -> MoveRecord:
-        """Delete the candidates without which the bound rises, as far as they share no documents.
+        """Delete candidates without which the bound rises.
 
-        What was collected of a document is its part of the bound as long as nothing has changed it.
+        A candidate that shares documents with a deleted topic is left out, since the collected
+        shares of these documents are out of date.
         """
         candidates, self.exhausted = list(self._parts), not self._waiting
         if not np.array_equal(self._ids, state.component_ids):
-            # merges of this pass have changed documents
+            # Another move of this pass has changed the documents.
             self.exhausted, candidates = False, []
         tried, rise, deleted = 0, 0.0, 0
         changed: dict[Hashable, list[int]] = {}
@@ -126,7 +127,7 @@ class DeleteTopic(Move):
         return MoveRecord(tools.n_iter, "delete", tried, deleted, rise)
 
     def _forget(self, k: int, n_topics: int) -> None:
-        """Take topic k, which is gone, out of what was collected."""
+        """Remove topic k, which was deleted, from the collected shares."""
         kept = np.delete(np.arange(n_topics), k)
         for parts in self._parts.values():
             parts[:] = [
@@ -136,11 +137,11 @@ class DeleteTopic(Move):
     def within(
         self, model: HDP, batch: Any, key: Hashable, state: MovableState, tools: MoveTools
     ) -> list[MoveRecord]:
-        """Delete topics that no other batch has, least used first, where the bound rises."""
+        """Delete topics without which the bound rises, among those of this batch alone."""
         self.begin(model, state, tools)
-        _, there = of_other_batches(model, state, key)
+        _, is_elsewhere = of_other_batches(model, state, key)
         gains = []
-        for id_ in [self._ids[k] for k in self._parts if not there[k]]:
+        for id_ in [self._ids[k] for k in self._parts if not is_elsewhere[k]]:
             k = int(np.flatnonzero(state.component_ids == id_)[0])
             gains.append(self._delete(model, [Part.whole(key, batch, state)], k, state, tools))
         deleted = sum(gain > 0.0 for gain in gains)
@@ -150,7 +151,7 @@ class DeleteTopic(Move):
     def _delete(
         self, model: HDP, parts: list[Part], k: int, state: MovableState, tools: MoveTools
     ) -> float:
-        """The rise of the bound without topic k; 0, and everything as it was, if there is none."""
+        """Delete topic k if the bound rises; return the rise, or 0 if nothing was changed."""
         total = state.memos.total()
         before = bound_of(model, total)
         size = size_of(before, total)
@@ -168,11 +169,11 @@ class DeleteTopic(Move):
 def _collected(
     topics: tuple[int, ...], model: HDP, solved: Solved, tools: ObserverTools
 ) -> dict[int, tuple[Part, IndexArray]]:
-    """Documents of a batch that have these topics, and their rows in it."""
-    counts, found = solved.result.counts, dict[int, tuple[Part, IndexArray]]()
+    """Collect the documents of a batch that have these topics, and their rows."""
+    counts, collected = solved.result.counts, dict[int, tuple[Part, IndexArray]]()
     assert counts is not None
     for k in topics:
         rows = np.flatnonzero(counts[:, k] > LEAST_TOKENS)
         if rows.size:
-            found[k] = Part.of(solved, model, rows, tools), rows
-    return found
+            collected[k] = Part.of(solved, model, rows, tools), rows
+    return collected

@@ -1,4 +1,4 @@
-"""Some documents of a corpus, taken out and solved again: what moves of topics have in common."""
+"""Documents taken out of a corpus and solved again, the common part of all moves of topics."""
 
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, replace
@@ -15,34 +15,34 @@ from skvt.typing import Array, IndexArray
 
 
 def of_topics(whom: str) -> tuple[Requirement, ...]:
-    """What moves of topics ask of a model."""
+    """Return the requirements of a move of topics."""
     return (Requirement(whom, Capability.GROWING_TOPICS, "Leave it out of moves."),)
 
 
-# Of a word in a document, as it is prepared: its number and count, by document and by word.
+# Bytes of an entry of a batch, which is stored by document and by word.
 _BYTES_OF_ENTRY = 24
-# Tokens below this share of the largest are left out of what is kept of documents: below rounding.
-# (relative, as row weights may have any scale; what floors of float32 leave is below it, too)
+# Tokens below this share of the largest are set to 0, since they are below rounding. The limit is
+# relative, as row weights may have any scale, and above what the floors of float32 leave.
 _NOTHING = np.finfo(np.float64).eps
 
 
 @dataclass(frozen=True)
 class Share:
-    """What a memo owes to some of its documents: sparse, as these have few words and topics."""
+    """The contribution of some documents to a memo, sparse since they have few words and topics."""
 
-    # (K, A): tokens of each topic by word.
+    # (K, A): tokens of each topic and word.
     words: sp.csr_array
-    # (A,): which words these are.
+    # (A,): numbers of these words.
     columns: IndexArray
     # (K, 5)
     usage: Array
     entropy: Any
-    # As in the memo.
+    # ``entropy`` and ``weight`` are as in a memo.
     weight: float
 
     @classmethod
     def of(cls, memo: Any, columns: IndexArray) -> "Share":
-        """The memo of documents that have these words."""
+        """Return a memo as a share, given the words of its documents."""
         words, usage = memo.stats.arrays
         words = words[:, columns]
         words[words < _NOTHING * words.max(initial=0.0)] = 0.0
@@ -50,20 +50,20 @@ class Share:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the tokens, by far the most."""
+        """Bytes of the tokens; all else is small."""
         return int(self.words.data.nbytes + self.words.indices.nbytes)
 
     def with_topics(self, index: IndexArray) -> "Share":
-        """Topics in another order: those of ``index``, empty ones where there is no such."""
+        """Return the share with topics ``index``; a topic that it does not have is empty."""
         known = (index >= 0) & (index < len(self.usage))
-        place = np.where(known, index, 0)
-        chosen = sp.csr_array((known.astype(np.float64), (np.arange(index.size), place)),
+        source = np.where(known, index, 0)
+        chosen = sp.csr_array((known.astype(np.float64), (np.arange(index.size), source)),
                               shape=(index.size, len(self.usage)))  # fmt: skip
-        return replace(self, words=chosen @ self.words, usage=known[:, None] * self.usage[place])
+        return replace(self, words=chosen @ self.words, usage=known[:, None] * self.usage[source])
 
 
 def plus(memo: Any, shares: Iterable[Share], sign: float = 1.0) -> Any:
-    """A memo with these added, or with ``sign=-1`` without them."""
+    """Return a memo with these shares added, or with ``sign=-1`` subtracted."""
     words, usage = (array.copy() for array in memo.stats.arrays)
     entropy, weight = memo.entropy, memo.weight
     for share in shares:
@@ -75,11 +75,11 @@ def plus(memo: Any, shares: Iterable[Share], sign: float = 1.0) -> Any:
 
 @dataclass(frozen=True)
 class Part:
-    """Documents of one batch, and what its memo owes to them."""
+    """Documents of one batch, and their share of its memo."""
 
     key: Hashable
     batch: Any
-    # Their part of the batch's memo.
+    # Contribution of these documents to the batch's memo.
     share: Share
 
     @property
@@ -88,41 +88,41 @@ class Part:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the documents, and of what the memo owes to them."""
+        """Bytes of the documents and of their share."""
         return self.share.nbytes + _BYTES_OF_ENTRY * int(self.batch.counts.size)
 
     @classmethod
     def whole(cls, key: Hashable, batch: Any, state: MovableState) -> "Part":
-        """All documents of a batch."""
+        """Return all documents of a batch as a part."""
         return cls(key, batch, Share.of(state.memos[key], batch.active))
 
     @classmethod
     def of(cls, solved: Solved, model: HDP, rows: IndexArray, tools: ObserverTools) -> "Part":
-        """Documents ``rows`` of a batch that has just been solved."""
-        batch, found = solved.batch, solved.global_params
+        """Return documents ``rows`` of a batch that has just been solved."""
+        batch, global_params = solved.batch, solved.global_params
         X = csr_of(batch, batch.counts, model.n_features)
         part = model.batch(X[rows], np.arange(rows.size), batch.weights[rows])
         places = np.searchsorted(batch.active, part.active)
-        own = Globals(found.expected_log[places], found.sticks)
-        # (a document's local step does not depend on its company)
-        alone = model.local_step(part, own, 1.0, tools.run)
+        global_params = Globals(global_params.expected_log[places], global_params.sticks)
+        # The local step of a document does not depend on the other documents of its batch.
+        alone = model.local_step(part, global_params, 1.0, tools.run)
         return cls(solved.key, part, Share.of(tools.memo_of(model, alone, part), part.active))
 
 
 def csr_of(batch: Any, values: Array, n_features: int) -> sp.csr_array:
-    """A batch's entries with these values, (n, V); usual index types save a new compilation."""
+    """Return a batch's entries with these values, (n, V), with index types compiled before."""
     dtype = np.int32 if values.size < 2**31 else np.int64
     words, indptr = batch.active[batch.words].astype(dtype), batch.indptr.astype(dtype)
     return sp.csr_array((values, words, indptr), shape=(batch.n_rows, n_features))
 
 
 class Trial:
-    """Updates of all topics on the documents of some parts, all others staying as they are.
+    """Updates of all topics on the documents of some parts; other documents do not change.
 
-    Parts may be from before births: of the topics since, they have nothing. ``index`` are topics of
-    the trial by their numbers before, -1 for those that are new. ``total`` is the memo of the whole
-    corpus, here after the last update: of words that the documents do not have, only their sum, in
-    the last column, if they are most of all.
+    Parts may be older than the last births; they have no tokens of topics born since. ``index`` has
+    the old number of each topic of the trial, -1 for a new topic. ``total`` is the memo of the
+    whole corpus; the attribute is that after the last update. If most words do not occur in the
+    documents, its last column is the sum over these words.
     """
 
     def __init__(
@@ -133,34 +133,35 @@ class Trial:
         self._old = [part.share.with_topics(self._index) for part in parts]
         self._new = self._old
         self.total = total.rearranged(self._index)
-        # The bound of all words is that of the narrow model and a constant.
+        # The bound of all words is that of the model narrowed to ``_columns``, plus a constant.
         self._columns = occurring_in([part.share.columns for part in parts], model.n_features)
         self._model, self._elsewhere = model, 0.0
         self._batches, narrow = [part.batch for part in parts], self._old
         if self._columns is not None:
             self._model = model.within(self._columns)
-            whole = self.total.stats
-            self.total = replace(self.total, stats=self.narrowed(whole))
+            all_words = self.total.stats
+            self.total = replace(self.total, stats=self.narrowed(all_words))
             self._elsewhere = float(
-                model.words_evidence(whole.arrays[0]).sum()
+                model.words_evidence(all_words.arrays[0]).sum()
                 - self._model.words_evidence(self.total.stats.arrays[0]).sum()
             )
             places = [np.searchsorted(self._columns, part.share.columns) for part in parts]
             self._batches = [
-                replace(batch, active=own) for batch, own in zip(self._batches, places, strict=True)
+                replace(batch, active=words)
+                for batch, words in zip(self._batches, places, strict=True)
             ]
-            narrow = [replace(old, columns=own) for old, own in zip(narrow, places, strict=True)]
+            narrow = [replace(old, columns=at) for old, at in zip(narrow, places, strict=True)]
         self.others = plus(self.total, narrow, sign=-1.0)
 
     def narrowed(self, stats: Stats) -> Stats:
-        """Statistics of all words as those of the trial."""
+        """Return statistics of all words in the columns of the trial."""
         words, *others = stats.arrays
         if self._columns is not None:
             words = narrowed(words, self._columns)
         return Stats((words, *others))
 
     def update(self, stats: Stats) -> float:
-        """One local step of the documents given these statistics; the bound of all in nats."""
+        """Make one local step of the documents; return the bound of the whole corpus in nats."""
         model, run = self._model, self._tools.run
         running, self._new = RunningStats(stats.arrays), []
         for batch in self._batches:
@@ -172,10 +173,11 @@ class Trial:
         return bound_of(model, self.total) + self._elsewhere
 
     def gain(self, stats: Stats, before: float, most: int, size: float | None = None) -> float:
-        """The rise of the bound after updates that begin with these statistics, in nats.
+        """Return the rise of the bound in nats after updates that begin with these statistics.
 
-        ``most`` updates; fewer where those left would not make it a rise at the rate of the last
-        one, and, given the ``size`` of the bound, once it has risen.
+        There are at most ``most`` updates. They end if the remaining ones, at the rate of the last
+        one, would not make the change positive, or, given the ``size`` of the bound, once the rise
+        is accepted.
         """
         gain = previous = self.update(stats) - before
         for n_left in range(most - 1, 0, -1):
@@ -187,7 +189,7 @@ class Trial:
         return gain
 
     def keep(self, state: MovableState) -> None:
-        """Let the state be what the last update has found."""
+        """Store the result of the last update in the state."""
         state.rearrange(self._index)
         for part, old, new in zip(self._parts, self._old, self._new, strict=True):
             without = plus(state.memos[part.key], [old], sign=-1.0)

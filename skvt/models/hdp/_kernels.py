@@ -9,7 +9,7 @@ import numpy as np
 from skvt.compiled import digamma, exp, gammaln, jit, jit_allocating, log, part, polynomial
 from skvt.typing import Array, IndexArray
 
-# Largest absolute value of a logit of a share of a stick.
+# Largest absolute value of the logit of E[u_k].
 LARGEST_LOGIT = 300.0
 # Smallest log(a_k + b_k) of q(u_k) = Beta(a_k, b_k).
 SMALLEST_LOG_SIZE = -30.0
@@ -40,7 +40,7 @@ def _shares(logit: float) -> tuple[float, float]:
 
 @part
 def _trigamma_excess(x: float) -> float:
-    """``x^2 (trigamma(x) - 1 / x)`` at x > 0: from 1 for small x to 1/2 for large x."""
+    """Return ``x^2 (trigamma(x) - 1 / x)`` at x > 0, from 1 for small x to 1/2 for large x."""
     y = 1.0 / max(x, _LARGE)
     p = polynomial(y * y, (7 / 6, -691 / 2730, 5 / 66, -1 / 30, 1 / 42, -1 / 30, 1 / 6))
     return 0.5 + y * p if x > _LARGE else x * x * trigamma(x) - x
@@ -48,7 +48,7 @@ def _trigamma_excess(x: float) -> float:
 
 @part
 def _digamma_excess(x: float) -> float:
-    """``x (digamma(x) - log x)`` at x > 0: from -1 for small x to -1/2 for large x."""
+    """Return ``x (digamma(x) - log x)`` at x > 0, from -1 for small x to -1/2 for large x."""
     y = 1.0 / max(x, _LARGE)
     p = polynomial(y * y, (1 / 12, -691 / 32760, 1 / 132, -1 / 240, 1 / 252, -1 / 120, 1 / 12))
     return -0.5 - y * p if x > _LARGE else x * (digamma(x) - log(x))
@@ -56,7 +56,7 @@ def _digamma_excess(x: float) -> float:
 
 @part
 def _gammaln_excess(x: float) -> float:
-    """``log Gamma(x) - (x - 1/2) log x + x - log(2 pi) / 2`` at x > 0: 0 for large x."""
+    """Return ``log Gamma(x) - (x - 1/2) log x + x - log(2 pi) / 2`` at x > 0, 0 for large x."""
     y = 1.0 / max(x, _LARGE)
     p = polynomial(y * y, (-691 / 360360, 1 / 1188, -1 / 1680, 1 / 1260, -1 / 360, 1 / 12))
     return y * p if x > _LARGE else gammaln(x) - (x - 0.5) * log(x) + x - _HALF_LOG_TWO_PI
@@ -66,13 +66,13 @@ def _gammaln_excess(x: float) -> float:
 def _stick_terms(
     share: float, rest: float, size: float, gamma: float
 ) -> tuple[float, float, float]:
-    """``E[log u] - log E[u]``, ``E[log(1 - u)] - log E[1 - u]`` and ``KL(q(u) || p(u))``.
+    """Return ``E[log u] - log E[u]``, ``E[log(1 - u)] - log E[1 - u]`` and ``KL(q(u) || p(u))``.
 
     q(u) = Beta(a, b) with a = share * size and b = rest * size; p(u) = Beta(1, gamma).
 
-    With many documents a and b are huge. Then log Gamma is larger than the divergence by as much,
-    and its rounding would be all that is left; so what is common to the terms of the divergence,
-    (a - 1/2) log a and the like, is left out of each.
+    With many documents a and b are huge. The terms log Gamma of the divergence then exceed the
+    divergence so much that only their rounding would remain. Therefore (a - 1/2) log a and similar
+    parts, which cancel between the terms, are left out of each.
     """
     a, b = share * size, rest * size
     of_a, of_b, of_size = _digamma_excess(a), _digamma_excess(b), _digamma_excess(size)
@@ -86,7 +86,7 @@ def _stick_terms(
 
 @jit
 def stick_divergence(sticks: Array, gamma: float) -> float:
-    """Sum over sticks (K, 2) of KL(Beta(a_k, b_k) || Beta(1, gamma)), in nats."""
+    """Return the sum over sticks (K, 2) of KL(Beta(a_k, b_k) || Beta(1, gamma)), in nats."""
     total = 0.0
     for k in range(sticks.shape[0]):
         size = sticks[k, 0] + sticks[k, 1]
@@ -155,8 +155,8 @@ def stick_slope(
         size = exp(min(max(log_size, SMALLEST_LOG_SIZE), LARGEST_LOGIT))
         a, b = share * size, rest * size
         of_u, of_rest = n_documents + 1.0, n_documents * (n_topics - k) + gamma
-        # What trigamma adds to 1 / x: the terms with 1 / x are as large as the number of documents
-        # and a + b, and cancel.
+        # Only the excess of trigamma over 1 / x enters: the terms with 1 / x are as large as the
+        # number of documents and a + b, and cancel.
         by_a = _trigamma_excess(a) * (of_u / a - 1.0)
         by_b = _trigamma_excess(b) * (of_rest / b - 1.0)
         by_size = _trigamma_excess(size) * ((of_u + of_rest) / size - 1.0)
@@ -224,7 +224,7 @@ def climb_sticks(
     """
     # Explicit loops: each expression of arrays would add half a second of compilation.
     problem = scale, usage, n_documents, alpha, gamma, least
-    there, back, direction, residual, step = (
+    slope, back, direction, residual, step = (
         scratch[0], scratch[1], scratch[2], scratch[3], scratch[4],
     )  # fmt: skip
     n_topics = x.shape[1]
@@ -233,19 +233,19 @@ def climb_sticks(
             step[i, k] = 0.0
     largest, before, polished = 0.0, np.inf, 0
     for taken in range(n_steps + 1):
-        stick_slope(x, 1.0, step, *problem, there)
+        stick_slope(x, 1.0, step, *problem, slope)
         size, now_largest = 0.0, 0.0
         for i in range(2):
             for k in range(n_topics):
-                size += there[i, k] * there[i, k]
-                now_largest = max(now_largest, abs(there[i, k]))
+                size += slope[i, k] * slope[i, k]
+                now_largest = max(now_largest, abs(slope[i, k]))
         if taken > 0 and not size < before:
             break
         before, largest = size, np.nan if np.isnan(size) else now_largest
         for i in range(2):
             for k in range(n_topics):
                 x[i, k] += step[i, k]
-                residual[i, k] = direction[i, k] = -there[i, k]
+                residual[i, k] = direction[i, k] = -slope[i, k]
                 step[i, k] = 0.0
         close = largest <= enough
         if taken == n_steps or (close and polished == n_polish):
@@ -257,20 +257,20 @@ def climb_sticks(
             if size <= smallest:
                 break
             unit = difference / np.sqrt(of_direction)
-            stick_slope(x, unit, direction, *problem, there)
+            stick_slope(x, unit, direction, *problem, slope)
             stick_slope(x, -unit, direction, *problem, back)
             half, curvature = 0.5 / unit, 0.0
             for i in range(2):
                 for k in range(n_topics):
-                    there[i, k] = half * there[i, k] - half * back[i, k]
-                    curvature += direction[i, k] * there[i, k]
+                    slope[i, k] = half * slope[i, k] - half * back[i, k]
+                    curvature += direction[i, k] * slope[i, k]
             if not curvature > 0.0:
                 break
             length, size_before, size, of_direction = size / curvature, size, 0.0, 0.0
             for i in range(2):
                 for k in range(n_topics):
                     step[i, k] += length * direction[i, k]
-                    residual[i, k] -= length * there[i, k]
+                    residual[i, k] -= length * slope[i, k]
                     size += residual[i, k] * residual[i, k]
             share = size / size_before
             for i in range(2):

@@ -1,8 +1,8 @@
-"""Merges of topics, by the exact bound.
+"""Merges of topics, judged by the exact bound.
 
-Where topics a and b become one, so do r_a and r_b of each token, and the tangents of a document
-touch at theta_a + theta_b. What that changes of the usage and of the entropy is a sum over
-documents for each pair: it is gathered during a pass, for the pairs that are most alike.
+If topics a and b merge, the responsibilities r_a and r_b of each token add up, and the tangents of
+a document touch at theta_a + theta_b. The changes of usage and entropy are sums over documents,
+which are gathered during a pass for the most similar pairs.
 """
 
 from collections.abc import Hashable
@@ -35,33 +35,33 @@ from skvt.rows import pieces
 from skvt.ties import exceeds, stable_order
 from skvt.typing import Array, IndexArray, Run
 
-# Pairs for each topic whose words are most alike.
+# Number of pairs per topic that are chosen by similar words.
 BY_WORDS = 2
-# Pairs for each topic whose documents are most alike.
+# Number of pairs per topic that are chosen by shared documents.
 BY_DOCUMENTS = 1
-# Documents with fewer tokens of a topic have none: what is neglected is below rounding.
+# Fewer tokens of a topic in a document count as none; the error is below rounding.
 LEAST_TOKENS = 1e-9
-# Documents of a task.
+# Number of documents of a task.
 _ROWS_PER_TASK = 256
-# Nats by which a quick look at the weights of topics may be mistaken.
+# Error in nats that the approximate bound of the sticks may have.
 _DOUBT = 10.0
-# Passes from one search that found nothing to the next, at most.
+# Maximum number of passes between a search without a merge and the next.
 _LONGEST_PAUSE = 3
 
 
 @dataclass
 class PairChanges:
-    """What merging each of some pairs changes of the documents of a batch, or of several."""
+    """Changes of the memo of one or several batches if each of some pairs merges."""
 
-    # (P, 2): first the topic that stays.
+    # (P, 2): the topic that stays, then the one that is removed.
     pairs: IndexArray
-    # (P, 5): usage of the topic that both become, its columns of all documents 0.
+    # (P, 5): usage of the merged topic; columns that do not depend on the topic are 0.
     usage: Array
     # (P,): change of the memo's entropy in nats.
     entropy: Array
 
     def merged(self, memo: Any, chosen: list[int]) -> Any:
-        """The memo after the chosen pairs have become one; the second topic is empty."""
+        """Return the memo after the chosen merges; the second topic of a pair becomes empty."""
         words, usage = (array.copy() for array in memo.stats.arrays)
         for p in chosen:
             a, b = self.pairs[p]
@@ -72,17 +72,17 @@ class PairChanges:
         entropy = memo.entropy + self.entropy[chosen].sum()
         return replace(memo, stats=Stats((words, usage)), entropy=entropy)
 
-    # columns of single topics come first
+    # Columns that depend on the topic come before this one.
     shared = IN_USE + 1
 
     def used(self, p: int, both: Array) -> Array:
-        """The usage, (5,), of the topic that a pair becomes, given that of the two, (2, 5)."""
-        # (of documents seen before one of the two was born, the other knows)
+        """Return the usage of the merged topic, (5,), given the usage of both topics, (2, 5)."""
+        # A topic's totals leave out documents seen before its birth: take the larger ones.
         return np.append(self.usage[p, : self.shared], both[:, self.shared :].max(axis=0))
 
     @classmethod
     def where_apart(cls, pairs: IndexArray, usage: Array) -> "PairChanges":
-        """Changes of documents with this usage, none of which has both topics of a pair."""
+        """Return changes for documents with this usage that never have both topics of a pair."""
         both = usage[pairs].sum(axis=1)
         both[:, cls.shared :] = 0.0
         return cls(pairs, both, np.zeros(len(pairs)))
@@ -91,7 +91,7 @@ class PairChanges:
 def changes_of_pairs(
     model: HDP, batch: Any, global_params: Globals, result: LocalResult, pairs: IndexArray, run: Run
 ) -> PairChanges:
-    """The :class:`PairChanges` of these documents, from a local step at T = 1."""
+    """Return the :class:`PairChanges` of these documents, from a local step at T = 1."""
     assert result.counts is not None
     pseudo = model.sticks.doc_concentration * expected_weights(global_params.sticks)[:-1]
     pseudo = pseudo.astype(model.dtype).astype(np.float64)
@@ -121,10 +121,10 @@ def changes_of_pairs(
 def _entropy_losses(
     model: HDP, batch: Any, global_params: Globals, result: LocalResult, pairs: IndexArray, run: Run
 ) -> Array:
-    """Entropy of q(z) that each pair would lose as one topic, (P,) nats."""
+    """Return the entropy of q(z) that is lost if each pair merges, (P,) nats."""
     table = global_params.expected_log
     table = np.exp(table - table.max(axis=1, keepdims=True))
-    # (tokens are shared by what theta was in the local step)
+    # Responsibilities follow from theta in the local step, before small entries were reset.
     weights = psi(result.found)  # type: ignore[attr-defined]
     weights = np.exp(weights - weights.max(axis=1, keepdims=True))
     counts, row_weights = batch.counts.astype(np.float64), batch.weights.astype(np.float64)
@@ -142,7 +142,7 @@ def _entropy_losses(
 
 
 def merge_greedily(model: HDP, memo: Any, changes: PairChanges) -> tuple[list[int], float]:
-    """(pairs that become one, rise of the bound): best first, each topic once."""
+    """Choose merges, best first, each topic once; return them and the rise of the bound."""
     pairs = changes.pairs
     if not len(pairs):
         return [], 0.0
@@ -186,7 +186,7 @@ def merge_greedily(model: HDP, memo: Any, changes: PairChanges) -> tuple[list[in
 def _merged_usage(
     usage: Array, changes: PairChanges, p: int, here: IndexArray
 ) -> tuple[Array, IndexArray]:
-    """Usage in the order of topics ``here``, after one more merge, and the topics that are left."""
+    """Return usage and topics after one more merge, given the topics ``here`` before it."""
     a, b = (int(np.flatnonzero(here == k)[0]) for k in changes.pairs[p])
     usage = usage.copy()
     usage[a] = changes.used(p, usage[[a, b]])
@@ -196,7 +196,7 @@ def _merged_usage(
 def of_other_batches(
     model: HDP, state: MovableState, key: Hashable
 ) -> tuple[Memo, NDArray[np.bool_]]:
-    """The sum of the memos of all batches but one, and whether it has tokens of each topic."""
+    """Return the sum of all memos but one, and whether it has tokens of each topic."""
     total = state.memos.total()
     others = total.plus(state.memos[key], sign=-1.0)
     masses, of_all = (model.component_masses(memo.stats) for memo in (others, total))
@@ -219,7 +219,7 @@ class MergeTopics(Move):
     def __init__(self) -> None:
         self._pairs: IndexArray = np.empty((0, 2), np.int64)
         self._changes: dict[Hashable, PairChanges] = {}
-        # documents that topics share, and of which topics
+        # Ids of topics, and how far these topics share documents.
         self._overlap: tuple[IndexArray, Array] | None = None
         self._gathered: Array | None = None
         self._ids: IndexArray = np.empty(0, np.int64)
@@ -227,7 +227,7 @@ class MergeTopics(Move):
         self._seen: set[int] = set()
 
     def begin(self, model: HDP, state: MovableState, tools: MoveTools) -> None:
-        """Choose the pairs; after searches in vain, of the same topics, not in each pass."""
+        """Choose the pairs; after searches of the same topics in vain, pause for some passes."""
         self._changes, self._gathered = {}, None
         self._pairs = np.empty((0, 2), np.int64)
         self._ids = ids = state.component_ids
@@ -240,22 +240,22 @@ class MergeTopics(Move):
             self._pairs = pairs_alike(model, words, self._documents(ids))
 
     def _documents(self, ids: IndexArray) -> Array:
-        """How far the documents of topics are the same, (K, K), 0 where not known."""
+        """Return how far topics share documents, (K, K); 0 where it is not known."""
         out = np.zeros((ids.size, ids.size))
         if self._overlap is not None:
             places = {id_: i for i, id_ in enumerate(self._overlap[0].tolist())}
             known = np.array([places.get(id_, -1) for id_ in ids.tolist()])
-            there = np.flatnonzero(known >= 0)
-            square = self._overlap[1][np.ix_(known[there], known[there])]
-            out[np.ix_(there, there)] = square
+            rows = np.flatnonzero(known >= 0)
+            square = self._overlap[1][np.ix_(known[rows], known[rows])]
+            out[np.ix_(rows, rows)] = square
         return out
 
     def observer(self, n_rows: int, tools: MoveTools) -> Observer | None:
-        """What each pair would change of the batch's memo."""
+        """Compute the changes of the batch's memo if each pair merges."""
         return partial(_observed, self._pairs)
 
     def note(self, noted: "tuple[Hashable, Array, PairChanges | None]") -> None:
-        """Keep the changes, and which documents topics share."""
+        """Keep the changes, and add up how far topics share documents."""
         key, square, changes = noted
         self._gathered = square if self._gathered is None else self._gathered + square
         if changes is not None:
@@ -266,7 +266,7 @@ class MergeTopics(Move):
         if self._gathered is not None:
             self._overlap = self._ids, _cosines(self._gathered)
         if not np.array_equal(self._ids, state.component_ids):
-            # what was gathered is of documents as they were before another move of this pass
+            # Another move of this pass has changed the documents since the changes were gathered.
             self.exhausted, self._waiting = False, 0
             return MoveRecord(tools.n_iter, "merge", 0, 0, 0.0)
         if not len(self._pairs):
@@ -289,18 +289,18 @@ class MergeTopics(Move):
     def within(
         self, model: HDP, batch: Any, key: Hashable, state: MovableState, tools: MoveTools
     ) -> list[MoveRecord]:
-        """Merge pairs of which no other batch has both, such as topics that are just born."""
+        """Merge pairs that no other batch has both of, such as topics that were just born."""
         total = state.memos.total()
-        others, there = of_other_batches(model, state, key)
+        others, is_elsewhere = of_other_batches(model, state, key)
         usage = others.stats.arrays[1]
         self.exhausted = True
-        if there.all() or there.size < 2:
+        if is_elsewhere.all() or is_elsewhere.size < 2:
             return []
         global_params = model.expectation(state.stats, batch, tools.run)
         result = model.local_step(batch, global_params, 1.0, tools.run)
         alike = _cosines(_shared_documents(batch, result))
         pairs = pairs_alike(model, total.stats.arrays[0], alike)
-        pairs = pairs[~there[pairs].all(axis=1)]
+        pairs = pairs[~is_elsewhere[pairs].all(axis=1)]
         changes = changes_of_pairs(model, batch, global_params, result, pairs, tools.run)
         of_all = replace(changes, usage=changes.usage + PairChanges.where_apart(pairs, usage).usage)
         memo = tools.memo_of(model, result, batch)
@@ -322,7 +322,7 @@ class MergeTopics(Move):
 def _merge(
     state: MovableState, parts: dict[Hashable, PairChanges], pairs: IndexArray, chosen: list[int]
 ) -> None:
-    """Make the chosen pairs one topic each in every memo."""
+    """Merge the chosen pairs in every memo and remove the second topics."""
     for key, part in parts.items():
         state.memos[key] = part.merged(state.memos[key], chosen)
     state.rearrange(np.delete(np.arange(state.component_ids.size), pairs[chosen, 1]))
@@ -332,7 +332,7 @@ def _merge(
 def _observed(
     pairs: IndexArray, model: HDP, solved: Solved, tools: ObserverTools
 ) -> tuple[Hashable, Array, PairChanges | None]:
-    """A batch's key, how far topics share its documents, (K, K), and the changes of pairs."""
+    """Return a batch's key, how far topics share its documents, and the changes of pairs."""
     key, batch, result, changes = solved.key, solved.batch, solved.result, None
     if len(pairs):
         changes = changes_of_pairs(model, batch, solved.global_params, result, pairs, tools.run)
@@ -340,31 +340,31 @@ def _observed(
 
 
 def _shared_documents(batch: Any, result: LocalResult) -> Array:
-    """How far topics share documents, (K, K): a sum over these."""
+    """Return ``sum_d w_d sqrt(N_da N_db)`` over documents for all pairs of topics, (K, K)."""
     assert result.counts is not None
     tokens = np.sqrt(result.counts)
     return np.asarray(tokens.T @ (batch.weights.astype(np.float64)[:, None] * tokens))
 
 
 def _cosines(square: Array) -> Array:
-    """How far topics share documents, (K, K), of the sum: at most 1."""
+    """Return the cosines, (K, K), that belong to a matrix of scalar products."""
     size = np.sqrt(np.maximum(np.diag(square), 1e-300))
     return square / size / size[:, None]
 
 
 def pairs_alike(model: HDP, words: Array, documents: Array | None = None) -> IndexArray:
-    """Pairs (P, 2) of topics that have words or documents in common, the lower number first."""
+    """Return pairs (P, 2) of topics with similar words or documents, the lower number first."""
     n_topics, occur = len(words), occurring(words)
     if occur is not None:
         model, words = model.within(occur), narrowed(words, occur)
     root = np.sqrt(Dirichlet.mean(words + model.topic_word_prior))
     by_words = root @ root.T
-    found: set[tuple[int, int]] = set()
+    pairs: set[tuple[int, int]] = set()
     for nearness, number in ((by_words, BY_WORDS), (documents, BY_DOCUMENTS)):
         if nearness is None:
             continue
         for k in range(n_topics):
             others = np.delete(np.arange(n_topics), k)
             order = others[stable_order(-nearness[k, others], scale=1.0)]
-            found |= {(min(k, other), max(k, other)) for other in order[:number].tolist()}
-    return np.array(sorted(found), np.int64).reshape(-1, 2)
+            pairs |= {(min(k, other), max(k, other)) for other in order[:number].tolist()}
+    return np.array(sorted(pairs), np.int64).reshape(-1, 2)

@@ -1,4 +1,4 @@
-"""The hierarchical Dirichlet process: latent Dirichlet allocation that finds its topics.
+"""The hierarchical Dirichlet process: LDA with an unknown number of topics.
 
     u_k ~ Beta(1, gamma)                                    sticks, global
     beta_k = u_k prod_{l<k} (1 - u_l)                       weights of topics
@@ -8,23 +8,23 @@
 
 Mean field, truncated to K topics and the rest: q(u_k) = Beta(a_k, b_k), q(phi_k) = Dir(lam_k),
 q(z_dn) = Cat(r_dn) with r_dnk = 0 for k > K, q(pi_d) = Dir(theta_d) over the K topics and the rest,
-which stands for all topics not yet seen and has no tokens. Truncations are nested: K topics are
-K + 1 if one of these has no tokens, but for the nats of one more q(u).
+which stands for all topics not yet seen and has no tokens. Truncations are nested: the bound with K
+topics is that with K + 1 topics, one of them without tokens, but for the nats of one more q(u).
 
-The bound L, and how two of its terms are bounded by sums over documents, stands in the guide
-(doc/guide/memoized_hdp.md): ``E[log c_D(alpha beta)]`` by
+The guide (doc/guide/memoized_hdp.md) derives the bound L, two terms of which are bounded by sums
+over documents: ``E[log c_D(alpha beta)]`` by
 :meth:`~skvt.models.hdp._sticks.Sticks.log_normalizer_bound`; ``log Gamma(c_dk)``, with
 ``c_dk = N_dk + alpha E[beta_k]`` and N_dk = sum_n r_dnk, by its tangent at theta_dk, the value of
-c_dk in the document's last local step, or at ``alpha E[beta_k]`` where it has next to nothing of
-topic k.
+c_dk in the document's last local step, or at ``alpha E[beta_k]`` if the document has next to no
+tokens of topic k.
 
-Where alpha may change, so may ``-log Gamma(alpha + N_d)``, which is not convex; in its place
-``-log Gamma(alpha) + log Gamma(a) - log Gamma(a + N_d) - (alpha - a) (psi(a + N_d) - psi(a))``,
-which is less, and the same at alpha = a, the value of the last local step.
+If alpha is learned, ``-log Gamma(alpha + N_d)``, which is not convex, is replaced by
+``-log Gamma(alpha) + log Gamma(a) - log Gamma(a + N_d) - (alpha - a) (psi(a + N_d) - psi(a))``.
+This is a lower bound, exact at alpha = a, the value in the last local step.
 
-So all documents are known by S, the usage of each topic (sums of slopes, of traces of tokens, of
-documents) and one number. The best q(u) is a function of the usage alone. At T = 1 every step
-raises L. Sticks are sorted by the usage of topics where that raises L.
+So S, the usage of each topic (sums of slopes, of traces of tokens, of documents) and one number
+represent all documents. The best q(u) is a function of the usage alone. At T = 1 every step raises
+L. Sticks are sorted by the usage of topics if that raises L.
 """
 
 from collections.abc import Iterable, Sequence
@@ -53,29 +53,29 @@ from skvt.rows import column_totals, sums_of_rows
 from skvt.ties import exceeds, stable_order
 from skvt.typing import Array, IndexArray, Run
 
-# A document has a topic if the topic's tokens are more than this share of its pseudo-count.
+# A document uses a topic if its tokens of the topic exceed this share of the pseudo-count.
 LEAST_USE = 0.01
-# Of each topic's statistics, before any data: relative noise.
+# Relative noise of the initial statistics of each topic.
 _ROUGHNESS = 0.1
 
 
 class Globals(NamedTuple):
-    """What a local step takes for the globals: E[log phi] of words (A, K), and q(u) (K, 2)."""
+    """Globals of a local step: E[log phi] of words (A, K), and q(u) (K, 2)."""
 
     expected_log: Array
     sticks: Array
 
     def at(self, places: IndexArray) -> "Globals":
-        """The globals of some words."""
+        """Return the globals of the words at ``places``."""
         return Globals(self.expected_log[places], self.sticks)
 
 
 @dataclass(frozen=True)
 class DocumentsResult(LocalResult):
-    # What the bound of these documents is above what their statistics say of it, in nats: the
-    # entropy of q(z), and the constants of tangents.
+    # The part of these documents' bound that is not linear in statistics, in nats: the entropy of
+    # q(z) and the constants of the tangents.
     entropy: float = np.nan
-    # (n, K): theta by which tokens were shared; of topics not in use, ``q`` is the pseudo-count.
+    # (n, K): theta in the local step. In ``q``, topics not in use have their pseudo-count instead.
     found: Array | None = None
 
 
@@ -83,14 +83,14 @@ class DocumentsResult(LocalResult):
 class HDP(ConjugateModel):
     """A hierarchical Dirichlet process; statistics: words (K, V), usage (K, 5), float64."""
 
-    # A model of documents, given a vector of pseudo-counts of their topics: its ``doc_topic_prior``
-    # is replaced, and its local step counts tokens.
+    # A model of documents given pseudo-counts of topics. Local steps replace its
+    # ``doc_topic_prior`` and let it count tokens.
     topics: Any
     # gamma and alpha.
     sticks: Sticks
-    # Topics at the start.
+    # Initial number of topics.
     n_initial: int = 1
-    # (n_initial, V): word probabilities of the topics to begin with; None is at random.
+    # (n_initial, V): word probabilities of the initial topics; None draws initial statistics.
     start: Array | None = None
     # Move gamma, alpha or eta (one value for all words) to the maximum of the bound.
     learn_topic_concentration: bool = False
@@ -117,21 +117,21 @@ class HDP(ConjugateModel):
 
     # ------------------------------------------------------------------------------- globals
     def prior(self) -> Stats:
-        """Natural parameters of p(phi), (1, V), and of p(u), (1, 2)."""
+        """Return natural parameters of p(phi), (1, V), and of p(u), (1, 2)."""
         eta = self.topic_word_prior.astype(np.float64)
         return Stats((eta[None, :], self.sticks.prior()))
 
     def natural_parameters(self, stats: RunningStats) -> tuple[Array, ...]:
-        """``lam = eta + S`` (K, V), and (a, b) of the sticks (K, 2), best for the usage."""
+        """Return ``lam = eta + S`` (K, V), and the best (a, b) of the sticks (K, 2)."""
         words, usage = stats.value().arrays
         return words + self.prior().arrays[0], self.sticks.best(usage)
 
     def expectation(self, stats: RunningStats, batch: Any, run: Run) -> Globals:
-        """E[log phi] of the batch's words (of all without a batch), and q(u)."""
+        """Return E[log phi] of the batch's words, or of all words without a batch, and q(u)."""
         words, usage = stats.arrays
         eta = self.topic_word_prior.astype(np.float64)
-        # (topic by topic and in place: topics are large)
-        sums = np.array([(own if stats.scale == 1.0 else own * stats.scale).sum() for own in words])
+        # Topic by topic, since a scaled copy of all topics would be large.
+        sums = np.array([(row if stats.scale == 1.0 else row * stats.scale).sum() for row in words])
         log_sums = digamma_array(sums + eta.sum())
         if batch is not None:
             words, eta = words[:, batch.active], eta[batch.active]
@@ -143,7 +143,7 @@ class HDP(ConjugateModel):
         return Globals(expected_log, self.sticks.best(usage * stats.scale))
 
     def log_mean_topics(self, stats: RunningStats, batch: Any) -> Array:
-        """log E[phi] of the batch's words, (A, K)."""
+        """Return log E[phi] of the batch's words, (A, K)."""
         eta = self.topic_word_prior.astype(np.float64)
         words = stats.arrays[0]
         lam = stats.scale * words[:, batch.active].T + eta[batch.active, None]
@@ -151,7 +151,7 @@ class HDP(ConjugateModel):
         return np.log(lam / totals).astype(self.dtype)
 
     def documents(self, stats: RunningStats) -> Any:
-        """The model of documents given topics and their weights: LDA, without the rest."""
+        """Return LDA with the expected weights of the K topics as document prior."""
         pseudo = self.sticks.doc_concentration * self.weights(stats)[:-1]
         return replace(self.topics, doc_topic_prior=pseudo.astype(self.dtype))
 
@@ -159,37 +159,37 @@ class HDP(ConjugateModel):
         return BatchScope(active=batch.active)
 
     def weights(self, stats: RunningStats) -> Array:
-        """``E[beta_k]`` and last that of the rest, (K + 1,)."""
+        """Return ``E[beta_k]``, and last E[beta] of the rest, (K + 1,)."""
         return expected_weights(self.sticks.best(stats.scale * stats.arrays[1]))
 
     def component_masses(self, stats: Stats) -> Array:
-        """Expected tokens of each topic, (K,)."""
+        """Return the expected tokens of each topic, (K,)."""
         return stats.arrays[0].sum(axis=1)
 
     def words_evidence(self, words: Array) -> Array:
-        """``log B(eta + S_k) - log B(eta)``: log probability of each topic's words, (...) nats."""
+        """Return ``log B(eta + S_k) - log B(eta)``, the log evidence of each topic, (...)."""
         eta = self.topic_word_prior.astype(np.float64)
         sums, total = words.sum(axis=-1), eta.sum()
         occur = occurring(words)
-        if occur is not None:  # (of the others, both terms are the same)
+        if occur is not None:  # the terms of all other words cancel
             words, eta = words[..., occur], eta[occur]
         after = gammaln_array(words + eta).sum(axis=-1)
         after -= gammaln(sums + total)
         return after - (gammaln_array(eta).sum() - gammaln(total))
 
     def statistics_energy(self, stats: RunningStats, global_params: Globals) -> float:
-        """The part of the bound of these documents that is linear in statistics, in nats."""
+        """Return the part of the documents' bound that is linear in statistics, in nats."""
         words, usage = stats.value().arrays
         of_words = float(np.einsum("kv,vk->", words, global_params.expected_log))
         return of_words + self.sticks.document_terms(global_params.sticks, usage)
 
     def collapsed_energy(self, stats: Stats) -> float:
-        """:meth:`statistics_energy` less the divergence of the globals, at the best globals."""
+        """Return :meth:`statistics_energy` less the globals' divergence at the best globals."""
         words, usage = stats.arrays
         return float(self.words_evidence(words).sum()) + self.sticks.best_bound(usage)
 
     def compact(self, stats: RunningStats) -> tuple[Self, RunningStats]:
-        """Model and statistics of the words that occur, all others as one, if most do not."""
+        """Narrow model and statistics to the words that occur, if most words do not."""
         occur = occurring(stats.arrays[0])
         if occur is None:
             return self, stats
@@ -197,7 +197,7 @@ class HDP(ConjugateModel):
         return self.within(occur), RunningStats([narrowed(words, occur), usage])
 
     def within(self, words: IndexArray) -> Self:
-        """The model of these words, all others one, the last: parts of a Dirichlet add up."""
+        """Return the model of these words and, last, one word in place of all others."""
         eta = self.topic_word_prior
         rest = eta.sum(dtype=np.float64) - eta[words].sum(dtype=np.float64)
         eta = np.append(eta[words], eta.dtype.type(rest))
@@ -205,7 +205,7 @@ class HDP(ConjugateModel):
         return replace(self, topics=topics, start=None, learn_topic_word_prior=False)
 
     def best_order(self, stats: RunningStats) -> IndexArray | None:
-        """Topics most used first, where that raises the bound; None as they are."""
+        """Return the order of topics by usage if it raises the bound; None keeps the order."""
         usage = stats.value().arrays[1]
         n_documents = float(usage[:, DOCUMENTS].max())
         order = stable_order(-usage[:, IN_USE], scale=n_documents)
@@ -215,14 +215,14 @@ class HDP(ConjugateModel):
         return order if exceeds(after, before) else None
 
     def regrouped(self, groups: Sequence[IndexArray]) -> Self:
-        """The model of other topics, see :meth:`regrouped_stats`: itself."""
+        """Return this model, which does not depend on the topics."""
         return self
 
     def regrouped_stats(self, stats: Stats, groups: Sequence[IndexArray]) -> Stats:
-        """Statistics where topic j is in the place of topics ``groups[j]``, which add up.
+        """Return statistics in which topic j is the sum of topics ``groups[j]``.
 
-        But for documents that have several of them: their number is not known, and taken to be what
-        it would be by chance.
+        The number of documents that have several of these topics is not known; it is taken to be
+        what it would be by chance.
         """
         words, usage = stats.arrays
         return Stats((
@@ -240,8 +240,8 @@ class HDP(ConjugateModel):
     ) -> LocalResult:  # fmt: skip
         """Optimise q(z_d) q(pi_d) of each document; ``q`` of the result is theta (n, K).
 
-        As :class:`~skvt.models.lda.LDA` with the pseudo-counts ``alpha E[beta_k]``: the rest has no
-        tokens, and enters the bound alone.
+        The step is that of :class:`~skvt.models.lda.LDA` with the pseudo-counts
+        ``alpha E[beta_k]``. The rest has no tokens and enters only the bound.
         """
         sticks, alpha = global_params.sticks, self.sticks.doc_concentration
         pseudo = alpha * expected_weights(sticks)
@@ -281,12 +281,12 @@ class HDP(ConjugateModel):
     def memo_entropy(
         self, batch: Any, result: Any, run: Run, *, pairs: bool
     ) -> tuple[Array, Array | None]:
-        """``result.entropy``, (). What pairs of topics lose, moves find out."""
+        """Return ``result.entropy``, (), and None: merges compute what pairs of topics lose."""
         return np.array(result.entropy), None
 
     # ------------------------------------------------------------------------ learned priors
     def with_learned_priors(self, prior_stats: Any, stats: RunningStats | None = None) -> Self:
-        """gamma, alpha and eta at the maximum of the bound, where they are learned."""
+        """Return the model with learned gamma, alpha and eta at the maximum of the bound."""
         changes: dict[str, Any] = {}
         if stats is None:
             return self
@@ -301,7 +301,7 @@ class HDP(ConjugateModel):
             expected = Dirichlet.expectation(model.natural_parameters(compact)[0])
             mean_log = expected.mean()
             if model is not self:
-                # all words that do not occur have the same, and the last is their sum
+                # Words that do not occur have equal E[log phi]; the last column is their sum.
                 n_others = self.n_features - expected.shape[1] + 1
                 others = expected[:, -1].mean() + psi(eta[0]) - psi(n_others * eta[0])
                 mean_log = expected[:, :-1].sum() / len(expected) + n_others * others
@@ -315,7 +315,7 @@ class HDP(ConjugateModel):
         return replace(self, n_initial=n_components, start=None)
 
     def initial(self, data: RowSource, rng: np.random.Generator) -> RunningStats:
-        """Words of all documents shared evenly but for noise, or equally among given topics."""
+        """Share all words evenly but for noise, or all tokens equally among the given topics."""
         n = self.n_initial
         counts, weight = sums_of_rows(data.X, data.weights, column_totals)
         counts = counts * (data.total / weight)
@@ -332,7 +332,7 @@ class HDP(ConjugateModel):
     def symmetry_breaking_stats(
         self, stats: RunningStats, data: RowSource, share: float, rng: np.random.Generator
     ) -> Stats:
-        """Noise of this share of the counts of words, none of the usage."""
+        """Draw noise of this share of the word counts; the usage has none."""
         words, usage = stats.value().arrays
         noise, occur = np.zeros_like(words), np.flatnonzero(words.any(axis=0))
         words = words[:, occur]
@@ -347,30 +347,31 @@ class HDP(ConjugateModel):
 
 
 def occurring(words: Array) -> IndexArray | None:
-    """Numbers of the words that topics (..., V) have tokens of; None where they are most of all."""
+    """Return the words that have tokens in topics (..., V), or None if they are half or more."""
     occur = np.flatnonzero(words.reshape(-1, words.shape[-1]).any(axis=0))
     return occur if 2 * occur.size < words.shape[-1] else None
 
 
 def occurring_in(words: Iterable[IndexArray], n_words: int) -> IndexArray | None:
-    """All of these words in order; None where they are most of this number."""
+    """Return the distinct words in order, or None if they are half of ``n_words`` or more."""
     occur: IndexArray = np.unique(np.concatenate([np.empty(0, np.int64), *words]))
     return occur if 2 * occur.size < n_words else None
 
 
 def narrowed(words: Array, columns: IndexArray) -> Array:
-    """Counts (K, V) of these words, and last those of all others together."""
-    own = words[:, columns]
-    others = np.maximum(words.sum(axis=1) - own.sum(axis=1), 0.0)
-    return np.column_stack([own, others])
+    """Return the counts of these columns of (K, V), and last the sum over all others."""
+    kept = words[:, columns]
+    others = np.maximum(words.sum(axis=1) - kept.sum(axis=1), 0.0)
+    return np.column_stack([kept, others])
 
 
 @dataclass(frozen=True)
 class _Documents:
-    """What a local step of LDA found, in double precision.
+    """The result of a local step of LDA, in double precision.
 
-    ``pseudo`` (K,) are the pseudo-counts of topics, ``theta`` (n, K) those where tangents touch,
-    ``tokens`` (n, K), ``lengths`` (n,), both times the inverse temperature ``b``.
+    ``pseudo`` (K,) are the pseudo-counts of topics. ``found`` (n, K) is theta of the local step,
+    and ``theta`` (n, K) the points where tangents touch. ``tokens`` (n, K) are not tempered,
+    ``lengths`` (n,) are times the inverse temperature ``b``.
     """
 
     pseudo: Array
@@ -383,45 +384,45 @@ class _Documents:
 
     @classmethod
     def of(cls, batch: Any, result: LocalResult, inv_temp: Any, pseudo: Array) -> "_Documents":
-        found = result.q.astype(np.float64)
-        in_use = found - pseudo > LEAST_USE * pseudo
-        theta = np.where(in_use, found, pseudo)
+        solved = result.q.astype(np.float64)
+        in_use = solved - pseudo > LEAST_USE * pseudo
+        theta = np.where(in_use, solved, pseudo)
         assert result.counts is not None
         b = np.asarray(inv_temp, np.float64)
         tokens = result.counts.astype(np.float64)
         lengths = b * batch.lengths.astype(np.float64)
-        return cls(pseudo, theta, found, tokens, b, lengths, in_use)
+        return cls(pseudo, theta, solved, tokens, b, lengths, in_use)
 
     @property
     def tempered_tokens(self) -> Array:
         return self.tokens * (self.b if self.b.ndim == 0 else self.b[:, None])
 
     def of_whole_normaliser(self, alpha: float) -> Array:
-        """What E[log pi_d] is less by, since the rest has a part of the proportions, (n,) nats."""
+        """Return the change of the energy because the rest has a part of the proportions, (n,)."""
         inner = psi(self.pseudo.sum() + self.lengths) - psi(alpha + self.lengths)
         return np.asarray(self.lengths / self.b * inner)
 
     def bound(self, bound: Array, pseudo: Array, law: Sticks, sticks: Array) -> Array:
-        """Each document's part of L from that of LDA with K topics, (n,).
+        """Return each document's part of L, (n,), given its ``bound`` in LDA with K topics.
 
-        The latter is ``log Gamma(A) - log Gamma(A + N_d)`` with A the sum of the pseudo-counts, and
-        for each topic ``log Gamma(theta) + (c - theta) psi(theta) - log Gamma(alpha_k)``, and the
-        rest of L as it is.
+        The bound of LDA has ``log Gamma(A) - log Gamma(A + N_d)`` with A the sum of pseudo-counts,
+        and for each topic ``log Gamma(theta) + (c - theta) psi(theta) - log Gamma(alpha_k)``. Its
+        other terms are those of L.
         """
-        alpha, some = law.doc_concentration, self.pseudo.sum()
-        out = bound + gammaln(some + self.lengths) - gammaln(some) - gammaln(alpha + self.lengths)
+        alpha, total = law.doc_concentration, self.pseudo.sum()
+        out = bound + gammaln(total + self.lengths) - gammaln(total) - gammaln(alpha + self.lengths)
         out += gammaln(self.pseudo).sum() + gammaln(pseudo[-1]) + law.log_normalizer_bound(sticks)
-        # tangents of topics that are not in use touch at the pseudo-count
+        # The tangent of a topic that is not in use touches at its pseudo-count.
         document, topic = np.nonzero((self.found != self.pseudo) & ~self.in_use)
         if document.size:
             c = self.pseudo[topic] + self.tempered_tokens[document, topic]
             at = self.found[document, topic], self.pseudo[topic]
-            there, here = (gammaln(x) + (c - x) * psi(x) for x in at)
-            np.add.at(out, document, here - there)
+            at_found, at_pseudo = (gammaln(x) + (c - x) * psi(x) for x in at)
+            np.add.at(out, document, at_pseudo - at_found)
         return np.asarray(out)
 
     def usage(self, weights: Array, alpha: float) -> Array:
-        """The usage of these documents, (K, 5)."""
+        """Return the usage of topics by these documents, (K, 5)."""
         usage = np.empty((self.pseudo.size, N_COLUMNS))
         document, topic = np.nonzero(self.in_use)
         slopes = np.zeros_like(self.theta)

@@ -1,11 +1,11 @@
-"""The weights of topics: sticks, and what documents say of them.
+"""The weights of topics: sticks, and their bound given the usage of topics by documents.
 
     u_k ~ Beta(1, gamma),  beta_k = u_k prod_{l<k} (1 - u_l),  beta_rest = prod_{l<=K} (1 - u_l)
     pi_d ~ Dir(alpha beta_1, ..., alpha beta_K, alpha beta_rest)
 
-with q(u_k) = Beta(a_k, b_k). Of the documents, whose tokens in topic k are N_dk, the bound of
-:class:`~skvt.models.hdp.HDP` keeps sums only, the *usage* of each topic, so that the best q(u) is a
-function of statistics that add.
+with q(u_k) = Beta(a_k, b_k). In the bound of :class:`~skvt.models.hdp.HDP`, documents with N_dk
+tokens of topic k appear only in sums, the *usage* of each topic, so that the best q(u) is a
+function of additive statistics.
 """
 
 from dataclasses import dataclass
@@ -26,32 +26,32 @@ from skvt.models.hdp._kernels import (
 )
 from skvt.typing import Array
 
-# Columns of the usage (K, 5), sums over documents d weighted by w_d; "in use" are the documents
-# that have a topic. Of a topic not yet seen all are 0.
+# Columns of the usage (K, 5), sums over documents d weighted by w_d; IN_USE counts the documents
+# that have the topic. All columns of a topic that is not yet seen are 0.
 SLOPE, TRACES, IN_USE, DOCUMENTS, LENGTH = range(5)
 N_COLUMNS = 5
 
-# Gradient, in units of its curvature, below which Newton's method has converged.
+# Newton's method has converged if no entry of the scaled gradient is larger.
 _SMALLEST_GRADIENT = 1e-4
-# Gradient above which Newton's method has failed, so that a search follows.
+# Newton's method has failed if an entry of the scaled gradient is larger; L-BFGS follows.
 _FLAT = 1e-2
-# Most evaluations of that search.
+# Maximum number of evaluations by L-BFGS.
 _MOST_STEPS = 500
-# Most Newton steps.
+# Maximum number of Newton steps.
 _NEWTON = 20
-# Newton steps after convergence.
+# Number of Newton steps after convergence.
 _POLISH = 2
-# Steps of conjugate gradients in a Newton step.
+# Maximum number of conjugate gradient steps in a Newton step.
 _CONJUGATE = 25
 # Length of finite differences.
 _DIFFERENCE = 1e-4
-# Weights are at least this, so that the logarithm of a product of sticks is finite.
+# Smallest weight, so that the logarithm of a product of sticks is finite.
 _TINY = 1e-300
 _SMALLEST = np.array([[-LARGEST_LOGIT], [SMALLEST_LOG_SIZE]])
 
 
 def expected_weights(sticks: Array) -> Array:
-    """``E[beta_k]`` and last E[beta_rest], (K + 1,), under q(u_k) = Beta(sticks_k), (K, 2)."""
+    """Return ``E[beta_k]``, and last E[beta_rest], (K + 1,), under q(u_k) = Beta(sticks_k)."""
     share = sticks[:, 0] / sticks.sum(axis=1)
     rest = sticks[:, 1] / sticks.sum(axis=1)
     remaining = np.concatenate([[1.0], np.cumprod(rest)])
@@ -59,22 +59,22 @@ def expected_weights(sticks: Array) -> Array:
 
 
 def _expected_logs(sticks: Array) -> tuple[Array, Array]:
-    """``E[log u_k]`` and ``E[log(1 - u_k)]``, (K,) each."""
+    """Return ``E[log u_k]`` and ``E[log(1 - u_k)]``, (K,) each."""
     log_sum = psi(sticks.sum(axis=1))
     return psi(sticks[:, 0]) - log_sum, psi(sticks[:, 1]) - log_sum
 
 
 def totals(usage: Array) -> tuple[float, float]:
-    """Documents D and the sum of their LENGTH: they stand in the row of each topic seen."""
+    """Return the number of documents D and the sum of LENGTH, which all topics share."""
     return float(usage[:, DOCUMENTS].max()), float(usage[:, LENGTH].max())
 
 
 def usage_of_one(usage: Array) -> Array:
-    """The usage, (5,), of topics that become one, (n, 5), where documents are not there to ask.
+    """Estimate the usage (5,) of the union of topics (n, 5) without their documents.
 
-    Of D documents n_a and n_b have a topic, ``n_a n_b / D`` of them both by chance. Of these, psi
-    of the sum of the thetas is ``log(exp(psi_a) + exp(psi_b))`` or more, since exp(psi) is convex,
-    and 0 at 0.
+    If n_a and n_b of D documents have topics a and b, ``n_a n_b / D`` have both by chance. There,
+    psi of the sum of both theta is at least ``log(exp(psi_a) + exp(psi_b))``, since exp(psi) is
+    convex, and 0 at 0.
     """
     one = usage[0].copy()
     for other in usage[1:]:
@@ -91,7 +91,7 @@ def usage_of_one(usage: Array) -> Array:
 
 @dataclass(frozen=True)
 class Sticks:
-    """The prior of the weights, and the concentration of documents about them."""
+    """The prior of the weights, and the concentration of document proportions around them."""
 
     # gamma.
     concentration: float
@@ -102,7 +102,7 @@ class Sticks:
         return np.array([[1.0, self.concentration]])
 
     def log_normalizer_bound(self, sticks: Array) -> float:
-        """A lower bound of ``E[log c_D(alpha beta)]`` of one document in nats.
+        """Return a lower bound of ``E[log c_D(alpha beta)]`` of one document in nats.
 
         ``log c_D(alpha beta) >= K log alpha + sum_{k <= K+1} log beta_k`` for every alpha, the last
         sum being ``sum_k [log u_k + (K + 1 - k) log(1 - u_k)]``; see doc/guide/memoized_hdp.md.
@@ -113,11 +113,11 @@ class Sticks:
         return float(n * np.log(self.doc_concentration) + log_u.sum() + later @ log_rest)
 
     def document_terms(self, sticks: Array, usage: Array) -> float:
-        """The part of the bound in which documents depend on the weights, in nats.
+        """Return the part of the documents' bound that depends on the weights, in nats.
 
         ``D E[log c_D] - sum_d log Gamma(alpha + N_d) + sum_dk log Gamma(alpha E[beta_k] + N_dk)``,
-        each term but the first bounded by its tangent where documents were last seen, and up to
-        what is constant.
+        up to a constant, where the last two terms are bounded by tangents at the documents' last
+        local steps.
         """
         alpha = self.doc_concentration
         n_documents, length = totals(usage)
@@ -133,21 +133,21 @@ class Sticks:
         )
 
     def bound(self, sticks: Array, usage: Array) -> float:
-        """:meth:`document_terms` less KL(q(u) || p(u)), in nats."""
+        """Return :meth:`document_terms` less KL(q(u) || p(u)), in nats."""
         divergence = stick_divergence(np.ascontiguousarray(sticks), self.concentration)
         return self.document_terms(sticks, usage) - float(divergence)
 
     def best(self, usage: Array) -> Array:
-        """The q(u) that maximises :meth:`bound`, (K, 2): a function of the usage alone."""
+        """Return the q(u) that maximises :meth:`bound`, (K, 2), a function of the usage alone."""
         usage = np.ascontiguousarray(usage, np.float64)
         return np.array(_best(usage.tobytes(), len(usage), self))
 
     def best_bound(self, usage: Array) -> float:
-        """:meth:`bound` at its maximum."""
+        """Return the maximum of :meth:`bound`."""
         return self.bound(self.best(usage), usage)
 
     def near_bound(self, usage: Array) -> float:
-        """:meth:`bound` near its maximum, at a small part of the cost."""
+        """Return :meth:`bound` near its maximum, which costs much less."""
         problem = _Problem.of(self, usage)
         return self.bound(problem.sticks(problem.start()), usage)
 
@@ -155,7 +155,7 @@ class Sticks:
     def with_learned(
         self, usage: Array, *, concentration: bool, doc_concentration: bool
     ) -> "Sticks":
-        """Concentrations at the maximum of the bound given q(u)."""
+        """Return the concentrations that maximise the bound given q(u)."""
         sticks = self.best(usage)
         gamma, alpha = self.concentration, self.doc_concentration
         if concentration:
@@ -166,7 +166,7 @@ class Sticks:
         return Sticks(gamma, alpha)
 
     def _best_doc_concentration(self, sticks: Array, usage: Array) -> float:
-        """alpha: a search along the line, begun about the present one."""
+        """Return alpha by a search that starts at the current value."""
 
         def loss(log_alpha: Array) -> float:
             law = Sticks(self.concentration, float(np.exp(log_alpha[0])))
@@ -174,29 +174,29 @@ class Sticks:
 
         start = np.log([self.doc_concentration])
         bounds = [(start[0] - 1.0, start[0] + 1.0)]
-        found = minimize(loss, start, method="L-BFGS-B", bounds=bounds)
-        alpha = float(np.clip(np.exp(found.x[0]), *_LEARNED_RANGE))
-        return alpha if found.fun <= loss(start) else self.doc_concentration
+        optimum = minimize(loss, start, method="L-BFGS-B", bounds=bounds)
+        alpha = float(np.clip(np.exp(optimum.x[0]), *_LEARNED_RANGE))
+        return alpha if optimum.fun <= loss(start) else self.doc_concentration
 
 
-# Learned concentrations stay within.
+# Learned concentrations are clipped to this range.
 _LEARNED_RANGE = 1e-3, 1e3
 
 
 @lru_cache(maxsize=64)
 def _best(usage_bytes: bytes, n_topics: int, law: Sticks) -> Array:
-    """See :meth:`Sticks.best`; what is asked for twice is computed once."""
-    # (a copy can be written to: numba takes others for another type)
+    """Return and cache the result of :meth:`Sticks.best`."""
+    # Copy the array, since numba compiles anew for one that is not writeable.
     usage = np.frombuffer(usage_bytes).reshape(n_topics, N_COLUMNS).copy()
     problem = _Problem.of(law, usage)
     x, gradient = problem.climbed(problem.start())
     if not gradient <= _FLAT:
-        found = minimize(
+        optimum = minimize(
             problem.loss, x, jac=True, method="L-BFGS-B",
             options={"maxfun": _MOST_STEPS, "maxiter": _MOST_STEPS, "ftol": 1e-13,
                      "gtol": _SMALLEST_GRADIENT, "maxcor": 20},
         )  # fmt: skip
-        x, _ = problem.climbed(found.x)
+        x, _ = problem.climbed(optimum.x)
     best = problem.sticks(x)
     best.flags.writeable = False
     return best
@@ -216,33 +216,33 @@ class _Problem:
         return cls((usage, totals(usage)[0], law.doc_concentration, law.concentration), scale)
 
     def start(self) -> Array:
-        """Near the maximum: weights known for certain have it where their derivatives are equal.
+        """Return a point near the maximum: the optimum if q(u) were a point.
 
         With ``log Gamma(1 + c) ~ -0.577 c`` the part of topic k is ``n_k log beta_k + beta_k g_k``,
-        so that ``beta_k = n_k / (lambda - g_k)`` with a lambda for which they add up to 1.
+        so that ``beta_k = n_k / (lambda - g_k)`` with the lambda for which these sum to 1.
         """
-        found = np.empty_like(self.scale)
-        near_sticks(*self.given, found)
-        return (found * self.scale).ravel()
+        x = np.empty_like(self.scale)
+        near_sticks(*self.given, x)
+        return (x * self.scale).ravel()
 
     def _legal(self, x: Array) -> Array:
-        """Logits and logarithms of sizes, (2, K)."""
+        """Return logits and logarithms of sizes, clipped to legal values, (2, K)."""
         return np.asarray(np.clip(x.reshape(2, -1) / self.scale, _SMALLEST, LARGEST_LOGIT))
 
     def sticks(self, x: Array) -> Array:
-        """(a_k, b_k), shape (K, 2)."""
+        """Return (a_k, b_k), shape (K, 2)."""
         logit, log_size = self._legal(x)
         return np.exp(log_size)[:, None] * np.stack([expit(logit), expit(-logit)], axis=1)
 
     def loss(self, x: Array) -> tuple[float, Array]:
-        """Minus the bound, up to a constant, and its gradient."""
+        """Return minus the bound, up to a constant, and its gradient."""
         logit, log_size = self._legal(x)
         x, gradient = x.reshape(2, -1), np.empty_like(self.scale)
         stick_slope(x, 0.0, x, self.scale, *self.given, _TINY, gradient)
         return -stick_bound(logit, log_size, *self.given, _TINY), gradient.ravel()
 
     def climbed(self, x: Array) -> tuple[Array, float]:
-        """Newton steps from x, and the largest part of the gradient at their end."""
+        """Return x after Newton steps, and the largest entry of the gradient there."""
         x = np.array(x).reshape(2, -1)
         largest = climb_sticks(
             x, self.scale, *self.given, _TINY, _SMALLEST_GRADIENT, _NEWTON, _POLISH, _CONJUGATE,

@@ -1,8 +1,8 @@
 """Latent Dirichlet allocation with topics and proportions summed out.
 
-What is left are the topics z of tokens, which collapsed Gibbs sampling draws one by one given all
-others [GriffithsSteyvers04 eq. 5]. What a local step takes for globals are the counts of all
-tokens; its statistics are by how much its own tokens change them.
+Collapsed Gibbs sampling draws the topic z of each token given those of all others
+[GriffithsSteyvers04 eq. 5]. The globals of a local step are the counts over all tokens; its
+statistics are the changes of these counts by the tokens of the batch.
 """
 
 from dataclasses import dataclass, replace
@@ -22,58 +22,61 @@ from skvt.models.lda._model import DocumentBatch
 from skvt.models.lda._sampling import row_seeds
 from skvt.typing import Array, IndexArray, Run
 
-# Most groups of documents, which see each other's changes only after the sweep.
+# Maximum number of groups of documents. A group sees changes by others only after the sweep.
 MOST_GROUPS = 8
-# Entries of the counts' copies, one copy for each group, for each token at most.
+# Each group has a copy of the counts. Unless there are only two groups, all copies together have
+# at most this many entries for each token.
 TOKENS_OF_COUNT = 3
-# Most documents of a group that advance side by side.
+# Maximum number of documents of a group whose draws are interleaved.
 STREAMS = 4
-# Documents of a group for each of these: tokens drawn at once see no changes by each other.
+# Minimum number of documents of a group for each interleaved one: tokens that are drawn at the
+# same time do not see each other's changes.
 DOCUMENTS_OF_STREAM = 16
-# Topics up to which sums over all of them are as fast as over those that there are.
+# Up to this number of topics, sums over all topics are as fast as sums over those with counts.
 MOST_DENSE = 700
-# Numbers that single precision holds, and their products with each other.
+# Numbers are clipped to this range, in which products of two do not leave single precision.
 RANGE = 1e-15, 1e15
 
 
 class TopicCounts(NamedTuple):
-    """``eta + n`` of a batch's words, on which its local step is conditioned."""
+    """Counts with their prior, ``eta + n``, of the words of a batch: globals of its local step."""
 
-    # (A, W), float32: of topics beyond K, which fill lines of the kernels, 0. Of many topics n
-    # alone, as CSR (A, K).
+    # (A, W), float32, padded with zeros from K to W topics. With many topics that share one eta, a
+    # CSR matrix (A, K) of n alone.
     lam: Array
-    # (K,): sums over all words.
+    # (K,): sums of ``eta + n`` over all words of the vocabulary.
     totals: Array
-    # Of random numbers.
+    # Seed of the random numbers of the sweep.
     seed: int
 
     def at(self, places: IndexArray) -> "TopicCounts":
-        """The counts of some words."""
+        """Return the counts of the words at ``places``."""
         return self._replace(lam=self.lam[places])
 
 
 class _Draws(NamedTuple):
-    """A sweep of the G groups: what it begins with, and what it writes."""
+    """Input and output arrays of one sweep over the G groups of documents."""
 
-    # (G + 1,): where the documents of each begin.
+    # (G + 1,): first document of each group, then n.
     groups: IndexArray
-    # (G, K): counts of all words, changed.
+    # (G, K): total of each topic in each group's copy of the counts, changed by the sweep.
     totals: Array
-    # (n,), uint64: changed.
+    # (n,), uint64: seed of each document, which the sweep may change.
     seeds: Any
-    # (tokens,): written.
+    # (tokens,): topic of each token, overwritten by the sweep.
     topics: IndexArray
-    # (n,): 0, written.
+    # (n,): 0; the sweep adds ``log p(w_i | z_-i, w_-i)`` of each token of the document.
     log_probability: Array
 
 
 @dataclass(frozen=True, kw_only=True)
 class TokenBatch(DocumentBatch):
-    """Documents whose tokens are told apart.
+    """Documents in which each token has a topic.
 
-    Those of each entry begin at ``token_indptr`` (nnz + 1,). The places of tokens sorted by word
-    are ``tokens`` under ``word_tokens`` (A + 1,), and their weights, times those of their
-    documents, ``token_weights``, which is None where all are 1. Of many topics ``token_documents``.
+    The tokens of entry j begin at ``token_indptr[j]``, (nnz + 1,). ``tokens`` are the tokens sorted
+    by word; those of word a begin at ``word_tokens[a]``, (A + 1,). In the same order,
+    ``token_weights`` are weights of tokens times weights of documents, or None if all are 1, and
+    ``token_documents``, which only the sampler of many topics needs, are their documents.
     """
 
     token_indptr: IndexArray
@@ -87,16 +90,18 @@ class TokenBatch(DocumentBatch):
 class CollapsedLDA(LDAGivenTopics):
     """LDA whose local step draws the topic of each token given those of all others.
 
-    Given topics, as in a stream and for the bound, it is that of :class:`LDAGivenTopics`.
+    With topics as globals, as in a stream and for the bound, the local step is that of
+    :class:`LDAGivenTopics`.
 
-    ``start`` of a batch are the topics of its tokens, (tokens,), and so is that of a local result;
-    without, tokens are placed given the topics alone. ``q`` is ``n_k`` (n, K), as CSR of many
-    topics; ``bound`` no bound but the sum of ``log p(w_i | z_-i, w_-i)`` over the tokens of each
-    document.
+    ``start`` of a batch and of a local result are the topics of the tokens, (tokens,). Without
+    ``start``, tokens are drawn given the topics alone. ``q`` of the result is ``n_k`` (n, K), a CSR
+    matrix if there are many topics. Its ``bound`` is not a bound, but the sum of
+    ``log p(w_i | z_-i, w_-i)`` over the tokens of each document.
     """
 
-    # eta under which topics of tokens are drawn, all else being as ``topic_word_prior`` has it;
-    # None is that, too. The sampler hardly moves under the small values that are most probable.
+    # eta of the conditional from which topics of tokens are drawn; None is ``topic_word_prior``,
+    # which everything else uses. Under the small values of eta that are most probable, the sampler
+    # hardly moves.
     sampling_prior: float | None = None
 
     @property
@@ -113,21 +118,21 @@ class CollapsedLDA(LDAGivenTopics):
             batch.word_indptr, batch.documents, batch.entries, batch.counts, token_indptr,
             batch.weights, word_tokens, tokens, token_weights,
         )  # fmt: skip
-        of_tokens = None
+        token_documents = None
         if self.n_components > MOST_DENSE:
-            of_tokens = batch.documents.repeat(np.diff(token_indptr)[batch.entries])
+            token_documents = batch.documents.repeat(np.diff(token_indptr)[batch.entries])
         return TokenBatch(
             **vars(batch), token_indptr=token_indptr, word_tokens=word_tokens, tokens=tokens,
-            token_weights=None if alike else token_weights, token_documents=of_tokens,
+            token_weights=None if alike else token_weights, token_documents=token_documents,
         )  # fmt: skip
 
     def counts_given_others(
         self, stats: RunningStats, batch: DocumentBatch, seed: int
     ) -> TopicCounts:
-        """The globals of a batch: a :class:`TopicCounts`."""
-        words, own = batch.active, self._of_sampling()
-        eta = own.topic_word_prior[words]
-        totals = np.maximum(stats.sums[0] + own.prior_totals, RANGE[0])
+        """Return the globals of a local step on the batch: a :class:`TopicCounts`."""
+        words, sampling_model = batch.active, self._of_sampling()
+        eta = sampling_model.topic_word_prior[words]
+        totals = np.maximum(stats.sums[0] + sampling_model.prior_totals, RANGE[0])
         if self.n_components > MOST_DENSE and eta.ndim == 1:
             return TopicCounts(self._present(stats, words), totals, seed)
         lam = np.empty((words.size, _width(self.n_components)), np.float32)
@@ -136,19 +141,19 @@ class CollapsedLDA(LDAGivenTopics):
         return TopicCounts(lam, totals, seed)
 
     def _present(self, stats: RunningStats, words: IndexArray) -> Any:
-        """The counts of these words as CSR (float32)."""
-        found = stats.listed(np.float32)
+        """Return the counts of these words as a CSR matrix, float32."""
+        counts = stats.listed(np.float32)
         if words.size < self.n_features:
-            found = found[words]
-        # (of fractional counts rounding leaves a rest)
-        values = np.clip(np.float32(stats.scale) * found.data, 0.0, RANGE[1])
-        return sp.csr_array((values, found.indices, found.indptr), shape=found.shape)
+            counts = counts[words]
+        # Rounding of fractional counts may leave values below 0.
+        values = np.clip(np.float32(stats.scale) * counts.data, 0.0, RANGE[1])
+        return sp.csr_array((values, counts.indices, counts.indptr), shape=counts.shape)
 
     def local_step(
         self, batch: DocumentBatch, global_params: Any, inv_temp: float | Array, run: Run, *,
         with_energy: bool = False, with_marginal: bool = False, with_stats: bool = True,
     ) -> LocalResult:  # fmt: skip
-        """A sweep over the tokens of the batch, see :class:`CollapsedLDA`; T = 1."""
+        """Draw the topic of each token of the batch once, at T = 1; see :class:`CollapsedLDA`."""
         if not isinstance(global_params, TopicCounts):
             return super().local_step(
                 batch, global_params, inv_temp, run, with_energy=with_energy,
@@ -160,7 +165,7 @@ class CollapsedLDA(LDAGivenTopics):
         draws = _Draws(
             groups,
             np.repeat(np.asarray(global_params.totals, np.float64)[None], groups.size - 1, axis=0),
-            # (row numbers, so that it does not matter which rows a batch consists of)
+            # Seeds depend on row numbers, not on how rows are divided into batches.
             row_seeds(np.uint64(global_params.seed), batch.rows),
             self._begun(batch, int(token_indptr[-1])),
             np.zeros(batch.n_rows),
@@ -180,7 +185,7 @@ class CollapsedLDA(LDAGivenTopics):
         )
 
     def _sweep(self, batch: TokenBatch, lam: Array, draws: _Draws, run: Run) -> Array:
-        """Draw the topics of all tokens by sums over all topics; returns ``n_k`` (n, K)."""
+        """Draw the topics of all tokens by sums over all topics; return ``n_k`` (n, K)."""
         n_groups, n_topics = draws.groups.size - 1, self.n_components
         alpha = np.zeros(lam.shape[1], np.float32)
         alpha[:n_topics] = np.clip(self.doc_topic_prior, *RANGE)
@@ -198,7 +203,7 @@ class CollapsedLDA(LDAGivenTopics):
         return of_topics
 
     def _changed(self, batch: TokenBatch, topics: IndexArray, run: Run) -> Stats:
-        """By how much the counts change, of all topics."""
+        """Return the change of each count of the batch's words."""
         changed = np.empty((batch.active.size, self.n_components), self.dtype)
         loop = SharedLoop(
             batch.active.size, WORDS, batch.word_tokens, batch.tokens, batch.token_weights,
@@ -210,35 +215,35 @@ class CollapsedLDA(LDAGivenTopics):
     def _sparse_sweep(
         self, batch: TokenBatch, counts: Any, draws: _Draws, run: Run
     ) -> tuple[Any, Stats]:
-        """Draw them by sums over the topics that there are; returns ``n_k`` (n, K) as CSR, too."""
+        """Draw the topics by sparse sums; return ``n_k`` (n, K) as CSR and changes of counts."""
         placed = batch.start is not None
         alpha = np.clip(self.doc_topic_prior, *RANGE).astype(np.float32)
         prior = np.clip(self._of_sampling().topic_word_prior[batch.active], *RANGE)
         ends = batch.token_indptr[batch.indptr]
-        own = sparse.no_proportions(np.diff(ends), alpha.size)
+        proportions = sparse.no_proportions(np.diff(ends), alpha.size)
         moves = sparse.no_moves(ends[draws.groups[:-1]], draws.topics, self.dtype)
         loop = SharedLoop(
             draws.groups.size - 1, 1, batch.indptr, batch.counts, batch.token_indptr,
             batch.weights, batch.active, batch.word_tokens, batch.tokens, batch.token_weights,
             batch.token_documents, draws.seeds, alpha if placed else np.ones_like(alpha),
             prior.astype(np.float32), draws.groups,
-            counts.indptr, counts.indices, counts.data, placed, draws.topics, own,
-            np.ones(batch.n_rows), draws.log_probability, draws.totals, moves,
+            counts.indptr, counts.indices, counts.data, placed, draws.topics,
+            proportions, np.ones(batch.n_rows), draws.log_probability, draws.totals, moves,
         )  # fmt: skip
         run(sparse.sparse_steps, loop)
         words, topics, weights = moves.joined()
         stats = Stats((weights,), rows=words, columns=topics)
-        return sparse.listed(own, alpha.size), stats
+        return sparse.listed(proportions, alpha.size), stats
 
     def _of_sampling(self) -> Self:
-        """The model under whose prior of the topics tokens are drawn."""
+        """Return the model with ``sampling_prior``, if there is one, as eta."""
         if self.sampling_prior is None:
             return self
         eta = np.full_like(self.topic_word_prior, self.sampling_prior)
         return replace(self, topic_word_prior=eta)
 
     def _begun(self, batch: DocumentBatch, n_tokens: int) -> IndexArray:
-        """The topics of tokens as they are before the sweep, to be written to."""
+        """Return a copy of the tokens' topics, or zeros, which the sweep overwrites."""
         dtype = np.uint16 if self.n_components <= 2**16 else np.int32
         if batch.start is None:
             return np.zeros(n_tokens, dtype)
@@ -248,7 +253,7 @@ class CollapsedLDA(LDAGivenTopics):
         return topics
 
     def _groups(self, ends: IndexArray, n_words: int) -> IndexArray:
-        """Where the documents of each group begin: as many tokens in each, as far as possible."""
+        """Return the first document of each group, then n; groups have similarly many tokens."""
         n_tokens = int(ends[-1])
         number = TOKENS_OF_COUNT * n_tokens // max(1, n_words * self.n_components)
         number = min(max(number, 2), MOST_GROUPS)
@@ -256,9 +261,9 @@ class CollapsedLDA(LDAGivenTopics):
         return np.concatenate([[0], bounds, [ends.size - 1]])
 
     def prior_statistics(self, batch: DocumentBatch, result: LocalResult) -> PriorTerm | None:
-        """``(sum_d w_d E[log theta_d | z_d], sum_d w_d)``; None unless alpha is learned.
+        """Return ``(sum_d w_d E[log theta_d | z_d], sum_d w_d)``; None unless alpha is learned.
 
-        The last entry is the sum of ``w_d digamma(sum_k alpha_k + n_d)``.
+        The first array has one more entry, the sum of ``w_d digamma(sum_k alpha_k + n_d)``.
         """
         if not self.learn_doc_topic_prior or result.counts is None:
             return super().prior_statistics(batch, result)
@@ -279,9 +284,10 @@ class CollapsedLDA(LDAGivenTopics):
     def with_most_probable_priors(
         self, prior_stats: Any, stats: RunningStats | None, *, slowly: bool
     ) -> Self:
-        """alpha by a step towards, and eta at the maximum of the probability of all z and words.
+        """Return the model with priors of greater probability of all z and words.
 
-        ``slowly`` is by expectation-maximisation, which keeps topics without tokens for long.
+        alpha takes a step towards the maximum, eta is at the maximum. With ``slowly``, the step of
+        alpha is one of expectation-maximisation, which keeps topics without tokens for long.
         """
         if not slowly and prior_stats.mean is not None:
             mean_log, normaliser = prior_stats.mean[:-1], float(prior_stats.mean[-1])
@@ -304,5 +310,5 @@ class CollapsedLDA(LDAGivenTopics):
 
 
 def _width(n_topics: int) -> int:
-    """Topics and what fills the last line of the kernels."""
+    """Return the number of topics, rounded up to a multiple of LANES."""
     return -(-n_topics // LANES) * LANES

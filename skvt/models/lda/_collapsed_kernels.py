@@ -4,15 +4,15 @@ The topic of a token given those of all others [GriffithsSteyvers04 eq. 5],
 
     p(z_i = k | z_-i, w) ~ (alpha_k + n_dk^{-i}) (eta_w + n_wk^{-i}) / (sum_v eta_v + n_k^{-i}),
 
-is computed for all topics, side by side: that leaves the processor nothing to guess, and of up to a
-few hundred topics is faster than the sparse sums that other samplers keep.
+is computed for all topics by vector instructions. There are no branches to predict, and up to a few
+hundred topics this is faster than the sparse sums that other samplers keep.
 
-Documents are in groups, which threads take one after the other. A group begins with the counts of
-all, and sees no changes of other groups during the sweep (Newman, Asuncion, Smyth and Welling
-2009). Within a group a few documents advance side by side, token by token: a draw is a chain of
-instructions, each waiting for the one before, and chains of other documents fill the time.
-Tokens that are drawn at the same time see no changes by each other. The data alone fix groups and
-order, so the result is the same for any number of threads.
+Documents are divided into groups, each of which is sampled by one thread. A group begins with a
+copy of the counts over all documents and sees no changes by other groups during the sweep (Newman,
+Asuncion, Smyth and Welling 2009). Within a group the draws of a few documents are interleaved: each
+instruction of a draw waits for the one before, and draws of other documents fill the time. Tokens
+that are drawn at the same time do not see each other's changes. Groups and order depend on the data
+alone, so the result is the same for any number of threads.
 """
 
 from typing import Any, NamedTuple
@@ -40,18 +40,18 @@ from skvt.models.lda._kernels import WORDS
 from skvt.models.lda._sampling import token_weight
 from skvt.typing import Array, IndexArray
 
-# Tokens whose probabilities are multiplied before a logarithm is taken.
+# Number of token probabilities that are multiplied before a logarithm is taken.
 _MULTIPLIED = 8
-# Most tokens of an entry; one of a larger count is this number of tokens of equal weight.
+# Maximum number of tokens of an entry; larger counts are divided into tokens of equal weight.
 MOST_TOKENS = 1000
-# Below this probability a product of ``_MULTIPLIED`` would underflow.
+# Smallest probability of a token: a product of ``_MULTIPLIED`` smaller ones could underflow.
 _LEAST = 1e-30
-# What rounding leaves at least of a topic's total.
+# Smallest total of a topic, to which rounding errors are clipped.
 LEAST_TOTAL = 1e-15
 
 
 def token_bounds(counts: Array) -> IndexArray:
-    """Where the tokens of each entry begin, (nnz + 1,): ceil(count) of them, or MOST_TOKENS."""
+    """Return where the tokens of each entry begin: ceil(count) tokens, at most MOST_TOKENS."""
     out = np.zeros(counts.size + 1, np.int64)
     np.cumsum(np.ceil(np.minimum(counts, MOST_TOKENS)).astype(np.int64), out=out[1:])
     return out
@@ -59,39 +59,39 @@ def token_bounds(counts: Array) -> IndexArray:
 
 @part
 def weight_of(count: Any, position: int, n_tokens: int) -> Any:
-    """Whole tokens have weight 1, the last of a fractional count the rest; all alike of many."""
+    """Return the weight of a token: equal weights of a large count, else ``token_weight``."""
     if count > lit(count, 1.0 * MOST_TOKENS):
         return count / lit(count, 1.0 * MOST_TOKENS)
     return token_weight(count, position, n_tokens)
 
 
 class _Streams(NamedTuple):
-    """Documents that advance side by side, one in each of S streams; W and L as below."""
+    """Documents whose draws are interleaved, one in each of S streams; W and L as below."""
 
-    # (S,): the streams that have a document, first; topic of the token that was drawn last; state
-    # of random numbers.
+    # (S,): numbers of the streams, active ones first; topic that was drawn last; state of the
+    # random numbers.
     order: NDArray[np.uint64]
     topic: NDArray[np.uint64]
     state: NDArray[np.uint64]
-    # (S,): row of the document, where its tokens begin, how many they are, how many are drawn.
+    # (S,): row of the document, its first token, its number of tokens, number of those drawn.
     document: IndexArray
     begin: IndexArray
     size: IndexArray
     place: IndexArray
-    # (S,): number of the last tokens whose probabilities are in the product, and this.
+    # (S,): number of probabilities in the current product, and the product.
     n_multiplied: IndexArray
     product: Array
     # (S,): sum of the document's counts and alpha.
     weight: Array
-    # (S, L + 1) and (S, L): of the document's tokens; after them any word once more.
+    # (S, L + 1) and (S, L): words and weights of the document's tokens; the last word is repeated.
     words: NDArray[np.uint32]
     weights: Array
-    # (S + 1, W): ``alpha + n_d``; a last row of ones, for tokens drawn given the topics alone.
+    # (S + 1, W): ``alpha + n_d``. The last row is 1, for tokens drawn given the topics alone.
     own: Array
 
 
 def collapsed_steps(n_streams: int, *arguments: Any) -> None:
-    """:func:`_collapsed_steps` with scratch of its own: the task of a thread."""
+    """Allocate scratch and call :func:`_collapsed_steps`: the task of one thread."""
     indptr, token_indptr, lam = arguments[0], arguments[3], arguments[9]
     n_words, width = lam.shape
     longest = np.diff(token_indptr[indptr]).max(initial=1)
@@ -100,9 +100,9 @@ def collapsed_steps(n_streams: int, *arguments: Any) -> None:
         numbers.extend(np.empty((n, n_streams), dtype))
     words = np.empty((n_streams, longest + 1), np.uint32)
     weights = np.empty((n_streams, longest), np.float32)
-    own = aligned(n_streams + 1, width)
-    own[n_streams] = 1.0
-    streams = _Streams._make([*numbers, words, weights, own])
+    doc_counts = aligned(n_streams + 1, width)
+    doc_counts[n_streams] = 1.0
+    streams = _Streams._make([*numbers, words, weights, doc_counts])
     table, inverse, sums = aligned(n_words, width), aligned(1, width)[0], aligned(1, width)[0]
     _collapsed_steps(*arguments[:-1], table, inverse, sums, streams, arguments[-1])
 
@@ -113,7 +113,7 @@ def _begin_document(
     token_indptr: IndexArray, seeds: NDArray[np.uint64], alpha: Array, placed: bool,
     topics: IndexArray, streams: Any,
 ) -> None:  # fmt: skip
-    """Stream s takes document d, which has tokens."""
+    """Begin document d, which has at least one token, in stream s."""
     begin, total, t = token_indptr[indptr[d]], 0.0, 0
     for k in range(alpha.size):
         streams.own[s, k] = alpha[k]
@@ -137,7 +137,7 @@ def _begin_document(
 def _end_document(
     s: Any, topics: IndexArray, of_topics: Array, log_probability: Array, streams: Any
 ) -> None:
-    """What is known of the document of stream s once all its tokens are drawn is written."""
+    """Write counts and log probability of the document that stream s has finished."""
     d, begin = streams.document[s], streams.begin[s]
     log_probability[d] += log(streams.product[s])
     for t in range(streams.size[s]):
@@ -154,7 +154,7 @@ def _collapsed_steps(
 ) -> None:  # fmt: skip
     """Draw the topic of each token given those of all others, group by group.
 
-    Tokens that are not ``placed`` yet are drawn given the topics alone, by ``p ~ E[beta_kw]``.
+    If tokens are not ``placed`` yet, they are drawn given the topics alone, ``p ~ E[beta_kw]``.
 
     Parameters
     ----------
@@ -162,16 +162,16 @@ def _collapsed_steps(
     token_indptr : (nnz + 1,) where each entry's tokens begin
     row_weights : (n,)
     seeds : (n,) uint64
-    alpha : float32 (W,) prior of proportions; of topics beyond K it is 0
+    alpha : float32 (W,) prior of proportions; 0 beyond K topics
     prior : float32 (A, 1) or (A, K) eta of the words
     groups : (G + 1,) where the documents of each group begin
-    lam : float32 (A, W) ``eta + n``; of topics beyond K it is 0
+    lam : float32 (A, W) ``eta + n``; 0 beyond K topics
     totals : float64 (G, K) for each group ``sum eta + n``, changed
     topics : (tokens,) topic of each token, written
-    of_topics : float32 (n, K) tokens of each document in each topic, 0, written
-    log_probability : float64 (n,) 0, the sum of ``log p(w_i | z_-i, w_-i)`` is written
+    of_topics : float32 (n, K) zeros; tokens of each document in each topic are added
+    log_probability : float64 (n,) zeros; the sum of ``log p(w_i | z_-i, w_-i)`` is added
     table, inverse, sums : float32 scratch, (A, W), (W,) and (W,)
-    streams : :class:`_Streams` of scratch, L the number of tokens of the longest document
+    streams : :class:`_Streams`, scratch; L is the number of tokens of the longest document
     """
     n_topics, one = totals.shape[1], lit(alpha[0], 1.0)
     wide = 1 if prior.shape[1] > 1 else 0
@@ -211,12 +211,12 @@ def _collapsed_steps(
                     following += 1
                 at += 1
                 if placed:
-                    # (of an unsigned index the compiler knows that it counts from the front)
+                    # The index is unsigned, so that the compiler omits the case below 0.
                     t = np.uint64(place[s])
                     word, weight = streams.words[s, t], streams.weights[s, t]
                     k = topics[np.uint64(streams.begin[s] + place[s])]
                     in_all = weight * np.float32(row_weights[streams.document[s]])
-                    # of fractional weights rounding leaves a rest
+                    # Rounding of fractional weights may lead below the prior.
                     own[s, k] = max(own[s, k] - weight, alpha[k])
                     table[word, k] = max(table[word, k] - in_all, prior[word, np.uint64(k * wide)])
                     total = max(totals[g, k] - np.float64(in_all), LEAST_TOTAL)
@@ -230,7 +230,7 @@ def _collapsed_steps(
                     own[s if placed else no_document], inverse, table[streams.words[s, t]],
                     table[streams.words[s, after]], sums, unit(mix(streams.state[s])),
                 )  # fmt: skip
-                # (rounding may lead to where there is no topic)
+                # Rounding may lead to a padding topic beyond K.
                 topic[s] = k if k < n_topics else max(k - LANES, 0)
                 others = np.float64(n_topics)
                 if placed:
@@ -259,7 +259,7 @@ def _collapsed_steps(
 def pseudo_counts(
     array: Array, words: IndexArray, scale: Any, prior: Array, low: Any, high: Any, out: Array
 ) -> None:
-    """``out[a, k] = prior + scale * array``, float32, within low and high; 0 beyond K topics."""
+    """Write ``prior + scale * array``, float32, clipped to low and high; 0 beyond K topics."""
     wide = 1 if prior.shape[1] > 1 else 0
     for a in range(words.size):
         source = array[words[a]]
@@ -276,9 +276,9 @@ def tokens_by_word(
     token_indptr: IndexArray, row_weights: Array, word_tokens: IndexArray, tokens: IndexArray,
     weights: Array,
 ) -> bool:  # fmt: skip
-    """Write the places of each word's tokens, and their weights; returns whether all weigh 1.
+    """Write the tokens sorted by word, and their weights; return whether all weights are 1.
 
-    Those of word a are the ones from ``word_tokens[a]`` to ``word_tokens[a + 1]``.
+    The tokens of word a are ``tokens[word_tokens[a]:word_tokens[a + 1]]``.
     """
     t, alike = 0, True
     word_tokens[0] = 0
@@ -300,9 +300,9 @@ def changed_statistics(
     word_tokens: IndexArray, tokens: IndexArray, weights: Any, before: Any, after: IndexArray,
     out: Array, counter: IndexArray,
 ) -> None:  # fmt: skip
-    """``out[a, k]``: weighted tokens of word a that are in topic k after, less those before.
+    """Write the change of the weighted tokens of word a in topic k to ``out[a, k]``.
 
-    ``before`` may be None, and ``weights``, which then are 1.
+    If ``before`` is None, no token had a topic; if ``weights`` is None, all are 1.
     """
     for _ in range(CLAIMS):
         start, stop = claim(counter, WORDS, word_tokens.size - 1)
@@ -312,17 +312,17 @@ def changed_statistics(
             for k in range(out.shape[1]):
                 out[a, k] = lit(out[a, k], 0.0)
             for t in range(word_tokens[a], word_tokens[a + 1]):
-                place, weight = tokens[t], lit(out[a, 0], 1.0)
+                token, weight = tokens[t], lit(out[a, 0], 1.0)
                 if weights is not None:
                     weight = weights[t]
-                k = after[place]
+                k = after[token]
                 if before is None:
                     out[a, k] += weight
                 else:
-                    other = before[place]
-                    if other != k:
+                    old = before[token]
+                    if old != k:
                         out[a, k] += weight
-                        out[a, other] -= weight
+                        out[a, old] -= weight
         finish(counter, start, stop)
 
 
@@ -330,7 +330,10 @@ def changed_statistics(
 def add_log_proportions(
     counts: Array, weights: Array, alpha: Array, of_none: Array, sums: Array
 ) -> None:
-    """``sums[k] += sum_d w_d (psi(alpha_k + n_dk) - psi(alpha_k))``; ``of_none``: the latter."""
+    """Add ``sum_d w_d (psi(alpha_k + n_dk) - psi(alpha_k))`` to ``sums[k]``.
+
+    ``of_none[k]`` is psi(alpha_k).
+    """
     for d in range(counts.shape[0]):
         for k in range(counts.shape[1]):
             if counts[d, k] > lit(counts[d, k], 0.0):

@@ -21,7 +21,7 @@ from skvt.models.lda._model import LDA, DocumentBatch
 from skvt.typing import Array, IndexArray, Run
 
 _GIVEN_TOPICS = frozenset({Capability.DRAWABLE, Capability.CORRECTABLE})
-# Powers of a topic's tokens are tabulated below this number.
+# Powers ``(alpha + b n)^b`` are tabulated for whole n below this number.
 _SIZES = 256
 
 
@@ -30,13 +30,13 @@ class Topics(NamedTuple):
 
     # (A, K): logarithms of the probabilities of the batch's words, or their expectation.
     log_beta: Any
-    # Of the sampler's random numbers; without, Gibbs sampling gives way to CVB0.
+    # Seed of the sampler; if it is None, CVB0 replaces Gibbs sampling.
     seed: int | None = None
-    # The variates from which the topics were made, where the correction of SSVI needs them.
+    # The gamma variates of which the topics were made, if the correction of SSVI needs them.
     gammas: Gammas | None = None
 
     def at(self, places: IndexArray) -> "Topics":
-        """The topics of some words, where they are an expectation."""
+        """Return the topics at ``places``; they must be an expectation, without variates."""
         return self._replace(log_beta=self.log_beta.take(places, axis=0))
 
 
@@ -44,17 +44,17 @@ class Topics(NamedTuple):
 class LDAGivenTopics(LDA):
     """LDA whose documents are solved given topics.
 
-    Of Gibbs sampling and CVB0, ``q`` of a local result are ``alpha + E[n_k]`` (n, K), and
-    ``bound`` is no bound but the log probability of the document's words at these proportions.
-    Where topics have no seed, Gibbs sampling gives way to CVB0, which is deterministic.
+    With Gibbs sampling and CVB0, ``q`` of a local result is ``alpha + E[n_k]`` (n, K), and
+    ``bound`` is not a bound, but the log probability of the document's words at these proportions,
+    times 1 / T. If topics have no seed, CVB0, which is deterministic, replaces Gibbs sampling.
     """
 
     # {"gibbs", "cvb0", "mean_field"}
     local: str = "gibbs"
-    # Sweeps of the sampler that are dropped and kept.
+    # Numbers of sweeps of the sampler that are dropped and kept.
     n_burn_in: int = 2
     n_samples: int = 4
-    # Whether a global step changes the statistics of words that do not occur, too.
+    # Whether a global step also changes the statistics of words that do not occur in its rows.
     updates_all_rows: bool = False
 
     @classmethod
@@ -62,18 +62,18 @@ class LDAGivenTopics(LDA):
         cls, lda: LDA, local: str, n_burn_in: int = 2, n_samples: int = 4,
         updates_all_rows: bool = False,
     ) -> Self:  # fmt: skip
-        # (a kind of LDA with fields of its own may be passed)
-        own = {field.name: vars(lda)[field.name] for field in fields(LDA)}
-        return cls(**own, local=local, n_burn_in=n_burn_in, n_samples=n_samples,
+        # Only fields of LDA are copied, since a subclass may have others.
+        lda_fields = {field.name: vars(lda)[field.name] for field in fields(LDA)}
+        return cls(**lda_fields, local=local, n_burn_in=n_burn_in, n_samples=n_samples,
                    updates_all_rows=updates_all_rows)  # fmt: skip
 
     def mean_field(self) -> Self:
-        """The model with mean-field local steps, which have a bound."""
+        """Return the model with mean-field local steps, which have a bound."""
         return replace(self, local="mean_field")
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """Learned temperatures where the local step is mean field; others have no bound."""
+        """Capabilities; only with mean field, which has a bound, can temperatures be learned."""
         if self.local == "mean_field":
             return super().capabilities | _GIVEN_TOPICS
         return _GIVEN_TOPICS | {Capability.TOPICS}
@@ -86,11 +86,11 @@ class LDAGivenTopics(LDA):
         self, stats: RunningStats, batch: DocumentBatch, kind: str, rng: np.random.Generator,
         run: Run,
     ) -> Any:  # fmt: skip
-        """Topics of the batch's words by a kind of global step: a :class:`Topics`.
+        """Return the :class:`Topics` of the batch's words for a kind of global step.
 
-        "mean_field" is ``E[log beta]``, "map" the mean of q(beta), "ssvi-a" and "ssvi" a draw.
+        "mean_field" takes ``E[log beta]``, "map" the mean of q(beta), "ssvi-a" and "ssvi" a draw.
         """
-        # one for the documents, one for the words: they must not share random numbers
+        # Documents and words have separate seeds: they must not share random numbers.
         seed, seed_of_words = (int(part) for part in rng.integers(2**63, size=2))
         if kind == "mean_field":
             return self.expectation(stats, batch, run)._replace(seed=seed)
@@ -108,27 +108,27 @@ class LDAGivenTopics(LDA):
         run(sampling.draw_log_gammas, loop)
         gammas = Gammas(logs, np.logaddexp.reduce(log_sums), rows=words)
         if words.size < self.n_features:
-            # of the words that do not occur, all that matters is the sum of their gammas: a gamma
+            # Of all other words only the sum of their variates matters, a gamma variate, too.
             rest = stats.sums[0] + self.prior_totals
             rest -= shape_sums.sum(axis=0)
             rest = np.maximum(rest, self.topic_word_prior.min(axis=0))  # rounding
             log_rest = log_standard_gamma(rest, rng)
             log_totals = np.logaddexp(gammas.log_totals, log_rest)
             gammas = Gammas(logs, log_totals, rest, log_rest, words)
-        # the sampler's tables are of single precision
+        # The tables of the sampler have single precision.
         dtype = logs.dtype if self.local == "gibbs" else self.dtype
         log_beta = np.subtract(logs, gammas.log_totals.astype(dtype), dtype=dtype)
         return Topics(log_beta, seed, gammas if kind == "ssvi" else None)
 
     def expectation(self, stats: RunningStats, batch: DocumentBatch, run: Run) -> Any:
-        """E[log beta] of the batch's words, as the local step takes it: :class:`Topics`."""
+        """Return :class:`Topics` with E[log beta] of the batch's words."""
         expected_log = super().expectation(stats, batch, run)
         return Topics(expected_log if self.local == "mean_field" else expected_log.value(run))
 
     def corrected(
         self, stats: RunningStats, global_params: Any, result_stats: Stats, run: Run
     ) -> Stats:
-        """``V(beta, lam) eta_hat`` for all words [HB15 eq. 7]: a dense Stats."""
+        """Return ``V(beta, lam) eta_hat`` for all words [HB15 eq. 7], a dense Stats."""
         corrected = corrected_statistics(
             stats.arrays[0],
             global_params.gammas,
@@ -136,15 +136,16 @@ class LDAGivenTopics(LDA):
             run,
             scale=float(stats.scale),
             prior=self.topic_word_prior,
-            # a minibatch cannot say more of a topic than that all its tokens are the topic's
+            # A topic has at most all tokens of the minibatch.
             most=result_stats.arrays[0].sum(dtype=np.float64),
         )
         return Stats((corrected.astype(self.dtype, copy=False),))
 
     def project(self, stats: RunningStats) -> None:
-        """Keep ``lam >= eta``, as counts would: V is the identity on average, and steps overshoot.
+        """Keep ``lam >= eta``, as counts would.
 
-        Near zero a shape does next to nothing to its variate, and what has fallen there stays.
+        V is the identity on average only, so that steps overshoot. Near zero a shape hardly affects
+        its variate, and a shape that has fallen there would stay.
         """
         stats.clip()
 
@@ -167,7 +168,7 @@ class LDAGivenTopics(LDA):
             )
         inv_temp = self.dtype.type(inv_temp)
         sampled = self.local == "gibbs" and seed is not None
-        # more digits would not change what is drawn, but move more bytes
+        # Double precision would move more bytes without changing the draws.
         dtype = np.dtype(np.float32) if sampled else self.dtype
         table, shift = self._table(log_beta, inv_temp, dtype, run)
         step = self._gibbs if sampled else self._cvb0
@@ -183,8 +184,8 @@ class LDAGivenTopics(LDA):
     def _table(
         self, log_beta: Array, inv_temp: Any, dtype: np.dtype[Any], run: Run
     ) -> tuple[Array, Array]:
-        """``beta^inv_temp``, each word scaled by its largest, and the logarithms of the scales."""
-        # a product of two table entries is a normal number
+        """Return ``beta^inv_temp``, each word divided by its maximum, and logs of the maxima."""
+        # With this floor, a product of two table entries is a normal number.
         floor, inv_temp = (log_beta.dtype.type(x) for x in (np.finfo(dtype).tiny ** 0.5, inv_temp))
         table, shift = np.empty_like(log_beta, dtype), np.empty(log_beta.shape[0], self.dtype)
         loop = SharedLoop(shift.size, WORDS, log_beta, inv_temp, floor, table, shift)
@@ -195,7 +196,7 @@ class LDAGivenTopics(LDA):
         self, batch: DocumentBatch, table: Array, inv_temp: Any, seed: int | None, with_stats: bool,
         run: Run,
     ) -> tuple[Array, Stats | None]:  # fmt: skip
-        """Expected counts by CVB0; ``seed`` is not used."""
+        """Return ``alpha + E[n_k]`` by CVB0 and the statistics; ``seed`` is not used."""
         proportions = np.empty((batch.n_rows, self.n_components), self.dtype)
         shares = np.empty((batch.counts.size, self.n_components), self.dtype)
         loop = SharedLoop(
@@ -218,7 +219,7 @@ class LDAGivenTopics(LDA):
         self, batch: DocumentBatch, table: Array, inv_temp: Any, seed: int, with_stats: bool,
         run: Run,
     ) -> tuple[Array, Stats | None]:  # fmt: skip
-        """Counts in the mean over the kept sweeps of a sampler."""
+        """Return means of ``alpha + n_k`` over the kept Gibbs sweeps, and the statistics."""
         base = self.doc_topic_prior[:, None] ** inv_temp
         sizes = np.arange(_SIZES if inv_temp < 1.0 else 1, dtype=self.dtype)
         gains = (self.doc_topic_prior[:, None] + inv_temp * sizes) ** inv_temp - base
@@ -229,7 +230,7 @@ class LDAGivenTopics(LDA):
         run(sampling.prior_table, loop)
         token_indptr = np.empty(batch.counts.size + 1, np.int64)
         large = sampling.count_tokens(batch.counts, self.n_components, token_indptr)
-        # the row's place in the batch, not its number: a stream has no numbers
+        # Seeds depend on positions in the batch, since rows of a stream have no numbers.
         seeds = sampling.row_seeds(np.uint64(seed), np.arange(batch.n_rows))
         samples = np.empty((token_indptr[-1], self.n_samples), np.int32)
         bulk = None
@@ -260,9 +261,9 @@ class LDAGivenTopics(LDA):
     def _log_probability(
         self, batch: DocumentBatch, proportions: Array, table: Array, shift: Array, run: Run
     ) -> Array:
-        """``sum_j n_j log sum_k theta_k beta_kj`` of each document in nats, (n,).
+        """Return ``sum_j n_j log sum_k theta_k beta_kj`` of each document in nats, (n,).
 
-        ``beta = table * exp(shift)``, word by word: the largest beta of a word may underflow.
+        ``beta = table * exp(shift)`` with one shift for each word, whose betas may all underflow.
         """
         theta = proportions / proportions.sum(axis=1, keepdims=True)
         theta = theta.astype(table.dtype, copy=False)

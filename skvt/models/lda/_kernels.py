@@ -1,15 +1,15 @@
 """Compiled loops of latent Dirichlet allocation: documents x words x topics.
 
-Layout: topics are kept word by word, arrays of shape (V, K), so that a word's row is contiguous. A
-minibatch of n documents knows its ``active`` words (those that occur) and numbers them locally;
-``table`` holds exp(inv_temp * E[log beta]) for the active words only. The sweeps of one document
-run on its own copy, topics x words, so that vectors run along its words: topics that have lost
-their share then cost nothing, however few are left.
+Layout: arrays of topics have shape (V, K), so that the row of a word is contiguous. A minibatch of
+n documents numbers its ``active`` words, which are those that occur in it; ``table`` holds
+exp(inv_temp * E[log beta]) for the active words only. The sweeps over a document use a copy of its
+rows of the table, topics x words, so that vectors run along words: topics set aside then cost
+nothing, however few are left.
 
 Numerics: q(z) is a softmax, so rows of the table and E[log theta] are shifted by their maximum, and
 relative weights below a floor are set to the floor. In float32 the floor of 1e-17 keeps each
-product above the smallest normal number; denormals would cost a factor of ten. Their share of a
-topic's statistics is below rounding.
+product above the smallest normal number; denormals would cost a factor of ten. Weights at the floor
+contribute less than rounding errors to the statistics of a topic.
 """
 
 from typing import Any
@@ -33,20 +33,20 @@ from skvt.compiled import (
 )
 from skvt.typing import Array, IndexArray
 
-# Words, and documents, that a thread takes at a time: NumPy integers, since numba compiles
-# a function once more for each Python one, as for other constants.
+# Numbers of words and of documents that a thread takes at a time. They are NumPy integers, since
+# numba treats a Python integer as a constant and compiles a function once for each.
 WORDS = np.int64(16)
 DOCUMENTS = np.int64(1)
 # A document's table is padded to a multiple of this number of topics and words.
 LANES = 8
-# Sweeps after which topics without a share are set aside; before the last of these, but for the
-# first time, gamma is extrapolated.
+# Each time this number of sweeps is complete, topics with a negligible share are set aside. Before
+# the last sweep of every cycle but the first, gamma is extrapolated.
 CYCLE = 3
-# By this factor less may be given up later, when topics that fall at all have fallen far.
+# Factor of the threshold after the first cycle, when vanishing topics have fallen far below it.
 LATER = 0.01
-# The share of its tokens that a topic keeps at least.
+# Smallest share of its tokens that extrapolation leaves to a topic.
 KEPT_SHARE = 0.1
-# Tokens of an entry below which its share is not listed.
+# Expected counts up to this one are left out by :func:`list_shares`.
 SMALLEST_SHARE = 1e-2
 FLOOR = {np.dtype(np.float32): np.float32(1e-17), np.dtype(np.float64): 1e-140}
 
@@ -57,9 +57,9 @@ def gather_rows(
     indptr: IndexArray, indices: IndexArray, rows: IndexArray, marker: IndexArray,
     out_indptr: IndexArray, active: IndexArray,
 ) -> int:  # fmt: skip
-    """Row pointers of ``X[rows]`` and its distinct columns; returns the number of these.
+    """Write row pointers of ``X[rows]`` and its distinct columns; return the number of columns.
 
-    ``marker`` (V,) is -1 throughout and 0 at the columns found thereafter; ``active`` is (V + 1,).
+    ``marker`` (V,) must be -1; it is set to 0 at the distinct columns. ``active`` is (V + 1,).
     """
     n_active = 0
     out_indptr[0] = 0
@@ -68,7 +68,7 @@ def gather_rows(
         out_indptr[i + 1] = out_indptr[i] + stop - start
         for j in range(start, stop):
             v = indices[j]
-            active[n_active] = v  # overwritten by the next unless it is new: no branch to guess
+            active[n_active] = v  # overwritten unless v is new: no branch to predict
             n_active += marker[v] < 0
             marker[v] = 0
     return n_active
@@ -80,11 +80,11 @@ def localise(
     marker: IndexArray, out_indptr: IndexArray, words: IndexArray, counts: Array, lengths: Array,
     word_indptr: IndexArray, documents: IndexArray, entries: IndexArray,
 ) -> None:  # fmt: skip
-    """Copy rows of a CSR matrix, its columns numbered by their place in ``active``.
+    """Copy rows of a CSR matrix, columns numbered by their position in ``active``.
 
-    Writes ``words`` (local column of each entry), ``counts`` and the sums ``lengths`` of the rows.
-    The same entries sorted by word (stable): ``documents`` and ``entries`` (the place of each)
-    under ``word_indptr``.
+    Writes the local column ``words`` and the value ``counts`` of each entry, and the row sums
+    ``lengths``. Also sorts the entries by word, in the order of rows: ``documents`` and ``entries``
+    are row and position of each, and those of word a begin at ``word_indptr[a]``.
     """
     for a in range(active.size):
         marker[active[a]] = a
@@ -100,7 +100,7 @@ def localise(
         lengths[i] = length
     for a in range(active.size):
         word_indptr[a + 1] += word_indptr[a]
-        marker[active[a]] = word_indptr[a]  # from here on, the place of the word's next entry
+        marker[active[a]] = word_indptr[a]  # from here on, the position of the word's next entry
     for i in range(rows.size):
         for j in range(out_indptr[i], out_indptr[i + 1]):
             v = active[words[j]]
@@ -115,7 +115,7 @@ def expected_log_topics(
     array: Array, rows: IndexArray, scale: Any, prior: Array, digamma_sums: Array, out: Array,
     counter: IndexArray,
 ) -> None:  # fmt: skip
-    """out[a, k] = digamma(lam_vk) - digamma(sum_v lam_vk), lam = prior + scale * array."""
+    """Write digamma(lam_vk) - digamma(sum_v lam_vk) to ``out``, lam = prior + scale * array."""
     for _ in range(CLAIMS):
         start, stop = claim(counter, WORDS, rows.size)
         if start >= stop:
@@ -131,7 +131,7 @@ def expected_log_topics(
 
 @part
 def _tempered_row(source: Array, inv_temp: Any, floor: Any, target: Array) -> Any:
-    """target = exp(inv_temp * (source - top)), top its maximum, not below floor.
+    """Write exp(inv_temp * (source - top)), at least floor, where top is the maximum of source.
 
     Returns the shift inv_temp * top.
     """
@@ -147,7 +147,7 @@ def _tempered_row(source: Array, inv_temp: Any, floor: Any, target: Array) -> An
 def tempered_table(
     expected_log: Array, inv_temp: Any, floor: Any, table: Array, shift: Array, counter: IndexArray
 ) -> None:
-    """Each row of ``expected_log`` tempered: table = exp(inv_temp * expected_log - shift)."""
+    """Write table = exp(inv_temp * expected_log - shift) with one shift for each row."""
     for _ in range(CLAIMS):
         start, stop = claim(counter, WORDS, expected_log.shape[0])
         if start >= stop:
@@ -160,7 +160,7 @@ def tempered_table(
 # ----------------------------------------------------------------------------- document step
 @part
 def _topic_weights(gamma: Array, inv_temp: Any, floor: Any, weights: Array) -> Any:
-    """weights = exp(inv_temp * (digamma(gamma) - top)), not below floor; returns the shift.
+    """Write exp(inv_temp * (digamma(gamma) - top)), at least floor; return the shift.
 
     The normaliser digamma(sum gamma) cancels in q(z).
     """
@@ -179,7 +179,7 @@ def _dirichlet_divergence(
     gamma: Array, alpha: Array, gammaln_alpha: Array, constant: float, digamma_sum: float,
     gammaln_sum: float,
 ) -> float:  # fmt: skip
-    """KL(Dir(gamma) || Dir(alpha)) in nats; ``constant`` is -log Gamma(sum alpha)."""
+    """Return KL(Dir(gamma) || Dir(alpha)) in nats; ``constant`` is -log Gamma(sum alpha)."""
     value = constant + gammaln_sum
     for k in range(alpha.size):
         g = np.float64(gamma[k])
@@ -190,17 +190,17 @@ def _dirichlet_divergence(
 
 @part
 def _topics_by_words(source: Array, words: IndexArray, table: Array) -> None:
-    """table[k, j] = source[words[j], k]; filled up with topics without words and the last word."""
+    """Write table[k, j] = source[words[j], k], padded by zero topics and the last word."""
     n_topics = source.shape[1]
     last = words.size - 1
-    # (of several words at a time: those of one topic lie in one line of the cache)
+    # Four words at a time, since their entries of a topic lie in one cache line.
     for j in range(0, table.shape[1], 4):
         r0, r1 = source[words[min(j, last)]], source[words[min(j + 1, last)]]
         r2, r3 = source[words[min(j + 2, last)]], source[words[min(j + 3, last)]]
         for k in range(n_topics):
             table[k, j], table[k, j + 1] = r0[k], r1[k]
             table[k, j + 2], table[k, j + 3] = r2[k], r3[k]
-    table[n_topics:] = np.float32(0.0)  # of either type: there may be no word to take it from
+    table[n_topics:] = np.float32(0.0)  # not by ``lit``, whose entry needs a word
 
 
 @part
@@ -208,7 +208,7 @@ def _tempered_topics_by_words(
     expected_log: Array, words: IndexArray, inv_temp: Any, floor: Any, row: Array, table: Array,
     shift: Array,
 ) -> None:  # fmt: skip
-    """Fill a table with the tempered exponential of ``expected_log``, and its rows' shifts."""
+    """Write the tempered exponential of ``expected_log`` to ``table``, and the words' shifts."""
     n_topics = expected_log.shape[1]
     for j in range(table.shape[1]):
         word = words[j if j < words.size else 0]
@@ -222,9 +222,10 @@ def _tempered_topics_by_words(
 def _set_aside(
     threshold: Any, topics: Array, gamma: Array, prior: Array, step: Array, order: IndexArray
 ) -> Any:
-    """Exchange topics until those with more than a threshold come first; returns their number.
+    """Move topics with more tokens than a threshold to the front; return the number to keep.
 
-    It is filled up with others to a multiple of LANES; gamma of all the rest is at its prior.
+    The number is rounded up to a multiple of LANES. Gamma of all further topics is set to its
+    prior.
     """
     start: Any = np.int64(0)
     stop: Any = np.int64(gamma.size)
@@ -242,7 +243,7 @@ def _set_aside(
                 first[j], second[j] = second[j], first[j]
         else:
             stop -= 1
-    # (of numbers out of range none may be left: compiled loops want one line of topics)
+    # Keep at least one line of topics, which the loops need, even if no number is in range.
     stop = (max(start, 1) + LANES - 1) // LANES * LANES
     for k in range(stop, gamma.size):
         gamma[k] = prior[k]
@@ -251,18 +252,19 @@ def _set_aside(
 
 @part
 def _extrapolate(gamma: Array, updated: Array, alpha: Array, step: Array) -> None:
-    """gamma, whose last update was ``step``, to where this and the next, ``updated``, lead.
+    """Extrapolate gamma, whose last update was ``step`` and whose next value is ``updated``.
 
-    What is l times as far from the end after each update is ``(4 l - 3)^2`` times as far here, and
-    l times that after one more: a Chebyshev polynomial, at most 1, and 1 - 9 (1 - l) near l = 1.
-    Where steps are not of one ratio: each topic in the direction of its step, or not at all.
+    If each update multiplies the distance from the optimum by l, extrapolation in place of two
+    updates multiplies it by ``(4 l - 3)^2``, and one more update by l: a Chebyshev polynomial, at
+    most 1, and 1 - 9 (1 - l) near l = 1. If the ratios of steps differ, a topic still moves on
+    beyond ``updated``, or not at all, but never back.
     """
     zero = lit(gamma[0], 0.0)
     for k in range(gamma.size):
         now = updated[k] - gamma[k]
         further, most = lit(now, 15.0) * now - lit(now, 9.0) * step[k], lit(now, 6.0) * now
         further = min(max(further, min(most, zero)), max(most, zero))
-        # (less than nothing must not be left, and of nothing nothing grows)
+        # Gamma must stay above alpha, since a topic without tokens could not grow again.
         least = alpha[k] + lit(now, KEPT_SHARE) * (updated[k] - alpha[k])
         gamma[k] = max(updated[k] + further, least)
 
@@ -277,10 +279,10 @@ def document_steps(
 ) -> None:  # fmt: skip
     """Optimise q(z, theta) of each document, starting from equal shares of all topics.
 
-    After every third sweep topics whose share of the document has fallen below ``prune`` tokens are
-    set aside (gamma = alpha), and the others continue, side by side. The last evaluation is over
-    all topics, so that q(z) is the exact optimum given gamma, and the bound is the bound of what is
-    returned.
+    After every CYCLE sweeps, topics whose tokens have fallen below a threshold of at most ``prune``
+    are set aside with gamma = alpha, and sweeps continue over the others. The last evaluation is
+    over all topics, so that q(z) is the exact optimum given the returned gamma, and the bound is
+    the bound of both.
 
     Parameters
     ----------
@@ -288,22 +290,22 @@ def document_steps(
     lengths : (n,) tokens of each document
     expected_log : (n_active, K) E[log beta]
     table, table_shift : its tempered exponential, unused with ``own``
-    alpha : (2, w) float64, document prior, filled up with its smallest, and log Gamma of it
-    inv_temp, own : inverse temperature; those of the documents, (n,), or None
+    alpha : (2, w) float64, document prior, padded by its minimum, and its log Gamma
+    inv_temp, own : one inverse temperature; or one for each document, (n,), else None
     tol : mean absolute change of gamma at which a document has converged
-    table_of, per_word, per_topic, order : (W w,), (3, W), (6, w), (w,) scratch; W and w: the
-        longest document's words and K, each filled up to a multiple of LANES
+    table_of, per_word, per_topic, order : (W w,), (3, W), (6, w), (w,) scratch; W and w are the
+        longest document's words and K, each rounded up to a multiple of LANES
     gamma, weights_out : (n, K), ratio_out : (nnz,), bound : (n,), written
-    energy : None without ``own``, see :func:`energies`; with it (n,), written, or empty
+    energy : None without ``own``; else empty, or (n,), :func:`energies`, written
     digamma_sums : (n,) digamma(sum_k gamma_k), the normaliser of E[log theta], written
     """
     n_topics = expected_log.shape[1]
     width = per_topic.shape[1]
     g, prior, weights = per_topic[0], per_topic[1], per_topic[2]
     total, step, row = per_topic[3], per_topic[4], per_topic[5]
-    # Loops run to a multiple of the vector length: a scalar remainder would cost more than the
-    # rest. The topics that fill up have no words, so that they stay at their prior. The divergence
-    # of q(theta) is a difference of large numbers: float64 throughout.
+    # Loops run to a multiple of the vector length, since a scalar remainder would cost more than
+    # all else. Padding topics have no words and stay at their prior. The divergence of q(theta) is
+    # a difference of large numbers and is computed in float64.
     sum_alpha = 0.0
     for k in range(n_topics):
         sum_alpha += alpha[0, k]
@@ -344,17 +346,17 @@ def document_steps(
         while True:
             last = last or sweeps == most
             if not last and sweeps > 0 and sweeps % CYCLE == 0:
-                # Only topics that have a share continue; all others are back at their prior. Well
-                # below an equal share, so that flat documents keep all topics.
+                # Topics below a threshold return to their prior. The threshold is well below an
+                # equal share, so that flat documents keep all topics.
                 threshold = min(prune, lit(inv_temp, 0.1) * share)
                 if sweeps > CYCLE:
-                    # (what is given up adds up over topics)
+                    # Lower it, since the tokens that are given up add up over topics.
                     threshold *= lit(inv_temp, LATER)
                 n_left = _set_aside(threshold, topics, gamma_of, prior, step, order)
                 gamma_of, alpha_of, weights_of, total_of = (
                     g[:n_left], prior[:n_left], weights[:n_left], total[:n_left]
                 )  # fmt: skip
-            if last:  # over all topics again
+            if last:  # evaluate all topics again
                 gamma_of, weights_of = g, weights
             shift_topics = _topic_weights(gamma_of, inv_temp, floor, weights_of)
             weighted_sum(topics, weights_of, ratio)
@@ -378,7 +380,7 @@ def document_steps(
                     step[k] = total_of[k] - gamma_of[k]
                     gamma_of[k] = total_of[k]
 
-        # The value of q(z) at the final gamma.
+        # The part of the bound that comes from q(z), at the final gamma.
         shift_topics = np.float64(shift_topics)
         value = 0.0
         for j in range(filled):
@@ -413,7 +415,7 @@ def _energy(
     expected_log: Array, words: IndexArray, table: Array, weights: Array, ratio: Array,
     gamma: Array, order: IndexArray, digamma_sum: float,
 ) -> float:  # fmt: skip
-    """:func:`energies` of one document with a table (K, W) of its own, topics in an order."""
+    """Return :func:`energies` of a document with its own table (K, W), topics in ``order``."""
     value = 0.0
     for k in range(order.size):
         total = part = lit(weights[0], 0.0)
@@ -427,16 +429,16 @@ def _energy(
     return value
 
 
-# Loops of their own for what few ask for: as parts of ``document_steps``, they would be compiled
-# with each first fit, or with None in their place as another version of it.
+# Results that are rarely asked for have separate loops. As parts of ``document_steps``, they would
+# be compiled with each first fit, or, with None in their place, as another version of it.
 @jit_allocating
 def log_marginals(
     indptr: IndexArray, words: IndexArray, counts: Array, lengths: Array, expected_log: Array,
     gamma: Array, digamma_sums: Array, floor: Any, out: Array, counter: IndexArray,
 ) -> None:  # fmt: skip
-    """out[d] = sum_j n_j log sum_k exp(E[log theta_k] + E[log beta_kj]), q(theta) = Dir(gamma_d).
+    """Write log marginals of the documents at T = 1, with z summed out and q(theta) = Dir(gamma_d).
 
-    z summed out, untempered.
+    out[d] = sum_j n_j log sum_k exp(E[log theta_k] + E[log beta_kj])
     """
     n_topics = expected_log.shape[1]
     weights, row = np.empty((2, n_topics), expected_log.dtype)
@@ -462,9 +464,10 @@ def energies(
     indptr: IndexArray, words: IndexArray, table: Array, weights: Array, ratio: Array,
     expected_log: Array, gamma: Array, digamma_sums: Array, out: Array, counter: IndexArray,
 ) -> None:  # fmt: skip
-    """out[d] = sum_jk n_j phi_jk (E[log theta_k] + E[log beta_kj]), q(z) as of ``document_steps``.
+    """Write out[d] = sum_jk n_j phi_jk (E[log theta_k] + E[log beta_kj]).
 
-    ``weights``, ``ratio``, ``gamma`` and ``digamma_sums`` are what it leaves; one temperature.
+    q(z), ``weights``, ``ratio``, ``gamma`` and ``digamma_sums`` are those of
+    :func:`document_steps` at one temperature.
     """
     n_topics = table.shape[1]
     mass, value_of = np.empty((2, n_topics), table.dtype)
@@ -492,14 +495,14 @@ def tokens_of_topics(
     indptr: IndexArray, words: IndexArray, table: Array, weights: Array, ratio: Array, out: Array,
     counter: IndexArray,
 ) -> None:  # fmt: skip
-    """out[d, k] = sum_j n_j phi_jk, of q(z) as ``document_steps`` leaves it; one temperature."""
+    """Write out[d, k] = sum_j n_j phi_jk for q(z) of ``document_steps``, at one temperature."""
     n_topics = table.shape[1]
     width, longest = (n_topics + LANES - 1) // LANES * LANES, 0
     for d in range(indptr.size - 1):
         longest = max(longest, indptr[d + 1] - indptr[d])
     longest = (longest + LANES - 1) // LANES * LANES
     scratch, total = np.empty(width * longest, table.dtype), np.empty(width, table.dtype)
-    own = np.empty(longest, table.dtype)
+    padded_ratio = np.empty(longest, table.dtype)
     for _ in range(CLAIMS):
         d, stop = claim(counter, DOCUMENTS, indptr.size - 1)
         if d >= stop:
@@ -509,8 +512,8 @@ def tokens_of_topics(
         topics = scratch[: width * filled].reshape(width, filled)
         _topics_by_words(table, words[lo : lo + n_words], topics)
         for j in range(filled):
-            own[j] = ratio[lo + j] if j < n_words else lit(total[0], 0.0)
-        dot_products(topics, own[:filled], total)
+            padded_ratio[j] = ratio[lo + j] if j < n_words else lit(total[0], 0.0)
+        dot_products(topics, padded_ratio[:filled], total)
         for k in range(n_topics):
             out[d, k] = weights[d, k] * total[k]
         finish(counter, d, stop)
@@ -523,7 +526,7 @@ def word_statistics(
     weights: Array, ratio: Array, table: Array, expected_log: Array, own: Array | None, floor: Any,
     out: Array, counter: IndexArray,
 ) -> None:  # fmt: skip
-    """out[a, k] = sum_d row_weight_d n_da phi_dak, word by word in the order of the documents."""
+    """Write out[a, k] = sum_d row_weight_d n_da phi_dak, summed in the order of documents."""
     n_topics = expected_log.shape[1]
     if own is not None:
         row = np.empty(n_topics, out.dtype)
@@ -559,9 +562,10 @@ def list_shares(
     document: IndexArray, words: IndexArray, counts: Array, weights: Array, table: Array,
     row: Array, stop: IndexArray, entries: IndexArray, values: Array,
 ) -> None:  # fmt: skip
-    """Entries of each topic k and their expected counts, from ``stop[k]``, moved to their end, on.
+    """List entries of each topic k and their expected counts from ``stop[k]`` on.
 
-    With no room for them, they are only counted. ``row`` (K,) is scratch.
+    ``stop[k]`` moves to the end of topic k's list. If ``entries`` is empty, entries are counted
+    only. ``row`` (K,) is scratch.
     """
     least = lit(row[0], SMALLEST_SHARE)
     for e in range(words.size):
@@ -583,7 +587,7 @@ def mixture_log_likelihood(
     indptr: IndexArray, words: IndexArray, counts: Array, proportions: Array, topics: Array,
     out: Array, counter: IndexArray,
 ) -> None:  # fmt: skip
-    """out[d] = sum_j n_j log sum_k proportions_dk topics_jk, topics (n_active, K)."""
+    """Write out[d] = sum_j n_j log sum_k proportions_dk topics_jk, topics (n_active, K)."""
     for _ in range(CLAIMS):
         d, stop = claim(counter, DOCUMENTS, indptr.size - 1)
         if d >= stop:

@@ -60,7 +60,7 @@ class Draws(NamedTuple):
 def log_partition(
     inv_temps: Array, alpha: Array, eta: Array, method: str, corpus: Corpus, draws: Draws
 ) -> tuple[Array, Array]:
-    """``log C(T)`` of one token in nats and the estimate's slope in b, (M,) each; 0 at T = 1.
+    """Estimate ``log C(T)`` of one token in nats and its slope in b, (M,) each; 0 at T = 1.
 
     For b in (0, 1] (M,), alpha (K,) and eta (V,) or (K, V). With expectations over both priors:
 
@@ -111,7 +111,7 @@ def _power_mean(values: Array, slopes: Array, power: float) -> tuple[Array, Arra
 def mixture_sums(
     inv_temps: Array, log_theta: Array, topic_blocks: Iterable[Array]
 ) -> tuple[Array, Array]:
-    """``log g`` [VT16 eq. 17] and its slope in b for each row of log proportions, (S, M) each.
+    """Return ``log g`` [VT16 eq. 17] and its slope in b for each row of log proportions, (S, M).
 
     ``log_theta`` is (S, K); the log topics come in blocks of their columns, (K, w) each.
     """
@@ -120,7 +120,7 @@ def mixture_sums(
 
 
 def _token_sums(inv_temps: Array, blocks: Iterable[Array]) -> tuple[Array, Array]:
-    """``log sum_v p_v^b`` and its slope in b, (S, M) each; log p in blocks of columns, (S, w)."""
+    """Return ``log sum_v p_v^b`` and its slope in b, (S, M); blocks of log p are (S, w)."""
     sums: Any = 0.0
     slopes: Any = 0.0
     for log_p in blocks:
@@ -137,9 +137,9 @@ def _token_sums(inv_temps: Array, blocks: Iterable[Array]) -> tuple[Array, Array
 
 
 def _log_mixture(log_theta: Array, log_topics: Array) -> Array:
-    """``log sum_k theta_sk topics_kv``, shape (S, w).
+    """Return ``log sum_k theta_sk topics_kv``, shape (S, w).
 
-    In log space: with priors like 1/500 logs spread over thousands, and products underflow.
+    Sums are in log space: with priors like 1/500, logs differ by thousands, and products underflow.
     """
     terms = (theta[:, None] + topic for theta, topic in zip(log_theta.T, log_topics, strict=True))
     return functools.reduce(np.logaddexp, terms)

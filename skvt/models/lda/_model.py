@@ -27,19 +27,20 @@ from skvt.rows import sums_of_rows, total_and_weight
 from skvt.typing import Array, IndexArray, Run
 
 CACHE_LINE = 64  # bytes
-# A topic with a smaller share of a document (in tokens, and of a tenth of an equal share) is set
-# aside in the document's later sweeps.
+# A topic with fewer tokens of a document than this, and than a tenth of an equal share, is set
+# aside in the later sweeps over the document.
 PRUNE = 0.01
 
 
 @dataclass(frozen=True)
 class DocumentBatch:
-    """Documents prepared for local steps: their words numbered among themselves.
+    """Documents prepared for local steps, with local numbers of their words.
 
-    ``words`` and ``counts`` are CSR entries under ``indptr``; ``active`` (A,) translates local
-    words to columns of X, ``rows`` (n,) documents to rows of X. The same entries sorted by word
-    are ``documents`` and ``entries`` under ``word_indptr``. ``lengths`` (n,) are tokens,
-    ``weights`` (n,) the rows' sample weights. ``start`` is where local steps begin that need it.
+    ``indptr``, ``words`` and ``counts`` are a CSR matrix of the documents over local words.
+    ``active`` (A,) are the columns of X of the local words, ``rows`` (n,) the rows of X of the
+    documents. ``documents`` and ``entries`` are row and position of each entry, sorted by word;
+    those of word a begin at ``word_indptr[a]``. ``lengths`` (n,) are numbers of tokens,
+    ``weights`` (n,) sample weights. ``start`` is the initial state of local steps that need one.
     """
 
     indptr: IndexArray
@@ -64,27 +65,27 @@ class DocumentBatch:
 
     @property
     def longest(self) -> int:
-        """Entries of the longest document."""
+        """Number of entries of the longest document."""
         return int(np.diff(self.indptr).max(initial=1))
 
 
 _scratch = threading.local()
-# Bytes of scratch that a thread keeps at most.
+# Maximum number of bytes of scratch that a thread keeps between calls.
 MOST_KEPT = 2**24
 
 
 def _aligned(size: int, dtype: np.dtype[Any]) -> Array:
-    """An array that begins at a line of the cache: vectors that cross lines load at half speed."""
+    """Return an array aligned to cache lines, since vectors that cross lines load at half speed."""
     raw = np.empty(size * dtype.itemsize + CACHE_LINE, np.uint8)
     start = -raw.ctypes.data % CACHE_LINE
     return raw[start : start + size * dtype.itemsize].view(dtype)
 
 
 def _scratch_of(dtype: np.dtype[Any], longest: int, n_topics: int) -> tuple[Any, ...]:
-    """Work arrays of this thread for ``document_steps``.
+    """Return this thread's work arrays for ``document_steps``.
 
-    Kept between calls, except for very long documents: new arrays of this size would be mapped and
-    unmapped by the system each time, which stops all threads of the process.
+    They are kept between calls unless documents are very long. The system would map and unmap new
+    arrays of this size at each call, which stops all threads of the process.
     """
     longest, width = (-(-size // kernels.LANES) * kernels.LANES for size in (longest, n_topics))
     sizes = longest * width, 3 * longest, 6 * width
@@ -109,10 +110,10 @@ class _Loop(NamedTuple):
 
 
 def _local_steps(loops: list[_Loop], longest: int, counters: IndexArray) -> None:
-    """Do a thread's share of the loops, where each needs the results of those before.
+    """Run one thread's share of the loops, each of which needs the results of those before.
 
-    One task, since to call threads together costs 30 microseconds each time; and not one kernel,
-    which would take as long to compile as all of them once more.
+    The loops are one task, since starting all threads takes 30 microseconds. They are separate
+    kernels, since a kernel of all would take as long to compile as all kernels once more.
     """
     for i, (kernel, n, arguments) in enumerate(loops):
         counter = counters[i * COUNTER :]
@@ -123,16 +124,15 @@ def _local_steps(loops: list[_Loop], longest: int, counters: IndexArray) -> None
             arguments += _scratch_of(gamma.dtype, longest, gamma.shape[1])
         kernel(*arguments, counter)
         while not all_finished(counter, n):
-            give_way()  # another thread at its last item may need this one's core
+            give_way()  # the thread with the last item may need this core
             kernel(*arguments, counter)
 
 
 class ExpectedLog(NamedTuple):
     """``E[log beta_vk]`` of some words under ``lam = prior + scale * array``, not yet computed.
 
-    A local step computes it with the rest, by all threads at once; others ask for the value.
-    ``stats`` may be a view: once the statistics have been written to, it is an error to ask for
-    either.
+    Local steps compute it in their own threads; all others call :meth:`value`. ``stats`` may be a
+    view, so that both must happen before the statistics are changed.
     """
 
     stats: RunningStats | Stats
@@ -142,26 +142,26 @@ class ExpectedLog(NamedTuple):
     digamma_sums: Array
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Only these words are sent to another process, not the vocabulary."""
+        """Send these words alone to another process, not the whole vocabulary."""
         places = np.arange(self.words.size, dtype=self.words.dtype)
         array, prior = self.stats.arrays[0][self.words], self.prior[self.words]
         return ExpectedLog, (Stats((array,)), places, self.scale, prior, self.digamma_sums)
 
     def at(self, places: IndexArray) -> "ExpectedLog":
-        """The expectation of some words."""
+        """Return the expectation of the words at ``places``."""
         return self.take(places)
 
     def take(self, places: IndexArray, axis: int = 0) -> "ExpectedLog":
-        """Mimics ``ndarray.take``."""
+        """Mimic ``ndarray.take``."""
         return self._replace(words=self.words[places])
 
     @property
     def arguments(self) -> tuple[Any, ...]:
-        """What the kernel takes, the output apart."""
+        """Arguments of the kernel without the output."""
         return self.stats.arrays[0], self.words, self.scale, self.prior, self.digamma_sums
 
     def value(self, run: Run) -> Array:
-        """The expectations, shape (A, K)."""
+        """Return the expectations, shape (A, K)."""
         out = np.empty((self.words.size, self.digamma_sums.size), self.prior.dtype)
         loop = SharedLoop(self.words.size, kernels.WORDS, *self.arguments, out)
         run(kernels.expected_log_topics, loop)
@@ -177,19 +177,19 @@ class LDA:
 
     # (K,): alpha, concentration of the Dirichlet prior of a document's topic proportions.
     doc_topic_prior: Array
-    # (V,) or (V, K): eta, concentration of the Dirichlet prior of a topic's word probabilities; (V,
-    # K) where topics have priors of their own.
+    # (V,) or (V, K): eta, concentration of the Dirichlet prior of a topic's word probabilities, of
+    # all topics or of each.
     topic_word_prior: Array
-    # Most sweeps of one document's local step.
+    # Maximum number of sweeps of one document's local step.
     max_doc_update_iter: int = 100
     # A document has converged when gamma changes by less than this on average over topics.
     mean_change_tol: float = 1e-3
     # Move alpha (each entry) or eta (one value for all words) to the maximum of the bound.
     learn_doc_topic_prior: bool = False
     learn_topic_word_prior: bool = False
-    # Whether local steps say how many tokens of each document belong to each topic.
+    # Whether local steps return the expected tokens of each topic in each document.
     counts_tokens: bool = False
-    # (K, V): word probabilities of the topics to begin with; None is at random.
+    # (K, V): word probabilities of the initial topics; None draws initial statistics.
     start: Array | None = None
 
     families: ClassVar[tuple[Family, ...]] = (Dirichlet,)
@@ -216,7 +216,7 @@ class LDA:
         return Stats((np.atleast_2d(self.topic_word_prior.T),))
 
     def prior_kinds(self) -> IndexArray:
-        """A number for each topic, (K,), the same for topics with the same prior."""
+        """Return a number for each topic, (K,), equal for topics with equal priors."""
         if self.topic_word_prior.ndim == 1:
             return np.zeros(self.n_components, np.intp)
         return np.unique(self.topic_word_prior, axis=1, return_inverse=True)[1].ravel()
@@ -227,7 +227,7 @@ class LDA:
         return np.asarray(self.topic_word_prior.sum(axis=0, dtype=np.float64))
 
     def natural_parameters(self, stats: RunningStats) -> tuple[Array, ...]:
-        """``lam = eta + S``, shape (K, V) for the one block."""
+        """Return ``lam = eta + S``, shape (K, V) for the one block."""
         counts, prior = stats.arrays[0], self.topic_word_prior
         lam = np.empty((self.n_components, self.n_features), np.result_type(counts, prior))
         np.multiply(counts.T, counts.dtype.type(stats.scale), out=lam)
@@ -238,7 +238,7 @@ class LDA:
         return self.n_components
 
     def initial(self, data: RowSource, rng: np.random.Generator) -> RunningStats:
-        """S_vk ~ Gamma(100, 1/100), about a token a word; of given topics, equal parts of all."""
+        """Draw S_vk ~ Gamma(100, 1/100), or share all tokens equally among the given topics."""
         if self.start is not None:
             tokens, weight = sums_of_rows(data.X, data.weights, total_and_weight)
             tokens = max(float(tokens), 1.0) * data.total / float(weight)
@@ -248,12 +248,12 @@ class LDA:
         return RunningStats([np.ascontiguousarray(counts.T, self.dtype)])
 
     def from_topics(self, lam: ArrayLike) -> RunningStats:
-        """Running statistics whose ``prior + S`` is the given lam, shape (K, V)."""
+        """Return running statistics for which ``prior + S`` is ``lam``, shape (K, V)."""
         lam = np.asarray(lam)
         return RunningStats([np.ascontiguousarray((lam - self.topic_word_prior.T).T, self.dtype)])
 
     def regrouped(self, groups: Sequence[IndexArray]) -> Self:
-        """The model of topics ``groups[j]`` as one: alpha add up, each word has the largest eta."""
+        """Merge topics ``groups[j]``; their alpha add up, and eta is the largest of each word."""
         alpha = np.array([self.doc_topic_prior[group].sum() for group in groups], self.dtype)
         eta = self.topic_word_prior
         if eta.ndim == 2:
@@ -261,7 +261,7 @@ class LDA:
         return replace(self, doc_topic_prior=alpha, topic_word_prior=eta, start=None)
 
     def regrouped_stats(self, stats: Stats, groups: Sequence[IndexArray]) -> Stats:
-        """Statistics of the regrouped model: those of a group add up."""
+        """Return statistics of the regrouped model, the sums over each group of topics."""
         (counts,) = stats.arrays
         together = np.stack([counts[:, group].sum(axis=1) for group in groups])
         return Stats((np.ascontiguousarray(together.T),))
@@ -273,7 +273,7 @@ class LDA:
         marker = np.full(X.shape[1], -1, np.int32)
         active = np.empty(X.shape[1] + 1, np.int32)
         n_active = kernels.gather_rows(X.indptr, X.indices, rows, marker, indptr, active)
-        # In order, rows of the statistics are read from memory one after the other.
+        # Sort, so that rows of the statistics are read in the order of memory.
         active = np.sort(active[:n_active])
         n_entries = int(indptr[-1])
         words, documents = np.empty((2, n_entries), np.int32)
@@ -293,22 +293,22 @@ class LDA:
         return BatchScope(active=batch.active)
 
     def touched_columns(self, X: Any) -> IndexArray | None:
-        """Rows of the statistics that these documents can change: their words."""
+        """Return the rows of the statistics that documents X can change, which are their words."""
         occurs = np.zeros(X.shape[1], bool)
         occurs[X.indices] = True
         return np.flatnonzero(occurs)
 
     def expectation(self, stats: RunningStats, batch: DocumentBatch, run: Run) -> ExpectedLog:
-        """``E[log beta_vk]`` of the batch's words: an :class:`ExpectedLog`."""
+        """Return ``E[log beta_vk]`` of the batch's words as an :class:`ExpectedLog`."""
         digamma_sums = digamma_array(stats.sums[0] + self.prior_totals)
         return ExpectedLog(*self.parameters_of(stats, batch), digamma_sums.astype(self.dtype))
 
     def parameters_of(
         self, stats: RunningStats, batch: DocumentBatch
     ) -> tuple[RunningStats | Stats, IndexArray, Any, Array]:
-        """lam of the batch's words as kernels take it: (S, rows of S, scale, eta (V,)).
+        """Return lam of the batch's words as kernels take it: (S, rows of S, scale, eta (V,)).
 
-        Where topics have priors of their own, these words' lam take the place of S.
+        If topics have separate priors, lam of these words replaces S, and eta is 0.
         """
         eta, scale, words = self.topic_word_prior, self.dtype.type(stats.scale), batch.active
         if eta.ndim == 1:
@@ -318,11 +318,11 @@ class LDA:
         return Stats((lam,)), places, self.dtype.type(1.0), np.zeros(words.size, self.dtype)
 
     def expected_log_topics(self, stats: RunningStats, batch: DocumentBatch, run: Run) -> Array:
-        """``E[log beta_vk]`` of the batch's words, as an array (A, K)."""
+        """Return ``E[log beta_vk]`` of the batch's words as an array (A, K)."""
         return LDA.expectation(self, stats, batch, run).value(run)
 
     def log_mean_topics(self, stats: RunningStats, batch: DocumentBatch) -> Array:
-        """log E[beta] of the batch's words, (A, K)."""
+        """Return log E[beta] of the batch's words, (A, K)."""
         total = stats.sums[0] + self.prior_totals
         lam = stats.scale * stats.arrays[0][batch.active].astype(np.float64)
         eta = self.topic_word_prior[batch.active]
@@ -345,11 +345,11 @@ class LDA:
         ``global_params`` is an :class:`ExpectedLog` or its value. The statistics are
         ``sum_d w_d n_dv phi_dvk`` for the active words, [Hoffman10 eq. 5].
         """
-        inv_temp, own = np.asarray(inv_temp, self.dtype), None
+        inv_temp, row_inv_temps = np.asarray(inv_temp, self.dtype), None
         floor, n_words, n_tabled = kernels.FLOOR[self.dtype], batch.active.size, batch.active.size
         if inv_temp.ndim > 0:
-            # rows that have temperatures of their own share no table
-            own, inv_temp, n_tabled = inv_temp, 1.0, 0
+            # A tempered table serves one temperature only.
+            row_inv_temps, inv_temp, n_tabled = inv_temp, 1.0, 0
         inv_temp = self.dtype.type(inv_temp)
         loops, expected_log, table, shift = self._tables(global_params, inv_temp, n_words, n_tabled)
         gamma = np.empty((batch.n_rows, self.n_components), self.dtype)
@@ -358,28 +358,28 @@ class LDA:
         energy = np.empty(batch.n_rows * with_energy)
         marginal = np.empty(batch.n_rows) if with_marginal else None
         tokens = np.empty_like(gamma) if self.counts_tokens else None
-        given = batch.indptr, batch.words, batch.counts, batch.lengths, expected_log
+        documents = batch.indptr, batch.words, batch.counts, batch.lengths, expected_log
         of_documents = (
-            *given, table, shift, self._filled_prior(), inv_temp, own, floor,
+            *documents, table, shift, self._filled_prior(), inv_temp, row_inv_temps, floor,
             self.max_doc_update_iter, self.dtype.type(self.mean_change_tol),
             self.dtype.type(PRUNE), weights, ratio, bound,
-            None if own is None else energy, digamma_sums, gamma,
+            None if row_inv_temps is None else energy, digamma_sums, gamma,
         )  # fmt: skip
         loops.append(_Loop(kernels.document_steps, batch.n_rows, of_documents))
-        found = batch.indptr, batch.words, table, weights, ratio
-        if with_energy and own is None:
-            of_energies = (*found, expected_log, gamma, digamma_sums, energy)
+        assignments = batch.indptr, batch.words, table, weights, ratio
+        if with_energy and row_inv_temps is None:
+            of_energies = (*assignments, expected_log, gamma, digamma_sums, energy)
             loops.append(_Loop(kernels.energies, batch.n_rows, of_energies))
         if marginal is not None:
-            of_marginals = (*given, gamma, digamma_sums, floor, marginal)
+            of_marginals = (*documents, gamma, digamma_sums, floor, marginal)
             loops.append(_Loop(kernels.log_marginals, batch.n_rows, of_marginals))
         if tokens is not None:
-            loops.append(_Loop(kernels.tokens_of_topics, batch.n_rows, (*found, tokens)))
+            loops.append(_Loop(kernels.tokens_of_topics, batch.n_rows, (*assignments, tokens)))
         if with_stats:
             statistics = np.empty((n_words, self.n_components), self.dtype)
             of_statistics = (
                 batch.word_indptr, batch.documents, batch.entries, batch.weights, weights, ratio,
-                table, expected_log, own, floor, statistics,
+                table, expected_log, row_inv_temps, floor, statistics,
             )  # fmt: skip
             loops.append(_Loop(kernels.word_statistics, n_words, of_statistics))
         tasks = SharedLoop(loops[-1].n, kernels.WORDS, loops, batch.longest, n_loops=len(loops))
@@ -390,7 +390,7 @@ class LDA:
         )  # fmt: skip
 
     def _filled_prior(self) -> Array:
-        """alpha, filled up with its smallest, and its log Gamma: (2, w), see ``document_steps``."""
+        """Return alpha, padded by its minimum, and log Gamma of it, (2, w)."""
         alpha = np.asarray(self.doc_topic_prior, np.float64)
         n_more = -alpha.size % kernels.LANES
         alpha = np.append(alpha, np.full(n_more, alpha.min()))
@@ -399,7 +399,7 @@ class LDA:
     def _tables(
         self, global_params: Any, inv_temp: Any, n_words: int, n_tabled: int
     ) -> tuple[list[_Loop], Array, Array, Array]:
-        """(loops that fill these, E[log beta] (A, K), its tempered exponential, shifts (A,))."""
+        """Return loops that write the arrays, E[log beta], its tempered exponential and shifts."""
         loops, expected_log = [], global_params
         table = np.empty((n_tabled, self.n_components), self.dtype)
         shift = np.empty(n_tabled, self.dtype)
@@ -416,10 +416,10 @@ class LDA:
     log_partition_methods = ("closed_form", *METHODS)
 
     def tempered_log_partition(self, inv_temps: Array) -> tuple[Array, Array]:
-        """log C(T) of one token in nats and its slope in 1/T, (M,) each [VT16 app. B.1].
+        """Return log C(T) of one token in nats and its slope in 1/T, (M,) each [VT16 app. B.1].
 
-        ``log E[sum_kv (theta_k topics_kv)^(1/T)]``, which has a closed form: a lower bound, exact
-        for a corpus of one token, with the token's assignment part of what is tempered.
+        ``log E[sum_kv (theta_k topics_kv)^(1/T)]`` has a closed form. It is a lower bound, exact
+        for a corpus of one token, if the assignment of the token is tempered, too.
         """
         alpha, eta, b = self.doc_topic_prior, self.topic_word_prior, inv_temps
         sums = [Dirichlet.log_mean_power_sum(each, b) for each in np.atleast_2d(eta.T)]
@@ -427,14 +427,14 @@ class LDA:
             value, slope = map(np.add, Dirichlet.log_mean_power_sum(alpha, b), sums[0])
             return value, slope
         # sum_k E[theta_k^b] E[sum_v topics_kv^b]
-        own = map(np.array, zip(*sums, strict=True))
-        parts, slopes = map(np.add, own, Dirichlet.log_mean_powers(alpha, b))
+        of_topics = map(np.array, zip(*sums, strict=True))
+        parts, slopes = map(np.add, of_topics, Dirichlet.log_mean_powers(alpha, b))
         return logsumexp(parts, axis=0), (softmax(parts, axis=0) * slopes).sum(axis=0)
 
     def estimated_log_partition(
         self, inv_temps: Array, method: str, n_rows: int, n_units: float
     ) -> tuple[Array, Array]:
-        """log C(T) by another of ``log_partition_methods``, with the same draws each time."""
+        """Return log C(T) by one of ``METHODS``, with the same draws at each call."""
         return log_partition(
             np.asarray(inv_temps, np.float64), np.asarray(self.doc_topic_prior, np.float64),
             np.asarray(self.topic_word_prior.T, np.float64), method,
@@ -445,7 +445,7 @@ class LDA:
     def log_predictive(
         self, batch: DocumentBatch, proportions: Array, topics: Array, run: Run
     ) -> Array:
-        """``sum_j n_dj log sum_k proportions_dk topics_kj`` of each document in nats, (n,).
+        """Return ``sum_j n_dj log sum_k proportions_dk topics_kj`` in nats, (n,).
 
         ``proportions`` is (n, K), ``topics`` (V, K) the word probabilities of each topic.
         """
@@ -458,14 +458,14 @@ class LDA:
 
     # ------------------------------------------------------------------------ learned priors
     def prior_statistics(self, batch: DocumentBatch, result: LocalResult) -> PriorTerm | None:
-        """``(sum_d w_d E[log theta_d], sum_d w_d)``; None unless alpha is learned."""
+        """Return ``(sum_d w_d E[log theta_d], sum_d w_d)``; None unless alpha is learned."""
         if not self.learn_doc_topic_prior:
             return None
         weights = batch.weights.astype(np.float64)
         return weights @ Dirichlet.expectation(result.q), weights.sum()
 
     def with_learned_priors(self, prior_stats: Any, stats: RunningStats | None = None) -> Self:
-        """alpha by Newton's method on its part of the bound; eta likewise if ``stats`` is given."""
+        """Return the model with alpha, and given ``stats`` eta, at the maximum of the bound."""
         changes: dict[str, Any] = {}
         if self.learn_doc_topic_prior and prior_stats.mean is not None:
             alpha = Dirichlet.fit(self.doc_topic_prior, prior_stats.mean)
@@ -477,9 +477,9 @@ class LDA:
         return replace(self, **changes) if changes else self
 
     def _mean_log_topics(self, stats: RunningStats) -> float:
-        """The mean of E[log beta_kv], which is all that matters of one eta for topics and words."""
+        """Return the mean of E[log beta_kv], on which alone the best symmetric eta depends."""
         eta, counts = self.topic_word_prior[0], stats.arrays[0]
-        # (sampled topics have no tokens of most words; counts of given topics may be below zero)
+        # Sampled topics have no tokens of most words; counts of given topics may be negative.
         present = counts[counts != 0.0]
         total = digamma_array(eta + counts.dtype.type(stats.scale) * present).sum(dtype=np.float64)
         total += (counts.size - present.size) * float(digamma_array(eta))

@@ -1,12 +1,12 @@
 """Compiled local steps of latent Dirichlet allocation given topics: Gibbs sampling and CVB0.
 
-The topics are known here (drawn, or a point), and the proportions of a document are summed out
-(Mimno, Hoffman and Blei 2012):
+The topics are known here, as a draw or a point estimate, and the proportions of a document are
+summed out (Mimno, Hoffman and Blei 2012):
 
     p(z_i = k | z_-i, w_i, beta) ~ (alpha_k + n_k^{-i}) beta_{k w_i}
 
 At inverse temperature b the likelihood of words and assignments is raised to the power b and the
-document prior is not; to the precision of Stirling's formula that is
+document prior is not; to the precision of Stirling's formula the conditional is then
 
     ((alpha_k + b n_k^{-i}) beta_{k w_i})^b.
 
@@ -48,28 +48,28 @@ from skvt.compiled import (
 from skvt.models.lda._kernels import DOCUMENTS, WORDS
 from skvt.typing import Array, IndexArray
 
-# Entries of large counts, see ``_gibbs_steps``, and scratch, (6, K) and integers (K,).
+# ``bulk`` of ``_gibbs_steps`` for entries of large counts, then scratch (6, K) and integers (K,).
 Bulk: TypeAlias = tuple[IndexArray, IndexArray, Array, Array, IndexArray]
 
-# The tokens of an entry of a larger count are drawn together, unless there are as many topics:
-# that takes a draw for each.
+# The tokens of an entry of a larger count are drawn together, unless there are more topics than
+# tokens: a joint draw takes one draw for each topic.
 MOST_TOKENS = 100
-# Steps towards the most probable proportions before any tokens are drawn together.
+# Number of steps towards the most probable proportions before the first joint draw.
 BULK_STEPS = 20
-# Topics whose share of the prior is added up beforehand.
+# Number of topics in a block, for which :func:`prior_table` holds the cumulative sum.
 PRIOR_TOPICS = 16
-# Words that a thread takes at a time to draw topics.
+# Number of words that a thread takes at a time to draw topics.
 DRAWN_WORDS = np.int64(64)
 
 
 # -------------------------------------------------------------------------------- random numbers
 def row_seeds(seed: Any, numbers: IndexArray) -> NDArray[np.uint64]:
-    """One seed for each row, (n,) uint64, given the rows' numbers."""
+    """Return one seed for each row, (n,) uint64, given the numbers of the rows."""
     return np.asarray(mixed(seed + GOLDEN * (numbers + 1).astype(np.uint64)))
 
 
 def draw_log_gammas(*arguments: Any) -> None:
-    """:func:`_draw_log_gammas` with scratch of its own: the task of a thread."""
+    """Allocate scratch and call :func:`_draw_log_gammas`: the task of one thread."""
     n_topics = arguments[0].shape[1]
     size = int(DRAWN_WORDS) * n_topics
     _draw_log_gammas(
@@ -84,18 +84,18 @@ def _draw_log_gammas(
     log_sums: Array, shape_sums: Array, single: Array, numbers: Array, words: NDArray[np.uint64],
     places: IndexArray, counter: IndexArray,
 ) -> None:  # fmt: skip
-    """``out[i, k]``: logarithm of a gamma variate of shape prior + scale * array in these rows.
+    """Write logarithms of gamma variates of shapes prior + scale * array in ``rows`` to ``out``.
 
-    ``log g(a) = log g(a + 1) + log(u) / a``, since g(a) itself underflows for small a; g(a + 1) by
-    rejection (Marsaglia and Tsang 2000). The loop over a row makes a proposal for each entry and
-    the cheap test; those that fail it, one in ten, are decided side by side. Each entry has random
-    numbers of its own, of single precision. ``log_sums[b]`` are logarithms of the sums of the
-    variates over the b-th DRAWN_WORDS rows, ``shape_sums[b]`` the sums of their shapes. ``single``,
-    ``numbers``, ``words`` and ``places`` are scratch.
+    ``log g(a) = log g(a + 1) + log(u) / a``, since g(a) itself underflows for small a; g(a + 1) is
+    drawn by rejection (Marsaglia and Tsang 2000). The loop over a row makes a proposal for each
+    entry and applies the cheap test. The proposals that fail it, one in ten, are decided together.
+    Each entry has its own random numbers, of single precision. ``log_sums[b]`` are logarithms of
+    the sums of the variates over the b-th DRAWN_WORDS rows, ``shape_sums[b]`` the sums of their
+    shapes. ``single``, ``numbers``, ``words`` and ``places`` are scratch.
     """
     n_topics = array.shape[1]
     normal, log_boost = single[0], single[1]
-    # of the entries that fail the test, side by side
+    # Data of the entries that fail the cheap test.
     shapes, normals, values, bits = numbers[0], numbers[1], numbers[2], words[0]
     rows_of, topics_of, doubtful = places[2], places[3], places[0]
     top, total = numbers[3], numbers[4]
@@ -104,7 +104,7 @@ def _draw_log_gammas(
         if start >= stop:
             break
         block = start // DRAWN_WORDS
-        n = np.int64(0)  # (of the constant 0, numba compiles accepted_gammas, too)
+        n = np.int64(0)  # not the constant 0, for which numba would compile accepted_gammas anew
         for k in range(n_topics):
             shape_sums[block, k] = 0.0
         for i in range(start, stop):
@@ -146,7 +146,7 @@ def _draw_log_gammas(
 
 # ------------------------------------------------------------------------------------- tokens
 def count_tokens(counts: Array, n_topics: int, token_indptr: IndexArray) -> IndexArray:
-    """Write where entries' tokens begin, ceil(count) each; returns entries of large counts."""
+    """Write where the tokens of each entry begin; return the entries of large counts."""
     are_large = counts > max(MOST_TOKENS, n_topics)
     token_indptr[0] = 0
     np.cumsum(np.where(are_large, 0.0, np.ceil(counts)).astype(np.int64), out=token_indptr[1:])
@@ -155,16 +155,17 @@ def count_tokens(counts: Array, n_topics: int, token_indptr: IndexArray) -> Inde
 
 @part
 def token_weight(count: Any, position: int, n_tokens: int) -> Any:
-    """Whole tokens have weight 1, the last of a fractional count the rest."""
+    """Return the weight of a token: 1, or what remains for the last one of a fractional count."""
     return lit(count, 1.0) if position < n_tokens - 1 else count - lit(count, 1.0) * position
 
 
 # -------------------------------------------------------------------------------------- Gibbs
 @jit
 def prior_table(table: Array, base: Array, cumulative: Array, counter: IndexArray) -> None:
-    """What the prior proposes, ``base_k table[a, k]`` with base = alpha^b.
+    """Write cumulative sums of the prior's part of the conditional, ``base_k table[a, k]``.
 
-    cumulative (A, K / PRIOR_TOPICS) is the sum up to the end of each block of PRIOR_TOPICS topics.
+    ``base`` is alpha^b. ``cumulative`` (A, K / PRIOR_TOPICS) gets the sum over all topics up to the
+    end of each block of PRIOR_TOPICS topics.
     """
     n_topics, n_blocks = base.size, cumulative.shape[1]
     for _ in range(CLAIMS):
@@ -189,7 +190,7 @@ def _power(x: Any, b: Any) -> Any:
 
 @part
 def _gain(alpha: Any, size: Any, inv_temp: Any) -> Any:
-    """(alpha + b n)^b - alpha^b."""
+    """Return (alpha + b n)^b - alpha^b."""
     return _power(alpha + inv_temp * size, inv_temp) - _power(alpha, inv_temp)
 
 
@@ -197,7 +198,7 @@ def _gain(alpha: Any, size: Any, inv_temp: Any) -> Any:
 def _draw_proportions(
     alpha: Array, inv_temp: Any, sizes: Array, drawn: bool, theta: Array, state: np.uint64
 ) -> np.uint64:
-    """``theta = t^b`` up to a factor, t ~ Dir(alpha + b sizes), or its mean; the new state."""
+    """Write t^b up to a factor to theta, t ~ Dir(alpha + b sizes) or its mean; return the state."""
     top = -np.inf
     for k in range(theta.size):
         shape = np.float64(alpha[k]) + np.float64(inv_temp) * sizes[k]
@@ -217,7 +218,7 @@ def _draw_proportions(
 def _draw_assignments(
     count: float, theta: Array, row: Array, tails: Array, out: Array, state: np.uint64
 ) -> np.uint64:
-    """Tokens of one entry in each topic, ``out`` ~ Mult(count, theta * row); the new state.
+    """Draw an entry's tokens in each topic, ``out`` ~ Mult(count, theta * row); return the state.
 
     A fractional count consists of whole tokens and one token of the remaining weight. ``tails``
     (K,) is scratch.
@@ -225,18 +226,18 @@ def _draw_assignments(
     n_topics = theta.size
     total = 0.0
     for k in range(n_topics - 1, -1, -1):
-        tails[k] = total  # of the later topics
+        tails[k] = total  # sum over later topics
         total += theta[k] * np.float64(row[k])
     left = np.floor(count)
     state += GOLDEN
-    place, rest = uniform(mix(state)) * total, count - left
+    draw, rest = uniform(mix(state)) * total, count - left
     for k in range(n_topics):
-        own = theta[k] * np.float64(row[k])
+        weight = theta[k] * np.float64(row[k])
         out[k] = left
         if tails[k] > 0.0:
-            out[k], state = binomial(left, own / (own + tails[k]), state)
+            out[k], state = binomial(left, weight / (weight + tails[k]), state)
         left -= out[k]
-        if place >= tails[k]:
+        if draw >= tails[k]:
             out[k] += rest
             rest = 0.0
     return state
@@ -249,11 +250,12 @@ def _bulk_step(
     n_members: int, members: IndexArray, place: IndexArray, size: Array, extra: Array,
     tokens_of: IndexArray, state: np.uint64,
 ) -> tuple[int, np.uint64]:  # fmt: skip
-    """Draw the tokens of document d's large entries; returns (n_members, the new random state).
+    """Draw the tokens of document d's large entries; return (n_members, the new random state).
 
-    ``bulk`` is that of :func:`_gibbs_steps`, to whose means go ``share`` of the tokens; ``sizes``
-    (K,) float64 are the large entries' tokens of each topic in the last sweep, and of this one
-    thereafter. The other arrays are those of :func:`_gibbs_steps` at the end of a sweep.
+    ``bulk`` is that of :func:`_gibbs_steps`; ``share`` times the drawn tokens is added to its
+    means. ``sizes`` (K,) float64 are the tokens of each topic in large entries after the last
+    sweep, and are overwritten by those of this sweep. The other arrays are those of
+    :func:`_gibbs_steps` at the end of a sweep.
     """
     indptr, entries, means, scratch, n_tokens = bulk
     n_topics = alpha.size
@@ -265,8 +267,8 @@ def _bulk_step(
     for i in range(n_own):
         of_tokens[topic[i]] += weights[i]
         n_tokens[topic[i]] += 1
-    # Sweep 0 draws them given about the most probable proportions: from others, sweeps in which all
-    # of an entry's tokens move at once take long to get there.
+    # Sweep 0 first approaches the most probable proportions. From other proportions this takes many
+    # sweeps, since all tokens of an entry move at once.
     n_steps = 1 if sweep > 0 else BULK_STEPS
     for step in range(n_steps):
         for k in range(n_topics):
@@ -291,7 +293,7 @@ def _bulk_step(
         for k in range(n_topics):
             sizes[k] += drawn[k]
             means[e, k] += share * drawn[k]
-    # Recompute the packed topics: next to a large count, steps of single tokens were rounded.
+    # Recompute the packed topics, since next to a large count steps of single tokens are rounded.
     for m in range(n_members):
         place[members[m]] = -1
         extra[m] = 0.0
@@ -308,7 +310,7 @@ def _bulk_step(
 
 
 def gibbs_steps(*arguments: Any) -> None:
-    """:func:`_gibbs_steps` with scratch of its own: the task of a thread."""
+    """Allocate scratch and call :func:`_gibbs_steps`: the task of one thread."""
     *others, bulk, counter = arguments
     indptr, token_indptr, table, alpha = (others[i] for i in (0, 3, 5, 8))
     longest, n_topics = np.diff(token_indptr[indptr]).max(initial=0), alpha.size
@@ -317,7 +319,7 @@ def gibbs_steps(*arguments: Any) -> None:
     _gibbs_steps(
         *others,
         bulk,
-        # (not rows of a few arrays: the sampler would be 2 % slower)
+        # Separate arrays: with rows of a few arrays the sampler would be 2 % slower.
         np.empty(n_topics + 1, np.int32),
         np.empty(n_topics, np.int32),
         np.empty(n_topics, np.int64),
@@ -340,44 +342,45 @@ def _gibbs_steps(
     tokens_of: IndexArray, word_of: IndexArray, topic: IndexArray, size: Array, weights: Array,
     extra: Array, partial: Array, counter: IndexArray,
 ) -> None:  # fmt: skip
-    """Sample the assignments of each document, each by random numbers of its own.
+    """Sample the assignments of each document with its own random numbers.
 
-    The conditional is a sum over the few topics that the document has, plus the share of the
-    prior, which is tabulated for each word: a token costs as many operations as its document has
-    topics (Yao, Mimno and McCallum 2009).
+    The conditional is a sum over the few topics that the document has, plus the part of the prior,
+    which is tabulated for each word. A token takes as many operations as its document has topics
+    (Yao, Mimno and McCallum 2009).
 
     Parameters
     ----------
     indptr, words, counts : CSR of the documents over local words
     token_indptr : (nnz + 1,) where each entry's tokens begin
     seeds : (n,) uint64
-    table : float32 (A, K) beta_kw^b of the active words, each word scaled as it likes
+    table : float32 (A, K) beta_kw^b of the active words, each word up to a factor
     base : float32 (K,) alpha^b
-    cumulative : float32 (A, K / PRIOR_TOPICS) see :func:`prior_table`
+    cumulative : float32 (A, K / PRIOR_TOPICS), see :func:`prior_table`
     alpha : (K,)
     gains : (K, M) ``(alpha + b n)^b - alpha^b`` of n = 0, 1, ..., M - 1
     n_burn_in, n_samples : sweeps dropped and kept
     samples : (tokens, n_samples) int32, the topic of each token in each kept sweep, written
     proportions : (n, K) mean of ``alpha + n_k`` over the kept sweeps, written
     bulk : None, or (indptr, entries, means) of the entries of large counts, which have no tokens
-        Numbers (M,) of these entries and where those of each document begin, (n + 1,); ``means``
-        (M, K) float64 are 0, and their tokens of each topic in the mean over the kept sweeps after.
+        ``entries`` (M,) are their numbers; those of document d begin at ``indptr[d]``, (n + 1,).
+        ``means`` (M, K) float64 must be 0; their mean tokens of each topic over the kept sweeps are
+        added.
     members, place, tokens_of, word_of, topic, size, weights, extra, partial : scratch, of topics or
         of the tokens of the longest document
     """
-    # Scalars and two-dimensional indices throughout: the references that a view of a row or an
-    # array handed on counts cost as much as the arithmetic of a token.
+    # Scalars and two-dimensional indices throughout: counting the references of a row's view or of
+    # an array argument would cost as much as the arithmetic of a token.
     n_topics, n_tabled = gains.shape
     last_block = cumulative.shape[1] - 1
     zero, nothing = lit(base[0], 0.0), lit(alpha[0], 0.0)
     hot = inv_temp != lit(inv_temp, 1.0)
-    # The topics that a document has, packed: member m is topic members[m], with n_k in size[m] and
-    # its gain in extra[m], whose entry n_members is 0; place[k] is the member of topic k. One that
-    # has lost its last token stays until the end of the sweep.
+    # The topics of a document are packed: member m is topic members[m], with n_k in size[m] and its
+    # gain in extra[m]; extra[n_members] is 0. place[k] is the member of topic k, or -1. A member
+    # that has lost its last token stays until the end of the sweep.
     for k in range(n_topics):
         members[k], place[k], size[k], tokens_of[k], extra[k] = 0, -1, nothing, 0, zero
     members[n_topics], extra[n_topics] = 0, zero
-    if bulk is not None:  # decided when the function is compiled
+    if bulk is not None:  # numba decides this when it compiles the function
         bulk_sizes = bulk[3][0]
     for _ in range(CLAIMS):
         d, stop = claim(counter, DOCUMENTS, indptr.size - 1)
@@ -398,23 +401,23 @@ def _gibbs_steps(
         if bulk is not None:
             bulk_sizes[:] = 0.0
         for sweep in range(n_burn_in + n_samples + 1):
-            # sweep 0 places the tokens one after the other
+            # Sweep 0 assigns the tokens one after the other, each given those before.
             kept = sweep - n_burn_in - 1
             for i in range(n_own):
                 word, weight = word_of[i], weights[i]
                 if sweep > 0:
                     m = place[topic[i]]
                     tokens_of[m] -= 1
-                    # of fractional weights rounding leaves a rest
+                    # Reset the size of a topic without tokens: rounding may leave a remainder.
                     size[m] = size[m] - weight if tokens_of[m] > 0 else nothing
                     extra[m] = size[m]
                     if hot:
                         k = members[m]
                         n = np.int64(size[m]) if size[m] < n_tabled else 0
-                        whole = size[m] == lit(nothing, 1.0 * n)
-                        extra[m] = gains[k, n] if whole else _gain(alpha[k], size[m], inv_temp)
-                # The sums of two halves do not wait for each other, and to count the partial sums
-                # below a draw takes less time than to search them, since nothing is guessed.
+                        is_tabled = size[m] == lit(nothing, 1.0 * n)
+                        extra[m] = gains[k, n] if is_tabled else _gain(alpha[k], size[m], inv_temp)
+                # The sums over two halves do not wait for each other. Counting the partial sums
+                # below a draw is faster than searching them, since no branch is predicted.
                 half = (n_members + 1) // 2
                 first, second = zero, zero
                 for m in range(half):
@@ -453,8 +456,8 @@ def _gibbs_steps(
                 extra[m] = size[m]
                 if hot:
                     n = np.int64(size[m]) if size[m] < n_tabled else 0
-                    whole = size[m] == lit(nothing, 1.0 * n)
-                    extra[m] = gains[k, n] if whole else _gain(alpha[k], size[m], inv_temp)
+                    is_tabled = size[m] == lit(nothing, 1.0 * n)
+                    extra[m] = gains[k, n] if is_tabled else _gain(alpha[k], size[m], inv_temp)
                 topic[i] = k
                 if kept >= 0:
                     samples[origin + i, kept] = k
@@ -496,7 +499,7 @@ def sampled_statistics(
     token_indptr: IndexArray, row_weights: Array, samples: IndexArray, out: Array,
     counter: IndexArray,
 ) -> None:  # fmt: skip
-    """``out[a, k]``: weighted tokens of word a in topic k, in the mean over the kept sweeps."""
+    """Write weighted tokens of word a in topic k, averaged over kept sweeps, to ``out[a, k]``."""
     n_samples = samples.shape[1]
     for _ in range(CLAIMS):
         start, stop = claim(counter, WORDS, word_indptr.size - 1)
@@ -522,7 +525,7 @@ def cvb0_steps(
     indptr: IndexArray, words: IndexArray, counts: Array, table: Array, alpha: Array, inv_temp: Any,
     max_iter: int, tol: Any, shares: Array, proportions: Array, counter: IndexArray,
 ) -> None:  # fmt: skip
-    """CVB0 with known topics: each token's q(z) given the expected counts of the others.
+    """Optimise documents by CVB0 with known topics: q(z) of a token given counts of the others.
 
         q(z_i = k) ~ ((alpha_k + b E[n_k^{-i}]) beta_{k w_i})^b
 
@@ -534,8 +537,8 @@ def cvb0_steps(
     proportions : (n, K) ``alpha + E[n_k]``, written
     tol : mean absolute change of E[n_k] at which a document has converged
     """
-    # Sums have loops of their own: where a loop writes, too, the compiler asks at run time whether
-    # arrays are far enough apart to work on vectors, and the last digits depend on the answer.
+    # Sums have separate loops. In a loop that also writes, the compiler tests at run time whether
+    # arrays overlap before it uses vectors, and the last digits would depend on the test.
     n_topics = alpha.size
     zero = lit(alpha[0], 0.0)
     new = np.empty(n_topics, alpha.dtype)
@@ -565,14 +568,14 @@ def cvb0_steps(
             for j in range(indptr[d], indptr[d + 1]):
                 row, q = table[words[j]], shares[j]
                 n = counts[j]
-                own = min(n, lit(zero, 1.0))
+                token = min(n, lit(zero, 1.0))
                 total = zero
                 for k in range(n_topics):
-                    # rounding may leave negative numbers
-                    others = max(size[k] - own * q[k], zero)
+                    # Rounding may leave negative numbers.
+                    others = max(size[k] - token * q[k], zero)
                     new[k] = alpha[k] + inv_temp * others
                 if tempered:
-                    # not _power, whose branch costs two to four times as much in this loop
+                    # Not _power, whose branch makes this loop two to four times as slow.
                     for k in range(n_topics):
                         new[k] = exp(inv_temp * log(new[k]))
                 for k in range(n_topics):
@@ -598,7 +601,7 @@ def shared_statistics(
     word_indptr: IndexArray, documents: IndexArray, entries: IndexArray, counts: Array,
     row_weights: Array, shares: Array, out: Array, counter: IndexArray,
 ) -> None:  # fmt: skip
-    """``out[a, k] = sum_d w_d n_da q_dak``."""
+    """Write ``sum_d w_d n_da q_dak`` to ``out[a, k]``."""
     for _ in range(CLAIMS):
         start, stop = claim(counter, WORDS, word_indptr.size - 1)
         if start >= stop:

@@ -1,13 +1,14 @@
-"""Compiled loops of collapsed Gibbs sampling at a cost that many topics hardly change.
+"""Compiled loops of collapsed Gibbs sampling whose cost hardly grows with the number of topics.
 
 The probabilities of [GriffithsSteyvers04 eq. 5] fall into two parts,
 
     p(z_i = k | z_-i, w) ~ n_dk^{-i} phi_k + alpha_k phi_k,  phi_k = (eta_w + n_wk^{-i}) / n_k^{-i},
 
-with n_k for the sum over words, prior included. The first is a sum over the topics that the
-document has (after Yao, Mimno and McCallum 2009), side by side. Of the second, sums over ranges of
-topics are kept, one of which a change of a count changes. Tokens are visited word by word: the
-counts of one word are at hand, and those of a document lie together.
+where n_k is the sum over words, prior included. The first part is a sum over the topics that the
+document has (after Yao, Mimno and McCallum 2009), computed by vector instructions. Of the second
+part, sums over ranges of topics are kept; a change of a count changes one of them. Tokens are
+visited word by word, so that the counts of the word are in the cache, and the counts of a document
+are contiguous.
 
 Groups of documents are those of :mod:`skvt.models.lda._collapsed_kernels`. Tokens of a group are
 drawn one after the other.
@@ -39,32 +40,32 @@ from skvt.compiled import (
 from skvt.models.lda._collapsed_kernels import LEAST_TOTAL, weight_of
 from skvt.typing import Array, IndexArray
 
-# Topics whose sum is kept, a multiple of LANES.
+# Number of topics in a range whose sum is kept, a multiple of LANES.
 RANGE = 256
-# Tokens from now whose numbers are on their way from memory.
+# Number of tokens ahead of the current one for which data are fetched from memory.
 AHEAD = 8
-# Below this a product of probabilities gives way to its logarithm.
+# When a product of probabilities falls below this, its logarithm is taken.
 _SMALL = 1e-200
-# What a probability in the product is at least.
+# Smallest probability in the product.
 _LEAST = 1e-30
 
 
 class Proportions(NamedTuple):
-    """Tokens of each document in its topics, which begin at ``first[d]``, a multiple of LANES."""
+    """Counts of each document's topics, which begin at ``first[d]``, a multiple of LANES."""
 
-    # (M,), int32: topics, and how many tokens of the document each has, which may be none; beyond
-    # them K, 0. (M,), float32: the tokens' weights.
+    # (M,), int32: topics of the documents, and the number of tokens of each, which may be 0; padded
+    # by K and 0. (M,), float32: weights of these tokens.
     topic: IndexArray
     held: IndexArray
     counts: Array
-    # (n + 1,); and (n,): how many topics there are, and the sum of the counts and alpha.
+    # (n + 1,): where documents begin; (n,): number of topics, and the sum of counts and alpha.
     first: IndexArray
     size: IndexArray
     total: Array
 
 
 def no_proportions(n_tokens: IndexArray, n_topics: int) -> Proportions:
-    """Room for documents of these numbers of tokens."""
+    """Allocate :class:`Proportions` for documents of these numbers of tokens."""
     first = np.zeros(n_tokens.size + 1, np.int64)
     np.cumsum(-(-np.minimum(n_tokens, n_topics) // LANES) * LANES, out=first[1:])
     lines, size = aligned(3, first[-1]), np.zeros(n_tokens.size, np.int64)
@@ -74,7 +75,7 @@ def no_proportions(n_tokens: IndexArray, n_topics: int) -> Proportions:
 
 
 class _Scratch(NamedTuple):
-    """Of a thread; of topics beyond K, which fill the last line, all but ``ones`` is 0."""
+    """Work arrays of a thread; beyond K topics, all of them but ``ones`` are 0."""
 
     # (W,), float32: ``eta_w + n_wk`` of the word, ``phi_k``, ``1 / n_k``, the prior of proportions,
     # sums of a draw, and 1.
@@ -86,36 +87,36 @@ class _Scratch(NamedTuple):
     ones: Array
     # (R,): sums of ``alpha_k phi_k`` over RANGE topics.
     ranges: Array
-    # (K,): 0, where a topic may be among those of the document.
+    # (K,): position at which each topic may be in the document's list; 0 at first.
     places: IndexArray
 
 
 class Moves(NamedTuple):
-    """What is added to the counts of all tokens; those of group g begin at ``first[g]``."""
+    """Changes of the counts over all tokens; those by group g begin at ``first[g]``."""
 
-    # (M,): word, topic, and by how much.
+    # (M,): word, topic and amount of each change.
     words: IndexArray
     topics: IndexArray
     weights: Array
-    # (G,), and how many there are.
+    # (G,): where each group begins, and its number of changes.
     first: IndexArray
     size: IndexArray
 
     def joined(self) -> list[Any]:
-        """Words, topics and weights of all groups."""
+        """Return words, topics and weights of all groups."""
         bounds = list(zip(self.first, self.first + self.size, strict=True))
         return [np.concatenate([array[i:j] for i, j in bounds]) for array in self[:3]]
 
 
 def no_moves(tokens_before: IndexArray, topics: IndexArray, dtype: Any) -> Moves:
-    """Room for groups before each of which there are these numbers of tokens."""
+    """Allocate :class:`Moves` for groups, given the number of tokens before each."""
     n = 2 * topics.size
     first, size = 2 * tokens_before, np.zeros(tokens_before.size, np.int64)
     return Moves(np.empty(n, np.int32), np.empty(n, topics.dtype), np.empty(n, dtype), first, size)
 
 
 def listed(proportions: Proportions, n_topics: int) -> Any:
-    """The counts of the tokens (n, K) as CSR."""
+    """Return the counts (n, K) as a CSR matrix."""
     n_rows, most = proportions.size.size, int(proportions.size.sum()) + 1
     indptr, topics = np.empty(n_rows + 1, np.int64), np.empty(most, np.int32)
     counts = np.empty(most, np.float32)
@@ -126,7 +127,7 @@ def listed(proportions: Proportions, n_topics: int) -> Any:
 
 @jit
 def _list_counts(proportions: Any, indptr: IndexArray, topics: IndexArray, counts: Array) -> None:
-    """CSR of those that are not 0."""
+    """Write the topics that have tokens as a CSR matrix."""
     n, indptr[0] = 0, 0
     for d in range(proportions.size.size):
         for m in range(proportions.first[d], proportions.first[d] + proportions.size[d]):
@@ -136,9 +137,9 @@ def _list_counts(proportions: Any, indptr: IndexArray, topics: IndexArray, count
 
 
 def sparse_steps(*arguments: Any) -> None:
-    """:func:`_sparse_steps` with scratch of its own: the task of a thread."""
+    """Allocate scratch and call :func:`_sparse_steps`: the task of one thread."""
     alpha = arguments[10]
-    # (one beyond K at least)
+    # At least one topic beyond K, which pads :class:`Proportions`.
     lines = aligned(6, (alpha.size // LANES + 1) * LANES)
     lines[:5], lines[5] = 0.0, 1.0
     lines[3, : alpha.size] = alpha
@@ -152,14 +153,14 @@ def _list_topics(
     d: Any, indptr: IndexArray, counts: Array, token_indptr: IndexArray, topics: IndexArray,
     places: IndexArray, proportions: Any,
 ) -> None:  # fmt: skip
-    """The proportions of document d by the topics of its tokens."""
+    """Fill the proportions of document d from the topics of its tokens."""
     first, size, total = proportions.first[d], 0, proportions.total[d]
     for j in range(indptr[d], indptr[d + 1]):
         n_tokens = token_indptr[j + 1] - token_indptr[j]
         for i in range(n_tokens):
             weight = np.float32(weight_of(counts[j], i, n_tokens))
             k = topics[np.uint64(token_indptr[j] + i)]
-            # (of another document, unless the topic is there)
+            # places[k] may be left over from another document; then the topic differs.
             place = min(places[k], size)
             if place == size or proportions.topic[first + place] != k:
                 place = places[k] = size
@@ -173,7 +174,7 @@ def _list_topics(
 
 @part
 def _shift(k: Any, count: Any, total: Any, totals: Array, scratch: Any) -> Any:
-    """Topic k has this count of the word, and this total; returns what the second part gains."""
+    """Set count and total of topic k; return the change of the sum of the second part."""
     before = np.float64(scratch.phi[k])
     scratch.counts[k], totals[k] = count, total
     scratch.inverse[k] = np.float32(1.0 / total)
@@ -185,7 +186,7 @@ def _shift(k: Any, count: Any, total: Any, totals: Array, scratch: Any) -> Any:
 
 @part
 def _of_second_part(number: Any, second: Any, scratch: Any) -> Any:
-    """A topic drawn by ``alpha_k phi_k``, whose sum is ``second``."""
+    """Draw a topic by ``alpha_k phi_k``, whose sum is ``second``."""
     left: Any = np.float64(number) * second
     r: Any = np.int64(0)
     while r < scratch.ranges.size - 1 and left >= scratch.ranges[r]:
@@ -202,7 +203,7 @@ def _of_second_part(number: Any, second: Any, scratch: Any) -> Any:
 
 @part
 def _move(d: Any, before: Any, k: Any, weight: Any, proportions: Any) -> None:
-    """A token of document d moves from a topic that it has to another, which it may have."""
+    """Move a token of document d to topic k, which the document may not have yet."""
     none = np.int32(-1)
     old, new, free = none, none, none
     first, size = np.uint64(proportions.first[d]), np.uint64(proportions.size[d])
@@ -214,7 +215,7 @@ def _move(d: Any, before: Any, k: Any, weight: Any, proportions: Any) -> None:
     place = first + np.uint64(old)
     proportions.held[place] -= 1
     proportions.counts[place] -= weight
-    if proportions.held[place] == 0:  # (of fractional weights rounding leaves a rest)
+    if proportions.held[place] == 0:  # rounding of fractional weights may leave a rest
         proportions.counts[place], free = lit(weight, 0.0), old
     if new < 0:
         new = free
@@ -245,7 +246,7 @@ def _sparse_steps(
 ) -> None:  # fmt: skip
     """Draw the topic of each token given those of all others, group by group, word by word.
 
-    Tokens that are not ``placed`` yet are drawn given the topics alone: alpha is 1 then.
+    If tokens are not ``placed`` yet, they are drawn given the topics alone; alpha must be 1 then.
 
     Parameters
     ----------
@@ -253,16 +254,16 @@ def _sparse_steps(
     row_weights : (n,)
     words : (A,) numbers of the words
     word_tokens, tokens, token_weights : see :class:`TokenBatch`
-    documents : (tokens,) of each of ``tokens``
-    states : (n,) uint64 of each document's random numbers, changed
+    documents : (tokens,) document of each of ``tokens``
+    states : (n,) uint64 state of each document's random numbers, changed
     alpha : float32 (K,) prior of proportions
     prior : float32 (A,) eta of the words
     groups : (G + 1,) where the documents of each group begin
     count_indptr, count_topics, count_values : CSR of ``n_wk`` (float32) of the words
     topics : (tokens,) topic of each token, written
     proportions : :class:`Proportions`, to be filled
-    products : float64 (n,) 1, scratch
-    log_probability : float64 (n,) 0, the sum of ``log p(w_i | z_-i, w_-i)`` is written
+    products : float64 (n,) ones, scratch
+    log_probability : float64 (n,) zeros; the sum of ``log p(w_i | z_-i, w_-i)`` is added
     totals : float64 (G, K) for each group ``sum eta + n``, changed
     moves : :class:`Moves`, written
     scratch : :class:`_Scratch`
@@ -272,9 +273,9 @@ def _sparse_steps(
         g, stop_group = claim(counter, np.int64(1), groups.size - 1)
         if g >= stop_group:
             break
-        own, sum_of_alpha = totals[g], 0.0
+        group_totals, sum_of_alpha = totals[g], 0.0
         for k in range(n_topics):
-            scratch.inverse[k] = np.float32(1.0 / own[k])
+            scratch.inverse[k] = np.float32(1.0 / group_totals[k])
             sum_of_alpha += np.float64(alpha[k])
         for d in range(groups[g], groups[g + 1]):
             proportions.total[d] = sum_of_alpha
@@ -282,7 +283,7 @@ def _sparse_steps(
                 _list_topics(d, indptr, counts, token_indptr, topics, scratch.places, proportions)
         for a in range(word_tokens.size - 1):
             start, stop = word_tokens[a], word_tokens[a + 1]
-            while start < stop:  # (documents of a word are in order)
+            while start < stop:  # bisection: the documents of a word are sorted
                 middle = (start + stop) // 2
                 if documents[middle] < groups[g]:
                     start = middle + 1
@@ -323,23 +324,23 @@ def _sparse_steps(
                 weight = in_all / np.float32(row_weights[d])
                 states[d] += GOLDEN
                 number, other_number = unit_pair(mix(states[d]))
-                rest, whole, others = second, np.float32(second), np.float64(n_topics)
+                rest, norm, others = second, np.float32(second), np.float64(n_topics)
                 width, m, first = np.int64(0), np.int64(0), proportions.first[d]
                 if placed:
                     width = (proportions.size[d] + LANES - 1) // LANES * LANES
                     count = max(scratch.counts[before] - in_all, eta)
-                    total = max(own[before] - np.float64(in_all), LEAST_TOTAL)
+                    total = max(group_totals[before] - np.float64(in_all), LEAST_TOTAL)
                     phi = count * np.float32(1.0 / total)
                     rest -= np.float64(scratch.alpha[before]) * (
                         np.float64(scratch.phi[before]) - np.float64(phi)
                     )
-                    m, whole = draw_of_members(
+                    m, norm = draw_of_members(
                         proportions.counts, proportions.topic, scratch.phi, scratch.sums,
                         (first, width, before, weight, phi, np.float32(rest), number),
                     )  # fmt: skip
                     others = proportions.total[d] - np.float64(weight)
                 if m < width:
-                    # (rounding may lead to where there are no tokens)
+                    # Rounding may lead to a topic without tokens: keep the old topic then.
                     k = int(before)
                     if proportions.counts[first + m] > lit(weight, 0.0):
                         k = int(proportions.topic[first + m])
@@ -349,22 +350,23 @@ def _sparse_steps(
                         scratch.phi[before] = phi
                         scratch.ranges[before // RANGE] -= second - rest
                     k = _of_second_part(other_number, rest, scratch)
-                    # (rounding may lead to where there is no topic)
+                    # Rounding may lead to a padding topic beyond K.
                     k = k if k < n_topics else max(k - LANES, 0)
                     if placed:
                         scratch.phi[before] = of_before
                         scratch.ranges[before // RANGE] += second - rest
                 if placed and k != before:
-                    second += _shift(before, count, total, own, scratch)
+                    second += _shift(before, count, total, group_totals, scratch)
                     second += _shift(
-                        k, scratch.counts[k] + in_all, own[k] + np.float64(in_all), own, scratch
-                    )
+                        k, scratch.counts[k] + in_all, group_totals[k] + np.float64(in_all),
+                        group_totals, scratch,
+                    )  # fmt: skip
                     _move(d, before, k, weight, proportions)
                     _record(g, words[a], before, -whole_weight, moves)
                 if not placed or k != before:
                     _record(g, words[a], k, whole_weight, moves)
                 topics[t] = k
-                products[d] *= max(np.float64(whole) / others, _LEAST)
+                products[d] *= max(np.float64(norm) / others, _LEAST)
                 if products[d] < _SMALL:
                     log_probability[d] += log(products[d])
                     products[d] = 1.0

@@ -1,8 +1,8 @@
 """Split-merge moves of topics: one topic becomes two, and two topics become one.
 
-See doc/guide/tempered_lda.md. Groups of a topic's documents are those of a mixture of two
-multinomials, started from the leading direction in which these documents differ. A topic with a
-prior of its own stays what that says: changes are among topics of the same prior.
+See doc/guide/tempered_lda.md. A mixture of two multinomials divides the documents of a topic into
+groups; it starts from the leading direction in which these documents differ. If topics have
+separate priors, changes are among topics of equal priors only.
 """
 
 from collections.abc import Iterable
@@ -31,22 +31,22 @@ from skvt.typing import Array, IndexArray
 
 # Number of documents in the sample.
 SAMPLE = 5_000
-# Number of pairs considered per topic, on average: the most similar ones.
+# Average number of pairs per topic that are considered, the most similar ones.
 PAIRS_PER_TOPIC = 3
-# Updates of the three topics before bounds are compared.
+# Number of updates of the three topics before bounds are compared.
 STEPS = 2
-# Documents of the sample for each topic, without which no two topics are told apart.
+# Minimum number of documents of the sample per topic; with fewer, topics cannot be distinguished.
 DOCUMENTS_PER_TOPIC = 5
-# Tokens of documents, for each of the sample, after which a search makes no more trials, all of
-# which visit them twice STEPS + 1 times: where topics are many, trials cost as few passes.
+# A search ends when the documents of its trials have this share of the tokens of the sample. Trials
+# visit each document 2 (STEPS + 1) times, so that they cost a few passes, even with many topics.
 VISITED = 0.5
-# Fewest tokens of a topic in a document that is used for it.
+# Minimum number of tokens of a topic in a document that is used for it.
 FEWEST_TOKENS = 1.0
-# Squared singular value, the first of which is 1, below which documents differ by rounding alone.
+# Below this squared singular value, documents differ by rounding alone; the largest one is 1.
 SMALLEST_SQUARE = 1e-12
-# Number of steps to the leading direction of a topic's documents.
+# Number of power iterations for the leading direction of a topic's documents.
 DIRECTION_STEPS = 15
-# Number of steps of the mixture started from it.
+# Number of EM steps of the mixture that starts from this direction.
 MIXTURE_STEPS = 15
 
 
@@ -60,15 +60,15 @@ class SplitMerge(Continued):
     kept: ClassVar[dict[str, Any]] = {"exhausted": bool, "_pause": int, "_waiting": int}
 
     def __init__(self) -> None:
-        # whether the last search found nothing
+        # Whether the last search made no change.
         self.exhausted = False
-        # passes from an unsuccessful search to the next, and those remaining
+        # Number of passes from an unsuccessful search to the next, and number of those left.
         self._pause, self._waiting = 0, 0
 
     def between(
         self, model: LDA, data: RowSource, state: SampledState, tools: MoveTools
     ) -> MoveRecord:
-        """After a pass at T = 1; changes the statistics and returns a :class:`MoveRecord`."""
+        """Search for changes after a pass at T = 1, and make those that raise the bound."""
         tried = 0
         gains: list[float] = []
         self._waiting -= 1
@@ -85,8 +85,8 @@ class SplitMerge(Continued):
     def _search(
         self, sample: "_Sample", state: SampledState, rng: np.random.Generator
     ) -> tuple[int, list[float]]:
-        """(number of changes tried, gains of those accepted)."""
-        # the correction of structured inference may leave negative statistics
+        """Return the number of changes tried and the gains of those accepted."""
+        # Structured inference's correction may leave negative statistics.
         S = np.maximum(state.stats.value().arrays[0], 0.0)
         stats = RunningStats([np.ascontiguousarray(S, sample.model.dtype)])
         S = S.astype(np.float64)
@@ -97,7 +97,7 @@ class SplitMerge(Continued):
         tried = 0
         gains: list[float] = []
         used: set[int] = set()
-        # evidence is a sum over tokens
+        # Evidence is a sum over tokens, and so is its rounding error.
         precise = {"scale": S.sum() / sample.factor, "dtype": sample.model.dtype}
         order = [splits[i] for i in stable_order([-gain for gain, *_ in splits], **precise)]
         order = [split for split in order if exceeds(split[0], 0.0, **precise)]
@@ -130,68 +130,69 @@ class SplitMerge(Continued):
 class _Sample:
     """A sample of the documents, and the computations of moves on it.
 
-    ``rows`` (n,) are those of the data, ``document`` (nnz,) the place in the sample of each entry.
+    ``rows`` (n,) are rows of the data; ``document`` (nnz,) is the position of each entry's document
+    in the sample.
     """
 
     def __init__(self, model: LDA, data: RowSource, tools: MoveTools) -> None:
         self.model, self.data, self.run = model, data, tools.run
         self.rows = np.arange(data.n_rows)
         if data.n_rows > SAMPLE:
-            # at random, since rows may be in an order
+            # Draw the sample, since rows may be sorted.
             self.rows = np.sort(tools.rng.choice(data.n_rows, SAMPLE, replace=False))
         self.batch = data.batch(model, self.rows)
         self.document = np.repeat(np.arange(self.rows.size), np.diff(self.batch.indptr))
         self.factor = data.total / self.batch.weights.sum(dtype=np.float64)
-        # (1, V), or (K, V) where topics have priors of their own
+        # (1, V), or (K, V) if topics have separate priors
         self.priors = np.ascontiguousarray(model.prior().arrays[0], np.float64)
 
     def prior_of(self, topic: int) -> Array:
-        """eta of a topic, (V,)."""
+        """Return eta of a topic, (V,)."""
         return self.priors[topic if len(self.priors) > 1 else 0]
 
     def solve(
         self, stats: RunningStats, batch: DocumentBatch, *, with_stats: bool = True
     ) -> LocalResult:
-        """The local result of documents at T = 1 under statistics (V, K)."""
+        """Return the local result of documents at T = 1 under statistics (V, K)."""
         global_params = self.model.expectation(stats, batch, self.run)
         return self.model.local_step(batch, global_params, 1.0, self.run, with_stats=with_stats)
 
     def shares(self, stats: RunningStats, gamma: Array) -> Iterable[tuple[IndexArray, Array]]:
-        """Expected counts of the entries of topics: K pairs of entries and values."""
+        """Return the entries of each topic and their expected counts, K pairs."""
         batch = self.batch
         table = _relative(self.model.expected_log_topics(stats, batch, self.run))
         weights = _relative(Dirichlet.expectation(gamma).astype(table.dtype))
         row, n_of = np.empty(len(weights[0]), table.dtype), np.zeros(len(weights[0]), np.int64)
-        given = self.document, batch.words, batch.counts, weights, table, row
+        inputs = self.document, batch.words, batch.counts, weights, table, row
         entries, values = np.empty(0, np.int64), row[:0]
-        kernels.list_shares(*given, n_of, entries, values)
+        kernels.list_shares(*inputs, n_of, entries, values)
         ends = np.cumsum(n_of)
         entries, values = np.empty(ends[-1], np.int64), np.empty(ends[-1], table.dtype)
-        kernels.list_shares(*given, ends - n_of, entries, values)
+        kernels.list_shares(*inputs, ends - n_of, entries, values)
         return zip(np.split(entries, ends[:-1]), np.split(values, ends[:-1]), strict=True)
 
 
 def _relative(log_values: Array) -> Array:
-    """exp of each row less its maximum, floored as in the local step; what is less cancels."""
+    """Return exp of each row less its maximum, with the floor of the local step."""
     relative = np.exp(log_values - log_values.max(axis=1, keepdims=True))
     floor: Any = kernels.FLOOR[log_values.dtype]
     return np.maximum(relative, floor)
 
 
 def _evidence(counts: Any, prior: Array, prior_sum: Any) -> Array:
-    """``log B(eta + S) - log B(eta)`` for counts (..., A) of words, all that occur, (...).
+    """Return ``log B(eta + S) - log B(eta)``, (...), for counts (..., A) of all words that occur.
 
-    By one prior (A,), or one for each member.
+    ``prior`` is (A,), or has one row for each member.
     """
     value = gammaln(prior + counts).sum(axis=-1) - gammaln(prior_sum + counts.sum(axis=-1))
     return value - gammaln(prior).sum(axis=-1) + gammaln(np.asarray(prior_sum))
 
 
 def _merges(sample: "_Sample", S: Array) -> list[tuple[float, int, int]]:
-    """List of (gain in evidence, a, b) of the topics most alike.
+    """List (gain in evidence, a, b) of the most similar pairs of topics.
 
-    By the statistics of all documents, scaled to the size of the sample: topics that happen to be
-    absent from the sample would appear to be mergeable at no cost.
+    The statistics are those of all documents, scaled to the size of the sample: a topic that is
+    absent from the sample by chance would appear to merge at no cost.
     """
     eta = sample.priors
     eta_sums = eta.sum(axis=-1)
@@ -207,8 +208,8 @@ def _merges(sample: "_Sample", S: Array) -> list[tuple[float, int, int]]:
     alone = _evidence(counts, eta, eta_sums)
     merges = []
     for a, b in zip(first[pairs].tolist(), second[pairs].tolist(), strict=True):
-        own = sample.prior_of(a)
-        as_one = _evidence(counts[a] + counts[b], own, own.sum())
+        prior = sample.prior_of(a)
+        as_one = _evidence(counts[a] + counts[b], prior, prior.sum())
         merges.append((float(as_one - alone[a] - alone[b]), a, b))
     return merges
 
@@ -216,17 +217,17 @@ def _merges(sample: "_Sample", S: Array) -> list[tuple[float, int, int]]:
 def _splits(
     sample: "_Sample", stats: RunningStats, result: LocalResult, rng: np.random.Generator
 ) -> list[tuple[float, int, Array]]:
-    """List of (gain in evidence, topic, share (A,) of each word's counts in one group)."""
+    """List (gain in evidence, topic, share (A,) of each word's counts in the first group)."""
     batch, splits, dtype = sample.batch, [], sample.model.dtype
     for topic, (entries, values) in enumerate(sample.shares(stats, result.q.astype(np.float64))):
-        # (of words and documents that the topic has)
+        # Only words and documents that the topic has.
         documents, of_rows = np.unique(sample.document[entries], return_inverse=True)
         words, of_columns = np.unique(batch.words[entries], return_inverse=True)
         shape = documents.size, words.size
         counts = sp.csr_array((values.astype(np.float64), (of_rows, of_columns)), shape=shape)
         rows = np.flatnonzero(~exceeds(FEWEST_TOKENS, counts.sum(axis=1), dtype=dtype))
-        own, weights = sample.prior_of(topic), batch.weights[documents[rows]].astype(np.float64)
-        groups = _groups(counts[rows], weights, own[batch.active[words]], own.sum(), rng)
+        prior, weights = sample.prior_of(topic), batch.weights[documents[rows]].astype(np.float64)
+        groups = _groups(counts[rows], weights, prior[batch.active[words]], prior.sum(), rng)
         if groups is not None:
             shares = np.full(batch.active.size, 0.5)
             shares[words] = groups[1]
@@ -240,9 +241,9 @@ def _groups(
     """Divide documents (n, A) into two groups: (gain, shares of words); None if they are one."""
     if counts.shape[0] < 2:
         return None
-    place = _leading_direction(counts, weights, rng)
-    # on the line, documents are on neither side
-    first = exceeds(place, 0.0, scale=np.abs(place).max()).astype(float)
+    coordinate = _leading_direction(counts, weights, rng)
+    # Coordinates above 0 only by rounding do not count.
+    first = exceeds(coordinate, 0.0, scale=np.abs(coordinate).max()).astype(float)
     of_words = counts.T
     for _ in range(MIXTURE_STEPS):
         one, two = of_words @ (weights * first), of_words @ (weights * (1.0 - first))
@@ -254,17 +255,17 @@ def _groups(
         first = expit(log_odds + np.log(chance / (1.0 - chance)))
     one, two = of_words @ (weights * first), of_words @ (weights * (1.0 - first))
     three = _evidence(np.stack([one, two, one + two]), eta, eta_sum)
-    # the bound of the mixture, groups drawn with their chances, against that of one group
+    # The gain is the bound of the mixture, whose weights are the chances, less that of one group.
     chance = np.average(first, weights=weights)
     drawn = weights.sum() * (entr(chance) + entr(1.0 - chance))
     entropy = weights @ (entr(first) + entr(1.0 - first))
-    # of a word that hardly occurs, half goes to either group
+    # The counts of a rare word are shared equally.
     shares = (one + 0.5) / (one + two + 1.0)
     return float(three[0] + three[1] - three[2] + entropy - drawn), shares
 
 
 def _leading_direction(counts: Any, weights: Array, rng: np.random.Generator) -> Array:
-    """Coordinates (n,) of documents along the direction in which they differ most, 0 if in none.
+    """Return coordinates (n,) of documents along the direction in which they differ most, or 0.
 
     The second singular vector of ``counts / sqrt(row sums x column sums)``: the first describes
     lengths of documents and frequencies of words.
@@ -291,22 +292,22 @@ def _leading_direction(counts: Any, weights: Array, rng: np.random.Generator) ->
 def _trial(
     sample: "_Sample", stats: RunningStats, documents: IndexArray, topics: list[int], shares: Array
 ) -> float:
-    """Rise of the bound in nats with topics a and b merged and c split into b and c.
+    """Return the rise of the bound in nats if topics a and b merge and c splits into b and c.
 
-    The statistics are changed if it is more than rounding, else as they were.
+    If the rise exceeds rounding, the statistics are changed; otherwise the result is 0.
     """
     batch = sample.data.batch(sample.model, sample.rows[documents])
-    given = stats.arrays[0][:, topics].astype(np.float64)
-    share = np.full(len(given), 0.5)
+    current = stats.arrays[0][:, topics].astype(np.float64)
+    share = np.full(len(current), 0.5)
     share[sample.batch.active] = shares
-    one, other, both = given.T
+    one, other, both = current.T
     changed = np.stack([one + other, both * share, both * (1.0 - share)], axis=1)
-    before, _ = _after_updates(sample, stats, batch, topics, given)
+    before, _ = _after_updates(sample, stats, batch, topics, current)
     after, updated = _after_updates(sample, stats, batch, topics, changed)
     if not exceeds(after, before, dtype=sample.model.dtype):
-        stats.replace_columns(topics, given)
+        stats.replace_columns(topics, current)
         return 0.0
-    # of a sample, updated topics would keep the noise
+    # Topics updated on a sample would have its noise.
     is_all = sample.rows.size == sample.data.n_rows
     stats.replace_columns(topics, updated if is_all else changed)
     return after - before
@@ -315,13 +316,13 @@ def _trial(
 def _after_updates(
     sample: "_Sample", stats: RunningStats, batch: DocumentBatch, topics: list[int], columns: Array
 ) -> tuple[float, Array]:
-    """(bound in nats up to what is constant, columns) after a few updates of these topics only."""
+    """Return the bound in nats, up to a constant, and columns after updates of these topics."""
     stats.replace_columns(topics, columns)
     for _ in range(STEPS):
-        found = sample.solve(stats, batch).stats
-        assert found is not None and found.rows is not None  # of the batch's words
+        updated = sample.solve(stats, batch).stats
+        assert updated is not None and updated.rows is not None  # rows are the batch's words
         columns = np.zeros_like(columns)
-        columns[found.rows] = sample.factor * found.arrays[0][:, topics]
+        columns[updated.rows] = sample.factor * updated.arrays[0][:, topics]
         stats.replace_columns(topics, columns)
     eta = np.stack([sample.prior_of(k) for k in topics])
     bound = sample.solve(stats, batch, with_stats=False).bound @ batch.weights.astype(np.float64)

@@ -1,10 +1,10 @@
-"""Rows judged by a few candidates among many components, which stay while they explain a row best.
+"""Local steps in which each row is compared with a few candidates among many components.
 
-A q(z_n) of at most L components is a legal q, and its bound exact. Of J candidates of a row each
-visit keeps the L best, so that the bound never falls; to these it joins those of another row whose
-best component is the same, and one component after the other [HS16] [FL18]. Where
-components still move, these find too little: the engine has rows judged by all now and then, in
-passes 1, 2, 4, 8 and so on.
+A q(z_n) of at most L components is a legal q, and its bound is exact. Each visit keeps the L best
+of a row's J candidates, so that the bound never falls. It adds the best components of another row
+whose best component is the same, and further components in turn [HS16] [FL18]. While components
+still move, such candidates miss better components. The engine therefore compares the rows with all
+components in passes 1, 2, 4, 8 and so on.
 """
 
 from typing import Any
@@ -24,15 +24,15 @@ from skvt.models.mixture.components import dense_rows
 from skvt.rows import pieces
 from skvt.typing import Array, IndexArray, Run
 
-# Number of components from which on rows have candidates.
+# Least number of components at which rows have candidates.
 FEWEST_COMPONENTS = 200
-# Candidates of a row, and the most components of its q.
+# Number of candidates of a row, and the largest number of components in its q.
 N_CANDIDATES = 20
 MOST_SHARING = 10
-# Rows whose features are held at a time: no power of two, by which a matrix is transposed slowly.
+# Rows whose features are held at a time; matrices are transposed slowly if it is a power of two.
 _ROWS_PER_CHUNK = 250
-# Maximum number of parallel tasks of a batch, and rows of a task for each component: each task has
-# a copy of the statistics.
+# Maximum number of parallel tasks of a batch, and minimum number of rows of a task per component.
+# Both are limited because each task has a copy of the statistics.
 _MOST_TASKS = 8
 _ROWS_FOR_EACH = 4
 
@@ -40,7 +40,7 @@ _ROWS_FOR_EACH = 4
 def has_candidates(
     batch: RowBatch, completion: Completion | None, n_components: int, inv_temps: Array
 ) -> bool:
-    """Whether rows are judged by candidates: complete rows, at T = 1, many components."""
+    """Return whether candidates are used: for complete rows, at T = 1, with many components."""
     if batch.candidates is None or n_components < FEWEST_COMPONENTS:
         return False
     if sp.issparse(batch.X) or inv_temps.size > 1 or inv_temps[0] != 1.0:
@@ -55,11 +55,15 @@ def step_of_candidates(
     component: Component, batch: RowBatch, log_weights: Array, table: Array, run: Run, *,
     with_stats: bool, with_marginal: bool,
 ) -> LocalResult:  # fmt: skip
-    """A local step by candidates, or by all where some are unknown; ``q`` (n, K) is CSR."""
+    """Run a local step with candidates; ``q`` (n, K) is CSR.
+
+    A row without known candidates is compared with all components.
+    """
     n, n_components, known = batch.n_rows, log_weights.size, batch.candidates
     if known is None or known.shape[1] != N_CANDIDATES:
         known = np.full((n, N_CANDIDATES), -1, np.int32)
-    # rows of one component together, whose candidates are in the cache then; unknown ones first
+    # sort the rows by their first candidate, whose parameters are then in the cache; rows without
+    # known candidates come first
     first = np.where((known < 0).any(axis=1), -1, known[:, 0])
     order = np.argsort(first, kind="stable")
     n_new = int(np.count_nonzero(first < 0))
@@ -89,26 +93,27 @@ def _candidate_task(
     step: tuple[Component, RowBatch, Array, Array, bool], order: IndexArray,
     candidates: IndexArray | None, out: tuple[Array, ...],
 ) -> tuple[Array, Array]:  # fmt: skip
-    """q of these rows, all of which have candidates or none; their counts and sums.
+    """Write q of the rows in ``order`` and return their counts and sums.
 
-    ``out`` are the components of each row's q (n, L), responsibilities, bound and energy (n,).
+    ``candidates`` is None where all components are compared. ``out`` holds the components of each
+    row's q (n, L), their responsibilities (n, L), and the row's bound and energy (n,).
     """
     component, batch, log_weights, table, with_stats = step
     counts, sums = np.zeros(log_weights.size), np.zeros(table.shape)
-    everything = np.arange(log_weights.size, dtype=np.int32)[None]
+    all_components = np.arange(log_weights.size, dtype=np.int32)[None]
     for part in pieces(order.size, _ROWS_PER_CHUNK):
         rows = order[part]
         features = dense_rows(component.features(batch.X[rows]))
         if candidates is None:
-            own: IndexArray = everything
+            compared: IndexArray = all_components
             logits = features @ table.T + log_weights
         else:
-            own, logits = candidates[rows], np.empty((rows.size, candidates.shape[1]))
-            candidate_logits(features, table, log_weights, own, logits)
+            compared, logits = candidates[rows], np.empty((rows.size, candidates.shape[1]))
+            candidate_logits(features, table, log_weights, compared, logits)
         best = np.empty((rows.size, MOST_SHARING), np.int32)
         resp = np.empty(best.shape)
         bound, energy = np.empty((2, rows.size))
-        best_of_candidates(logits, own, best, resp, bound, energy)
+        best_of_candidates(logits, compared, best, resp, bound, energy)
         out[0][rows], out[1][rows], out[2][rows], out[3][rows] = best, resp, bound, energy
         if with_stats:
             weighted = out[1][rows] * batch.weights[rows, None]

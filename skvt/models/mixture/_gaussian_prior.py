@@ -15,24 +15,24 @@ from skvt.models.mixture._tied import TiedGaussian
 from skvt.rows import dense, pieces, some_rows, sums_of_rows
 from skvt.typing import Array
 
-# Rows whose moments are summed at a time: memory-mapped data are not loaded whole.
+# Rows whose moments are summed at a time, so that memory-mapped data are never loaded at once.
 _ROWS_AT_ONCE = 16_384
-# Share of a column's variance (without any, of the mean variance) that a default prior adds to it,
-# so that constant or collinear columns leave it positive definite; and least variance of rows in
-# any direction, see `least_variance`.
+# Share of a column's variance that a default prior adds to the covariance, so that it is positive
+# definite even if columns are constant or collinear. A constant column counts with the mean
+# variance. `least_variance` uses the same share as the least variance of rows in any direction.
 _RIDGE = 1e-6
-# Most rows with missing values, evenly spaced, on which EM finds a full covariance.
+# Maximum number of evenly spaced rows from which EM estimates a covariance if values are missing.
 _ROWS_OF_EM = 10_000
-# Most steps of EM.
+# Maximum number of EM steps.
 _STEPS_OF_EM = 100
-# Change of mean and covariance, where the covariance is the identity, that ends EM.
+# Change of mean and covariance, in whitened coordinates, below which EM ends.
 _TOL_OF_EM = 1e-3
 # Share of a variance that EM adds to it, far less than `_RIDGE`.
 _RIDGE_OF_EM = 1e-9
-# Rows at least, and about the number of values, by which rounding is judged.
+# Rounding is estimated from at least this many rows, or from about this many values.
 _ROWS_JUDGED = 1_000
 _VALUES_JUDGED = 1_000_000
-# Rows that must share a value: fewer make no component.
+# Least number of rows that share a value; fewer rows form no component.
 _SHARING = 10.0
 # Default scale of the noise around factors, relative to the variance of the columns.
 _SHARE_OF_NOISE = 0.01
@@ -42,7 +42,7 @@ _Gaussian: TypeAlias = Any
 
 # Rows per column up to which "auto" tries neither "full" nor "tied".
 ROWS_PER_COLUMN = 2.0
-# Rows per column up to which the scale of a prior is diagonal: the rows do not determine the rest.
+# Rows per column up to which a prior's scale is diagonal, since rows do not determine the rest.
 ROWS_PER_COLUMN_OF_SCALE = 10.0
 
 COMPONENTS: dict[str, Any] = {
@@ -57,7 +57,7 @@ MATRICES = ("full", "tied", "low_rank")
 
 
 class GaussianPrior(NamedTuple):
-    """Parameters of the prior as in estimators; None are determined from the data."""
+    """Parameters of the prior as in estimators; None is derived from the data."""
 
     mean: Any = None
     mean_precision: Any = None
@@ -72,12 +72,13 @@ def gaussian_component(
     X: Array, weights: Array, covariance_type: str, zero_mean: bool,
     given: GaussianPrior = DEFAULTS, error: float | None = 0.0, max_rank: int | None = None,
 ) -> tuple[_Gaussian, dict[str, Any]]:  # fmt: skip
-    """The component and the prior's parameters as used, None replaced by defaults of the data.
+    """Return the component and its prior's parameters, None replaced by defaults of the data.
 
-    Rows count as if measured with an ``error`` of this variance in each column, to which that of
-    rounding is added (see :func:`rounding_variance`), or as exact (None): it is added to their
-    squares and to the covariance from which the default prior is found. ValueError where a given
-    parameter has the wrong shape or is out of range.
+    Values count as if they were measured with errors of the variance ``error``, to which the
+    variance of rounding is added, see :func:`rounding_variance`; they count as exact if ``error``
+    is None. The variance of errors is added to the squares of values and to the covariance from
+    which the default prior is derived. Raises ValueError if a parameter in ``given`` has the wrong
+    shape or is out of range.
     """
     if zero_mean and covariance_type != "full":
         raise ValueError(
@@ -98,11 +99,11 @@ def gaussian_component(
             f"covariance_type={covariance_type!r}; None is n_features.)"
         )
     errors = np.zeros(D) if error is None else error + rounding_variance(X, weights)
-    own: Any = errors.mean() if covariance_type == "spherical" else errors
-    own = np.diag(own) if covariance_type in MATRICES else own
-    # degrees of freedom times the error: the prior's own covariance is no less than the error
+    error_scale: Any = errors.mean() if covariance_type == "spherical" else errors
+    error_scale = np.diag(error_scale) if covariance_type in MATRICES else error_scale
+    # nu times the errors' variance, so that the prior's covariance is no less than this variance
     share = _SHARE_OF_NOISE if low_rank else 1.0
-    default = share * determined(moment, weights.sum()) + nu * own
+    default = share * determined(moment, weights.sum()) + nu * error_scale
     scale = _scale(given.covariance, covariance_type, D, default)
     priors = {
         "mean_prior": None if zero_mean else mean,
@@ -121,7 +122,7 @@ def gaussian_component(
 
 
 def _component(kind: Any, center: Array, prior: Any, dtype: np.dtype[Any]) -> _Gaussian:
-    """The component of a kind whose prior is fully known."""
+    """Return a component of this kind; no parameter of its prior is None."""
     D, (mean, kappa, nu, scale) = center.size, prior
     if kind is components.ZeroMeanFullGaussian:
         return kind(Wishart.from_standard(nu, scale), D, dtype)
@@ -135,7 +136,7 @@ def _component(kind: Any, center: Array, prior: Any, dtype: np.dtype[Any]) -> _G
 
 
 def natural_prior(component: _Gaussian, prior: GaussianPrior) -> Array:
-    """Natural parameters of a component's prior, the mean relative to its centre."""
+    """Return a component prior's natural parameters; its mean is relative to the centre."""
     origin, kind = np.zeros(component.n_features), type(component)
     for base in (components.FullGaussian, components.DiagonalGaussian):
         kind = base if issubclass(kind, base) else kind
@@ -146,14 +147,15 @@ def natural_prior(component: _Gaussian, prior: GaussianPrior) -> Array:
 def weighted_moments(
     X: Any, weights: Array, covariance_type: str, zero_mean: bool
 ) -> tuple[Array, Any]:
-    """Mean (D,), and covariance (second moment around 0) as the type needs it, in float64.
+    """Return the mean (D,) and the covariance in the shape of the type, in float64.
 
-    NaN are left out. Two passes over the rows. With NaN, the mean and the full covariance are
+    With ``zero_mean`` the mean is 0 and the covariance is the second moment around 0. NaN are left
+    out. The function passes over the rows twice. For matrices and rows with NaN, both are
     maximum-likelihood estimates, see :func:`_most_likely`.
     """
     center = np.zeros(X.shape[1])
     if not zero_mean:
-        # around the first row, which takes a far origin out of the sums
+        # subtract the first row, so that means far from 0 cost no digits of the sums
         first, _ = some_rows(X, weights, np.zeros(1, np.intp))
         origin = np.nan_to_num(np.asarray(dense(first)[0], dtype=np.float64))
         total, number = sums_of_rows(X, weights, partial(_power_sums, origin, 1))
@@ -169,18 +171,18 @@ def weighted_moments(
 
 
 def _power_sums(center: Array, power: int, X: Any, weights: Array) -> tuple[Array, Array]:
-    """Weighted sums of a power of the values less a centre, and weights of the values, (D,)."""
+    """Return weighted sums (D,) of a power of the centred values, and the sums (D,) of weights."""
     total, number = np.zeros(X.shape[1]), np.zeros(X.shape[1])
     for rows in pieces(X.shape[0], _ROWS_AT_ONCE):
         part, w = _less(dense(X[rows]), center), weights[rows]
-        there = ~np.isnan(part)
-        total += w @ np.where(there, part, 0.0) ** power
-        number += w @ there
+        observed = ~np.isnan(part)
+        total += w @ np.where(observed, part, 0.0) ** power
+        number += w @ observed
     return total, number
 
 
 def _products(center: Array, X: Any, weights: Array) -> tuple[Array, Any]:
-    """Weighted sum of the products of columns less their centres, (D, D), and of weights."""
+    """Return weighted sums (D, D) of products of centred columns, and the sum of weights."""
     moment = np.zeros((X.shape[1], X.shape[1]))
     for rows in pieces(X.shape[0], _ROWS_AT_ONCE):
         part = _less(dense(X[rows]), center)
@@ -189,10 +191,10 @@ def _products(center: Array, X: Any, weights: Array) -> tuple[Array, Any]:
 
 
 def _most_likely(X: Any, weights: Array, zero_mean: bool) -> tuple[Array, Array]:
-    """Maximum-likelihood mean and covariance of one Gaussian for rows with NaN.
+    """Return the maximum-likelihood mean and covariance of one Gaussian for rows with NaN.
 
-    By the EM algorithm, on at most 10,000 rows, started from the mean and variance of each column's
-    values in all rows. A column without any value keeps the mean of all columns' variances.
+    The EM algorithm uses at most 10,000 rows. It starts from the mean and variance of each column's
+    values in all rows. A column without values keeps the mean of all columns' variances.
     """
     center, variances = weighted_moments(X, weights, "diag", zero_mean)
     unit = np.sqrt(_variances(variances)) if variances.any() else np.ones(variances.size)
@@ -202,10 +204,10 @@ def _most_likely(X: Any, weights: Array, zero_mean: bool) -> tuple[Array, Array]
     rows = np.linspace(0, n_rows - 1, min(n_rows, _ROWS_OF_EM)).astype(np.intp)
     X, weights = some_rows(X, weights, rows)
     X = _less(dense(X), center) / unit
-    there = ~np.isnan(X)
-    X, weights = X[there.any(axis=1)], weights[there.any(axis=1)]
+    has_values = ~np.isnan(X).all(axis=1)
+    X, weights = X[has_values], weights[has_values]
     D, known, total = X.shape[1], np.nan_to_num(X), max(weights.sum(), 1e-300)
-    seen_sum, seen_square = weights @ known, (known * weights[:, None]).T @ known
+    known_sum, known_square = weights @ known, (known * weights[:, None]).T @ known
     mean, covariance = np.zeros(D), np.eye(D)
     for _ in range(_STEPS_OF_EM):
         scale = covariance + _RIDGE_OF_EM * np.eye(D)
@@ -215,8 +217,8 @@ def _most_likely(X: Any, weights: Array, zero_mean: bool) -> tuple[Array, Array]
         if holes is not None:
             holes.add_statistics(weights[:, None], sums)
         before = mean, covariance
-        mean = np.zeros(D) if zero_mean else (seen_sum + sums[0, 1 : 1 + D]) / total
-        covariance = (seen_square + triangle.unpack(sums[0, 1 + D :])) / total
+        mean = np.zeros(D) if zero_mean else (known_sum + sums[0, 1 : 1 + D]) / total
+        covariance = (known_square + triangle.unpack(sums[0, 1 + D :])) / total
         covariance = covariance - np.outer(mean, mean)
         whitener = np.linalg.inv(np.linalg.cholesky(scale))
         step = whitener @ (covariance - before[1]) @ whitener.T
@@ -227,23 +229,23 @@ def _most_likely(X: Any, weights: Array, zero_mean: bool) -> tuple[Array, Array]
 
 
 def rounding_variance(X: Any, weights: Array) -> Array:
-    """Variance of the values that rounding has made equal, (D,): 0 where it has not.
+    """Return the variance (D,) of rounding errors, 0 in columns that are not rounded.
 
-    A density has no upper limit: at one value of a rounded column, such as an age or a score, it
-    can grow until there is a component for each value. A rounded value therefore stands for the
-    interval half-way to the next values on either side. With w the width of this interval, the
-    square of a value is larger by w^2 / 12 on average (Sheppard's correction), and the bound is
-    one of the probability of intervals. For w the median of rows is taken, of columns most of
-    whose rows share their value with enough others for a component.
+    Densities have no upper limit. In a rounded column, such as an age or a score, the density at
+    one value can grow until each value has its own component. A rounded value therefore stands for
+    the interval that reaches half-way to the next value on either side. If the interval has the
+    width w, the square of a value is larger by w^2 / 12 on average (Sheppard's correction), and the
+    bound is a bound of the probability of intervals. A column counts as rounded if most of its rows
+    share their value with enough rows for a component; w is then the median over its rows.
     """
     step = -(-X.shape[0] // max(_ROWS_JUDGED, _VALUES_JUDGED // X.shape[1]))
     X, weights = some_rows(X, weights, np.arange(0, X.shape[0], step))
     variances = np.zeros(X.shape[1])
     for j, column in enumerate(np.asarray(dense(X), np.float64).T):
-        there = ~np.isnan(column) & (weights > 0.0)
-        values, places = np.unique(column[there], return_inverse=True)
-        number = np.bincount(places, weights[there])
-        # (of the rows that are left out, as many more have the value as others here have it)
+        counted = ~np.isnan(column) & (weights > 0.0)
+        values, inverse = np.unique(column[counted], return_inverse=True)
+        number = np.bincount(inverse, weights[counted])
+        # each further row of the sample that has the value stands for `step` rows
         sharing = 1.0 + step * (number - 1.0) >= _SHARING
         if values.size < 2 or 2.0 * number[sharing].sum() <= number.sum():
             continue
@@ -256,28 +258,29 @@ def rounding_variance(X: Any, weights: Array) -> Array:
 
 
 def added_to_squares(moment: Array, errors: Array, weight: float) -> Array | None:
-    """Addition to ``x x'`` (or ``x^2``) of each row for errors (D,); None if there is nothing.
+    """Return what is added to ``x x'`` (or ``x^2``) of each row; None if nothing is.
 
-    Added to the moment, too, as :func:`least_variance` has it; of few rows this is no matter.
+    The variances ``errors`` (D,) are added, and what :func:`least_variance` adds to the moment plus
+    these. The latter is left out if there are no more rows than columns.
     """
-    own = np.diag(errors) if moment.ndim == 2 else errors
-    added = least_variance(moment + own) if weight > errors.size else None
+    error_moment = np.diag(errors) if moment.ndim == 2 else errors
+    added = least_variance(moment + error_moment) if weight > errors.size else None
     if not errors.any():
         return added
-    of_errors = triangle.pack(own) if moment.ndim == 2 else own
+    of_errors = triangle.pack(error_moment) if moment.ndim == 2 else error_moment
     return of_errors if added is None else added + of_errors
 
 
 def least_variance(moment: Array) -> Array | None:
-    """Addition to ``x x'`` (or ``x^2``) of each row where columns are constant or dependent.
+    """Return what is added to ``x x'`` (or ``x^2``) of each row for constant or dependent columns.
 
     In a direction in which no row varies, a component's evidence does not depend on the positions
-    of rows, and yet grows faster than in proportion to their number: the more rows a component has,
+    of rows, but it grows faster than in proportion to their number: the more rows a component has,
     the faster the posterior of the variance approaches 0. One component for all rows would then be
-    preferred to the true ones. Each row therefore counts as if it varied slightly: the variance of
-    each direction is raised to at least a millionth of that of the columns. None if all variances
-    suffice, the usual case. Of the covariance (D, D) of the data its upper triangle row by row, of
-    the variances (D,) of columns theirs.
+    preferred to the true components. Each row therefore counts as if it varied slightly: the
+    variance in each direction is raised to at least a millionth of the columns' variances. Returns
+    None if all variances suffice, the usual case. For a covariance (D, D) of the data the result is
+    an upper triangle, row by row; for variances (D,) of columns it is a vector (D,).
     """
     if not np.isfinite(moment).all():
         return None
@@ -295,37 +298,37 @@ def least_variance(moment: Array) -> Array | None:
 
 
 def _variances(moment: Array) -> Array:
-    """Variance of each column; the mean of all where it is 0."""
+    """Return the variance of each column; the mean of all variances where it is 0."""
     variances = np.diagonal(moment) if moment.ndim == 2 else moment
     return np.where(variances > 0.0, variances, variances.mean())
 
 
 def _ridge(moment: Any) -> Array:
-    """Least variance of each column: a millionth of its own; 1 where no column varies."""
-    own = _variances(np.asarray(moment))
-    return np.where(own > 0.0, _RIDGE * own, 1.0)
+    """Return a millionth of each column's variance; 1 if no column varies."""
+    variances = _variances(np.asarray(moment))
+    return np.where(variances > 0.0, _RIDGE * variances, 1.0)
 
 
 def default_scale(moment: Any) -> Any:
-    """Inverse scale of a default prior: the covariance of the data, made positive definite."""
+    """Return a default prior's inverse scale: the covariance of the data with a small ridge."""
     ridge = _ridge(moment)
     return moment + (np.diag(ridge) if np.ndim(moment) == 2 else ridge)
 
 
 def determined(matrix: Any, n_rows: float) -> Any:
-    """The matrix, or its diagonal where rows are too few to determine more.
+    """Return the matrix, or its diagonal matrix if rows are too few to determine more.
 
-    In directions in which few rows happen to vary little, a prior whose scale follows them expects
-    little variance. The bound, which counts nothing for the choice of the scale, is then higher
-    than the density of new rows justifies: it prefers matrices to independent columns, and several
-    components to one.
+    Few rows vary little in some directions by chance, and a prior whose scale follows them expects
+    little variance there. Since the bound has no penalty for the choice of the scale, it is then
+    higher than the density of new rows justifies: it prefers matrices to independent columns, and
+    several components to one.
     """
     few = np.ndim(matrix) == 2 and n_rows <= ROWS_PER_COLUMN_OF_SCALE * len(matrix)
     return np.diag(np.diagonal(matrix)) if few else matrix
 
 
 def _less(X: Any, center: Array) -> Array:
-    """Row by row in memory, so that rounding does not depend on the layout of X."""
+    """Return ``X - center`` in C order, so that rounding does not depend on the layout of X."""
     return np.subtract(X, center, order="C")
 
 
@@ -342,7 +345,7 @@ def _vector(name: str, value: ArrayLike | None, size: int, default: Array) -> Ar
 
 
 def _scale(covariance: ArrayLike | None, covariance_type: str, D: int, moment: Array) -> Any:
-    """The prior's inverse scale in the shape of the covariance type."""
+    """Return the prior's inverse scale in the shape of the covariance type."""
     if covariance is None:
         scale = default_scale(moment)
         return np.diagonal(scale) if covariance_type == "low_rank" else scale
@@ -357,7 +360,7 @@ def _scale(covariance: ArrayLike | None, covariance_type: str, D: int, moment: A
     if len(shape) == 2:
         scales = np.sqrt(np.maximum(np.diagonal(value), 0.0))
         legal = np.all(np.isfinite(value)) and np.allclose(value, value.T) and scales.min() > 0.0
-        # (where columns differ much in scale, rounding makes eigenvalues negative)
+        # scale the columns: if their scales differ much, rounding makes eigenvalues negative
         legal = legal and np.linalg.eigvalsh(value / np.outer(scales, scales))[0] > 0.0
     else:
         legal = np.all(np.isfinite(value)) and np.all(value > 0.0)

@@ -2,7 +2,8 @@
 
 Structured inference keeps the dependence between globals and assignments, q(w, phi) q(z | w, phi):
 weights and components are drawn from q, and responsibilities are exact given the draw [HB15 sec.
-2]. For weights and components whose families are Dirichlets: Bernoulli and multinomial ones.
+2]. The families of weights and components must be Dirichlets, as for Bernoulli and multinomial
+components.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,7 +19,7 @@ from skvt.models import Gammas, corrected_statistics
 from skvt.models.mixture._model import Mixture
 from skvt.typing import Array, Run
 
-# Least gain in nats for another order of the components, well above rounding.
+# Smallest gain in nats for which components are reordered, well above rounding.
 SMALLEST_GAIN = 1e-6
 
 
@@ -27,7 +28,7 @@ class DrawnGlobals(NamedTuple):
 
     # (K,)
     log_weights: Array
-    # (K, P): as that of a component, for the drawn parameters.
+    # (K, P): a component's table for the drawn parameters.
     table: Array
     # The gamma variates from which both were formed, shaped as the natural parameters.
     log_gammas: tuple[Array, ...]
@@ -37,8 +38,8 @@ class DrawnGlobals(NamedTuple):
 class MixtureGivenGlobals(Mixture):
     """A mixture for structured inference, see the module.
 
-    Statistics of the weights are what ``weights.statistics`` makes of counts; corrected ones need
-    not be those of any counts.
+    Statistics of the weights have the form that ``weights.statistics`` returns for counts. After
+    the correction there need not be counts of which they are the statistics.
     """
 
     weights: DrawnWeights
@@ -50,7 +51,7 @@ class MixtureGivenGlobals(Mixture):
     def drawn_globals(
         self, stats: RunningStats, batch: RowBatch, kind: str, rng: np.random.Generator, run: Run
     ) -> Any:
-        """Weights and components by a kind of global step, see :class:`StructuredModel`."""
+        """Return weights and components of a kind of global step, see :class:`StructuredModel`."""
         if kind == "mean_field":
             return self.expectation(stats, batch, run)
         if kind == "map":
@@ -59,30 +60,30 @@ class MixtureGivenGlobals(Mixture):
         return DrawnGlobals(*self._of_gammas(log_gammas), log_gammas)
 
     def row_globals(self, stats: RunningStats, batch: RowBatch, run: Run) -> Any:
-        """Globals for rows after the fit: E[w] and E[phi]."""
+        """Return E[w] and E[phi], the globals for rows after the fit."""
         return self._of_gammas(np.log(lam) for lam in self.natural_parameters(stats))
 
     def _of_gammas(self, logs: Iterable[Array]) -> tuple[Array, Array]:
-        """Logarithms of the weights, and the table, of Dirichlet vectors before normalisation."""
+        """Normalise Dirichlet vectors; return the logarithms of the weights and the table."""
         weights, components = (part - logsumexp(part, axis=-1, keepdims=True) for part in logs)
         return self.weights.log_weights(weights), self.component.table_of(components)
 
     def corrected(
         self, stats: RunningStats, global_params: Any, result_stats: Stats, run: Run
     ) -> Stats:
-        """``V(beta, lam) eta_hat`` [HB15 eq. 7]; a beta is a Dirichlet of two entries."""
+        """Return ``V(beta, lam) eta_hat`` [HB15 eq. 7]; a beta is a Dirichlet of two entries."""
         weights, sums = result_stats.arrays
         hats, lams = (weights, self.component.spread(sums)), self.natural_parameters(stats)
         blocks = []
         for block in zip(lams, global_params.log_gammas, hats, strict=True):
-            shapes, logs, own = (part.reshape(-1, part.shape[-1]).T for part in block)
-            corrected = corrected_statistics(shapes, Gammas.of_all(logs), own, run)
+            shapes, logs, hat = (part.reshape(-1, part.shape[-1]).T for part in block)
+            corrected = corrected_statistics(shapes, Gammas.of_all(logs), hat, run)
             blocks.append(corrected.T.reshape(block[2].shape))
         component: Any = self.component
         return Stats((blocks[0], component.sums_of(blocks[1])))
 
     def project(self, stats: RunningStats) -> None:
-        """Enforce ``lam >= prior``, and the order of components preferred by the weights."""
+        """Enforce ``lam >= prior``, and the order of components that the weights prefer."""
         stats.clip()
         counts = self.component_masses(stats.value())
         ordered = counts[self.weights.order(counts)]
@@ -97,11 +98,11 @@ class MixtureGivenGlobals(Mixture):
 
     # ---------------------------------------------------------------------------------- rows
     def initial(self, data: RowSource, rng: np.random.Generator) -> RunningStats:
-        """As for a mixture, with the statistics of the weights in their form."""
+        """Return a mixture's initial statistics, converted by :meth:`_in_their_form`."""
         return RunningStats(self._in_their_form(super().initial(data, rng).arrays))
 
     def _in_their_form(self, arrays: Sequence[Array]) -> tuple[Array, Array]:
-        """Statistics of the weights, and non-negative ones of components, of a mixture's."""
+        """Convert a mixture's statistics to statistics of weights and spread ones of components."""
         counts, sums = arrays
         component: Any = self.component
         return self.weights.statistics(counts), component.sums_of(component.spread(sums))

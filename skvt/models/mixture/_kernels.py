@@ -1,16 +1,16 @@
-"""Compiled loops of mixtures: features, responsibilities, entropies of pairs."""
+"""Compiled loops of mixtures: features, responsibilities, candidates, entropies of pairs."""
 
 import numpy as np
 
 from skvt.compiled import exp, jit, jit_allocating, lit, log, part
 from skvt.typing import Array, IndexArray
 
-# Weights relative to a row's largest below exp(-60) are zero: far below rounding, and far above the
-# denormal numbers that would slow the matrix products down.
+# Responsibilities below exp(-60) times the row's largest are zero. This is far below rounding
+# and far above the denormal numbers that would slow matrix products down.
 _FARTHEST = 60.0
-# Among candidates, weights below exp(-40) are zero: what is left out of q is below rounding.
+# Among candidates, the same limit is exp(-40); what is left out of q is below rounding.
 _FARTHEST_CANDIDATE = 40.0
-# Smaller responsibilities do not enter the entropies of pairs (an error below 1e-12 nats a row).
+# Smaller responsibilities are left out of entropies of pairs: less than 1e-12 nats a row.
 SMALLEST_SHARE = 1e-14
 
 
@@ -43,10 +43,10 @@ def _outer(columns: Array, linear: bool, out: Array) -> None:
 
 
 def outer_features(X: Array, *, linear: bool) -> Array:
-    """``[1, x, upper triangle of x x']`` of each row, without x unless ``linear``.
+    """Return ``[1, x, upper triangle of x x']`` of each row, with x only if ``linear``.
 
-    NaN count as 0; of a row of nothing else, all features are 0. In memory column by column: loops
-    over rows are long ones.
+    NaN count as 0, and all features of a row of NaN are 0. The result is in Fortran order, so that
+    the inner loops run over the rows.
     """
     n_rows, n_features = X.shape
     width = 1 + n_features * linear + n_features * (n_features + 1) // 2
@@ -57,7 +57,7 @@ def outer_features(X: Array, *, linear: bool) -> Array:
 
 @jit
 def indicators(codes: Array, ends: Array, out: Array) -> None:
-    """``out[n, ends[d - 1] + codes[n, d]] = 1`` of zeros (n, sum_d C_d), where that is a code."""
+    """Set ``out[n, ends[d - 1] + codes[n, d]] = 1`` wherever ``codes[n, d]`` is in [0, C_d)."""
     for n in range(codes.shape[0]):
         start = 0
         for d in range(codes.shape[1]):
@@ -69,7 +69,7 @@ def indicators(codes: Array, ends: Array, out: Array) -> None:
 
 @jit
 def responsibilities(logits: Array, inv_temps: Array, bound: Array, energy: Array) -> None:
-    """Softmax of ``inv_temp * logits`` in place, row by row [HS13 eq. 9].
+    """Replace ``logits`` by the softmax of ``inv_temp * logits`` in each row [HS13 eq. 9].
 
     ``inv_temps`` (n,) or (1,). Writes each row's ``bound = inv_temp * energy + entropy`` and
     ``energy = sum_k r_k logit_k``.
@@ -101,14 +101,14 @@ def responsibilities(logits: Array, inv_temps: Array, bound: Array, energy: Arra
 def candidate_logits(
     features: Array, table: Array, log_weights: Array, candidates: IndexArray, logits: Array
 ) -> None:
-    """``logits[n, j] = E[log w_k] + <F(x_n), T_k>`` for the candidates ``k = candidates[n, j]``."""
+    """Write ``logits[n, j] = E[log w_k] + <F(x_n), T_k>`` for ``k = candidates[n, j]``."""
     for n in range(features.shape[0]):
         row = features[n]
         for j in range(candidates.shape[1]):
             k = candidates[n, j]
-            own, total = table[k], lit(log_weights[k], 0.0)
+            weights, total = table[k], lit(log_weights[k], 0.0)
             for p in range(features.shape[1]):
-                total += row[p] * own[p]
+                total += row[p] * weights[p]
             logits[n, j] = total + log_weights[k]
 
 
@@ -117,23 +117,23 @@ def best_of_candidates(
     logits: Array, candidates: IndexArray, best: IndexArray, resp: Array, bound: Array,
     energy: Array,
 ) -> None:  # fmt: skip
-    """The ``best`` of each row's candidates, in order, and their responsibilities [HS16].
+    """Write the ``best`` of each row's candidates, in order, and their responsibilities [HS16].
 
-    q has no other components: of all q on this number, it has the highest bound. Rows share
-    the candidates (1, J), or have their own (n, J). Bound and energy as of `responsibilities`.
+    This q has the highest bound of all q on as many of the candidates. ``candidates`` are (n, J),
+    or (1, J) if all rows share them. Bound and energy are defined as in `responsibilities`.
     """
     n_kept = best.shape[1]
     for n in range(logits.shape[0]):
-        row, own = logits[n], candidates[n if candidates.shape[0] > 1 else 0]
+        row, compared = logits[n], candidates[n if candidates.shape[0] > 1 else 0]
         chosen, values = best[n], resp[n]
         for j in range(row.size):
             if j >= n_kept and row[j] <= values[n_kept - 1]:
                 continue
-            place = min(j, n_kept - 1)
-            while place > 0 and values[place - 1] < row[j]:
-                values[place], chosen[place] = values[place - 1], chosen[place - 1]
-                place -= 1
-            values[place], chosen[place] = row[j], own[j]
+            rank = min(j, n_kept - 1)
+            while rank > 0 and values[rank - 1] < row[j]:
+                values[rank], chosen[rank] = values[rank - 1], chosen[rank - 1]
+                rank -= 1
+            values[rank], chosen[rank] = row[j], compared[j]
         largest, total, weighted = values[0], 0.0, 0.0
         for j in range(n_kept):
             distance = values[j] - largest
@@ -150,27 +150,27 @@ def best_of_candidates(
 def add_candidate_statistics(
     features: Array, best: IndexArray, weighted: Array, counts: Array, sums: Array
 ) -> None:
-    """Add weighted responsibilities to ``counts`` (K,), and features so weighted to ``sums``."""
+    """Add weighted responsibilities to ``counts`` (K,), and features times these to ``sums``."""
     for n in range(features.shape[0]):
         for j in range(best.shape[1]):
             r = weighted[n, j]
             if r > 0.0:
-                row, own = features[n], sums[best[n, j]]
+                row, component_sums = features[n], sums[best[n, j]]
                 counts[best[n, j]] += r
                 for p in range(features.shape[1]):
-                    own[p] += r * row[p]
+                    component_sums[p] += r * row[p]
 
 
 @jit
 def next_candidates(
     best: IndexArray, order: IndexArray, places: IndexArray, before: IndexArray, out: IndexArray
 ) -> None:
-    """The candidates of each row's next visit, ``out`` (n, J), all different.
+    """Write the candidates of each row's next visit, ``out`` (n, J), all different.
 
-    Its best ones, as many as there is room those of the row before it in an ``order`` of rows in
-    which rows of the same best component follow each other, and one more: component after
-    component (number ``out[n, -1]`` before), so that each has its turn. ``places`` (K,) is -1
-    throughout, before and after.
+    A row's candidates are its ``best`` components, then those of the preceding row in ``order``, in
+    which rows with the same best component follow each other. At least one more candidate follows:
+    the components after ``before[n]`` in turn, so that each component is tried. ``places`` (K,)
+    must be -1 throughout, and is so again afterwards.
     """
     n_kept, n_candidates, n_components = best.shape[1], out.shape[1], places.size
     for i in range(order.size):
@@ -201,32 +201,32 @@ def assignment_entropy(
     resp: Array, components: IndexArray, weights: Array, pairs: bool, entropy: Array,
     merge_entropy_loss: Array,
 ) -> None:  # fmt: skip
-    """Entropy of the assignments, by component and (if ``pairs``) of pairs taken together.
+    """Add the entropies of assignments by component and, if ``pairs``, what merges lose of them.
 
-    Responsibilities (n, J) are those of ``components`` (n, J), or (1, J) for all rows.
+    ``resp`` (n, J) are responsibilities of ``components`` (n, J), or (1, J) if all rows share them.
 
     ``entropy[k] += -sum_n w r_k log r_k`` and, for a < b, with r_ab = r_a + r_b,
 
         merge_entropy_loss[a, b] += sum_n w (r_ab log r_ab - r_a log r_a - r_b log r_b) >= 0,
 
     so that the component merged from both has the entropy ``H_a + H_b - merge_entropy_loss[a, b]``
-    [HS13 sec. 3.2]. Only rows that both share count, and of those there are few.
+    [HS13 sec. 3.2]. Only rows that both components share contribute, and these are few.
     """
     shares = np.empty(resp.shape[1])
     terms = np.empty(resp.shape[1])
     members = np.empty(resp.shape[1], np.int64)
     for n in range(resp.shape[0]):
         w = weights[n]
-        own = components[n if components.shape[0] > 1 else 0]
+        row_components = components[n if components.shape[0] > 1 else 0]
         n_members = 0
         for j in range(resp.shape[1]):
             r = np.float64(resp[n, j])
             if r > 0.0:
                 term = r * log(r)
-                entropy[own[j]] -= w * term
+                entropy[row_components[j]] -= w * term
                 if r > SMALLEST_SHARE:
                     shares[n_members], terms[n_members] = r, term
-                    members[n_members] = own[j]
+                    members[n_members] = row_components[j]
                     n_members += 1
         if pairs and n_members > 1:
             for i in range(n_members):

@@ -1,9 +1,9 @@
-"""Gaussians with ordinal columns: of a latent value, only the interval is seen.
+"""Gaussians with ordinal columns: only the interval of a latent value is observed.
 
-Given the component, a row of latent values is Gaussian, so that there are correlations within a
-component between ordinal and real columns, and among ordinal ones. The ends of the intervals are
-the same in all components. Fits go by the q of :mod:`skvt.models.mixture._ordinal`; predictive
-densities need the probability of a box under a Student t, :mod:`skvt.models.mixture._boxes`.
+Given the component, a row of latent values is Gaussian, so that ordinal columns are correlated with
+real and with other ordinal columns within a component. All components share the ends of the
+intervals. Fits use the q of :mod:`skvt.models.mixture._ordinal`. Predictive densities need the
+probability of a box under a Student t, see :mod:`skvt.models.mixture._boxes`.
 """
 
 from dataclasses import dataclass, field
@@ -44,15 +44,15 @@ from skvt.typing import Array
 class LatentGaussian(FullGaussian):
     """N(mu_k, Lambda_k^-1) of latent values, normal-Wishart prior.
 
-    Parameters are those of :class:`FullGaussian`, whose statistics it has, with 0 for the center of
-    ordinal columns.
+    Parameters and statistics are those of :class:`FullGaussian`; the center of ordinal columns is
+    0.
     """
 
     # The ordinal columns and their intervals.
     cells: Cells = field(kw_only=True)
 
     def features(self, X: Any) -> Any:
-        """``[1, x, upper triangle of x x']``, 0 for x in ordinal columns."""
+        """Return ``[1, x, upper triangle of x x']`` with x = 0 in ordinal columns."""
         rows = self._centred(X)
         columns = self.cells.columns
         rows[:, columns] = np.where(np.isnan(rows[:, columns]), np.nan, 0.0)
@@ -62,47 +62,47 @@ class LatentGaussian(FullGaussian):
         return OrdinalCompletion(self.center, table, self.cells).holes
 
     def filled(self, X: Any) -> Any:
-        """A copy of the rows with missing values at their mean under the prior."""
+        """Return a copy of the rows with missing values at their mean under the prior."""
         return np.where(np.isnan(X), self.cells.with_levels(self._at_scores(X)), X)
 
     explain, weighted_sums = ConjugateComponent.explain, ConjugateComponent.weighted_sums
 
     def filled_features(self, X: Any) -> Any:
-        """Of rows with latent values at the mean of a standard normal in their interval."""
+        """Return features with latent values at the mean of a standard normal in their interval."""
         return full_features(self._at_scores(X) - self.center, True, self.added)
 
     def row_fits(self, X: Any) -> GaussianRowFits:
-        """Of such rows."""
+        """Return fits of rows with the same latent values as in :meth:`filled_features`."""
         return GaussianRowFits(self, self._at_scores(X) - self.center)
 
     def _at_scores(self, X: Any) -> Array:
         rows = self._with_latent(X, self.cells.scores(X))
-        # (of latent values, by the prior of all columns together)
+        # missing values are at their conditional means under the prior
         return super().conditional_mean(rows, self.prior[None])[0]
 
     def log_predictive(self, X: Any, lam: Array) -> Array:
-        """Student t of the real values, times the probability of the others' intervals."""
+        """Return log densities of real values plus log probabilities of intervals, (n, K)."""
         return np.stack([seen.log_probability for seen in self._seen(X, lam)], axis=1)
 
     def conditional_mean(self, X: Any, lam: Array) -> Array:
-        """Missing values at their means, ordinal ones at the most probable level, (K, n, D)."""
+        """Return missing values at their means, or at the most probable level, (K, n, D)."""
         one = np.ones((X.shape[0], 1))
         return np.stack([self.imputed(X, lam[[k]], one) for k in range(len(lam))])
 
     def imputed(self, X: Array, lam: Array, memberships: Array) -> Array:
         mean, levels = np.zeros(X.shape), np.zeros(1)
         for k, seen in enumerate(self._seen(X, lam)):
-            # means of missing real values are linear in the latent ones
+            # means of missing real values are linear in the latent values
             latent = np.einsum("ns,nsj->nj", seen.weights, seen.draws)
             rows = super().conditional_mean(self._with_latent(X, latent), lam[[k]])[0]
             mean += memberships[:, [k]] * rows
             levels = levels + memberships[:, k, None, None] * seen.probabilities
-        for place, j in enumerate(self.cells.columns):
-            mean[:, j] = self.cells.levels[place][stable_argmax(levels[:, place])]
+        for ordinal, j in enumerate(self.cells.columns):
+            mean[:, j] = self.cells.levels[ordinal][stable_argmax(levels[:, ordinal])]
         return np.where(np.isnan(X), mean, X)
 
     def conditional_sample(self, X: Any, lam: Array, rng: np.random.Generator) -> Array:
-        """Missing values drawn: latent values by importance resampling, the others given these."""
+        """Draw latent values by importance resampling, then missing values given these."""
         (seen,) = self._seen(X, lam[None], rng)
         below = seen.weights.cumsum(axis=1)
         drawn = (below < rng.random((len(below), 1)) * below[:, -1:]).sum(axis=1)
@@ -111,32 +111,36 @@ class LatentGaussian(FullGaussian):
         return np.where(np.isnan(X), self.cells.with_levels(rows), X)
 
     def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
-        """Draws of that Student t, ordinal columns at their levels."""
+        """Draw rows from the predictive Student t, with ordinal columns at their levels."""
         return self.cells.with_levels(super().sample(lam, n_rows, rng))
 
     def _with_latent(self, X: Any, values: Array) -> Array:
-        """Rows with these values (n, J) in the ordinal columns."""
+        """Return the rows with these values (n, J) in the ordinal columns."""
         rows = np.array(X, np.float64)
         rows[:, self.cells.columns] = values
         return rows
 
     def _seen(self, X: Any, lam: Array, rng: np.random.Generator | None = None) -> list[Box]:
-        """Rows under each component's predictive, real values too; random draws by a generator."""
+        """Sample the box of each row's intervals under each component's predictive.
+
+        The log probabilities include the density of the real values. Points are those of a Sobol
+        sequence, or random if a generator is passed.
+        """
         cells, n_columns = self.cells, self.cells.columns.size
         real = self._with_latent(X, np.full((X.shape[0], n_columns), np.nan)) - self.center
         mean, scale, freedom = self._student(lam)
         density = student_t(real, mean, scale, freedom)
         holes = GaussianCompletion.of_scale(0.0, mean, scale).holes(real, np.ones(1))
-        assert holes is not None  # (no row is without ordinal columns)
+        assert holes is not None  # each row has NaN in ordinal columns
         n_known = X.shape[1] - holes.missing.sum(axis=1)
-        # missing ones last, whose probabilities are then those given all the rest
+        # sort missing values last, so that their probabilities are conditional on all others
         order = np.argsort(cells.codes(X) < 0, axis=1, kind="stable")
         columns, row = cells.columns[order], np.arange(len(order))[:, None]
         bounds = tuple(bound[row, order] for bound in cells.intervals(X))
         uniform = points(n_columns + 1)
         if rng is not None:
             uniform = rng.random((len(order), *uniform.shape))
-        back, found = np.argsort(order, axis=1), []
+        inverse, boxes = np.argsort(order, axis=1), []
         for k in range(len(lam)):
             latent = holes.filled(k)
             distance = squared_distances(latent, mean[k], np.linalg.cholesky(scale[k]))
@@ -147,15 +151,15 @@ class LatentGaussian(FullGaussian):
                 np.sqrt((1.0 + distance) / degrees),
                 degrees,
             )
-            own = box(values, (bounds[0], bounds[1]), cells.padded_edges[order], uniform)
-            found.append(
-                own._replace(
-                    log_probability=density[:, k] + own.log_probability,
-                    draws=np.take_along_axis(own.draws, back[:, None], axis=2),
-                    probabilities=own.probabilities[row, back],
+            sample = box(values, (bounds[0], bounds[1]), cells.padded_edges[order], uniform)
+            boxes.append(
+                sample._replace(
+                    log_probability=density[:, k] + sample.log_probability,
+                    draws=np.take_along_axis(sample.draws, inverse[:, None], axis=2),
+                    probabilities=sample.probabilities[row, inverse],
                 )
             )
-        return found
+        return boxes
 
 
 @dataclass(frozen=True)
@@ -171,10 +175,10 @@ def latent_gaussian(
     X: Any, weights: Any, covariance_type: str, cells: Cells,
     given: GaussianPrior = DEFAULTS,
 ) -> tuple[LatentGaussian | TiedLatentGaussian, dict[str, Any]]:  # fmt: skip
-    """The component and the prior's parameters as used, None replaced by defaults of the data.
+    """Return the component and its prior's parameters, None replaced by defaults of the data.
 
-    As :func:`~skvt.models.mixture.gaussian_component`; defaults are of rows with each ordinal value
-    at the mean of its interval under a standard normal, the variance within added.
+    See :func:`~skvt.models.mixture.gaussian_component`. For the defaults each ordinal value is at
+    the mean of its interval under a standard normal; the variances within intervals are added.
     """
     ordinal = cells.columns
     rows = mapped(X, cells.with_scores)
@@ -187,7 +191,7 @@ def latent_gaussian(
     if given.covariance is None:
         given = given._replace(covariance=default_scale(determined(moment, weights.sum())))
     plain, priors = gaussian_component(rows, weights, covariance_type, False, given)
-    # (the plain one's center of an ordinal column is the mean of its scores)
+    # the center of `plain` is the mean of scores in an ordinal column, here it is 0
     mean, *others = (priors[f"{name}_prior"] for name in given._fields)
     eta = natural_prior(plain, GaussianPrior(mean - center, *others))
     errors = rounding_variance(X, weights)

@@ -5,22 +5,22 @@ their evidence alone,
 
     F(eta) = sum_k [A(eta + S_k) - A(eta)],      dF/deta = sum_k (E_{q_k}[t] - E_eta[t]),
 
-so that at the maximum the prior expects what the components are on average. A step of EM maximises
+so that at the maximum the prior has the average expectations of components. A step of EM maximises
 the bound at fixed q: for a Gaussian's prior, with averages over k,
 
     m = avg(E[Lambda])^-1 avg(E[Lambda mu]),      1 / kappa = avg(E[(mu - m)' Lambda (mu - m)]) / D,
     W^-1 = nu avg(E[Lambda])^-1,      avg(E[log|Lambda|]) = E_{nu, W}[log|Lambda|],
 
-the first two apart from the last two; for a gamma likewise with its shape and rate; for Dirichlets
-and the concentration of sticks the fixed point of [Minka00 eq. 55], which raises F, too. Steps are
-lengthened while that raises F more: EM alone is slow where a prior counts for more rows than a
-component has.
+where the first two equations do not depend on the last two. The step for a gamma's shape and rate
+is similar. For Dirichlets and the concentration of sticks it is the fixed point of [Minka00 eq.
+55], which raises F, too. Steps are lengthened while this raises F further: EM alone is slow if a
+prior counts for more rows than a component has.
 
-Nothing can be learned from one component: its best prior is concentrated on the component itself,
-and all others would then be judged by it. :class:`~skvt.models.mixture._model.Mixture` therefore
-learns from two components on. Ranges are limited for the same reason: if few components happen to
-have similar means or covariances, a prior that is certain of these would prevent births of
-different ones.
+Nothing can be learned from one component, since its best prior is concentrated on the component
+itself and would leave other components no chance. :class:`~skvt.models.mixture._model.Mixture`
+therefore learns from two components on. Ranges are limited for the same reason: if few components
+happen to have similar means or covariances, a prior that is certain of them would prevent births
+of different components.
 """
 
 from collections.abc import Callable
@@ -44,40 +44,40 @@ from skvt.models.mixture._product import of_block
 from skvt.models.mixture._weights import StickBreaking
 from skvt.typing import Array
 
-# Least and most of what is learned: rows for which a prior mean counts; concentrations, and shapes
-# of gamma priors. Degrees of freedom are above the least legal ones by this at least, and twice the
-# number of columns at most.
+# Ranges of learned values: rows for which a prior mean counts; concentrations and gamma shapes.
+# Degrees of freedom exceed their lower limit by at least LEAST_FREEDOM; they are at most twice the
+# number of columns.
 MEAN_PRECISION = (1e-6, 1.0)
 CONCENTRATION = (1e-3, 1e3)
 LEAST_FREEDOM = 1e-2
-# Least mean distance of components from the prior mean.
+# Least mean squared distance of components from the prior mean.
 TINY = float(np.finfo(np.float64).tiny)
-# Least eigenvalue of a learned inverse scale, relative to the columns' variances: components whose
-# rows are all alike would draw it to 0 and the evidence to infinity.
+# Least eigenvalue of a learned inverse scale, relative to the columns' variances. Without it,
+# components of equal rows would let it approach 0 and the evidence infinity.
 LEAST_SCALE = 1e-6
-# Least learned probability of a size of negative binomials, relative to the most probable one.
+# Least learned probability of a negative binomial's size, relative to the most probable size.
 LEAST_SHARE = 1e-5
-# Steps at a time, and the gain in nats that ends them.
+# Maximum numbers of steps at a time, and the gain in nats below which they end.
 _MOST_STEPS = 10
-_FEW_STEPS = 3  # (of factor analysers, each of which is solved by iteration, and of large matrices)
+_FEW_STEPS = 3  # for factor analysers, which need an inner iteration, and for large matrices
 _SMALLEST_GAIN = 1e-2
 _MANY_COLUMNS = 32
-# Number of rows up to which a component counts as one of a single row.
+# Number of rows up to which a component counts as a single row.
 _ONE_ROW = 1.5
-# Difference of logarithms that ends the search for degrees of freedom.
+# Width of the interval of logarithms at which the search for degrees of freedom ends.
 _SMALLEST_STEP = 1e-12
-# How many times a step of EM is lengthened at most.
+# Largest factor by which a step of EM is lengthened.
 _LONGEST = 16.0
 
 
 class PriorLearner(Protocol):
-    """Moves the prior of a component to the maximum of the bound; immutable."""
+    """Moves the prior of a component towards the maximum of the bound; immutable."""
 
     def learned(self, component: Any, sums: Array) -> Any:
-        """The component with a prior of higher evidence, given statistics (K, P)."""
+        """Return the component with a prior of higher evidence, given statistics (K, P)."""
 
     def values(self, component: Any) -> dict[str, Any]:
-        """Learned values, by the names of the parameters."""
+        """Return learned values by the names of the parameters."""
 
 
 class _Ascent:
@@ -86,15 +86,15 @@ class _Ascent:
     most_steps: int = _MOST_STEPS
 
     def at(self, component: Any, x: Array) -> Any:
-        """The component whose prior has these parameters, brought into their range."""
+        """Return the component whose prior has these parameters, clipped to their range."""
         raise NotImplementedError
 
     def parameters(self, component: Any) -> Array:
-        """Parameters x of the component's prior, a vector."""
+        """Return the parameters x of the component's prior, a vector."""
         raise NotImplementedError
 
     def step(self, component: Any, sums: Array) -> Array:
-        """Parameters after a step of EM."""
+        """Return the parameters after a step of EM."""
         raise NotImplementedError
 
     def informative(self, component: Any, sums: Array) -> Array:
@@ -120,7 +120,7 @@ def _ascend(
     now: Any, step: Callable[[Any], tuple[Array, Array]], at: Callable[[Any, Array], Any],
     evidence: Callable[[Any], float], most_steps: int = _MOST_STEPS,
 ) -> Any:  # fmt: skip
-    """``now`` after a few steps x -> x', each as long as it pays; never one that lowers F."""
+    """Return ``now`` after a few steps x -> x', lengthened while F rises; no step lowers F."""
     value, length = evidence(now), 1.0
     for _ in range(most_steps):
         x, target = step(now)
@@ -144,7 +144,8 @@ def _ascend(
 class GaussianLearner(_Ascent):
     """Learns parameters of a Gaussian component's prior."""
 
-    # Of "mean_prior", "mean_precision_prior", "degrees_of_freedom_prior", "covariance_prior".
+    # A subset of "mean_prior", "mean_precision_prior", "degrees_of_freedom_prior" and
+    # "covariance_prior".
     names: frozenset[str]
     # (D,) or (1,): square root of the columns' variances, for the least scale.
     unit: Array
@@ -153,8 +154,8 @@ class GaussianLearner(_Ascent):
 
     @classmethod
     def of(cls, component: Any, names: frozenset[str]) -> "GaussianLearner | None":
-        """The learner of these parameters, as far as the component has them; None of none."""
-        if component.alone is not component:  # of one covariance no prior can be learned
+        """Return the learner of the names that the component can learn; None if it can none."""
+        if component.alone is not component:  # one covariance determines no prior
             names -= {"covariance_prior", "degrees_of_freedom_prior"}
         prior = gaussian_prior_of(component)
         if prior.mean is None:
@@ -167,11 +168,11 @@ class GaussianLearner(_Ascent):
         return cls(names, np.sqrt(variances), steps) if names else None
 
     def informative(self, component: Any, sums: Array) -> Array:
-        """Leave out components of one row where rows are few for their columns.
+        """Leave out components of one row if there are few rows per column.
 
-        The prior's mean could move onto such a row and its scale to the least: the evidence of the
-        row then grows by half a logarithm of the scale for each column, which hardly costs the
-        other components anything where columns are independent.
+        The prior's mean could move onto such a row, and its scale shrink to the least one. The
+        row's evidence then grows by half the logarithm of the scale for each column, at almost no
+        cost to the other components if columns are independent.
         """
         if not {"mean_prior", "covariance_prior"} <= self.names:
             return sums
@@ -191,7 +192,7 @@ class GaussianLearner(_Ascent):
         return component if prior is component.prior else replace(component, prior=prior)
 
     def values(self, component: Any) -> dict[str, Any]:
-        """Parameters that are learned, by name; the mean in the coordinates of the data."""
+        """Return the learned parameters by name; the mean is in the coordinates of the data."""
         m, kappa, nu, scale = gaussian_prior_of(component)
         mean = None if m is None else component.center + m
         values = {
@@ -201,7 +202,7 @@ class GaussianLearner(_Ascent):
         return {name: value for name, value in values.items() if name in self.names}
 
     def parameters(self, component: Any) -> Array:
-        """m, log kappa, log of the degrees of freedom to spare, and the scale's log-Cholesky."""
+        """Return m, log kappa, the log of nu less its lower limit, and the scale's log-Cholesky."""
         return self._vector(gaussian_prior_of(component))
 
     def at(self, component: Any, x: Array) -> Any:
@@ -232,7 +233,7 @@ class GaussianLearner(_Ascent):
         return np.concatenate(parts)
 
     def _scale(self, x: Array, ndim: int) -> Any:
-        """The inverse scale of log-Cholesky parameters, no smaller than the least."""
+        """Return the inverse scale of log-Cholesky parameters, no smaller than the least scale."""
         if ndim < 2:
             scale = np.maximum(np.exp(2.0 * x), LEAST_SCALE * self.unit**2)
             return scale if ndim else float(scale[0])
@@ -241,7 +242,7 @@ class GaussianLearner(_Ascent):
         root[np.diag_indices(D)] = np.exp(np.diagonal(root))
         scale = root @ root.T
         scaled = scale / self.unit[:, None] / self.unit
-        try:  # (eigenvalues take many times as long)
+        try:  # a Cholesky factor first: eigenvalues take many times as long
             np.linalg.cholesky(scaled - LEAST_SCALE * np.eye(D))
             return scale
         except np.linalg.LinAlgError:
@@ -250,7 +251,7 @@ class GaussianLearner(_Ascent):
         return (directions * np.maximum(values, LEAST_SCALE)) @ directions.T
 
     def step(self, component: Any, sums: Array) -> Array:
-        """The maximum of the bound at fixed q, see the module."""
+        """Return the parameters that maximise the bound at fixed q, see the module."""
         m, kappa, nu, scale = gaussian_prior_of(component)
         log_det, precision, linear, square = _averages(component, sums)
         full = precision.ndim == 2
@@ -258,10 +259,10 @@ class GaussianLearner(_Ascent):
             m = np.linalg.solve(precision, linear) if full else linear / precision
         if "mean_precision_prior" in self.names:
             weighted = precision @ m if full else precision * m
-            # (where means are large, rounding can leave 0)
+            # if means are large, rounding can make the distance 0 or less
             distance = max(float(square + m @ (weighted - 2.0 * linear)), TINY)
             kappa = component.n_features / distance
-        if "loadings" in component.family.standard(component.prior):  # the scale is the noise's
+        if "loadings" in component.family.standard(component.prior):  # scale of the noise
             log_det, precision = component.noise(component.natural_parameters(sums))
             full = False
         learns_scale = "covariance_prior" in self.names
@@ -278,7 +279,7 @@ class GaussianLearner(_Ascent):
 
 
 def gaussian_prior_of(component: Any) -> GaussianPrior:
-    """Parameters of a Gaussian component's prior, the mean relative to the centre."""
+    """Return the parameters of a Gaussian component's prior; the mean is relative to its centre."""
     q = component.family.standard(component.prior)
     mean = kappa = None
     if "mean" in q:
@@ -291,7 +292,7 @@ def gaussian_prior_of(component: Any) -> GaussianPrior:
 
 
 def _averages(component: Any, sums: Array) -> tuple[Any, Array, Any, Any]:
-    """Of q_k over k: E[log det] summed over columns, E[Lambda], E[Lambda mu], E[mu' Lambda mu]."""
+    """Average E[log|Lambda|], E[Lambda], E[Lambda mu] and E[mu' Lambda mu] over components."""
     t = component.family.expectation(component.natural_parameters(sums)).mean(axis=0)
     D, q = component.n_features, component.family.standard(component.prior)
     if "degrees_of_freedom" in q or "loadings" in q:
@@ -315,22 +316,22 @@ def _log_determinant(precision: Array) -> float:
 
 
 def _least_freedom(scale: Any) -> float:
-    """What the degrees of freedom of a prior with this scale must exceed."""
+    """Return the lower limit of the degrees of freedom of a prior with this scale."""
     return len(scale) - 1.0 if np.ndim(scale) == 2 else 0.0
 
 
 def _freedom(n_features: int, least: float) -> tuple[float, float]:
-    """Range of the degrees of freedom to spare."""
+    """Return the range of the degrees of freedom less their lower limit."""
     return LEAST_FREEDOM, 2.0 * n_features - least
 
 
 def _degrees_of_freedom(
     log_det: float, precision: Array, scale: Any, limits: tuple[float, float]
 ) -> float:
-    """nu at which the prior expects ``log_det``; at the scale that suits it where scale is None.
+    """Return nu at which the prior's expectation of log|Lambda| is ``log_det``.
 
-    ``sum_i digamma((nu - i) / 2) + D log 2 - log|W^-1|`` of a matrix; of D gammas of shape nu / 2
-    the same with i = 0.
+    The expectation is ``sum_i digamma((nu - i) / 2) + D log 2 - log|W^-1|`` for a matrix, and for D
+    gammas of shape nu / 2 the same with i = 0. If ``scale`` is None, W^-1 is the best scale for nu.
     """
     size, is_matrix = len(precision), precision.ndim == 2
     log_scale = -_log_determinant(precision)
@@ -345,7 +346,7 @@ def _degrees_of_freedom(
 def _freedom_of(
     excess: float, size: int, is_matrix: bool, suits: bool, low: float, high: float
 ) -> float:
-    """nu, by bisection between logarithms of the degrees of freedom to spare."""
+    """Return nu by bisection over the logarithm of nu less its lower limit."""
     least = size - 1.0 if is_matrix else 0.0
     while high - low > _SMALLEST_STEP:
         middle = 0.5 * (low + high)
@@ -361,7 +362,7 @@ def _freedom_of(
 
 
 def _log_cholesky(scale: Any) -> Array:
-    """Logarithms of the root's diagonal, in a full matrix the rest of its lower triangle too."""
+    """Return a Cholesky factor with logarithms on its diagonal, or this diagonal alone."""
     if np.ndim(scale) < 2:
         return 0.5 * np.log(np.atleast_1d(scale))
     root = np.linalg.cholesky(scale)
@@ -374,7 +375,7 @@ def _within(log_value: float, limits: tuple[float, float]) -> float:
 
 
 def _root(lack: Callable[[float], float], limits: tuple[float, float]) -> float:
-    """Where a function of log x that falls crosses 0, or the end of the range beyond which."""
+    """Return where a decreasing function of log x is 0, or the nearer end of the range."""
     low, high = np.log(limits)
     if lack(low) <= 0.0:
         return float(low)
@@ -386,17 +387,17 @@ def _root(lack: Callable[[float], float], limits: tuple[float, float]) -> float:
 # ------------------------------------------------------------------------------ others
 @dataclass(frozen=True)
 class DirichletLearner(_Ascent):
-    """Learns the concentrations of Dirichlet priors, each or one for all."""
+    """Learns the concentrations of Dirichlet priors, separately or one for all entries."""
 
     name: str
-    # Entries of each Dirichlet, one after the other in the flattened prior.
+    # Number of entries of each Dirichlet; they follow each other in the flattened prior.
     sizes: tuple[int, ...]
     symmetric: bool = False
     # Number of steps at a time.
     most_steps: int = _MOST_STEPS
 
     def values(self, component: Any) -> dict[str, Any]:
-        """The concentrations, shaped as the component's prior; a number if they are the same."""
+        """Return the concentrations in the shape of the prior, or a number if symmetric."""
         prior = component.prior.copy()
         return {self.name: float(prior.flat[0]) if self.symmetric else prior}
 
@@ -404,12 +405,12 @@ class DirichletLearner(_Ascent):
         return np.log(component.prior).reshape(-1)
 
     def at(self, component: Any, x: Array) -> Any:
-        """The component with these concentrations, within their range."""
+        """Return the component with these concentrations, clipped to their range."""
         prior = np.exp(np.clip(x, *np.log(CONCENTRATION)))
         return replace(component, prior=prior.reshape(component.prior.shape))
 
     def step(self, component: Any, sums: Array) -> Array:
-        """The fixed point of the concentrations of a Pólya law [Minka00 eq. 55]."""
+        """Return concentrations after a fixed-point step, see [Minka00 eq. 55]."""
         alpha = component.prior.reshape(-1)
         counts = component.spread(sums).reshape(len(sums), -1)
         starts = np.cumsum(self.sizes, dtype=np.intp) - np.array(self.sizes, np.intp)
@@ -419,7 +420,8 @@ class DirichletLearner(_Ascent):
         below = np.repeat((digamma(totals + total) - digamma(total)).sum(axis=0), self.sizes)
         if self.symmetric:
             above, below = np.full_like(above, above.sum()), np.full_like(below, below.sum())
-        # (nothing is learned of a column without values; an entry never seen goes to its least)
+        # keep the concentrations of a column without values; that of an entry without counts
+        # shrinks to the least one
         ratio = np.where(below > 0.0, above / np.where(below > 0.0, below, 1.0), 1.0)
         return np.log(np.maximum(alpha * ratio, 0.1 * CONCENTRATION[0]))
 
@@ -428,11 +430,11 @@ class DirichletLearner(_Ascent):
 class GammaLearner(_Ascent):
     """Learns the shape that gamma priors of rates share, and their rates."""
 
-    # Of "shape_prior" and "rate_prior".
+    # A subset of "shape_prior" and "rate_prior".
     names: frozenset[str]
 
     def values(self, component: Any) -> dict[str, Any]:
-        """The shape, the rates (D,)."""
+        """Return the shape, a number, and the rates (D,), as far as learned."""
         shape, rate = component.prior.T
         values = {"shape_prior": float(shape[0]), "rate_prior": rate.copy()}
         return {name: value for name, value in values.items() if name in self.names}
@@ -450,7 +452,7 @@ class GammaLearner(_Ascent):
         return replace(component, prior=np.stack([shape, rate], axis=1))
 
     def step(self, component: Any, sums: Array) -> Array:
-        """``avg E[log tau] = digamma(a) - log b`` of all columns, ``b = a / avg E[tau]``."""
+        """Solve ``avg E[log tau] = digamma(a) - log b`` of all columns, ``b = a / avg E[tau]``."""
         t = component.family.expectation(component.natural_parameters(sums)).mean(axis=0)
         (mean_log, mean), (shape, rate) = (t[:, 0], -t[:, 1]), component.prior.T
         a = shape[0]
@@ -471,18 +473,18 @@ class SizesLearner(_Ascent):
     """Learns the probabilities of negative binomials' sizes, the same for all columns."""
 
     def values(self, component: Any) -> dict[str, Any]:
-        """The probabilities of dispersions, in ascending order."""
+        """Return the probabilities of the dispersions in ascending order."""
         return {"dispersion_prior": np.exp(self.parameters(component))[::-1].copy()}
 
     def parameters(self, component: Any) -> Array:
         return np.log(component.family.of_sizes(component.prior[0]).share)
 
     def at(self, component: Any, x: Array) -> Any:
-        """The component with these probabilities, none below the least one."""
+        """Return the component with these probabilities, none below the least one."""
         return component.with_shares(np.maximum(np.exp(x - x.max()), LEAST_SHARE))
 
     def step(self, component: Any, sums: Array) -> Array:
-        """The mean of their posterior over components and columns."""
+        """Return logarithms of posterior probabilities averaged over components and columns."""
         share = component.family.of_sizes(component.natural_parameters(sums)).share
         share = share.reshape(-1, share.shape[-1]).mean(axis=0)
         return np.log(np.maximum(share, LEAST_SHARE))
@@ -490,22 +492,23 @@ class SizesLearner(_Ascent):
 
 @dataclass(frozen=True)
 class ProductLearner:
-    """Learns the priors of blocks of columns, each by its own learner, None where given."""
+    """Learns the priors of blocks of columns; a block whose learner is None keeps its prior."""
 
     learners: tuple[PriorLearner | None, ...]
 
     def learned(self, component: Any, sums: Array) -> Any:
         parts = zip(component.blocks, self.learners, component.of_blocks(sums), strict=True)
         blocks = []
-        for block, learner, own in parts:
+        for block, learner, block_sums in parts:
             if learner is not None:
                 with of_block(block.name):
-                    block = block._replace(component=learner.learned(block.component, own))
+                    component_of_block = learner.learned(block.component, block_sums)
+                    block = block._replace(component=component_of_block)
             blocks.append(block)
         return replace(component, blocks=tuple(blocks))
 
     def values(self, component: Any) -> dict[str, Any]:
-        """By the names of the blocks: what is learned of each."""
+        """Return the learned values of each block by its name."""
         return {
             block.name: learner.values(block.component)
             for block, learner in zip(component.blocks, self.learners, strict=True)
@@ -515,12 +518,12 @@ class ProductLearner:
 
 @dataclass(frozen=True)
 class ValuesLearner:
-    """Learns the prior of the first block of a product, of which the others are given."""
+    """Learns the prior of the first block of a product; the other priors are fixed."""
 
     learner: PriorLearner
 
     def learned(self, component: Any, sums: Array) -> Any:
-        """The product whose first block has a higher evidence."""
+        """Return the product with a prior of higher evidence in its first block."""
         others = (None,) * (len(component.blocks) - 1)
         return ProductLearner((self.learner, *others)).learned(component, sums)
 
@@ -529,7 +532,7 @@ class ValuesLearner:
 
 
 def with_learned_concentration(weights: Any, counts: Array) -> Any:
-    """Sticks whose concentration has a higher evidence: ``alpha = -K / sum_k E[log(1 - v_k)]``."""
+    """Return sticks of higher evidence, by steps to ``alpha = -K / sum_k E[log(1 - v_k)]``."""
 
     def step(now: StickBreaking) -> tuple[Array, Array]:
         lam = now.natural_parameters(counts)

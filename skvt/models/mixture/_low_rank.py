@@ -1,8 +1,8 @@
-"""Gaussians whose covariance is of low rank but for the noise of each column: factor analysers.
+"""Factor analysers: Gaussians whose covariance is a matrix of low rank plus noise of each column.
 
-See :mod:`skvt.expfam._factor_analysis`. Rows add to the posterior what they add to that of full
-covariances, the factors of a row being summed out of the bound: statistics are sums over rows, the
-evidence of merged components is known from theirs, and missing values are those of any Gaussian.
+See :mod:`skvt.expfam._factor_analysis`. The factors of a row are integrated out of the bound, so
+that rows have the statistics of Gaussians with full covariances. These are sums over rows, the
+evidence of merged components follows from them, and missing values are treated as in any Gaussian.
 """
 
 from dataclasses import dataclass, replace
@@ -22,7 +22,7 @@ from skvt.models.mixture.components import (
 )
 from skvt.typing import Array, IndexArray
 
-# Nats by which a merge must be bad at least for its gain not to be computed.
+# The gain of a merge is not computed if the merge surely loses this many nats.
 _CLEARLY = 10.0
 
 
@@ -30,9 +30,9 @@ _CLEARLY = 10.0
 class LowRankGaussian(FullGaussian):
     """N(mu_k, W_k W_k' + diag(psi_k)^-1), parameters as of :class:`FullGaussian`."""
 
-    # Most columns of W_k.
+    # Maximum number of columns of W_k.
     max_rank: int = 1
-    # See :class:`~skvt.expfam.FactorAnalysis`; None but while priors are tried.
+    # See :class:`~skvt.expfam.FactorAnalysis`; None except while other priors are tried.
     begun: Factors | None = None
 
     covariance_type = "low_rank"
@@ -42,7 +42,7 @@ class LowRankGaussian(FullGaussian):
         return FactorAnalysis(self.prior, self.max_rank, self.begun)
 
     def trial(self, sums: Array) -> "LowRankGaussian":
-        """Of which other priors are tried, given these sums: solved from the best q of this one."""
+        """Return a component for trials of other priors, solved from the best q at these sums."""
         return replace(self, begun=self.family.factors(self.natural_parameters(sums)))
 
     def uncentred(self, lam: Array) -> tuple[FactorAnalysis, Array]:
@@ -53,12 +53,12 @@ class LowRankGaussian(FullGaussian):
         return FactorAnalysis(prior, self.max_rank), eta
 
     def drawn(self, lam: Array, rng: np.random.Generator) -> tuple[FullGaussian, Array]:
-        """Means and covariances drawn, as those of full Gaussians."""
+        """Draw means and covariances; return them as those of full Gaussians."""
         full = FullGaussian(self.prior, self.center, self.dtype, self.added)
         return full, NormalWishart.certain(self.family.sample(lam, rng))
 
     def row_fits(self, X: Any) -> RowFits:
-        """One row has no factors: its columns are independent."""
+        """Return fits with independent columns, since one row has no factors."""
         q, D = NormalWishart.standard(self.prior), self.n_features
         rate = 0.5 * np.diagonal(q["scale_inverse"])
         prior = NormalGamma.from_standard(
@@ -72,14 +72,14 @@ class LowRankGaussian(FullGaussian):
         return single.row_fits(self.filled(X))
 
     def ranks(self, lam: Array) -> IndexArray:
-        """Columns of W_k that the data support, (K,)."""
+        """Return the number of columns of each W_k that the data support, (K,)."""
         return self.family.factors(lam).ranks
 
     def merge_gains(self, sums: Array, a: IndexArray, b: IndexArray) -> Array:
-        """See :class:`Component`; of pairs that no merge can be good for, a bound of the gain.
+        """See :class:`Component`; for pairs that a merge cannot improve, return an upper bound.
 
-        The evidence of both as one is less than their likelihood under the best of all Gaussians.
-        What the weights gain is no more than log 2 for each row.
+        The evidence of the merged component is less than the likelihood of its rows under the best
+        Gaussian. The weights gain no more than log 2 for each row.
         """
         both = sums[a] + sums[b]
         number, D = both[:, 0], self.n_features
@@ -94,7 +94,7 @@ class LowRankGaussian(FullGaussian):
         return gain
 
     def noise(self, lam: Array) -> tuple[float, Array]:
-        """Averages over the components of ``sum_d E[log psi_d]``, and of E[psi], (D,)."""
+        """Return averages over components of ``sum_d E[log psi_d]`` and of E[psi], (D,)."""
         q = self.family.standard(lam)
         log_psi = digamma_array(q["shape"])[:, None] - np.log(q["rate"])
         return float(log_psi.sum(axis=1).mean()), (q["shape"][:, None] / q["rate"]).mean(axis=0)
@@ -104,18 +104,18 @@ class LowRankGaussian(FullGaussian):
         return mean + self.center, np.linalg.inv(precision)
 
     def _student(self, lam: Array) -> tuple[Array, Array, Array]:
-        """With the mean and covariance of the predictive and, without factors, its kurtosis.
+        """Return a Student t with the predictive's mean and covariance.
 
-        The predictive is a Gaussian about W h with the precision of each column's noise
-        integrated out: no closed form. Of D columns that are independent t with 2 a degrees of
-        freedom, the squared distance from the mean has the variance that it has under one t with
-        ``2 a + (D - 1) (2 a - 4) / 3``.
+        Without factors it has the predictive's kurtosis, too. The predictive, a Gaussian about W h
+        with the precision of each column's noise integrated out, has no closed form. For D columns
+        that are independent t with 2 a degrees of freedom, the squared distance from the mean has
+        the same variance as under one t with ``2 a + (D - 1) (2 a - 4) / 3`` degrees of freedom.
         """
         q = self.family.standard(lam)
         D, shape, variance = self.n_features, q["shape"], q["loadings_variance"]
         rank = (np.abs(q["loadings"]).sum(axis=1) > 0.0).sum(axis=1)
         freedom = 2.0 * shape + (D - 1.0) * np.maximum(2.0 * shape - 4.0, 0.0) / 3.0
-        # covariance over shape matrix; where there is no covariance, that of the noise alone
+        # ratio of covariance and shape matrix, 1 where the covariance does not exist
         finite = shape > 1.0
         ratio = np.where(finite, freedom / np.where(finite, freedom - 2.0, 1.0), 1.0)
         noise = np.where(finite, 1.0 / np.where(finite, shape - 1.0, 1.0) / ratio, 1.0 / shape)
@@ -128,14 +128,14 @@ class LowRankGaussian(FullGaussian):
         return q["mean"], scale, freedom
 
     def _of_columns(self, lam: Array) -> tuple[Array, Array, Array, Array]:
-        """Normal-gamma of each column, the signal-to-noise ratio taken as known."""
+        """Return the normal-gamma of each column, with the signal-to-noise ratio taken as known."""
         q = self.family.standard(lam)
         signal = (q["loadings"] ** 2).sum(axis=2) * (q["shape"][:, None] / q["rate"])
         rate = q["rate"] * (1.0 + signal)
         return q["mean"] + self.center, q["mean_precision"][:, None], q["shape"][:, None], rate
 
     def column_evidence(self, sums: Array) -> Array:
-        """Of each column in the model of this column alone, without factors."""
+        """Return the evidence of each column in a model of this column alone, without factors."""
         after, before = (
             log_normal_gammas(
                 q["mean_precision"][:, None],

@@ -1,4 +1,4 @@
-"""Single columns of components: posterior marginals, and the evidence for own parameters."""
+"""Single columns of components: posterior marginals, and evidence for separate parameters."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -8,7 +8,7 @@ from scipy.special import betaincinv, gammainccinv, gammaincinv, stdtrit
 
 from skvt.typing import Array, IndexArray
 
-# Pseudo-counts from which on scipy's quantiles of a beta may be NaN or far off.
+# Pseudo-counts above which scipy's quantiles of a beta may be NaN or far off.
 _MANY = 1e7
 
 
@@ -17,17 +17,17 @@ class Marginals(NamedTuple):
 
     # "mean", "standard deviation", "probability", "rate", "dispersion" and the like.
     quantity: str
-    # (Q,): whose parameters they are: places among the component's columns.
+    # (Q,): the column of each parameter, as a position among the component's columns.
     columns: IndexArray
-    # (K, Q): posterior means; of standard deviations medians, since their means need not exist.
+    # (K, Q): posterior means, or medians of standard deviations, whose means need not exist.
     estimate: Array
-    # From a probability to quantiles (K, Q).
+    # Returns the quantiles (K, Q) of a probability.
     quantile: Callable[[float], Array]
-    # (Q,): codes of the values whose probabilities they are; None where it is the column's own.
+    # (Q,): codes of the values whose probabilities these are; None if columns have one each.
     categories: IndexArray | None = None
 
     def some(self, own: Any) -> "Marginals":
-        """Of some of the parameters, by a mask or places (Q,); not of categories."""
+        """Return marginals of the parameters in a mask or at indices; categories are left out."""
         return Marginals(
             self.quantity, self.columns[own], self.estimate[:, own],
             lambda p: self.quantile(p)[:, own],
@@ -35,7 +35,7 @@ class Marginals(NamedTuple):
 
 
 def of_means(mean: Array, mean_precision: Array, shape: Array, rate: Array) -> Marginals:
-    """Means under normal-gammas: Student t with 2a degrees of freedom, squared scale b / (a kappa).
+    """Return means under normal-gammas: Student t with 2a d.o.f. and squared scale b / (a kappa).
 
     Parameters broadcast to (K, D); see :class:`~skvt.expfam.NormalGamma`.
     """
@@ -44,7 +44,7 @@ def of_means(mean: Array, mean_precision: Array, shape: Array, rate: Array) -> M
 
 
 def of_deviations(shape: Array, rate: Array) -> Marginals:
-    """Standard deviations whose precisions are Gamma(a, b), (K, D)."""
+    """Return standard deviations of columns whose precisions are Gamma(a, b), (K, D)."""
 
     def quantile(p: float) -> Array:
         # the larger the precision, the smaller the deviation
@@ -55,7 +55,7 @@ def of_deviations(shape: Array, rate: Array) -> Marginals:
 
 
 def of_rates(shape: Array, rate: Array) -> Marginals:
-    """Rates that are Gamma(a, b), (K, D)."""
+    """Return rates that are Gamma(a, b), (K, D)."""
     columns = np.arange(shape.shape[1])
     return Marginals("rate", columns, shape / rate, lambda p: gammaincinv(shape, p) / rate)
 
@@ -66,7 +66,7 @@ def of_probabilities(
     columns: IndexArray | None = None,
     categories: IndexArray | None = None,
 ) -> Marginals:
-    """Probabilities that are Beta(own, others), (K, Q); certain where there are no others."""
+    """Return probabilities that are Beta(own, others), (K, Q); they are 1 where others are 0."""
     certain = others <= 0.0
     b = np.where(certain, 1.0, others)
 
@@ -78,10 +78,11 @@ def of_probabilities(
 
 
 def _beta_quantile(a: Array, b: Array, p: float) -> Array:
-    """Quantiles of Beta(a, b).
+    """Return quantiles of Beta(a, b).
 
-    With ``_MANY`` pseudo-counts, the odds are a gamma of the smaller parameter divided by one that
-    hardly varies: its quantile, to the power by which the log odds have the variance 1/a + 1/b.
+    With more than ``_MANY`` pseudo-counts, the odds are a gamma of the smaller parameter divided by
+    a gamma that hardly varies. The quantile of the former is raised to the power that gives the log
+    odds the variance 1/a + 1/b.
     """
     small, large = np.minimum(a, b), np.maximum(a, b)
     if not np.any(large > _MANY):
@@ -93,14 +94,14 @@ def _beta_quantile(a: Array, b: Array, p: float) -> Array:
 
 
 def relevance(evidence: Callable[[Array], Array], sums: Array, counts: Array) -> Array:
-    """Evidence in nats per row that each component differs from all other rows, (K, B).
+    """Return the evidence in nats per row that each component differs from all other rows, (K, B).
 
-    ``[log M(S_k) + log M(S_rest) - log M(S_k + S_rest)] / N_k``: the log Bayes factor of parameters
-    of its own against parameters shared with all other rows. ``evidence`` makes of sums of features
-    (K, P) the log marginal likelihoods ``log M`` (K, B) of B parts of the values, up to what is
-    linear in the sums; N_k (K,) are numbers of rows, taken as at least 1.
+    This is ``[log M(S_k) + log M(S_rest) - log M(S_k + S_rest)] / N_k``, the log Bayes factor of
+    separate parameters against parameters shared with all other rows. ``evidence`` maps sums of
+    features (K, P) to log marginal likelihoods ``log M`` (K, B) of B parts of the values, up to
+    terms linear in the sums. N_k (K,) are numbers of rows, taken as at least 1.
     """
-    # of the others by sums from both ends: sums of squares are not to be differences
+    # add up the other components from both ends: differences of sums of squares would lose digits
     others = np.zeros_like(sums)
     others[1:] += np.cumsum(sums[:-1], axis=0)
     others[:-1] += np.cumsum(sums[:0:-1], axis=0)[::-1]

@@ -2,16 +2,16 @@
 
 Let the columns m of a row be missing and o observed. The row then has another local variable, x_m
 given z = k. With ``A = E[Lambda_k]``, ``b = E[Lambda_k mu_k]`` and ``v = b_m - A_mo x_o``, at
-temperature T, the best q of it and its entropy are
+temperature T, its best q and the entropy of this q are
 
     q(x_m | z = k) = N(A_mm^-1 v, T A_mm^-1),      h_k = |m| (1 + log(2 pi T)) / 2 - log|A_mm| / 2,
 
 and ``E[log p(x | phi_k)]`` is largest over x_m where it exceeds its value at ``x_m = 0`` by ``v'
-A_mm^-1 v / 2``. The same with another matrix yields the conditional mean of missing values under a
-Student t.
+A_mm^-1 v / 2``. With another matrix, the same equations yield the conditional mean of missing
+values under a Student t.
 
-Rows are worked on in the order of their patterns, the sets m: those of one pattern that follow each
-other share the Cholesky factor of A_mm.
+Rows are processed in the order of their patterns, the sets m, so that all rows of a pattern share
+the Cholesky factor of A_mm.
 """
 
 from dataclasses import dataclass
@@ -37,16 +37,16 @@ class Patterns(NamedTuple):
 
     # (R,): the rows, grouped by pattern.
     rows: IndexArray
-    # (G + 1,): where each pattern begins among them, and R.
+    # (G + 1,): index in ``rows`` of each pattern's first row, and R.
     starts: IndexArray
     # The missing columns of each pattern, pattern after pattern.
     columns: IndexArray
-    # (G + 1,): where those of each pattern begin.
+    # (G + 1,): index in ``columns`` of each pattern's first column, and their number.
     offsets: IndexArray
 
     @classmethod
     def of(cls, missing: _Mask, least: int = 1) -> "Patterns":
-        """Patterns of a mask (n, D), of rows with ``least`` missing values or more."""
+        """Return the patterns of a mask (n, D), for rows with at least ``least`` missing values."""
         number, keys = _keys(missing)
         rows = np.flatnonzero((number >= least) & (number < missing.shape[1]))
         rows = rows[np.argsort(keys[rows], kind="stable")]
@@ -63,12 +63,12 @@ class GaussianCompletion:
     linear: Array
     # (K, D, D): A.
     precision: Array
-    # Whether features are ``[1, x, x x']``, not ``[1, x x']``.
+    # Whether features are ``[1, x, x x']`` rather than ``[1, x x']``.
     means: bool
 
     @classmethod
     def of_table(cls, center: Any, table: Array, n_features: int) -> "GaussianCompletion":
-        """From the table (K, P) of E[log p(x | phi)]."""
+        """Return the completion of a table (K, P) of E[log p(x | phi)]."""
         n_entries = n_features * (n_features + 1) // 2
         precision = -triangle.unpack(table[:, -n_entries:])
         diagonal = np.arange(n_features)
@@ -79,13 +79,13 @@ class GaussianCompletion:
 
     @classmethod
     def of_scale(cls, center: Any, mean: Array, scale: Array) -> "GaussianCompletion":
-        """From means (K, D) relative to ``center`` and positive definite matrices (K, D, D)."""
+        """Return it for means (K, D) less ``center`` and positive definite matrices (K, D, D)."""
         precision = np.linalg.inv(scale)
         precision = 0.5 * (precision + np.swapaxes(precision, 1, 2))
         return cls(center, np.einsum("kij,kj->ki", precision, mean), precision, True)
 
     def holes(self, X: Any, inv_temps: Array) -> "GaussianHoles | None":
-        """The missing values of a chunk of rows; None if there are none."""
+        """Return the missing values of a chunk of rows; None if there are none."""
         X = np.subtract(X, self.center, order="C", dtype=np.float64)
         missing = np.isnan(X)
         if not missing.any():
@@ -105,7 +105,7 @@ class GaussianHoles:
     inv_temps: Array
 
     def half_log_det(self) -> Array:
-        """``log|A_mm| / 2`` of each row and component, (n, K)."""
+        """Return ``log|A_mm| / 2`` of each row and component, (n, K)."""
         logits, entropy = np.zeros((2, self.X.shape[0], len(self.completion.precision)))
         self.add_to(logits, entropy)
         half = 0.5 * self.missing.sum(axis=1)[:, None]
@@ -126,7 +126,7 @@ class GaussianHoles:
         )  # fmt: skip
 
     def filled(self, k: int, noise: Array | None = None) -> Array:
-        """Centred rows (n, D), holes at ``A_mm^-1 v + L^-T noise_m``, ``A_mm = L L'``."""
+        """Return centred rows (n, D) with x_m = ``A_mm^-1 v + L^-T noise_m``, ``A_mm = L L'``."""
         completion = self.completion
         linear, precision = completion.linear[k], completion.precision[k]
         noise = np.zeros_like(self.X) if noise is None else noise
@@ -142,7 +142,7 @@ class GaussianHoles:
 
 @part
 def _factor(precision: Array, columns: Array, lower: Array) -> float:
-    """Cholesky factor of A_mm, reciprocals on its diagonal; ``log|A_mm| / 2``."""
+    """Write the Cholesky factor of A_mm, its diagonal inverted; return ``log|A_mm| / 2``."""
     half_log_det = 0.0
     for a in range(columns.size):
         row = precision[columns[a]]
@@ -163,7 +163,7 @@ def _factor(precision: Array, columns: Array, lower: Array) -> float:
 def _whiten(
     x: Array, linear: Array, precision: Array, columns: Array, lower: Array, u: Array
 ) -> float:
-    """``u = L^-1 v``, returns ``|u|^2``; where x is missing it is 0."""
+    """Write ``u = L^-1 v`` and return ``|u|^2``; ``x`` must be 0 where it is missing."""
     square = 0.0
     for a in range(columns.size):
         i = columns[a]
@@ -181,7 +181,7 @@ def _whiten(
 
 @part
 def _solve_transposed(lower: Array, u: Array, size: int) -> None:
-    """``L^-T u`` in place."""
+    """Replace ``u`` by ``L^-T u``."""
     for a in range(size - 1, -1, -1):
         total = u[a]
         for c in range(a + 1, size):
@@ -205,7 +205,7 @@ def _add_inverse(lower: Array, columns: Array, factor: float, u: Array, second: 
 
 @jit_allocating
 def _keys(missing: _Mask) -> tuple[IndexArray, IndexArray]:
-    """How many columns are missing in each row, and numbers that are equal where these are."""
+    """Return the number of missing columns of each row, and a key of its pattern."""
     n_rows, n_features = missing.shape
     number, keys = np.zeros(n_rows, np.int64), np.zeros(n_rows, np.int64)
     for n in range(n_rows):
@@ -223,22 +223,22 @@ def _keys(missing: _Mask) -> tuple[IndexArray, IndexArray]:
 def _groups(
     missing: _Mask, rows: IndexArray, number: IndexArray
 ) -> tuple[IndexArray, IndexArray, IndexArray]:
-    """Starts, columns and offsets of :class:`Patterns`, for rows in their order."""
+    """Return starts, columns and offsets of :class:`Patterns` for rows in the order of ``rows``."""
     n_features = missing.shape[1]
     starts, offsets = np.zeros(rows.size + 1, np.int64), np.zeros(rows.size + 1, np.int64)
     columns = np.empty(number[rows].sum(), np.int64)
     n_groups, n_columns = 0, 0
-    for place in range(rows.size):
-        here = missing[rows[place]]
-        same = place > 0
+    for i in range(rows.size):
+        pattern = missing[rows[i]]
+        same = i > 0
         if same:
-            before = missing[rows[place - 1]]
+            before = missing[rows[i - 1]]
             for j in range(n_features):
-                same &= here[j] == before[j]
+                same &= pattern[j] == before[j]
         if not same:
-            starts[n_groups] = place
+            starts[n_groups] = i
             for j in range(n_features):
-                if here[j]:
+                if pattern[j]:
                     columns[n_columns] = j
                     n_columns += 1
             n_groups += 1
@@ -259,11 +259,11 @@ def _add_to(
         for g in range(starts.size - 1):
             missing = columns[offsets[g] : offsets[g + 1]]
             half_log_det, half = _factor(precision[k], missing, lower), 0.5 * missing.size
-            for place in range(starts[g], starts[g + 1]):
-                n = rows[place]
+            for i in range(starts[g], starts[g + 1]):
+                n = rows[i]
                 inv_temp = inv_temps[n] if inv_temps.size > 1 else inv_temps[0]
                 square = _whiten(X[n], linear[k], precision[k], missing, lower, u)
-                # the entropy less |m| / 2, which the variance of x_m takes off the energy
+                # this is the entropy less |m| / 2, by which the variance of x_m lowers the energy
                 gain = half * (_LOG_2PI - log(inv_temp)) - half_log_det
                 logits[n, k] += 0.5 * square + gain / inv_temp
                 entropy[n, k] += gain + half
@@ -273,7 +273,7 @@ def _add_to(
 def _marginal_precision(
     precision: Array, missing: Array, cut: Array, lower: Array, u: Array, W: Array, S: Array
 ) -> None:
-    """``W = A_mm^-1 A_mc`` and ``S = A_cc - A_cm W``; ``lower`` is the factor of A_mm."""
+    """Write ``W = A_mm^-1 A_mc`` and ``S = A_cc - A_cm W``; ``lower`` is the factor of A_mm."""
     for j in range(cut.size):
         column = precision[cut[j]]
         for a in range(missing.size):
@@ -294,19 +294,19 @@ def _marginal_precision(
 
 @part
 def _cut_columns(columns: Array, missing: Array, places: Array, hidden: Array) -> int:
-    """Number of the columns that are not missing, and their places; they follow the missing ones.
+    """Return how many of ``columns`` are not missing, and write their indices to ``places``.
 
-    Those in ``hidden``, all columns whose values are not known.
+    Write the missing columns to ``hidden``, followed by these columns.
     """
     size = 0
     for a in range(missing.size):
         hidden[a] = missing[a]
-    for place in range(columns.size):
-        there = True
+    for j in range(columns.size):
+        present = True
         for a in range(missing.size):
-            there &= missing[a] != columns[place]
-        if there:
-            places[size], hidden[missing.size + size] = place, columns[place]
+            present &= missing[a] != columns[j]
+        if present:
+            places[size], hidden[missing.size + size] = j, columns[j]
             size += 1
     return size
 
@@ -317,13 +317,13 @@ def _add_statistics(
     precision: Array, inv_temps: Array, weighted: Array, ordinal: Any, with_linear: bool,
     sums: Array,
 ) -> None:  # fmt: skip
-    """See :class:`Holes`; features have x if ``with_linear``.
+    """See :class:`Holes`; the features include x if ``with_linear``.
 
-    ``ordinal`` are None, or columns (J,) and the means and variances (n, K, J) of their values.
+    ``ordinal`` is None, or ordinal columns (J,) and means and variances (n, K, J) of their values.
     """
     D = X.shape[1]
     lower, u = np.empty((D, D)), np.empty(D)
-    # x with halves of what is not known: x x' - x_o x_o' is the sum of x_h x' with its transpose
+    # x has halves of its hidden values: x x' - x_o x_o' is then the sum of x_h x' and its transpose
     x, first, second = np.empty(D), np.empty(D), np.empty((D, D))
     if ordinal is not None:  # decided when the function is compiled
         columns, means, variances = ordinal
@@ -378,7 +378,7 @@ def _add_statistics(
             if not known:
                 continue
             if ordinal is not None:
-                # variances of x_c, and what they are for x_m = ... - W x_c
+                # add the variances of x_c, and what they add to x_m, which contains -W x_c
                 for j in range(cut.size):
                     half = 0.5 * spread[j]
                     second[cut[j], cut[j]] += half
@@ -408,8 +408,8 @@ def _fill(
     for g in range(starts.size - 1):
         missing = columns[offsets[g] : offsets[g + 1]]
         _factor(precision, missing, lower)
-        for place in range(starts[g], starts[g + 1]):
-            n = rows[place]
+        for i in range(starts[g], starts[g + 1]):
+            n = rows[i]
             _whiten(X[n], linear, precision, missing, lower, u)
             for a in range(missing.size):
                 u[a] += noise[n, missing[a]]

@@ -5,9 +5,9 @@
     z_n ~ Cat(w),  x_n ~ F(phi_{z_n})
 
 [HS13 sec. 2]. Mean field with nested truncation: q(z_n = k) = 0 for k > K, and no mass is forced
-on the last component, so that K components are K + 1 if one of these has no rows. What weights are
-made of, and whether there may be others than these K, is for :mod:`skvt.models.mixture._weights`
-to say.
+on the last component, so that a further component without rows changes nothing. The parameters of
+the weights, and whether there may be more than K components, are defined in
+:mod:`skvt.models.mixture._weights`.
 """
 
 from collections.abc import Callable, Sequence
@@ -39,20 +39,20 @@ from skvt.rows import of_each_row, pieces, some_rows
 from skvt.ties import exceeds
 from skvt.typing import Array, IndexArray, Run
 
-# Rows whose features are held at a time: small enough for the cache, large enough for the product.
+# Rows whose features are held at a time: they fit the cache, and matrix products are efficient.
 ROWS_PER_CHUNK = 512
 # Rows of a parallel task of the entropies.
 _ROWS_PER_TASK = 4096
-# Parallel tasks of a batch; more would only hold more copies of the statistics.
+# Maximum number of parallel tasks of a batch, each of which has a copy of the statistics.
 MOST_TASKS = 8
 # Maximum number of rows on which initial components are found.
 ROWS_TO_START = 10_000
 # Maximum number of updates of missing values for given responsibilities, and the gain in nats per
-# row that ends them.
+# row below which they end.
 _COMPLETIONS = 40
 _COMPLETIONS_OF_SEEDS = 3
 _COMPLETION_TOL = 1e-4
-# Maximum number of sweeps for each imputation.
+# Maximum number of data-augmentation sweeps of an imputation.
 _MOST_SWEEPS = 30
 # E[log w] of an excluded component.
 _NEVER = -1e30
@@ -72,25 +72,25 @@ class Mixture(ConjugateModel):
     weights: Weights
     # Likelihood and prior of the components.
     component: Component
-    # Number of initial components, and how they are found, see `memberships_of_seeds`.
+    # Number of initial components, and the method that finds them, see `memberships_of_seeds`.
     n_initial: int = 1
     init_params: str = "k-means++"
-    # If fewer are found than this, others without rows are added.
+    # Minimum number of initial components; components without rows are added up to it.
     n_fewest: int = 1
-    # Initial statistics; None finds them on the rows.
+    # Initial statistics; None if they are computed from the rows.
     start: Stats | None = None
-    # Of the components' prior; None where it is given.
+    # Learner of the components' prior; None if the prior is fixed.
     learner: PriorLearner | None = None
     # Whether the concentration of the sticks is learned.
     learns_concentration: bool = False
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """Moves if the weights allow any number of components; learned T if log C(T) is known."""
+        """Return MERGEABLE if the weights allow moves, and TEMPERABLE if log C(T) is known."""
         of_weights = self.weights.capabilities
         tempered = of_weights & self.component.capabilities
-        own = frozenset({Capability.MEMOIZABLE, Capability.SELECTIVE})
-        return own | (of_weights & {Capability.MERGEABLE}) | tempered
+        always = frozenset({Capability.MEMOIZABLE, Capability.SELECTIVE})
+        return always | (of_weights & {Capability.MERGEABLE}) | tempered
 
     @property
     def families(self) -> tuple[Family, ...]:
@@ -114,14 +114,14 @@ class Mixture(ConjugateModel):
         return self.weights.natural_parameters(counts), self.component.natural_parameters(sums)
 
     def expectation(self, stats: RunningStats, batch: RowBatch, run: Run) -> _Params:
-        """E[log w_k], and the table of E[log p(x | phi_k)]."""
+        """Return E[log w_k] and the table of E[log p(x | phi_k)]."""
         weights, components = self.natural_parameters(stats)
         t = self.weights.family.expectation(weights)
         log_weights = self.weights.log_weights(t)[: len(components)]
         return log_weights, self.component.table(components)
 
     def row_globals(self, stats: RunningStats, batch: RowBatch, run: Run) -> Any:
-        """Globals for rows after the fit: the same as during it."""
+        """Return the globals for rows after the fit, the same as during it."""
         return self.expectation(stats, batch, run)
 
     def component_masses(self, stats: Stats) -> Array:
@@ -144,7 +144,7 @@ class Mixture(ConjugateModel):
         return self.weights.log_evidence(counts)
 
     def collapsed_energy(self, stats: Stats) -> float:
-        """Evidence of weights and components: the bound without local entropies [HS13 eq. 8]."""
+        """Return the evidence of weights and components, the bound less entropies [HS13 eq. 8]."""
         counts, sums = stats.arrays
         return float(self.component.log_evidence(sums).sum() + self.weights_log_evidence(counts))
 
@@ -157,11 +157,11 @@ class Mixture(ConjugateModel):
     def memo_entropy(
         self, batch: RowBatch, result: LocalResult, run: Run, *, pairs: bool
     ) -> tuple[Array, Array | None]:
-        """Entropy of each component's assignments (K,) and, if requested, the losses of pairs.
+        """Return the entropy of each component's assignments (K,) and, if requested, of pairs.
 
-        See :func:`skvt.models.mixture._kernels.assignment_entropy`. It includes the entropy of the
-        missing values of its rows, where pairs lose nothing: after a merge these have the
-        mixture of both distributions, whose entropy is at least the mean of theirs.
+        See :func:`skvt.models.mixture._kernels.assignment_entropy`. The entropy of missing values
+        is included. Pairs lose nothing of it: after a merge, q of a missing value is the mixture of
+        both distributions, whose entropy is at least the mean of their entropies.
         """
         resp: Any = result.q
         n_components = resp.shape[1]
@@ -170,9 +170,9 @@ class Mixture(ConjugateModel):
             components, resp = (a.reshape(batch.n_rows, -1) for a in (resp.indices, resp.data))
         tasks = []
         for rows in pieces(batch.n_rows, _ROWS_PER_TASK):
-            own = components[rows] if len(components) > 1 else components
-            found = np.zeros(n_components), np.zeros((n_components, n_components))
-            tasks.append((resp[rows], own, batch.weights[rows], pairs, *found))
+            of_rows = components[rows] if len(components) > 1 else components
+            out = np.zeros(n_components), np.zeros((n_components, n_components))
+            tasks.append((resp[rows], of_rows, batch.weights[rows], pairs, *out))
         run(assignment_entropy, tasks)
         entropy = np.sum([task[4] for task in tasks], axis=0)
         if result.hidden_entropy is not None:
@@ -184,7 +184,7 @@ class Mixture(ConjugateModel):
         self, batch: RowBatch, global_params: _Params, inv_temp: float | Array, run: Run, *,
         with_energy: bool = False, with_marginal: bool = False, with_stats: bool = True,
     ) -> LocalResult:  # fmt: skip
-        """Responsibilities of each row; ``q`` of the result is r (n, K), CSR of candidates."""
+        """Compute responsibilities; ``q`` of the result is (n, K), CSR if rows have candidates."""
         log_weights, completion = global_params[0], self.component.completion(global_params[1])
         inv_temps = np.atleast_1d(np.asarray(inv_temp, np.float64))
         if has_candidates(batch, completion, log_weights.size, inv_temps):
@@ -195,10 +195,10 @@ class Mixture(ConjugateModel):
         table = np.ascontiguousarray(global_params[1].T)
         bound, energy = np.empty((2, batch.n_rows))
         resp = np.empty((batch.n_rows, log_weights.size), self.dtype)
-        given, out = (log_weights, table, completion), (resp, bound, energy)
+        params, out = (log_weights, table, completion), (resp, bound, energy)
         total = _Total() if with_stats else None
         tasks = [
-            (self.component, batch, rows, given, inv_temps, out, total and partial(total.add, i))
+            (self.component, batch, rows, params, inv_temps, out, total and partial(total.add, i))
             for i, rows in enumerate(_tasks(batch.n_rows))
         ]
         run(_local_task, tasks)
@@ -218,9 +218,9 @@ class Mixture(ConjugateModel):
     def _completed(
         self, batch: RowBatch, resp: Array, most_steps: int
     ) -> tuple[Stats, Array | None]:
-        """Statistics at given responsibilities (n, K), and the entropy of missing values (K,).
+        """Return statistics at given responsibilities (n, K) and entropies of missing values (K,).
 
-        By updates of q of the missing values and of the components in turn, from the prior on.
+        Updates of q of the missing values and of the components alternate, starting at the prior.
         """
         component, weighted = self.component, resp * batch.weights[:, None]
         sums = component.weighted_sums(batch.X, weighted)
@@ -246,12 +246,12 @@ class Mixture(ConjugateModel):
         return stats, hidden_entropy
 
     def with_learned_priors(self, prior_stats: Any, stats: RunningStats | None = None) -> Self:
-        """The model with priors moved up the bound, once two components have rows."""
+        """Return the model with priors of higher evidence, if two components or more have rows."""
         if stats is None or not (self.learner or self.learns_concentration):
             return self
         value = stats.value()
         counts, sums = self.component_masses(value), value.arrays[1]
-        # (half a row may be rounding of one)
+        # compare with half a row, because the count of one row may be rounded
         if (counts > 0.5).sum() < 2:
             return self
         component, weights = self.component, self.weights
@@ -265,10 +265,10 @@ class Mixture(ConjugateModel):
     log_partition_methods = ("closed_form",)
 
     def tempered_log_partition(self, inv_temps: Array) -> tuple[Array, Array]:
-        """log C(T) of one row in nats and its slope in b = 1/T, (M,) each [VT16 app. C].
+        """Return log C(T) of one row in nats and its slope in b = 1/T, (M,) each [VT16 app. C].
 
-        ``sum_k w_k^b int p(x | phi_k)^b dx``. Only for known weights and components whose integral
-        does not depend on phi_k; T cannot be learned otherwise.
+        ``C(T) = sum_k w_k^b int p(x | phi_k)^b dx`` is known only for known weights and components
+        whose integral does not depend on phi_k. Otherwise T cannot be learned.
         """
         b = np.asarray(inv_temps, np.float64)
         weights: Any = self.weights
@@ -281,10 +281,10 @@ class Mixture(ConjugateModel):
     def resized(
         self, n_components: int, *, learns: bool = False, init_params: str = "k-means++"
     ) -> Self:
-        """The model with ``n_components`` initial components, by k-means++ or ``init_params``.
+        """Return the model with ``n_components`` initial components found by ``init_params``.
 
-        Its priors are those learned so far, under which the components will be judged, unless it
-        ``learns`` its own.
+        Its priors stay those learned so far, under which moves compare components, unless
+        ``learns`` is set.
         """
         return replace(
             self, n_initial=n_components, init_params=init_params, start=None,
@@ -296,7 +296,7 @@ class Mixture(ConjugateModel):
         return replace(self, weights=other.weights, component=other.component)
 
     def initial(self, data: RowSource, rng: np.random.Generator) -> RunningStats:
-        """Statistics of K components found on a sample, scaled to all rows: a RunningStats."""
+        """Return statistics of K components found on a sample, scaled to all rows."""
         if self.start is not None:
             return RunningStats(self._with_fewest(self.start.arrays))
         rows = np.arange(data.n_rows)
@@ -310,30 +310,30 @@ class Mixture(ConjugateModel):
     def seeded_statistics(
         self, batch: RowBatch, n_components: int, init_params: str, rng: np.random.Generator
     ) -> Stats:
-        """Statistics of at most ``n_components`` seeds found on a batch, the best by the bound."""
+        """Return the statistics of at most ``n_components`` seeds whose bound is highest."""
         X, weights = distinct_rows(self.component, batch.X, batch.weights)
         rows = self.batch(X, np.arange(weights.size), weights)
         seeds = memberships_of_seeds(self.component, X, weights, n_components, init_params, rng)
-        found = [self._completed(rows, resp, _COMPLETIONS_OF_SEEDS)[0] for resp in seeds]
-        if len(found) == 2:
-            best, bound = map(self.collapsed_energy, found)
+        proposals = [self._completed(rows, resp, _COMPLETIONS_OF_SEEDS)[0] for resp in seeds]
+        if len(proposals) == 2:
+            best, bound = map(self.collapsed_energy, proposals)
             if exceeds(bound, best, scale=float(weights.sum())):
-                return found[1]
-        return found[0]
+                return proposals[1]
+        return proposals[0]
 
     def _with_fewest(self, arrays: Sequence[Array]) -> list[Array]:
-        """Statistics with components without rows where there are fewer than ``n_fewest``."""
+        """Return the statistics, padded with components without rows up to ``n_fewest``."""
         missing = max(0, self.n_fewest - arrays[0].size)
         return [np.pad(a, [(0, missing)] + [(0, 0)] * (a.ndim - 1)) for a in arrays]
 
     def symmetry_breaking_stats(
         self, stats: RunningStats, data: RowSource, share: float, rng: np.random.Generator
     ) -> Stats:
-        """Statistics of a random row for each component, counted for a share of its own rows.
+        """Return statistics of a random row per component, weighted by a share of its count.
 
-        Added to the statistics, they make components differ that a high temperature has made equal.
-        (Noise on each statistic could yield sums that no rows can have, such as squares too small
-        for their means.)
+        Added to the statistics, they separate components that a high temperature has made equal.
+        Independent noise on the statistics could yield sums that no rows have, such as squares that
+        are too small for their means.
         """
         counts = share * stats.value().arrays[0]
         rows = self._random_rows(data, counts.size, rng)
@@ -342,17 +342,17 @@ class Mixture(ConjugateModel):
         return Stats((counts, counts[:, None] * features))
 
     def _random_rows(self, data: RowSource, number: int, rng: np.random.Generator) -> IndexArray:
-        """Numbers of rows, drawn by weight and spread over the data.
+        """Draw indices of rows by weight, spread over the data.
 
-        They are quantiles of the rows in the order of a random projection, one in each of as many
-        equal parts. They thus depend neither on the order of rows nor on whether a row occurs twice
-        or has weight 2.
+        The rows are sorted by a random projection, and one row is drawn from each of ``number``
+        parts of equal weight. The draws therefore depend neither on the order of rows nor on
+        whether a row occurs twice or has weight 2.
         """
         component = self.component
         first, _ = some_rows(data.X, data.weights, np.zeros(1, np.intp))
         direction = rng.standard_normal(component.features(first).shape[1])
-        places = of_each_row(data.X, data.weights, partial(_projected, component, direction))
-        order = np.argsort(places, kind="stable")
+        positions = of_each_row(data.X, data.weights, partial(_projected, component, direction))
+        order = np.argsort(positions, kind="stable")
         below = np.cumsum(np.asarray(data.weights)[order])
         shares = (rng.permutation(number) + rng.random(number)) / number
         ranks = np.searchsorted(below, below[-1] * shares, side="right")
@@ -360,12 +360,12 @@ class Mixture(ConjugateModel):
 
     # --------------------------------------------------------------------------- predictions
     def log_predictive(self, X: Any, stats: RunningStats, run: Run) -> Array:
-        """``log(sum_k E[w_k] p(x | rows of k) + E[w_new] p(x | prior))`` in nats, shape (n,)."""
+        """Return ``log(sum_k E[w_k] p(x | rows of k) + E[w_new] p(x | prior))`` in nats, (n,)."""
         predictive = self._predictive(stats)
         return _of_rows(X, lambda rows: logsumexp(predictive.log_joint(rows), axis=1), (), run)
 
     def _predictive(self, stats: RunningStats) -> "_Predictive":
-        """The posterior predictive mixture: the components and one not yet seen."""
+        """Return the posterior predictive mixture of the components and one without rows."""
         weights, components = self.natural_parameters(stats)
         weights = self.weights.mean(weights)[: len(components)]
         weights = np.append(weights, max(0.0, 1.0 - weights.sum()))
@@ -374,38 +374,41 @@ class Mixture(ConjugateModel):
             return _Predictive(self.component, components, np.log(weights))
 
     def imputed(self, X: Array, stats: RunningStats, run: Run) -> Array:
-        """Rows with each missing value at its mean, or best category, of :meth:`log_predictive`."""
+        """Return rows with missing values at predictive means, or most probable categories."""
         predictive = self._predictive(stats)
         return _of_rows(X, predictive.imputed, X.shape[1:], run)
 
     def column_probabilities(self, X: Array, stats: RunningStats, column: int, run: Run) -> Array:
-        """Probabilities of a column's categories under that predictive, (n, C)."""
+        """Return predictive probabilities of a column's categories, (n, C)."""
         predictive = self._predictive(stats)
         component: Any = self.component  # has columns of categories
-        own = component.column_probabilities(predictive.components, column)
-        return _of_rows(X, lambda rows: predictive.memberships(rows) @ own, own.shape[1:], run)
+        table = component.column_probabilities(predictive.components, column)
+        shape = table.shape[1:]
+        return _of_rows(X, lambda rows: predictive.memberships(rows) @ table, shape, run)
 
     def completed(
         self, X: Array, stats: RunningStats, rng: np.random.Generator, *, of_fit: bool = False
     ) -> Array:
-        """Rows with their missing values drawn, given one draw of the globals from q for all rows.
+        """Draw the missing values given one draw of the globals from q for all rows.
 
-        q counts what is missing under full covariances as if it had been observed. If the rows are
-        those ``of_fit``, globals are therefore drawn again given the completed rows, and values
-        given these, until the variance that q lacks is drawn: data augmentation [TannerWong87].
+        Under full covariances q counts missing values as observed, so that its variance is too
+        small. If the rows are those ``of_fit``, globals given the completed rows and values given
+        the globals are therefore drawn in turn, until the draws have the variance that q lacks:
+        data augmentation [TannerWong87].
         """
         rows, resp = self._drawn(stats, rng).completed(X, rng)
         filled = self.component.with_completed(X, rows) if of_fit else X
         share = float((np.isnan(X) & ~np.isnan(filled)).mean(axis=0).max())
         for _ in range(_sweeps(share)):
             batch = self.batch(filled, np.arange(len(X)), np.ones(len(X)))
-            given = self._completed(batch, resp, _COMPLETIONS_OF_SEEDS)[0]
-            rows, resp = self._drawn(RunningStats(given.arrays), rng).completed(X, rng)
+            stats_of_rows = self._completed(batch, resp, _COMPLETIONS_OF_SEEDS)[0]
+            drawn = self._drawn(RunningStats(stats_of_rows.arrays), rng)
+            rows, resp = drawn.completed(X, rng)
             filled = self.component.with_completed(X, rows)
         return rows
 
     def _drawn(self, stats: RunningStats, rng: np.random.Generator) -> "_Predictive":
-        """The mixture given one draw of its globals; a component not yet seen is integrated out."""
+        """Return the mixture given one draw of its globals; a new component is integrated out."""
         weights, components = self.natural_parameters(stats)
         drawn = self.weights.weights_of(self.weights.family.sample(weights, rng))
         drawn = np.ravel(drawn)[: len(components)]
@@ -417,7 +420,7 @@ class Mixture(ConjugateModel):
 
 
 def _tasks(n_rows: int) -> list[slice]:
-    """Slices of rows, fixed by their number alone."""
+    """Return slices of rows that depend on the number of rows alone."""
     chunks = -(-n_rows // ROWS_PER_CHUNK)
     return pieces(n_rows, max(-(-chunks // MOST_TASKS) * ROWS_PER_CHUNK, 1))
 
@@ -427,7 +430,7 @@ def _chunks(rows: slice) -> list[slice]:
 
 
 class _Total:
-    """Sums over tasks in their order, each added once those before it are there."""
+    """Sums over tasks in their order; arrays that arrive early wait for the preceding tasks."""
 
     def __init__(self) -> None:
         self.arrays: tuple[Array, ...] = ()
@@ -436,14 +439,14 @@ class _Total:
         self._lock = Lock()
 
     def add(self, place: int, *arrays: Array) -> None:
-        """The arrays of the task at this place, which change."""
+        """Add the arrays of the task at this place; the sums may overwrite them."""
         with self._lock:
             self._waiting[place] = arrays
             while self._n_added in self._waiting:
-                own = self._waiting.pop(self._n_added)
-                for total, addend in zip(self.arrays, own, strict=self._n_added > 0):
+                addends = self._waiting.pop(self._n_added)
+                for total, addend in zip(self.arrays, addends, strict=self._n_added > 0):
                     total += addend
-                self.arrays = self.arrays or own
+                self.arrays = self.arrays or addends
                 self._n_added += 1
 
 
@@ -452,10 +455,11 @@ def _local_task(
     given: tuple[Array, Array, Completion | None], inv_temps: Array,
     out: tuple[Array, Array, Array], add: Callable[[Array, Array, Array], None] | None,
 ) -> None:  # fmt: skip
-    """Responsibilities of these rows; their counts, sums, and the entropy of missing values.
+    """Write the responsibilities, bound and energy of these rows, and add their statistics.
 
-    ``given`` are E[log w] (K,), the transposed table (P, K) and the completion; written are
-    responsibilities (n, K), bound and energy (n,); ``add`` takes the statistics, if requested.
+    ``given`` holds E[log w] (K,), the transposed table (P, K) and the completion. ``out`` holds
+    responsibilities (n, K), bound and energy (n,). ``add``, unless None, is called with counts
+    (K,), sums (K, P) and the entropy of missing values (K,).
     """
     (log_weights, table, completion), (resp, bound, energy) = given, out
     X, weights = batch.X, batch.weights
@@ -464,15 +468,15 @@ def _local_task(
     for chunk in _chunks(rows):
         r, sums_of = component.explain(X[chunk], table)  # E[log p(x_n | phi_k)]
         r += log_weights
-        own = inv_temps[chunk] if inv_temps.size > 1 else inv_temps
-        holes = None if completion is None else completion(X[chunk], own)
+        temps = inv_temps[chunk] if inv_temps.size > 1 else inv_temps
+        holes = None if completion is None else completion(X[chunk], temps)
         if holes is not None:
             entropy = np.zeros_like(r)
             holes.add_to(r, entropy)
-        responsibilities(r, own, bound[chunk], energy[chunk])
+        responsibilities(r, temps, bound[chunk], energy[chunk])
         resp[chunk] = r
         if holes is not None:
-            energy[chunk] -= (r * entropy).sum(axis=1) / own
+            energy[chunk] -= (r * entropy).sum(axis=1) / temps
         if add is not None:
             weighted = r * weights[chunk, None]
             counts += weighted.sum(axis=0)
@@ -492,18 +496,18 @@ class _Predictive(NamedTuple):
     log_weights: Array
 
     def log_joint(self, X: Any) -> Array:
-        """Log of weight times density of each row under each component, (n, K + 1) in nats."""
+        """Return log weight plus log density of each row and component, (n, K + 1) in nats."""
         return self.component.log_predictive(X, self.components) + self.log_weights
 
     def memberships(self, X: Any) -> Array:
-        """Probabilities of the components given a row, (n, K + 1)."""
+        """Return the probabilities of the components given each row, (n, K + 1)."""
         return softmax(self.log_joint(X), axis=1)
 
     def imputed(self, X: Array) -> Array:
         return self.component.imputed(X, self.components, self.memberships(X))
 
     def completed(self, X: Array, rng: np.random.Generator) -> tuple[Array, Array]:
-        """Rows with missing values drawn, and indicators (n, K) of the components drawn."""
+        """Draw a component and missing values of each row; return rows and indicators (n, K)."""
         out, resp = np.array(X, np.float64), np.zeros((len(X), len(self.components)))
         for chunk in pieces(X.shape[0], ROWS_PER_CHUNK):
             below = self.memberships(X[chunk]).cumsum(axis=1)
@@ -517,9 +521,9 @@ class _Predictive(NamedTuple):
 
 
 def _sweeps(share: float) -> int:
-    """Number of sweeps after which draws have the variance that q lacks, but for some hundredths.
+    """Return the number of sweeps after which draws have all but 3 % of the variance q lacks.
 
-    Where this share of a column is missing, each sweep keeps so much of a deviation at most.
+    If this share of a column is missing, each sweep keeps at most this share of a deviation.
     """
     if share == 0.0:
         return 0
@@ -527,13 +531,13 @@ def _sweeps(share: float) -> int:
 
 
 def _projected(component: Component, direction: Array, X: Any) -> Array:
-    """The features of each row in a direction, (n,)."""
+    """Return the inner product of each row's features with a direction, (n,)."""
     chunks = pieces(X.shape[0], ROWS_PER_CHUNK)
     return np.concatenate([component.filled_features(X[rows]) @ direction for rows in chunks])
 
 
 def _of_rows(X: Any, function: Callable[[Any], Array], shape: tuple[int, ...], run: Run) -> Array:
-    """``function`` of some rows at a time, (n, *shape) of all."""
+    """Apply ``function`` to chunks of rows and return the results of all rows, (n, *shape)."""
     out = np.empty((X.shape[0], *shape))
     run(_rows_task, [(X, rows, function, out) for rows in _tasks(X.shape[0])])
     return out

@@ -1,4 +1,4 @@
-"""Negative binomial columns: counts that spread more than a Poisson's."""
+"""Negative binomial columns: counts with a larger variance than a Poisson's."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,11 +15,11 @@ from skvt.models.mixture.components import OfExposure
 from skvt.rows import pieces
 from skvt.typing import Array, IndexArray
 
-# Counts whose log h_r(x) is tabulated.
+# log h_r(x) is tabulated for counts below this one.
 _TABULATED = 1024
-# Entries whose own fits are computed at a time.
+# Entries whose fits to themselves are computed at a time.
 _ENTRIES_AT_ONCE = 2**13
-# Least probability of a size that predictive densities take into account.
+# Sizes of smaller probability are left out of predictive densities and quantiles.
 _LEAST_SHARE = 1e-9
 # Steps of the bisection for the logarithm of a quantile.
 _HALVINGS = 35
@@ -47,19 +47,20 @@ class NegativeBinomial(OfExposure):
     sparse = True
 
     def with_prior(self, shape: Array, rate: Array, share: Array) -> "NegativeBinomial":
-        """With ``shape`` counts in an exposure of ``rate`` (D,) as the prior, and shares of sizes.
+        """Return the component whose prior has ``shape`` counts in exposures ``rate`` (D,).
 
-        In the limit of large sizes these are the shape and the rate of a gamma prior.
+        Sizes have the prior probabilities ``share`` (G,). In the limit of large sizes, ``shape``
+        and ``rate`` are the parameters of a gamma prior.
         """
         pseudo = (n[:, None] * self.family.typical for n in (shape, rate / self.typical))
         prior = np.concatenate([np.zeros((len(shape), SIZES.size)), *pseudo], axis=1)
         return replace(self, prior=prior).with_shares(share)
 
     def with_shares(self, share: Array) -> "NegativeBinomial":
-        """With these prior probabilities of sizes (G,)."""
+        """Return the component with these prior probabilities of sizes (G,)."""
         prior, now = self.prior.copy(), self.family.of_sizes(self.prior).share
-        whole = self.family.log_normalizer(prior)[:, None]
-        prior[:, : SIZES.size] += np.log(share / share.sum()) - np.log(now) - whole
+        log_integral = self.family.log_normalizer(prior)[:, None]
+        prior[:, : SIZES.size] += np.log(share / share.sum()) - np.log(now) - log_integral
         return replace(self, prior=prior)
 
     @cached_property
@@ -72,13 +73,13 @@ class NegativeBinomial(OfExposure):
         return np.append(np.zeros(D * (SIZES.size + 2 * J) + J), 1.0)
 
     def _polynomials(self, exposures: Array) -> Array:
-        """Lagrange's polynomials at exposures (n,), (n, J); those outside count as the ends."""
-        places = np.log(self.points)
-        if places.size == 1:
+        """Return Lagrange's polynomials (n, J) at exposures (n,), clipped to the points' range."""
+        nodes = np.log(self.points)
+        if nodes.size == 1:
             return np.ones((exposures.size, 1))
-        number = places.size
+        number = nodes.size
         angles = np.pi * (np.arange(number) + 0.5) / number
-        x = (np.log(exposures) - places.mean()) / (places[-1] - places.mean()) * np.cos(angles[0])
+        x = (np.log(exposures) - nodes.mean()) / (nodes[-1] - nodes.mean()) * np.cos(angles[0])
         # discrete orthogonality of Chebyshev polynomials at their zeros
         orders = np.arange(number)
         at_points = np.cos(np.outer(orders, np.pi - angles)) * np.where(orders, 2.0, 1.0)[:, None]
@@ -90,7 +91,7 @@ class NegativeBinomial(OfExposure):
         return _log_h(np.arange(float(_TABULATED)))
 
     def _log_h(self, counts: Array) -> Array:
-        """``log h_g(x)`` of counts (m,), (m, G)."""
+        """Return ``log h_g(x)`` (m, G) of counts (m,)."""
         small = counts < _TABULATED
         if small.all():
             return self._tabulated[counts.astype(np.intp)]
@@ -100,12 +101,12 @@ class NegativeBinomial(OfExposure):
         return out
 
     def split(self, X: Any) -> tuple[Any, Array]:
-        """Counts and exposures, these no farther out than the points."""
+        """Return counts, and exposures clipped to the range of the points."""
         counts, exposures = super().split(X)
         return counts, np.clip(exposures, self.points[0], self.points[-1])
 
     def features(self, X: Any) -> Any:
-        """See the class; CSR of sparse rows."""
+        """Return the features, see the class, as CSR if rows are sparse."""
         counts, exposures = self.split(X)
         L = self._polynomials(exposures)
         G, J, D = SIZES.size, self.points.size, len(self.prior)
@@ -150,12 +151,12 @@ class NegativeBinomial(OfExposure):
         return np.concatenate([*flat, parts[2].sum(axis=-2), np.zeros((*lead, 1))], axis=-1)
 
     def own_fits(self, features: Any) -> tuple[Array, Array]:
-        """Of the columns in which a row is zero, the sum is interpolated between exposures."""
+        """Interpolate the sum over columns in which a row is zero between exposures."""
         X, D, (G, J) = sp.csr_array(features), len(self.prior), (SIZES.size, self.points.size)
         L, rest = X[:, -J - 1 : -1].toarray(), X[:, [-1]].toarray().ravel()
         at_points = np.repeat(np.arange(D), J), np.zeros(D * J), np.tile(np.eye(J), (D, 1))
-        zeros, size_of_zeros = (own.reshape(D, J) for own in self._own_fits(*at_points))
-        # counts, and -1 where they are missing (polynomials add up to 1)
+        zeros, size_of_zeros = (part.reshape(D, J) for part in self._own_fits(*at_points))
+        # these are the counts, and -1 where they are missing, since polynomials add up to 1
         of_points = X[:, D * G : D * (G + J)] + X[:, D * (G + J) : D * (G + 2 * J)]
         entries = sp.coo_array(of_points @ sp.kron(sp.eye_array(D), np.ones((J, 1)), format="csr"))
         rows, columns = entries.coords
@@ -166,21 +167,22 @@ class NegativeBinomial(OfExposure):
         return out, size + np.bincount(rows, sizes, len(L))
 
     def _own_fits(self, columns: IndexArray, counts: Array, L: Array) -> tuple[Array, Array]:
-        """Of single counts (m,) at polynomials L (m, J); those below 0 are missing."""
+        """Return fits of single counts (m,) at polynomials L (m, J); counts below 0 are missing."""
         fits, sizes = np.empty((2, counts.size))
         for part in pieces(counts.size, _ENTRIES_AT_ONCE):
             seen, x = (counts[part] >= 0.0)[:, None], np.maximum(counts[part], 0.0)
-            own = np.concatenate([self._log_h(x), x[:, None] * L[part], seen * L[part]], axis=1)
-            terms = own * self.family.expectation(self.prior[columns[part]] + own)
+            entry = np.concatenate([self._log_h(x), x[:, None] * L[part], seen * L[part]], axis=1)
+            terms = entry * self.family.expectation(self.prior[columns[part]] + entry)
             fits[part], sizes[part] = terms.sum(axis=1), np.abs(terms).sum(axis=1)
         return fits, sizes
 
     def log_predictive(self, X: Any, lam: Array) -> Array:
-        """Mixtures of beta negative binomials over the sizes, (n, K) in nats.
+        """Return log densities of mixtures of beta negative binomials over sizes, (n, K) in nats.
 
-        Exact where exposures are the same. Otherwise ``b / (b + e)`` is taken for Beta(A', B') with
-        its mean at b* and ``1 / A' + 1 / B' = 1 / A + 1 / B``, the spread of its logit. Of zeros,
-        the sum over columns is interpolated between exposures.
+        They are exact if all exposures are the same. Otherwise ``b / (b + e)`` is approximated by
+        Beta(A', B') with its mean at b* and, since this determines the spread of its logit,
+        ``1 / A' + 1 / B' = 1 / A + 1 / B``. The sum over columns with zeros is interpolated between
+        exposures.
         """
         counts, exposures = self.split(X)
         counts = sp.csr_array(counts)
@@ -190,12 +192,12 @@ class NegativeBinomial(OfExposure):
         L, q = self._polynomials(exposures), self.family.of_sizes(lam)
         out = np.empty((counts.shape[0], len(lam)))
         for k in range(len(lam)):
-            own = OfSizes(*(part[k] for part in q))
+            q_k = OfSizes(*(part[k] for part in q))
             columns = np.repeat(np.arange(lam.shape[1]), self.points.size)
-            zeros = _log_density(own, columns, 0.0, np.tile(self.points, lam.shape[1]))
+            zeros = _log_density(q_k, columns, 0.0, np.tile(self.points, lam.shape[1]))
             zeros = zeros.reshape(-1, self.points.size)
             values = np.where(missing, 0.0, counts.data)
-            entries = _log_density(own, counts.indices, values, exposures[rows])
+            entries = _log_density(q_k, counts.indices, values, exposures[rows])
             entries[missing] = 0.0
             entries -= (L[rows] * zeros[counts.indices]).sum(axis=1)
             out[:, k] = L @ zeros.sum(axis=0) + np.bincount(rows, entries, len(out))
@@ -207,18 +209,18 @@ class NegativeBinomial(OfExposure):
     def _drawn(self, lam: Array, exposures: Array, rng: np.random.Generator) -> Array:
         size, rate = self.family.sample(np.broadcast_to(lam, (exposures.size, *lam.shape)), rng)
         means = exposures[:, None] * rate * rng.standard_gamma(size) / size
-        # (a rate of which no row is known may be larger than what can be drawn)
+        # a rate without rows may exceed the largest mean that NumPy can draw from
         draws = rng.poisson(np.minimum(means, 1e15)).astype(self.dtype)
         return self.of_all_columns(draws, exposures.astype(self.dtype))
 
     def marginals(self, lam: Array) -> tuple[Marginals, ...]:
-        """Rates for an exposure of 1, and dispersions 1 / r, under q."""
-        q, places = self.family.of_sizes(lam), np.arange(lam.shape[1])
+        """Return rates for an exposure of 1, and dispersions 1 / r, under q."""
+        q, columns = self.family.of_sizes(lam), np.arange(lam.shape[1])
 
         def of_rates(p: float) -> Array:
             below = betaincinv(q.b, q.a, p)
             ends = np.log(below) - np.log1p(-below) + np.log(SIZES / q.scale)
-            # the quantile lies between those given the sizes that have a share
+            # the quantile lies between the quantiles given each of the likely sizes
             likely = q.share > _LEAST_SHARE
             low = np.where(likely, ends, np.inf).min(axis=-1)
             high = np.where(likely, ends, -np.inf).max(axis=-1)
@@ -230,23 +232,23 @@ class NegativeBinomial(OfExposure):
             return np.exp(0.5 * (low + high))
 
         def of_dispersions(p: float) -> Array:
-            place = (q.share[..., ::-1].cumsum(axis=-1) < p).sum(axis=-1)
-            return (1.0 / SIZES[::-1])[np.minimum(place, SIZES.size - 1)]
+            index = (q.share[..., ::-1].cumsum(axis=-1) < p).sum(axis=-1)
+            return (1.0 / SIZES[::-1])[np.minimum(index, SIZES.size - 1)]
 
         return (
-            Marginals("rate", places, self.means(lam), of_rates),
-            Marginals("dispersion", places, q.share @ (1.0 / SIZES), of_dispersions),
+            Marginals("rate", columns, self.means(lam), of_rates),
+            Marginals("dispersion", columns, q.share @ (1.0 / SIZES), of_dispersions),
         )
 
 
 def _log_h(counts: Array) -> Array:
-    """``log Gamma(x + r) - log Gamma(r) - log x!``, (m, G)."""
+    """Return ``log Gamma(x + r) - log Gamma(r) - log x!``, (m, G)."""
     counts = counts[:, None]
     return gammaln(counts + SIZES) - gammaln(SIZES) - gammaln(counts + 1.0)
 
 
 def _widened(X: Any, values: Array) -> Any:
-    """CSR of which each entry of X becomes a row of ``values`` (nnz, W) beside each other."""
+    """Return a CSR array in which W columns of ``values`` (nnz, W) replace each entry of X."""
     width = values.shape[1]
     indices = (X.indices[:, None].astype(np.int64) * width + np.arange(width)).ravel()
     shape = (X.shape[0], X.shape[1] * width)
@@ -254,7 +256,7 @@ def _widened(X: Any, values: Array) -> Any:
 
 
 def _log_density(q: OfSizes, columns: IndexArray, counts: Any, exposures: Array) -> Array:
-    """Predictive log density of entries (m,) of columns, under one component."""
+    """Return predictive log densities (m,) of single entries under one component."""
     counts = np.broadcast_to(np.asarray(counts, np.float64), columns.shape)
     density = np.zeros(columns.size)
     for g, size in enumerate(SIZES):

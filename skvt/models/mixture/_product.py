@@ -28,7 +28,7 @@ class Block(NamedTuple):
 
 @contextmanager
 def of_block(name: str) -> Iterator[None]:
-    """A ``with`` block whose ValueErrors name the block of columns they are about."""
+    """Add the name of a block of columns to ValueErrors raised within a ``with`` statement."""
     try:
         yield
     except ValueError as error:
@@ -39,25 +39,25 @@ def of_block(name: str) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class FamilyOfBlocks:
-    """Independent members of several families, their natural parameters one after the other."""
+    """Independent members of several families, with concatenated natural parameters."""
 
     names: tuple[str, ...]
     families: tuple[Family, ...]
-    # Of the natural parameters of each.
+    # Shape of each family's natural parameters.
     shapes: tuple[tuple[int, ...], ...]
 
     def split(self, eta: Array) -> list[Array]:
-        """Natural parameters (..., E) of each family, (..., *shape)."""
+        """Split natural parameters (..., E) into those of each family, (..., *shape)."""
         eta = np.asarray(eta, np.float64)
         parts = zip(self._slices, self.shapes, strict=True)
-        return [eta[..., place].reshape(*eta.shape[:-1], *shape) for place, shape in parts]
+        return [eta[..., entries].reshape(*eta.shape[:-1], *shape) for entries, shape in parts]
 
     @cached_property
     def _slices(self) -> list[slice]:
         return slices_of([int(np.prod(shape)) for shape in self.shapes])
 
     def join(self, parts: list[Array]) -> Array:
-        """Inverse of :meth:`split`."""
+        """Concatenate natural parameters, the inverse of :meth:`split`."""
         flat = [
             part.reshape(*part.shape[: part.ndim - len(shape)], -1)
             for part, shape in zip(parts, self.shapes, strict=True)
@@ -74,15 +74,15 @@ class FamilyOfBlocks:
         return total
 
     def expectation(self, eta: Array) -> Array:
-        found = []
+        expectations = []
         for name, family, part in zip(self.names, self.families, self.split(eta), strict=True):
             with of_block(name):
-                found.append(family.expectation(part))
-        return self.join(found)
+                expectations.append(family.expectation(part))
+        return self.join(expectations)
 
 
 class FitsOfBlocks(NamedTuple):
-    """What blocks say of rows, in sum: as :class:`~skvt.models.mixture.components.RowFits`."""
+    """Sums of blocks' fits of rows, see :class:`~skvt.models.mixture.components.RowFits`."""
 
     blocks: list[Any]
 
@@ -90,12 +90,12 @@ class FitsOfBlocks(NamedTuple):
         return [block.some(rows) for block in self.blocks]
 
     def given(self, some: list[Any], seeds: Any) -> tuple[Array, Array]:
-        """Of each row under each seed, (n, K), and sizes."""
+        """Return fits of each row under each seed, (n, K), and the sizes of their terms."""
         pairs = zip(self.blocks, some, strict=True)
-        return _sums([block.given(own, seeds) for block, own in pairs])
+        return _sums([block.given(part, seeds) for block, part in pairs])
 
     def own(self, some: list[Any]) -> tuple[Array, Array]:
-        return _sums([block.own(own) for block, own in zip(self.blocks, some, strict=True)])
+        return _sums([block.own(part) for block, part in zip(self.blocks, some, strict=True)])
 
 
 def _sums(parts: list[tuple[Array, Array]]) -> tuple[Array, Array]:
@@ -149,7 +149,7 @@ class Product(ConjugateComponent):
 
     @property
     def missing(self) -> bool:  # type: ignore[override]
-        """Whether NaN may be missing values; blocks that do not allow them refuse them earlier."""
+        """Whether NaN may be missing values; other blocks than these reject them earlier."""
         return any(block.component.missing for block in self.blocks)
 
     @property
@@ -157,36 +157,37 @@ class Product(ConjugateComponent):
         return any(block.component.sparse for block in self.blocks)
 
     def of_blocks(self, values: Array) -> list[Array]:
-        """Statistics or tables (..., P), split into those of the blocks."""
-        return [values[..., place] for place in self._slices]
+        """Split statistics or tables (..., P) into those of the blocks."""
+        return [values[..., entries] for entries in self._slices]
 
     @cached_property
     def _slices(self) -> list[slice]:
         return slices_of(self._widths)
 
     def _made(self, X: Any) -> Any:
-        """The rows whose columns the blocks have: those of the data, or made of them."""
+        """Return the rows whose columns the blocks describe, here the rows of the data."""
         return X
 
     def _with_columns(self, X: Any) -> Iterator[tuple[Component, Any]]:
-        """Each block's component and its columns of X, sparse only where features are."""
+        """Yield each block's component and columns of X, dense unless the component is sparse."""
         X = self._made(X)
-        for (_, component, _), place in zip(self.blocks, self._places, strict=True):
-            part = X[:, place]
+        for (_, component, _), columns in zip(self.blocks, self._places, strict=True):
+            part = X[:, columns]
             yield component, part.toarray() if sp.issparse(X) and not component.sparse else part
 
     def features(self, X: Any) -> Any:
-        """Features of all blocks side by side, CSR where those of a block are."""
+        """Return the concatenated features of all blocks, CSR if those of any block are."""
         parts = [component.features(part) for component, part in self._with_columns(X)]
         return self._side_by_side(parts)
 
     def explain(self, X: Any, table: Array) -> tuple[Array, Callable[[Array], Array]]:
-        """Block by block where features of some are sparse, which those of the others are not."""
+        """See :class:`Component`; dense and sparse features are multiplied block by block."""
         parts = [component.features(part) for component, part in self._with_columns(X)]
         if len(parts) == 1 or not any(map(sp.issparse, parts)):
             features = self._side_by_side(parts)
             return features @ table, lambda weighted: features.T.dot(weighted).T
-        logits = sum(part @ table[own] for part, own in zip(parts, self._slices, strict=True))
+        pairs = zip(parts, self._slices, strict=True)
+        logits = sum(part @ table[entries] for part, entries in pairs)
 
         def sums_of(weighted: Array) -> Array:
             return np.concatenate([part.T.dot(weighted) for part in parts]).T
@@ -201,14 +202,14 @@ class Product(ConjugateComponent):
         return FitsOfBlocks([component.row_fits(part) for component, part in self._with_columns(X)])
 
     def projected(self, X: Any, weights: Array, directions: Any) -> Any:
-        """Each block projected, or as it is where that cannot be."""
+        """Project each block; blocks that cannot be projected stay as they are."""
         parts = list(self._with_columns(X))
-        found = [component.projected(part, weights, directions) for component, part in parts]
-        if all(one is None for one in found):
+        projected = [component.projected(part, weights, directions) for component, part in parts]
+        if all(fits is None for fits in projected):
             return None
         return FitsOfBlocks([
-            component.row_fits(part) if one is None else one
-            for one, (component, part) in zip(found, parts, strict=True)
+            component.row_fits(part) if fits is None else fits
+            for fits, (component, part) in zip(projected, parts, strict=True)
         ])  # fmt: skip
 
     def _side_by_side(self, parts: list[Any]) -> Any:
@@ -219,31 +220,34 @@ class Product(ConjugateComponent):
         return np.concatenate(parts, axis=1)
 
     def completion(self, table: Array) -> Completion | None:
-        """Completions of the blocks that need them under the table (K, P)."""
+        """Return the completions, under the table (K, P), of the blocks that have one."""
         parts = []
-        for block, columns, place in zip(self.blocks, self._places, self._slices, strict=True):
-            completion = block.component.completion(table[..., place])
+        for block, columns, entries in zip(self.blocks, self._places, self._slices, strict=True):
+            completion = block.component.completion(table[..., entries])
             if completion is not None:
-                parts.append((columns, place, completion))
+                parts.append((columns, entries, completion))
 
         def holes(X: Any, inv_temps: Array) -> HolesOfBlocks | None:
             X = dense(self._made(X))
-            found = [(place, own(X[:, columns], inv_temps)) for columns, place, own in parts]
-            there = tuple((place, holes) for place, holes in found if holes is not None)
-            return HolesOfBlocks(there) if there else None
+            all_holes = [
+                (entries, completion(X[:, columns], inv_temps))
+                for columns, entries, completion in parts
+            ]
+            missing = tuple((entries, holes) for entries, holes in all_holes if holes is not None)
+            return HolesOfBlocks(missing) if missing else None
 
         return holes if parts else None
 
     def filled(self, X: Any) -> Any:
-        """Rows with missing values at their prior means, in the blocks that need it."""
+        """Return rows with missing values at their prior means, in the blocks that need it."""
         if sp.issparse(X):  # no block of sparse rows needs it
             return X
         changed = []
         for block, columns in zip(self.blocks, self._places, strict=True):
-            own = X[:, columns]
-            part = block.component.filled(own)
-            if part is not own:
-                changed.append((columns, part))
+            part = X[:, columns]
+            filled = block.component.filled(part)
+            if filled is not part:
+                changed.append((columns, filled))
         if not changed:
             return X
         out = np.array(X, np.float64)
@@ -261,13 +265,13 @@ class Product(ConjugateComponent):
 
     @cached_property
     def alone(self) -> "Product":
-        """Of blocks that share nothing between components."""
+        """The product of blocks that share nothing between components."""
         blocks = (block._replace(component=block.component.alone) for block in self.blocks)
         return replace(self, blocks=tuple(blocks))
 
     def apart(self, lam: Array) -> Array:
         parts = zip(self.blocks, self.family.split(lam), strict=True)
-        return self.family.join([block.component.apart(own) for block, own in parts])
+        return self.family.join([block.component.apart(part) for block, part in parts])
 
     def log_evidence(self, sums: Array) -> Array:
         return np.asarray(self.block_evidence(sums).sum(axis=1))
@@ -280,11 +284,11 @@ class Product(ConjugateComponent):
         return gain
 
     def log_predictive(self, X: Any, lam: Array) -> Array:
-        """Sum over the blocks, which are independent given the component: (n, K) in nats."""
+        """Return the sum of log densities over the independent blocks, (n, K) in nats."""
         total = np.zeros((X.shape[0], lam.shape[0]))
         columns = zip(self._with_columns(X), self.family.split(lam), strict=True)
-        for (component, part), own in columns:
-            total += component.log_predictive(part, own)
+        for (component, part), lam_of_block in columns:
+            total += component.log_predictive(part, lam_of_block)
         return total
 
     def imputed(self, X: Array, lam: Array, memberships: Array) -> Array:
@@ -294,27 +298,27 @@ class Product(ConjugateComponent):
         return self._replaced(X, lam, lambda block, *own: block.conditional_sample(*own, rng))
 
     def _replaced(self, X: Array, lam: Array, of_block: Callable[..., Array]) -> Array:
-        """Missing values of all blocks replaced; NaN stays in columns of no block."""
+        """Replace missing values in all blocks; NaN stays in columns of no block."""
         out = np.array(X, np.float64)
-        for block, own in zip(self.blocks, self.family.split(lam), strict=True):
+        for block, lam_of_block in zip(self.blocks, self.family.split(lam), strict=True):
             part = out[:, block.columns]
             if np.isnan(part).any():
-                out[:, block.columns] = of_block(block.component, part, own)
+                out[:, block.columns] = of_block(block.component, part, lam_of_block)
         return out
 
     def column_probabilities(self, lam: Array, column: int) -> Array:
-        """Predictive probabilities of the categories of a column of the data, (K, C)."""
-        for block, own in zip(self.blocks, self.family.split(lam), strict=True):
+        """Return predictive probabilities of the categories of a column of the data, (K, C)."""
+        for block, lam_of_block in zip(self.blocks, self.family.split(lam), strict=True):
             if column in block.columns:
-                place = int(np.flatnonzero(block.columns == column)[0])
-                component: Any = block.component  # of categories
-                return np.asarray(component.column_probabilities(own, place))
+                position = int(np.flatnonzero(block.columns == column)[0])
+                component: Any = block.component  # has columns of categories
+                return np.asarray(component.column_probabilities(lam_of_block, position))
         raise ValueError(f"No block has column {column}.")
 
     def drawn(self, lam: Array, rng: np.random.Generator) -> tuple["Product", Array]:
         blocks, known = [], []
-        for block, own in zip(self.blocks, self.family.split(lam), strict=True):
-            component, drawn = block.component.drawn(own, rng)
+        for block, lam_of_block in zip(self.blocks, self.family.split(lam), strict=True):
+            component, drawn = block.component.drawn(lam_of_block, rng)
             blocks.append(block._replace(component=component))
             known.append(drawn)
         return replace(self, blocks=tuple(blocks)), self.family.join(known)
@@ -322,24 +326,24 @@ class Product(ConjugateComponent):
     def with_completed(self, X: Any, completed: Array) -> Array:
         out = np.array(X, np.float64)
         for block in self.blocks:
-            own = out[:, block.columns], completed[:, block.columns]
-            out[:, block.columns] = block.component.with_completed(*own)
+            parts = out[:, block.columns], completed[:, block.columns]
+            out[:, block.columns] = block.component.with_completed(*parts)
         return out
 
     def without_indicator(self, column: int) -> "Product":
         blocks = []
         for block in self.blocks:
-            for place in np.flatnonzero(block.columns == column).tolist():
-                block = block._replace(component=block.component.without_indicator(place))
+            for position in np.flatnonzero(block.columns == column).tolist():
+                block = block._replace(component=block.component.without_indicator(position))
             blocks.append(block)
         return replace(self, blocks=tuple(blocks))
 
     def parts(self, lam: Array) -> dict[str, tuple[Component, Array]]:
         pairs = zip(self.blocks, self.family.split(lam), strict=True)
-        return {block.name: (block.component, own) for block, own in pairs}
+        return {block.name: (block.component, part) for block, part in pairs}
 
     def block_evidence(self, sums: Array) -> Array:
-        """Log marginal likelihood of each block's values, (K, number of blocks) in nats."""
+        """Return log marginal likelihoods of blocks, (K, number of blocks) in nats."""
         out = np.empty((sums.shape[0], len(self.blocks)))
         for b, (block, part) in enumerate(zip(self.blocks, self.of_blocks(sums), strict=True)):
             with of_block(block.name):
@@ -352,19 +356,19 @@ class Product(ConjugateComponent):
 
     def marginals(self, lam: Array) -> Any:
         parts = zip(self.blocks, self.family.split(lam), strict=True)
-        return [block.component.marginals(own) for block, own in parts]
+        return [block.component.marginals(part) for block, part in parts]
 
     def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
-        """Rows of the posterior predictive of one component; NaN in columns of no block."""
+        """Draw rows of one component's posterior predictive; columns of no block are NaN."""
         out = np.full((n_rows, self.n_features), np.nan, self.dtype)
-        for block, own in zip(self.blocks, self.family.split(lam), strict=True):
-            out[:, block.columns] = block.component.sample(own, n_rows, rng)
+        for block, lam_of_block in zip(self.blocks, self.family.split(lam), strict=True):
+            out[:, block.columns] = block.component.sample(lam_of_block, n_rows, rng)
         return out
 
 
 @dataclass(frozen=True)
 class HolesOfBlocks:
-    """Missing values of several blocks, which are independent: their contributions add up."""
+    """Missing values of several independent blocks, whose contributions add up."""
 
     parts: tuple[tuple[slice, Holes], ...]
 
@@ -373,20 +377,20 @@ class HolesOfBlocks:
             holes.add_to(logits, entropy)
 
     def add_statistics(self, weighted: Array, sums: Array) -> None:
-        for place, holes in self.parts:
-            own = np.zeros((sums.shape[0], place.stop - place.start))
-            holes.add_statistics(weighted, own)
-            sums[:, place] += own
+        for entries, holes in self.parts:
+            sums_of_block = np.zeros((sums.shape[0], entries.stop - entries.start))
+            holes.add_statistics(weighted, sums_of_block)
+            sums[:, entries] += sums_of_block
 
 
 def slices_of(widths: list[int]) -> list[slice]:
-    """Places of ``widths`` entries each, one after the other."""
+    """Return consecutive slices of these widths."""
     ends = np.cumsum([0, *widths]).tolist()
     return [slice(*pair) for pair in pairwise(ends)]
 
 
 def as_slice(columns: IndexArray) -> slice | IndexArray:
-    """Consecutive columns as a slice, which yields a view of an array."""
+    """Return consecutive columns as a slice, which yields a view; return others unchanged."""
     first = int(columns[0])
     if np.array_equal(columns, np.arange(first, first + columns.size)):
         return slice(first, first + columns.size)

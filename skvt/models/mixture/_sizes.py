@@ -8,13 +8,13 @@ Given the component, a row of exposure e has the count
 with lam integrated out; its mean is e mu with mu = r / b, its variance e mu + (e mu)^2 / r. The
 size r has a prior on G values r_g, uniform over their logarithms unless learned: its posterior
 is exact, and no statistic depends on q. Given r_g, b / (b + c) ~ Beta(1 + n r_g, s) at a typical
-exposure c: s counts in n rows, so that mu has the mean s / (n c) under each r_g. As r grows, this
-prior becomes the gamma of a Poisson's rate.
+exposure c. This corresponds to s counts in n rows: mu has the mean s / (n c) under each r_g. As r
+grows, the prior becomes the gamma prior of a Poisson's rate.
 
 Statistics of a component in a column are H_g, the sum of log h_r(x) at each r_g, and the sums of 1
-and of x by exposure. Of exposures that are all the same these are two numbers, N and X, and the
-posterior is conjugate. Of others, log(b + e) is interpolated between J Chebyshev points e_j in
-log e, to about 1e-6 of its value: the sums are N_j and X_j, weighted by Lagrange's polynomials.
+and of x by exposure. If all exposures are the same, the latter are two numbers, N and X, and the
+posterior is conjugate. If they differ, log(b + e) is interpolated between J Chebyshev points e_j in
+log e, to about 1e-6 of its value; the sums are N_j and X_j, weighted by Lagrange's polynomials.
 With
 
     A = 1 + r sum_j N_j,    B = sum_j X_j,    C_j = r N_j + X_j + [what the prior adds],
@@ -25,9 +25,10 @@ b*. The logarithm of its linear function ``p t + (1 - p) e_j`` is concave, so th
 
     log int ... db >= A log b* - sum_j C_j log(b* + e_j) + log B(A, B) - A log p - B log(1 - p).
 
-No other Beta near it gives a greater one, and there is equality where exposures are the same: the
-bound of the mixture [HS13 eq. 8] remains one, and passes never lower it. Of tenfold exposures it
-loses less than .1 nats in a column. Its slopes in the statistics are the expected log densities.
+No Beta near it gives a greater bound, and equality holds if all exposures are the same. The bound
+of the mixture [HS13 eq. 8] therefore remains a lower bound, and passes never lower it. If exposures
+vary tenfold, it loses less than .1 nats in a column. Its slopes in the statistics are the expected
+log densities.
 """
 
 from dataclasses import dataclass
@@ -48,27 +49,27 @@ from skvt.compiled import (
 )
 from skvt.typing import Array
 
-# Sizes r: from a dispersion 1 / r of 20 to .01, each 1.66 times the one before. The nearest to any
-# other size in between loses about .1 % of the entropy.
+# Sizes r, for dispersions 1 / r from 20 to .01; each size is 1.66 times its predecessor. Rounding
+# any other size in this range to the nearest one loses about .1 % of the entropy.
 SIZES = np.geomspace(0.05, 100.0, 16)
-# How far new exposures may lie outside those of the fit; farther out, they count as the end.
+# Factor by which new exposures may lie outside the range of the fit; others are clipped.
 _MARGIN = 2.0
 # Relative error of the interpolation.
 _ERROR = 1e-6
-# Sum of sizes or of counts, the smaller one, by which a column is nearly certain of its values.
+# Sum of sizes or of counts, whichever is smaller, at which a posterior is nearly certain.
 _ROWS = 1e6
-# Log probability of all sizes but the one of which it is certain.
+# Log probability of all sizes but the certain one.
 _NEVER = -1e300
-# Steps towards b*, and the step in log b* that ends them.
+# Maximum number of steps towards b*, and the step in log b* below which they end.
 _MOST_STEPS = 20
 _SMALLEST_STEP = 1e-4
 
 
 def exposure_points(least: float, largest: float) -> Array:
-    """Chebyshev points (J,) for exposures of this range and a little beyond.
+    """Return Chebyshev points (J,) for exposures in this range and a little beyond it.
 
-    log(b + e) is analytic in log e up to a distance pi from the real axis, which says how many
-    points the error needs.
+    log(b + e) is analytic in log e up to a distance pi from the real axis. The number of points
+    that the relative error needs follows from this distance.
     """
     low, high = np.log(least), np.log(largest)
     half = 0.5 * (high - low) + np.log(_MARGIN)
@@ -79,14 +80,14 @@ def exposure_points(least: float, largest: float) -> Array:
 
 
 class SizeAndRate(NamedTuple):
-    """Values of the parameters of a column: size r, and rate mu for an exposure of 1."""
+    """Parameters of a column: the size r, and the rate mu for an exposure of 1."""
 
     size: Array
     rate: Array
 
 
 class OfSizes(NamedTuple):
-    """q of columns given each size, (..., G): its probability, A, B and the scale t."""
+    """q of columns given each size, (..., G): the size's probability, A, B and the scale t."""
 
     share: Array
     a: Array
@@ -105,30 +106,30 @@ class SizesAndRates:
     __name__ = "NegativeBinomial"
 
     def _integrated(self, eta: Any, *, slopes: bool = False) -> tuple[OfSizes, Array, Array]:
-        """q given each size, the log of the integral (...), and its slopes, or none."""
+        """Return q given each size, the log of the integral (...), and its slopes if requested."""
         eta = np.asarray(eta, np.float64)
         flat, lead = np.ascontiguousarray(eta.reshape(-1, eta.shape[-1])), eta.shape[:-1]
         flat = writeable(flat)
         q, total = OfSizes(*np.empty((4, len(flat), SIZES.size))), np.empty(len(flat))
-        found = np.empty((len(flat) if slopes else 0, 2 * self.points.size))
-        _integrate(flat, SIZES, self.points, self.typical, q, total, found)
+        gradient = np.empty((len(flat) if slopes else 0, 2 * self.points.size))
+        _integrate(flat, SIZES, self.points, self.typical, q, total, gradient)
         q = OfSizes(*(part.reshape(*lead, -1) for part in q))
-        return q, total.reshape(lead), found.reshape(*lead, -1) if slopes else found
+        return q, total.reshape(lead), gradient.reshape(*lead, -1) if slopes else gradient
 
     def log_normalizer(self, eta: Any) -> Array:
-        """Log of the integral over b, summed over sizes, (...) in nats."""
+        """Return the log of the integral over b, summed over sizes, (...) in nats."""
         return np.asarray(self._integrated(eta)[1])
 
     def of_sizes(self, eta: Any) -> OfSizes:
         return self._integrated(eta)[0]
 
     def expectation(self, eta: Any) -> Array:
-        """Slopes of :meth:`log_normalizer`: probabilities of sizes, expected logarithms."""
+        """Return the slopes of :meth:`log_normalizer`: probabilities and expected logarithms."""
         q, _, slopes = self._integrated(eta, slopes=True)
         return np.concatenate([q.share, slopes], axis=-1)
 
     def standard(self, eta: Any) -> dict[str, Array]:
-        """Probabilities of sizes (..., G), and A, B and t given each."""
+        """Return probabilities of sizes (..., G), and A, B and t given each size."""
         return self.of_sizes(eta)._asdict()
 
     def sample(self, eta: Any, rng: np.random.Generator) -> SizeAndRate:
@@ -140,9 +141,10 @@ class SizesAndRates:
         return SizeAndRate(SIZES[g], SIZES[g] / scale * odds)
 
     def certain(self, x: SizeAndRate) -> Array:
-        """Natural parameters (..., G + 2 J) of members that are nearly certain of x.
+        """Return natural parameters (..., G + 2 J) of members that are nearly certain of x.
 
-        Those of many rows at the typical exposure; of still more, log-gammas would lose digits.
+        They correspond to many rows at the typical exposure; with still more rows, log-gammas would
+        lose digits.
         """
         size, mean = x.size[..., None], x.rate[..., None] * (self.points @ self.typical)
         mean = np.clip(mean, 1e-6 * size, 1e6 * size)
@@ -157,7 +159,7 @@ class SizesAndRates:
         return self._moments(eta)[0]
 
     def variance(self, eta: Any) -> SizeAndRate:
-        """Variances; infinite of a rate of which fewer than two rows are known."""
+        """Return variances; that of a rate with fewer than two rows may be infinite."""
         return self._moments(eta)[1]
 
     def _moments(self, eta: Any) -> tuple[SizeAndRate, SizeAndRate]:
@@ -171,16 +173,16 @@ class SizesAndRates:
         return mean, SizeAndRate(share @ SIZES**2 - mean.size**2, second - mean.rate**2)
 
     def log_density(self, eta: Any, value: SizeAndRate) -> Array:
-        """Log of the probability of the size times the density of the rate, in nats."""
+        """Return the log of the probability of the size times the density of the rate, in nats."""
         q, (size, rate) = self.of_sizes(eta), value
-        places = np.abs(np.log(SIZES) - np.log(size)[..., None])
+        distance = np.abs(np.log(SIZES) - np.log(size)[..., None])
         odds = np.asarray(rate)[..., None] * q.scale / SIZES
         logs = (q.b - 1.0) * np.log(odds) - (q.a + q.b) * np.log1p(odds) + np.log(q.scale / SIZES)
-        density = np.where(places < 1e-9, logs - betaln(q.a, q.b), -np.inf)
+        density = np.where(distance < 1e-9, logs - betaln(q.a, q.b), -np.inf)
         return np.asarray(logsumexp(density, b=q.share, axis=-1))
 
     def entropy(self, eta: Any) -> Array:
-        """Of the probabilities of sizes, and of the rate given the size, in nats."""
+        """Return the entropy of the size plus the expected one of the rate, in nats."""
         q = self.of_sizes(eta)
         both = digamma_array(q.a + q.b)
         logs = (q.b - 1.0) * (digamma_array(q.b) - both) + (q.a + 1.0) * (digamma_array(q.a) - both)
@@ -199,7 +201,7 @@ def _integrate(
 ) -> None:  # fmt: skip
     """Write q of columns (M,) given each size, the log of the integral and its slopes.
 
-    See the module. Loops over sizes are innermost: they run in vector lanes.
+    See the module. Loops over sizes are innermost, so that they are vectorised.
     """
     G, J = sizes.size, points.size
     a, best, share, slope, value = np.empty((5, G))
@@ -227,9 +229,9 @@ def _integrate(
                 of_all, of_rows, e = x[j] + typical[j], n[j], points[j]
                 for g in range(G):
                     pi = best[g] / (best[g] + e)
-                    own = (of_all + sizes[g] * of_rows) * pi
-                    share[g] += own
-                    slope[g] += own * (1.0 - pi)
+                    term = (of_all + sizes[g] * of_rows) * pi
+                    share[g] += term
+                    slope[g] += term * (1.0 - pi)
             largest = 0.0
             for g in range(G):
                 rest = a[g] + b - share[g]
@@ -247,13 +249,13 @@ def _integrate(
             for g in range(G):
                 logs[g] = log(best[g] + e)
                 value[g] -= (of_all + sizes[g] * of_rows) * logs[g]
-        most, whole = value.max(), 0.0
+        most, norm = value.max(), 0.0
         for g in range(G):
             share[g] = exp(max(value[g] - most, -700.0))
-            whole += share[g]
-        total[m] = most + log(whole)
+            norm += share[g]
+        total[m] = most + log(norm)
         for g in range(G):
-            q.share[m, g], q.a[m, g], q.b[m, g] = share[g] / whole, a[g], b
+            q.share[m, g], q.a[m, g], q.b[m, g] = share[g] / norm, a[g], b
             q.scale[m, g] = best[g] * b / a[g]
         if slopes.shape[0] == 0:
             continue
@@ -262,8 +264,8 @@ def _integrate(
             of_count[g] = digamma(b) - log(b) + both
             of_row[g] = digamma(a[g]) - log(a[g]) + both + log(best[g])
         for j in range(J):
-            counts, own, logs = 0.0, 0.0, far[j]
+            x_slope, n_slope, logs = 0.0, 0.0, far[j]
             for g in range(G):
-                counts += share[g] * (of_count[g] - logs[g])
-                own += share[g] * sizes[g] * (of_row[g] - logs[g])
-            slopes[m, j], slopes[m, J + j] = counts / whole, own / whole
+                x_slope += share[g] * (of_count[g] - logs[g])
+                n_slope += share[g] * sizes[g] * (of_row[g] - logs[g])
+            slopes[m, j], slopes[m, J + j] = x_slope / norm, n_slope / norm

@@ -1,4 +1,4 @@
-"""Clusters split in two until there are as many as asked for."""
+"""Splits of clusters in two until there is the requested number of clusters."""
 
 from dataclasses import replace
 from typing import Any
@@ -14,9 +14,9 @@ from skvt.models.mixture._weights import StickBreaking
 from skvt.ties import stable_argmax
 from skvt.typing import Array, IndexArray
 
-# Number of rows, on average, for each seed from which priors are learned.
+# Average number of rows per seed where priors are learned from seeds.
 _ROWS_OF_SEED = 5
-# Passes in which rows choose their clusters again, after a split and after all splits.
+# Maximum number of passes that assign rows again, after each split and after all splits.
 _MOST_PASSES = 10
 
 
@@ -29,7 +29,7 @@ def rows_that_differ(X: Any) -> tuple[IndexArray, IndexArray]:
         parts = zip(X.indptr[:-1], X.indptr[1:], strict=True)
         keys = [(X.indices[a:b].tobytes(), X.data[a:b].tobytes()) for a, b in parts]
     else:
-        # (0.0 turns -0.0 into 0.0)
+        # adding 0.0 turns -0.0 into 0.0
         keys = [(row.tobytes(), b"") for row in np.ascontiguousarray(X + 0.0)]
     numbers: dict[tuple[bytes, bytes], int] = {}
     kinds = np.array([numbers.setdefault(key, len(numbers)) for key in keys], np.intp)
@@ -40,11 +40,11 @@ def split_clusters(
     model: Mixture, X: Any, weights: Array, labels: IndexArray, n_clusters: int,
     rng: np.random.Generator,
 ) -> IndexArray:  # fmt: skip
-    """Split clusters in two, the one that gains most evidence first, until there are n_clusters.
+    """Split the cluster that gains most evidence in two until there are ``n_clusters``.
 
-    Each half begins with a seed by k-means++ and is fitted, rows belonging to one component each,
-    under priors that are learned for clusters of that number. At last all rows choose among all
-    clusters, as long as none becomes empty.
+    Each half begins with a seed by k-means++ and is fitted by hard assignments, under priors that
+    are learned for this number of clusters. Finally all rows are assigned among all clusters again,
+    as long as no cluster becomes empty.
 
     Parameters
     ----------
@@ -60,8 +60,8 @@ def split_clusters(
     Returns
     -------
     array of shape (n,)
-        0, ..., n_clusters - 1, each at least once; clusters made of the same label follow each
-        other.
+        0, ..., n_clusters - 1, each at least once; clusters split from the same label have
+        consecutive numbers.
     """
     batch = model.batch(X, np.arange(weights.size), weights)
     model = _for_smaller_clusters(model, batch, n_clusters, rng)
@@ -71,10 +71,10 @@ def split_clusters(
     while len(origins) < n_clusters:
         gains = np.array([halves[k][0] for k in range(len(origins))])
         chosen = int(stable_argmax(gains, scale=float(weights.sum())))
-        second, born = halves[chosen][1], len(origins)
-        labels[second] = born
+        second, new = halves[chosen][1], len(origins)
+        labels[second] = new
         origins.append(origins[chosen])
-        for k in (chosen, born):
+        for k in (chosen, new):
             halves[k] = _halves(model, X, weights, labels, k, rng)
     labels = _settled(model, batch, labels, n_clusters)
     ranks = np.empty(n_clusters, np.intp)
@@ -85,10 +85,10 @@ def split_clusters(
 def _for_smaller_clusters(
     model: Mixture, batch: RowBatch, n_clusters: int, rng: np.random.Generator
 ) -> Mixture:
-    """The model under priors learned from as many seeds, where it learns its priors.
+    """Return the model with priors learned from ``n_clusters`` seeds, if it learns priors.
 
-    The priors of the fit expect components of the size that it has found. Weights that are known
-    belong to these components, so that they are replaced.
+    The learned priors of the fit suit components of the sizes that the fit has found. Known weights
+    belong to these components and are replaced.
     """
     number = min(n_clusters, max(1, batch.n_rows // _ROWS_OF_SEED))
     model = replace(model, weights=StickBreaking(1.0), learns_concentration=False)
@@ -103,25 +103,25 @@ def _for_smaller_clusters(
 def _halves(
     model: Mixture, X: Any, weights: Array, labels: IndexArray, k: int, rng: np.random.Generator
 ) -> tuple[float, IndexArray]:
-    """The gain of a split of cluster k in nats, -inf of a single row, and its second half."""
+    """Return the gain of a split of cluster k in nats, -inf for one row, and the second half."""
     rows = np.flatnonzero(labels == k)
     if rows.size == 1:
         return -np.inf, rows
     batch = model.batch(X[rows], np.arange(rows.size), weights[rows])
-    whole = _statistics(model, batch, np.zeros(rows.size, np.intp), 1)
+    unsplit = _statistics(model, batch, np.zeros(rows.size, np.intp), 1)
     halves, _ = _nearest(model, batch, model.seeded_statistics(batch, 2, "k-means++", rng))
     if np.unique(halves).size < 2:
-        # the row that the whole explains worst
-        worst = stable_argmax(-_nearest(model, batch, whole)[1])
+        # split off the row that the cluster explains worst
+        worst = stable_argmax(-_nearest(model, batch, unsplit)[1])
         halves = (np.arange(rows.size) == worst).astype(np.intp)
     halves = _settled(model, batch, halves, 2)
     two = _statistics(model, batch, halves, 2)
-    gain = model.collapsed_energy(two) - model.collapsed_energy(whole)
+    gain = model.collapsed_energy(two) - model.collapsed_energy(unsplit)
     return float(gain), rows[halves == 1]
 
 
 def _settled(model: Mixture, batch: RowBatch, labels: IndexArray, number: int) -> IndexArray:
-    """Labels after each row has chosen its best cluster a few times; none becomes empty."""
+    """Assign rows to their best clusters a few times, unless a cluster becomes empty."""
     for _ in range(_MOST_PASSES):
         chosen, _ = _nearest(model, batch, _statistics(model, batch, labels, number))
         if np.array_equal(chosen, labels) or np.unique(chosen).size < number:
@@ -137,7 +137,7 @@ def _statistics(model: Mixture, batch: RowBatch, labels: IndexArray, number: int
 
 
 def _nearest(model: Mixture, batch: RowBatch, stats: Stats) -> tuple[IndexArray, Array]:
-    """The most probable cluster of each row, and its log density under all, (n,)."""
+    """Return each row's most probable cluster, and its log density under the mixture, (n,)."""
     params = model.row_globals(RunningStats(stats.arrays), batch, serial_map)
     result = model.local_step(batch, params, 1.0, serial_map, with_stats=False)
     return stable_argmax(result.q), result.bound

@@ -18,10 +18,10 @@ _ROWS_AT_ONCE = 4096
 
 
 def labelled_statistics(model: Mixture, X: Any, weights: Array, labels: IndexArray) -> Stats:
-    """Statistics of components to which the rows with their labels belong.
+    """Return the statistics of components whose rows are given by labels.
 
-    Labels (n,) are 0, ..., K - 1, each at least once; -1 where unknown: such a row goes to the
-    component, as fitted to the labelled rows, that explains it best.
+    Labels (n,) are 0, ..., K - 1, each at least once, or -1 if unknown. A row without label goes to
+    the component that explains it best after a fit to the labelled rows.
     """
     n_components = int(labels.max()) + 1
     stats = _statistics(model, X, weights, labels, n_components)
@@ -34,16 +34,16 @@ def labelled_statistics(model: Mixture, X: Any, weights: Array, labels: IndexArr
             rows = unknown[part]
             features = component.filled_features(X[rows])
             size = (abs(features) @ np.abs(tables).T).max(axis=1, keepdims=True)
-            labels[rows] = stable_argmax(features @ tables.T, scale=size)  # (ties: the first)
+            labels[rows] = stable_argmax(features @ tables.T, scale=size)
         stats = _statistics(model, X, weights, labels, n_components)
     return stats
 
 
 def begun_at(model: Mixture, X: Array, weights: Array, means: Array) -> Stats:
-    """Statistics of Gaussian components to which the rows nearest to their means belong.
+    """Return the statistics of Gaussian components, each with the rows nearest to its mean.
 
-    Distances are in the metric of the prior's covariance, over the observed values. Means (K, D)
-    that are nearest to no row start without rows.
+    Distances are measured in the metric of the prior's covariance, over the observed values.
+    Components whose mean, of ``means`` (K, D), is nearest to no row start without rows.
     """
     scale = gaussian_prior_of(model.component).covariance
     if np.ndim(scale) == 2:
@@ -56,7 +56,7 @@ def begun_at(model: Mixture, X: Array, weights: Array, means: Array) -> Stats:
 def _nearest_to(
     model: Mixture, whitener: Array, means: Array, X: Array, weights: Array
 ) -> tuple[Array, ...]:
-    """Arrays of the statistics of components to which the rows nearest to their means belong."""
+    """Return arrays of the statistics of components with the rows nearest to their means."""
     labels = np.empty(X.shape[0], np.intp)
     for rows in pieces(X.shape[0], _ROWS_AT_ONCE):
         apart = np.array([_length(np.nan_to_num(X[rows] - mean) @ whitener) for mean in means]).T
@@ -71,7 +71,7 @@ def _length(rows: Array) -> Array:
 def _statistics(
     model: Mixture, X: Any, weights: Array, labels: IndexArray, n_components: int
 ) -> Stats:
-    """Counts (K,) and sums of features (K, P); rows labelled -1 are left out."""
+    """Return counts (K,) and sums of features (K, P); rows labelled -1 are left out."""
     counts, sums = np.zeros(n_components), np.zeros((n_components, 1))
     for rows in pieces(X.shape[0], _ROWS_AT_ONCE):
         shares = (labels[rows, None] == np.arange(n_components)).astype(np.float64)

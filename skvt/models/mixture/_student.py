@@ -1,24 +1,24 @@
-"""Student t: Gaussians whose precision is scaled for each row, so that outliers have little weight.
+"""Student t: Gaussians with a scale of the precision per row, which downweights outliers.
 
     u ~ Gamma(nu_k / 2, nu_k / 2),      x | u ~ N(mu_k, (u Lambda_k)^-1)      given z = k,
 
-with one u for a row ("full"), or for each of its values ("diag"). u is a further local variable.
+with one u per row ("full") or one per value ("diag"), a further local variable.
 With ``2 d = E[(x - mu)' Lambda (x - mu)]``, D columns of which m are missing, and T = 1,
 
     q(u | z = k) = Gamma((nu + D - m) / 2, nu / 2 + d),
     q(x_m | u, z = k) = N(x^, (u A_mm)^-1),      A = E[Lambda],
 
-x^ and d as under the Gaussian (:mod:`skvt.models.mixture._missing`). The energy is linear in
+with x^ and d as under the Gaussian (:mod:`skvt.models.mixture._missing`). The energy is linear in
 
     S = sum r (1, E[u], E[u x], E[u x x'], E[log u - u]),
 
-the same sums for all that is global: they add up over batches, and over components that are merged,
-whose rows keep the mixture of both q. mu and Lambda have the posterior of a Gaussian of weighted
-rows. nu is at the maximum of the bound, a function of the first sum N and the last one L,
+which are the statistics of all globals. They add up over batches and over merged components, whose
+rows keep the mixture of both q. mu and Lambda have the posterior of a Gaussian with weighted rows.
+nu is at the maximum of the bound, a function of the first sum N and the last sum L,
 
     max_nu N [nu / 2 log(nu / 2) - log Gamma(nu / 2)] + nu / 2 L,
 
-which has the place of a log-normaliser: its gradient is what the energy of a row needs.
+which replaces a log-normaliser: the energy of a row is linear in its gradient.
 """
 
 from dataclasses import dataclass, replace
@@ -48,11 +48,11 @@ from skvt.models.mixture.components import (
 )
 from skvt.typing import Array
 
-# Range of the degrees of freedom, and those of a component without rows.
+# Range of the degrees of freedom, and their value in a component without rows.
 LIMITS = (1.0, 100.0)
 _OF_NONE = 10.0
 _STEPS = 8
-# Least shape of q(u): at high temperatures and with missing values there may be no best one.
+# Least shape of q(u), since at high temperatures and with missing values no shape may be best.
 _LEAST_SHAPE = 0.5
 # Distance of fences from the quartiles, in interquartile ranges.
 _FENCE = 1.5
@@ -60,44 +60,44 @@ _FENCE = 1.5
 _STEP = 0.7
 # Largest distance between these nodes.
 _WIDEST = 0.4
-# The highest node is looked for among every third one.
+# The search for the highest node evaluates every third node.
 _STRIDE = 3
-# Nodes end where the logarithm of the integrand is this far below the highest one.
+# The sum over nodes ends where the log integrand is this far below its maximum.
 _NEGLIGIBLE = -25.0
-# Largest squared distance of a row that is told apart from larger ones.
+# Larger squared distances are replaced by this one.
 _FARTHEST = 1e140
 
 
 @dataclass(frozen=True)
 class DegreesOfFreedom:
-    """Degrees of freedom at the maximum of the bound, in the place of an exponential family.
+    """Degrees of freedom at the maximum of the bound, with the interface of a family.
 
     Natural parameters (N, L) are sums over rows, of 1 and of ``E[log u - u]``; the statistics are
     ``(nu / 2 log(nu / 2) - log Gamma(nu / 2), nu / 2)``.
     """
 
-    # Range of nu; the same twice where it is given.
+    # Range of nu; both limits are equal if nu is fixed.
     limits: tuple[float, float] = LIMITS
     __name__ = "DegreesOfFreedom"
 
     def mean(self, eta: ArrayLike) -> Array:
         number, total = np.moveaxis(np.asarray(eta, np.float64), -1, 0)
-        there = number > 0.0
-        lack = np.where(there, -total / np.where(there, number, 1.0) - 1.0, 1.0)
-        # log(x) - digamma(x) = lack, x = nu / 2, as the shape of a gamma is found
+        has_rows = number > 0.0
+        lack = np.where(has_rows, -total / np.where(has_rows, number, 1.0) - 1.0, 1.0)
+        # solve log(x) - digamma(x) = lack for x = nu / 2, like the shape of a gamma
         lack = np.maximum(lack, 1e-6)
         x = (3.0 - lack + np.sqrt((lack - 3.0) ** 2 + 24.0 * lack)) / (12.0 * lack)
         for _ in range(_STEPS):
             slope = x - x * x * polygamma(1, x)
             x = 1.0 / (1.0 / x + (np.log(x) - digamma(x) - lack) / slope)
-        return np.clip(np.where(there, 2.0 * x, _OF_NONE), *self.limits)
+        return np.clip(np.where(has_rows, 2.0 * x, _OF_NONE), *self.limits)
 
     def log_normalizer(self, eta: ArrayLike) -> Array:
-        """The maximum, shape (...)."""
+        """Return the maximum over nu, shape (...)."""
         return np.asarray((np.asarray(eta) * self.expectation(eta)).sum(axis=-1))
 
     def expectation(self, eta: ArrayLike) -> Array:
-        """Its gradient, shape of ``eta``."""
+        """Return the gradient of the maximum, in the shape of ``eta``."""
         half = 0.5 * self.mean(eta)
         return np.stack([half * np.log(half) - gammaln(half), half], axis=-1)
 
@@ -111,34 +111,34 @@ class DegreesOfFreedom:
         return self.mean(eta)
 
     def log_density(self, eta: ArrayLike, x: ArrayLike) -> Array:
-        """0 at nu, as of a value that is known."""
+        """Return 0 at nu, a known value, and -inf elsewhere."""
         return np.where(np.isclose(x, self.mean(eta)), 0.0, -np.inf)
 
     def entropy(self, eta: ArrayLike) -> Array:
-        """0: nu is known."""
+        """Return 0, since nu is known."""
         return np.zeros(np.shape(eta)[:-1])
 
 
 @dataclass(frozen=True)
 class WeightedFullGaussian(FullGaussian):
-    """Of rows with weights u; features [1, u, u x, u x x'], here with u = 1."""
+    """Gaussians of rows with weights u; features [1, u, u x, u x x'], here with u = 1."""
 
     @property
     def base(self) -> Array:
-        """Constants of the density, and what nu does not multiply of ``E[log u]``."""
+        """Constants of the density, and the part of ``E[log u]`` that nu does not multiply."""
         base = np.zeros(self.prior.size)
         base[:2] = -0.5 * self.n_features * LOG_2PI, 0.5 * self.n_features - 1.0
         return base
 
     def features(self, X: Any) -> Any:
-        """``[1, 1, x, upper triangle of x x']``."""
-        own = super().features(X)
-        return np.concatenate([own[:, :1], own], axis=1)
+        """Return ``[1, 1, x, upper triangle of x x']``."""
+        features = super().features(X)
+        return np.concatenate([features[:, :1], features], axis=1)
 
     explain, weighted_sums = ConjugateComponent.explain, ConjugateComponent.weighted_sums
 
     def spread(self, sums: Array) -> Array:
-        """The features are the statistics."""
+        """Return the sums, which are the statistics of the family."""
         return sums
 
     def gather(self, t: Array) -> Array:
@@ -147,15 +147,15 @@ class WeightedFullGaussian(FullGaussian):
 
 @dataclass(frozen=True)
 class WeightedDiagonalGaussian(DiagonalGaussian):
-    """Of values with weights u; features [seen, u, u x, u x^2], here with u = 1, D of each."""
+    """Gaussians of values with weights u; features [seen, u, u x, u x^2], D of each, u = 1."""
 
     @property
     def base(self) -> Array:
-        """As that of :class:`WeightedFullGaussian` with one column."""
+        """Constants of each column, as in :class:`WeightedFullGaussian` with one column."""
         return np.repeat([-0.5 * LOG_2PI, -0.5, 0.0, 0.0], self.n_features)
 
     def features(self, X: Any) -> Any:
-        """``[seen_d, seen_d, x_d, x_d^2]``, D of each."""
+        """Return ``[seen_d, seen_d, x_d, x_d^2]``, D of each."""
         X, seen = self._observed(X)
         return np.concatenate([seen, seen, X, self._squares(X, seen)], axis=1)
 
@@ -170,7 +170,7 @@ class WeightedDiagonalGaussian(DiagonalGaussian):
 
 @dataclass(frozen=True)
 class Freedom(ConjugateComponent):
-    """Degrees of freedom of rows (``prior`` (1, 2)) or of values (``prior`` (D, 2)), zeros."""
+    """Degrees of freedom of rows or values; ``prior`` has zeros, (1, 2) or (D, 2)."""
 
     prior: Array
     n_features: int
@@ -186,12 +186,12 @@ class Freedom(ConjugateComponent):
 
     @property
     def base(self) -> Array:
-        """What nu does not multiply of ``E[log u - u]``."""
+        """Coefficients of ``E[log u - u]`` that do not depend on nu."""
         size = len(self.prior)
         return np.repeat([0.0, 0.5 * self.n_features / size - 1.0], size)
 
     def features(self, X: Any) -> Any:
-        """``[seen, log u - u]`` with u = 1."""
+        """Return ``[seen, log u - u]`` with u = 1."""
         seen = 1.0 - np.isnan(np.asarray(X, np.float64))
         seen = seen if len(self.prior) == seen.shape[1] else seen.max(axis=1, keepdims=True)
         return np.concatenate([seen, -seen], axis=1)
@@ -201,11 +201,11 @@ class Freedom(ConjugateComponent):
         return rng.gamma(0.5 * nu, 2.0 / nu, (n_rows, nu.size))
 
     def drawn(self, lam: Array, rng: np.random.Generator) -> tuple["Freedom", Array]:
-        """As they are: the degrees of freedom are known."""
+        """Return the component and ``lam``, since the degrees of freedom are known."""
         return self, lam
 
     def marginals(self, lam: Array) -> tuple[Marginals, ...]:
-        """The degrees of freedom, as if they were known."""
+        """Return the degrees of freedom as if they were known."""
         nu = np.broadcast_to(self.family.mean(lam), (len(lam), self.n_features))
         return (Marginals("degrees of freedom", np.arange(self.n_features), nu, lambda p: nu),)
 
@@ -214,8 +214,7 @@ class Freedom(ConjugateComponent):
 class StudentT(Product):
     """Student t of "full" or "diag" scale; the blocks are "gaussian" and "freedom".
 
-    Each row counts for the first feature of both blocks; all else depends on u, and is added by the
-    completion.
+    Only the first feature of each block does not depend on u. The completion adds all others.
     """
 
     @property
@@ -227,7 +226,7 @@ class StudentT(Product):
         return bool(self._gaussian.covariance_type == "full")
 
     def features(self, X: Any) -> Any:
-        """Those that do not depend on u; 0 for the others."""
+        """Return the features that do not depend on u, with 0 for the others."""
         freedom: Any = self.blocks[1].component
         seen = freedom.features(X)[:, : len(freedom.prior)]
         width = self._widths[0]
@@ -245,10 +244,11 @@ class StudentT(Product):
         return super().projected(self._drawn_in(X), weights, directions)
 
     def _drawn_in(self, X: Any) -> Array:
-        """Rows with outliers at the fences of their column, so that these do not become seeds.
+        """Clip outliers to the fences of their column, so that they do not become seeds.
 
-        Tukey's fences are 1.5 interquartile ranges from the quartiles; none where half of the
-        values are the same. (A row of means lets no column be without values.)
+        Tukey's fences are 1.5 interquartile ranges from the quartiles. A column in which both
+        quartiles are equal has no fences. A row of means is appended, so that each column has
+        values.
         """
         rows = np.concatenate([np.asarray(X, np.float64), self._gaussian.center[None]])
         low, high = np.nanquantile(rows, [0.25, 0.75], axis=0)
@@ -259,7 +259,7 @@ class StudentT(Product):
         return partial(_ScalesOfRows if self._full else _ScalesOfValues, self._gaussian, table)
 
     def log_predictive(self, X: Any, lam: Array) -> Array:
-        """Log posterior predictive density, by a quadrature over log u."""
+        """Return the log posterior predictive density, by quadrature over log u."""
         of_gaussian, of_freedom = self.family.split(lam)
         nu = self._family.mean(of_freedom)
         if not self._full:
@@ -269,8 +269,8 @@ class StudentT(Product):
                 distance = (rows - q["mean"][k, :, 0]) ** 2 / (2.0 * q["rate"][k])
                 mixed = _Mixed(distance, seen, 2.0 * q["shape"][k],
                                q["mean_precision"][k, :, 0], nu[k])  # fmt: skip
-                own = mixed.log_density() - 0.5 * seen * np.log(2.0 * q["rate"][k])
-                out[:, k] = own.sum(axis=1)
+                densities = mixed.log_density() - 0.5 * seen * np.log(2.0 * q["rate"][k])
+                out[:, k] = densities.sum(axis=1)
             return out
         mixed, half_log_det, _ = self._of_rows(X, of_gaussian, nu[:, 0])
         return np.asarray(mixed.log_density() - half_log_det * (mixed.number > 0.0))
@@ -280,7 +280,7 @@ class StudentT(Product):
         return self.blocks[1].component.family
 
     def _of_rows(self, X: Any, lam: Array, nu: Array) -> tuple["_Mixed", Array, Any]:
-        """Rows under full scales; half the log-determinants of these, and what is missing."""
+        """Return rows under full scales, half the scales' log-determinants, and missing values."""
         mean, scale, freedom = self._gaussian._student(lam)
         kappa = self._gaussian.family.standard(lam)["mean_precision"]
         scale = scale * (kappa / (1.0 + kappa))[:, None, None]
@@ -289,20 +289,20 @@ class StudentT(Product):
         return _Mixed(apart, number, freedom, kappa, nu), half_log_det, holes
 
     def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
-        """Draws of the posterior predictive of one component: first u, then a Student t."""
+        """Draw from the posterior predictive of one component: first u, then a Student t."""
         of_gaussian, of_freedom = self.family.split(lam)
         u = self.blocks[1].component.sample(of_freedom, n_rows, rng)
-        own = self._gaussian
-        q = own.family.standard(of_gaussian)
+        gaussian = self._gaussian
+        q = gaussian.family.standard(of_gaussian)
         kappa = q["mean_precision"] if self._full else q["mean_precision"][:, 0]
-        center = own.center + (q["mean"] if self._full else q["mean"][:, 0])
-        # drawn at the scale 1 + 1 / kappa, wanted at 1 / u + 1 / kappa
+        center = gaussian.center + (q["mean"] if self._full else q["mean"][:, 0])
+        # convert draws at the scale 1 + 1 / kappa to the scale 1 / u + 1 / kappa
         ratio = np.sqrt((1.0 / u + 1.0 / kappa) / (1.0 + 1.0 / kappa))
-        drawn = own.sample(of_gaussian, n_rows, rng)
+        drawn = gaussian.sample(of_gaussian, n_rows, rng)
         return np.asarray(center + ratio * (drawn - center), self.dtype)
 
     def conditional_mean(self, X: Any, lam: Array) -> Array:
-        """As of the Gaussian: u changes no location."""
+        """Return the means of the Gaussian, since u changes no location."""
         return np.asarray(self._gaussian.conditional_mean(X, self.family.split(lam)[0]))
 
     imputed = ConjugateComponent.imputed
@@ -311,7 +311,7 @@ class StudentT(Product):
         return self._gaussian.with_completed(X, completed)
 
     def conditional_sample(self, X: Any, lam: Array, rng: np.random.Generator) -> Array:
-        """Missing values drawn: u given the rest of the row, by its nodes, then a Student t."""
+        """Draw u given the rest of the row from the nodes, then missing values from a Student t."""
         if not self._full:
             return with_draws(X, self.sample(lam, len(X), rng))
         of_gaussian, of_freedom = self.family.split(lam[None])
@@ -325,12 +325,12 @@ class StudentT(Product):
         return np.where(holes.missing, holes.filled(0, noise) + self._gaussian.center, X)
 
     def column_evidence(self, sums: Array) -> Array:
-        """Of the Gaussian and of the degrees of freedom, (K, D) in nats."""
+        """Return the evidence of the Gaussian and of the degrees of freedom, (K, D) in nats."""
         parts = super().column_evidence(sums)
         return np.asarray(parts[:, : self.n_features] + parts[:, self.n_features :])
 
     def marginals(self, lam: Array) -> Any:
-        """Locations, scales, degrees of freedom."""
+        """Return locations, scales and degrees of freedom."""
         (means, deviations), freedom = super().marginals(lam)
         return means, deviations._replace(quantity="scale"), *freedom
 
@@ -338,24 +338,25 @@ class StudentT(Product):
 def student_t_component(
     gaussian: FullGaussian | DiagonalGaussian, freedom: float | None = None
 ) -> StudentT:
-    """Student t with the prior of a Gaussian; degrees of freedom given, or found where None."""
+    """Return a Student t with a Gaussian's prior; degrees of freedom are learned if None."""
     D, dtype = gaussian.n_features, gaussian.dtype
     full = gaussian.covariance_type == "full"
     kind = WeightedFullGaussian if full else WeightedDiagonalGaussian
     weighted: Any = kind(gaussian.prior, gaussian.center, dtype, gaussian.added)
     limits = LIMITS if freedom is None else (freedom, freedom)
-    own = Freedom(np.zeros((1 if full else D, 2)), D, dtype, limits)
-    blocks = Block("gaussian", weighted, np.arange(D)), Block("freedom", own, np.arange(D))
+    of_scales = Freedom(np.zeros((1 if full else D, 2)), D, dtype, limits)
+    columns = np.arange(D)
+    blocks = Block("gaussian", weighted, columns), Block("freedom", of_scales, columns)
     return StudentT(blocks, D, dtype)
 
 
 # ---------------------------------------------------------------------------------- q(u)
 @dataclass(frozen=True)
 class _Scales:
-    """q(u) of gammas of this shape and rate, of D columns of which some are missing.
+    """The gamma distributions q(u), for rows of ``n_columns`` columns, some of them missing.
 
-    Arrays that broadcast to each other: degrees of freedom, half the expected distance d, inverse
-    temperatures, and the number of missing columns.
+    These arrays broadcast to each other: the degrees of freedom, half the expected squared distance
+    d, the inverse temperatures and the number of missing columns.
     """
 
     nu: Array
@@ -375,7 +376,7 @@ class _Scales:
 
     @property
     def _times(self) -> Array:
-        """What log u is multiplied by in the energy."""
+        """The coefficient of log u in the energy."""
         return np.asarray(0.5 * (self.nu + self.n_columns) - 1.0)
 
     @cached_property
@@ -387,13 +388,13 @@ class _Scales:
         return digamma(self.shape) - np.log(self.rate)
 
     def energy(self) -> Array:
-        """Expected log density, but for what does not depend on u."""
+        """Return the expected log density without the terms that do not depend on u."""
         of_missing = 0.5 * self.n_missing / self.inv_temps
         linear = self.mean * (0.5 * self.nu + self.half)
         return np.asarray(self._times * self.mean_log - linear - of_missing)
 
     def entropy(self) -> Array:
-        """Of u, and of missing values but for the determinant of A_mm."""
+        """Return the entropy of u and of missing values, without the determinant of A_mm."""
         a, half = self.shape, 0.5 * self.n_missing
         of_u = a - np.log(self.rate) + gammaln(a) + (1.0 - a) * digamma(a)
         return np.asarray(of_u + half * (1.0 + LOG_2PI - np.log(self.inv_temps) - self.mean_log))
@@ -420,7 +421,7 @@ class _ScalesOfRows:
 
     @cached_property
     def _scales(self) -> tuple[_Scales, Array]:
-        """q(u), and half the log-determinants of A_mm, (n, K)."""
+        """q(u) and half the log-determinants of A_mm, (n, K)."""
         D, of_gaussian = self.gaussian.n_features, self.table[:, 1:-2].copy()
         of_gaussian[:, 0] -= self.gaussian.base[1]
         half, n_missing = -self._features @ of_gaussian.T, np.zeros((len(self._features), 1))
@@ -441,15 +442,15 @@ class _ScalesOfRows:
 
     def add_to(self, logits: Array, entropy: Array) -> None:
         scales, half_log_det = self._scales
-        own = self._seen * (scales.entropy() - half_log_det)
-        logits += self._seen * scales.energy() + own / self.inv_temps[:, None]
-        entropy += own
+        entropies = self._seen * (scales.entropy() - half_log_det)
+        logits += self._seen * scales.energy() + entropies / self.inv_temps[:, None]
+        entropy += entropies
 
     def add_statistics(self, weighted: Array, sums: Array) -> None:
         scales, missing = self._scales[0], self._missing
         mean, weighted = scales.mean, weighted * self._seen
-        own = weighted * mean
-        of_gaussian = own.T @ self._features
+        scaled = weighted * mean
+        of_gaussian = scaled.T @ self._features
         if missing is not None:
             of = missing.completion
             for k in range(len(sums)):
@@ -457,7 +458,7 @@ class _ScalesOfRows:
                 part = np.zeros((1, of_gaussian.shape[1]))
                 inv_temps = self.inv_temps * mean[:, k]
                 of_one = replace(missing, completion=one, inv_temps=inv_temps)
-                of_one.add_statistics(np.ascontiguousarray(own[:, [k]]), part)
+                of_one.add_statistics(np.ascontiguousarray(scaled[:, [k]]), part)
                 of_gaussian[k] += part[0]
         sums[:, 1:-2] += of_gaussian
         sums[:, -1] += (weighted * (scales.mean_log - mean)).sum(axis=0)
@@ -465,7 +466,7 @@ class _ScalesOfRows:
 
 @dataclass(frozen=True)
 class _ScalesOfValues:
-    """A u for each value of a row."""
+    """One u for each value of a row."""
 
     gaussian: WeightedDiagonalGaussian
     table: Array
@@ -483,30 +484,30 @@ class _ScalesOfValues:
         _, weight, first, second, _, last = np.split(self.table, 6, axis=1)
         precision = -2.0 * second
         mean = first / precision
-        # what the uncertainty of the mean adds, and rows that count as if they varied
+        # distance that the uncertainty of the mean adds, and the variance added to squares
         least = np.maximum(-(weight + 0.5) - 0.5 * precision * mean**2, 0.0)
         least = least if added is None else least + 0.5 * precision * added
-        found = []
+        scales = []
         for k in range(len(self.table)):
             half = 0.5 * precision[k] * (rows - mean[k]) ** 2 + least[k]
             nu = 2.0 * last[k] + 1.0
-            found.append(_Scales(nu, half, self.inv_temps[:, None], 1, np.zeros(1)))
-        return found
+            scales.append(_Scales(nu, half, self.inv_temps[:, None], 1, np.zeros(1)))
+        return scales
 
     def add_to(self, logits: Array, entropy: Array) -> None:
         seen = self._rows[1]
         for k, scales in enumerate(self._scales):
-            own = (seen * scales.entropy()).sum(axis=1)
-            logits[:, k] += (seen * scales.energy()).sum(axis=1) + own / self.inv_temps
-            entropy[:, k] += own
+            entropies = (seen * scales.entropy()).sum(axis=1)
+            logits[:, k] += (seen * scales.energy()).sum(axis=1) + entropies / self.inv_temps
+            entropy[:, k] += entropies
 
     def add_statistics(self, weighted: Array, sums: Array) -> None:
         rows, seen = self._rows
         squares = self.gaussian._squares(rows, seen)
         for k, scales in enumerate(self._scales):
-            own = weighted[:, [k]] * seen
-            scaled, zeros = own * scales.mean, np.zeros(rows.shape[1])
-            logs = (own * (scales.mean_log - scales.mean)).sum(axis=0)
+            resp = weighted[:, [k]] * seen
+            scaled, zeros = resp * scales.mean, np.zeros(rows.shape[1])
+            logs = (resp * (scales.mean_log - scales.mean)).sum(axis=0)
             parts = (zeros, scaled.sum(axis=0), (scaled * rows).sum(axis=0),
                      (scaled * squares).sum(axis=0), zeros, logs)  # fmt: skip
             sums[k] += np.concatenate(parts)
@@ -517,8 +518,8 @@ class _ScalesOfValues:
 class _Mixed:
     """Student t whose scale is 1 / u + 1 / kappa times a known one, u ~ Gamma(nu / 2, nu / 2).
 
-    Arrays that broadcast to each other: squared distances from the location in units of the known
-    scale, number of values seen, degrees of freedom, kappa, nu.
+    These arrays broadcast to each other: the squared distances from the location in units of the
+    known scale, the number of observed values, the degrees of freedom, kappa and nu.
     """
 
     distance: Array
@@ -528,14 +529,14 @@ class _Mixed:
     nu: Array
 
     def log_density(self) -> Array:
-        """Without the determinant of the known scale; 0 where nothing is seen."""
+        """Return log densities without the known scale's determinant; 0 without observed values."""
         n, total = self.number, 0.5 * (self.freedom + self.number)
         constant = gammaln(total) - gammaln(0.5 * self.freedom) - 0.5 * n * np.log(np.pi)
         constant = constant + 0.5 * self.nu * np.log(0.5 * self.nu) - gammaln(0.5 * self.nu)
         return np.asarray(np.where(n > 0.0, constant + self._integrated(0.5)[0], 0.0))
 
     def drawn(self, rng: np.random.Generator) -> Array:
-        """u given the values, by the nodes."""
+        """Draw u given the values, from the nodes of the quadrature."""
         shape = np.broadcast_shapes(*(np.shape(part) for part in self._parts))
         return self._integrated(rng.random(shape))[1]
 
@@ -544,7 +545,7 @@ class _Mixed:
         return self.distance, self.number, self.freedom, self.kappa, self.nu
 
     def _integrated(self, uniform: Any) -> tuple[Array, Array]:
-        """Log of the integral over log u but for constants, and u drawn by uniform numbers."""
+        """Return the log integral over log u without constants, and u drawn by uniform numbers."""
         parts = np.broadcast_arrays(*self._parts, uniform)
         flat = [writeable(np.array(part, np.float64).ravel()) for part in parts]
         out = np.empty((2, flat[0].size))
@@ -557,27 +558,27 @@ def _integrate(
     distance: Array, number: Array, freedom: Array, kappa: Array, nu: Array, uniform: Array,
     log_total: Array, drawn: Array,
 ) -> None:  # fmt: skip
-    """Trapezoidal rule over t = log u, and one node drawn in proportion to the integrand.
+    """Integrate over t = log u by the trapezoidal rule, and draw a node by the integrand.
 
     With n = number and ``s = 1 / u + 1 / kappa`` the logarithm of the integrand has the slope
     ``nu / 2 (1 - u) + kappa / (kappa + u) h(u)``, ``h = n / 2 - (f + n) / 2 distance / (s +
     distance)``, and one or two modes: near the most likely u of a known mean, and near the prior's
     where the uncertainty of the mean explains the distance. All lie between u_0, the mode at
-    infinite kappa, and ``1 + n / nu``. The second derivative is no less than about ``-(nu + n) /
-    2`` at a mode, which the distance of nodes suits.
+    infinite kappa, and ``1 + n / nu``. The second derivative at a mode is at least about ``-(nu +
+    n) / 2``, from which the distance of nodes is derived.
     """
     for i in range(distance.size):
-        # (squares of larger distances would not be finite)
+        # the square of a larger distance would overflow
         apart, n = min(distance[i], _FARTHEST), number[i]
         rise, fall, prior = 0.5 * (nu[i] + n), 0.5 * (freedom[i] + n), 0.5 * nu[i]
         b = (rise - fall) * apart - prior
         root = np.sqrt(b * b + 4.0 * prior * apart * rise)
-        # of two forms of the solution, the one in which nothing cancels
+        # use the form of the solution in which no terms cancel
         u = 2.0 * rise / (root - b) if b < 0.0 else (b + root) / (2.0 * prior * apart)
         first, step = log(u), min(_STEP / np.sqrt(rise), _WIDEST)
         last = int(np.ceil(max(log(1.0 + n / nu[i]) - first, 0.0) / step))
         total, best, chance = 0.0, -np.inf, uniform[i]
-        # find the height between the modes, then sum to the left of the first one, then from there
+        # phase 0 finds the maximum; then sum from the first node to the left, and to the right
         j, phase = 0, 0
         while phase < 3:
             t = first + j * step
@@ -590,7 +591,7 @@ def _integrate(
                 continue
             term = exp(height - best)
             total += term
-            # the chances of nodes so far remain in proportion, and the uniform number uniform
+            # replace the drawn node with probability `share`; then `chance` is uniform again
             share = term / total
             if chance < share:
                 drawn[i], chance = u, chance / share

@@ -1,10 +1,10 @@
-"""Gaussians whose covariance is one for all components.
+"""Gaussians that share one covariance.
 
     Lambda ~ Wishart(nu_0, W_0),      mu_k | Lambda ~ N(m_0, (kappa_0 Lambda)^-1)
 
-so that q(Lambda) is a Wishart of all rows, and their joint evidence no sum over components, see
-doc/guide/memoized_dpgmm.md: the gain of a merge includes the change of the Wishart's log-normaliser
-by the scatter of both about one mean.
+so that q(Lambda) is a Wishart of all rows, and the joint evidence is not a sum over components, see
+doc/guide/memoized_dpgmm.md. The gain of a merge includes the change of the Wishart's log-normaliser
+that the scatter of both components about one mean causes.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from skvt.models.mixture.components import FullGaussian
 from skvt.rows import pieces
 from skvt.typing import Array, IndexArray
 
-# Numbers that the scatter matrices of pairs hold at a time.
+# Total number of entries of the pairs' scatter matrices that are held at a time.
 _ENTRIES_AT_ONCE = 2**21
 
 
@@ -45,25 +45,25 @@ class TiedGaussian(FullGaussian):
         return family, family.from_standard(**(q | {"mean": q["mean"] + self.center}))
 
     def merge_gains(self, sums: Array, a: IndexArray, b: IndexArray) -> Array:
-        """See :class:`Component`; exact for one merge among all these components."""
+        """See :class:`Component`; each gain is exact if its merge is the only one."""
         lam = self.natural_parameters(sums)
         shared = Wishart.standard(self.family.shared(lam))
-        own, prior = NormalWishart.standard(lam), NormalWishart.standard(self.prior)
+        single, prior = NormalWishart.standard(lam), NormalWishart.standard(self.prior)
         nu, scale = shared["degrees_of_freedom"], shared["scale_inverse"]
-        kappa, kappa_prior = own["mean_precision"], prior["mean_precision"]
+        kappa, kappa_prior = single["mean_precision"], prior["mean_precision"]
         gain = 0.5 * self.n_features * np.log(kappa[a] * kappa[b] / kappa_prior)
         before = np.linalg.slogdet(scale)[1]
         for pairs in pieces(a.size, max(1, _ENTRIES_AT_ONCE // scale.size)):
             first, second = a[pairs], b[pairs]
             both = NormalWishart.standard(self.natural_parameters(sums[first] + sums[second]))
             scatter = both["scale_inverse"] + prior["scale_inverse"]
-            scatter -= own["scale_inverse"][first] + own["scale_inverse"][second]
+            scatter -= single["scale_inverse"][first] + single["scale_inverse"][second]
             after = np.linalg.slogdet(scale + scatter)[1]
             gain[pairs] -= 0.5 * nu * (after - before)
             gain[pairs] -= 0.5 * self.n_features * np.log(both["mean_precision"])
         return gain
 
     def moments(self, lam: Array) -> tuple[Array, Array]:
-        """Mean (K, D) and inverse of the expected precision (D, D)."""
+        """Return means (K, D) and the inverse of the expected precision (D, D)."""
         means, covariances = super().moments(lam)
         return means, covariances[0]

@@ -1,4 +1,4 @@
-"""Laws of the weights of a mixture, see :class:`skvt.contracts.Weights`."""
+"""Distributions of the weights of a mixture, see :class:`skvt.contracts.Weights`."""
 
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -14,7 +14,7 @@ from skvt.typing import Array, IndexArray
 
 @dataclass(frozen=True)
 class StickBreaking:
-    """Weights of a Dirichlet process of this concentration; block of counts (K,)."""
+    """Weights of a Dirichlet process of this concentration; statistics are counts (K,)."""
 
     concentration: float
 
@@ -22,28 +22,28 @@ class StickBreaking:
     capabilities: frozenset[Capability] = frozenset({Capability.MERGEABLE})
 
     def prior(self) -> Array:
-        """Beta(1, alpha) for each stick, shape (1, 2)."""
+        """Return Beta(1, alpha) of each stick, shape (1, 2)."""
         return np.array([[1.0, self.concentration]])
 
     def natural_parameters(self, counts: Array) -> Array:
-        """q(v_k) = Beta(1 + N_k, alpha + sum_{l>k} N_l), shape (K, 2)."""
+        """Return q(v_k) = Beta(1 + N_k, alpha + sum_{l>k} N_l), shape (K, 2)."""
         after = counts[::-1].cumsum()[::-1] - counts
         # the difference of sums may fall below 0 by rounding
         after = np.maximum(after, 0.0)
         return np.stack([1.0 + counts, self.concentration + after], axis=1)  # [HS13 eq. 10]
 
     def log_weights(self, t: Array) -> Array:
-        """``log w_k = log v_k + sum_{l<k} log(1 - v_l)``, shape (K,)."""
+        """Return ``log w_k = log v_k + sum_{l<k} log(1 - v_l)``, shape (K,)."""
         stick, rest = t.T
         return stick + rest.cumsum() - rest
 
     def weights_of(self, sticks: Array) -> Array:
-        """``w_k = v_k prod_{l<k} (1 - v_l)`` of sticks (..., K)."""
+        """Return ``w_k = v_k prod_{l<k} (1 - v_l)`` of sticks (..., K)."""
         left = np.cumprod(1.0 - sticks, axis=-1)
         return sticks * np.concatenate([np.ones_like(left[..., :1]), left[..., :-1]], axis=-1)
 
     def mean(self, lam: Array) -> Array:
-        """``E[w_k]``, shape (K,); the remainder to 1 is the mass of components not yet seen."""
+        """Return ``E[w_k]``, shape (K,); the remainder to 1 is the weight of new components."""
         return self.weights_of(Beta.mean(lam))
 
     def log_evidence(self, counts: Array) -> float:
@@ -51,7 +51,7 @@ class StickBreaking:
         return _log_evidence(Beta, lam, self.prior())
 
     def order(self, counts: Array) -> IndexArray:
-        """Largest first."""
+        """Return the components with the largest counts first."""
         return _largest_first(counts)
 
 
@@ -59,15 +59,15 @@ class StickBreaking:
 class SeparateSticks(StickBreaking):
     """Sticks with statistics ``(N_k, sum_{l>k} N_l)`` each, shape (K, 2).
 
-    For steps after which the sticks are not those of any counts.
+    They are needed if a step may yield pairs that do not follow from any counts.
     """
 
     def statistics(self, counts: Array) -> Array:
-        """Pairs of counts (K,)."""
+        """Return the pairs (K, 2) of counts (K,)."""
         return StickBreaking.natural_parameters(self, counts) - self.prior()
 
     def natural_parameters(self, pairs: Array) -> Array:
-        """``(1, alpha)`` and the pairs, shape (K, 2)."""
+        """Return ``(1, alpha)`` plus the pairs, shape (K, 2)."""
         return self.prior() + pairs
 
 
@@ -75,7 +75,7 @@ class SeparateSticks(StickBreaking):
 class SymmetricDirichlet:
     """``w ~ Dir(alpha / K)`` of K components, a finite approximation of a Dirichlet process.
 
-    Counts may be those of the first components only: the others exist without rows.
+    Counts may cover the first components only; the other components have no rows.
     """
 
     # alpha.
@@ -92,7 +92,7 @@ class SymmetricDirichlet:
         return counts
 
     def natural_parameters(self, counts: Array) -> Array:
-        """``alpha / K + N_k``, shape (1, K)."""
+        """Return ``alpha / K + N_k``, shape (1, K)."""
         others = np.zeros(self.n_components - counts.size)
         return self.prior() + np.append(counts, others)
 
@@ -103,7 +103,7 @@ class SymmetricDirichlet:
         return Dirichlet.mean(lam)[0]
 
     def weights_of(self, value: Array) -> Array:
-        """They are what is drawn, (..., 1, K)."""
+        """Return the weights (..., K) of a drawn value (..., 1, K)."""
         return value[..., 0, :]
 
     def log_evidence(self, counts: Array) -> float:
@@ -114,18 +114,18 @@ class SymmetricDirichlet:
 
 
 def _largest_first(counts: Array) -> IndexArray:
-    # a count is what is left of a sum over all rows
+    # counts are rounded relative to the sum over all rows
     return stable_order(-counts, scale=float(counts.sum()))
 
 
 def _log_evidence(family: Family, lam: Array, prior: Array) -> float:
-    """``A(lam) - A(prior)`` in nats, summed over members."""
+    """Return ``A(lam) - A(prior)`` in nats, summed over members."""
     prior = np.broadcast_to(prior, lam.shape)
     return float(np.sum(family.log_normalizer(lam) - family.log_normalizer(prior)))
 
 
 class _Known:
-    """The family of known quantities: no natural parameters, no divergence."""
+    """The family of known quantities, without natural parameters and divergence."""
 
     @staticmethod
     def log_normalizer(eta: Array) -> Array:
@@ -138,7 +138,7 @@ class _Known:
 
 @dataclass(frozen=True)
 class KnownWeights:
-    """Given weights, which are not learned."""
+    """Known weights, which are not learned."""
 
     # (K,): positive, with the sum 1.
     weights: Array
@@ -161,19 +161,19 @@ class KnownWeights:
     weights_of = mean
 
     def log_evidence(self, counts: Array) -> float:
-        """``sum_k N_k log w_k``."""
+        """Return ``sum_k N_k log w_k``."""
         return float(counts @ np.log(self.weights))
 
     def order(self, counts: Array) -> IndexArray:
-        """The components with most rows at the largest weights; ties keep their order."""
-        # tied components keep the weights that they have
-        places = np.argsort(-self.weights, kind="stable")
-        ranked = places[_largest_first(counts[places])]
+        """Return the components by count for weights in descending order; ties keep their order."""
+        # components at equal weights keep their order
+        by_weight = np.argsort(-self.weights, kind="stable")
+        ranked = by_weight[_largest_first(counts[by_weight])]
         alike = np.unique(-self.weights, return_inverse=True)[1]
         order = np.empty_like(ranked)
         order[np.argsort(alike, kind="stable")] = ranked[np.lexsort((ranked, np.sort(alike)))]
         return order
 
     def log_partition(self, b: Array) -> tuple[Array, Array]:
-        """``log sum_k w_k^b`` and its slope in b, (M,) each, in nats."""
+        """Return ``log sum_k w_k^b`` and its slope in b, (M,) each, in nats."""
         return choice_log_partition(b, np.log(self.weights))

@@ -1,4 +1,4 @@
-"""What components of mixtures share, see :class:`skvt.contracts.Component`."""
+"""Base classes of mixture components, see :class:`skvt.contracts.Component`."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,12 +13,12 @@ from skvt.rows import dense, pieces
 from skvt.typing import Array, IndexArray
 
 LOG_2PI = np.log(2.0 * np.pi)
-# Rows times components times columns that predictive densities and merges hold at a time.
+# Number of entries that predictive densities and merges hold at a time.
 _ENTRIES_AT_ONCE = 2**20
-# Rows whose own tables are held at a time, and numbers in these.
+# Maximum number of rows whose tables are held at a time, and of numbers in these tables.
 _TABLES_AT_ONCE = 512
 _NUMBERS_AT_ONCE = 2**18
-# Numbers that features of rows hold at a time where they are summed.
+# Number of feature values that are held at a time where features are summed.
 _NUMBERS_OF_SUMS = 2**22
 
 
@@ -28,7 +28,7 @@ def per_component(values: Array) -> Array:
 
 
 class RowFits:
-    """What components that saw one row each say of rows, by their ``features`` (n, P)."""
+    """Fits of rows under components fitted to one row each, by ``features`` (n, P)."""
 
     def __init__(self, component: Any, features: Callable[[Any], Any]) -> None:
         self._component, self._features = component.alone, features
@@ -37,36 +37,37 @@ class RowFits:
         return self._features(rows)
 
     def given(self, some: Any, seeds: Any) -> tuple[Array, Array]:
-        """Of each row under each seed, (n, K) in nats up to a constant, and sizes of the terms.
+        """Return fits of rows under components of each seed, (n, K), and sizes of the terms.
 
-        ``E[log p(x | phi)]``; its sum is rounded relative to these sizes.
+        A fit is ``E[log p(x | phi)]`` in nats, up to a constant. It is rounded relative to the
+        sizes.
         """
-        own, component = dense(self._features(seeds)), self._component
-        tables = component.table(component.natural_parameters(own)).T
+        sums, component = dense(self._features(seeds)), self._component
+        tables = component.table(component.natural_parameters(sums)).T
         return some @ tables, abs(some) @ np.abs(tables)
 
     def own(self, some: Any) -> tuple[Array, Array]:
-        """Of each row under itself, (n,), and sizes of the terms."""
-        found: tuple[Array, Array] = self._component.own_fits(some)
-        return found
+        """Return the fit of each row under its own component, (n,), and sizes of the terms."""
+        fits: tuple[Array, Array] = self._component.own_fits(some)
+        return fits
 
 
 class ConjugateComponent:
     """Base of components: ``lam`` and ``T`` from ``spread`` (M), ``gather`` (M') and ``base`` (P,).
 
-    What methods are to do, :class:`skvt.contracts.Component` says. A subclass has ``family``,
-    ``prior``, ``n_features`` and ``dtype``; ``features`` and ``sample``; ``base``, the coefficients
-    (P,) of its features that do not depend on phi, where there are any; ``spread`` and its
-    transpose ``gather`` where features are not statistics as they are. Here components share
+    :class:`skvt.contracts.Component` documents the methods. A subclass defines ``family``,
+    ``prior``, ``n_features``, ``dtype``, ``features`` and ``sample``. It defines ``base`` (P,) if
+    some coefficients of its features do not depend on phi, and ``spread`` and its transpose
+    ``gather`` if features are not the statistics of the family. By default, components share
     nothing, have no missing values and no subspaces in which rows are compared.
     """
 
     missing: bool = False
     sparse: bool = False
     capabilities: frozenset[Capability] = frozenset()
-    # what is added to squares of each row
+    # Added to the squares of each row, see `FullGaussian`.
     added: Array | None = None
-    if TYPE_CHECKING:  # fields, properties or class attributes of those who inherit
+    if TYPE_CHECKING:  # fields, properties or class attributes of subclasses
 
         @property
         def family(self) -> Any: ...
@@ -91,19 +92,19 @@ class ConjugateComponent:
         return t
 
     def sums_of(self, own: Array) -> Array:
-        """Sums with this ``M S``: where M is no permutation, a subclass overrides it."""
+        """Return sums S with this ``M S``; if M is no permutation, a subclass overrides this."""
         return self.gather(own)
 
     def natural_parameters(self, sums: Array) -> Array:
-        """``lam = eta + M S``."""
+        """Return ``lam = eta + M S``."""
         return self.prior + self.spread(np.asarray(sums, dtype=np.float64))
 
     def table(self, lam: Array) -> Array:
-        """``T = M' E[t] + base measure``."""
+        """Return ``T = M' E[t] + base measure``."""
         return self.table_of(self.family.expectation(lam))
 
     def table_of(self, t: Array) -> Array:
-        """``T`` of given ``t(phi_k)``, shape (K, ..., E)."""
+        """Return ``T`` for statistics ``t(phi_k)``, shape (K, ..., E)."""
         return self.gather(t) + self.base
 
     def row_fits(self, X: Any) -> Any:
@@ -114,7 +115,7 @@ class ConjugateComponent:
         return features @ table, lambda weighted: features.T.dot(weighted).T
 
     def own_fits(self, features: Any) -> tuple[Array, Array]:
-        """How well each row is explained by itself, (n,), and sizes of the terms."""
+        """Return the fit of each row under its own component, (n,), and sizes of the terms."""
         out, size = np.empty((2, features.shape[0]))
         step = max(1, min(_TABLES_AT_ONCE, _NUMBERS_AT_ONCE // features.shape[1]))
         for rows in pieces(features.shape[0], step):
@@ -136,20 +137,20 @@ class ConjugateComponent:
         return None
 
     def conditional_mean(self, X: Any, lam: Array) -> Array:
-        """Rows with missing values at their means given the rest of the row, (K, n, D).
+        """Return rows with missing values at their means given the rest of the row, (K, n, D).
 
-        Under the posterior predictive of each component; for a Student t without a mean, at its
-        location. No missing values unless a subclass overrides it.
+        The means are those of each component's posterior predictive, or its location if a Student t
+        has no mean. Components with missing values must override this.
         """
         raise NotImplementedError
 
     def conditional_sample(self, X: Any, lam: Array, rng: np.random.Generator) -> Array:
-        """Missing values drawn, independent of the rest unless a subclass overrides it."""
+        """Draw missing values, independent of the row's other values unless overridden."""
         return with_draws(X, self.sample(lam, X.shape[0], rng))
 
     def log_predictive(self, X: Any, lam: Array) -> Array:
-        """``A(lam + M F(x)) - A(lam)`` + base measure: exact for every conjugate family."""
-        # (densities are of rows as they are)
+        """Return ``A(lam + M F(x)) - A(lam)`` + base measure, exact for every conjugate family."""
+        # densities are those of the rows without additions to squares
         component: Any = self if self.added is None else replace(self, added=None)  # type: ignore[type-var]
         features = dense(component.features(X))
         base = features @ np.broadcast_to(self.base, features.shape[1])
@@ -174,17 +175,17 @@ class ConjugateComponent:
 
     @property
     def opened(self) -> Any:
-        """The component whose columns may hold levels that the fit has not seen."""
+        """The component whose predictive densities admit levels that do not occur in the fit."""
         return self
 
     def apart(self, lam: Array) -> Array:
         return lam
 
     def log_evidence(self, sums: Array) -> Array:
-        """Log marginal likelihood of each component's rows, ``A(eta + S_k) - A(eta)``, (K,) nats.
+        """Return the log evidence of components' rows, ``A(eta + S_k) - A(eta)``, (K,) nats.
 
-        With the base measure; M(S_k) of [HS13 eq. 12]. The sum is that of all rows, also where
-        components share something.
+        The base measure is included; see M(S_k) of [HS13 eq. 12]. The sum over components is the
+        evidence of all rows, even if components share parameters.
         """
         after = per_component(self.family.log_normalizer(self.natural_parameters(sums)))
         return np.asarray(after - self.log_normalizer + (sums * self.base).sum(axis=1))
@@ -195,7 +196,7 @@ class ConjugateComponent:
         return float(self.family.log_normalizer(self.prior).sum())
 
     def merge_gains(self, sums: Array, a: IndexArray, b: IndexArray) -> Array:
-        """``log M(S_a + S_b) - log M(S_a) - log M(S_b)`` [HS13 eq. 12], see :class:`Component`."""
+        """Return ``log M(S_a + S_b) - log M(S_a) - log M(S_b)`` [HS13 eq. 12] of each pair."""
         if a.size == 0:
             return np.zeros(0)
         single, used = np.zeros(len(sums)), np.union1d(a, b)
@@ -206,11 +207,11 @@ class ConjugateComponent:
         return gain
 
     def uncentred(self, lam: Array) -> tuple[Any, Array]:
-        """The family and ``lam`` in the coordinates of the data."""
+        """Return the family and ``lam`` in the coordinates of the data."""
         return self.family, lam
 
     def parts(self, lam: Array) -> dict[str, tuple[Any, Array]]:
-        """Components of which this one consists, with their ``lam``: none."""
+        """Return the parts of this component with their ``lam``, here none."""
         return {}
 
     def drawn(self, lam: Array, rng: np.random.Generator) -> tuple[Any, Array]:
@@ -230,15 +231,19 @@ class ConjugateComponent:
         return ()
 
     def column_evidence(self, sums: Array) -> Array:
-        """Exact if the family has a member for each column; a shared one is divided equally."""
+        """Return the evidence of each column, (K, D).
+
+        It is exact if the family has a member for each column. The evidence of a shared member is
+        divided equally.
+        """
         after = self.family.log_normalizer(self.natural_parameters(sums))
-        own = after - self.family.log_normalizer(self.prior)
-        if own.ndim == 1:
-            own = np.repeat(own[:, None] / self.n_features, self.n_features, axis=1)
-        return np.asarray(own)
+        evidence = after - self.family.log_normalizer(self.prior)
+        if evidence.ndim == 1:
+            evidence = np.repeat(evidence[:, None] / self.n_features, self.n_features, axis=1)
+        return np.asarray(evidence)
 
     def _centred(self, X: Any) -> Array:
-        # row by row in memory, so that rounding does not depend on the layout of X
+        # use C order, so that rounding does not depend on the layout of X
         return np.subtract(X, self.center, order="C", dtype=np.float64)
 
 
@@ -258,7 +263,7 @@ class PairOfEachColumn(ConjugateComponent):
 
 
 def with_means(X: Any, means: Array) -> Array:
-    """Rows with missing values at the means (K, D) of their columns, (K, n, D)."""
+    """Return rows with missing values at the means (K, D) of their columns, (K, n, D)."""
     X = dense_rows(X)
     return np.where(np.isnan(X), means[:, None], X)
 
@@ -269,5 +274,5 @@ def with_draws(X: Any, draws: Array) -> Array:
 
 
 def dense_rows(X: Any) -> Array:
-    # row by row in memory, so that rounding does not depend on the layout of X
+    # use C order, so that rounding does not depend on the layout of X
     return np.ascontiguousarray(dense(X), np.float64)

@@ -1,4 +1,4 @@
-"""Directions in which rows differ, where births look for clusters."""
+"""Directions in which births search for clusters of rows."""
 
 from typing import Any
 
@@ -9,18 +9,18 @@ from skvt.typing import Array, IndexArray
 
 # Relative eigenvalue below which a direction counts as constant.
 _LEAST_EIGENVALUE = 1e-9
-# Columns, and directions, along which clusters in a line are looked for.
+# Number of columns, and of directions, along which clusters in a line are searched for.
 _LINES = 3
-# Rows by whose distance the density along a line is estimated.
+# Number of rows whose range estimates the density along a line.
 _NEIGHBOURS = 12
-# Factor by which the density between two clusters is lower than in either.
+# Factor by which the density between two clusters must be lower than in either cluster.
 _VALLEY = 6.0
 # Fixed-point steps towards directions of extreme kurtosis.
 _STEPS_OF_KURTOSIS = 10
 
 
 def completed_rows(X: Any, weights: Array) -> Array:
-    """Rows in float64, NaN replaced by the means of the columns."""
+    """Return rows in float64 with NaN replaced by the means of the columns."""
     rows = np.array(X, np.float64)
     missing = np.isnan(rows)
     if missing.any():
@@ -31,7 +31,7 @@ def completed_rows(X: Any, weights: Array) -> Array:
 
 
 def _spectrum(X: Array, weights: Array) -> tuple[Array, Array, Array]:
-    """Standardised columns (n, D), and eigenvalues and eigenvectors of their correlations."""
+    """Return standardised columns (n, D), and eigenvalues and eigenvectors of correlations."""
     share = weights / weights.sum()
     X = X - share @ X
     deviation = np.sqrt(share @ X**2)
@@ -40,7 +40,7 @@ def _spectrum(X: Array, weights: Array) -> tuple[Array, Array, Array]:
 
 
 def principal_components(X: Array, weights: Array, number: int) -> Array:
-    """First principal components of standardised columns, (n, number or more if tied)."""
+    """Return the first principal components of standardised columns, more if eigenvalues tie."""
     X, variances, directions = _spectrum(X, weights)
     number = min(number, variances.size)
     last, scale = variances[-number], variances[-1]
@@ -50,15 +50,15 @@ def principal_components(X: Array, weights: Array, number: int) -> Array:
 
 
 def least_normal_components(X: Array, weights: Array, number: int) -> Array:
-    """Rows in the directions in which they are least normal by their kurtosis, (n, number).
+    """Project rows onto the directions of most extreme kurtosis, (n, number).
 
-    Fixed points of the kurtosis of whitened rows, from the columns of most extreme kurtosis on.
-    Components of the same covariance are told apart there and nowhere else.
+    The directions are fixed points for whitened rows; the search starts at the columns of most
+    extreme kurtosis. Components of the same covariance differ in these directions only.
     """
     X, variances, basis = _spectrum(X, weights)
     kept = variances > _LEAST_EIGENVALUE * variances[-1]
     basis = basis[:, kept]
-    # symmetric, so that it does not depend on the basis where eigenvalues are the same
+    # whiten symmetrically, so that tied eigenvalues leave no arbitrary rotation
     Z = X @ ((basis / np.sqrt(variances[kept])) @ basis.T)
     share = weights / weights.sum()
     excess = np.abs(share @ Z**4 - 3.0)
@@ -71,11 +71,11 @@ def least_normal_components(X: Array, weights: Array, number: int) -> Array:
 
 
 def clusters_in_line(X: Array, weights: Array) -> IndexArray:
-    """Labels (n,) of rows between valleys of their density along one direction.
+    """Return labels (n,) of rows between the valleys of their density along one direction.
 
-    Of a few in which rows are least normal, that of most clusters: columns spread like clusters
-    in a line by their kurtosis, and directions found. A valley lies between two places of which
-    each is denser by far; among k and k + 12 rows in order, density is one over their distance.
+    The columns of smallest kurtosis and the directions of most extreme kurtosis are tried, and the
+    one with most clusters is used. A valley lies between two much denser regions. The density at a
+    row is the inverse distance between it and the twelfth row after it.
     """
     spread = _spectrum(X, weights)[0]
     kurtosis = weights @ spread**4 / weights.sum()
@@ -85,13 +85,13 @@ def clusters_in_line(X: Array, weights: Array) -> IndexArray:
 
 
 def _between_valleys(line: Array) -> IndexArray:
-    """Labels of these numbers, (n,), from the least on."""
+    """Return labels (n,) of the clusters of these numbers, in ascending order."""
     order = np.argsort(line, kind="stable")
-    places, step = line[order], _NEIGHBOURS // 4
-    wide = places[_NEIGHBOURS:] - places[:-_NEIGHBOURS]
+    ordered, step = line[order], _NEIGHBOURS // 4
+    wide = ordered[_NEIGHBOURS:] - ordered[:-_NEIGHBOURS]
     cuts, least, most, at = list[int](), np.inf, 0.0, -1
     if not wide.size or wide.min() <= 0.0:
-        return np.zeros(line.size, np.intp)  # of rounded values, each would be a cluster
+        return np.zeros(line.size, np.intp)  # each rounded value would be a cluster
     for i, width in zip(range(0, wide.size, step), wide[::step].tolist(), strict=True):
         if at < 0:
             least = min(least, width)
@@ -100,7 +100,7 @@ def _between_valleys(line: Array) -> IndexArray:
         elif width > most:
             most, at = width, i
         elif _VALLEY * width < most:
-            cuts.append(at + 1 + int(np.argmax(np.diff(places[at : at + _NEIGHBOURS + 1]))))
+            cuts.append(at + 1 + int(np.argmax(np.diff(ordered[at : at + _NEIGHBOURS + 1]))))
             least, at = width, -1
     labels = np.zeros(line.size, np.intp)
     labels[order] = np.searchsorted(cuts, np.arange(line.size), side="right")

@@ -22,7 +22,7 @@ from skvt.rows import dense, without_missing
 from skvt.ties import exceeds, stable_argmax
 from skvt.typing import Array
 
-# Categories a column, on average, from which on indicators are sparse.
+# Average number of categories per column at which indicators become sparse.
 _LEVELS_OF_SPARSE = 64
 
 
@@ -30,7 +30,7 @@ _LEVELS_OF_SPARSE = 64
 class Bernoulli(PairOfEachColumn):
     """Independent binary columns with beta priors; features [x, seen - x]; ``prior`` (D, 2).
 
-    With ``sparse``, they are ``[x, -x - missing, 1]``, which but for the last are 0 where x is.
+    With ``sparse``, they are ``[x, -x - missing, 1]``; all but the last are 0 where x is 0.
     """
 
     prior: Array
@@ -41,7 +41,7 @@ class Bernoulli(PairOfEachColumn):
     missing = True
 
     def features(self, X: Any) -> Any:
-        """See the class, D of each but the last; 0 where x is missing, unless ``sparse``."""
+        """Return the features, see the class; both are 0 where x is missing, unless ``sparse``."""
         if not self.sparse:
             X = dense_rows(X)
             ones = np.concatenate([X, 1.0 - X], axis=1)
@@ -67,21 +67,21 @@ class Bernoulli(PairOfEachColumn):
         return np.concatenate([t[..., 0], t[..., 1], *rows], axis=-1)
 
     def sums_of(self, own: Array) -> Array:
-        """Non-negative sums with this ``M S``, if it is."""
+        """Return sums with this ``M S``, non-negative if ``M S`` is."""
         sums = self.gather(own)
         sums[..., 2 * len(self.prior) :] = 0.0
         return sums
 
     def log_predictive(self, X: Any, lam: Array) -> Array:
-        """Columns are independent, so that the predictive is linear in the features."""
+        """Return log densities, linear in the features since columns are independent."""
         return self.features(X) @ self.gather(np.log(Dirichlet.mean(lam))).T
 
     def column_probabilities(self, lam: Array, column: int) -> Array:
-        """Predictive probabilities of a zero and a one in a column, (K, 2)."""
+        """Return predictive probabilities of a zero and a one in a column, (K, 2)."""
         return Dirichlet.mean(lam)[:, column, ::-1]
 
     def imputed(self, X: Array, lam: Array, memberships: Array) -> Array:
-        """Missing values replaced by the more probable value; ties give zero."""
+        """Replace missing values by the more probable value, or by zero at ties."""
         out = np.array(X, np.float64)
         ones = memberships @ Dirichlet.mean(lam)[..., 0]
         return np.where(np.isnan(out), exceeds(ones, 0.5), out)
@@ -91,7 +91,7 @@ class Bernoulli(PairOfEachColumn):
         return (rng.random((n_rows, self.n_features)) < probability).astype(self.dtype)
 
     def conditional_mean(self, X: Any, lam: Array) -> Array:
-        """Missing values at the probabilities of ones, (K, n, D)."""
+        """Return rows with missing values at the probabilities of ones, (K, n, D)."""
         return with_means(X, Dirichlet.mean(lam)[..., 0])
 
     def marginals(self, lam: Array) -> tuple[Marginals, ...]:
@@ -103,9 +103,8 @@ class Bernoulli(PairOfEachColumn):
 class Multinomial(ConjugateComponent):
     """Rows of counts, each token from Dir(phi_k); features are the counts; ``prior`` (D,).
 
-    The density is that of the sequence of tokens: without the multinomial coefficient, which does
-    not depend on parameters. The number of tokens is not modelled; rows are drawn with
-    ``n_tokens``.
+    The density is that of the sequence of tokens: it has no multinomial coefficient, which does not
+    depend on parameters. The number of tokens is not modelled; drawn rows have ``n_tokens``.
     """
 
     prior: Array
@@ -123,16 +122,16 @@ class Multinomial(ConjugateComponent):
         return sp.csr_array(X, dtype=np.float64) if sp.issparse(X) else dense_rows(X)
 
     def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
-        """Rows of ``n_tokens`` tokens each, with other probabilities in each row."""
+        """Draw rows of ``n_tokens`` tokens; probabilities are drawn anew for each row."""
         probabilities = Dirichlet.sample(np.broadcast_to(lam, (n_rows, lam.size)), rng)
         return rng.multinomial(self.n_tokens, probabilities).astype(self.dtype)
 
     def marginals(self, lam: Array) -> tuple[Marginals, ...]:
-        """Probabilities of the columns for a token."""
+        """Return the probabilities that a token belongs to each column."""
         return (of_probabilities(lam, lam.sum(axis=1, keepdims=True) - lam),)
 
     def column_evidence(self, sums: Array) -> Array:
-        """Of whether each token belongs to a column or to any other."""
+        """Return the evidence of a model in which tokens belong to a column or to any other."""
         after, before = (
             np.stack([lam, lam.sum(axis=1, keepdims=True) - lam], axis=-1)
             for lam in (self.natural_parameters(sums), self.prior[None])
@@ -144,13 +143,13 @@ class Multinomial(ConjugateComponent):
 class Categorical(ConjugateComponent):
     """Independent columns of categories with Dirichlet priors; features are indicators.
 
-    Codes from C_d on stand for levels that the rows of the fit did not have. They have no features,
-    so that assignments do not depend on them.
+    Codes of C_d or more are levels that do not occur in the fit. They have no features, so that
+    assignments do not depend on them.
     """
 
     # (sum_d C_d,): concentrations, column after column.
     prior: Array
-    # Categories C_d of each column; in the data 0, ..., C_d - 1, or NaN.
+    # Number of categories C_d of each column; the data have 0, ..., C_d - 1, or NaN.
     sizes: tuple[int, ...]
     dtype: np.dtype[Any]
     # Whether predictive densities keep a share for an unseen level.
@@ -167,9 +166,10 @@ class Categorical(ConjugateComponent):
         return len(self.sizes)
 
     def features(self, X: Any) -> Any:
-        """``[x_d = c]`` for each column and category, all 0 where x_d is missing.
+        """Return ``[x_d = c]`` for each column and category, all 0 where x_d is missing.
 
-        CSR where categories are many: a row then costs its columns, not their categories.
+        The result is CSR if categories are many, so that the cost of a row is proportional to its
+        columns rather than to their categories.
         """
         X, ends = dense_rows(X), np.cumsum(self.sizes)
         if ends[-1] < _LEVELS_OF_SPARSE * len(ends):
@@ -182,7 +182,7 @@ class Categorical(ConjugateComponent):
         return sp.csr_array((np.ones(places.size), places, rows), (X.shape[0], ends[-1]))
 
     def own_fits(self, features: Any) -> tuple[Array, Array]:
-        """Each category under a component that has seen it once."""
+        """Return the fit of each row under a component that was fitted to this row alone."""
         totals = np.repeat(self.family.totals(self.prior), self.sizes)
         table = digamma_array(self.prior + 1.0) - digamma_array(totals + 1.0)
         return features @ table, features @ np.abs(table)
@@ -192,13 +192,13 @@ class Categorical(ConjugateComponent):
         return replace(self, open_levels=True)
 
     def log_predictive(self, X: Any, lam: Array) -> Array:
-        """Columns are independent, so that the predictive is linear in the features.
+        """Return log densities, linear in the features since columns are independent.
 
-        With open levels, ``lam`` must be those of all components. An unseen level has the same
-        probability in all of them, ``u = a / (N + A + a)``: N values of the column in all rows, A
-        the sum of its concentrations, and ``a`` the smallest of these, for one more level. Levels
-        of the fit share the rest. In every component each has at least ``(1 - u) a / (N + A) = u``:
-        an unseen level is never more probable than another one.
+        With open levels, ``lam`` must contain all components. An unseen level has the same
+        probability ``u = a / (N + A + a)`` in each component, where N is the number of values of
+        the column in all rows, A the sum of its concentrations and ``a`` the smallest one. The
+        levels of the fit share the rest. Each has at least the probability ``(1 - u) a / (N + A) =
+        u`` in every component, so that an unseen level is never more probable than another level.
         """
         of_levels = np.asarray(self.features(X) @ np.log(self.family.mean(lam)).T)
         if not self.open_levels:
@@ -214,17 +214,17 @@ class Categorical(ConjugateComponent):
         return of_levels + np.where(np.isnan(X), 0.0, of_column).sum(axis=1, keepdims=True)
 
     def column_probabilities(self, lam: Array, column: int) -> Array:
-        """Predictive probabilities of a column's categories, (K, C)."""
+        """Return predictive probabilities of a column's categories, (K, C)."""
         ends = np.cumsum(self.sizes)
         return self.family.mean(lam)[..., ends[column] - self.sizes[column] : ends[column]]
 
     def imputed(self, X: Array, lam: Array, memberships: Array) -> Array:
-        """Missing values replaced by the most probable category; ties go to the first."""
+        """Replace missing values by the most probable category; ties go to the first."""
         out = np.array(X, np.float64)
         for d in np.flatnonzero(np.isnan(out).any(axis=0)).tolist():
             holes = np.isnan(out[:, d])
-            own = np.asarray(memberships[holes] @ self.column_probabilities(lam, d))
-            out[holes, d] = stable_argmax(own)
+            chances = np.asarray(memberships[holes] @ self.column_probabilities(lam, d))
+            out[holes, d] = stable_argmax(chances)
         return out
 
     def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
@@ -239,7 +239,7 @@ class Categorical(ConjugateComponent):
         return (of_probabilities(lam, others, columns, codes),)
 
     def column_evidence(self, sums: Array) -> Array:
-        """Exact: columns are independent."""
+        """Return the exact evidence of each column, since columns are independent."""
         after = self.family.log_normalizers(self.natural_parameters(sums))
         return after - self.family.log_normalizers(self.prior)
 
@@ -247,11 +247,11 @@ class Categorical(ConjugateComponent):
 def split_exposure(
     X: Any, exposure: str, typical: float = 1.0, shares: Array | None = None
 ) -> tuple[Any, Array]:
-    """Counts, as CSR or a dense array, and the exposure of each row, (n,).
+    """Return counts, as CSR or a dense array, and the exposure of each row, (n,).
 
-    It is 1 ("none"), the last column ("column"), or the total of the row ("row_total"), divided by
-    the share of the total that its columns without missing values have among all rows; of a row
-    without any value it is the typical one.
+    The exposure is 1 ("none"), the last column ("column"), or the total of the row ("row_total").
+    With missing values, the total is divided by the share that the row's observed columns have of
+    the total of all rows. A row without values has the typical exposure.
     """
     X = sp.csr_array(X, dtype=np.float64) if sp.issparse(X) else dense_rows(X)
     if exposure == "none":
@@ -273,17 +273,17 @@ class OfExposure(ConjugateComponent):
 
     # "none", "column" or "row_total", see `split_exposure`.
     exposure: str = "none"
-    # Mean exposure of the rows of the fit, that of rows that are drawn.
+    # Mean exposure of the rows of the fit; drawn rows have this exposure.
     typical: float = 1.0
     # (D,): shares of the columns in the total of all rows.
     shares: Array | None = None
 
     def means(self, lam: Array) -> Array:
-        """Expected counts for an exposure of 1, (K, D)."""
+        """Return expected counts for an exposure of 1, (K, D)."""
         raise NotImplementedError
 
     def _drawn(self, lam: Array, exposures: Array, rng: np.random.Generator) -> Array:
-        """Rows of the posterior predictive with these exposures."""
+        """Draw rows of the posterior predictive with these exposures."""
         raise NotImplementedError
 
     @property
@@ -291,18 +291,18 @@ class OfExposure(ConjugateComponent):
         return len(self.prior) + (self.exposure == "column")
 
     def split(self, X: Any) -> tuple[Any, Array]:
-        """Counts and exposures, see :func:`split_exposure`."""
+        """Return counts and exposures, see :func:`split_exposure`."""
         return split_exposure(X, self.exposure, self.typical, self.shares)
 
     def of_all_columns(self, values: Array, exposures: Any) -> Array:
-        """Values of the columns of counts (..., D), with the exposures where these are a column."""
+        """Return values (..., D) of columns of counts; append exposures if they are a column."""
         if self.exposure != "column":
             return values
         last = np.broadcast_to(exposures, values.shape[:-1]).astype(values.dtype)
         return np.concatenate([values, last[..., None]], axis=-1)
 
     def conditional_mean(self, X: Any, lam: Array) -> Array:
-        """Missing values at the expected rates times the exposure, (K, n, D)."""
+        """Return rows with missing values at expected rates times the exposure, (K, n, D)."""
         X, (_, exposures) = np.asarray(X, np.float64), self.split(X)
         means = exposures[:, None] * self.means(lam)[:, None]
         return np.where(np.isnan(X), self.of_all_columns(means, exposures), X)
@@ -311,11 +311,11 @@ class OfExposure(ConjugateComponent):
         return with_draws(X, self._drawn(lam, self.split(X)[1], rng))
 
     def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
-        """Draws at the typical exposure."""
+        """Draw rows at the typical exposure."""
         return self._drawn(lam, np.full(n_rows, self.typical), rng)
 
     def column_evidence(self, sums: Array) -> Array:
-        """Columns are independent; an exposure has none."""
+        """Return the evidence of the independent columns; that of an exposure column is 0."""
         return self.of_all_columns(super().column_evidence(sums), 0.0)
 
 
@@ -325,7 +325,8 @@ class Poisson(OfExposure):
 
     Features are ``[x_d, e seen_d, rest]``, D of each of the first two, with the row's exposure e
     and ``rest = sum_d x_d log e - log x_d!``, the part of the log density that does not depend on
-    the rates. With ``sparse`` they are ``[x_d, -e missing_d, rest, e]``, which are 0 where x_d is.
+    the rates. With ``sparse`` they are ``[x_d, -e missing_d, rest, e]``; the first two are 0 where
+    x_d is 0.
     """
 
     # (D, 2): shape and rate of each column's gamma prior.
@@ -344,7 +345,7 @@ class Poisson(OfExposure):
         return np.append(np.zeros(2 * len(self.prior)), [1.0, 0.0] if self.sparse else 1.0)
 
     def features(self, X: Any) -> Any:
-        """See the class; 0 where x_d is missing."""
+        """Return the features, see the class."""
         counts, exposures = self.split(X)
         if sp.issparse(counts) and self.sparse:
             missing = np.isnan(counts.data)
@@ -352,11 +353,11 @@ class Poisson(OfExposure):
             rows = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
             rest = xlogy(values, exposures[rows]) - gammaln(values + 1.0)
             rest = np.bincount(rows, rest, counts.shape[0])
-            places = counts.indices, counts.indptr
-            entries = np.where(missing, -exposures[rows], 0.0), *places
+            structure = counts.indices, counts.indptr
+            entries = np.where(missing, -exposures[rows], 0.0), *structure
             holes = sp.csr_array(entries, counts.shape, copy=True)
             holes.eliminate_zeros()
-            counts = sp.csr_array((values, *places), counts.shape)
+            counts = sp.csr_array((values, *structure), counts.shape)
             of_rows = sp.csr_array(np.column_stack([rest, exposures]))
             return sp.csr_array(sp.hstack([counts, holes, of_rows], format="csr"))
         X = dense_rows(counts)
@@ -386,12 +387,12 @@ class Poisson(OfExposure):
         return Gamma.mean(lam)
 
     def _drawn(self, lam: Array, exposures: Array, rng: np.random.Generator) -> Array:
-        """Draws of independent negative binomials."""
+        """Draw from independent negative binomials."""
         shape, rate = lam[..., 0], lam[..., 1]
         rates = rng.standard_gamma(shape, size=(exposures.size, shape.size)) / rate
         draws = rng.poisson(exposures[:, None] * rates).astype(self.dtype)
         return self.of_all_columns(draws, exposures)
 
     def marginals(self, lam: Array) -> tuple[Marginals, ...]:
-        """Rates of the columns for an exposure of 1."""
+        """Return the rates of the columns for an exposure of 1."""
         return (of_rates(lam[..., 0], lam[..., 1]),)

@@ -17,7 +17,8 @@ from skvt.models.mixture.components._base import LOG_2PI, ConjugateComponent
 from skvt.models.mixture.components._independent import CentredMixin
 from skvt.typing import Array
 
-# Columns from which on, and components up to which, rows are multiplied by matrices.
+# Rows are multiplied by matrices with at least this many columns and at most this many
+# components.
 _MANY_COLUMNS = 32
 _FEW_COMPONENTS = 16
 
@@ -29,25 +30,25 @@ class _FullMixin(ConjugateComponent):
 
     @property
     def base(self) -> Array:
-        """Constant of the density, at the feature that counts rows."""
+        """The constant of the density, a coefficient of the feature that counts rows."""
         base = np.zeros(self.gather(self.prior).size)
         base[0] = -0.5 * self.n_features * LOG_2PI
         return base
 
     def _student(self, lam: Array) -> tuple[Array, Array, Array]:
-        """Mean (K, D), shape matrix times degrees of freedom (K, D, D), and these (K,)."""
+        """Return the mean (K, D), shape matrix times d.o.f. (K, D, D), and the d.o.f. (K,)."""
         raise NotImplementedError
 
     def completion(self, table: Array) -> Completion | None:
-        """q of missing values; the table is taken apart where there are some."""
-        own = cache(partial(GaussianCompletion.of_table, self.center, table, self.n_features))
-        return lambda X, inv_temps: own().holes(X, inv_temps) if has_holes(X) else None
+        """Return q of missing values; the table is converted once there are missing values."""
+        converted = cache(partial(GaussianCompletion.of_table, self.center, table, self.n_features))
+        return lambda X, inv_temps: converted().holes(X, inv_temps) if has_holes(X) else None
 
     def filled(self, X: Any) -> Any:
         return self.conditional_mean(X, self.prior[None])[0] if has_holes(X) else X
 
     def log_predictive(self, X: Any, lam: Array) -> Array:
-        """Student t with nu - D + 1 degrees of freedom [Bishop06 eq. 10.81]."""
+        """Return log densities of Student t with nu - D + 1 d.o.f. [Bishop06 eq. 10.81]."""
         return student_t(self._centred(X), *self._student(lam))
 
     def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
@@ -56,11 +57,11 @@ class _FullMixin(ConjugateComponent):
         return mean + normal / np.sqrt(rng.chisquare(freedom, size=(n_rows, 1))) + self.center
 
     def with_completed(self, X: Any, completed: Array) -> Array:
-        """The completed rows: missing values count as observed."""
+        """Return the completed rows, since missing values count as observed."""
         return completed
 
     def conditional_mean(self, X: Any, lam: Array) -> Array:
-        """``x_m`` at its mean given ``x_o`` under that Student t, (K, n, D)."""
+        """Return rows with ``x_m`` at its mean given ``x_o`` under the Student t, (K, n, D)."""
         mean, scale, _ = self._student(lam)
         holes = GaussianCompletion.of_scale(self.center, mean, scale).holes(X, np.ones(1))
         if holes is None:
@@ -69,10 +70,11 @@ class _FullMixin(ConjugateComponent):
         return np.where(holes.missing, filled, X)
 
     def conditional_sample(self, X: Any, lam: Array, rng: np.random.Generator) -> Array:
-        """Draws of ``x_m`` given ``x_o``, a Student t of more degrees of freedom, (n, D).
+        """Draw ``x_m`` given ``x_o`` from a Student t, (n, D).
 
-        With f degrees of freedom and ``delta`` the squared distance of ``x_o`` in its marginal
-        shape matrix, f + |o|, and the conditional shape matrix times ``(f + delta) / (f + |o|)``.
+        It has f + |o| degrees of freedom and the conditional shape matrix times ``(f + delta) / (f
+        + |o|)``, where f are the predictive's degrees of freedom and ``delta`` is the squared
+        distance of ``x_o`` in its marginal shape matrix.
         """
         mean, scale, freedom = self._student(lam[None])
         distance, _, n_seen, holes = distances(self._centred(X), mean, scale)
@@ -87,13 +89,13 @@ class _FullMixin(ConjugateComponent):
 class FullGaussian(CentredMixin, _FullMixin):
     """N(mu_k, Lambda_k^-1) with normal-Wishart prior; features [1, x, x x']."""
 
-    # (2 + D + D (D + 1) / 2,): of the data minus the center.
+    # (2 + D + D (D + 1) / 2,): natural parameters for the data minus the center.
     prior: Array
     # (D,): subtracted from the rows, so that a distant origin does not cost precision.
     center: Array
     dtype: np.dtype[Any]
-    # (D (D + 1) / 2,): added to ``x x'`` of each row where columns are dependent; densities are of
-    # rows as they are. See `skvt.models.mixture._gaussian_prior`.
+    # (D (D + 1) / 2,): added to ``x x'`` of each row, but not in predictive densities. See
+    # `skvt.models.mixture._gaussian_prior`.
     added: Array | None = None
 
     covariance_type = "full"
@@ -103,7 +105,7 @@ class FullGaussian(CentredMixin, _FullMixin):
         return full_features(self._centred(X), True, self.added)
 
     def spread(self, sums: Array) -> Array:
-        """A row counts for log|Lambda| / 2 and for -mu' Lambda mu / 2."""
+        """Repeat the number of rows, the statistic of log|Lambda| / 2 and -mu' Lambda mu / 2."""
         return np.concatenate([sums[..., :1], sums], axis=-1)
 
     def gather(self, t: Array) -> Array:
@@ -112,7 +114,7 @@ class FullGaussian(CentredMixin, _FullMixin):
         return out
 
     def explain(self, X: Any, table: Array) -> tuple[Array, Callable[[Array], Array]]:
-        """Of many columns by products of rows with matrices, which is faster than by features."""
+        """See :class:`Component`; with many columns, products of rows and matrices are faster."""
         D = self.n_features
         if D < _MANY_COLUMNS or table.shape[1] > _FEW_COMPONENTS:
             return super().explain(X, table)
@@ -130,20 +132,20 @@ class FullGaussian(CentredMixin, _FullMixin):
         return self._sums(*_without_holes(self._centred(X)), weighted)
 
     def _sums(self, rows: Array, seen: Array, weighted: Array) -> Array:
-        """Sums of features (K, P), each over the rows of which a component has a share."""
+        """Return sums of features (K, P), each over the rows in which a component has a share."""
         sums = np.empty((weighted.shape[1], self.prior.size - 1))
         for k, share in enumerate(weighted.T):
-            there = np.flatnonzero(share)
-            own = rows[there]
-            scaled = own * share[there, None]
-            square = triangle.pack(scaled.T @ own)
+            members = np.flatnonzero(share)
+            part = rows[members]
+            scaled = part * share[members, None]
+            square = triangle.pack(scaled.T @ part)
             sums[k] = np.concatenate([[share @ seen], scaled.sum(axis=0), square])
         if self.added is not None:
             sums[:, -self.added.size :] += sums[:, :1] * self.added
         return sums
 
     def row_fits(self, X: Any) -> Any:
-        """In whitened rows, which does without features, see :class:`Component`."""
+        """Return fits computed from whitened rows, without features; see :class:`Component`."""
         return GaussianRowFits(self, self._centred(self.filled(X)))
 
     def _student(self, lam: Array) -> tuple[Array, Array, Array]:
@@ -153,7 +155,7 @@ class FullGaussian(CentredMixin, _FullMixin):
         return q["mean"], scale, q["degrees_of_freedom"] - self.n_features + 1.0
 
     def moments(self, lam: Array) -> tuple[Array, Array]:
-        """Mean (K, D) and inverse of the expected precision (K, D, D)."""
+        """Return the mean (K, D) and the inverse of the expected precision (K, D, D)."""
         q = NormalWishart.standard(lam)
         covariances = q["scale_inverse"] / q["degrees_of_freedom"][:, None, None]
         return q["mean"] + self.center, covariances
@@ -168,30 +170,30 @@ class FullGaussian(CentredMixin, _FullMixin):
         return log_normal_gammas(kappa, shape, rate) - log_normal_gammas(*before)
 
     def _of_columns(self, lam: Array) -> tuple[Array, Array, Array, Array]:
-        """Normal-gamma of each column: m, kappa, shape, rate, which broadcast to (K, D)."""
+        """Return the normal-gamma of each column: m, kappa, shape and rate, broadcast to (K, D)."""
         q = NormalWishart.standard(lam)
         shape, rate = _variances_of_columns(q)
         return q["mean"] + self.center, q["mean_precision"][:, None], shape, rate
 
 
 def _without_holes(X: Array) -> tuple[Array, Array]:
-    """Rows with 0 for missing values, and 1 for those that have any value, (n,)."""
-    there = ~np.isnan(X)
-    return np.where(there, X, 0.0), np.asarray(there.any(axis=1), np.float64)
+    """Return rows with 0 for missing values, and 1 for each row that has any value, (n,)."""
+    observed = ~np.isnan(X)
+    return np.where(observed, X, 0.0), np.asarray(observed.any(axis=1), np.float64)
 
 
 class GaussianRowFits:
-    """As :class:`RowFits`, of full Gaussians.
+    """:class:`RowFits` of full Gaussians.
 
-    With z the rows relative to the prior's mean, in coordinates in which its scale is the identity,
-    a component that has seen z_s has the mean ``z_s / kappa`` and, with ``c = kappa_0 / kappa``,
+    Let z be the rows relative to the prior's mean, in coordinates in which its scale is the
+    identity. A component fitted to z_s has mean ``z_s / kappa`` and, with ``c = kappa_0 / kappa``,
     the scale ``(I + c z_s z_s')^-1 = I - g z_s z_s'``, ``g = c / (1 + c |z_s|^2)``.
     """
 
     def __init__(self, component: FullGaussian, X: Array) -> None:
         q = NormalWishart.standard(component.prior)
         self._kappa, self._nu = q["mean_precision"] + 1.0, q["degrees_of_freedom"] + 1.0
-        # what is added to the squares of a row is along z_s, too
+        # the whitener includes the addition to squares, whose product with z_s is needed, too
         added: Any = 0.0 if component.added is None else triangle.unpack(component.added)
         whitener = np.linalg.inv(np.linalg.cholesky(q["scale_inverse"] + added))
         self._z = (X - q["mean"]) @ whitener.T
@@ -202,11 +204,11 @@ class GaussianRowFits:
             self._added = np.einsum("nd,nd->n", along, self._z)
 
     def some(self, rows: Any) -> tuple[Array, ...]:
-        """These rows, their squared lengths, and what is added to squares."""
+        """Return these rows, their squared lengths, and the additions to squares along them."""
         return self._z[rows], self._square[rows], self._added[rows]
 
     def given(self, some: tuple[Array, ...], seeds: Any) -> tuple[Array, Array]:
-        """Of each row under each seed, (n, K), and sizes."""
+        """Return fits of each row under components of each seed, (n, K), and sizes of terms."""
         z, square, added = self.some(seeds)
         return self._fits(some[0] @ z.T, some[1][:, None], square, added)
 
@@ -250,7 +252,7 @@ class ZeroMeanFullGaussian(_FullMixin):
         return np.zeros((lam.shape[0], self.n_features)), covariances
 
     def marginals(self, lam: Array) -> tuple[Marginals, ...]:
-        """Standard deviations of the columns."""
+        """Return the standard deviations of the columns."""
         return (of_deviations(*_variances_of_columns(Wishart.standard(lam))),)
 
     def column_evidence(self, sums: Array) -> Array:
@@ -262,36 +264,36 @@ class ZeroMeanFullGaussian(_FullMixin):
 
 
 def _variances_of_columns(q: dict[str, Array]) -> tuple[Array, Array]:
-    """Of each column of a Wishart, shape (K, 1) and rate (K, D) of the inverse of its variance."""
+    """Return shape (K, 1) and rate (K, D) of the gammas of columns' inverse variances."""
     scale = np.diagonal(q["scale_inverse"], axis1=1, axis2=2)
     freedom = q["degrees_of_freedom"][:, None] - scale.shape[1] + 1.0
     return 0.5 * freedom, 0.5 * scale
 
 
 def log_normal_gammas(kappa: Array, shape: Array, rate: Array) -> Array:
-    """Log-normalisers (K, D) of normal-gammas, which do not depend on where their means are."""
+    """Return log-normalisers (K, D) of normal-gammas; they do not depend on the means."""
     kappa, shape, rate = np.broadcast_arrays(kappa, shape, rate)
     eta = NormalGamma.from_standard(np.zeros((*rate.shape, 1)), kappa[..., None], shape, rate)
     return NormalGamma.log_normalizer(eta)
 
 
 def full_features(X: Array, linear: bool, added: Array | None) -> Array:
-    """``[1, x, upper triangle of x x']`` of centred rows, x if ``linear``; ``added`` to the last.
+    """Return ``[1, x, upper triangle of x x' + added]`` of centred rows, with x if ``linear``.
 
-    With 0 for missing values. All features of a row without any value are 0: its density is one.
+    Missing values count as 0. All features of a row without values are 0, so that its density is
+    one.
     """
     features = outer_features(X, linear=linear)
     if added is not None:
-        by_column = features.T  # as they lie in memory
+        by_column = features.T  # in C order
         by_column[-added.size :] += added[:, None] * by_column[0]
     return features
 
 
 def student_t(X: Array, mean: Array, scale: Array, freedom: Array) -> Array:
-    """Log density of the multivariate Student t, (n, K) in nats; NaN are left out.
+    """Return the log density of the multivariate Student t, (n, K) in nats; NaN are left out.
 
-    X is (n, D), ``mean`` (K, D), ``scale`` (K, D, D) the inverse scale of the precision, so that
-    ``shape matrix = scale / freedom``.
+    X is (n, D), ``mean`` (K, D) and ``scale`` (K, D, D), the shape matrix times ``freedom`` (K,).
     """
     apart, half_logdet, n_features, holes = distances(X, mean, scale)
     total = 0.5 * (freedom + n_features)
@@ -303,11 +305,11 @@ def student_t(X: Array, mean: Array, scale: Array, freedom: Array) -> Array:
 
 
 def distances(X: Array, mean: Array, scale: Array) -> tuple[Array, Array, Any, Any]:
-    """Of what is there of rows (n, D) under scales (K, D, D): their marginals.
+    """Return distances of the observed values of rows (n, D) under marginals of the scales.
 
-    Squared distances from the means (n, K), half the log-determinants (n, K) or (K,), number of
-    columns (n, 1) or one for all, and the holes; what is missing is at its mean given the rest,
-    which adds nothing to the distance.
+    Returns squared distances from the means (n, K), half the log-determinants (n, K) or (K,), the
+    number of observed columns (n, 1) or one number, and the missing values or None. Missing values
+    are set to their means given the rest, which adds nothing to the distance.
     """
     n_features: Any = X.shape[1]
     cholesky = np.linalg.cholesky(scale)
@@ -324,6 +326,6 @@ def distances(X: Array, mean: Array, scale: Array) -> tuple[Array, Array, Any, A
 
 
 def squared_distances(X: Array, mean: Array, cholesky: Array) -> Array:
-    """``(x - mean)' (L L')^-1 (x - mean)`` of each row, (n,)."""
+    """Return ``(x - mean)' (L L')^-1 (x - mean)`` of each row, (n,)."""
     white = (X - mean) @ np.linalg.inv(cholesky).T
     return np.einsum("nd,nd->n", white, white)

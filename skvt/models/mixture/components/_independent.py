@@ -22,7 +22,7 @@ from skvt.typing import Array
 
 
 class CentredMixin(ConjugateComponent):
-    """Gaussians with means, of the data minus ``center`` (D,)."""
+    """Gaussians of the data minus ``center`` (D,), with unknown means."""
 
     @property
     def n_features(self) -> int:
@@ -31,7 +31,7 @@ class CentredMixin(ConjugateComponent):
     def projected(
         self, X: Any, weights: Array, directions: Callable[[Array, Array], Array]
     ) -> RowFits | None:
-        """Spherical Gaussians in these directions, if there are rows enough that differ."""
+        """Return fits of spherical Gaussians in these directions; None if rows are too few."""
         if X.shape[0] <= X.shape[1]:
             return None
         rows = directions(completed_rows(self.filled(X), weights), weights)
@@ -49,15 +49,15 @@ class CentredMixin(ConjugateComponent):
 
 
 class IndependentMixin(CentredMixin):
-    """Gaussians whose columns are independent given the precision: NaN is left out."""
+    """Gaussians whose columns are independent given the precision; NaN are left out."""
 
     missing = True
 
     def _observed(self, X: Any) -> tuple[Array, Array]:
-        """Centred rows with 0 for NaN, and which entries are there."""
+        """Return centred rows with 0 for NaN, and 1 for observed entries, 0 for NaN."""
         X = self._centred(X)
-        there = ~np.isnan(X)
-        return np.where(there, X, 0.0), there.astype(np.float64)
+        observed = ~np.isnan(X)
+        return np.where(observed, X, 0.0), observed.astype(np.float64)
 
     def _squares(self, X: Any, seen: Array) -> Array:
         squares = X * X
@@ -71,7 +71,7 @@ class IndependentMixin(CentredMixin):
 class DiagonalGaussian(IndependentMixin):
     """Independent columns, each N(mu_kd, 1 / tau_kd), normal-gamma; features [seen, x, x^2].
 
-    ``prior`` is (D, 4), and ``added`` None or (D,): what is added to the squares.
+    ``prior`` is (D, 4); ``added``, None or (D,), is added to the squares.
     """
 
     prior: Array
@@ -84,7 +84,7 @@ class DiagonalGaussian(IndependentMixin):
 
     @property
     def base(self) -> Array:
-        """Constant of the density, for each value seen."""
+        """The constant of the density for each observed value."""
         zeros = np.zeros(2 * self.n_features)
         return np.concatenate([np.full(self.n_features, -0.5 * LOG_2PI), zeros])
 
@@ -93,7 +93,7 @@ class DiagonalGaussian(IndependentMixin):
         return np.concatenate([seen, X, self._squares(X, seen)], axis=1)
 
     def spread(self, sums: Array) -> Array:
-        """(..., 3D) -> (..., D, 4): counts, squares, sums, counts."""
+        """Convert (..., 3D) to (..., D, 4): counts, squares, sums, counts."""
         counts, first, second = np.split(sums, 3, axis=-1)
         return np.stack([counts, second, first, counts], axis=-1)
 
@@ -108,7 +108,7 @@ class DiagonalGaussian(IndependentMixin):
         return mean + self.center + np.sqrt(scale) * t
 
     def moments(self, lam: Array) -> tuple[Array, Array]:
-        """Mean (K, D) and inverse of the expected precision (K, D)."""
+        """Return the mean (K, D) and the inverse of the expected precision (K, D)."""
         q = NormalGamma.standard(lam)
         return q["mean"][..., 0] + self.center, q["rate"] / q["shape"]
 
@@ -122,7 +122,7 @@ class DiagonalGaussian(IndependentMixin):
 class SphericalGaussian(IndependentMixin):
     """N(mu_k, I / tau_k), normal-gamma; features [values seen, |x|^2, x, seen].
 
-    ``prior`` is (2 + 2D,), and ``added`` None or (D,): what is added to the squares.
+    ``prior`` is (2 + 2D,); ``added``, None or (D,), is added to the squares.
     """
 
     prior: Array
@@ -146,7 +146,7 @@ class SphericalGaussian(IndependentMixin):
         return np.concatenate([number, squares, X, seen], axis=1)
 
     def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
-        """Draws of the Student t: the precision first, shared by a row's columns."""
+        """Draw from the Student t: first the precision, which a row's columns share."""
         q = NormalGamma.standard(lam)
         tau = rng.gamma(q["shape"], 1.0 / q["rate"], size=(n_rows, 1))
         variance = (1.0 + 1.0 / q["mean_precision"]) / tau
@@ -154,7 +154,7 @@ class SphericalGaussian(IndependentMixin):
         return q["mean"] + self.center + np.sqrt(variance) * noise
 
     def conditional_sample(self, X: Any, lam: Array, rng: np.random.Generator) -> Array:
-        """Draws of missing values: first the precision, given the rest of the row."""
+        """Draw missing values after the precision given the rest of the row."""
         observed, seen = self._observed(X)
         q = NormalGamma.standard(lam)
         factor = 1.0 + 1.0 / q["mean_precision"]
@@ -165,12 +165,12 @@ class SphericalGaussian(IndependentMixin):
         return with_draws(X, q["mean"] + self.center + np.sqrt(factor) * noise)
 
     def moments(self, lam: Array) -> tuple[Array, Array]:
-        """Mean (K, D) and inverse of the expected precision (K,)."""
+        """Return the mean (K, D) and the inverse of the expected precision (K,)."""
         q = NormalGamma.standard(lam)
         return q["mean"] + self.center, q["rate"] / q["shape"]
 
     def marginals(self, lam: Array) -> tuple[Marginals, ...]:
-        """Means of the columns, and their standard deviation, which is the same for all."""
+        """Return the means of the columns, and the standard deviation that they share."""
         q = NormalGamma.standard(lam)
         mean, kappa = q["mean"] + self.center, q["mean_precision"]
         shape, rate = (np.broadcast_to(q[name][:, None], mean.shape) for name in ("shape", "rate"))
@@ -182,10 +182,10 @@ class KnownVarianceGaussian(IndependentMixin):
     """N(mu_k, s I) with known s, normal prior of each mean; features [x / s, seen / s, rest].
 
     ``rest`` is the part of the log density that does not depend on the means. Prior plus statistics
-    are the precision ``1 / v + N_k / s`` and the mean of [BKM17 alg. 2].
+    yield the precision ``1 / v + N_k / s`` and the mean of [BKM17 alg. 2].
     """
 
-    # (D, 2): of the data minus the center.
+    # (D, 2): natural parameters for the data minus the center.
     prior: Array
     # (D,)
     center: Array
@@ -201,17 +201,17 @@ class KnownVarianceGaussian(IndependentMixin):
         return np.append(np.zeros(2 * self.n_features), 1.0)
 
     def projected(self, X: Any, weights: Array, directions: Any) -> None:
-        """None: distances are those of the known variance."""
+        """Return None, since the known variance defines the distances."""
 
     def features(self, X: Any) -> Any:
-        """``[x_d / s, seen_d / s]``, D of each, and ``-(|x|^2 / s + D log(2 pi s)) / 2``."""
+        """Return ``[x / s, seen / s]`` (2D), and ``-(|x|^2 / s + n_seen log(2 pi s)) / 2``."""
         X, seen = self._observed(X)
         s = self.noise_variance
         rest = -0.5 * ((X * X).sum(axis=1) / s + seen.sum(axis=1) * np.log(2.0 * np.pi * s))
         return np.concatenate([X / s, seen / s, rest[:, None]], axis=1)
 
     def spread(self, sums: Array) -> Array:
-        """(..., 2D + 1) -> (..., D, 2)."""
+        """Convert (..., 2D + 1) to (..., D, 2)."""
         D = self.n_features
         return np.stack([sums[..., :D], sums[..., D : 2 * D]], axis=-1)
 
@@ -220,13 +220,13 @@ class KnownVarianceGaussian(IndependentMixin):
         return np.concatenate([t[..., 0], t[..., 1], nothing], axis=-1)
 
     def sums_at(self, means: Array, counts: Array) -> Array:
-        """Sums of features for which q has these means (K, D), given numbers of rows (K,)."""
+        """Return sums of features for which q has these means (K, D) at numbers of rows (K,)."""
         seen = np.repeat(counts[:, None] / self.noise_variance, self.n_features, axis=1)
         first = (self.prior[:, 1] + seen) * (means - self.center) - self.prior[:, 0]
         return np.concatenate([first, seen, np.zeros((len(counts), 1))], axis=1)
 
     def log_predictive(self, X: Any, lam: Array) -> Array:
-        """Independent normal columns of variance ``s + Var[mu_kd]``."""
+        """Return log densities of independent normal columns of variance ``s + Var[mu_kd]``."""
         X, seen = self._observed(X)
         out = np.empty((X.shape[0], lam.shape[0]))
         for k, (m, v) in enumerate(zip(Normal.mean(lam), Normal.variance(lam), strict=True)):
@@ -240,9 +240,9 @@ class KnownVarianceGaussian(IndependentMixin):
         return Normal.mean(lam) + self.center + scale * noise
 
     def moments(self, lam: Array) -> tuple[Array, Array]:
-        """Mean (K, D) and the known variance."""
+        """Return the mean (K, D) and the known variance."""
         return Normal.mean(lam) + self.center, np.array(self.noise_variance)
 
     def log_partition(self, b: Array) -> tuple[Array, Array]:
-        """``log int p(x | mu_k)^b dx`` of a complete row and its slope in b, (M,) each, in nats."""
+        """Return ``log int p(x | mu_k)^b dx`` of a complete row and its slope in b, (M,) each."""
         return noise_log_partition(b, self.n_features, self.noise_variance)
