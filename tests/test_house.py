@@ -2,9 +2,6 @@
 
 import ast
 import functools
-import io
-import re
-import tokenize
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1] / "skvt"
@@ -209,27 +206,3 @@ def test_names_are_of_one_vocabulary():
             names = {getattr(node, field, None) for field in ("id", "attr", "arg", "name")}
             found |= {(path, name) for name in names & REPLACED}
     assert not found
-
-
-# A reader who arrives by a search has no "same"; the words have plainer ones.
-RIDDLES = re.compile(r"^(The same|That of|Those of)\b|\b(so many|anew|shall)\b")
-
-
-def riddles(source):
-    """Docstrings and comments in words that are banned, and several constants on a line."""
-    for node in ast.walk(parsed(source)):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
-            if RIDDLES.search(text := ast.get_docstring(node) or ""):
-                yield text
-        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple):
-            if node.col_offset == 0 and isinstance(node.value, ast.Tuple):
-                yield ast.unparse(node)
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type == tokenize.COMMENT and RIDDLES.search(token.string):
-            yield token.string
-
-
-def test_docstrings_and_comments_speak_plainly():
-    found = [(path, text) for path, source in sources() for text in riddles(source)]
-    assert not found
-    assert len(list(riddles('"""The same of rows."""\nA, B = 1, 2  # So, anew.'))) == 3

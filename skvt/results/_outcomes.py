@@ -103,8 +103,8 @@ def outcome_by_cluster(
     rng = np.random.default_rng(check_random_state(random_state).randint(2**31 - 1))
     results = []
     for fit in shares:
-        draws = fit.draws(n_draws, rng)
-        means = [_means(fit.values @ draw, values, weights) for draw in draws]
+        draws, correction = fit.draws(n_draws, rng), _small_sample_correction(fit.profiles)
+        means = [_means(fit.values @ draw, values, weights, correction) for draw in draws]
         results.append(np.stack(means, axis=1))
     pooled = pool(results, shares, used.size - 1)
     columns = pooled.columns(level, categories or ["mean"])
@@ -119,18 +119,25 @@ def outcome_by_cluster(
     return pandas.DataFrame(table | {name: columns[name] for name in kept})
 
 
-def _means(shares, values, weights):
+def _means(shares, values, weights, correction):
     """Means of values (n, Q) by shares (n, K), and their squared errors, (2, Q, K).
 
-    The error of a cluster with an effective number of rows below 2 is NaN: one row does not vary.
+    ``correction`` (K,) multiplies the squared errors.
     """
     shares = weights[:, None] * shares
     sizes = shares.sum(axis=0)
-    n_effective = sizes**2 / (shares**2).sum(axis=0)
-    correction = np.where(n_effective < 2.0, np.nan, n_effective / np.maximum(n_effective - 1, 1))
     means = values.T @ shares / sizes
     squares = [
         ((shares * (column[:, None] - mean)) ** 2).sum(axis=0)
         for column, mean in zip(values.T, means, strict=True)
     ]
     return np.stack([means, np.array(squares) / sizes**2 * correction])
+
+
+def _small_sample_correction(profiles):
+    """Return n / (n - 1) for the effective numbers of rows of clusters, NaN below 2 rows, (K,).
+
+    ``profiles`` (K, n) are the shares of rows in the clusters: one row does not vary.
+    """
+    n_rows = 1.0 / np.maximum((profiles**2).sum(axis=1), 1e-300)
+    return np.where(n_rows < 2.0, np.nan, n_rows / np.maximum(n_rows - 1.0, 1.0))
