@@ -334,7 +334,7 @@ def test_few_rows_in_many_columns_are_joined_by_the_elbow_of_the_evidence():
     assert mixture.join_components(X, criterion="share").n_clusters_ > 2
     mixture.join_components(X)
     assert mixture.n_clusters_ == 2
-    assert "so few rows" in mixture.n_clusters_reason_
+    assert "with few rows" in mixture.n_clusters_reason_
     assert adjusted_rand_score(y, mixture.predict(X, "auto")) == 1.0
 
 

@@ -1,0 +1,151 @@
+"""Our numbers beside numbers that other groups have published.
+
+- ``clusterings``: adjusted Rand index on Gagolewski's suite (SoftwareX 20, 2022), beside the
+  published label vectors of Genie, scikit-learn's Gaussian mixture and k-means, which were given
+  the number of clusters. Noise points are left out. If a set has several reference labels, the
+  best index counts.
+- ``bits``: held-out nats a row on the sets of the density literature, beside mixtures of
+  Bernoullis (Germain et al., MADE, ICML 2015) and LearnSPN (Gens and Domingos, ICML 2013).
+- ``posts``: half of the words of a tenth of the posts are held out; mean over posts of the mean
+  log probability of a word, 100 topics, beside R's stm (Roberts, Stewart and Tingley, Journal of
+  Statistical Software 91, 2019).
+"""
+
+import csv
+import gzip
+import warnings
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse as sp
+from _common import parser, print_header, print_table, progress, spread, timed
+from sklearn.metrics import adjusted_rand_score
+
+from skvt import MemoizedDPGMM, MemoizedDPMixture, StructuredBernoulliMixture, StructuredLDA
+from skvt.components import Bernoulli
+
+
+def clusterings(folder, args):
+    """Mean adjusted Rand index of all sets, by method."""
+    indices, n_right = {}, 0
+    with open(folder / "clustering" / "published.csv", encoding="utf-8") as file:
+        published = list(csv.DictReader(file))
+    for row in published:
+        name = f"{row['battery']}/{row['ds']}"
+        X = np.loadtxt(folder / "clustering" / f"{name}.data.gz", ndmin=2)
+        files = sorted((folder / "clustering" / row["battery"]).glob(f"{row['ds']}.labels*.gz"))
+        references = [np.loadtxt(path, dtype=int) for path in files]
+        mixture = MemoizedDPGMM(random_state=args.seed).fit(X)
+        numbers = [len(set(labels[labels > 0].tolist())) for labels in references]
+        n_right += mixture.n_clusters_ in numbers
+        answers = {
+            "components": [mixture.predict(X)] * len(references),
+            'n_clusters="auto"': [mixture.predict(X, n_clusters="auto")] * len(references),
+            "number given": [mixture.predict(X, n_clusters=number) for number in numbers],
+        }
+        for method, answer in answers.items():
+            best = max(map(_index, references, answer))
+            indices.setdefault(method, []).append(best)
+        for key, method in zip(
+            list(row)[3:], ("Genie", "Gaussian mixture", "k-means"), strict=True
+        ):
+            indices.setdefault(f"{method}, published, number given", []).append(float(row[key]))
+        progress(name, {method: round(values[-1], 2) for method, values in indices.items()})
+    rows = [[method, f"{np.mean(values):.3f}"] for method, values in indices.items()]
+    print_table(
+        f"Mean adjusted Rand index of {len(published)} sets; a reference number in {n_right}",
+        ["method", "index"],
+        rows,
+    )
+
+
+def _index(labels, predicted):
+    return adjusted_rand_score(labels[labels > 0], predicted[labels > 0])
+
+
+def bits(folder, args):
+    """Held-out nats a row of sets of bits."""
+    published = {"mushrooms": "-14.46 (mixture of Bernoullis)", "nltcs": "-6.11 (LearnSPN)"}
+    columns = partial(MemoizedDPMixture, random_state=args.seed)
+    fits = {
+        "MemoizedDPMixture": lambda: columns(components=[("bits", Bernoulli(), slice(None))]),
+        'MemoizedDPMixture, prior "auto"': lambda: columns(
+            components=[("bits", Bernoulli("auto"), slice(None))]
+        ),
+        'StructuredBernoulliMixture, "memoized", prior "auto"': lambda: StructuredBernoulliMixture(
+            learning_method="memoized", feature_prior="auto", random_state=args.seed
+        ),
+    }
+    rows = []
+    for name in published:
+        parts = []
+        for part in ("train", "test"):
+            with gzip.open(folder / "bits" / f"{name}.{part}.csv.gz", "rt") as file:
+                parts.append(np.loadtxt(file, delimiter=","))
+        train, test = parts
+        for method, make in fits.items():
+            _, cpu, model = timed(make().fit, train[: args.rows])
+            score = f"{model.score(test):.2f}"
+            progress(name, method, score, f"{cpu:.1f} CPU s")
+            rows.append([name, method, score, published[name], f"{cpu:.1f}"])
+    print_table(
+        f"Held-out nats a row, at most {args.rows:,} training rows",
+        ["set", "method", "ours", "published", "CPU s"],
+        rows,
+    )
+
+
+def posts(folder, args):
+    """Held-out words of posts."""
+    X = sp.csr_array(sp.load_npz(folder / "poliblog5k" / "counts.npz")).astype(np.int64)
+    scores, seconds = [], []
+    for seed in range(args.splits):
+        rng = np.random.default_rng(seed)
+        seen = X.tolil()
+        rows = np.sort(rng.choice(X.shape[0], X.shape[0] // 10, replace=False))
+        held_out = {}
+        for row in rows.tolist():
+            post = X[[row]]
+            tokens = np.repeat(post.indices, post.data)
+            hidden = rng.choice(tokens.size, tokens.size // 2, replace=False)
+            held_out[row] = tokens[hidden]
+            seen[row] = np.bincount(np.delete(tokens, hidden), minlength=X.shape[1])
+        seen = sp.csr_array(seen)
+        _, cpu, lda = timed(StructuredLDA(100, random_state=seed).fit, seen)
+        topics = lda.components_ / lda.components_.sum(axis=1, keepdims=True)
+        words = lda.transform(seen[rows]) @ topics
+        scores.append(
+            np.mean([np.log(words[i, held_out[row]]).mean() for i, row in enumerate(rows.tolist())])
+        )
+        seconds.append(cpu)
+        progress(f"split {seed}: {scores[-1]:.3f}, {cpu:.1f} CPU s")
+    print_table(
+        f"Posts, 100 topics, {args.splits} splits",
+        ["method", "held-out nats a word", "CPU s"],
+        [
+            ["StructuredLDA", spread(scores, 3), spread(seconds, 1)],
+            ["stm, published", "-6.81", "858"],
+        ],
+    )
+
+
+PARTS = {"clusterings": clusterings, "bits": bits, "posts": posts}
+
+
+def main():
+    p = parser(__doc__.splitlines()[0])
+    p.add_argument("part", choices=PARTS)
+    p.add_argument("--data", required=True, metavar="PATH", help="folder of the data")
+    p.add_argument("--seed", type=int, default=0)
+    p.add_argument("--splits", type=int, default=3, help="splits of the posts")
+    p.add_argument("--rows", type=int, default=5000, help="most training rows of bits")
+    args = p.parse_args()
+    print_header(args)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        PARTS[args.part](Path(args.data), args)
+
+
+if __name__ == "__main__":
+    main()
