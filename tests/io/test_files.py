@@ -429,8 +429,8 @@ def test_hostile_files_get_an_error_and_no_memory(hostile, path):
 
 
 KEYS = {
-    "whole numbers of one hash": [k * (2**61 - 1) for k in range(10_000)],
-    "pairs of one hash": [{"tuple": [k * (2**61 - 1), 1]} for k in range(10_000)],
+    "whole numbers of one hash": [k * (2**61 - 1) for k in range(20_000)],
+    "pairs of one hash": [{"tuple": [k * (2**61 - 1), 1]} for k in range(20_000)],
 }
 
 
@@ -452,12 +452,14 @@ SLOW = {
 @pytest.mark.parametrize("node", SLOW.values(), ids=SLOW)
 def test_no_file_takes_long(node, path):
     document, members = mixture_parts()
+    put(path, document, members)
+    load(path)  # imports what it needs
     document["estimator"] = node
     put(path, document, members)
     start = time.process_time()
     with pytest.raises(FileError):
         load(path)
-    assert time.process_time() - start < 0.5
+    assert time.process_time() - start < 2.0
 
 
 def twice_in_key(fitted):
@@ -482,7 +484,7 @@ def test_objects_that_hold_one_another_many_times_take_no_time(hold, path):
     start = time.process_time()
     with pytest.raises(FileError):
         save(stream, path)
-    assert time.process_time() - start < 0.5
+    assert time.process_time() - start < 2.0
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.longdouble])
