@@ -464,14 +464,14 @@ def test_no_file_takes_long(node, path):
 
 def twice_in_key(fitted):
     gathered = fitted.gathered
-    for _ in range(18):
+    for _ in range(22):
         gathered = replace(gathered, key=(gathered, gathered))
     fitted.gathered = gathered
 
 
 def twice_in_start(fitted):
     component = fitted.model.component
-    for _ in range(18):
+    for _ in range(22):
         component = replace(component, begun=(component, component))
     fitted.model = replace(fitted.model, component=component)
 
