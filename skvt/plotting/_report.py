@@ -9,6 +9,7 @@ from skvt.io import replacing
 from skvt.readers.chunks import require_rows_in_memory
 from skvt.results.profiles import profiles_of, sentences
 from skvt.results.unusual import unusual_rows
+from skvt.ties import stable_argmax
 
 # Columns of the table of profiles, the most relevant ones.
 MOST_COLUMNS = 30
@@ -63,7 +64,7 @@ def cluster_report(mixture, X, path):
     n_clusters = "auto" if is_joined else None
     chances = mixture.predict_proba(X, n_clusters=n_clusters)
     profiles = profiles_of(mixture.describe(n_clusters=n_clusters))
-    labels = mixture.predict(X, n_clusters=n_clusters)
+    labels = stable_argmax(chances)
     clusters = [f"{profiles.kind} {k}" for k in range(chances.shape[1])]
     missing = _missing(mixture, X, labels, clusters)
     reason = mixture.n_clusters_reason_ if is_joined else "the components, which were not joined"
