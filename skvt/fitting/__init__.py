@@ -1,6 +1,7 @@
 """Fits, streams, warm starts and interrupted fits of all estimators; parameters that they share."""
 
 from skvt.fitting._base import STREAM_ROWS, VariationalEstimator
+from skvt.fitting._display import html_table
 from skvt.fitting._fitted import MoveLogMixin, of_fit, of_model
 from skvt.fitting._parameters import (
     AT_LEAST_ONE,

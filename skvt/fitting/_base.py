@@ -13,6 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from skvt.fitting._display import with_result
 from skvt.fitting._fitted import Fitted, of_fit
 from skvt.fitting._plans import most_components
 from skvt.fitting._progress import Progress, RowsSeen, Start, Starts, checksum
@@ -91,6 +92,11 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
     _fixed_in_streams = ()
     # Class of the reader of rows.
     _reads = Reader
+    # Where the diagram of scikit-learn links to.
+    _doc_link_module = "skvt"
+    _doc_link_template = (
+        "https://skvt.readthedocs.io/en/latest/generated/skvt.{estimator_name}.html"
+    )
 
     @classmethod
     @cache
@@ -633,6 +639,15 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
 
     def _continues(self):
         return getattr(self, "warm_start", False) and hasattr(self, "_fitted")
+
+    def _result_for_display(self):
+        """Return what notebooks show of a fit: a title, names of columns, and rows in order."""
+        return f"after {self.history_['n_iter'][-1]} iterations", (), ()
+
+    def _html_repr(self):
+        diagram = super()._html_repr()
+        is_fitted = self.__sklearn_is_fitted__()
+        return with_result(diagram, *self._result_for_display()) if is_fitted else diagram
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

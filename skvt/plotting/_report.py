@@ -5,6 +5,7 @@ from importlib.resources import files
 
 import numpy as np
 
+from skvt.fitting import html_table
 from skvt.io import replacing
 from skvt.readers.chunks import require_rows_in_memory
 from skvt.results.profiles import profiles_of, sentences
@@ -90,9 +91,9 @@ def cluster_report(mixture, X, path):
         "<h2>Which rows fit worst?</h2>",
         "<p class=note>The column named fits worst to the other values of its row, which suggest "
         "the expected value. The score is in nats; an average row has 0.</p>",
-        _table(
+        html_table(
             ["row", "column", "value", "expected", "score"],
-            [(row, column, _shown(value), _shown(guess), f"{score:.1f}")
+            [(_shown(row), _shown(column), _shown(value), _shown(guess), f"{score:.1f}")
              for row, column, value, guess, score in worst.itertuples(index=False)],
             text={1, 2, 3},
         ),
@@ -155,21 +156,8 @@ def _missing(mixture, X, labels, clusters):
                 for k in range(len(clusters))
             ]
             rows.append((table.names[j], *("" if s != s else f"{s:.0%}" for s in shares)))
-        return _table(["column", "all", *clusters], rows, text={0})
+        return html_table(["column", "all", *clusters], rows, text={0})
     return "<p>No value is missing.</p>"
-
-
-def _table(names, rows, *, text):
-    """A table; the columns at the positions ``text`` are aligned to the left."""
-    head = "".join(f"<th scope=col>{escape(name)}</th>" for name in names)
-    lines = [
-        "<tr>" + "".join(
-            f"<td{' class=text' if place in text else ''}>{escape(_shown(value))}</td>"
-            for place, value in enumerate(row)
-        ) + "</tr>"
-        for row in rows
-    ]  # fmt: skip
-    return f"<div class=wide><table><tr>{head}</tr>\n" + "\n".join(lines) + "</table></div>"
 
 
 def _shown(value):

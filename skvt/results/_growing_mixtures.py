@@ -23,6 +23,7 @@ from skvt.readers import Table, TableBlock
 from skvt.readers.chunks import is_chunked, require_rows_in_memory
 from skvt.readers.validation import check_choice, column_names, positive_int
 from skvt.results._clusters import membership
+from skvt.results._display import clusters_for_display
 from skvt.results._labels import UNKNOWN, encoded
 from skvt.results._mixtures import assignments_of
 from skvt.results.profiles import profiles_of, sentences, wide
@@ -47,6 +48,8 @@ class GrowingMixin(MoveLogMixin):
         names = column_names(self, None, self.n_features_in_).tolist()
         block = TableBlock("columns", Gaussian(), np.arange(len(names)))
         return Table((block,), tuple(names), "error")
+
+    _result_for_display = clusters_for_display
 
     def describe(self, level=0.95, n_clusters=None, *, form="long"):
         """Return the parameters of components or clusters in each column as a table.

@@ -15,6 +15,7 @@ from skvt.posterior import Posterior
 from skvt.readers import DocumentReader
 from skvt.readers.chunks import by_chunk, sums_over
 from skvt.readers.validation import LARGEST, LEGAL_RANGE, require_prior
+from skvt.results._display import topics_for_display
 from skvt.results.completion import completion_sums, document_parameters, mean_of_held_out
 from skvt.results.topic_words import labels_of, top_words
 
@@ -77,6 +78,8 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     @topic_labels_.deleter
     def topic_labels_(self):
         self.topic_labels_ = None
+
+    _result_for_display = topics_for_display
 
     @property
     def _given_labels(self):

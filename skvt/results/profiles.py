@@ -55,12 +55,12 @@ def profiles_of(table):
     return Profiles(kind, list(keys), np.append(weights, 1.0), relevance, cells, estimates, steps)
 
 
-def sentences(profiles):
+def sentences(profiles, most_columns=MOST_COLUMNS):
     """A sentence for each component or cluster: its share and the columns that set it apart."""
     whole = len(profiles.weights) - 1
     out = []
     for k, weight in enumerate(profiles.weights[:whole]):
-        order = np.argsort(-profiles.relevance[k], kind="stable")[:MOST_COLUMNS]
+        order = np.argsort(-profiles.relevance[k], kind="stable")[:most_columns]
         named = [j for j in order.tolist() if profiles.relevance[k, j] >= LEAST_RELEVANCE]
         parts = [_phrase(profiles, k, j, whole) for j in named]
         what = ", ".join(parts) if parts else "no column sets it apart"

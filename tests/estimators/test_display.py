@@ -1,0 +1,59 @@
+"""What notebooks show of an estimator before and after a fit."""
+
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+from estimators._registry import CLASSES
+
+from skvt import CAVIGaussianMixture, MemoizedDPMixture, MemoizedHDP, StructuredGaPNMF, TemperedLDA
+
+
+def text_of(estimator):
+    """The text that is shown below the diagram."""
+    page = re.sub(r"(?s)<(style|script)>.*?</\1>", "", estimator._repr_html_())
+    return re.sub(r"<[^>]*>", " ", page.split("</body>")[-1])
+
+
+@pytest.mark.parametrize("entry", CLASSES, ids=lambda entry: entry.cls.__name__)
+def test_the_result_is_shown_after_the_fit_only_and_the_diagram_links_to_our_pages(entry):
+    estimator = entry.make()
+    name = type(estimator).__name__
+    assert f"skvt.readthedocs.io/en/latest/generated/skvt.{name}.html" in estimator._repr_html_()
+    assert not text_of(estimator).strip()
+    assert text_of(estimator.fit(entry.data())).strip()
+
+
+def test_topics_are_shown_with_words_and_shares_the_most_frequent_first():
+    X = np.zeros((40, 4), int)
+    X[:30, :2], X[30:, 2:] = [6, 3], [6, 3]
+    lda = TemperedLDA(2, random_state=0).fit(
+        pd.DataFrame(X, columns=["cat", "mouse", "<b>", "sun"])
+    )
+    lda.topic_labels_ = {int(lda.components_[:, 3].argmax()): "weather"}
+    table = lda._repr_html_().split("</body>")[-1]
+    assert "&lt;b&gt;, sun" in table and "<b>" not in table
+    first, second = re.findall(r"(\d+\.\d)%", text_of(lda))
+    assert float(first) == pytest.approx(75, abs=2) and float(second) == pytest.approx(25, abs=2)
+    assert text_of(lda).index("cat, mouse") < text_of(lda).index("weather")
+
+
+def test_clusters_are_shown_in_words():
+    rng = np.random.default_rng(0)
+    group = np.repeat([0, 1], [150, 50])
+    table = pd.DataFrame(
+        {"age": rng.normal(np.array([20.0, 60.0])[group], 0.1), "noise": rng.normal(size=200)}
+    )
+    shown = text_of(MemoizedDPMixture(random_state=0).fit(table))
+    assert all(words in shown for words in ("2 clusters", "age 20", "age 60", "all 30"))
+    assert "noise" not in shown
+    shares = [float(share) for share in re.findall(r"(\d+\.\d)%", shown)]
+    assert shares == pytest.approx([75, 25], abs=0.5)
+
+
+def test_a_stream_is_shown():
+    X = np.random.default_rng(0).poisson(1.0, (60, 8))
+    for estimator in (MemoizedHDP(random_state=0), TemperedLDA(3), StructuredGaPNMF(3)):
+        assert text_of(estimator.partial_fit(X)).strip()
+    assert text_of(CAVIGaussianMixture(2).partial_fit(X)).strip()
