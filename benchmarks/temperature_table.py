@@ -48,7 +48,6 @@ def arguments():
     p.add_argument("--cores", type=int, default=2)
     p.add_argument("--temperatures", type=float, nargs="*", default=(1.25, 1.5, 2.0, 3.0))
     p.add_argument("--lengths", type=float, nargs="*", default=(1, 2, 5, 8), help="passes, hot")
-    p.add_argument("--log-partition", nargs="*", default=["closed_form"], help="of learned ones")
     p.add_argument("--settings", choices=SETTINGS, default="default")
     p.add_argument("--quick", action="store_true", help="2 seeds, a grid of 4, 2,000 documents")
     args = p.parse_args()
@@ -70,10 +69,7 @@ def rows_of(args):
             rows[f"linear from {top:g} over {length:g}"] = {"temperature": policy} | still
     rows["annealed"] = {"temperature": LinearAnnealing(**of_policies)} | still
     for name, learned in LEARNED.items():
-        for method in args.log_partition:
-            label = name if method == "closed_form" else f"{name}, {method}"
-            policy = learned(log_partition=method, **of_policies)
-            rows[label] = {"temperature": policy} | still
+        rows[name] = {"temperature": learned(**of_policies)} | still
     rows[DEFAULT] = {}
     return rows
 

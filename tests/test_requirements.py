@@ -158,7 +158,7 @@ def test_what_a_model_lacks_of_its_contracts_is_named():
     with pytest.raises(ValueError) as caught:
         check_requirements(Partial(), ())
     assert str(caught.value) == (
-        "Partial has no log_partition_methods, tempered_log_partition, for which "
+        "Partial has no tempered_log_partition, for which "
         "skvt.contracts.Temperable asks. Define what is missing; skvt.contracts.ConjugateModel has "
         "what most models answer alike."
     )

@@ -375,11 +375,6 @@ class Collapsible(Model, Protocol):
 class Temperable(Model, Protocol):
     """A model whose temperature can be learned; local steps also take one per row."""
 
-    # Methods to compute log C(T): "closed_form" by :meth:`tempered_log_partition`, others by
-    # ``estimated_log_partition(inv_temps, method, n_rows, n_units)``.
-    @property
-    def log_partition_methods(self) -> tuple[str, ...]: ...
-
     def tempered_log_partition(self, inv_temps: Array) -> tuple[Array, Array]:
         """Return log C(T) per unit of data, in nats, and its slope in 1/T, (M,) [VT16 eq. 13]."""
 

@@ -102,8 +102,6 @@ class LocalTempering(VariationalTempering):
         None is half of the fit's passes.
     replication : float, default=10.0
         As in :class:`LinearAnnealing`, while T > 1.
-    log_partition : str, default="closed_form"
-        As in :class:`VariationalTempering`.
 
     Examples
     --------

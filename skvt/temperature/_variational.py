@@ -22,7 +22,6 @@ highest temperature or falls to 1 at once:
 """
 
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -162,17 +161,6 @@ class VariationalTempering(TemperaturePolicy):
         minibatches.
     replication : float, default=10.0
         As in :class:`LinearAnnealing`, while T > 1.
-    log_partition : str, default="closed_form"
-        How log C(T), the normaliser of the tempered model, is computed. Where its exact value is
-        known (factorial mixtures, mixtures of known weights and variance), "closed_form" is that.
-        For topic models, per token, with g the tempered sum over the words of a token whose
-        assignment is summed out (VT16, equation 17) and expectations over the priors:
-
-        - "closed_form": log E[g] for words and assignments together, which needs no sampling.
-        - "log_mean": log E[g], which VT16 (appendix B.1) calls an upper bound; it is a lower one.
-        - "mean_log": E[log g], VT16's lower bound.
-        - "nested": nested Monte Carlo (equation 14), in effect the largest of its draws.
-        - "map": log g at the mode of the priors (equation 15, sign corrected).
 
     Examples
     --------
@@ -190,7 +178,6 @@ class VariationalTempering(TemperaturePolicy):
     max_temperature: float = 1.6
     memory: float | None = None
     replication: float = 10.0
-    log_partition: str = "closed_form"
 
     @property
     def requires(self) -> tuple[Requirement, ...]:
@@ -209,14 +196,6 @@ class VariationalTempering(TemperaturePolicy):
         if self.memory is not None:
             self._require("memory", 0.0, low_open=True)
         check_requirements(plan.model, self.requires)
-        model: Any = plan.model  # now known to be Temperable
-        legal = model.log_partition_methods
-        if self.log_partition not in legal:
-            raise ValueError(
-                f"The 'log_partition' parameter of {type(self).__name__} must be one of "
-                f"{', '.join(map(repr, legal))} for {type(plan.model).__name__}. Got "
-                f"{self.log_partition!r} instead; leave it at 'closed_form'."
-            )
 
     def start(self, plan: FitPlan) -> RunningPolicy:
         return _Learned(
@@ -226,16 +205,8 @@ class VariationalTempering(TemperaturePolicy):
 
     def _ladder(self, plan: FitPlan) -> _Ladder:
         model: Any = plan.model  # Temperable, see :meth:`check`
-        log_partition = model.tempered_log_partition
-        if self.log_partition != "closed_form":
-            log_partition = partial(
-                model.estimated_log_partition,
-                method=self.log_partition,
-                n_rows=plan.n_rows,
-                n_units=plan.n_units,
-            )
         inv_temps = self.max_temperature ** -np.linspace(0.0, 1.0, self.n_temperatures)
-        value, slope = log_partition(inv_temps)
+        value, slope = model.tempered_log_partition(inv_temps)
         return _Ladder(inv_temps, value, slope[0])
 
     def _passes_remembered(self, plan: FitPlan) -> float | None:

@@ -19,7 +19,6 @@ class Quadratic(ConjugateModel):
 
     families = n_features = dtype = prior = initial = expectation = local_step = None
     capabilities = frozenset({Capability.TEMPERABLE})
-    log_partition_methods = ("closed_form",)
 
     @staticmethod
     def tempered_log_partition(inv_temps):
@@ -333,41 +332,3 @@ def test_illegal_parameters_are_refused_at_fit(learned, name, value, legal):
     message = rf"The '{name}' parameter of {learned.__name__} must be .* {legal}\. Got "
     with pytest.raises(ValueError, match=message):
         fitted(learned(**{name: value}))
-
-
-# ------------------------------------------------------------------------------ ways to log C(T)
-class Estimating(Quadratic):
-    """Its other way to log C(T) is steeper, and depends on the number of rows and units."""
-
-    log_partition_methods = ("closed_form", "nested")
-
-    @staticmethod
-    def estimated_log_partition(inv_temps, method, n_rows, n_units):
-        assert (method, n_rows, n_units) == ("nested", N_ROWS, N_ROWS * LENGTH)
-        distance = 1.0 - np.asarray(inv_temps)
-        return 7.0 * distance**2 + 3.0 * distance, -14.0 * distance - 3.0
-
-
-@every_learned
-def test_log_partition_chooses_how_the_model_computes_it(learned):
-    # a row that lacks 0.3 nats: steeper, log C(T) lets less heat make up for that
-    closed_form, nested = (
-        walk(
-            start(learned(log_partition=method), model=Estimating()),
-            lambda _: REFERENCE - 0.3,
-            n_passes=10,
-        )[0]
-        for method in ("closed_form", "nested")
-    )
-    assert np.all(nested[1:4] < closed_form[1:4] - 0.05)
-
-
-@every_learned
-@pytest.mark.parametrize("value", ["nested", None])
-def test_a_way_to_log_partition_that_the_model_lacks_is_refused(learned, value):
-    message = (
-        rf"'log_partition' parameter of {learned.__name__} must be one of 'closed_form' for "
-        rf"Quadratic\. Got {value!r} instead; leave it at 'closed_form'\."
-    )
-    with pytest.raises(ValueError, match=message):
-        start(learned(log_partition=value))

@@ -311,8 +311,6 @@ class FactorialMixture(ConjugateModel):
         return squares - 2.0 * (products * mean).sum() + (pairs * second).sum()
 
     # --------------------------------------------------------------------------- temperature
-    log_partition_methods = ("closed_form",)
-
     def tempered_log_partition(self, inv_temps: Array) -> tuple[Array, Array]:
         """Return log C(T) of one row in nats and its slope in b = 1/T, (M,) each [VT16 app. C].
 

@@ -22,7 +22,6 @@ from skvt.compiled import COUNTER, SharedLoop, all_finished, digamma_array, gamm
 from skvt.contracts import BatchScope, Capability, LocalResult, PriorTerm, RowSource
 from skvt.expfam import Dirichlet, Family, RunningStats, Stats
 from skvt.models.lda import _kernels as kernels
-from skvt.models.lda._log_partition import METHODS, Corpus, Draws, log_partition
 from skvt.rows import sums_of_rows, total_and_weight
 from skvt.typing import Array, IndexArray, Run
 
@@ -413,13 +412,12 @@ class LDA:
         return loops, expected_log, table, shift
 
     # --------------------------------------------------------------------------- temperature
-    log_partition_methods = ("closed_form", *METHODS)
-
     def tempered_log_partition(self, inv_temps: Array) -> tuple[Array, Array]:
         """Return log C(T) of one token in nats and its slope in 1/T, (M,) each [VT16 app. B.1].
 
-        ``log E[sum_kv (theta_k topics_kv)^(1/T)]`` has a closed form. It is a lower bound, exact
-        for a corpus of one token, if the assignment of the token is tempered, too.
+        ``log E[sum_kv (theta_k topics_kv)^(1/T)]`` has a closed form [VT16 eq. 13]. It is exact for
+        a corpus of one token, whose word and assignment are tempered together, and otherwise a
+        lower bound by Jensen's inequality, though VT16 calls it an upper bound.
         """
         alpha, eta, b = self.doc_topic_prior, self.topic_word_prior, inv_temps
         sums = [Dirichlet.log_mean_power_sum(each, b) for each in np.atleast_2d(eta.T)]
@@ -430,16 +428,6 @@ class LDA:
         of_topics = map(np.array, zip(*sums, strict=True))
         parts, slopes = map(np.add, of_topics, Dirichlet.log_mean_powers(alpha, b))
         return logsumexp(parts, axis=0), (softmax(parts, axis=0) * slopes).sum(axis=0)
-
-    def estimated_log_partition(
-        self, inv_temps: Array, method: str, n_rows: int, n_units: float
-    ) -> tuple[Array, Array]:
-        """Return log C(T) by one of ``METHODS``, with the same draws at each call."""
-        return log_partition(
-            np.asarray(inv_temps, np.float64), np.asarray(self.doc_topic_prior, np.float64),
-            np.asarray(self.topic_word_prior.T, np.float64), method,
-            Corpus(n_rows, n_units / n_rows), Draws(np.random.default_rng(0)),
-        )  # fmt: skip
 
     # --------------------------------------------------------------------------- predictions
     def log_predictive(

@@ -262,8 +262,6 @@ class Mixture(ConjugateModel):
         return replace(self, weights=weights, component=component)
 
     # --------------------------------------------------------------------------- temperature
-    log_partition_methods = ("closed_form",)
-
     def tempered_log_partition(self, inv_temps: Array) -> tuple[Array, Array]:
         """Return log C(T) of one row in nats and its slope in b = 1/T, (M,) each [VT16 app. C].
 
