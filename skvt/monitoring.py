@@ -1,9 +1,11 @@
 """Progress of a fit: scikit-learn callbacks and printed lines."""
 
+from contextlib import nullcontext
+
 import numpy as np
 from numba.core import event
 
-from skvt.stages import begin_stage, note_line, take_notes
+from skvt.stages import begin_stage, is_reported, note_line, report, take_notes
 
 
 class FitMonitor:
@@ -32,7 +34,7 @@ class FitMonitor:
     def end_pass(self, model, state, perplexity=None):
         """End a pass, with its ``perplexity`` if known; return whether a callback stops the fit."""
         entry = self.history[-1]
-        if self._verbose > 0 and entry.n_iter % self._verbose_interval == 0:
+        if is_reported(self._verbose) and entry.n_iter % self._verbose_interval == 0:
             name, bound = "elbo", entry.elbo
             if np.isnan(bound):  # structured inference evaluates the bound only on request
                 name, bound = "objective", entry.objective
@@ -42,10 +44,11 @@ class FitMonitor:
             notes = "".join(f"{note}, " for note in take_notes())
             is_hot = abs(entry.temperature - 1.0) >= 0.0005
             heat = f"temperature {entry.temperature:.3f}, " if is_hot else ""
-            print(
+            line = (
                 f"{self._name}pass {entry.n_iter}: {name} {bound:.6g} nats, {evaluated}"
                 f"{entry.n_components} components, {moves}{notes}{heat}{entry.seconds:.1f} s"
             )
+            report(line, printed=self._verbose > 0)
             note_line()
         self.stopped = self._pass.call_on_fit_task_end(
             estimator=self._estimator,
@@ -64,20 +67,22 @@ def _in_words(move):
 
 
 class _Announced(event.Listener):
-    """Listener that prints once that loops are compiled, which takes longer than a short fit."""
+    """Listener that reports once that loops are compiled, which takes longer than a short fit."""
 
-    def __init__(self):
-        self._is_said = False
+    def __init__(self, printed):
+        self._printed, self._is_said = printed, False
 
     def on_start(self, event):
         if not self._is_said:
-            print("compiling loops, once per installation", flush=True)
+            report("compiling loops, once per installation", printed=self._printed)
         self._is_said = True
 
     def on_end(self, event):
         pass
 
 
-def compilation_announced():
-    """Return a context manager that announces compilation."""
-    return event.install_listener("numba:compile", _Announced())
+def compilation_announced(verbose):
+    """Return a context manager that announces compilation, if lines are printed or logged."""
+    if not is_reported(verbose):
+        return nullcontext()
+    return event.install_listener("numba:compile", _Announced(verbose > 0))

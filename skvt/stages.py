@@ -1,48 +1,64 @@
-"""The current stage of a fit, printed for a fit that prints its progress.
+"""The current stage of a fit, and the lines by which a fit reports its progress.
 
-Any function can begin a stage by :func:`begin_stage`, which has no effect unless the fit of this
-thread prints. A long stage is printed after ten seconds without a printed line.
+Lines are printed if ``verbose`` is positive, and logged by the logger "skvt" at level INFO. Any
+function can begin a stage by :func:`begin_stage`, which has no effect unless the fit of this thread
+reports its progress. A long stage is reported after ten seconds without a line.
 """
 
+import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from threading import Event, Thread
 
-# Seconds without a line after which the stage is printed.
+# Seconds without a line after which the stage is reported.
 SILENCE = 10.0
+LOGGER = logging.getLogger("skvt")
+
+
+def is_reported(verbose: int) -> bool:
+    """Whether lines of progress are printed or logged."""
+    return verbose > 0 or LOGGER.isEnabledFor(logging.INFO)
+
+
+def report(line: str, *, printed: bool) -> None:
+    """Log a line of progress and, if ``printed``, print it."""
+    if printed:
+        print(line, flush=True)
+    LOGGER.info(line)
 
 
 class _Stages:
-    """The stage of one fit, and the time of the last printed line."""
+    """The stage of one fit, and the time of the last line; lines are also ``printed`` or not."""
 
-    def __init__(self) -> None:
+    def __init__(self, printed: bool) -> None:
+        self.printed = printed
         self.stage, self.begun = "reading rows", time.monotonic()
         self.last_line = self.begun
         self.ended = Event()
         # What the next line of a pass says besides.
         self.notes: list[str] = []
 
-    def begin(self, stage: str, printed: bool) -> None:
-        """Begin a stage, and print it at once if ``printed``."""
+    def begin(self, stage: str, at_once: bool) -> None:
+        """Begin a stage, and report it ``at_once`` or after a silence."""
         now = time.monotonic()
         self.stage, self.begun = stage, now
-        if printed:
+        if at_once:
             self.last_line = now
-            print(stage, flush=True)
+            report(stage, printed=self.printed)
 
     def watch(self) -> None:
-        """Print the stage after each silence of :data:`SILENCE` seconds, until the fit has ended.
+        """Report the stage after each silence of :data:`SILENCE` seconds, until the fit has ended.
 
-        A stage is printed once, however long it lasts.
+        A stage is reported once, however long it lasts.
         """
         shown = None
         while not self.ended.wait(max(0.05 * SILENCE, 0.001)):
             now = time.monotonic()
             if now - self.last_line >= SILENCE and self.begun != shown:
                 shown, self.last_line = self.begun, now
-                print(f"{self.stage}, for {now - self.begun:.0f} s", flush=True)
+                report(f"{self.stage}, for {now - self.begun:.0f} s", printed=self.printed)
 
 
 _STAGES: ContextVar[_Stages | None] = ContextVar("stages", default=None)
@@ -56,15 +72,15 @@ def begin_stage(stage: str, *, printed: bool = False) -> None:
     stage : str
         Description of the stage.
     printed : bool, default=False
-        Whether the stage is printed at once, and not only after ten seconds without a line.
+        Whether the stage is reported at once, and not only after ten seconds without a line.
     """
     stages = _STAGES.get()
     if stages is not None:
-        stages.begin(stage, printed)
+        stages.begin(stage, at_once=printed)
 
 
 def note_line() -> None:
-    """Record that a line of progress has just been printed."""
+    """Record that a line of progress has just been reported."""
     stages = _STAGES.get()
     if stages is not None:
         stages.last_line = time.monotonic()
@@ -88,11 +104,11 @@ def take_notes() -> list[str]:
 
 @contextmanager
 def stages_printed(verbose: int) -> Iterator[None]:
-    """Print stages within a ``with`` block, if ``verbose`` is positive."""
-    if verbose <= 0:
+    """Report stages within a ``with`` block, if lines are printed or logged."""
+    if not is_reported(verbose):
         yield
         return
-    stages = _Stages()
+    stages = _Stages(verbose > 0)
     token = _STAGES.set(stages)
     watcher = Thread(target=stages.watch, daemon=True)
     watcher.start()

@@ -1,5 +1,6 @@
 """Lines that say where a fit is."""
 
+import logging
 import time
 
 import numpy as np
@@ -77,3 +78,15 @@ def test_lines_have_a_temperature_while_it_is_not_1(capsys):
     hot = [t > 1.0 for t in lda.history_["temperature"]]
     assert True in hot and False in hot
     assert ["temperature" in line for line in lines_of_passes(capsys)] == hot
+
+
+def test_lines_are_logged_also_without_verbose(caplog, capsys):
+    """Those who run a service read logs, and the logger of the package is silent by default."""
+    X = np.random.default_rng(0).poisson(1.0, (20, 8))
+    with caplog.at_level(logging.WARNING, logger="skvt"):
+        TemperedLDA(2, max_iter=3, random_state=0).fit(X)
+    assert not caplog.messages
+    with caplog.at_level(logging.INFO, logger="skvt"):
+        TemperedLDA(2, max_iter=3, random_state=0).fit(X)
+    passes = [message for message in caplog.messages if message.startswith("pass ")]
+    assert len(passes) == 3 and capsys.readouterr().out == ""

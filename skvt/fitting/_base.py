@@ -2,7 +2,7 @@
 
 import time
 import warnings
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import replace
 from functools import cache, wraps
@@ -244,7 +244,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
             max_subtasks=len(starts.seeds) * plan.stopping.max_iter
         )
         context.call_on_fit_task_begin(estimator=self, X=raw, y=y)
-        with compilation_announced() if self.verbose > 0 else nullcontext():
+        with compilation_announced(self.verbose):
             while len(starts.elbos) < len(starts.seeds):
                 if interrupted is None:
                     begun = self._begin_start(model, plan, starts, workers)
