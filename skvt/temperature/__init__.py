@@ -1,5 +1,7 @@
 """Temperature policies: constant, annealed, learned for all rows, learned row by row."""
 
+from collections.abc import Callable
+
 from skvt.contracts import FitPlan, RunningPolicy, TemperaturePolicy
 from skvt.temperature._local import LocalTempering
 from skvt.temperature._scheduled import ConstantTemperature, GeometricAnnealing, LinearAnnealing
@@ -9,7 +11,7 @@ from skvt.temperature._variational import VariationalTempering
 TemperaturePolicy.__module__ = __name__
 
 # Policies with default parameters, by their names in estimators' ``temperature=``.
-POLICIES = {
+POLICIES: dict[str, Callable[[], TemperaturePolicy]] = {
     "annealed": LinearAnnealing,
     "variational": VariationalTempering,
     "local": LocalTempering,
