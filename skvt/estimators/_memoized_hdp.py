@@ -8,15 +8,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from skvt.components.specs import is_auto
-from skvt.estimators._structured_lda import COLLAPSED_PRIOR
+from skvt.estimators._hdp_restarts import TopicRestarts, TopicSampling
 from skvt.estimators._topics import given_prior, given_topics
-from skvt.expfam import RunningStats
 from skvt.fitting import (
     AT_LEAST_ONE,
     AUTO,
     POSITIVE,
     MemoizedMethod,
     MoveLogMixin,
+    SameModel,
     Seed,
     Temperature,
     VariationalEstimator,
@@ -27,28 +27,10 @@ from skvt.fitting import (
     of_fit,
     of_model,
 )
-from skvt.inference import State, collapsed_means
 from skvt.models.hdp import HDP, BirthOfTopics, DeleteTopic, MergeTopics, Sticks
-from skvt.models.lda import LDA, CollapsedLDA
+from skvt.models.lda import LDA
 from skvt.results import TopicEditsMixin, TopicsMixin, simplest
-from skvt.rows import sums_of_rows
 
-# Numbers of topics of the annealed starts that follow a fit which ends at one topic. Births judge
-# fresh topics by the concentrations and the prior that were learned for one topic. Documents that
-# mix many topics need others, which a fit of several topics learns.
-LAST_LOOK = 20, 50
-NO_MORE_TOPICS = (
-    "The fit has ended at one topic, and fits begun with {} topics have no higher bound. Either "
-    "the documents have no topics, or each mixes many of them: there the bound is too loose to "
-    "count topics. If you expect several, give their number to StructuredLDA(n_components=...)."
-)
-# Documents needed for each topic of such a start.
-DOCUMENTS_OF_EACH = 10
-# Most documents of which a fit from one topic is followed by one that begins at the topics found,
-# sampled. Of few documents, two themes of a topic have too few tokens for a birth to tell them
-# apart; collapsed sampling does.
-FEW_DOCUMENTS = 1_000
-SWEEPS_OF_LOOK = 200
 # Smallest and largest number of documents of a batch where the user gives none.
 ROWS_OF_BATCH = 250, 5_000
 # What to do where a topic is to have words of the user's.
@@ -56,10 +38,6 @@ NO_PRIOR_OF_EACH = (
     " Topics whose number is found share one prior, since births, merges and deletes exchange "
     "them; components_init begins with topics of yours."
 )
-# Tokens of a word in a document, on average, from which on a polish has fewer sweeps.
-MOST_REPEATED = 10.0
-# Fewest sweeps then.
-FEWEST_SWEEPS = 20
 # First values of what is learned.
 TOPIC_WORD_PRIOR = 0.1
 TOPIC_CONCENTRATION = 1.0
@@ -276,16 +254,14 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
             "birth": partial(BirthOfTopics, most_components(self)),
         }
         plan = memoized_plan(self, X, weights, moves, stream=stream, limits=ROWS_OF_BATCH)
-        plan = replace(plan, in_words=True, found_no_more=NO_MORE_TOPICS)
-        if stream:
-            return plan
-        if "birth" in self.moves and self.learning_method != "online":
-            enough = [n for n in LAST_LOOK if n * DOCUMENTS_OF_EACH <= X.shape[0]]
-            looks = sorted({min(n, most_components(self)) for n in enough} - {1})
-            again = self.n_components == 1 and X.shape[0] <= FEW_DOCUMENTS
-            begin_again = _at_sampled_topics if again else None
-            plan = replace(plan, last_look=tuple(looks), begin_again=begin_again)
-        return replace(plan, polish=partial(_polish, self.n_polish)) if self.n_polish else plan
+        last = TopicSampling(self.n_polish).phase() if self.n_polish and not stream else None
+        return replace(plan, in_words=True, last=last)
+
+    def _restarts(self, seeds, fit):
+        """Add starts from other numbers of topics, except to a warm start or without births."""
+        if fit.plan.most_components is None or fit.is_warm:
+            return SameModel(seeds, fit)
+        return TopicRestarts.of(seeds, fit, samples=self.n_components == 1)
 
     # ---------------------------------------------------------------------------- attributes
     topic_concentration_ = of_model("sticks.concentration", "Concentration of the topics.")
@@ -310,37 +286,3 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
     def topic_ids_(self, fitted):
         """Which topic is which, shape (K,)."""
         return np.array(self._topic_keys, np.int64)
-
-
-def _at_sampled_topics(model, fitted, data, workers):
-    """The model, to be started with the topics of a fit after collapsed sampling."""
-    state = _polish(SWEEPS_OF_LOOK, fitted.model, fitted.state, data, workers)
-    topics = fitted.model.natural_parameters(state.stats)[0]
-    topics /= topics.sum(axis=1, keepdims=True)
-    return replace(model, n_initial=len(topics), start=topics)
-
-
-def _polish(n_sweeps, model, state, data, workers):
-    """The state with topics of collapsed sampling, of all rows and of each batch's memo."""
-    entries, tokens = map(float, sums_of_rows(data.X, data.weights, _entries_and_tokens))
-    share = min(1.0, MOST_REPEATED * entries / max(tokens, 1.0))
-    n_sweeps = max(min(n_sweeps, FEWEST_SWEEPS), round(share * n_sweeps))
-    words = state.plain_stats.value().arrays[0]
-    lda = replace(
-        CollapsedLDA.of(model.documents(state.plain_stats), "gibbs"), sampling_prior=COLLAPSED_PRIOR
-    )
-    begun = State(RunningStats([np.ascontiguousarray(words.T, lda.dtype)]), seed=state.seed)
-    means = collapsed_means(lda, data, begun, n_sweeps, workers)
-    return state.with_first_block(_of_topics(found, words.shape) for found in means)
-
-
-def _entries_and_tokens(X, weights):
-    """Words of each document, and how often they come, in sum."""
-    return float(X.nnz), X.sum(dtype=np.float64)
-
-
-def _of_topics(found, shape):
-    """Counts (A, K) of a batch's words as statistics (K, V)."""
-    out = np.zeros(shape)
-    out[:, found.rows] = found.arrays[0].T
-    return out

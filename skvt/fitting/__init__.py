@@ -26,5 +26,6 @@ from skvt.fitting._plans import (
     rate_of,
     rows_of_batch,
 )
-from skvt.fitting._progress import checksum
+from skvt.fitting._restarts import SameModel
+from skvt.fitting._resume import checksum
 from skvt.fitting._streams import TOGETHER, gathers_calls

@@ -1,40 +1,26 @@
 """The sequence of every fit: validate -> build collaborators -> run -> publish."""
 
 import time
-import warnings
 from contextlib import contextmanager
-from copy import deepcopy
 from dataclasses import replace
 from functools import cache, wraps
 
 import numpy as np
 from sklearn.base import BaseEstimator
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from skvt.fitting._display import with_result
+from skvt.fitting._fit import CallRows, resume_fit, run_fit
 from skvt.fitting._fitted import Fitted, of_fit
-from skvt.fitting._plans import most_components
-from skvt.fitting._progress import Progress, RowsSeen, Start, Starts, checksum
+from skvt.fitting._restarts import SameModel
 from skvt.fitting._streams import Gathered, gathers_calls, record_call, update_stream
-from skvt.inference import (
-    History,
-    Workers,
-    evaluate_bound,
-    fit_loop,
-    of_chunk,
-    rows_of,
-)
-from skvt.monitoring import FitMonitor, compilation_announced
+from skvt.inference import History, Workers, evaluate_bound, of_chunk, rows_of
 from skvt.readers import Reader
 from skvt.readers.chunks import is_chunked, loaded, loads_of, released, rows_read
-from skvt.readers.validation import out_of_range, stack_level
-from skvt.rows import layout_of
+from skvt.readers.validation import out_of_range
 from skvt.sklearn_private import CallbackSupportMixin, fit_context
-from skvt.stages import begin_stage, stages_printed
-from skvt.temperature import LinearAnnealing
-from skvt.ties import exceeds
+from skvt.stages import stages_printed
 
 # Assumed rows of a stream started by partial_fit, unless given by the user; as in scikit-learn.
 STREAM_ROWS = 1e6
@@ -90,6 +76,10 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
     _parameter_constraints = {}
     _fixed_parameters = ()
     _fixed_in_streams = ()
+    # Names of the methods after which the bound is not known, for an error.
+    _loses_bound = "partial_fit"
+    # Makes the :class:`Restarts` of a fit from seeds and the :class:`Fit`.
+    _restarts = SameModel
     # Class of the reader of rows.
     _reads = Reader
     # Where the diagram of scikit-learn links to.
@@ -180,26 +170,19 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         """
         self.__dict__.pop("_progress", None)
         self.__dict__.pop("restart_elbos_", None)  # set again after the last start
-        raw, again = X, self._continues()
+        passed, again = X, self._continues()
         has_labels = getattr(self, "use_labels", False)
         if has_labels:
             self._check_labels(X, y, sample_weight)
+        before = None
         if again:
-            self._fitted = replace(self._fitted, cache={})  # models may replace parts of it
+            before = self._fitted = replace(self._fitted, cache={})  # models may replace parts
             remedy = "set warm_start=False to start anew"
             self._refuse_changes("A warm start", self._fixed_parameters, remedy)
         reading = self._given_rows(X, sample_weight, reset=not again)
         shown, at_work = stages_printed(self.verbose), Workers(self.n_jobs)
         with shown, reading as (X, weights), at_work as workers:
-            model = self._build_model(X, weights, self._fitted.model if again else None)
-            if has_labels:
-                model, X = self._with_labels(model, X, weights)
-            plan = self._plan(model, X, weights)
-            plan.check(model)
-            random_state = check_random_state(self.random_state)
-            n_init = 1 if again else self.n_init
-            seeds = [int(random_state.randint(np.iinfo(np.int32).max)) for _ in range(n_init)]
-            return self._make_starts(model, plan, (raw, y), Starts(seeds), workers)
+            return run_fit(self, CallRows(passed, y, X, weights), workers, before)
 
     @contextmanager
     def _given_rows(self, X, sample_weight, *, reset):
@@ -227,197 +210,6 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
     def _read(self, X):
         """Return rows like those of the fit as numbers."""
         return self._reader(self._fitted.model.dtype).read(X)
-
-    def _make_starts(self, model, plan, shown, starts, workers, interrupted=None):
-        """Make the remaining starts of a fit, and keep the best of all.
-
-        If a fit was ``interrupted``, its start continues first; ``model`` is then None, and is
-        built when further starts follow. Callbacks receive the rows and targets as passed.
-        """
-        X, weights = plan.data.X, plan.data.weights
-        raw, y = shown
-        if y is None:
-            # ScoringMonitor of scikit-learn 1.9 scores only with a target, which scorers of models
-            # without targets ignore
-            y = np.zeros(plan.data.n_rows if layout_of(X).size else np.shape(raw)[0])
-        context = self._init_callback_context(
-            max_subtasks=len(starts.seeds) * plan.stopping.max_iter
-        )
-        context.call_on_fit_task_begin(estimator=self, X=raw, y=y)
-        with compilation_announced(self.verbose):
-            while len(starts.elbos) < len(starts.seeds):
-                if interrupted is None:
-                    begun = self._begin_start(model, plan, starts, workers)
-                else:
-                    begun = self._taken_up(plan, interrupted)
-                ended = self._run(*begun, plan, context, (raw, y), starts, workers)
-                fitted, converged, stopped = ended
-                starts.elbos.append(fitted.elbo)
-                # the first of the starts that end in the same optimum is kept
-                best = starts.best
-                if best is None or exceeds(fitted.elbo, best.elbo, dtype=X.dtype):
-                    starts.best, starts.converged = fitted, converged
-                if stopped:
-                    break
-                if len(starts.elbos) == len(starts.seeds):
-                    self._look_once_more(starts, plan)
-                    context.max_subtasks = len(starts.seeds) * plan.stopping.max_iter
-                if len(starts.elbos) < len(starts.seeds):
-                    if model is None:
-                        model = self._build_model(X, weights)
-                    # an engine serves one start
-                    interrupted, plan = None, self._plan(model, X, weights)
-            best, self.converged_ = starts.best, starts.converged
-            if plan.phases[-1].engine.knows_exact_bound:
-                best.seen = checksum(X, weights), plan.data.batch_size
-            self._fitted = self._without_labels(self._polished(best, plan, workers))
-        self.__dict__.pop("_progress", None)
-        self.restart_elbos_ = np.array(starts.elbos)
-        self.n_iter_ = len(self._fitted.history)
-        self._publish(X, weights, raw)
-        context.call_on_fit_task_end(
-            estimator=self, X=raw, y=y, reconstruction_attributes=lambda: {}
-        )
-        self._warn_unconverged(plan, stopped)
-        return self
-
-    def _warn_unconverged(self, plan, stopped):
-        """Warn if the fit has not converged, or has reached the maximum number of components."""
-        unconverged = not (self.converged_ or stopped)
-        grows = "birth" in getattr(self, "moves", ()) and self.n_components < most_components(self)
-        if unconverged and plan.stopping.warns and plan.judges_convergence:
-            reasons = (
-                f"max_iter={plan.stopping.max_iter} passes: the bound still rises by "
-                f"tol={self.tol:g} or more, or is too rarely evaluated, or moves have more to try. "
-                "Raise max_iter or tol."
-            )
-        elif grows and self._fitted.model.size(self._fitted.stats) >= most_components(self):
-            reasons = (
-                f"max_components={most_components(self)} components: births would go on. Raise "
-                "max_components; or let components have another shape or other columns, of which "
-                "fewer may describe the rows."
-            )
-        else:
-            return
-        warning = f"No convergence within {reasons}"
-        warnings.warn(warning, ConvergenceWarning, stacklevel=stack_level())
-
-    def _polished(self, fitted, plan, workers):
-        """Return the best start after ``plan.polish``, if any, with the bound of its posterior."""
-        several = fitted.model.size(fitted.stats) > 1
-        if plan.polish is None or not (several and fitted.policy.at_unit_temperature):
-            return fitted
-        begin_stage("polish: topics by collapsed sampling", printed=True)
-        data = rows_of(plan.data.X, plan.data.weights)
-        state = plan.polish(fitted.model, fitted.state, plan.data, workers)
-        elbo = evaluate_bound(fitted.model, state.plain_stats, data, workers)
-        return replace(fitted, state=state, elbo=float(elbo), seen=None, cache={})
-
-    def _look_once_more(self, starts, plan):
-        """Add the plan's extra starts after the last one; after these, warn of one component."""
-        if not starts.converged or self._continues():
-            return
-        best = starts.best
-        at_one = best.model.size(best.stats) == 1
-        if len(starts.seeds) == self.n_init:
-            again = plan.begin_again is not None and best.policy.at_unit_temperature
-            n_more = len(plan.last_look) if at_one else int(again)
-            starts.seeds.extend(starts.seeds[:1] * n_more)
-        elif at_one and plan.last_look:
-            warning = plan.found_no_more.format(" and ".join(map(str, plan.last_look)))
-            warnings.warn(warning, UserWarning, stacklevel=stack_level())
-
-    def _begin_start(self, model, plan, starts, workers):
-        """Return the :class:`Fitted` with which a start begins, and its :class:`Start`."""
-        number, data, history = len(starts.elbos), plan.data, History()
-        rng = np.random.default_rng(starts.seeds[number])
-        best = starts.best
-        if number == self.n_init and best.model.size(best.stats) > 1:  # see `_look_once_more`
-            model = plan.begin_again(model, best, data, workers)
-        elif number >= self.n_init:
-            model = model.resized(plan.last_look[number - self.n_init])
-            plan = replace(plan, policy=LinearAnnealing())
-        if self._continues():
-            before = self._fitted.draft()
-            state, policy, history = before.state, before.policy, before.history
-            if not self._knows(data):
-                state = state.without_memos(data.total)
-            policy.resume(data.n_rows)
-        else:
-            before = None
-            state, policy = plan.begin(model, workers, rng)
-        state = plan.engine.start(state, data.total)
-        state.row_starts = plan.row_starts
-        begun = self._begun(model, state, policy, history, data, before)
-        return begun, Start(rng, n_moves=len(state.move_log))
-
-    def _knows(self, data):
-        """Return whether the memos are those of these rows in batches of this size."""
-        before = self._fitted
-        is_known = before.elbo is not None and before.seen is not None
-        return is_known and before.seen == (checksum(data.X, data.weights), data.batch_size)
-
-    def _taken_up(self, plan, interrupted):
-        """Return the :class:`Fitted` and :class:`Start` with which an interrupted fit goes on."""
-        before = self._fitted.draft()
-        if interrupted.row_starts is not None:
-            before.state.row_starts = interrupted.row_starts.copy()
-        plan.take_up(deepcopy(interrupted.engine))
-        start = replace(interrupted.start, rng=deepcopy(interrupted.start.rng))
-        parts = before.model, before.state, before.policy, before.history
-        return self._begun(*parts, plan.data, before), start
-
-    def _begun(self, model, state, policy, history, data, before):
-        """What a start begins with; it keeps the names of the fit ``before`` that it continues."""
-        parameters = self._parameters()
-        begun = Fitted(model, state, policy, data.total, True, None, history, parameters=parameters)
-        if before is None:
-            return begun
-        return replace(begun, topic_labels=before.topic_labels, words=before.words)
-
-    def _run(self, begun, start, plan, context, shown, starts, workers):
-        """Run a start; return its :class:`Fitted`, and whether it converged and was stopped."""
-        state, policy, history = begun.state, begun.policy, begun.history
-        data = plan.data
-
-        @cache
-        def rows():
-            return RowsSeen.of(data.X, data.weights)
-
-        n_before = len(history) - start.position.n_passes
-
-        def snapshot(model, state, position):
-            fitted = replace(begun, model=model).draft()
-            log = fitted.state.move_log = _numbered(state.move_log, start.n_moves, n_before)
-            here = replace(start, rng=deepcopy(start.rng), position=position, n_moves=len(log))
-            ended = replace(starts, seeds=list(starts.seeds), elbos=list(starts.elbos))
-            row_starts = None if state.row_starts is None else state.row_starts.copy()
-            shown = self._without_labels(fitted)
-            progress = Progress(rows(), ended, here, plan.progress(), row_starts)
-            return {
-                "_fitted": shown,
-                # (a fit that works with labels cannot be resumed)
-                **({"_progress": progress} if shown is fitted else {}),
-                "n_iter_": len(history),
-                "converged_": position.converged,
-                **self._published(model),
-                **self._reader(model.dtype).columns,
-            }
-
-        number, n_starts = len(starts.elbos) + 1, len(starts.seeds)
-        name = f"start {number} of {n_starts}, " if n_starts > 1 else ""
-        monitor = FitMonitor(self, context, shown, snapshot, history, start, name)
-        model, converged = fit_loop(begun.model, plan, policy, state, workers, start.rng, monitor)
-        elbo = plan.finish(model, state)
-        if elbo is None:
-            all_rows = rows_of(data.X, data.weights)
-            elbo = evaluate_bound(model, state.plain_stats, all_rows, workers)
-        if not np.isfinite(elbo):
-            raise out_of_range(f"the bound is {elbo}")
-        state.row_starts = None
-        state.move_log = _numbered(state.move_log, start.n_moves, n_before)
-        fitted = replace(begun, model=model, elbo=float(elbo), cache={})
-        return fitted, converged, monitor.stopped
 
     @all_or_nothing
     def partial_fit(self, X, y=None, sample_weight=None, batch_id=None):
@@ -570,15 +362,12 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         self._validate_params()
         fixed = [name for name in self._fitted.parameters if name not in _FREE_TO_CHANGE]
         self._refuse_changes("resume", fixed, "call fit to start anew")
-        raw = X
+        passed = X
         reading = self._given_rows(X, sample_weight, reset=False)
         shown, at_work = stages_printed(self.verbose), Workers(self.n_jobs)
         with shown, reading as (X, weights), at_work as workers:
             progress.rows.check(X, weights)
-            starts = progress.starts
-            starts = replace(starts, seeds=list(starts.seeds), elbos=list(starts.elbos))
-            plan = self._plan(self._fitted.model, X, weights)
-            return self._make_starts(None, plan, (raw, y), starts, workers, progress)
+            return resume_fit(self, CallRows(passed, y, X, weights), workers, progress)
 
     def elbo(self, X):
         """Untempered evidence lower bound of X in nats, every constant included.
@@ -694,22 +483,14 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
     def elbo_(self, fitted):
         """Evidence lower bound of the data of ``fit`` in nats."""
         elbo = fitted.elbo
-        edits = ", merge_topics and drop_topics" if hasattr(self, "merge_topics") else ""
         if elbo is None:
             raise AttributeError(
                 f"{type(self).__name__!r} object has no attribute 'elbo_' during a fit and "
-                f"after partial_fit{edits}: it is the bound of all rows, which are not "
+                f"after {self._loses_bound}: it is the bound of all rows, which are not "
                 "available then. "
                 "elbo(X) is the bound of the rows X."
             )
         return elbo
-
-
-def _numbered(log, n_moves, n_before):
-    """Return the log of moves; add ``n_before`` to pass numbers from entry ``n_moves`` on."""
-    return log[:n_moves] + [
-        replace(record, n_iter=n_before + record.n_iter) for record in log[n_moves:]
-    ]
 
 
 def _copied(value):

@@ -90,11 +90,11 @@ def memoized_plan(estimator, X, weights, moves=None, *, stream, scale=1.0, limit
     n_rows, at_once = X.shape[0], estimator.n_parallel_batches
     size = rows_of_batch(estimator, n_rows, limits, stream=stream)
     rate, data = rate_of(estimator, scale), rows_of(X, weights, size, at_once)
-    minibatches = data
+    minibatches, made = data, [name for name in moves if name in estimator.moves]
     if estimator.learning_method == "online":
-        engine = StochasticInference(rate)
+        engine, made = StochasticInference(rate), []
     else:
-        engine = MemoizedInference([moves[name]() for name in moves if name in estimator.moves])
+        engine = MemoizedInference([moves[name]() for name in made])
         data = rows_of(X, weights, n_rows, at_once) if stream else data
     return Plan(
         data=data,
@@ -104,4 +104,5 @@ def memoized_plan(estimator, X, weights, moves=None, *, stream, scale=1.0, limit
         minibatches=minibatches,
         rate=rate,
         total_samples=estimator.total_samples,
+        most_components=most_components(estimator) if "birth" in made else None,
     )

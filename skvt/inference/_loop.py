@@ -129,16 +129,11 @@ class Plan:
     after_pass: tuple[AfterPass, ...] = ()
     # Passes over which the temperature falls; infinite in a stream; None as in ``stopping``.
     n_passes: float | None = None
-    # ``polish(model, state, data, workers)``, after the last pass of the best start if it ends at T
-    # = 1, is a state for better predictions.
-    polish: Callable[[Any, State, Rows, Workers], State] | None = None
-    # Numbers of components of further annealed starts if all starts have ended at one component,
-    # and the warning, formatted with these numbers, if they find no more.
-    last_look: tuple[int, ...] = ()
-    found_no_more: str = ""
-    # ``begin_again(model, fitted, data, workers)`` returns the model of a further start at T = 1 if
-    # all starts have ended at several components; ``fitted`` is the best of them.
-    begin_again: Callable[[Any, Any, Rows, Workers], Any] | None = None
+    # The last phase of the best start, if that ends at T = 1 with several components. It is one
+    # pass, which is neither judged nor recorded, and its ``policy`` is set.
+    last: Phase | None = None
+    # Number of components at which births end; None without births.
+    most_components: int | None = None
     # Rows from which a stream makes its initial globals; None for the rows of the first call.
     first_rows: Rows | None = None
     # Whether the size of a stream is that of the rows seen so far, rather than assumed.

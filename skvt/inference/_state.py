@@ -115,14 +115,14 @@ class State:
         stats = RunningStats(change(self.stats.value()).arrays)
         return replace(self.draft(), stats=stats, prior_stats=PriorStats())
 
-    def with_first_block(self, of_batches: Iterable[Array]) -> Self:
-        """Return a state whose first block of statistics is the sum of these arrays."""
+    def replace_first_block(self, of_batches: Iterable[Array]) -> None:
+        """Replace the first block of statistics by the sum of these arrays."""
         blocks = iter(of_batches)
         first = next(blocks)
         for block in blocks:
             first += block
-        stats = RunningStats([first, *self.plain_stats.value().arrays[1:]])
-        return replace(self, stats=stats, replication=1.0)
+        self.stats = RunningStats([first, *self.plain_stats.value().arrays[1:]])
+        self.replication = 1.0
 
     def without_memos(self, total: float) -> "State":
         """Return the state itself, which has no memos."""
@@ -164,15 +164,14 @@ class MemoizedState(State):
         state.resum()
         return state
 
-    def with_first_block(self, of_batches: Iterable[Array]) -> Self:
-        """Return a state with these arrays as the first block of each memo of ``fit``."""
+    def replace_first_block(self, of_batches: Iterable[Array]) -> None:
+        """Replace the first block of each memo of ``fit`` by these arrays."""
         memos = Memos(self.memos)
         for key, block in enumerate(of_batches):
             memo = memos[key]
             memos[key] = replace(memo, stats=Stats((block, *memo.stats.arrays[1:])))
-        state = replace(self, memos=memos)
-        state.resum()
-        return state
+        self.memos = memos
+        self.resum()
 
     def without_memos(self, total: float) -> State:
         """Return a state without memos; scale its statistics to rows of weight ``total``."""

@@ -323,14 +323,16 @@ def _is_positive(parameters):
 
 # ------------------------------------------------------------------------------ interrupted fits
 def _check_progress(progress, estimator, memory):
-    fitted, starts, start = estimator._fitted, progress.starts, progress.start
+    fitted, outcomes, start = estimator._fitted, progress.outcomes, progress.start
     n_rows, n_features = progress.rows.shape
-    best = starts.best
+    best = outcomes.best
     if n_rows < 1 or n_features != estimator.n_features_in_:
         raise FileError(f"An interrupted fit to rows of shape {progress.rows.shape}.")
-    if len(starts.elbos) >= len(starts.seeds) or min(starts.seeds) < 0:
+    if min(progress.seeds, default=-1) < 0 or start.n_starts <= len(outcomes.elbos):
         raise FileError("The interrupted fit has no start left to resume.")
-    if (best is None) != (not starts.elbos) or min(start.position.n_passes, start.n_moves) < 0:
+    counts = start.position.n_passes, start.n_moves
+    same = len(outcomes.kinds) == len(outcomes.elbos)
+    if not same or (best is None) != (not outcomes.elbos) or min(counts) < 0:
         raise FileError("The starts of the fit are not legible.")
     if best is not None:
         if name_of(type(best)) != "estimators.Fitted" or best.elbo is None:

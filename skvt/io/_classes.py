@@ -24,7 +24,8 @@ from skvt.io._legal import MODELS
 # (first part of the name in files, module, names of classes; in files, names have no leading "_")
 _ROOMS = (
     ("estimators", "fitting._fitted", "Fitted"),
-    ("estimators", "fitting._progress", "Progress RowsSeen Start Starts"),
+    ("estimators", "fitting._restarts", "Outcomes Start"),
+    ("estimators", "fitting._resume", "Progress RowsSeen"),
     ("estimators", "fitting._streams", "Gathered"),
     ("estimators", "readers._tables", "Table TableBlock"),
     ("components", "components", "Bernoulli Categorical Gaussian Hurdle LatentGaussian"),

@@ -345,6 +345,8 @@ class GrowingMixin(MoveLogMixin):
             )
 
     def _with_labels(self, model, X, weights):
+        if not self.use_labels:
+            return model, X
         classes = self._classes_of_rows[2] + 1
         X = with_column(X, classes)
         return with_labels(model, X, weights, classes), X

@@ -15,6 +15,8 @@ from skvt.results._topics import simplest
 class TopicEditsMixin:
     """The methods ``merge_topics`` and ``drop_topics``."""
 
+    _loses_bound = "partial_fit, merge_topics and drop_topics"
+
     def merge_topics(self, groups):
         """Merge each group of topics into one topic, in place.
 

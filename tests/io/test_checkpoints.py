@@ -70,6 +70,14 @@ def test_resuming_after_any_pass_ends_with_the_same_bits(entry, temperature, par
             np.testing.assert_array_equal(one, other)
 
 
+def test_later_starts_of_a_resumed_first_fit_with_warm_start_begin_anew(tmp_path):
+    X = rows()
+    fit = skvt.MemoizedDPGMM(2, moves=(), n_init=2, warm_start=True, max_iter=2, random_state=0)
+    first, *_ = fit_with_copies(fit, X, tmp_path)
+    resumed = load(first).resume(X)
+    np.testing.assert_array_equal(resumed.restart_elbos_, fit.restart_elbos_)
+
+
 def blobs(n_rows=700):
     return rows(n_rows=n_rows, n_features=4, n_clusters=7)
 

@@ -473,7 +473,8 @@ def test_a_fit_that_ends_at_one_topic_after_a_last_look_warns():
 def test_a_polish_changes_the_words_of_topics_alone_and_its_bound_is_that_of_all_rows(capsys):
     X, settings = corpus(), {"batch_size": 70, "max_iter": 3, "tol": 0.0, "random_state": 0}
     plain, hdp = (MemoizedHDP(8, n_polish=n, verbose=1, **settings).fit(X) for n in (0, 5))
-    assert capsys.readouterr().out.count("\npolish: topics by collapsed sampling\n") == 1
+    lines = capsys.readouterr().out
+    assert lines.count("\npolish: topics by collapsed sampling\n") == 1
     for name in ("topic_weights_", "topic_ids_", "doc_topic_concentration_", "topic_word_prior_"):
         np.testing.assert_array_equal(getattr(hdp, name), getattr(plain, name))
     assert hdp.elbo_ == pytest.approx(hdp.elbo(X), rel=1e-12)
@@ -490,6 +491,14 @@ def test_a_polish_changes_the_words_of_topics_alone_and_its_bound_is_that_of_all
     hdp.set_params(moves=()).partial_fit(X[:70], batch_id="again")
     after = (hdp.components_ - hdp.topic_word_prior_)[np.argsort(hdp.topic_ids_)]
     assert (after > words[order] - 1e-9).all()
+
+
+def test_a_start_from_sampled_topics_says_so_and_shows_no_notes_of_the_sampling(capsys):
+    hdp = MemoizedHDP(n_polish=0, verbose=1, random_state=0).fit(corpus(2, 60))
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("start 2 of")]
+    assert len(hdp.restart_elbos_) == 2 and lines
+    assert all("start 2 of 2, from sampled topics, pass" in line for line in lines)
+    assert not any("drawn again" in line for line in lines)
 
 
 def test_a_polish_of_words_that_come_often_has_fewer_sweeps(monkeypatch):

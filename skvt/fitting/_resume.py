@@ -1,13 +1,13 @@
 """An interrupted fit: the data that :meth:`resume` needs besides the model and the state."""
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
-from skvt.inference import Position
+from skvt.fitting._restarts import Outcomes, Start
 from skvt.rows import layout_of, some_rows, sums_of_rows
 from skvt.typing import Array
 
@@ -75,37 +75,15 @@ def _digest(X, weights):
     return (np.frombuffer(digest.digest(), np.uint64),)
 
 
-@dataclass
-class Starts:
-    """The starts of a fit (``n_init``)."""
-
-    # Seeds of all starts.
-    seeds: list[int]
-    # Bounds of the starts that have ended, in nats.
-    elbos: list[float] = field(default_factory=list)
-    # The Fitted of the best start so far; None before one has ended.
-    best: object = None
-    # Whether the best start has converged.
-    converged: bool = False
-
-
-@dataclass
-class Start:
-    """The current start: the data that a pass changes besides the state."""
-
-    rng: np.random.Generator
-    position: Position = field(default_factory=Position)
-    # Number of entries of the log of moves whose passes count from the first fit of the model:
-    # entries from before this fit, or from before the interruption.
-    n_moves: int = 0
-
-
-@dataclass
+@dataclass(frozen=True)
 class Progress:
     """An interrupted fit."""
 
     rows: RowsSeen
-    starts: Starts
+    # Seeds of the starts of the model as it is.
+    seeds: tuple[int, ...]
+    # The starts that have ended, and the one that was interrupted.
+    outcomes: Outcomes
     start: Start
     # The engine's data between passes, see :class:`~skvt.progress.Continued`.
     engine: dict[str, Any]

@@ -1,0 +1,146 @@
+"""Starts of a topic model that finds its number of topics, and the sampling of its topics."""
+
+import warnings
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from skvt.contracts import LocalTotals, PassResult, RunningPolicy
+from skvt.estimators._structured_lda import COLLAPSED_PRIOR
+from skvt.expfam import RunningStats
+from skvt.fitting import SameModel
+from skvt.inference import Phase, State, collapsed_means
+from skvt.models.lda import CollapsedLDA
+from skvt.readers.validation import stack_level
+from skvt.rows import sums_of_rows
+from skvt.stages import begin_stage, take_notes
+from skvt.temperature import LinearAnnealing
+
+# Initial numbers of topics of the annealed starts that follow a fit which ends at one topic. Births
+# judge fresh topics by the concentrations and the prior that were learned for one topic. Documents
+# that mix many topics need others, which a fit of several topics learns.
+ANNEALED_TOPICS = 20, 50
+# Documents needed for each topic of such a start.
+DOCUMENTS_OF_EACH = 10
+NO_MORE_TOPICS = (
+    "The fit has ended at one topic, and fits begun with {} topics have no higher bound. Either "
+    "the documents have no topics, or each mixes many of them: there the bound is too loose to "
+    "count topics. If you expect several, give their number to StructuredLDA(n_components=...)."
+)
+# Maximum number of documents of which a fit from one topic is followed by a start from its topics
+# after collapsed sampling. Of few documents, two themes of a topic have too few tokens for a birth
+# to tell them apart; collapsed sampling does.
+FEW_DOCUMENTS = 1_000
+SWEEPS_OF_START = 200
+SAMPLED = "from sampled topics"
+# Tokens of a word in a document, on average, from which on there are fewer sweeps.
+MOST_REPEATED = 10.0
+# Fewest sweeps then.
+FEWEST_SWEEPS = 20
+
+
+@dataclass(frozen=True)
+class TopicRestarts:
+    """Starts of the same model, and further ones that depend on the topics of the best."""
+
+    # Seeds of the starts of the same model; further starts have the first of them.
+    seeds: tuple[int, ...]
+    # The `skvt.fitting._fit.Fit`, which makes launches.
+    fit: Any
+    # Initial numbers of topics of annealed starts, made if all others have ended at one topic.
+    numbers: tuple[int, ...]
+    # Whether a start from sampled topics follows a fit that has ended at several topics.
+    samples: bool
+
+    @classmethod
+    def of(cls, seeds, fit, *, samples):
+        """Return the restarts of a fit with births."""
+        n_documents, most = fit.plan.data.n_rows, fit.plan.most_components
+        enough = [n for n in ANNEALED_TOPICS if n * DOCUMENTS_OF_EACH <= n_documents]
+        numbers = sorted({min(n, most) for n in enough} - {1})
+        return cls(seeds, fit, tuple(numbers), samples and n_documents <= FEW_DOCUMENTS)
+
+    def next(self, outcomes):
+        """Return the next start; None after the last, with a warning if there is one topic."""
+        n_init, n_ended = len(self.seeds), len(outcomes.kinds)
+        if n_ended < n_init:
+            return SameModel(self.seeds, self.fit).next(outcomes)
+        if not (outcomes.converged or n_ended > n_init) or SAMPLED in outcomes.kinds:
+            return None
+        best, number = outcomes.best, n_ended - n_init
+        at_one = best.model.size(best.stats) == 1
+        if number < len(self.numbers) and (number or at_one):
+            n_topics = self.numbers[number]
+            return self.fit.launch(
+                self.seeds[0],
+                kind=f"annealed from {n_topics} topics",
+                n_starts=n_init + len(self.numbers),
+                model=self.fit.model.resized(n_topics),
+                policy=LinearAnnealing(),
+            )
+        if number == 0 and not at_one and self.samples and best.policy.at_unit_temperature:
+            model = self._at_sampled_topics(best)
+            return self.fit.launch(self.seeds[0], kind=SAMPLED, n_starts=n_init + 1, model=model)
+        if number and at_one and outcomes.converged:
+            warning = NO_MORE_TOPICS.format(" and ".join(map(str, self.numbers)))
+            warnings.warn(warning, UserWarning, stacklevel=stack_level())
+        return None
+
+    def _at_sampled_topics(self, fitted):
+        """Return the model, to be started with the topics of a fit after collapsed sampling."""
+        state, fit = fitted.state.draft(), self.fit
+        _sample_topics(SWEEPS_OF_START, fitted.model, state, fit.plan.data, fit.workers)
+        topics = fitted.model.natural_parameters(state.stats)[0]
+        topics /= topics.sum(axis=1, keepdims=True)
+        return replace(fit.model, n_initial=len(topics), start=topics)
+
+
+@dataclass(frozen=True)
+class TopicSampling:
+    """An engine whose pass samples the topics of all tokens, given the number of topics.
+
+    Topics become the mean over the second half of ``n_sweeps`` sweeps of collapsed Gibbs sampling.
+    """
+
+    n_sweeps: int
+
+    requires = ()
+    knows_exact_bound = False
+
+    def phase(self):
+        """Return the phase of this engine, at T = 1."""
+        return Phase(0, self, policy=RunningPolicy())
+
+    def run_pass(self, model, state, given):
+        """Replace the topics in ``state``; there is no bound of the pass."""
+        begin_stage("polish: topics by collapsed sampling", printed=True)
+        _sample_topics(self.n_sweeps, model, state, given.data, given.workers)
+        return PassResult(LocalTotals(), np.nan, model, "none")
+
+
+def _sample_topics(n_sweeps, model, state, data, workers):
+    """Replace the topics in ``state``, of all rows and of each batch's memo, by sampled ones."""
+    entries, tokens = map(float, sums_of_rows(data.X, data.weights, _entries_and_tokens))
+    share = min(1.0, MOST_REPEATED * entries / max(tokens, 1.0))
+    n_sweeps = max(min(n_sweeps, FEWEST_SWEEPS), round(share * n_sweeps))
+    words = state.plain_stats.value().arrays[0]
+    lda = replace(
+        CollapsedLDA.of(model.documents(state.plain_stats), "gibbs"), sampling_prior=COLLAPSED_PRIOR
+    )
+    sampled = State(RunningStats([np.ascontiguousarray(words.T, lda.dtype)]), seed=state.seed)
+    means = collapsed_means(lda, data, sampled, n_sweeps, workers)
+    take_notes()  # sweeps are no passes, so that no line shows their notes
+    state.replace_first_block(_of_topics(mean, words.shape) for mean in means)
+
+
+def _entries_and_tokens(X, weights):
+    """Return the number of distinct words of all documents, in sum, and the number of tokens."""
+    return float(X.nnz), X.sum(dtype=np.float64)
+
+
+def _of_topics(mean, shape):
+    """Return the counts (A, K) of a batch's words as statistics (K, V)."""
+    out = np.zeros(shape)
+    out[:, mean.rows] = mean.arrays[0].T
+    return out

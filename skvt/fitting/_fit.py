@@ -1,0 +1,272 @@
+"""A call of ``fit`` or ``resume``: its starts, the best of them, and what callbacks see."""
+
+import warnings
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from typing import Any
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+
+from skvt.contracts import PassInputs
+from skvt.fitting._fitted import Fitted
+from skvt.fitting._restarts import Launch, Outcomes, Start
+from skvt.fitting._resume import Progress, RowsSeen, checksum
+from skvt.inference import evaluate_bound, fit_loop, rows_of
+from skvt.monitoring import FitMonitor, compilation_announced
+from skvt.readers.validation import out_of_range, stack_level
+from skvt.rows import layout_of
+
+
+@dataclass(frozen=True)
+class CallRows:
+    """The rows of one call, as the caller passed them and as numbers."""
+
+    # X and y as passed.
+    passed: Any
+    y: Any
+    # Rows of positive weight, (n, D), and their weights, (n,).
+    X: Any
+    weights: Any
+
+    @property
+    def shown(self):
+        """X and y for callbacks."""
+        if self.y is not None:
+            return self.passed, self.y
+        # ScoringMonitor of scikit-learn 1.9 scores only with a target, which scorers of models
+        # without targets ignore
+        n_rows = self.X.shape[0] if layout_of(self.X).size else np.shape(self.passed)[0]
+        return self.passed, np.zeros(n_rows)
+
+
+def run_fit(estimator, rows, workers, before=None):
+    """Make all starts of a fit, or the one that continues the fit ``before``, and publish it."""
+    fit = Fit(estimator, rows, workers, before)
+    fit.plan.check(fit.model)
+    random_state = check_random_state(estimator.random_state)
+    n_init = 1 if fit.is_warm else estimator.n_init
+    seeds = [int(random_state.randint(np.iinfo(np.int32).max)) for _ in range(n_init)]
+    restarts, outcomes = estimator._restarts(tuple(seeds), fit), Outcomes()
+    return fit.run(restarts.next(outcomes), restarts, outcomes)
+
+
+def resume_fit(estimator, rows, workers, progress):
+    """Make the remaining starts of an interrupted fit, and publish it."""
+    fit = Fit(estimator, rows, workers)
+    launch = fit.resumed(progress)
+    return fit.run(launch, estimator._restarts(progress.seeds, fit), progress.outcomes)
+
+
+class Fit:
+    """The starts of one call of ``fit`` or ``resume``.
+
+    ``before`` is the :class:`Fitted` that a warm start continues (``is_warm``). The estimator
+    builds models and plans; nothing else depends on its class.
+    """
+
+    def __init__(self, estimator, rows, workers, before=None):
+        self.estimator, self.rows, self.workers = estimator, rows, workers
+        self.before, self.is_warm = before, before is not None
+        self._has_launched = False
+
+    # ------------------------------------------------------------------------------- launches
+    @cached_property
+    def _parts(self):
+        """The model of the rows, and the rows with which it works."""
+        X, weights = self.rows.X, self.rows.weights
+        old = None if self.before is None else self.before.model
+        model = self.estimator._build_model(X, weights, old)
+        return self.estimator._with_labels(model, X, weights)
+
+    @property
+    def model(self):
+        """The model of the rows, built when a start first needs it."""
+        return self._parts[0]
+
+    @cached_property
+    def plan(self):
+        """The plan of the first start."""
+        return self._new_plan()
+
+    def _new_plan(self):
+        model, X = self._parts
+        return self.estimator._plan(model, X, self.rows.weights)
+
+    def launch(self, seed, *, kind="", n_starts=1, model=None, policy=None):
+        """Return the values with which a start begins.
+
+        ``kind`` describes a start of another ``model``, or with another temperature ``policy``.
+        """
+        model = self.model if model is None else model
+        # an engine serves one start
+        plan = self._new_plan() if self._has_launched else self.plan
+        self._has_launched = True
+        rng = np.random.default_rng(seed)
+        plan = plan if policy is None else replace(plan, policy=policy)
+        before, data = self.before, plan.data
+        if before is None:
+            state, running = plan.begin(model, self.workers, rng)
+            fitted = self._begun(plan, model, state, running)
+        else:
+            before = before.draft()
+            state = before.state
+            if not self._has_memos_of(data):
+                state = state.without_memos(data.total)
+            before.policy.resume(data.n_rows)
+            fitted = self._begun(plan, model, state, before.policy, before)
+        state = plan.engine.start(state, data.total)
+        state.row_starts = plan.row_starts
+        start = Start(rng, kind, n_starts, n_moves=len(state.move_log))
+        return Launch(plan, replace(fitted, state=state), start)
+
+    def resumed(self, progress):
+        """Return the values with which an interrupted start continues."""
+        before = self.estimator._fitted.draft()
+        plan = self.estimator._plan(before.model, self.rows.X, self.rows.weights)
+        if progress.row_starts is not None:
+            before.state.row_starts = progress.row_starts.copy()
+        plan.take_up(deepcopy(progress.engine))
+        start = replace(progress.start, rng=deepcopy(progress.start.rng))
+        self.plan, self._has_launched = plan, True
+        self.is_warm = len(before.history) > start.position.n_passes
+        begun = self._begun(plan, before.model, before.state, before.policy, before)
+        return Launch(plan, begun, start)
+
+    def _has_memos_of(self, data):
+        """Return whether the fit before has memos of these rows in batches of this size."""
+        before = self.before
+        if before.elbo is None or before.seen is None:
+            return False
+        return before.seen == (checksum(data.X, data.weights), data.batch_size)
+
+    def _begun(self, plan, model, state, policy, before=None):
+        """Return a :class:`Fitted` without bound, with the history and names of the one before."""
+        parameters = self.estimator._parameters()
+        begun = Fitted(model, state, policy, plan.data.total, parameters=parameters)
+        if before is None:
+            return begun
+        names = {"topic_labels": before.topic_labels, "words": before.words}
+        return replace(begun, history=before.history, **names)
+
+    # ----------------------------------------------------------------------------------- runs
+    def run(self, launch, restarts, outcomes):
+        """Make the starts from ``launch`` on, publish the best of all, and return the estimator."""
+        estimator, max_iter = self.estimator, launch.plan.stopping.max_iter
+        raw, y = self.rows.shown
+        context = estimator._init_callback_context(max_subtasks=launch.start.n_starts * max_iter)
+        context.call_on_fit_task_begin(estimator=estimator, X=raw, y=y)
+        with compilation_announced(estimator.verbose):
+            while launch is not None:
+                context.max_subtasks = launch.start.n_starts * max_iter
+                plan, kind = launch.plan, launch.start.kind
+                fitted, converged, stopped = self._run_start(launch, outcomes, restarts, context)
+                outcomes = outcomes.including(kind, fitted, converged)
+                launch = None if stopped else restarts.next(outcomes)
+            best = outcomes.best
+            if plan.phases[-1].engine.knows_exact_bound:
+                seen = checksum(plan.data.X, plan.data.weights), plan.data.batch_size
+                best = replace(best, seen=seen)
+            best = estimator._without_labels(self._last_phase(best, plan))
+        estimator.__dict__.pop("_progress", None)
+        estimator._fitted, estimator.converged_ = best, outcomes.converged
+        estimator.restart_elbos_ = np.array(outcomes.elbos)
+        estimator.n_iter_ = len(best.history)
+        estimator._publish(plan.data.X, plan.data.weights, raw)
+        context.call_on_fit_task_end(
+            estimator=estimator, X=raw, y=y, reconstruction_attributes=lambda: {}
+        )
+        self._warn(plan, best, outcomes.converged or stopped)
+        return estimator
+
+    def _run_start(self, launch, outcomes, restarts, context):
+        """Run a start; return its :class:`Fitted`, and whether it converged and was stopped."""
+        plan, begun, start = launch.plan, launch.fitted, launch.start
+        state, history, data = begun.state, begun.history, plan.data
+        n_before = len(history) - start.position.n_passes
+
+        @cache
+        def rows():
+            return RowsSeen.of(data.X, data.weights)
+
+        def snapshot(model, state, position):
+            fitted = replace(begun, model=model).draft()
+            log = fitted.state.move_log = _numbered(state.move_log, start.n_moves, n_before)
+            here = replace(start, rng=deepcopy(start.rng), position=position, n_moves=len(log))
+            row_starts = None if state.row_starts is None else state.row_starts.copy()
+            progress = Progress(rows(), restarts.seeds, outcomes, here, plan.progress(), row_starts)
+            return self._shown(fitted, progress)
+
+        number, n_starts = len(outcomes.elbos) + 1, start.n_starts
+        kind = f"{start.kind}, " if start.kind else ""
+        name = f"start {number} of {n_starts}, {kind}" if n_starts > 1 else ""
+        shown = self.rows.shown
+        monitor = FitMonitor(self.estimator, context, shown, snapshot, history, start, name)
+        run = state, self.workers, start.rng, monitor
+        model, converged = fit_loop(begun.model, plan, begun.policy, *run)
+        elbo = plan.finish(model, state)
+        if elbo is None:
+            elbo = self._bound(model, state, data)
+        if not np.isfinite(elbo):
+            raise out_of_range(f"the bound is {elbo}")
+        state.row_starts = None
+        state.move_log = _numbered(state.move_log, start.n_moves, n_before)
+        return replace(begun, model=model, elbo=float(elbo)), converged, monitor.stopped
+
+    def _shown(self, fitted, progress):
+        """Return the attributes of an estimator whose fit has stopped here, for callbacks."""
+        estimator, shown = self.estimator, self.estimator._without_labels(fitted)
+        return {
+            "_fitted": shown,
+            # a fit that works with labels cannot be resumed
+            **({"_progress": progress} if shown is fitted else {}),
+            "n_iter_": len(fitted.history),
+            "converged_": progress.start.position.converged,
+            **estimator._published(fitted.model),
+            **estimator._reader(fitted.model.dtype).columns,
+        }
+
+    def _bound(self, model, state, data):
+        """Return the exact bound of all rows in nats."""
+        rows = rows_of(data.X, data.weights)
+        return evaluate_bound(model, state.plain_stats, rows, self.workers)
+
+    def _last_phase(self, best, plan):
+        """Return the best start after the plan's last phase, if any, with its exact bound."""
+        phase, model = plan.last, best.model
+        several = model.size(best.stats) > 1
+        if phase is None or not (several and best.policy.at_unit_temperature):
+            return best
+        state = best.state
+        phase.engine.run_pass(model, state, PassInputs(plan.data, phase.policy, self.workers))
+        elbo = float(self._bound(model, state, plan.data))
+        return replace(best, elbo=elbo, seen=None)
+
+    def _warn(self, plan, fitted, ended):
+        """Warn if the fit has not ended by itself, or has the maximum number of components."""
+        estimator, most = self.estimator, plan.most_components
+        if not ended and plan.stopping.warns and plan.judges_convergence:
+            reasons = (
+                f"max_iter={plan.stopping.max_iter} passes: the bound still rises by "
+                f"tol={estimator.tol:g} or more, or is too rarely evaluated, or moves have more to "
+                "try. Raise max_iter or tol."
+            )
+        elif most and estimator.n_components < most <= fitted.model.size(fitted.stats):
+            reasons = (
+                f"max_components={most} components: births would go on. Raise "
+                "max_components; or let components have another shape or other columns, of which "
+                "fewer may describe the rows."
+            )
+        else:
+            return
+        warning = f"No convergence within {reasons}"
+        warnings.warn(warning, ConvergenceWarning, stacklevel=stack_level())
+
+
+def _numbered(log, n_moves, n_before):
+    """Return the log of moves; add ``n_before`` to pass numbers from entry ``n_moves`` on."""
+    return log[:n_moves] + [
+        replace(record, n_iter=n_before + record.n_iter) for record in log[n_moves:]
+    ]

@@ -1,0 +1,78 @@
+"""The starts of a fit: what each begins with, how those that ended did, and which one follows."""
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from skvt.fitting._fitted import Fitted
+from skvt.inference import Plan, Position
+from skvt.ties import exceeds
+
+
+@dataclass(frozen=True)
+class Start:
+    """The course of one start: what passes change besides the model and the state."""
+
+    rng: np.random.Generator
+    # What distinguishes the start, for printed lines; "" for a start of the model as it is.
+    kind: str = ""
+    # Number of starts of the fit, as far as they are known.
+    n_starts: int = 1
+    position: Position = field(default_factory=Position)
+    # Number of entries of the log of moves whose passes count from the first fit of the model:
+    # entries from before this fit, or from before the interruption.
+    n_moves: int = 0
+
+
+@dataclass(frozen=True)
+class Launch:
+    """The values with which a start begins, or with which an interrupted one continues."""
+
+    # Its engines serve this start alone.
+    plan: Plan
+    # The model, the state, the running policy and the history before the next pass.
+    fitted: Fitted
+    start: Start
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """The outcomes of the starts that have ended."""
+
+    # Kind and bound of each start; bounds are in nats.
+    kinds: tuple[str, ...] = ()
+    elbos: tuple[float, ...] = ()
+    # The Fitted of the best start; None before a start has ended.
+    best: object = None
+    # Whether the best start has converged.
+    converged: bool = False
+
+    def including(self, kind: str, fitted: Fitted, converged: bool) -> "Outcomes":
+        """Return the outcomes with those of another start; of equal bounds the first is best."""
+        ended = replace(self, kinds=(*self.kinds, kind), elbos=(*self.elbos, fitted.elbo))
+        dtype = fitted.model.dtype
+        if self.best is not None and not exceeds(fitted.elbo, self.best.elbo, dtype=dtype):
+            return ended
+        return replace(ended, best=fitted, converged=converged)
+
+
+class Restarts(Protocol):
+    """The rule that decides which start follows."""
+
+    def next(self, outcomes: Outcomes) -> Launch | None:
+        """Return the next start, or None if the fit ends."""
+
+
+@dataclass(frozen=True)
+class SameModel:
+    """One start of the same model for each seed."""
+
+    seeds: tuple[int, ...]
+    # The `skvt.fitting._fit.Fit`, whose ``launch(seed, n_starts=...)`` begins a start.
+    fit: Any
+
+    def next(self, outcomes: Outcomes) -> Launch | None:
+        """Return the start of the next seed; None after the last."""
+        number, n_starts = len(outcomes.elbos), len(self.seeds)
+        return self.fit.launch(self.seeds[number], n_starts=n_starts) if number < n_starts else None
