@@ -1,7 +1,4 @@
-"""Choices of components by the exact bounds of short fits on a sample.
-
-The choices are the type of covariance, and whether a column or its logarithm is Gaussian.
-"""
+"""The choice of the type of covariance by the exact bounds of short fits on a sample."""
 
 from functools import partial
 from operator import itemgetter
@@ -18,10 +15,9 @@ from skvt.models.mixture import (
     GaussianLearner,
     Mixture,
     StickBreaking,
-    gaussian_component,
 )
 from skvt.moves import bound_of
-from skvt.rows import dense, some_rows, sums_of_rows
+from skvt.rows import dense, some_rows
 from skvt.ties import stable_argmax, stable_order
 
 # Types from the simplest on; of equally good types, the simplest is chosen.
@@ -47,11 +43,6 @@ _CLOSE = 1.0
 _FOLDS = 4
 # Number of passes of a short fit; the last passes have merges.
 _PASSES = 10
-# Maximum and minimum number of values by which logarithms of a column are chosen, and the necessary
-# rise of the bound in nats.
-_ROWS_OF_LOGS = 1_000
-_FEWEST = 30
-_NATS = 10.0
 
 
 def best_type(X, weights, build, learned, most=None):
@@ -136,63 +127,11 @@ def _best_fit(X, weights, build, learned, most):
     return max(_fits(X, weights, component, learned, numbers), key=itemgetter(0))
 
 
-def columns_in_logarithms(X, weights, given=None):
-    """Return the columns that are better in logarithms, or given columns, and their least values.
-
-    A column is better in logarithms if its values are positive and both a single Gaussian and a
-    short fit to the column alone have a higher bound. In logarithms, the least value is as far
-    below the smallest value of a sample as this is below the mean. Raise ValueError if a given
-    column is not positive.
-    """
-    lacking = sums_of_rows(X, weights, _not_positive)[0] > 0.0
-    if given is not None and lacking[given].any():
-        raise ValueError(
-            "The 'log' parameter must name columns of positive numbers. The column at place "
-            f"{given[lacking[given]][0]} of the component holds others: leave it out, or give it "
-            "to a Hurdle if they are zeros."
-        )
-    X, weights = sample(X, weights, MOST_ROWS)
-    chosen, least = [], []
-    for j in np.flatnonzero(~lacking) if given is None else given:
-        observed = ~np.isnan(X[:, j]) & (weights > 0.0)
-        x, w = sample(X[observed][:, [j]].astype(np.float64), weights[observed], _ROWS_OF_LOGS)
-        if given is not None or (w.sum() >= _FEWEST and _is_better_in_logarithms(x, w)):
-            chosen.append(j)
-            y = np.log(x[:, 0]) if x.size else np.zeros(1)
-            least.append(
-                float(np.exp(2.0 * y.min() - np.average(y, weights=w if x.size else None)))
-            )
-    return np.array(chosen, np.intp), tuple(least)
-
-
-def _is_better_in_logarithms(x, weights):
-    """Return whether logarithms of values (n, 1) fit better, by a Gaussian and by mixtures."""
-    y = np.log(x)
-    volume, least = weights @ y[:, 0], _NATS / weights.sum()
-    deviations = [np.sqrt(np.cov(v[:, 0], aweights=weights, ddof=0)) for v in (x, y)]
-    if not min(deviations) > 0.0:  # all values are equal
-        return False
-    if not np.log(deviations[0]) - np.log(deviations[1]) - volume / weights.sum() > least:
-        return False
-    bounds = []
-    for v in (x, y):
-        component, _ = gaussian_component(v, weights, "diag", False)
-        ((bound, *_),) = _fits(v, weights, component, frozenset(), NUMBERS[:1])
-        bounds.append(bound / weights.sum())
-    plain, logged = bounds
-    return logged - plain - volume / weights.sum() > least
-
-
 def sample(X, weights, most):
     """Return evenly spaced rows in memory, at most ``most``, and their weights."""
     rows = np.linspace(0, X.shape[0] - 1, min(X.shape[0], most)).astype(np.intp)
     X, weights = some_rows(X, weights, rows)
     return dense(X), weights
-
-
-def _not_positive(X, weights):
-    """Return the number of values of each column without logarithm, (D,); for `sums_of_rows`."""
-    return ((weights > 0.0) @ (dense(X) <= 0.0),)
 
 
 def _fits(X, weights, component, learned, numbers):

@@ -9,8 +9,9 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.base import BaseEstimator, clone
 
-from skvt.components._choices import best_type, columns_in_logarithms
+from skvt.components._choices import best_type
 from skvt.components._cuts import cut_by_classes
+from skvt.components._logarithms import columns_in_logarithms
 from skvt.models import mixture as models
 from skvt.rows import (
     has_sparse_rows,
