@@ -1,3 +1,4 @@
+import logging
 import os
 import re
 from pathlib import Path
@@ -6,6 +7,9 @@ import pytest
 
 # The tests draw figures but never show them. Set before anything imports matplotlib.
 os.environ.setdefault("MPLBACKEND", "Agg")
+
+# The level that pyproject.toml sets for all loggers would make each fit log its passes.
+logging.getLogger("skvt").setLevel(logging.WARNING)
 
 # Workers share the cores: threads of matrix products would wait for each other, spinning.
 if "PYTEST_XDIST_WORKER" in os.environ:

@@ -4,6 +4,9 @@ import numpy as np
 
 from skvt.plotting._axes import fitted_attribute, panels
 
+# Number of components up to which their labels are upright.
+MOST_UPRIGHT = 12
+
 
 class ClusterTreeDisplay:
     """Display of components joined into clusters: the tree, and the loss by joins.
@@ -21,6 +24,8 @@ class ClusterTreeDisplay:
         ``hierarchy_`` of a mixture; at least one row.
     n_clusters : int
         Number of clusters that is marked.
+    weights : array-like of shape (n_components,) or None, default=None
+        Weights of the components, which are shown below their numbers.
 
     Attributes
     ----------
@@ -59,9 +64,10 @@ class ClusterTreeDisplay:
     2
     """
 
-    def __init__(self, hierarchy, n_clusters):
+    def __init__(self, hierarchy, n_clusters, *, weights=None):
         self.hierarchy = hierarchy
         self.n_clusters = n_clusters
+        self.weights = weights
 
     def plot(self, ax=None, *, dendrogram_kw=None, line_kw=None):
         """Draw the tree and the loss.
@@ -96,8 +102,13 @@ class ClusterTreeDisplay:
         self.ax_, right = self.axes_
         self.figure_ = self.ax_.figure
         style = {"link_color_func": self._colors(hierarchy).__getitem__, "ax": self.ax_}
+        if self.weights is not None:
+            few = n_components <= MOST_UPRIGHT
+            separator, style["leaf_rotation"] = ("\n", 0) if few else (": ", 90)
+            style["labels"] = [f"{k}{separator}{w:.0%}" for k, w in enumerate(self.weights)]
         self.dendrogram_ = dendrogram(hierarchy, **(style | (dendrogram_kw or {})))
-        self.ax_.set(xlabel="component", ylabel="lost (nats per row)")
+        name = "component" if self.weights is None else "component and its weight"
+        self.ax_.set(xlabel=name, ylabel="lost (nats per row)")
         lost = np.append(0.0, hierarchy[:, 2])
         numbers = np.arange(n_components, 0, -1)
         style = {"marker": ".", "color": "0.4"} | (line_kw or {})
@@ -113,6 +124,7 @@ class ClusterTreeDisplay:
             label=f"{self.n_clusters} cluster{'s' if self.n_clusters > 1 else ''}",
         )
         right.set(xlabel="clusters", ylabel="lost (nats per row)")
+        right.locator_params(axis="x", integer=True)
         right.legend()
         for axes in self.axes_:
             axes.set_ylim(bottom=0.0)
@@ -159,4 +171,5 @@ class ClusterTreeDisplay:
         hierarchy = fitted_attribute(estimator, "hierarchy_", remedy)
         if isinstance(n_clusters, str) and n_clusters == "auto":
             n_clusters = estimator.n_clusters_
-        return cls(hierarchy, n_clusters).plot(ax, **options)
+        weights = getattr(estimator, "weights_", None)
+        return cls(hierarchy, n_clusters, weights=weights).plot(ax, **options)

@@ -5,7 +5,11 @@ import numpy as np
 from skvt.plotting._axes import fitted_attribute, single
 from skvt.readers.validation import check_choice
 
-BOUNDS = {"elbo": ("elbo",), "objective": ("objective",), "both": ("elbo", "objective")}
+BOUNDS = {
+    "auto": (), "elbo": ("elbo",), "objective": ("objective",), "both": ("elbo", "objective"),
+}  # fmt: skip
+# From this number of passes on, the first one does not determine the scale.
+MANY_PASSES = 5
 X_LABELS = {"n_iter": "pass", "seconds": "seconds"}
 
 
@@ -78,7 +82,8 @@ class HistoryDisplay:
 class ELBODisplay(HistoryDisplay):
     """The evidence lower bound over the course of a fit.
 
-    Make it by :meth:`from_estimator`. Pass ``ax`` to draw several fits on the same axes.
+    Make it by :meth:`from_estimator`. Pass ``ax`` to draw several fits on the same axes. From the
+    sixth pass on, the axis ends near the second pass, since the first one often lies far below.
 
     Parameters
     ----------
@@ -113,16 +118,17 @@ class ELBODisplay(HistoryDisplay):
     >>> _ = ELBODisplay.from_estimator(plain, name="plain", ax=display.ax_)
     """
 
-    def plot(self, ax=None, *, bounds="elbo", x="n_iter", n_samples=None, line_kw=None):
+    def plot(self, ax=None, *, bounds="auto", x="n_iter", n_samples=None, line_kw=None):
         """Draw the bound over passes or seconds.
 
         Parameters
         ----------
         ax : matplotlib Axes or None, default=None
             Axes to draw on; None makes a new figure.
-        bounds : {"elbo", "objective", "both"}, default="elbo"
-            The ELBO; the tempered bound that the fit maximises, dashed; or both. They are equal at
-            T = 1. Passes whose bound was not evaluated are left out.
+        bounds : {"auto", "elbo", "objective", "both"}, default="auto"
+            The ELBO; the objective that the fit maximises, dashed; or both. They are equal at T = 1
+            unless inference is structured. "auto" is the ELBO if a pass has one, else the
+            objective. Passes whose bound was not evaluated are left out.
         x : {"n_iter", "seconds"}, default="n_iter"
             Passes, or seconds since the fit began.
         n_samples : float or None, default=None
@@ -141,6 +147,8 @@ class ELBODisplay(HistoryDisplay):
             If no pass has a bound, or for an unknown choice.
         """
         check_choice("bounds", bounds, BOUNDS)
+        if bounds == "auto":
+            bounds = "elbo" if np.isfinite(np.asarray(self.history["elbo"])).any() else "objective"
         drawn = []
         for bound in BOUNDS[bounds]:
             values = np.asarray(self.history[bound], dtype=np.float64)
@@ -148,7 +156,7 @@ class ELBODisplay(HistoryDisplay):
             if not known.any():
                 raise ValueError(
                     f"No pass has a value of {bound!r}: partial_fit knows no bound of all rows, "
-                    "and structured inference only where it is evaluated. Call fit with "
+                    "and structured inference evaluates it on request. Call fit with "
                     "evaluate_every=1."
                 )
             drawn.append((bound, known, values / (1.0 if n_samples is None else n_samples)))
@@ -163,6 +171,10 @@ class ELBODisplay(HistoryDisplay):
             self.lines_ += self.ax_.plot(position[known], values[known], **style)
         unit = "nats" if n_samples is None else "nats per sample"
         self.ax_.set_ylabel(f"{'objective' if bounds == 'objective' else 'ELBO'} ({unit})")
+        later = [line.get_ydata()[1:] for line in self.ax_.lines]
+        if all(values.size >= MANY_PASSES for values in later):
+            low, high = min(map(np.min, later)), max(map(np.max, later))
+            self.ax_.set_ylim(low - 0.05 * (high - low or 1.0), high + 0.05 * (high - low or 1.0))
         self._legend()
         return self
 

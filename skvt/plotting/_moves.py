@@ -63,6 +63,11 @@ class MovesDisplay(HistoryDisplay):
         super().__init__(history, name=name)
         self.move_log = move_log
 
+    def _legend(self):
+        title = "moves accepted (area: their number)" if self.markers_ else None
+        if self.ax_.get_legend_handles_labels()[1]:
+            self.ax_.legend(title=title)
+
     def _draw(self, position, line_kw):
         n_components = np.asarray(self.history["n_components"])
         style = {"label": self.name, "color": "0.6"} | line_kw

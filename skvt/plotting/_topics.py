@@ -6,8 +6,8 @@ import numpy as np
 from sklearn.utils import check_scalar
 
 from skvt.plotting._axes import chosen, panels
-from skvt.readers.validation import column_names
-from skvt.results.topic_words import topic_probabilities
+from skvt.readers.validation import check_choice, column_names, preprocessing_and_model
+from skvt.results.topic_words import relevance, topic_probabilities, word_probabilities
 
 # Maximum number of panels unless topics are selected.
 MOST_TOPICS = 30
@@ -24,6 +24,13 @@ class TopicsDisplay:
         Weight of each word in each topic, such as its probability.
     feature_names : array-like of str of shape (n_features,)
         The words.
+    shares : array-like of shape (n_components,) or None, default=None
+        Shares of the topics in all words. Larger topics are shown first, and titles have the share.
+    titles : list of str or None, default=None
+        Titles of the topics; None is "topic" and the number.
+    scores : array-like of shape (n_components, n_features) or None, default=None
+        Scores of the words of each topic, by which words are chosen and ordered; None is
+        ``topics``.
 
     Attributes
     ----------
@@ -34,8 +41,10 @@ class TopicsDisplay:
     figure_ : matplotlib Figure
         Figure of the axes.
     bars_ : list of matplotlib BarContainer
-        Bars of each topic shown, with the most probable word first, at the top. Words without
-        weight have no bar.
+        Bars of each topic shown, with the first word at the top. Words without weight have no bar.
+        All panels have the same scale.
+    topics_ : ndarray of int, shape (n_topics,)
+        Numbers of the topics shown.
 
     Examples
     --------
@@ -49,9 +58,12 @@ class TopicsDisplay:
     (3, 5)
     """
 
-    def __init__(self, topics, feature_names):
+    def __init__(self, topics, feature_names, *, shares=None, titles=None, scores=None):
         self.topics = topics
         self.feature_names = feature_names
+        self.shares = shares
+        self.titles = titles
+        self.scores = scores
 
     def plot(self, ax=None, *, n_words=10, topics=None, n_columns=5, bar_kw=None):
         """Draw a panel for each topic.
@@ -63,8 +75,9 @@ class TopicsDisplay:
         n_words : int, default=10
             Number of words per topic.
         topics : array-like of int or None, default=None
-            Numbers of the topics to show, in this order. None shows the first thirty, since a
-            hundred panels take some ten seconds; the number of other topics is below the last one.
+            Numbers of the topics to show, in this order. None shows the thirty with the largest
+            shares, since a hundred panels take some ten seconds; the number of other topics is
+            below the last one.
         n_columns : int, default=5
             Number of panels in a row.
         bar_kw : dict or None, default=None
@@ -77,30 +90,37 @@ class TopicsDisplay:
         """
         check_scalar(n_words, "n_words", Integral, min_val=1)
         weights, names = np.asarray(self.topics), np.asarray(self.feature_names)
+        scores = weights if self.scores is None else np.asarray(self.scores)
         numbers = chosen(topics, weights.shape[0], "topics")
+        if topics is None and self.shares is not None:
+            numbers = np.argsort(-np.asarray(self.shares), kind="stable")
         left = max(numbers.size - MOST_TOPICS, 0) if topics is None else 0
-        numbers = numbers[: numbers.size - left]
+        self.topics_ = numbers = numbers[: numbers.size - left]
         size = (2.4, 0.5 + 0.2 * n_words)
         self.axes_, self.bounding_ax_ = panels(ax, numbers.size, n_columns, size)
         self.figure_ = self.axes_[0].figure
         self.bars_ = []
+        longest = 1.05 * weights[numbers].max() or 1.0
         for panel, k in zip(self.axes_, numbers, strict=True):
-            words = np.argsort(-weights[k], kind="stable")[:n_words]
+            words = np.argsort(-scores[k], kind="stable")[:n_words]
             words = words[weights[k, words] > 0.0]
             places = np.arange(words.size)
             self.bars_.append(panel.barh(places, weights[k, words], **(bar_kw or {})))
             panel.set_yticks(places, names[words].astype(str))
-            panel.set_title(
-                f"topic {k}" if words.size else f"topic {k}: no words", fontsize="small", loc="left"
-            )
+            title = f"topic {k}" if self.titles is None else self.titles[k]
+            title += "" if self.shares is None else f" ({self.shares[k]:.1%})"
+            title += "" if words.size else ": no words"
+            panel.set_title(title, fontsize="small", loc="left")
             panel.invert_yaxis()
+            panel.set_xlim(0.0, longest)
+            panel.locator_params(axis="x", nbins=3)
         if left:
             panel.set_xlabel(f"{left} more topics not shown", loc="right")
         return self
 
     @classmethod
-    def from_estimator(cls, estimator, *, feature_names=None, ax=None, **options):
-        """Draw the topics of a fitted estimator.
+    def from_estimator(cls, estimator, *, feature_names=None, by="probability", ax=None, **options):
+        """Draw the topics of a fitted estimator, the one with the largest share first.
 
         Parameters
         ----------
@@ -111,6 +131,8 @@ class TopicsDisplay:
         feature_names : array-like of str of shape (n_features,) or None, default=None
             Such as ``CountVectorizer.get_feature_names_out()``; by default as of
             :func:`skvt.topic_table`.
+        by : {"probability", "relevance"}, default="probability"
+            The choice and order of words, as of :func:`skvt.top_words`; bars are probabilities.
         ax, **options : see :meth:`plot`
             How to draw them.
 
@@ -121,4 +143,12 @@ class TopicsDisplay:
         """
         weights = topic_probabilities(estimator)
         names = column_names(estimator, feature_names, weights.shape[1])
-        return cls(weights, names).plot(ax, **options)
+        check_choice("by", by, ("probability", "relevance"))
+        model = preprocessing_and_model(estimator)[1]
+        totals = np.asarray(model.components_, np.float64).sum(axis=1)
+        labels = getattr(model, "_given_labels", {})
+        titles = [labels.get(k, f"topic {k}") for k in range(len(weights))]
+        scores = relevance(weights, word_probabilities(estimator)) if by == "relevance" else None
+        shares = totals / (totals.sum() or 1.0)
+        display = cls(weights, names, shares=shares, titles=titles, scores=scores)
+        return display.plot(ax, **options)

@@ -102,8 +102,17 @@ def test_passes_without_a_bound_are_left_out_and_none_at_all_is_an_error(X):
     assert_array_equal(line.get_ydata(), np.array(model.history_["elbo"])[[1, 3]])
     model.set_params(evaluate_every=-1).fit(X)
     with pytest.raises(ValueError, match="evaluate_every=1"):
-        ELBODisplay.from_estimator(model)
+        ELBODisplay.from_estimator(model, bounds="elbo")
     assert len(plt.get_fignums()) == 1, "no empty figure"
+    display = ELBODisplay.from_estimator(model)
+    assert_array_equal(display.lines_[0].get_ydata(), model.history_["objective"])
+    assert display.ax_.get_ylabel() == "objective (nats)"
+
+
+def test_the_first_pass_does_not_determine_the_scale():
+    values = [-1000.0, -10.0, -8.0, -7.0, -6.5, -6.4]
+    history = {"elbo": values, "n_iter": range(1, 7), "seconds": range(6)}
+    assert ELBODisplay(history).plot().ax_.get_ylim()[0] > -11.0
 
 
 def test_temperatures_are_those_of_the_history_in_the_style_asked_for(lda):
@@ -173,9 +182,21 @@ def test_bars_are_the_most_probable_words_at_their_probabilities(lda):
     for panel, bars, k in zip(display.axes_, display.bars_, [2, 0], strict=True):
         assert [text.get_text() for text in panel.get_yticklabels()] == top[k]
         assert_allclose([bar.get_width() for bar in bars], np.sort(probability[k])[::-1][:6])
-        assert panel.get_title(loc="left") == f"topic {k}"
+        share = lda.components_[k].sum() / lda.components_.sum()
+        assert panel.get_title(loc="left") == f"topic {k} ({share:.1%})"
         low, high = panel.get_ylim()
         assert low > high, "the most probable word is at the top"
+
+
+def test_topics_are_ordered_by_share_with_their_labels_on_one_scale(lda):
+    shares = lda.components_.sum(axis=1) / lda.components_.sum()
+    display = TopicsDisplay.from_estimator(lda, by="relevance", n_words=4)
+    assert display.topics_.tolist() == np.argsort(-shares).tolist()
+    assert len({panel.get_xlim() for panel in display.axes_}) == 1
+    words = lda.top_words(4, by="relevance")
+    for panel, k in zip(display.axes_, display.topics_, strict=True):
+        shown = [text.get_text() for text in panel.get_yticklabels()]
+        assert shown == [str(word) for word in words[k]]
 
 
 def test_a_pipeline_knows_the_words():
@@ -196,8 +217,9 @@ def test_names_of_columns_are_the_default_words(X, lda):
     named = TemperedLDA(n_components=3, max_iter=1, random_state=0).fit(frame)
     for model, names in ((named, named.feature_names_in_), (lda, np.arange(30).astype(str))):
         display = TopicsDisplay.from_estimator(model, n_words=2)
-        shown = [text.get_text() for text in display.axes_[1].get_yticklabels()]
-        assert shown == list(names[np.argsort(-model.components_[1])[:2]])
+        largest = np.argmax(model.components_.sum(axis=1))
+        shown = [text.get_text() for text in display.axes_[0].get_yticklabels()]
+        assert shown == list(names[np.argsort(-model.components_[largest])[:2]])
 
 
 def test_panels_are_made_or_divide_axes_or_are_those_given(lda):
@@ -393,8 +415,9 @@ def test_topics_without_words_and_documents_without_topics_are_left_out():
     words = top_words(nmf, 6)
     assert [len(topic) for topic in words] == [5, 0, 5] and 0 not in words[0]
     display = TopicsDisplay.from_estimator(nmf, n_words=6)
-    assert [len(bars) for bars in display.bars_] == [5, 0, 5]
-    assert display.axes_[1].get_title(loc="left") == "topic 1: no words"
+    assert display.topics_.tolist() == [2, 0, 1]
+    assert [len(bars) for bars in display.bars_] == [5, 5, 0]
+    assert display.axes_[2].get_title(loc="left") == "topic 1 (0.0%): no words"
 
 
 def test_topics_are_placed_by_their_divergences():
