@@ -10,7 +10,7 @@ class Continued:
 
     # Types of the attributes that are kept, by which files are checked. Attributes that are needed
     # only within a pass, or follow from the parameters, are not among them. A type may be
-    # ``Annotated`` with the name of a rule of skvt.io._legal for its shapes.
+    # ``Annotated`` with the name of a rule of `skvt.io` for its shapes.
     kept: ClassVar[Mapping[str, Any]] = {}
     # Attributes that are sequences of further objects of this class.
     parts: ClassVar[frozenset[str]] = frozenset()

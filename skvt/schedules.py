@@ -2,7 +2,10 @@
 
 from dataclasses import dataclass
 
+from skvt.files import in_files
 
+
+@in_files("schedules.RobbinsMonro")
 @dataclass(frozen=True)
 class RobbinsMonro:
     """Steps ``rho_t = scale (offset + t)^(-decay)``, at most 1, t = 0, 1, ... [HBWP13 eq. 26]."""

@@ -26,7 +26,9 @@ LEAVES = {
     "posterior": {"estimators", "results"},
 }
 # What helpers themselves may import.
-OF_LEAVES = {"posterior": {"expfam", "typing"}, "monitoring": {"stages"}}
+OF_LEAVES = {
+    "posterior": {"expfam", "typing"}, "monitoring": {"stages"}, "schedules": {"files"}
+}  # fmt: skip
 # They look into every floor, and no floor needs them.
 SIDE_ROOMS = {"metrics", "datasets", "plotting", "io", "callbacks"}
 ROOMS = {*FLOOR_OF, *LEAVES, *SIDE_ROOMS}

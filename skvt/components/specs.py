@@ -12,6 +12,7 @@ from sklearn.base import BaseEstimator, clone
 from skvt.components._choices import best_type
 from skvt.components._cuts import cut_by_classes
 from skvt.components._logarithms import columns_in_logarithms
+from skvt.files import in_files
 from skvt.models import mixture as models
 from skvt.rows import (
     has_sparse_rows,
@@ -164,6 +165,23 @@ class ComponentSpec(BaseEstimator):
         """
         return None
 
+    def describes(self, component, sizes):
+        """Return whether a file can have this description of a likelihood.
+
+        Parameters
+        ----------
+        component : skvt.models.mixture.Component
+            The likelihood, without indicators of missing values.
+        sizes : tuple of int or None
+            Number of categories of each column, for the encoding "category".
+
+        Returns
+        -------
+        bool
+            Whether :meth:`build` can have returned the likelihood.
+        """
+        return True
+
     def for_columns(self, columns, positions_of):
         """Return the description for these columns of a table.
 
@@ -203,6 +221,7 @@ class _GaussianSpec(ComponentSpec):
         return gaussian_learner(self, component)
 
 
+@in_files("components.Gaussian")
 @dataclass(eq=False, repr=False)
 class Gaussian(_GaussianSpec):
     """Real columns: Gaussian, with a conjugate prior of mean and precision.
@@ -278,6 +297,12 @@ class Gaussian(_GaussianSpec):
             self, "log", columns, positions_of
         )  # fmt: skip
 
+    def describes(self, component, sizes):
+        """Return whether a file can have this description, see :class:`ComponentSpec`."""
+        if type(component) is models.Logged and self.log is not None:
+            component = component.blocks[0].component
+        return type(component) in models.GAUSSIANS
+
     def build(self, X, weights, sizes=None):
         """Return a Gaussian component, see :class:`ComponentSpec`."""
         logs, least = self._logarithms(X, weights)
@@ -307,6 +332,7 @@ class Gaussian(_GaussianSpec):
         return super().learner(component)
 
 
+@in_files("components.LatentGaussian")
 @dataclass(eq=False, repr=False)
 class LatentGaussian(_GaussianSpec):
     """Real and ordinal columns that are correlated given the component.
@@ -366,12 +392,18 @@ class LatentGaussian(_GaussianSpec):
         """Return the description with indices of the ordinal columns for their names."""
         return _among(self, "ordinal", columns, positions_of)
 
+    def describes(self, component, sizes):
+        """Return whether a file can have this description, see :class:`ComponentSpec`."""
+        is_latent = type(component) in models.LATENT_GAUSSIANS
+        return is_latent and np.array_equal(self.ordinal, component.cells.columns)
+
     def build(self, X, weights, sizes=None):
         """Return a Gaussian component of latent values, see :class:`ComponentSpec`."""
         cells = cut_by_classes(models.Cells.of_shares(X, weights, self.ordinal), X, weights)
         return models.latent_gaussian(X, weights, self.covariance_type, cells, gaussian_prior(self))
 
 
+@in_files("components.Categorical")
 @dataclass(eq=False, repr=False)
 class Categorical(ComponentSpec):
     """Columns of categories, independent given the component, with Dirichlet priors.
@@ -410,6 +442,10 @@ class Categorical(ComponentSpec):
     categories: Any = "auto"
     missing: str = "ignore"
 
+    def describes(self, component, sizes):
+        """Return whether a file can have this description, see :class:`ComponentSpec`."""
+        return type(component) is models.Categorical and component.sizes == sizes
+
     def build(self, X, weights, sizes):
         """Return independent categorical columns, see :class:`ComponentSpec`."""
         given, n = self.concentration_prior, sum(sizes)
@@ -427,6 +463,7 @@ class Categorical(ComponentSpec):
         return models.DirichletLearner("concentration_prior", component.sizes)
 
 
+@in_files("components.Bernoulli")
 @dataclass(eq=False, repr=False)
 class Bernoulli(ComponentSpec):
     """Binary columns, independent given the component, with beta priors.
@@ -458,6 +495,10 @@ class Bernoulli(ComponentSpec):
     feature_prior: Any = 1.0
     _: KW_ONLY
     missing: str = "ignore"
+
+    def describes(self, component, sizes):
+        """Return whether a file can have this description, see :class:`ComponentSpec`."""
+        return type(component) is models.Bernoulli
 
     def build(self, X, weights, sizes=None):
         """Return independent binary columns, see :class:`ComponentSpec`."""
@@ -509,6 +550,7 @@ class _Counts(ComponentSpec):
         return shape, rate, bool(sparse), options
 
 
+@in_files("components.Poisson")
 class Poisson(_Counts):
     """Columns of counts, Poisson and independent given the component, with gamma priors.
 
@@ -551,6 +593,10 @@ class Poisson(_Counts):
     2
     """
 
+    def describes(self, component, sizes):
+        """Return whether a file can have this description, see :class:`ComponentSpec`."""
+        return type(component) is models.Poisson
+
     def build(self, X, weights, sizes=None):
         """Return independent Poisson columns, see :class:`ComponentSpec`."""
         shape, rate, sparse, exposure = self._read(X, weights)
@@ -564,6 +610,7 @@ class Poisson(_Counts):
         return models.GammaLearner(names) if names else None
 
 
+@in_files("components.NegativeBinomial")
 @dataclass(eq=False, repr=False)
 class NegativeBinomial(_Counts):
     """Columns of counts that spread more than a Poisson's, independent given the component.
@@ -617,6 +664,10 @@ class NegativeBinomial(_Counts):
     _: KW_ONLY
     dispersion_prior: Any = "auto"
 
+    def describes(self, component, sizes):
+        """Return whether a file can have this description, see :class:`ComponentSpec`."""
+        return type(component) is models.NegativeBinomial
+
     def build(self, X, weights, sizes=None):
         """Return independent negative binomial columns, see :class:`ComponentSpec`."""
         shape, rate, _, options = self._read(X, weights)
@@ -644,6 +695,7 @@ class NegativeBinomial(_Counts):
         return models.SizesLearner() if is_auto(self.dispersion_prior) else None
 
 
+@in_files("components.Multinomial")
 @dataclass(eq=False, repr=False)
 class Multinomial(ComponentSpec):
     """Columns that count the tokens of a row, such as words, with a Dirichlet prior.
@@ -676,6 +728,10 @@ class Multinomial(ComponentSpec):
     }
     concentration_prior: Any = 1.0
 
+    def describes(self, component, sizes):
+        """Return whether a file can have this description, see :class:`ComponentSpec`."""
+        return type(component) is models.Multinomial
+
     def build(self, X, weights, sizes=None):
         """Return a distribution of tokens over the columns, see :class:`ComponentSpec`."""
         concentration = _number(self.concentration_prior)
@@ -694,6 +750,7 @@ class Multinomial(ComponentSpec):
         )
 
 
+@in_files("components.StudentT")
 @dataclass(eq=False, repr=False)
 class StudentT(_GaussianSpec):
     """Real columns with outliers, such as typing slips: Student t.
@@ -744,6 +801,10 @@ class StudentT(_GaussianSpec):
     _: KW_ONLY
     degrees_of_freedom: float | None = None
 
+    def describes(self, component, sizes):
+        """Return whether a file can have this description, see :class:`ComponentSpec`."""
+        return type(component) is models.StudentT
+
     def build(self, X, weights, sizes=None):
         """Return a Gaussian component with scaled rows, see :class:`ComponentSpec`."""
         gaussian, priors = gaussian_component(self, X, weights)
@@ -754,6 +815,7 @@ class StudentT(_GaussianSpec):
         return _learner_of_values(super(), component)
 
 
+@in_files("components.Hurdle")
 @dataclass(eq=False, repr=False)
 class Hurdle(ComponentSpec):
     """Columns in which many values are equal to one number, such as zero.
@@ -819,6 +881,11 @@ class Hurdle(ComponentSpec):
         inner = self.component.for_columns(columns, positions_of)
         return Hurdle(inner, self.at, missing=self.missing)
 
+    def describes(self, component, sizes):
+        """Return whether a file can have this description, see :class:`ComponentSpec`."""
+        is_hurdle = type(component) is models.Indicated and bool(component.at)
+        return is_hurdle and self.component.describes(component.blocks[0].component, sizes)
+
     def build(self, X, weights, sizes=None):
         """Return the component of the other values with indicators, see :class:`ComponentSpec`."""
         # round the point mass to the precision of the data
@@ -846,6 +913,15 @@ def built(spec, X, weights, sizes, *, open_levels=False):
         component = models.indicated(component, exposed=spec.reads_exposure)
         return component, priors, _learner_of_values(spec, component)
     return component, priors, spec.learner(component)
+
+
+def describes(spec, component, sizes):
+    """Return whether a file can have a description of a likelihood as :func:`built` returns it."""
+    if spec.missing == "informative":
+        if type(component) is not models.Indicated or component.at:
+            return False
+        component = component.blocks[0].component
+    return spec.describes(component, sizes)
 
 
 def _learner_of_values(spec, component):

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, Protocol, Self, TypeAlias
 import numpy as np
 
 from skvt.expfam import Family, RunningStats, Stats
+from skvt.files import in_files
 from skvt.typing import Array, IndexArray, Run
 
 #: ``(sum, weight)`` of the statistics from which priors are learned.
@@ -120,6 +121,7 @@ class RowSource(Protocol):
         """Return the batch that the model prepares of these rows."""
 
 
+@in_files("models.Capability")
 class Capability(StrEnum):
     """Capabilities beyond :class:`Model`; in errors, values complete the phrase "needs ..."."""
 

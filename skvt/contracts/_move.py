@@ -9,10 +9,12 @@ import numpy as np
 from skvt.contracts._memo import Memo, MovableState, SampledState
 from skvt.contracts._model import LocalResult, Requirement, RowSource
 from skvt.expfam import Stats
+from skvt.files import in_files
 from skvt.progress import Continued
 from skvt.typing import Run
 
 
+@in_files("moves.MoveRecord")
 @dataclass(frozen=True)
 class MoveRecord:
     """Record of one kind of move at the end of a pass."""

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
 from skvt.contracts._model import Model
+from skvt.files import in_files
 from skvt.typing import Array, IndexArray
 
 # Relative noise of the statistics in full-data inference above T = 1, times sqrt(T - 1).
@@ -153,6 +154,7 @@ class Energies(Protocol):
 
 
 # An __init__ would override the class attributes of subclasses.
+@in_files("temperature.RunningPolicy")
 @dataclass(eq=False, kw_only=True, init=False)
 class RunningPolicy:
     """A policy during one fit; the base class stays at temperature 1.
@@ -181,6 +183,10 @@ class RunningPolicy:
     replication: float = 1.0
     done: bool = True
     wants_marginal: bool = False
+
+    def validate(self, d: int, k: int) -> bool:
+        """Return whether a policy of a file has legal numbers, see `skvt.files`."""
+        return 0.0 < self.mean_inv_temp <= 1.0 <= self.replication < np.inf
 
     @property
     def wants_energy(self) -> bool:

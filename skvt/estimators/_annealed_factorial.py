@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import DensityMixin
 
+from skvt.files import in_files
 from skvt.fitting import (
     AT_LEAST_ONE,
     AUTO,
@@ -59,6 +60,7 @@ HOTTEST = 6.0
 HOTTEST_LEARNED = 10.0
 
 
+@in_files("estimators.AnnealedFactorialMixture", fitted={"model": (FactorialMixture,)})
 @estimator
 class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, VariationalEstimator):
     """Factorial mixture: each row is a sum of a subset of components, plus noise.

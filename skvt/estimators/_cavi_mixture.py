@@ -8,6 +8,7 @@ from numpy.typing import ArrayLike
 
 from skvt.estimators._mixtures import given_means, require_rows
 from skvt.expfam import Categorical, Normal, Stats
+from skvt.files import in_files
 from skvt.fitting import FIXED, POSITIVE, Seed, Temperature, estimator, of_fit, policy_of
 from skvt.inference import MemoizedInference, Plan, Stopping, Workers, rows_of
 from skvt.models.mixture import KnownVarianceGaussian, KnownWeights, Mixture, weighted_moments
@@ -18,6 +19,14 @@ from skvt.rows import layout_of
 from skvt.schedules import RobbinsMonro
 
 
+@in_files(
+    "estimators.CAVIGaussianMixture",
+    fitted={
+        "model": (Mixture,),
+        "model.weights": (KnownWeights,),
+        "model.component": (KnownVarianceGaussian,),
+    },
+)
 @estimator
 class CAVIGaussianMixture(MixtureEstimator):
     """Gaussian mixture of known variance and weights, by coordinate ascent.

@@ -8,6 +8,7 @@ from numpy.typing import ArrayLike
 
 from skvt.components.specs import COVARIANCE_TYPES, gaussian_component, gaussian_learner
 from skvt.estimators._mixtures import begun_with_labels, given_means, require_rows
+from skvt.files import in_files
 from skvt.fitting import (
     AT_LEAST_ONE,
     AUTO,
@@ -23,12 +24,27 @@ from skvt.fitting import (
     of_fit,
     of_model,
 )
-from skvt.models.mixture import MATRICES, Mixture, StickBreaking, SymmetricDirichlet, begun_at
+from skvt.models.mixture import (
+    GAUSSIANS,
+    MATRICES,
+    Mixture,
+    StickBreaking,
+    SymmetricDirichlet,
+    begun_at,
+)
 from skvt.readers.validation import check_variance
 from skvt.results import GrowingMixin, MixtureEstimator, learned_values
 from skvt.sklearn_private import StrOptions
 
 
+@in_files(
+    "estimators.MemoizedDPGMM",
+    fitted={
+        "model": (Mixture,),
+        "model.weights": (StickBreaking, SymmetricDirichlet),
+        "model.component": GAUSSIANS,
+    },
+)
 @estimator
 class MemoizedDPGMM(GrowingMixin, MixtureEstimator):
     """Dirichlet process mixture of Gaussians that adapts its number of components.

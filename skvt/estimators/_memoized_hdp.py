@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from skvt.components.specs import is_auto
 from skvt.estimators._hdp_restarts import TopicRestarts, TopicSampling
 from skvt.estimators._topics import given_prior, given_topics
+from skvt.files import in_files
 from skvt.fitting import (
     AT_LEAST_ONE,
     AUTO,
@@ -44,6 +45,7 @@ TOPIC_CONCENTRATION = 1.0
 DOC_TOPIC_CONCENTRATION = 0.5
 
 
+@in_files("estimators.MemoizedHDP", fitted={"model": (HDP,)})
 @estimator
 class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimator):
     """Topic model that finds its number of topics: a hierarchical Dirichlet process.

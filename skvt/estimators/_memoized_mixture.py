@@ -10,6 +10,7 @@ from sklearn.base import clone
 
 from skvt.components.specs import BY_NAME, built
 from skvt.estimators._mixtures import begun_with_labels, require_rows
+from skvt.files import in_files
 from skvt.fitting import (
     AT_LEAST_ONE,
     AUTO,
@@ -40,6 +41,14 @@ from skvt.results import GrowingMixin, MixtureEstimator, learned_values
 from skvt.sklearn_private import StrOptions
 
 
+@in_files(
+    "estimators.MemoizedDPMixture",
+    fitted={
+        "model": (Mixture,),
+        "model.weights": (StickBreaking,),
+        "model.component": (Product,),
+    },
+)
 @estimator
 class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
     """Dirichlet process mixture of rows of any columns that finds its number of components.

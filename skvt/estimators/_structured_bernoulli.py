@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 from skvt.components.specs import beta_learner, beta_prior, is_auto
 from skvt.estimators._mixtures import require_rows
 from skvt.expfam import Beta
+from skvt.files import in_files
 from skvt.fitting import (
     AT_LEAST_ONE,
     AUTO,
@@ -48,6 +49,14 @@ SCALE_OF_FULL_STEPS = 100.0
 MOST_OF_SHARE = 2.0
 
 
+@in_files(
+    "estimators.StructuredBernoulliMixture",
+    fitted={
+        "model": (Mixture, MixtureGivenGlobals),
+        "model.weights": (StickBreaking, SeparateSticks, SymmetricDirichlet),
+        "model.component": (Bernoulli,),
+    },
+)
 @estimator
 class StructuredBernoulliMixture(GrowingMixin, MixtureEstimator):
     """Mixture of Bernoullis for binary rows that finds its number of clusters.

@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from scipy.special import gammaln, xlogy
 
 from skvt.expfam import Gamma
+from skvt.files import in_files
 from skvt.fitting import (
     AT_LEAST_ONE,
     FRACTION,
@@ -52,6 +53,7 @@ FEWEST_PASSES = 20
 SHARE_BETWEEN = 1 / 3
 
 
+@in_files("estimators.StructuredGaPNMF", fitted={"model": (GaPNMF,)})
 @estimator
 class StructuredGaPNMF(SumsMixin, VariationalEstimator):
     """Nonnegative matrix factorisation that determines its rank.

@@ -8,6 +8,7 @@ from numpy.typing import ArrayLike
 
 from skvt.contracts import Capability
 from skvt.estimators._topics import TopicEstimator
+from skvt.files import in_files
 from skvt.fitting import (
     AT_LEAST_ONE,
     FRACTION,
@@ -19,7 +20,7 @@ from skvt.fitting import (
     policy_of,
 )
 from skvt.inference import GLOBAL_STEPS, CollapsedInference, StructuredInference, rows_of
-from skvt.models.lda import CollapsedLDA, LDAGivenTopics
+from skvt.models.lda import LDA, CollapsedLDA, LDAGivenTopics
 from skvt.sklearn_private import StrOptions
 from skvt.temperature import ConstantTemperature, LinearAnnealing
 
@@ -50,6 +51,7 @@ AVERAGED = 0.25
 ROWS_OF_SWEEP = 16_384
 
 
+@in_files("estimators.StructuredLDA", fitted={"model": (LDA, LDAGivenTopics, CollapsedLDA)})
 @estimator
 class StructuredLDA(TopicEstimator):
     """Latent Dirichlet allocation by structured stochastic variational inference.

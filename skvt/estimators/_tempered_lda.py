@@ -6,9 +6,10 @@ from typing import Annotated
 from numpy.typing import ArrayLike
 
 from skvt.estimators._topics import TopicEstimator
+from skvt.files import in_files
 from skvt.fitting import FRACTION, NOT_NEGATIVE, OFFSET, Seed, Temperature, estimator, policy_of
 from skvt.inference import CoordinateAscent, StochasticInference, rows_of, then_polish
-from skvt.models.lda import LDAGivenTopics
+from skvt.models.lda import LDA, LDAGivenTopics
 from skvt.schedules import RobbinsMonro
 
 # Steps of a fit of M minibatches a pass: 2.8 / M (0.8 + t / M)^-decay.
@@ -21,6 +22,7 @@ POLISH_DELAY = 0.4
 POLISH_DECAY = 0.7
 
 
+@in_files("estimators.TemperedLDA", fitted={"model": (LDA, LDAGivenTopics)})
 @estimator
 class TemperedLDA(TopicEstimator):
     """Latent Dirichlet allocation by annealed and tempered variational inference.

@@ -15,11 +15,14 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from skvt.compiled import CLAIMS, SharedLoop, claim, finish, jit, lit, lowest_bit, serial_map
+from skvt.files import in_files
 from skvt.typing import Array, IndexArray, Run
 
 # A smaller scale of a running sum is multiplied into its array, so that the division of new
 # statistics by the scale stays accurate.
 _SMALLEST_SCALE = 1e-6
+# Relative error that sums of a file may have, in single precision too.
+_ROUNDING = 1e-3
 # Rows that a thread adds at a time.
 _ROWS = np.int64(64)
 # Number of columns that one mark covers, one per bit.
@@ -30,6 +33,7 @@ _SPARSE = 0.1
 _OF_PROCESS = {"of_process": True}
 
 
+@in_files("expfam.Stats")
 @dataclass(frozen=True)
 class Stats:
     """Statistics of one set of rows."""
@@ -50,6 +54,12 @@ class Stats:
         for total, array in zip(totals, self.arrays, strict=True):
             np.add.at(total, (places, self.columns), array)
         return Stats(totals, rows)
+
+
+def are_real(arrays: Iterable[Any], shapes: Sequence[tuple[int, ...]]) -> bool:
+    """Return whether these are arrays of real numbers of these shapes."""
+    arrays = list(arrays)
+    return [a.shape for a in arrays] == list(shapes) and all(a.dtype.kind == "f" for a in arrays)
 
 
 def sum_of_stats(parts: Sequence[Stats]) -> Stats:
@@ -142,6 +152,7 @@ def _add_listed(total: Array, indptr: IndexArray, columns: IndexArray, values: A
 _Spare: TypeAlias = tuple[tuple[Array, ...], IndexArray | None, "weakref.ref[RunningStats]"]
 
 
+@in_files("expfam.RunningStats")
 @dataclass(init=False, eq=False, repr=False)
 class RunningStats:
     """An engine's current statistics of the data, ``S = scale * array``.
@@ -263,6 +274,21 @@ class RunningStats:
             self.sums = (self.scale * np.bincount(found.indices, found.data, found.shape[1]),)
             return
         self.sums = tuple(self.scale * array.sum(axis=0, dtype=np.float64) for array in self.arrays)
+
+    def are_legal(self, shapes: Sequence[tuple[int, ...]]) -> bool:
+        """Return whether arrays of a file have these shapes and one precision, and right sums."""
+        if not are_real(self.arrays, shapes) or len({array.dtype for array in self.arrays}) > 1:
+            return False
+        for array, total in zip(self.arrays, self.sums, strict=True):
+            fresh = self.scale * array.sum(axis=0, dtype=np.float64)
+            size = np.zeros_like(fresh)
+            for row in array:
+                size += np.abs(self.scale * row)
+            if np.shape(total) != fresh.shape:
+                return False
+            if not np.all(np.abs(total - fresh) <= _ROUNDING * size):
+                return False
+        return True
 
     def clip(self) -> None:
         """``S <- max(S, 0)``, in place."""

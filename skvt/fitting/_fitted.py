@@ -9,12 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skvt.contracts import RunningPolicy
+from skvt.files import in_files
 from skvt.fitting._streams import Gathered
 from skvt.inference import History, State
 from skvt.models.mixture import Joins
 from skvt.typing import Array, IndexArray
 
 
+@in_files("estimators.Fitted", nan=("parameters",))
 @dataclass
 class Fitted:
     """The outcome of a fit: the model with its priors, the state, the running policy.

@@ -5,11 +5,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from skvt.files import in_files
 from skvt.fitting._fitted import Fitted
 from skvt.inference import Plan, Position
 from skvt.ties import exceeds
 
 
+@in_files("estimators.Start")
 @dataclass(frozen=True)
 class Start:
     """The course of one start: what passes change besides the model and the state."""
@@ -36,6 +38,7 @@ class Launch:
     start: Start
 
 
+@in_files("estimators.Outcomes")
 @dataclass(frozen=True)
 class Outcomes:
     """The outcomes of the starts that have ended."""

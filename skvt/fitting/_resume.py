@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from skvt.files import in_files
 from skvt.fitting._restarts import Outcomes, Start
 from skvt.rows import layout_of, some_rows, sums_of_rows
 from skvt.typing import Array
@@ -17,6 +18,7 @@ _SAMPLED = 1000
 _HASHED = 2**22
 
 
+@in_files("estimators.RowsSeen")
 @dataclass(frozen=True)
 class RowsSeen:
     """Identification of the rows of a fit: shape, type, and a checksum of a sample."""
@@ -75,6 +77,7 @@ def _digest(X, weights):
     return (np.frombuffer(digest.digest(), np.uint64),)
 
 
+@in_files("estimators.Progress", nan=("row_starts", "engine"))
 @dataclass(frozen=True)
 class Progress:
     """An interrupted fit."""

@@ -6,9 +6,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from sklearn.utils import check_random_state
 
 from skvt.contracts import PassInputs, Stream
+from skvt.files import in_files
 from skvt.inference import Entry
 from skvt.rows import stacked
 from skvt.typing import Array
@@ -26,6 +28,7 @@ _LEAST_GROWN = 20
 _MOST_GROWN = 50
 
 
+@in_files("estimators.Gathered", nan=("X",))
 @dataclass(frozen=True)
 class Gathered:
     """Rows of small calls of a stream, among which births are tried together.
@@ -69,6 +72,21 @@ class Gathered:
         while key in memos:
             key += 1
         return cls(key, X, weights, n_rows)
+
+    def are_legal(self, reader, n_features):
+        """Return whether a file can have these rows for a reader and so many columns."""
+        X, weights, sizes = self.X, self.weights, [*self.calls.values()]
+        values = X.data if sp.issparse(X) else X
+        return (
+            (reader.sparse if sp.issparse(X) else isinstance(X, np.ndarray))
+            and X.shape == (weights.size, n_features)
+            and weights.shape == (weights.size,)
+            and values.dtype.kind in "iuf"
+            and (reader.missing or not np.isnan(values).any())
+            and bool(np.all((weights > 0.0) & (weights < np.inf)))
+            and (not sizes or (self.key == TOGETHER and sum(sizes) == weights.size))
+            and min(sizes, default=1) > 0
+        )
 
     def _without(self, batch_id):
         """Return the rows without those of the call with this id, if there is one."""

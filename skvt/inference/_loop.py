@@ -23,6 +23,7 @@ from skvt.contracts import (
     TemperaturePolicy,
     check_requirements,
 )
+from skvt.files import in_files
 from skvt.inference._bound import evaluate_bound
 from skvt.inference._parallel import Workers
 from skvt.inference._phases import Phase
@@ -50,6 +51,7 @@ def perplexity_fall(previous: float, current: float, n_units: float) -> float:
         return float(np.subtract(perplexity(previous, n_units), perplexity(current, n_units)))
 
 
+@in_files("inference.Entry", nan=("elbo", "objective", "learning_rate"))
 class Entry(NamedTuple):
     """Record of a pass of ``fit`` or a call of ``partial_fit``.
 
@@ -69,6 +71,7 @@ class Entry(NamedTuple):
     seconds: float
 
 
+@in_files("inference.History")
 class History(list[Entry]):
     """The entries of a model since its first fit, including warm starts and streams."""
 
@@ -236,6 +239,7 @@ class Plan:
         )
 
 
+@in_files("inference.Position")
 @dataclass(frozen=True)
 class Position:
     """The position of a fit after a pass."""

@@ -8,7 +8,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from skvt.expfam import Stats
+from skvt.expfam import Stats, are_real
+from skvt.files import in_files, is_within
 from skvt.ties import exceeds
 from skvt.typing import Array, IndexArray
 
@@ -20,6 +21,7 @@ _WIDE = 64
 _WORTH_PACKING = 0.5
 
 
+@in_files("inference.Memo", nan=("merge_entropy_loss",))
 @dataclass(frozen=True)
 class Memo:
     """Contribution of a batch at its last visit, untempered."""
@@ -92,6 +94,7 @@ class Memo:
         )
 
 
+@in_files("inference.Merged")
 @dataclass(frozen=True)
 class Merged:
     """A change of memos: component a takes over the rows of b."""
@@ -100,22 +103,33 @@ class Merged:
     b: int
     bounded: bool
 
+    def size_after(self, n: int) -> int | None:
+        """Return the number of components, n before; None if there are no such components."""
+        return n if 0 <= self.a < self.b < n else None
+
     def __call__(self, memo: Memo) -> Memo:
         """Return the memo after the merge."""
         return memo.merged(self.a, self.b, bounded=self.bounded)
 
 
+@in_files("inference.Rearranged")
 @dataclass(frozen=True)
 class Rearranged:
     """A change of memos: components in another order."""
 
     index: IndexArray
 
+    def size_after(self, n: int) -> int | None:
+        """Return the number of components, n before; None if there are no such components."""
+        one = self.index.ndim == 1 and self.index.size > 0
+        return self.index.size if one and is_within(self.index + 1, n + 1) else None
+
     def __call__(self, memo: Memo) -> Memo:
         """Return the rearranged memo."""
         return memo.rearranged(self.index)
 
 
+@in_files("inference.Packed")
 @dataclass(frozen=True)
 class _Packed:
     """A memo without the zero columns of its wide arrays, such as words that a batch does not have.
@@ -144,6 +158,25 @@ class _Packed:
             return cls(replace(memo, stats=Stats(tuple(arrays))), tuple(columns), widths)
         return cls(memo, (), ())
 
+    def is_legal(self, shapes: Sequence[tuple[int, ...]]) -> bool:
+        """Return whether a memo of a file has statistics of these shapes after it is unpacked."""
+        memo, loss, rows = self.memo, self.memo.merge_entropy_loss, self.memo.candidates
+        n, expected = shapes[0][0], list(shapes)
+        if self.columns:
+            parts = zip(self.columns, self.widths, shapes, strict=True)
+            for i, (columns, width, shape) in enumerate(parts):
+                if columns is None:
+                    continue
+                if columns.ndim != 1 or shape != (n, width) or not is_within(columns, width):
+                    return False
+                expected[i] = (n, columns.size)
+        return (
+            are_real(memo.stats.arrays, expected)
+            and np.shape(memo.entropy) in ((), (1,), (n,))
+            and (loss is None or loss.shape in ((), (n, n)))
+            and (rows is None or (rows.ndim == 2 and is_within(rows + 1, n + 1)))
+        )
+
     def whole(self) -> Memo:
         """Return the unpacked memo."""
         if not self.columns:
@@ -162,6 +195,7 @@ class _Packed:
 _Entry: TypeAlias = tuple[_Packed, int]
 
 
+@in_files("inference.Memos")
 @dataclass(init=False, eq=False)
 class Memos(MutableMapping[Hashable, Memo]):
     """The memo of each batch by its key, in the order in which they came, and their sum.
@@ -236,11 +270,45 @@ class Memos(MutableMapping[Hashable, Memo]):
         return len(self._places)
 
     def is_whole(self) -> bool:
-        """Return whether all memos and sums are in place; this checks files."""
+        """Return whether all memos and sums are in place."""
         sizes = [len(level) for level in self._levels]
         above = [-(-size // _SUMMED) for size in sizes]
         of_memos = sorted(self._places.values()) == list(range(sizes[0]))
         return of_memos and None not in self._levels[0] and [*sizes[1:], 1] == above
+
+    def are_legal(self, shapes: Sequence[tuple[int, ...]], n_components: int, most: float) -> bool:
+        """Return whether memos of a file end with statistics of these shapes, after all changes.
+
+        Changes are not applied, since they may make a memo larger than the file: at most ``most``
+        bytes.
+        """
+        if not self.is_whole():
+            return False
+        entries = [entry for level in self._levels for entry in level if entry is not None]
+        if not entries:
+            return True
+        # number of components after each number of changes
+        numbers = {n_made: len(packed.memo.stats.arrays[0]) for packed, n_made in entries}
+        first = min(numbers)
+        n = most_components = numbers[first]
+        counts = {first: n}
+        for n_made, change in enumerate(self._changes[first:], first + 1):
+            size = change.size_after(n)  # type: ignore[attr-defined]  # of a file
+            if size is None:
+                return False
+            n, most_components = size, max(most_components, n)
+            counts[n_made] = n
+        of_pairs = any(packed.memo.merge_entropy_loss is not None for packed, _ in entries)
+        of_each = sum(int(np.prod(shape[1:])) for shape in shapes) + most_components * of_pairs
+        if n != n_components or 8 * most_components * of_each > most:
+            return False
+        for packed, n_made in entries:
+            changed = [(counts[n_made], *shape[1:]) for shape in shapes]
+            if not packed.is_legal(changed if self._changes else shapes):
+                return False
+        weights = [[entry[0].memo.weight for entry in level if entry] for level in self._levels]
+        legal = all(0.0 <= weight < np.inf for level in weights for weight in level)
+        return legal and sum(weights[0]) > 0.0 and all(0.0 not in level for level in weights[1:])
 
     def total(self) -> Memo:
         """Return the sum of all memos, a memo with new arrays."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from skvt.contracts import Model, MoveRecord, PriorTerm, Requirement
 from skvt.expfam import RunningStats, Stats
+from skvt.files import in_files
 from skvt.inference._memos import Memo, Memos, Merged, Rearranged, sum_of, take
 from skvt.inference._parallel import Workers
 from skvt.inference._visit import VisitRequest, VisitResult, visit_batch
@@ -20,6 +21,7 @@ from skvt.typing import Array, IndexArray
 ROWS_PER_BATCH = 2048
 
 
+@in_files("inference.PriorStats")
 @dataclass
 class PriorStats:
     """Weighted mean of the statistics from which priors are learned, as a sum and a weight."""
@@ -50,6 +52,7 @@ class PriorStats:
         return self.total / self.weight if self.weight > 0.0 else None
 
 
+@in_files("inference.State")
 @dataclass
 class State:
     """The variational posterior over the globals and the position in the fit."""
@@ -133,6 +136,7 @@ class State:
 Checkpoint: TypeAlias = tuple[Memos, IndexArray]
 
 
+@in_files("inference.MemoizedState")
 @dataclass
 class MemoizedState(State):
     """The state of memoized inference: the statistics are the sum of the memos."""

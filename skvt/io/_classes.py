@@ -1,7 +1,7 @@
-"""The classes whose objects a model file may hold, and the types of their fields.
+"""The types of the fields of the classes whose objects a model file may hold.
 
-Names in files are the keys of ``PLACES``; they remain when a class is moved or renamed. A class is
-imported only when it is needed, so that reading a mixture does not import other models.
+An estimator is imported when it is needed, with the classes that it needs, so that reading a
+mixture does not import other models.
 """
 
 import dataclasses
@@ -11,82 +11,20 @@ import typing
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from enum import Enum
 from functools import cache
-from importlib import import_module
-from typing import Any, get_args, get_origin
+from typing import Annotated, Any, get_args, get_origin
 
 import numpy as np
 
+import skvt
 from skvt.contracts import missing_members
+from skvt.files import IN_FILES, NAMES, in_files
 from skvt.fitting import VariationalEstimator
 from skvt.io._archive import FileError
-from skvt.io._legal import MODELS
 
-# (first part of the name in files, module, names of classes; in files, names have no leading "_")
-_ROOMS = (
-    ("estimators", "fitting._fitted", "Fitted"),
-    ("estimators", "fitting._restarts", "Outcomes Start"),
-    ("estimators", "fitting._resume", "Progress RowsSeen"),
-    ("estimators", "fitting._streams", "Gathered"),
-    ("estimators", "readers._tables", "Table TableBlock"),
-    ("components", "components", "Bernoulli Categorical Gaussian Hurdle LatentGaussian"),
-    ("components", "components", "Multinomial NegativeBinomial Poisson StudentT"),
-    ("inference", "inference._loop", "Entry History Position"),
-    ("inference", "inference._memos", "Memo Memos Merged Rearranged _Packed"),
-    ("inference", "inference._state", "MemoizedState PriorStats State"),
-    ("expfam", "expfam._stats", "RunningStats Stats"),
-    ("moves", "contracts._move", "MoveRecord"),
-    ("moves", "moves._birth", "_Target"),
-    ("schedules", "schedules", "RobbinsMonro"),
-    ("temperature", "contracts._policy", "RunningPolicy"),
-    ("temperature", "temperature._scheduled", "ConstantTemperature _Scheduled"),
-    ("temperature", "temperature._scheduled", "GeometricAnnealing LinearAnnealing"),
-    ("temperature", "temperature._variational", "VariationalTempering _Ladder _Learned"),
-    ("temperature", "temperature._local", "LocalTempering _LearnedByRow"),
-    ("models", "contracts._model", "Capability"),
-    ("models", "models.factorial._model", "FactorialMixture"),
-    ("models", "models.gap_nmf._model", "GaPNMF"),
-    ("models", "models.hdp._model", "HDP"),
-    ("models", "models.hdp._sticks", "Sticks"),
-    ("models", "models.lda._model", "LDA"),
-    ("models", "models.lda._collapsed", "CollapsedLDA"),
-    ("models", "models.lda._given_topics", "LDAGivenTopics"),
-    ("models", "models.mixture._model", "Mixture"),
-    ("models", "models.mixture._given_globals", "MixtureGivenGlobals"),
-    ("models", "models.mixture._joins", "Joins"),
-    ("models", "models.mixture._product", "Block Product"),
-    ("models", "models.mixture._indicated", "Indicated"),
-    ("models", "models.mixture._logs", "Logged Volume"),
-    ("models", "models.mixture._student", "Freedom StudentT"),
-    ("models", "models.mixture._student", "WeightedDiagonalGaussian WeightedFullGaussian"),
-    ("models", "models.mixture._weights", "KnownWeights SeparateSticks"),
-    ("models", "models.mixture._weights", "StickBreaking SymmetricDirichlet"),
-    ("models", "models.mixture.components._full", "FullGaussian ZeroMeanFullGaussian"),
-    ("models", "models.mixture.components._independent", "DiagonalGaussian SphericalGaussian"),
-    ("models", "models.mixture.components._independent", "KnownVarianceGaussian"),
-    ("models", "models.mixture.components._discrete", "Bernoulli Categorical"),
-    ("models", "models.mixture.components._discrete", "Multinomial Poisson"),
-    ("models", "models.mixture._negative_binomial", "NegativeBinomial"),
-    ("models", "models.mixture._tied", "TiedGaussian"),
-    ("models", "models.mixture._low_rank", "LowRankGaussian"),
-    ("models", "models.mixture._ordinal", "Cells"),
-    ("models", "models.mixture._latent", "LatentGaussian TiedLatentGaussian"),
-    ("models", "models.mixture._learned_priors", "DirichletLearner GammaLearner GaussianLearner"),
-    ("models", "models.mixture._learned_priors", "ProductLearner SizesLearner ValuesLearner"),
-)
-PLACES = {f"estimators.{name}": f"skvt:{name}" for name in MODELS} | {
-    f"{folder}.{name.lstrip('_')}": f"skvt.{module}:{name}"
-    for folder, module, names in _ROOMS
-    for name in names.split()
-}
-# Names in files by module and qualified name of the class.
-_NAMES = {place: name for name, place in PLACES.items()}
-
-# Values of parameters in files of releases without them, where the present default differs.
-_BEFORE = {
-    "estimators.MemoizedHDP": {"n_polish": 0},
-    "estimators.StructuredLDA": {"average": 0.0},
-    "estimators.TemperedLDA": {"average": 0.0},
-}
+# First parts of the names in files of the package's classes.
+_FOLDERS = (
+    "components", "estimators", "expfam", "inference", "models", "moves", "schedules", "temperature"
+)  # fmt: skip
 # Types of attributes of estimators other than parameters; further names must end with "_".
 OF_ESTIMATORS = {
     "_fitted": "estimators.Fitted",
@@ -101,22 +39,9 @@ OF_ESTIMATORS = {
     "restart_elbos_": np.ndarray,
     "priors_": dict[str, dict[str, Any]],
 }
-# Fields that may hold NaN, such as bounds not evaluated, unknown entropies and rows not visited.
-MAY_BE_NAN = {
-    "inference.Entry": {"elbo", "objective", "learning_rate"},
-    "inference.Memo": {"merge_entropy_loss"},
-    "models.Joins": {"valleys"},
-    "temperature.LearnedByRow": {"_energies"},
-    "estimators.Progress": {"row_starts", "engine"},
-    "estimators.Fitted": {"parameters"},
-    # only for readers that take missing values, as `skvt.io._checks` checks
-    "estimators.Gathered": {"X"},
-}
 # Classes of numbers and text, lists of which are written by column, since each pass of a fit and
 # each call of a stream adds an object.
 RECORDS = "inference.Entry", "moves.MoveRecord"
-# Classes from outside the package, by their names in files.
-_REGISTERED = {}
 
 
 def register(prefix, *classes):
@@ -141,13 +66,14 @@ def register(prefix, *classes):
     ...     pass
     >>> io.register("mylab", Mixture)  # files then say "mylab.Mixture"
     """
-    rooms = {name.partition(".")[0] for name in PLACES}
-    if not prefix.isidentifier() or prefix in rooms:
+    if not prefix.isidentifier() or prefix in _FOLDERS:
         raise ValueError(
-            f"prefix must be an identifier other than {', '.join(sorted(rooms))}. Got {prefix!r}."
+            f"prefix must be an identifier other than {', '.join(_FOLDERS)}. Got {prefix!r}."
         )
-    _REGISTERED.update({f"{prefix}.{cls.__name__}": cls for cls in classes})
+    for cls in classes:
+        in_files(f"{prefix}.{cls.__name__}")(cls)
     types_of.cache_clear()
+    rules_of.cache_clear()
 
 
 def is_key(value):
@@ -165,24 +91,17 @@ def is_estimator(cls):
 
 def class_of(name):
     """Return the class of this name in files."""
-    if name in _REGISTERED:
-        return _REGISTERED[name]
-    if name not in PLACES:
+    folder, _, public = name.partition(".")
+    if folder == "estimators" and public in skvt.__all__:
+        getattr(skvt, public)  # whose import registers its parts
+    if name not in IN_FILES:
         raise FileError(f"There is no class {name!r} in model files.")
-    module, _, attribute = PLACES[name].partition(":")
-    return getattr(import_module(module), attribute)
+    return IN_FILES[name].cls
 
 
 def name_of(cls):
     """Return the name of a class in files, or None."""
-    registered = [name for name, one in _REGISTERED.items() if one is cls]
-    if registered:
-        return registered[0]
-    path = f"{cls.__module__}:{cls.__qualname__}"
-    if path in _NAMES:
-        return _NAMES[path]
-    public = (_NAMES.get(f"{room}:{cls.__qualname__}") for room in ("skvt", "skvt.components"))
-    return next((name for name in public if name and class_of(name) is cls), None)
+    return NAMES.get(cls)
 
 
 def fields_of(obj):
@@ -219,22 +138,27 @@ def types_of(name):
     return None
 
 
+@cache
+def rules_of(name):
+    """Return the rules of a class's fields beyond types, see `skvt.files`."""
+    hints = typing.get_type_hints(class_of(name), include_extras=True)
+    return {
+        field: hint.__metadata__ for field, hint in hints.items() if get_origin(hint) is Annotated
+    }
+
+
 def defaults_of(name):
     """Return default values of fields, which complete files of earlier releases."""
     cls = class_of(name)
     if issubclass(cls, tuple):
         return dict(cls._field_defaults)
-    if _has_fields(cls):
-        values = {}
-        for field in _fields(cls):
-            if field.default is not dataclasses.MISSING:
-                values[field.name] = field.default
-            elif field.default_factory is not dataclasses.MISSING:
-                values[field.name] = field.default_factory()
-        return values
-    parameters = inspect.signature(cls.__init__).parameters.values()
-    defaults = {one.name: one.default for one in parameters if one.default is not one.empty}
-    return defaults | _BEFORE.get(name, {})
+    if not _has_fields(cls):
+        parameters = inspect.signature(cls.__init__).parameters.values()
+        return {one.name: one.default for one in parameters if one.default is not one.empty}
+    fields, missing = _fields(cls), dataclasses.MISSING
+    plain = {field.name: field.default for field in fields if field.default is not missing}
+    made = {f.name: f.default_factory() for f in fields if f.default_factory is not missing}
+    return plain | made
 
 
 def required(name):
@@ -259,7 +183,7 @@ def conforms(value, hint):
         return any(conforms(value, option) for option in get_args(hint))
     if hint is None or hint is type(None):
         return value is None
-    if origin is typing.Annotated:
+    if origin is Annotated:
         return conforms(value, get_args(hint)[0])
     if origin is not None:
         return _conforms_to_generic(value, origin, get_args(hint))

@@ -10,9 +10,8 @@ from sklearn.utils.validation import check_is_fitted
 import skvt
 from skvt.io._archive import Archive, FileError, check_document, memory_for, write
 from skvt.io._checks import check_estimator
-from skvt.io._classes import fields_of, is_estimator, name_of
+from skvt.io._classes import defaults_of, fields_of, is_estimator, name_of
 from skvt.io._graph import Decoder, Encoder
-from skvt.io._legal import MODELS
 
 FORMAT = "skvt model"
 VERSION = 1
@@ -69,8 +68,9 @@ def save(estimator, path, *, dtype=None):
     """
     name = name_of(type(estimator))
     if not is_estimator(type(estimator)):
+        estimators = [one for one in skvt.__all__ if is_estimator(getattr(skvt, one))]
         raise TypeError(
-            f"save takes an estimator of skvt, one of {', '.join(MODELS)}. Got a "
+            f"save takes an estimator of skvt, one of {', '.join(estimators)}. Got a "
             f"{type(estimator).__qualname__}; of a pipeline, save the last step, or save all of "
             "it by skops.io.dump; for an estimator of your own, skvt.io.register."
         )
@@ -172,5 +172,11 @@ def _file_errors(path):
 def _made_of(node, arrays, size):
     """Decode and check the estimator of a file of this size."""
     estimator = Decoder(arrays).decode(node)
+    name = name_of(type(estimator))
+    if not is_estimator(type(estimator)):
+        raise FileError("The file holds no estimator.")
     check_estimator(estimator, memory_for(size))
+    # files of earlier releases may lack parameters
+    parameters = estimator._fitted.parameters
+    parameters |= {key: v for key, v in defaults_of(name).items() if key not in parameters}
     return estimator

@@ -30,9 +30,9 @@ from enum import Enum
 import numpy as np
 import scipy.sparse as sp
 
+from skvt.files import IN_FILES
 from skvt.io._archive import PART, REAL_SIZES, FileError, is_kept
 from skvt.io._classes import (
-    MAY_BE_NAN,
     OF_ESTIMATORS,
     RECORDS,
     class_of,
@@ -320,18 +320,12 @@ class Decoder:
             if not {*map(name_of, {*map(type, value)})} <= {"inference.Entry"}:
                 raise FileError(f"{name} holds something else than entries.")
         else:
-            may_be = MAY_BE_NAN.get(name, ())
+            may_be = IN_FILES[name].nan
             of_user = is_estimator(cls)
             fields = {
                 field: self.decode(part, nan=of_user or field in may_be)
                 for field, part in nodes.items()
             }
-            if of_user:  # drop attributes that are properties now
-                fields = {
-                    field: part
-                    for field, part in fields.items()
-                    if not isinstance(getattr(cls, field, None), property)
-                }
             _check_fields(name, fields)
             value = _made(cls, defaults_of(name) | fields)
         self._objects.append(value)
@@ -349,7 +343,7 @@ class Decoder:
             raise FileError(f"No list of {name!r} is written as columns.")
         declared, columns = types_of(name), {}
         for field, part in nodes.items():
-            column = self.decode(part, nan=field in MAY_BE_NAN.get(name, ()))
+            column = self.decode(part, nan=field in IN_FILES[name].nan)
             if isinstance(column, np.ndarray) and column.ndim == 1:
                 column = column.tolist()
             kinds = {type(value): value for value in column}.values()

@@ -41,6 +41,7 @@ from skvt.contracts import (
     Solved,
 )
 from skvt.expfam import RunningStats, Stats
+from skvt.files import in_files
 from skvt.moves._base import (
     bound_of,
     is_accepted,
@@ -94,6 +95,7 @@ MOST_TARGETS = 0.5
 _TRIAL_STEPS = 3
 
 
+@in_files("moves.Target")
 @dataclass
 class _Target:
     """Components whose rows are collected: numbers, ids and masses, the chosen component first.

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 from scipy.spatial.distance import pdist, squareform
 
-from skvt.io import replacing
+from skvt.replacing import replacing
 from skvt.results.topic_tables import corpus_of
 
 

@@ -6,8 +6,8 @@ from importlib.resources import files
 import numpy as np
 
 from skvt.fitting import html_table
-from skvt.io import replacing
 from skvt.readers.chunks import require_rows_in_memory
+from skvt.replacing import replacing
 from skvt.results.profiles import profiles_of, sentences
 from skvt.results.unusual import unusual_rows
 from skvt.ties import stable_argmax

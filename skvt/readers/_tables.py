@@ -13,6 +13,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from skvt.components import ComponentSpec
+from skvt.components.specs import describes
+from skvt.files import in_files
 from skvt.models.mixture import as_slice
 from skvt.readers._audit import ColumnWarning
 from skvt.readers._columns import (
@@ -29,6 +31,7 @@ from skvt.rows import dense
 from skvt.typing import IndexArray
 
 
+@in_files("estimators.TableBlock")
 @dataclass(frozen=True)
 class TableBlock:
     """Some columns, by their positions in the table, and their component.
@@ -46,7 +49,18 @@ class TableBlock:
         """Number of categories of each column, or None."""
         return None if self.categories is None else tuple(len(each) for each in self.categories)
 
+    def describes(self, block):
+        """Return whether these are the columns and the description of a block of a model."""
+        self.spec.check()
+        return (
+            self.name == block.name
+            and np.array_equal(self.columns, block.columns)
+            and all(len(set(values)) == len(values) for values in self.categories or ())
+            and describes(self.spec, block.component, self.sizes)
+        )
 
+
+@in_files("estimators.Table")
 @dataclass(frozen=True)
 class Table:
     """Description of the rows of a fit: blocks of columns, names, types and findings."""
@@ -61,6 +75,18 @@ class Table:
     findings: tuple[tuple[str, str, str], ...] = ()
     # reason for which "auto" reads each column as it does; empty if the user lists components
     reasons: tuple[str, ...] = ()
+
+    def describes(self, component, priors):
+        """Return whether a file has this table for this component with these priors."""
+        n_features = component.n_features
+        return (
+            n_features == len(self.names) == len({*self.names})
+            and {len(self.types), len(self.reasons)} <= {0, n_features}
+            and self.container in ("array", "pandas", "polars", "pyarrow", "modin")
+            and {*priors} == {block.name for block in component.blocks}
+            and len(self.blocks) == len(component.blocks)
+            and all(map(TableBlock.describes, self.blocks, component.blocks))
+        )
 
     def encode(self, X, columns):
         """Return X as numbers (n, D), in the precision of X or float64; refuse illegal values.

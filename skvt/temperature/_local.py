@@ -13,10 +13,12 @@ e_i is a running mean over the visits to the row. All temperatures have the same
 """
 
 from dataclasses import dataclass, field
+from typing import Annotated
 
 import numpy as np
 
 from skvt.contracts import Batch, Energies, FitPlan, RunningPolicy
+from skvt.files import in_files
 from skvt.rows import pieces
 from skvt.temperature._scheduled import SHARE
 from skvt.temperature._variational import VariationalTempering, _Learned
@@ -26,13 +28,14 @@ from skvt.typing import Array
 ROWS_AT_ONCE = 4096
 
 
+@in_files("temperature.LearnedByRow", nan=("_energies",))
 @dataclass(eq=False)
 class _LearnedByRow(_Learned):
     """Running policy that keeps the energy of each row from one visit to the next."""
 
-    _references: Array = field(kw_only=True)
-    _energies: Array = field(init=False)
-    _lengths: Array = field(init=False)
+    _references: Annotated[Array, "n"] = field(kw_only=True)
+    _energies: Annotated[Array, "n"] = field(init=False)
+    _lengths: Annotated[Array, "n"] = field(init=False)
     _all_rows: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -87,6 +90,7 @@ class _LearnedByRow(_Learned):
         return terms * total / visited.size
 
 
+@in_files("temperature.LocalTempering")
 class LocalTempering(VariationalTempering):
     """Learn one temperature for each row.
 

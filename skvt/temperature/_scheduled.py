@@ -6,6 +6,7 @@ import numpy as np
 from sklearn.base import clone
 
 from skvt.contracts import FitPlan, RunningPolicy, TemperaturePolicy
+from skvt.files import in_files
 from skvt.ties import exceeds
 
 # Number of minibatches over which a stream is annealed. If the number of its rows is known, T is 1
@@ -16,6 +17,7 @@ STREAM_SHARE = 0.5
 SHARE = 0.75
 
 
+@in_files("temperature.ConstantTemperature")
 @dataclass(eq=False, repr=False)
 class ConstantTemperature(TemperaturePolicy):
     """One temperature throughout the fit.
@@ -48,6 +50,7 @@ class ConstantTemperature(TemperaturePolicy):
         return running
 
 
+@in_files("temperature.Scheduled")
 @dataclass(eq=False)
 class _Scheduled(RunningPolicy):
     """Running policy that follows a schedule; progress is 1 after ``_length`` passes or steps.
@@ -62,6 +65,10 @@ class _Scheduled(RunningPolicy):
     _in_steps: bool
     _knows_total: bool = False
     _progress: float = 0.0
+
+    def validate(self, d: int, k: int) -> bool:
+        self._recipe.check(None)  # type: ignore[arg-type]  # reads no plan
+        return super().validate(d, k) and self._length > 0.0 and 0.0 <= self._progress <= 1.0
 
     def __post_init__(self) -> None:
         self.advance(0.0, 0.0, 0)
@@ -101,6 +108,7 @@ class _Annealing(TemperaturePolicy):
         return _Scheduled(clone(self), plan.passes(self.share, self.n_passes), False)
 
 
+@in_files("temperature.LinearAnnealing")
 class LinearAnnealing(_Annealing):
     """Temperature falls linearly from ``initial_temperature`` to 1 [VT16 sec. 4].
 
@@ -148,6 +156,7 @@ class LinearAnnealing(_Annealing):
         return self.initial_temperature + (1.0 - self.initial_temperature) * progress
 
 
+@in_files("temperature.GeometricAnnealing")
 class GeometricAnnealing(_Annealing):
     """Temperature falls by a constant factor per pass from ``initial_temperature`` to 1.
 

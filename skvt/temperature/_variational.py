@@ -22,7 +22,7 @@ highest temperature or falls to 1 at once:
 """
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -38,6 +38,7 @@ from skvt.contracts import (
     TemperaturePolicy,
     check_requirements,
 )
+from skvt.files import PRIOR, in_files
 from skvt.temperature._scheduled import SHARE
 from skvt.ties import exceeds
 from skvt.typing import Array
@@ -48,14 +49,23 @@ STREAM_STEPS = 32
 NEARLY_ONE = 1e-3
 
 
+@in_files("temperature.Ladder")
 @dataclass(eq=False)
 class _Ladder:
     """Inverse temperatures from 1 to 1/T_max, evenly spaced in log T, and c at each."""
 
-    inv_temps: Array
-    log_partition: Array
+    inv_temps: Annotated[Array, "n", PRIOR]
+    log_partition: Annotated[Array, "n"]
     slope_at_one: float
     _full: tuple[Array, ...] = field(init=False)
+
+    def validate(self, d: int, k: int) -> bool:
+        inv_temps, log_partition = self._full
+        return (
+            inv_temps.shape == log_partition.shape == self.inv_temps.shape
+            and inv_temps[-1] == 1.0 >= self.inv_temps.max()
+            and bool(np.all(np.diff(inv_temps) > 0.0) and inv_temps[0] > 0.0)
+        )
 
     def __post_init__(self) -> None:
         self._full = self.inv_temps[::-1], self.log_partition[::-1]
@@ -79,6 +89,7 @@ class _Ladder:
         return entropy - np.asarray(units) * (r @ self.log_partition)
 
 
+@in_files("temperature.Learned")
 @dataclass(eq=False)
 class _Learned(RunningPolicy):
     _ladder: _Ladder
@@ -95,6 +106,12 @@ class _Learned(RunningPolicy):
     _r: Array = field(init=False)
     done: bool = field(default=False, kw_only=True)
     wants_marginal: bool = field(default=True, kw_only=True)
+
+    def validate(self, d: int, k: int) -> bool:
+        # `_hot_passes` is infinite in streams; `_units` is 0 if all counts are 0
+        memory = 1.0 if self._memory is None else self._memory
+        legal = self._hot_passes > 0.0 and 0.0 < memory < np.inf and 0.0 <= self._units < np.inf
+        return super().validate(d, k) and legal and self._r.shape == self._ladder.inv_temps.shape
 
     def __post_init__(self) -> None:
         self._r = np.eye(self._ladder.inv_temps.size)[-1]
@@ -143,6 +160,7 @@ class _Learned(RunningPolicy):
         self.done, self.wants_marginal = True, False
 
 
+@in_files("temperature.VariationalTempering")
 @dataclass(eq=False, repr=False)
 class VariationalTempering(TemperaturePolicy):
     """Learn one temperature for all data from the data.

@@ -17,7 +17,7 @@ from skvt import load
 from skvt.callbacks import Checkpoint
 from skvt.datasets import make_topic_corpus
 from skvt.estimators import _structured_lda
-from skvt.io import replacing
+from skvt.replacing import replacing
 
 
 class Copies(Checkpoint):

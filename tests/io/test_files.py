@@ -31,8 +31,9 @@ from sklearn.preprocessing import MaxAbsScaler
 import skvt
 from skvt import components, load, save
 from skvt.callbacks import Checkpoint
+from skvt.files import IN_FILES
 from skvt.io import FileError
-from skvt.io._classes import PLACES, class_of, conforms, name_of, types_of
+from skvt.io._classes import class_of, conforms, name_of, types_of
 from skvt.temperature import LinearAnnealing
 
 VERSION_1 = Path(__file__).parent / "version_1"
@@ -216,7 +217,7 @@ def test_fields_that_a_release_did_not_have_yet_get_their_defaults(path):
 
 
 def test_every_class_of_files_exists_under_one_name():
-    for name in PLACES:
+    for name in [*IN_FILES]:
         assert name_of(class_of(name)) == name
         types_of(name)
 

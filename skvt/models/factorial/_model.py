@@ -9,7 +9,7 @@ which all columns share; with missing values, each column has its own.
 """
 
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Self, TypeAlias
+from typing import Annotated, Any, NamedTuple, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from skvt.compiled import serial_map
 from skvt.contracts import BatchScope, Capability, ConjugateModel, LocalResult, RowBatch, RowSource
 from skvt.expfam import Family, GaussianColumns, RunningStats, Stats
+from skvt.files import POSITIVE, PRIOR, in_files
 from skvt.models import choice_log_partition, noise_log_partition
 from skvt.models.factorial._kernels import row_squares, sweep_factors
 from skvt.models.factorial._particles import particles_of, spread
@@ -73,6 +74,7 @@ class FactorialResult(LocalResult):
     entropies: Array | None = None
 
 
+@in_files("models.FactorialMixture")
 @dataclass(frozen=True)
 class FactorialMixture(ConjugateModel):
     """A factorial mixture for the engines.
@@ -84,13 +86,13 @@ class FactorialMixture(ConjugateModel):
     """
 
     # K and D.
-    n_components: int
+    n_components: Annotated[int, PRIOR]
     n_features: int
     # s and c.
-    noise_variance: float
-    prior_variance: float
+    noise_variance: Annotated[float, POSITIVE]
+    prior_variance: Annotated[float, POSITIVE]
     # (K,), float64: pi.
-    activation_prior: Array
+    activation_prior: Annotated[Array, "n_components", PRIOR]
     # Type of the data and of all arrays with one row per row of the data.
     dtype: np.dtype[Any]
     # Subset of {"noise_variance", "prior_variance", "activation_prior"} that is learned.
@@ -110,6 +112,11 @@ class FactorialMixture(ConjugateModel):
     capabilities = frozenset({
         Capability.MEMOIZABLE, Capability.TEMPERABLE, Capability.SUMS_OF_COMPONENTS
     })  # fmt: skip
+
+    def statistics_shapes(self, n_components: int) -> list[tuple[int, ...]]:
+        """Return the shapes of the statistics."""
+        K, D = n_components, self.n_features
+        return [(D if self.by_column else 1, K, K), (K, D), (K,), (3,)]
 
     @property
     def family(self) -> GaussianColumns:

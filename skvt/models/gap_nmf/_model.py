@@ -15,7 +15,7 @@ If y is not a whole number, Gamma(y + 1) replaces y!, a constant of the data.
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple, Self, TypeAlias
+from typing import Annotated, Any, NamedTuple, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -23,6 +23,7 @@ from numpy.typing import DTypeLike
 from skvt.compiled import digamma_array
 from skvt.contracts import Capability, ConjugateModel, LocalResult, RowBatch, RowSource
 from skvt.expfam import Gamma, RunningStats, Stats, log_standard_gamma
+from skvt.files import PRIOR, in_files
 from skvt.models import n_active
 from skvt.models.gap_nmf import _kernels as kernels
 from skvt.rows import dense, of_each_row, pieces, some_rows, sums_of_rows, without_missing
@@ -60,6 +61,7 @@ class Spectra(NamedTuple):
     seed: int | None = None
 
 
+@in_files("models.GaPNMF")
 @dataclass(frozen=True)
 class GaPNMF(ConjugateModel):
     """GaP-KL-NMF for the engines.
@@ -77,22 +79,22 @@ class GaPNMF(ConjugateModel):
     """
 
     # Truncation K.
-    n_components: int
+    n_components: Annotated[int, PRIOR]
     # Bins F.
     n_features: int
     # a, shape and rate of the prior of the spectra.
-    component_shape: float = 0.25
+    component_shape: Annotated[float, PRIOR] = 0.25
     # b, shape and rate of the prior of the activations.
-    activation_shape: float = 0.2
+    activation_shape: Annotated[float, PRIOR] = 0.2
     # alpha of the gamma process.
-    weight_concentration: float = 1.0
+    weight_concentration: Annotated[float, PRIOR] = 1.0
     # 1 / c, the prior mean of an entry of Y.
-    data_mean_prior: float = 1.0
+    data_mean_prior: Annotated[float, PRIOR] = 1.0
     # {"gibbs", "mean_field"}
     local: str = "gibbs"
     # Numbers of sweeps of the sampler in a local step that are dropped and kept.
     n_burn_in: int = 2
-    n_samples: int = 2
+    n_samples: Annotated[int, PRIOR] = 2
     # Number of mean-field updates of a row whose last activations are known.
     n_local_iter: int = 1
     # Maximum number of mean-field updates of a row solved from scratch.
@@ -105,6 +107,10 @@ class GaPNMF(ConjugateModel):
     families = (Gamma, Gamma)
     capabilities = frozenset({Capability.DRAWABLE})
     updates_all_rows = True
+
+    def statistics_shapes(self, n_components: int) -> list[tuple[int, ...]]:
+        """Return the shapes of the statistics."""
+        return [(n_components, self.n_features)] * 2
 
     # ------------------------------------------------------------------------------- globals
     def prior(self) -> Stats:

@@ -29,7 +29,7 @@ L. Sticks are sorted by the usage of topics if that raises L.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,7 @@ from scipy.special import gammaln, psi
 from skvt.compiled import digamma_array, gammaln_array
 from skvt.contracts import BatchScope, Capability, ConjugateModel, LocalResult, RowSource
 from skvt.expfam import Beta, Dirichlet, Family, RunningStats, Stats
+from skvt.files import PRIOR, in_files
 from skvt.models.hdp._sticks import (
     DOCUMENTS,
     IN_USE,
@@ -79,6 +80,7 @@ class DocumentsResult(LocalResult):
     found: Array | None = None
 
 
+@in_files("models.HDP")
 @dataclass(frozen=True)
 class HDP(ConjugateModel):
     """A hierarchical Dirichlet process; statistics: words (K, V), usage (K, 5), float64."""
@@ -89,9 +91,9 @@ class HDP(ConjugateModel):
     # gamma and alpha.
     sticks: Sticks
     # Initial number of topics.
-    n_initial: int = 1
+    n_initial: Annotated[int, PRIOR] = 1
     # (n_initial, V): word probabilities of the initial topics; None draws initial statistics.
-    start: Array | None = None
+    start: Annotated[Array | None, "n_initial d"] = None
     # Move gamma, alpha or eta (one value for all words) to the maximum of the bound.
     learn_topic_concentration: bool = False
     learn_doc_topic_concentration: bool = False
@@ -101,6 +103,13 @@ class HDP(ConjugateModel):
     capabilities = frozenset(
         {Capability.MEMOIZABLE, Capability.GROWING_TOPICS, Capability.LOCAL_SEARCH}
     )
+
+    def validate(self, d: int, k: int) -> bool:
+        return self.topics.n_components == 1 and self.topic_word_prior.shape == (d,)
+
+    def statistics_shapes(self, n_components: int) -> list[tuple[int, ...]]:
+        """Return the shapes of the statistics."""
+        return [(n_components, self.n_features), (n_components, 5)]
 
     @property
     def n_features(self) -> int:

@@ -10,11 +10,13 @@ function of additive statistics.
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Annotated
 
 import numpy as np
 from scipy.optimize import minimize
 from scipy.special import expit, gammaln, psi
 
+from skvt.files import PRIOR, in_files
 from skvt.models.hdp._kernels import (
     LARGEST_LOGIT,
     SMALLEST_LOG_SIZE,
@@ -89,14 +91,15 @@ def usage_of_one(usage: Array) -> Array:
     return one
 
 
+@in_files("models.Sticks")
 @dataclass(frozen=True)
 class Sticks:
     """The prior of the weights, and the concentration of document proportions around them."""
 
     # gamma.
-    concentration: float
+    concentration: Annotated[float, PRIOR]
     # alpha.
-    doc_concentration: float
+    doc_concentration: Annotated[float, PRIOR]
 
     def prior(self) -> Array:
         return np.array([[1.0, self.concentration]])

@@ -6,7 +6,7 @@ statistics are the changes of these counts by the tokens of the batch.
 """
 
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Self, cast
+from typing import Annotated, Any, NamedTuple, Self, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -14,6 +14,7 @@ import scipy.sparse as sp
 from skvt.compiled import LANES, SharedLoop, digamma_array
 from skvt.contracts import Capability, LocalResult, PriorTerm
 from skvt.expfam import Dirichlet, RunningStats, Stats
+from skvt.files import PRIOR, in_files
 from skvt.models.lda import _collapsed_kernels as kernels
 from skvt.models.lda import _sparse_kernels as sparse
 from skvt.models.lda._given_topics import LDAGivenTopics
@@ -86,6 +87,7 @@ class TokenBatch(DocumentBatch):
     token_documents: IndexArray | None
 
 
+@in_files("models.CollapsedLDA")
 @dataclass(frozen=True)
 class CollapsedLDA(LDAGivenTopics):
     """LDA whose local step draws the topic of each token given those of all others.
@@ -102,7 +104,7 @@ class CollapsedLDA(LDAGivenTopics):
     # eta of the conditional from which topics of tokens are drawn; None is ``topic_word_prior``,
     # which everything else uses. Under the small values of eta that are most probable, the sampler
     # hardly moves.
-    sampling_prior: float | None = None
+    sampling_prior: Annotated[float | None, PRIOR] = None
 
     @property
     def capabilities(self) -> frozenset[Capability]:

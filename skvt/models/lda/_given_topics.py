@@ -6,7 +6,7 @@ local step here takes log beta or E[log beta], as the engine decides.
 """
 
 from dataclasses import dataclass, fields, replace
-from typing import Any, NamedTuple, Self
+from typing import Annotated, Any, NamedTuple, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -14,6 +14,7 @@ import scipy.sparse as sp
 from skvt.compiled import SharedLoop, writeable
 from skvt.contracts import Capability, LocalResult
 from skvt.expfam import RunningStats, Stats, log_standard_gamma
+from skvt.files import PRIOR, in_files
 from skvt.models import Gammas, corrected_statistics
 from skvt.models.lda import _sampling as sampling
 from skvt.models.lda._kernels import WORDS, mixture_log_likelihood, tempered_table
@@ -40,6 +41,7 @@ class Topics(NamedTuple):
         return self._replace(log_beta=self.log_beta.take(places, axis=0))
 
 
+@in_files("models.LDAGivenTopics")
 @dataclass(frozen=True)
 class LDAGivenTopics(LDA):
     """LDA whose documents are solved given topics.
@@ -53,7 +55,7 @@ class LDAGivenTopics(LDA):
     local: str = "gibbs"
     # Numbers of sweeps of the sampler that are dropped and kept.
     n_burn_in: int = 2
-    n_samples: int = 4
+    n_samples: Annotated[int, PRIOR] = 4
     # Whether a global step also changes the statistics of words that do not occur in its rows.
     updates_all_rows: bool = False
 

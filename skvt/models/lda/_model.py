@@ -12,7 +12,7 @@ p(beta | eta) nor p(theta | alpha) is tempered [VT16 app. B.2].
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -21,6 +21,7 @@ from scipy.special import logsumexp, softmax
 from skvt.compiled import COUNTER, SharedLoop, all_finished, digamma_array, gammaln_array, give_way
 from skvt.contracts import BatchScope, Capability, LocalResult, PriorTerm, RowSource
 from skvt.expfam import Dirichlet, Family, RunningStats, Stats
+from skvt.files import PRIOR, in_files
 from skvt.models.lda import _kernels as kernels
 from skvt.rows import sums_of_rows, total_and_weight
 from skvt.typing import Array, IndexArray, Run
@@ -167,6 +168,7 @@ class ExpectedLog(NamedTuple):
         return out
 
 
+@in_files("models.LDA")
 @dataclass(frozen=True)
 class LDA:
     """Latent Dirichlet allocation for the engines.
@@ -175,10 +177,10 @@ class LDA:
     """
 
     # (K,): alpha, concentration of the Dirichlet prior of a document's topic proportions.
-    doc_topic_prior: Array
+    doc_topic_prior: Annotated[Array, "n", PRIOR]
     # (V,) or (V, K): eta, concentration of the Dirichlet prior of a topic's word probabilities, of
     # all topics or of each.
-    topic_word_prior: Array
+    topic_word_prior: Annotated[Array, "d | d n", PRIOR]
     # Maximum number of sweeps of one document's local step.
     max_doc_update_iter: int = 100
     # A document has converged when gamma changes by less than this on average over topics.
@@ -189,13 +191,17 @@ class LDA:
     # Whether local steps return the expected tokens of each topic in each document.
     counts_tokens: bool = False
     # (K, V): word probabilities of the initial topics; None draws initial statistics.
-    start: Array | None = None
+    start: Annotated[Array | None, "n d"] = None
 
     families: ClassVar[tuple[Family, ...]] = (Dirichlet,)
 
     @property
     def capabilities(self) -> frozenset[Capability]:
         return frozenset({Capability.TEMPERABLE, Capability.TOPICS})
+
+    def statistics_shapes(self, n_components: int) -> list[tuple[int, ...]]:
+        """Return the shapes of the statistics."""
+        return [(self.n_features, n_components)]
 
     @property
     def n_components(self) -> int:

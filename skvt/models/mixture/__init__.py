@@ -1,6 +1,7 @@
 """Mixtures of any component, with any weights."""
 
 from skvt.models.mixture._gaussian_prior import (
+    GAUSSIANS,
     MATRICES,
     ROWS_PER_COLUMN,
     ROWS_PER_COLUMN_OF_SCALE,
@@ -19,7 +20,7 @@ from skvt.models.mixture._joins import (
     join_components,
 )
 from skvt.models.mixture._labels import with_column, with_labels, without_labels
-from skvt.models.mixture._latent import latent_gaussian
+from skvt.models.mixture._latent import LATENT_GAUSSIANS, latent_gaussian
 from skvt.models.mixture._learned_priors import (
     DirichletLearner,
     GammaLearner,
@@ -38,7 +39,7 @@ from skvt.models.mixture._product import Block, Product, as_slice, of_block
 from skvt.models.mixture._sizes import SIZES, exposure_points
 from skvt.models.mixture._splits import rows_that_differ, split_clusters
 from skvt.models.mixture._starts import begun_at, labelled_statistics
-from skvt.models.mixture._student import student_t_component
+from skvt.models.mixture._student import StudentT, student_t_component
 from skvt.models.mixture._weights import (
     KnownWeights,
     SeparateSticks,
@@ -49,8 +50,12 @@ from skvt.models.mixture.components import (
     Bernoulli,
     Categorical,
     ConjugateComponent,
+    DiagonalGaussian,
+    FullGaussian,
     KnownVarianceGaussian,
     Multinomial,
     Poisson,
+    SphericalGaussian,
+    ZeroMeanFullGaussian,
     split_exposure,
 )

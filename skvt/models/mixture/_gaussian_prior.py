@@ -52,6 +52,7 @@ COMPONENTS: dict[str, Any] = {
     "diag": components.DiagonalGaussian,
     "spherical": components.SphericalGaussian,
 }
+GAUSSIANS = *COMPONENTS.values(), components.ZeroMeanFullGaussian
 # Covariance types whose covariances are matrices.
 MATRICES = ("full", "tied", "low_rank")
 

@@ -15,7 +15,9 @@ from scipy.special import logsumexp
 
 from skvt.contracts import Capability, DrawnWeights, LocalResult, RowBatch, RowSource
 from skvt.expfam import RunningStats, Stats, log_standard_gamma
+from skvt.files import in_files
 from skvt.models import Gammas, corrected_statistics
+from skvt.models.mixture._learned_priors import suits
 from skvt.models.mixture._model import Mixture
 from skvt.typing import Array, Run
 
@@ -34,6 +36,7 @@ class DrawnGlobals(NamedTuple):
     log_gammas: tuple[Array, ...]
 
 
+@in_files("models.MixtureGivenGlobals")
 @dataclass(frozen=True)
 class MixtureGivenGlobals(Mixture):
     """A mixture for structured inference, see the module.
@@ -46,6 +49,13 @@ class MixtureGivenGlobals(Mixture):
 
     capabilities = frozenset({Capability.DRAWABLE, Capability.CORRECTABLE})
     updates_all_rows = True
+
+    def validate(self, d: int, k: int) -> bool:
+        return suits(self.learner, self.component)
+
+    def statistics_shapes(self, n_components: int) -> list[tuple[int, ...]]:
+        _, of_components = super().statistics_shapes(n_components)
+        return [self.weights.statistics(np.zeros(n_components)).shape, of_components]
 
     # ------------------------------------------------------------------------------- globals
     def drawn_globals(

@@ -16,12 +16,14 @@ import numpy as np
 
 from skvt.contracts import Component
 from skvt.expfam import Dirichlet
+from skvt.files import in_files
 from skvt.models.mixture._product import Block, Product
 from skvt.models.mixture.components import Bernoulli, ConjugateComponent
 from skvt.rows import dense
 from skvt.typing import Array
 
 
+@in_files("models.Indicated")
 @dataclass(frozen=True)
 class Indicated(Product):
     """Values and their indicators: blocks "values" and "indicators" of rows of D + F columns.
@@ -37,6 +39,17 @@ class Indicated(Product):
     shift: float = field(default=0.0, kw_only=True)
     # Columns whose indicators are not known.
     silent: tuple[int, ...] = field(default=(), kw_only=True)
+
+    def validate(self, d: int, k: int) -> bool:
+        return (
+            [block.name for block in self.blocks] == ["values", "indicators"]
+            and type(self.blocks[1].component) is Bernoulli
+            and self._n_indicators in (d, d - 1)  # an exposure has no indicator
+            and self._are_disjoint(d + self._n_indicators)
+            and len(self.at) in (0, d)
+            and self.shift in (0.0, 1.0)
+            and not self.silent
+        )
 
     @property
     def _of_holes(self) -> bool:

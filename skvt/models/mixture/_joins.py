@@ -15,12 +15,13 @@ makes both trees, and the tree that goes on by the evidence where the entropy en
 from collections.abc import Iterable
 from copy import copy, deepcopy
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from skvt.contracts import Component
+from skvt.files import in_files
 from skvt.models.mixture._kernels import loss_of_pair, loss_of_pair_in_rows
 from skvt.ties import RTOL, stable_argmax, stable_order
 from skvt.typing import Array, IndexArray
@@ -65,17 +66,18 @@ _DENSEST = 0.9
 _VALLEY = 0.1
 
 
+@in_files("models.Joins", nan=("valleys",))
 @dataclass(frozen=True)
 class Joins:
     """The sequence of pairs of clusters that are joined, until one is left, and where to stop."""
 
     # (K - 1, 4): as SciPy's: numbers of the two clusters (joined ones have those from K on); what
     # has been lost so far, in nats per row; components of the new cluster.
-    linkage: Array
+    linkage: Annotated[Array, "k-1 4"]
     # (K - 1,): loss of the join relative to the largest possible loss of entropy.
-    shares: Array
+    shares: Annotated[Array, "k-1"]
     # (K - 1,): fraction of rows in the new cluster.
-    masses: Array
+    masses: Annotated[Array, "k-1"]
     # Number of joins at the beginning that assign components without rows to others.
     n_vacant: int
     # Number of joins at the beginning that are chosen by the entropy; None for all.
@@ -84,7 +86,12 @@ class Joins:
     n_suggested: int | None = None
     reason: str = ""
     # (K - 1,): depth of the valley between the two clusters, see :meth:`Assignments.valley`.
-    valleys: Array | None = None
+    valleys: Annotated[Array | None, "k-1"] = None
+
+    def validate(self, d: int, k: int) -> bool:
+        pairs = self.linkage[:, :2]
+        within = (pairs >= 0) & (pairs < k + np.arange(k - 1)[:, None])
+        return 0 <= self.n_vacant < k and bool(within.all())
 
     @property
     def n_components(self) -> int:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from skvt.contracts import Completion
+from skvt.files import in_files
 from skvt.models.mixture._boxes import Box, LatentValues, box, points, roots
 from skvt.models.mixture._gaussian_prior import (
     DEFAULTS,
@@ -40,6 +41,7 @@ from skvt.ties import stable_argmax
 from skvt.typing import Array
 
 
+@in_files("models.LatentGaussian")
 @dataclass(frozen=True)
 class LatentGaussian(FullGaussian):
     """N(mu_k, Lambda_k^-1) of latent values, normal-Wishart prior.
@@ -162,6 +164,7 @@ class LatentGaussian(FullGaussian):
         return boxes
 
 
+@in_files("models.TiedLatentGaussian")
 @dataclass(frozen=True)
 class TiedLatentGaussian(LatentGaussian, TiedGaussian):
     """N(mu_k, Lambda^-1) of latent values with one Lambda; see :class:`LatentGaussian`."""
@@ -169,6 +172,9 @@ class TiedLatentGaussian(LatentGaussian, TiedGaussian):
     @property
     def alone(self) -> LatentGaussian:
         return LatentGaussian(self.prior, self.center, self.dtype, self.added, cells=self.cells)
+
+
+LATENT_GAUSSIANS = LatentGaussian, TiedLatentGaussian
 
 
 def latent_gaussian(

@@ -34,6 +34,7 @@ from skvt.compiled import digamma as digamma_of
 from skvt.compiled import digamma_array as digamma
 from skvt.compiled import exp, jit, log
 from skvt.expfam import triangle
+from skvt.files import in_files
 from skvt.models.mixture._gaussian_prior import (
     ROWS_PER_COLUMN_OF_SCALE,
     GaussianPrior,
@@ -140,6 +141,7 @@ def _ascend(
 
 
 # ------------------------------------------------------------------------------ Gaussians
+@in_files("models.GaussianLearner")
 @dataclass(frozen=True)
 class GaussianLearner(_Ascent):
     """Learns parameters of a Gaussian component's prior."""
@@ -385,6 +387,7 @@ def _root(lack: Callable[[float], float], limits: tuple[float, float]) -> float:
 
 
 # ------------------------------------------------------------------------------ others
+@in_files("models.DirichletLearner")
 @dataclass(frozen=True)
 class DirichletLearner(_Ascent):
     """Learns the concentrations of Dirichlet priors, separately or one for all entries."""
@@ -426,6 +429,7 @@ class DirichletLearner(_Ascent):
         return np.log(np.maximum(alpha * ratio, 0.1 * CONCENTRATION[0]))
 
 
+@in_files("models.GammaLearner")
 @dataclass(frozen=True)
 class GammaLearner(_Ascent):
     """Learns the shape that gamma priors of rates share, and their rates."""
@@ -468,6 +472,7 @@ class GammaLearner(_Ascent):
         return np.log(np.append(a, rate))
 
 
+@in_files("models.SizesLearner")
 @dataclass(frozen=True)
 class SizesLearner(_Ascent):
     """Learns the probabilities of negative binomials' sizes, the same for all columns."""
@@ -490,6 +495,7 @@ class SizesLearner(_Ascent):
         return np.log(np.maximum(share, LEAST_SHARE))
 
 
+@in_files("models.ProductLearner")
 @dataclass(frozen=True)
 class ProductLearner:
     """Learns the priors of blocks of columns; a block whose learner is None keeps its prior."""
@@ -516,6 +522,7 @@ class ProductLearner:
         }
 
 
+@in_files("models.ValuesLearner")
 @dataclass(frozen=True)
 class ValuesLearner:
     """Learns the prior of the first block of a product; the other priors are fixed."""
@@ -529,6 +536,17 @@ class ValuesLearner:
 
     def values(self, component: Any) -> dict[str, Any]:
         return self.learner.values(component.blocks[0].component)
+
+
+def suits(learner: Any, component: Any) -> bool:
+    """Return whether a learner of a file can be that of a component of the file."""
+    if type(learner) is ProductLearner:
+        pairs = zip(learner.learners, component.blocks, strict=True)
+        return all(suits(one, block.component) for one, block in pairs)
+    if type(learner) is ValuesLearner:
+        return suits(learner.learner, component.blocks[0].component)
+    shapes = (component.n_features,), (1,)
+    return type(learner) is not GaussianLearner or learner.unit.shape in shapes
 
 
 def with_learned_concentration(weights: Any, counts: Array) -> Any:

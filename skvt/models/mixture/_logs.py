@@ -9,12 +9,13 @@ separate block, so that bounds and densities are always bounds and densities of 
 """
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from skvt.contracts import Component
 from skvt.expfam import Dirichlet
+from skvt.files import in_files, is_within
 from skvt.models.mixture._marginals import Marginals
 from skvt.models.mixture._product import Block, Product
 from skvt.models.mixture.components import ConjugateComponent
@@ -22,13 +23,14 @@ from skvt.rows import dense
 from skvt.typing import Array, IndexArray
 
 
+@in_files("models.Volume")
 @dataclass(frozen=True)
 class Volume(ConjugateComponent):
     """The factor ``prod_j 1 / x_j`` as a component; nothing depends on its parameter."""
 
     n_features: int
     dtype: np.dtype[Any]
-    prior: Array = field(default_factory=lambda: np.ones((1, 2)))
+    prior: Annotated[Array, "1 2"] = field(default_factory=lambda: np.ones((1, 2)))
 
     family = Dirichlet
     base = 1.0
@@ -48,12 +50,25 @@ class Volume(ConjugateComponent):
         raise NotImplementedError
 
 
+@in_files("models.Logged")
 @dataclass(frozen=True)
 class Logged(Product):
     """The block "values" of all columns, some as logarithms, and the block "volume" of these."""
 
     # Least number of each column in logarithms; smaller numbers count as this number.
     least: tuple[float, ...] = field(kw_only=True)
+
+    def validate(self, d: int, k: int) -> bool:
+        values, volume = self.blocks
+        least = np.array(self.least)
+        return (
+            (values.name, volume.name) == ("values", "volume")
+            and type(volume.component) is Volume
+            and np.array_equal(values.columns, np.arange(d))
+            and self.logs.shape == least.shape == (volume.component.n_features,) != (0,)
+            and is_within(self.logs, d)
+            and bool(np.all((least > 0.0) & np.isfinite(least)))
+        )
 
     @property
     def logs(self) -> IndexArray:

@@ -13,6 +13,7 @@ import numpy as np
 
 from skvt.compiled import digamma_array
 from skvt.expfam import FactorAnalysis, Factors, NormalGamma, NormalWishart, triangle
+from skvt.files import in_files
 from skvt.models.mixture.components import (
     LOG_2PI,
     DiagonalGaussian,
@@ -26,6 +27,7 @@ from skvt.typing import Array, IndexArray
 _CLEARLY = 10.0
 
 
+@in_files("models.LowRankGaussian")
 @dataclass(frozen=True)
 class LowRankGaussian(FullGaussian):
     """N(mu_k, W_k W_k' + diag(psi_k)^-1), parameters as of :class:`FullGaussian`."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from threading import Lock
-from typing import Any, NamedTuple, Self, TypeAlias
+from typing import Annotated, Any, NamedTuple, Self, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
@@ -31,10 +31,12 @@ from skvt.contracts import (
     Weights,
 )
 from skvt.expfam import Family, RunningStats, Stats
+from skvt.files import PRIOR, in_files
 from skvt.models.mixture._candidates import has_candidates, step_of_candidates
 from skvt.models.mixture._kernels import assignment_entropy, responsibilities
-from skvt.models.mixture._learned_priors import PriorLearner, with_learned_concentration
+from skvt.models.mixture._learned_priors import PriorLearner, suits, with_learned_concentration
 from skvt.models.mixture._seeds import distinct_rows, memberships_of_seeds
+from skvt.models.mixture._weights import SeparateSticks
 from skvt.rows import of_each_row, pieces, some_rows
 from skvt.ties import exceeds
 from skvt.typing import Array, IndexArray, Run
@@ -60,6 +62,7 @@ _NEVER = -1e30
 _Params: TypeAlias = tuple[Array, Array]
 
 
+@in_files("models.Mixture")
 @dataclass(frozen=True)
 class Mixture(ConjugateModel):
     """A mixture for the engines.
@@ -73,10 +76,10 @@ class Mixture(ConjugateModel):
     # Likelihood and prior of the components.
     component: Component
     # Number of initial components, and the method that finds them, see `memberships_of_seeds`.
-    n_initial: int = 1
+    n_initial: Annotated[int, PRIOR] = 1
     init_params: str = "k-means++"
     # Minimum number of initial components; components without rows are added up to it.
-    n_fewest: int = 1
+    n_fewest: Annotated[int, PRIOR] = 1
     # Initial statistics; None if they are computed from the rows.
     start: Stats | None = None
     # Learner of the components' prior; None if the prior is fixed.
@@ -104,6 +107,15 @@ class Mixture(ConjugateModel):
     @property
     def n_features(self) -> int:
         return self.component.n_features
+
+    def validate(self, d: int, k: int) -> bool:
+        of_counts = type(self.weights) is not SeparateSticks
+        return of_counts and suits(self.learner, self.component)
+
+    def statistics_shapes(self, n_components: int) -> list[tuple[int, ...]]:
+        """Return the shapes of the statistics."""
+        width = self.component.gather(self.component.prior).shape[-1]
+        return [(n_components,), (n_components, width)]
 
     # ------------------------------------------------------------------------------- globals
     def prior(self) -> Stats:

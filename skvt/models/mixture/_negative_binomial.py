@@ -2,13 +2,14 @@
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import scipy.sparse as sp
 from scipy.special import betainc, betaincinv
 
 from skvt.compiled import gammaln_array as gammaln
+from skvt.files import PRIOR, in_files
 from skvt.models.mixture._marginals import Marginals
 from skvt.models.mixture._sizes import SIZES, OfSizes, SizesAndRates, betaln
 from skvt.models.mixture.components import OfExposure
@@ -25,6 +26,7 @@ _LEAST_SHARE = 1e-9
 _HALVINGS = 35
 
 
+@in_files("models.NegativeBinomial")
 @dataclass(frozen=True)
 class NegativeBinomial(OfExposure):
     """Independent columns of counts, each negative binomial; see :class:`SizesAndRates`.
@@ -35,16 +37,21 @@ class NegativeBinomial(OfExposure):
     """
 
     # (D, G + 2 J)
-    prior: Array
+    prior: Annotated[Array, "n width"]
     dtype: np.dtype[Any]
     # (J,): exposures e_j.
-    points: Array
+    points: Annotated[Array, "n_points", PRIOR]
     exposure: str = "none"
-    typical: float = 1.0
-    shares: Array | None = None
+    typical: Annotated[float, PRIOR] = 1.0
+    shares: Annotated[Array | None, "n"] = None
 
     missing = True
     sparse = True
+
+    def validate(self, d: int, k: int) -> bool:
+        rising = self.points.size > 0 and bool(np.all(np.diff(self.points) > 0.0))
+        width = SIZES.size + 2 * self.points.size
+        return super().validate(d, k) and rising and self.prior.shape[1] == width
 
     def with_prior(self, shape: Array, rate: Array, share: Array) -> "NegativeBinomial":
         """Return the component whose prior has ``shape`` counts in exposures ``rate`` (D,).

@@ -32,6 +32,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from skvt.compiled import exp, jit, jit_allocating, log, part
+from skvt.files import in_files, is_within
 from skvt.models.mixture._missing import (
     GaussianCompletion,
     Patterns,
@@ -59,6 +60,7 @@ _TOL = 1e-5
 _MOST_SWEEPS = 500
 
 
+@in_files("models.Cells")
 @dataclass(frozen=True)
 class Cells:
     """Intervals of the latent values of ordinal columns."""
@@ -69,6 +71,16 @@ class Cells:
     levels: tuple[Array, ...]
     # (C_j + 1,) each: ends of their intervals, from -inf to inf.
     edges: tuple[Array, ...]
+
+    def validate(self, d: int, k: int) -> bool:
+        pairs = list(zip(self.levels, self.edges, strict=True))
+        return (
+            is_within(self.columns, d)
+            and self.columns.shape == (len(pairs),)
+            and all(levels.shape == (edges.size - 1,) for levels, edges in pairs)
+            and all(edges.ndim == 1 < edges.size for _, edges in pairs)
+            and all(np.all(one[1:] > one[:-1]) for pair in pairs for one in pair)
+        )
 
     @classmethod
     def of_shares(cls, X: Any, weights: Any, columns: IndexArray) -> "Cells":

@@ -12,11 +12,13 @@ import scipy.sparse as sp
 
 from skvt.contracts import Capability, Completion, Component, Holes
 from skvt.expfam import Family
+from skvt.files import in_files, is_within
 from skvt.models.mixture.components import ConjugateComponent
 from skvt.rows import dense
 from skvt.typing import Array, IndexArray
 
 
+@in_files("models.Block")
 class Block(NamedTuple):
     """Some columns of the data and their likelihood."""
 
@@ -103,6 +105,7 @@ def _sums(parts: list[tuple[Array, Array]]) -> tuple[Array, Array]:
     return sum(values), sum(sizes)
 
 
+@in_files("models.Product")
 @dataclass(frozen=True)
 class Product(ConjugateComponent):
     """A component for rows whose columns are blocks, independent given the component.
@@ -116,6 +119,19 @@ class Product(ConjugateComponent):
     dtype: np.dtype[Any]
 
     capabilities: frozenset[Capability] = frozenset()
+
+    def validate(self, d: int, k: int) -> bool:
+        return self._are_disjoint(d)
+
+    def _are_disjoint(self, n_columns: int) -> bool:
+        """Return whether blocks have names and columns of their own among so many."""
+        columns = np.concatenate([block.columns for block in self.blocks])
+        return (
+            all(b.columns.shape == (b.component.n_features,) != (0,) for b in self.blocks)
+            and len({block.name for block in self.blocks}) == len(self.blocks)
+            and is_within(columns, n_columns)
+            and np.unique(columns).size == columns.size
+        )
 
     @cached_property
     def _widths(self) -> list[int]:

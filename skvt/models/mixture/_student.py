@@ -23,7 +23,7 @@ which replaces a log-normaliser: the energy of a row is linear in its gradient.
 
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -34,6 +34,7 @@ from skvt.compiled import exp, jit, log, writeable
 from skvt.compiled import gammaln_array as gammaln
 from skvt.contracts import Completion
 from skvt.expfam import NormalGamma
+from skvt.files import in_files
 from skvt.models.mixture._marginals import Marginals
 from skvt.models.mixture._missing import GaussianCompletion, GaussianHoles
 from skvt.models.mixture._product import Block, FitsOfBlocks, Product
@@ -119,6 +120,7 @@ class DegreesOfFreedom:
         return np.zeros(np.shape(eta)[:-1])
 
 
+@in_files("models.WeightedFullGaussian")
 @dataclass(frozen=True)
 class WeightedFullGaussian(FullGaussian):
     """Gaussians of rows with weights u; features [1, u, u x, u x x'], here with u = 1."""
@@ -145,6 +147,7 @@ class WeightedFullGaussian(FullGaussian):
         return t
 
 
+@in_files("models.WeightedDiagonalGaussian")
 @dataclass(frozen=True)
 class WeightedDiagonalGaussian(DiagonalGaussian):
     """Gaussians of values with weights u; features [seen, u, u x, u x^2], D of each, u = 1."""
@@ -168,11 +171,12 @@ class WeightedDiagonalGaussian(DiagonalGaussian):
         return np.concatenate([t[..., 0], t[..., 3], t[..., 2], t[..., 1]], axis=-1)
 
 
+@in_files("models.Freedom")
 @dataclass(frozen=True)
 class Freedom(ConjugateComponent):
     """Degrees of freedom of rows or values; ``prior`` has zeros, (1, 2) or (D, 2)."""
 
-    prior: Array
+    prior: Annotated[Array, "1 2 | d 2"]
     n_features: int
     dtype: np.dtype[Any]
     limits: tuple[float, float] = LIMITS
@@ -210,12 +214,25 @@ class Freedom(ConjugateComponent):
         return (Marginals("degrees of freedom", np.arange(self.n_features), nu, lambda p: nu),)
 
 
+@in_files("models.StudentT")
 @dataclass(frozen=True)
 class StudentT(Product):
     """Student t of "full" or "diag" scale; the blocks are "gaussian" and "freedom".
 
     Only the first feature of each block does not depend on u. The completion adds all others.
     """
+
+    def validate(self, d: int, k: int) -> bool:
+        freedom: Any
+        gaussian, freedom = (block.component for block in self.blocks)
+        low, high = freedom.limits
+        return (
+            [block.name for block in self.blocks] == ["gaussian", "freedom"]
+            and type(gaussian) in (WeightedFullGaussian, WeightedDiagonalGaussian)
+            and all(np.array_equal(block.columns, np.arange(d)) for block in self.blocks)
+            and len(freedom.prior) == (1 if self._full else d)
+            and 0.0 < low <= high < np.inf
+        )
 
     @property
     def _gaussian(self) -> Any:

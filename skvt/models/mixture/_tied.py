@@ -13,6 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from skvt.expfam import NormalWishart, TiedNormalWishart, Wishart
+from skvt.files import in_files
 from skvt.models.mixture.components import FullGaussian
 from skvt.rows import pieces
 from skvt.typing import Array, IndexArray
@@ -21,6 +22,7 @@ from skvt.typing import Array, IndexArray
 _ENTRIES_AT_ONCE = 2**21
 
 
+@in_files("models.TiedGaussian")
 @dataclass(frozen=True)
 class TiedGaussian(FullGaussian):
     """N(mu_k, Lambda^-1) with one Lambda; parameters are those of :class:`FullGaussian`."""

@@ -1,22 +1,24 @@
 """Distributions of the weights of a mixture, see :class:`skvt.contracts.Weights`."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
 from skvt.contracts import Capability
 from skvt.expfam import Beta, Dirichlet, Family
+from skvt.files import PRIOR, in_files
 from skvt.models import choice_log_partition
 from skvt.ties import stable_order
 from skvt.typing import Array, IndexArray
 
 
+@in_files("models.StickBreaking")
 @dataclass(frozen=True)
 class StickBreaking:
     """Weights of a Dirichlet process of this concentration; statistics are counts (K,)."""
 
-    concentration: float
+    concentration: Annotated[float, PRIOR]
 
     family = Beta
     capabilities: frozenset[Capability] = frozenset({Capability.MERGEABLE})
@@ -55,6 +57,7 @@ class StickBreaking:
         return _largest_first(counts)
 
 
+@in_files("models.SeparateSticks")
 @dataclass(frozen=True)
 class SeparateSticks(StickBreaking):
     """Sticks with statistics ``(N_k, sum_{l>k} N_l)`` each, shape (K, 2).
@@ -71,6 +74,7 @@ class SeparateSticks(StickBreaking):
         return self.prior() + pairs
 
 
+@in_files("models.SymmetricDirichlet")
 @dataclass(frozen=True)
 class SymmetricDirichlet:
     """``w ~ Dir(alpha / K)`` of K components, a finite approximation of a Dirichlet process.
@@ -79,8 +83,8 @@ class SymmetricDirichlet:
     """
 
     # alpha.
-    concentration: float
-    n_components: int
+    concentration: Annotated[float, PRIOR]
+    n_components: Annotated[int, PRIOR]
 
     family = Dirichlet
     capabilities: frozenset[Capability] = frozenset({Capability.MERGEABLE})
@@ -136,12 +140,13 @@ class _Known:
         return eta
 
 
+@in_files("models.KnownWeights")
 @dataclass(frozen=True)
 class KnownWeights:
     """Known weights, which are not learned."""
 
     # (K,): positive, with the sum 1.
-    weights: Array
+    weights: Annotated[Array, "k"]
 
     family: ClassVar[Any] = _Known
     capabilities: frozenset[Capability] = frozenset({Capability.TEMPERABLE})

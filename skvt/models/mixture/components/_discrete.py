@@ -1,7 +1,7 @@
 """Columns of bits, categories, tokens and counts."""
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -9,6 +9,7 @@ from scipy.special import gammaln, xlogy
 
 from skvt.compiled import digamma_array
 from skvt.expfam import Dirichlet, DirichletColumns, Gamma
+from skvt.files import PRIOR, in_files
 from skvt.models.mixture._kernels import indicators
 from skvt.models.mixture._marginals import Marginals, of_probabilities, of_rates
 from skvt.models.mixture.components._base import (
@@ -26,6 +27,7 @@ from skvt.typing import Array
 _LEVELS_OF_SPARSE = 64
 
 
+@in_files("models.Bernoulli")
 @dataclass(frozen=True)
 class Bernoulli(PairOfEachColumn):
     """Independent binary columns with beta priors; features [x, seen - x]; ``prior`` (D, 2).
@@ -33,7 +35,7 @@ class Bernoulli(PairOfEachColumn):
     With ``sparse``, they are ``[x, -x - missing, 1]``; all but the last are 0 where x is 0.
     """
 
-    prior: Array
+    prior: Annotated[Array, "d 2"]
     dtype: np.dtype[Any]
     sparse: bool = False
 
@@ -99,6 +101,7 @@ class Bernoulli(PairOfEachColumn):
         return (of_probabilities(lam[..., 0], lam[..., 1], categories=ones),)
 
 
+@in_files("models.Multinomial")
 @dataclass(frozen=True)
 class Multinomial(ConjugateComponent):
     """Rows of counts, each token from Dir(phi_k); features are the counts; ``prior`` (D,).
@@ -107,7 +110,7 @@ class Multinomial(ConjugateComponent):
     depend on parameters. The number of tokens is not modelled; drawn rows have ``n_tokens``.
     """
 
-    prior: Array
+    prior: Annotated[Array, "d"]
     dtype: np.dtype[Any]
     n_tokens: int = 1
 
@@ -139,6 +142,7 @@ class Multinomial(ConjugateComponent):
         return Dirichlet.log_normalizer(after) - Dirichlet.log_normalizer(before)
 
 
+@in_files("models.Categorical")
 @dataclass(frozen=True)
 class Categorical(ConjugateComponent):
     """Independent columns of categories with Dirichlet priors; features are indicators.
@@ -148,7 +152,7 @@ class Categorical(ConjugateComponent):
     """
 
     # (sum_d C_d,): concentrations, column after column.
-    prior: Array
+    prior: Annotated[Array, "n"]
     # Number of categories C_d of each column; the data have 0, ..., C_d - 1, or NaN.
     sizes: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -156,6 +160,9 @@ class Categorical(ConjugateComponent):
     open_levels: bool = False
 
     missing = True
+
+    def validate(self, d: int, k: int) -> bool:
+        return min(self.sizes) > 0 and sum(self.sizes) == self.prior.size
 
     @property
     def family(self) -> DirichletColumns:
@@ -278,6 +285,9 @@ class OfExposure(ConjugateComponent):
     # (D,): shares of the columns in the total of all rows.
     shares: Array | None = None
 
+    def validate(self, d: int, k: int) -> bool:
+        return self.exposure in ("none", "column", "row_total")
+
     def means(self, lam: Array) -> Array:
         """Return expected counts for an exposure of 1, (K, D)."""
         raise NotImplementedError
@@ -319,6 +329,7 @@ class OfExposure(ConjugateComponent):
         return self.of_all_columns(super().column_evidence(sums), 0.0)
 
 
+@in_files("models.Poisson")
 @dataclass(frozen=True)
 class Poisson(OfExposure):
     """Independent columns of counts, each Poisson(e_n rate_kd), gamma priors; ``prior`` (D, 2).
@@ -330,12 +341,12 @@ class Poisson(OfExposure):
     """
 
     # (D, 2): shape and rate of each column's gamma prior.
-    prior: Array
+    prior: Annotated[Array, "n 2"]
     dtype: np.dtype[Any]
     sparse: bool = False
     exposure: str = "none"
-    typical: float = 1.0
-    shares: Array | None = None
+    typical: Annotated[float, PRIOR] = 1.0
+    shares: Annotated[Array | None, "n"] = None
 
     family = Gamma
     missing = True

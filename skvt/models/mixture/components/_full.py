@@ -3,13 +3,14 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from skvt.compiled import gammaln_array as _gammaln
 from skvt.contracts import Completion
 from skvt.expfam import Gamma, NormalGamma, NormalWishart, Wishart, triangle
+from skvt.files import in_files
 from skvt.models.mixture._kernels import outer_features
 from skvt.models.mixture._marginals import Marginals, of_deviations, of_means
 from skvt.models.mixture._missing import GaussianCompletion, has_holes
@@ -85,18 +86,19 @@ class _FullMixin(ConjugateComponent):
         return np.where(holes.missing, holes.filled(0, noise) + self.center, X)
 
 
+@in_files("models.FullGaussian")
 @dataclass(frozen=True)
 class FullGaussian(CentredMixin, _FullMixin):
     """N(mu_k, Lambda_k^-1) with normal-Wishart prior; features [1, x, x x']."""
 
     # (2 + D + D (D + 1) / 2,): natural parameters for the data minus the center.
-    prior: Array
+    prior: Annotated[Array, "2+d+t"]
     # (D,): subtracted from the rows, so that a distant origin does not cost precision.
-    center: Array
+    center: Annotated[Array, "d"]
     dtype: np.dtype[Any]
     # (D (D + 1) / 2,): added to ``x x'`` of each row, but not in predictive densities. See
     # `skvt.models.mixture._gaussian_prior`.
-    added: Array | None = None
+    added: Annotated[Array | None, "t"] = None
 
     covariance_type = "full"
     family = NormalWishart
@@ -225,14 +227,15 @@ class GaussianRowFits:
         return -0.5 * fits, 0.5 * (self._nu * (square + own) + np.log(growth))
 
 
+@in_files("models.ZeroMeanFullGaussian")
 @dataclass(frozen=True)
 class ZeroMeanFullGaussian(_FullMixin):
     """N(0, Lambda_k^-1) with Wishart prior; features [1, x x']."""
 
-    prior: Array
+    prior: Annotated[Array, "1+t"]
     n_features: int
     dtype: np.dtype[Any]
-    added: Array | None = None
+    added: Annotated[Array | None, "t"] = None
 
     covariance_type = "full"
     family = Wishart

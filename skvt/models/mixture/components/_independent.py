@@ -2,12 +2,13 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from skvt.contracts import Capability
 from skvt.expfam import Normal, NormalGamma
+from skvt.files import POSITIVE, in_files
 from skvt.models import noise_log_partition
 from skvt.models.mixture._marginals import Marginals, of_deviations, of_means
 from skvt.models.mixture.components._base import (
@@ -67,6 +68,7 @@ class IndependentMixin(CentredMixin):
         return with_means(X, self.moments(lam)[0])
 
 
+@in_files("models.DiagonalGaussian")
 @dataclass(frozen=True)
 class DiagonalGaussian(IndependentMixin):
     """Independent columns, each N(mu_kd, 1 / tau_kd), normal-gamma; features [seen, x, x^2].
@@ -74,10 +76,10 @@ class DiagonalGaussian(IndependentMixin):
     ``prior`` is (D, 4); ``added``, None or (D,), is added to the squares.
     """
 
-    prior: Array
-    center: Array
+    prior: Annotated[Array, "d 4"]
+    center: Annotated[Array, "d"]
     dtype: np.dtype[Any]
-    added: Array | None = None
+    added: Annotated[Array | None, "d"] = None
 
     covariance_type = "diag"
     family = NormalGamma
@@ -118,6 +120,7 @@ class DiagonalGaussian(IndependentMixin):
         return of_means(mean, kappa, q["shape"], q["rate"]), of_deviations(q["shape"], q["rate"])
 
 
+@in_files("models.SphericalGaussian")
 @dataclass(frozen=True)
 class SphericalGaussian(IndependentMixin):
     """N(mu_k, I / tau_k), normal-gamma; features [values seen, |x|^2, x, seen].
@@ -125,10 +128,10 @@ class SphericalGaussian(IndependentMixin):
     ``prior`` is (2 + 2D,); ``added``, None or (D,), is added to the squares.
     """
 
-    prior: Array
-    center: Array
+    prior: Annotated[Array, "2+d+d"]
+    center: Annotated[Array, "d"]
     dtype: np.dtype[Any]
-    added: Array | None = None
+    added: Annotated[Array | None, "d"] = None
 
     covariance_type = "spherical"
     family = NormalGamma
@@ -177,6 +180,7 @@ class SphericalGaussian(IndependentMixin):
         return of_means(mean, kappa, shape, rate), of_deviations(shape, rate)
 
 
+@in_files("models.KnownVarianceGaussian")
 @dataclass(frozen=True)
 class KnownVarianceGaussian(IndependentMixin):
     """N(mu_k, s I) with known s, normal prior of each mean; features [x / s, seen / s, rest].
@@ -186,11 +190,11 @@ class KnownVarianceGaussian(IndependentMixin):
     """
 
     # (D, 2): natural parameters for the data minus the center.
-    prior: Array
+    prior: Annotated[Array, "d 2"]
     # (D,)
-    center: Array
+    center: Annotated[Array, "d"]
     # s.
-    noise_variance: float
+    noise_variance: Annotated[float, POSITIVE]
     dtype: np.dtype[Any]
 
     family = Normal
