@@ -1,26 +1,31 @@
 """The classes whose objects a model file may hold, and what it must say of their fields.
 
-A class is registered beside its definition. `skvt.io` checks that fields have the declared types.
-Further rules of a field are metadata of ``Annotated``: `PRIOR` or `POSITIVE` for numbers, and the
-shape of an array such as "d 4", with alternatives "d | d k". A length is a number, a sum such as
-"2+d+t" or a name: d for columns, k for components, t for the d (d + 1) / 2 entries of a triangle,
-another field that is an integer; any other name stands for one length in all fields of an object.
-Rules do not apply to None.
+A class is registered beside its definition. `skvt.io` checks that fields have the declared types,
+and :func:`check_fields` their further rules, which are metadata of ``Annotated``: `PRIOR` or
+`POSITIVE` for numbers, and the shape of an array such as "d 4", with alternatives "d | d k". A
+length is a number, a sum such as "2+d+t" or a name: d for columns, k for components, t for the
+d (d + 1) / 2 entries of a triangle, another field that is an integer; any other name stands for one
+length in all fields of an object. Rules do not apply to None.
 
 What else must be true of an object of d columns and k components is the result of its method
 ``validate(d, k)``.
 """
 
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
+from typing import Any, NamedTuple, get_type_hints
 
 import numpy as np
 
 from skvt.typing import IndexArray, T
 
+# Largest sum of counts and largest parameter of a prior; the smallest are the inverse. Draws and
+# tables of float64 data may be in single precision.
+LARGEST = 1e30
+LEGAL_RANGE = f"the range [{1.0 / LARGEST:g}, {LARGEST:g}]"
 #: Rules of numbers: in the range of priors, or positive and finite.
-PRIOR = "in the range of priors"
-POSITIVE = "positive"
+PRIOR, POSITIVE = f"in {LEGAL_RANGE}", "in the range (0, inf)"
 
 
 class InFiles(NamedTuple):
@@ -51,6 +56,76 @@ def in_files(
         return cls
 
     return registered
+
+
+@cache
+def _rules_of(cls: type) -> dict[str, tuple[str, ...]]:
+    """Return the rules of the fields of a class."""
+    hints = get_type_hints(cls, include_extras=True)
+    rules = {field: getattr(hint, "__metadata__", ()) for field, hint in hints.items()}
+    return {field: rule for field, rule in rules.items() if rule}
+
+
+def check_fields(part: Any, d: int, k: int) -> None:
+    """Raise ValueError unless an object and its parts fit d columns and k components."""
+    cls, name = type(part), NAMES.get(type(part))
+    if name is None:
+        return
+    values = vars(part) if hasattr(part, "__dict__") else part._asdict()
+    lengths = {field: value for field, value in values.items() if type(value) is int}
+    lengths |= {"d": d, "k": k, "t": d * (d + 1) // 2}
+    if getattr(part, "n_features", d) != d:
+        raise ValueError(f"{name} is not of {d} columns.")
+    for field, rules in _rules_of(cls).items():
+        value = values.get(field)
+        for rule in rules if value is not None else ():
+            if not _follows(value, rule, lengths):
+                needed = rule if rule in (PRIOR, POSITIVE) else f"of shape {rule!r}"
+                shape = f"of shape {np.shape(value)}"
+                raise ValueError(f"{field!r} of {name}, {shape}, is not {needed}.")
+    if hasattr(part, "validate") and not part.validate(d, k):
+        raise ValueError(f"Parts of {name} do not fit together.")
+    for value in values.values():
+        check_fields(value, d, k)
+    for block in getattr(part, "blocks", ()):
+        check_fields(block.component, block.columns.size, k)
+
+
+def _follows(value: Any, rule: str, lengths: dict[str, int]) -> bool:
+    """Return whether a value follows a rule; new names of a shape enter ``lengths``."""
+    if rule in (PRIOR, POSITIVE):
+        return in_range(value) if rule == PRIOR else is_positive(value)
+    return any(_has_shape(np.shape(value), form.split(), lengths) for form in rule.split("|"))
+
+
+def _has_shape(shape: Sequence[int], form: list[str], lengths: dict[str, int]) -> bool:
+    if len(shape) != len(form):
+        return False
+    for number, terms in zip(shape, form, strict=True):
+        if terms.isidentifier():
+            lengths.setdefault(terms, number)
+        for sign, term in re.findall(r"(-?)(\w+)", terms):
+            size = int(term) if term.isdigit() else lengths[term]
+            number -= -size if sign else size
+        if number != 0:
+            return False
+    return True
+
+
+def in_range(values: Any) -> bool:
+    """Return whether all values are in ``LEGAL_RANGE``."""
+    values = np.asarray(values, np.float64)
+    return bool(np.all((values >= 1.0 / LARGEST) & (values <= LARGEST)))
+
+
+def is_positive(values: Any) -> bool:
+    """Return whether all numbers are positive and finite."""
+    return bool(np.all(np.greater(values, 0.0)) and np.all(np.isfinite(values)))
+
+
+def are_like(arrays: Sequence[Any], shapes: Iterable[tuple[int, ...]]) -> bool:
+    """Return whether arrays have these shapes for any number of rows."""
+    return [a.shape for a in arrays] == [(len(arrays[0]), *shape[1:]) for shape in shapes]
 
 
 def is_within(numbers: IndexArray, n: int) -> bool:

@@ -1,8 +1,28 @@
 """Data that engines and moves keep between passes, so that an interrupted fit can continue."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from typing import Any, ClassVar
+
+from skvt.files import are_like, is_within
+
+# Rules of values in files, beyond types: functions of the shapes of the statistics and of the
+# numbers of components and steps.
+RULES: dict[str, Callable[..., bool]] = {
+    "statistics": lambda value, shapes, k, n_steps: not value or [a.shape for a in value] == shapes,
+    "fresh": lambda value, shapes, k, n_steps: all(are_like(one.arrays, shapes) for one in value),
+    "components": lambda value, shapes, k, n_steps: all(
+        array.ndim == 1 and is_within(array, k) for array in value
+    ),
+    "pair": lambda value, shapes, k, n_steps: value is None or all(0 <= a < k for a in value[:2]),
+    "square": lambda value, shapes, k, n_steps: (
+        value is None or (value[0].shape * 2 == value[1].shape and value[0].ndim == 1)
+    ),
+    "ids": lambda value, shapes, k, n_steps: value.ndim == 1,
+    "rate": lambda value, shapes, k, n_steps: (
+        value.offset + n_steps > 0.0 and value.decay >= 0.0 and 0.0 < value.scale < float("inf")
+    ),
+}
 
 
 class Continued:
@@ -10,7 +30,7 @@ class Continued:
 
     # Types of the attributes that are kept, by which files are checked. Attributes that are needed
     # only within a pass, or follow from the parameters, are not among them. A type may be
-    # ``Annotated`` with the name of a rule of `skvt.io` for its shapes.
+    # ``Annotated`` with the name of one of the `RULES`.
     kept: ClassVar[Mapping[str, Any]] = {}
     # Attributes that are sequences of further objects of this class.
     parts: ClassVar[frozenset[str]] = frozenset()

@@ -5,15 +5,13 @@ its class, see `skvt.files`. The shapes of arrays are checked before anything is
 """
 
 import operator
-import re
 
 import numpy as np
 
-from skvt.files import IN_FILES, POSITIVE, PRIOR, is_within
+from skvt.files import IN_FILES, LARGEST, are_like, check_fields, is_positive, is_within
 from skvt.io._archive import PART, FileError
-from skvt.io._classes import conforms, name_of, rules_of
-from skvt.progress import Continued
-from skvt.readers.validation import LARGEST, LEGAL_RANGE, in_range
+from skvt.io._classes import conforms, name_of
+from skvt.progress import RULES, Continued
 
 # Largest parameter of q of a topic, above the largest sum of counts.
 _MOST_WORDS = 1e3 * LARGEST
@@ -64,7 +62,7 @@ def _check_fitted(fitted, estimator, memory):
     _require(legal, f"Parameters of the fit are {sorted(map(str, fitted.parameters))}.")
     k = getattr(model, "n_components", len(state.stats.arrays[0]))
     for part in (model, fitted.policy, fitted.joins):
-        _check_part(part, n_features, k)
+        check_fields(part, n_features, k)
     shapes = shapes_of(model, k, state.stats)
     if fitted.gathered is not None:
         legal = fitted.gathered.are_legal(type(estimator)._reads, n_features)
@@ -73,12 +71,12 @@ def _check_fitted(fitted, estimator, memory):
     _require(legal, f"Statistics do not have the shapes {shapes}, or not their sums.")
     start, initial = getattr(model, "start", None), getattr(state, "initial", None)
     for arrays in (getattr(start, "arrays", None), getattr(initial, "arrays", None)):
-        _require(arrays is None or _are_like(arrays, shapes), "Initial statistics of other shapes.")
+        _require(arrays is None or are_like(arrays, shapes), "Initial statistics of other shapes.")
     q, labels = fitted.assignments, fitted.labels
     _require(q is None or q.shape[1:] == (k,), "Assignments to other components.")
     _require(labels is None or is_within(labels, k), "Labels of components that are not there.")
     positive = state.stats.scale, state.replication, state.inv_temp, fitted.n_rows
-    legal = _is_positive(positive) and min(state.n_steps, state.seed) >= 0
+    legal = is_positive(positive) and min(state.n_steps, state.seed) >= 0
     _require(legal, "The position in the fit is not legible.")
     legal = np.shape(state.prior_stats.total) in ((), (k,))
     _require(legal, "Priors are learned from statistics of other components.")
@@ -97,54 +95,6 @@ def shapes_of(model, n_components, stats):
     return [array.shape for array in stats.arrays]
 
 
-def _are_like(arrays, shapes):
-    """Return whether arrays have these shapes for any number of rows."""
-    return [a.shape for a in arrays] == [(len(arrays[0]), *shape[1:]) for shape in shapes]
-
-
-def _check_part(part, d, k):
-    """Raise FileError unless an object and its parts fit d columns and k components."""
-    name = name_of(type(part))
-    if name is None:
-        return
-    values = vars(part) if hasattr(part, "__dict__") else part._asdict()
-    lengths = {key: value for key, value in values.items() if type(value) is int}
-    lengths |= {"d": d, "k": k, "t": d * (d + 1) // 2}
-    legal = getattr(part, "n_features", d) == d
-    _require(legal, f"{name} is not of {d} columns.")
-    for field, rules in rules_of(name).items():
-        value = values.get(field)
-        for rule in rules if value is not None else ():
-            if rule == PRIOR:
-                _require(in_range(value), f"{field!r} of {name} is not in {LEGAL_RANGE}.")
-            elif rule == POSITIVE:
-                _require(_is_positive(value), f"{field!r} of {name} is not in the range (0, inf).")
-            else:
-                legal = any(_has_shape(value, form, lengths) for form in rule.split("|"))
-                _require(legal, f"{field!r} of {name} has the shape {np.shape(value)}, not {rule}.")
-    if hasattr(part, "validate"):
-        _require(part.validate(d, k), f"Parts of {name} do not fit together.")
-    for value in values.values():
-        _check_part(value, d, k)
-    for block in getattr(part, "blocks", ()):
-        _check_part(block.component, block.columns.size, k)
-
-
-def _has_shape(value, form, lengths):
-    """Return whether an array has a shape, see `skvt.files`; new names enter ``lengths``."""
-    shape, form = np.shape(value), form.split()
-    if len(shape) != len(form):
-        return False
-    for number, terms in zip(shape, form, strict=True):
-        if terms.isidentifier():
-            lengths.setdefault(terms, number)
-        signed = re.findall(r"(-?)(\w+)", terms)
-        sizes = [int(term) if term.isdigit() else lengths[term] for _, term in signed]
-        if number != sum(-n if sign else n for (sign, _), n in zip(signed, sizes, strict=True)):
-            return False
-    return True
-
-
 def _are_legal_parts(model, stats):
     """Yield whether natural parameters are legal, in parts to avoid a copy of the statistics."""
     arrays = stats.arrays
@@ -152,29 +102,24 @@ def _are_legal_parts(model, stats):
         words, eta = arrays[0], model.topic_word_prior
         if len(arrays) > 1:
             words = words.T
-            yield _is_positive(model.sticks.best(stats.scale * arrays[1]))
+            yield is_positive(model.sticks.best(stats.scale * arrays[1]))
         step = max(1, PART // words.shape[1])
         for start in range(0, len(words), step):
             prior = eta[start : start + step]
             prior = prior if prior.ndim == 2 else prior[:, None]
             lam = stats.scale * words[start : start + step] + prior
-            yield _is_positive(lam) and lam.max() <= _MOST_WORDS
+            yield is_positive(lam) and lam.max() <= _MOST_WORDS
     elif hasattr(model, "component"):
         weights, component = model.weights, model.component
         yield np.isfinite(component.family.log_normalizer(component.prior)).all()
-        yield _is_positive(weights.natural_parameters(stats.scale * arrays[0]))
+        yield is_positive(weights.natural_parameters(stats.scale * arrays[0]))
         for sums in arrays[1]:
             lam = component.natural_parameters(stats.scale * sums[None])
             yield np.isfinite(component.family.log_normalizer(lam)).all()
     else:
         for family, lam in zip(model.families, model.natural_parameters(stats), strict=True):
-            yield family.__name__ != "Gamma" or _is_positive(lam)
+            yield family.__name__ != "Gamma" or is_positive(lam)
             yield np.isfinite(family.log_normalizer(lam)).all()
-
-
-def _is_positive(parameters):
-    """Return whether all numbers are positive and finite, as in Dirichlet, beta and gamma."""
-    return bool(np.all(np.greater(parameters, 0.0)) and np.all(np.isfinite(parameters)))
 
 
 # ------------------------------------------------------------------------------ interrupted fits
@@ -227,29 +172,10 @@ def _check_memory(memory, sizes):
 
 def _is_remembered(value, hint, sizes):
     rules = getattr(hint, "__metadata__", ())
-    return conforms(value, hint) and all(_RULES[rule](value, *sizes) for rule in rules)
+    return conforms(value, hint) and all(RULES[rule](value, *sizes) for rule in rules)
 
 
 def _every_subclass(cls):
     for one in cls.__subclasses__():
         yield one
         yield from _every_subclass(one)
-
-
-# Conditions on the data that engines and moves remember, by their names in :class:`Continued`:
-# functions of the shapes of the statistics and of the numbers of components and steps.
-_RULES = {
-    "statistics": lambda value, shapes, k, n_steps: not value or [a.shape for a in value] == shapes,
-    "fresh": lambda value, shapes, k, n_steps: all(_are_like(one.arrays, shapes) for one in value),
-    "components": lambda value, shapes, k, n_steps: all(
-        array.ndim == 1 and is_within(array, k) for array in value
-    ),
-    "pair": lambda value, shapes, k, n_steps: value is None or all(0 <= a < k for a in value[:2]),
-    "square": lambda value, shapes, k, n_steps: (
-        value is None or (value[0].shape * 2 == value[1].shape and value[0].ndim == 1)
-    ),
-    "ids": lambda value, shapes, k, n_steps: value.ndim == 1,
-    "rate": lambda value, shapes, k, n_steps: (
-        value.offset + n_steps > 0.0 and value.decay >= 0.0 and 0.0 < value.scale < np.inf
-    ),
-}

@@ -73,7 +73,6 @@ def register(prefix, *classes):
     for cls in classes:
         in_files(f"{prefix}.{cls.__name__}")(cls)
     types_of.cache_clear()
-    rules_of.cache_clear()
 
 
 def is_key(value):
@@ -136,15 +135,6 @@ def types_of(name):
         names = cls._fields if issubclass(cls, tuple) else [field.name for field in _fields(cls)]
         return {field: hints[field] for field in names}
     return None
-
-
-@cache
-def rules_of(name):
-    """Return the rules of a class's fields beyond types, see `skvt.files`."""
-    hints = typing.get_type_hints(class_of(name), include_extras=True)
-    return {
-        field: hint.__metadata__ for field, hint in hints.items() if get_origin(hint) is Annotated
-    }
 
 
 def defaults_of(name):

@@ -137,15 +137,12 @@ class Encoder:
         parts = value.start, value.stop, value.step
         return {"slice": [self.encode(part, where) for part in parts]}
 
-    def _dtype(self, value, where):
-        if value.name not in _NUMBER_TYPES:
+    def _number_type(self, value, where):
+        kind = "type" if isinstance(value, type) else "dtype"
+        name = value.__name__ if kind == "type" else value.name
+        if name not in _NUMBER_TYPES or value not in (np.dtype(name), getattr(np, name)):
             raise self._refusal(value, where)
-        return {"dtype": value.name}
-
-    def _type(self, value, where):
-        if value.__name__ not in _NUMBER_TYPES or not issubclass(value, np.generic):
-            raise self._refusal(value, where)
-        return {"type": value.__name__}
+        return {kind: name}
 
     def _random_state(self, value, where):
         kind, keys, *rest = value.get_state()
@@ -174,8 +171,8 @@ class Encoder:
         np.ndarray: _objects,
         sp.csr_array: _csr,
         slice: _slice,
-        np.dtype: _dtype,
-        type: _type,
+        np.dtype: _number_type,
+        type: _number_type,
         np.random.RandomState: _random_state,
         np.random.Generator: _generator,
     }

@@ -9,10 +9,8 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.pipeline import Pipeline
 
-# Largest sum of counts and largest parameter of a prior; the smallest are the inverse. Draws and
-# tables of float64 data may be in single precision.
-LARGEST = 1e30
-LEGAL_RANGE = f"the range [{1.0 / LARGEST:g}, {LARGEST:g}]"
+from skvt.files import LARGEST, LEGAL_RANGE, in_range
+
 # Remedy for columns of text.
 ENCODE = (
     "Encode such columns first: OneHotEncoder, or OrdinalEncoder where categories have an order, "
@@ -211,12 +209,6 @@ def total_of(X, weights=None):
             weights = np.repeat(weights, np.diff(X.indptr))
             return float(np.nansum(weights * values))
         return float(np.nansum(weights * np.nansum(values, axis=1, dtype=np.float64)))
-
-
-def in_range(values):
-    """Return whether all values are in ``LEGAL_RANGE``."""
-    values = np.asarray(values, np.float64)
-    return bool(np.all((values >= 1.0 / LARGEST) & (values <= LARGEST)))
 
 
 def require_counts(X, whom, what="counts of words", remedy=""):
