@@ -43,7 +43,7 @@ FOR_USERS = {
 }
 # A decorator.
 HANDED_THROUGH = {
-    ("fitting/_base.py", "on_a_twin"),
+    ("fitting/_twin.py", "on_a_twin"),
     ("sklearn_private/_callbacks.py", "torn_down"),
     ("readers/chunks.py", "of_rows"),
     # (options of ``plot``, which documents and checks them)

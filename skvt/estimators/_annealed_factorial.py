@@ -219,8 +219,6 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
         )
         if old is None:
             return model
-        self._adapt(self._fitted, X, weights)
-        old = self._fitted.model
         learned = {name: getattr(old, name) for name in model.learned}
         return replace(model, **learned, by_column=old.by_column)
 
@@ -252,11 +250,12 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
             row_starts=starts,
         )
 
-    def _adapt(self, fitted, X, weights):
-        """Give each column statistics of its own when missing values first occur."""
-        if not fitted.model.by_column and has_missing(X, weights):
-            fitted.model, stats = fitted.model.with_column_covariances(fitted.state.stats)
-            fitted.state = replace(fitted.state, stats=stats)
+    def _adapted(self, fitted, X, weights):
+        """Give each column its statistics when missing values first occur."""
+        if fitted.model.by_column or not has_missing(X, weights):
+            return fitted
+        model, stats = fitted.model.with_column_covariances(fitted.state.stats)
+        return replace(fitted, model=model, state=replace(fitted.state, stats=stats))
 
     def _model_for_bounds(self):
         return replace(self._fitted.model, search=True)

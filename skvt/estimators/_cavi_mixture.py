@@ -194,12 +194,13 @@ class CAVIGaussianMixture(MixtureEstimator):
             rate=RobbinsMonro(1.0, 0.0),
         )
 
-    def _publish(self, X, weights, given=None):
-        super()._publish(X, weights, given)
-        # (those of chunks are computed where the rows lie: predict_proba)
-        if not layout_of(X).size:
+    def _row_results(self, rows):
+        results = super()._row_results(rows)
+        # those of chunks are computed where the rows lie: predict_proba
+        if not layout_of(rows.X).size:
             with Workers(self.n_jobs) as workers:
-                self._fitted.assignments = assignments_of(self._fitted, X, workers)
+                results["assignments"] = assignments_of(self._fitted, rows.X, workers)
+        return results
 
     # --------------------------------------------------------------------------- attributes
     @of_fit

@@ -20,7 +20,6 @@ from skvt.fitting import (
     Temperature,
     check_memoized,
     estimator,
-    gathers_calls,
     memoized_plan,
     of_fit,
     policy_of,
@@ -265,13 +264,19 @@ default="dirichlet_process"
             learner=learner,
         )
 
+    def _gathers(self, before=None):
+        """Gather the first calls, so that initial components come from the rows of all of them."""
+        if self._structured:
+            return before is None or before.gathered is not None
+        return super()._gathers(before)
+
     def _plan(self, model, X, weights, *, stream=False):
         """Structured inference, of all rows at once by default; or memoized, or stochastic."""
         scale = self.learning_scale
         if not self._structured:
             scale = 1.0 if scale is None else scale
             plan = memoized_plan(self, X, weights, stream=stream, scale=scale)
-            if stream and gathers_calls(self):
+            if stream and self._gathers():
                 # at one component: births find the others, and a stream deletes none
                 plan = replace(plan, first_rows=rows_of(X[:1], weights[:1], 1))
             return plan

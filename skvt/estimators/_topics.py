@@ -114,15 +114,15 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
             first_rows=first,
         )
 
-    def _publish(self, X, weights, given=None):
-        super()._publish(X, weights, given)
-        if given is not None:
-            self._n_words = float(sums_of_rows(X, weights, total_and_weight)[0])
+    def _row_results(self, rows):
+        if rows.in_stream:
+            return {}
+        return {"n_words": float(sums_of_rows(rows.X, rows.weights, total_and_weight)[0])}
 
-    @property
-    def bound_(self):
+    @of_fit
+    def bound_(self, fitted):
         """Perplexity of the training data by the bound: ``exp(-elbo_ / words)``."""
-        return perplexity(self.elbo_, self._n_words)
+        return perplexity(self.elbo_, fitted.n_words)
 
     @of_fit
     def doc_topic_prior_(self, fitted):

@@ -1,7 +1,7 @@
 """Fits, streams, warm starts and interrupted fits of all estimators; parameters that they share."""
 
-from skvt.fitting._base import STREAM_ROWS, VariationalEstimator
 from skvt.fitting._display import html_table
+from skvt.fitting._estimator import VariationalEstimator
 from skvt.fitting._fitted import MoveLogMixin, of_fit, of_model
 from skvt.fitting._parameters import (
     AT_LEAST_ONE,
@@ -28,4 +28,4 @@ from skvt.fitting._plans import (
 )
 from skvt.fitting._restarts import SameModel
 from skvt.fitting._resume import checksum
-from skvt.fitting._streams import TOGETHER, gathers_calls
+from skvt.fitting._stream import STREAM_ROWS

@@ -2,44 +2,22 @@
 
 import warnings
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, cached_property
-from typing import Any
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from skvt.contracts import PassInputs
+from skvt.fitting._changes import parameters_of
 from skvt.fitting._fitted import Fitted
+from skvt.fitting._publish import publish
 from skvt.fitting._restarts import Launch, Outcomes, Start
 from skvt.fitting._resume import Progress, RowsSeen, checksum
 from skvt.inference import evaluate_bound, fit_loop, rows_of
 from skvt.monitoring import FitMonitor, compilation_announced
 from skvt.readers.validation import out_of_range, stack_level
-from skvt.rows import layout_of
-
-
-@dataclass(frozen=True)
-class CallRows:
-    """The rows of one call, as the caller passed them and as numbers."""
-
-    # X and y as passed.
-    passed: Any
-    y: Any
-    # Rows of positive weight, (n, D), and their weights, (n,).
-    X: Any
-    weights: Any
-
-    @property
-    def shown(self):
-        """X and y for callbacks."""
-        if self.y is not None:
-            return self.passed, self.y
-        # ScoringMonitor of scikit-learn 1.9 scores only with a target, which scorers of models
-        # without targets ignore
-        n_rows = self.X.shape[0] if layout_of(self.X).size else np.shape(self.passed)[0]
-        return self.passed, np.zeros(n_rows)
 
 
 def run_fit(estimator, rows, workers, before=None):
@@ -50,14 +28,14 @@ def run_fit(estimator, rows, workers, before=None):
     n_init = 1 if fit.is_warm else estimator.n_init
     seeds = [int(random_state.randint(np.iinfo(np.int32).max)) for _ in range(n_init)]
     restarts, outcomes = estimator._restarts(tuple(seeds), fit), Outcomes()
-    return fit.run(restarts.next(outcomes), restarts, outcomes)
+    fit.run(restarts.next(outcomes), restarts, outcomes)
 
 
 def resume_fit(estimator, rows, workers, progress):
     """Make the remaining starts of an interrupted fit, and publish it."""
     fit = Fit(estimator, rows, workers)
     launch = fit.resumed(progress)
-    return fit.run(launch, estimator._restarts(progress.seeds, fit), progress.outcomes)
+    fit.run(launch, estimator._restarts(progress.seeds, fit), progress.outcomes)
 
 
 class Fit:
@@ -76,10 +54,10 @@ class Fit:
     @cached_property
     def _parts(self):
         """The model of the rows, and the rows with which it works."""
-        X, weights = self.rows.X, self.rows.weights
+        X, weights, labels = self.rows.X, self.rows.weights, self.rows.labels
         old = None if self.before is None else self.before.model
         model = self.estimator._build_model(X, weights, old)
-        return self.estimator._with_labels(model, X, weights)
+        return (model, X) if labels is None else labels.joined(model, X, weights)
 
     @property
     def model(self):
@@ -144,7 +122,7 @@ class Fit:
 
     def _begun(self, plan, model, state, policy, before=None):
         """Return a :class:`Fitted` without bound, with the history and names of the one before."""
-        parameters = self.estimator._parameters()
+        parameters = parameters_of(self.estimator)
         begun = Fitted(model, state, policy, plan.data.total, parameters=parameters)
         if before is None:
             return begun
@@ -153,9 +131,9 @@ class Fit:
 
     # ----------------------------------------------------------------------------------- runs
     def run(self, launch, restarts, outcomes):
-        """Make the starts from ``launch`` on, publish the best of all, and return the estimator."""
+        """Make the starts from ``launch`` on, and publish the best of all."""
         estimator, max_iter = self.estimator, launch.plan.stopping.max_iter
-        raw, y = self.rows.shown
+        raw, y = self.shown = self.rows.shown
         context = estimator._init_callback_context(max_subtasks=launch.start.n_starts * max_iter)
         context.call_on_fit_task_begin(estimator=estimator, X=raw, y=y)
         with compilation_announced(estimator.verbose):
@@ -167,19 +145,19 @@ class Fit:
                 launch = None if stopped else restarts.next(outcomes)
             best = outcomes.best
             if plan.phases[-1].engine.knows_exact_bound:
-                seen = checksum(plan.data.X, plan.data.weights), plan.data.batch_size
+                seen = checksum(self.rows.X, self.rows.weights), plan.data.batch_size
                 best = replace(best, seen=seen)
-            best = estimator._without_labels(self._last_phase(best, plan))
-        estimator.__dict__.pop("_progress", None)
-        estimator._fitted, estimator.converged_ = best, outcomes.converged
-        estimator.restart_elbos_ = np.array(outcomes.elbos)
-        estimator.n_iter_ = len(best.history)
-        estimator._publish(plan.data.X, plan.data.weights, raw)
+            best = self._without_labels(self._last_phase(best, plan))
+        ended = {"converged_": outcomes.converged, "restart_elbos_": np.array(outcomes.elbos)}
+        publish(estimator, best, self.rows, **ended)
         context.call_on_fit_task_end(
             estimator=estimator, X=raw, y=y, reconstruction_attributes=lambda: {}
         )
         self._warn(plan, best, outcomes.converged or stopped)
-        return estimator
+
+    def _without_labels(self, fitted):
+        """Return the fit as it is published, of a model that does not know classes of rows."""
+        return fitted if self.rows.labels is None else self.rows.labels.removed(fitted)
 
     def _run_start(self, launch, outcomes, restarts, context):
         """Run a start; return its :class:`Fitted`, and whether it converged and was stopped."""
@@ -202,8 +180,7 @@ class Fit:
         number, n_starts = len(outcomes.elbos) + 1, start.n_starts
         kind = f"{start.kind}, " if start.kind else ""
         name = f"start {number} of {n_starts}, {kind}" if n_starts > 1 else ""
-        shown = self.rows.shown
-        monitor = FitMonitor(self.estimator, context, shown, snapshot, history, start, name)
+        monitor = FitMonitor(self.estimator, context, self.shown, snapshot, history, start, name)
         run = state, self.workers, start.rng, monitor
         model, converged = fit_loop(begun.model, plan, begun.policy, *run)
         elbo = plan.finish(model, state)
@@ -217,7 +194,7 @@ class Fit:
 
     def _shown(self, fitted, progress):
         """Return the attributes of an estimator whose fit has stopped here, for callbacks."""
-        estimator, shown = self.estimator, self.estimator._without_labels(fitted)
+        estimator, shown = self.estimator, self._without_labels(fitted)
         return {
             "_fitted": shown,
             # a fit that works with labels cannot be resumed

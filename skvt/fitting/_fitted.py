@@ -2,6 +2,7 @@
 
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from operator import attrgetter
 from typing import Any
 
@@ -10,14 +11,14 @@ from numpy.typing import NDArray
 
 from skvt.contracts import RunningPolicy
 from skvt.files import in_files
-from skvt.fitting._streams import Gathered
+from skvt.fitting._buffer import Gathered
 from skvt.inference import History, State
 from skvt.models.mixture import Joins
 from skvt.typing import Array, IndexArray
 
 
 @in_files("estimators.Fitted", nan=("parameters",))
-@dataclass
+@dataclass(frozen=True)
 class Fitted:
     """The outcome of a fit: the model with its priors, the state, the running policy.
 
@@ -33,6 +34,7 @@ class Fitted:
     ``seen`` are the checksum of the rows of ``elbo`` and the size of their batches, where memos of
     them are kept.
     ``gathered`` are rows of the last calls of a stream that are one batch.
+    ``n_words`` is the total of the rows of ``fit``, where these are counts of words.
     """
 
     model: object
@@ -51,7 +53,7 @@ class Fitted:
     joins: Joins | None = None
     seen: tuple[str, int] | None = None
     gathered: Gathered | None = None
-    cache: dict = field(default_factory=dict)
+    n_words: float | None = None
 
     @property
     def stats(self):
@@ -60,18 +62,20 @@ class Fitted:
 
     def lam(self):
         """Return the natural parameters of q(beta), computed once and not writable."""
-        if "lam" not in self.cache:
-            lam = self.model.natural_parameters(self.stats)
-            for array in lam:
-                array.flags.writeable = False
-            self.cache["lam"] = lam
-        return self.cache["lam"]
+        return self._lam
+
+    @cached_property
+    def _lam(self):
+        lam = self.model.natural_parameters(self.stats)
+        for array in lam:
+            array.flags.writeable = False
+        return lam
 
     def draft(self, rows=None):
         """Return an independent copy, in which only ``rows`` of the statistics change if given."""
         history, policy = History(self.history), deepcopy(self.policy)
         state = self.state.draft(rows)
-        return replace(self, state=state, policy=policy, history=history, cache={})
+        return replace(self, state=state, policy=policy, history=history)
 
     @property
     def memos(self):
@@ -101,11 +105,10 @@ class Fitted:
             labels=None,
             words=None,
             gathered=None,
-            cache={},
         )
 
     def __getstate__(self):
-        return self.__dict__ | {"cache": {}}
+        return {name: value for name, value in vars(self).items() if name != "_lam"}
 
 
 class of_fit(property):
@@ -136,6 +139,37 @@ def of_model(path, doc):
 
     value.__doc__ = doc
     return of_fit(value)
+
+
+# Attributes of all estimators.
+@of_fit
+def updates_of_fit(estimator, fitted):
+    """Global updates made so far."""
+    return fitted.state.n_steps
+
+
+@of_fit
+def temperature_of_fit(estimator, fitted):
+    """Temperature T of the last step, the mean over its rows; at 1 the fit is not tempered."""
+    return float(fitted.policy.temperature)
+
+
+@of_fit
+def history_of_fit(estimator, fitted):
+    """Records of each pass of ``fit`` and call of ``partial_fit``, as a dict of lists."""
+    return fitted.history.lists()
+
+
+@of_fit
+def bound_of_fit(estimator, fitted):
+    """Evidence lower bound of the data of ``fit`` in nats."""
+    if fitted.elbo is None:
+        raise AttributeError(
+            f"{type(estimator).__name__!r} object has no attribute 'elbo_' during a fit and "
+            f"after {estimator._loses_bound}: it is the bound of all rows, which are not available "
+            "then. elbo(X) is the bound of the rows X."
+        )
+    return fitted.elbo
 
 
 class MoveLogMixin:

@@ -30,7 +30,6 @@ OF_ESTIMATORS = {
     "_fitted": "estimators.Fitted",
     "_progress": "estimators.Progress",
     "_table": "estimators.Table",
-    "_n_words": float,
     "_sklearn_output_config": dict,
     "n_features_in_": int,
     "feature_names_in_": np.ndarray,
@@ -112,8 +111,7 @@ def fields_of(obj):
         return {"": list(obj)}
     if not _has_fields(cls):
         return vars(obj)
-    values = {field.name: getattr(obj, field.name) for field in _fields(cls)}
-    return values | {"cache": {}} if name_of(cls) == "estimators.Fitted" else values
+    return {field.name: getattr(obj, field.name) for field in _fields(cls)}
 
 
 def _has_fields(cls):

@@ -1,6 +1,5 @@
 """Mixtures whose number of components changes: weights, columns and missing values."""
 
-from dataclasses import replace
 from numbers import Real
 
 import numpy as np
@@ -15,20 +14,15 @@ from skvt.models.mixture import (
     Block,
     Product,
     relevance,
-    with_column,
-    with_labels,
-    without_labels,
 )
 from skvt.readers import Table, TableBlock
-from skvt.readers.chunks import is_chunked, require_rows_in_memory
+from skvt.readers.chunks import require_rows_in_memory
 from skvt.readers.validation import check_choice, column_names, positive_int
 from skvt.results._clusters import membership
 from skvt.results._display import clusters_for_display
-from skvt.results._labels import UNKNOWN, encoded
 from skvt.results._mixtures import assignments_of
 from skvt.results.profiles import profiles_of, sentences, wide
 from skvt.results.topic_tables import as_frame
-from skvt.sklearn_private import num_samples
 from skvt.ties import stable_argmax
 
 
@@ -36,7 +30,6 @@ class GrowingMixin(MoveLogMixin):
     """Mixtures with births, merges and deletes."""
 
     _usual_most = 200  # default maximum number of components
-    use_labels = False  # where it is no parameter
     weight_concentration_prior_ = of_model("weights.concentration", "Concentration as used.")
 
     # ------------------------------------------------------------------------------- columns
@@ -284,10 +277,6 @@ class GrowingMixin(MoveLogMixin):
         return draws | {"weights": fitted.model.weights.weights_of(draws["weights"])}
 
     # -------------------------------------------------------------------------------- labels
-    # Of all rows of this fit, in its course: places of their classes from 0 on, -1 where unknown;
-    # and of those of positive weight.
-    _classes_of_rows = None
-
     @of_fit
     def component_classes_(self, fitted):
         """Class of each component, -1 of those that rows without a label have, shape (K,)."""
@@ -300,87 +289,22 @@ class GrowingMixin(MoveLogMixin):
         numbers = all(isinstance(one, int | float) for one in classes)
         return np.array(classes, None if numbers else object)
 
-    def _check_labels(self, X, y, sample_weight):
-        """Take y as classes of rows."""
-        if self._continues():
-            self._refuse_labels("warm_start=True")
-        if is_chunked(X):
-            self._refuse_labels("A fit to rows in chunks")
-        known, codes = encoded(y, num_samples(X))
-        others = [name for name in ("labels_init", "means_init") if hasattr(self, name)]
-        for name in others:
-            if getattr(self, name) is not None:
-                raise ValueError(
-                    f"The 'use_labels' and '{name}' parameters exclude each other: with labels, "
-                    f"a fit begins with a component for each class. Set {name}=None."
-                )
-        finite = getattr(self, "_is_finite", False)
-        legal = self.n_components >= known.size if finite else self.n_components <= known.size
-        if not legal:
-            limits = f"[{known.size}, inf)" if finite else f"[1, {known.size}]"
-            raise ValueError(
-                "With use_labels=True the 'n_components' parameter must be in the range "
-                f"{limits}, as y has {known.size} classes. Got {self.n_components!r}."
-            )
-        if self.max_components is not None and self.max_components < known.size:
-            raise ValueError(
-                "With use_labels=True the 'max_components' parameter must be at least the number "
-                f"of classes of y, {known.size}. Got {self.max_components!r}."
-            )
-        used = np.ones(codes.size, bool)
-        if np.shape(sample_weight) == codes.shape:  # (others are refused where rows are read)
-            used = np.asarray(sample_weight) > 0.0
-        if not np.isin(np.arange(known.size), codes[used]).all():
-            raise ValueError(
-                "Each class of y needs a row of positive weight. Set the others to -1, or leave "
-                "such rows out."
-            )
-        self._classes_of_rows = known, codes, codes[used]
-
-    def _refuse_labels(self, whom):
-        if self.use_labels:
-            raise ValueError(
-                f"{whom} takes no labels of rows, but use_labels=True. Call fit with all rows in "
-                "memory and warm_start=False, or set use_labels=False."
-            )
-
-    def _with_labels(self, model, X, weights):
-        if not self.use_labels:
-            return model, X
-        classes = self._classes_of_rows[2] + 1
-        X = with_column(X, classes)
-        return with_labels(model, X, weights, classes), X
-
-    def _without_labels(self, fitted):
-        if not self.use_labels:
-            return fitted
-        known = self._classes_of_rows[0]
-        state = fitted.state.without_memos(fitted.n_rows)
-        model, stats, classes = without_labels(fitted.model, state.stats)
-        return replace(
-            fitted,
-            model=model,
-            state=replace(state, stats=stats),
-            component_classes=np.append(known, UNKNOWN)[classes - 1].tolist(),
-            cache={},
-        )
-
-    def _publish(self, X, weights, given=None):
-        if not self.use_labels:
-            return super()._publish(X, weights, given)
-        X = X[:, :-1].copy()
-        if self._fitted.seen is not None:
-            self._fitted.seen = checksum(X, weights), self._fitted.seen[1]
-        super()._publish(X, weights, given)
-        known, codes, _ = self._classes_of_rows
-        del self._classes_of_rows
-        labels, classes = self._fitted.labels, self.component_classes_
+    def _row_results(self, rows):
+        """Give rows of a known class a component of that class."""
+        results, labels = super()._row_results(rows), rows.labels
+        if labels is None:
+            return results
+        components, classes = results["labels"], self.component_classes_
         # rows of a known class whose most probable component has another one
-        wrong = np.flatnonzero(codes >= 0)
-        wrong = wrong[classes[labels[wrong]] != known[codes[wrong]]]
+        wrong = np.flatnonzero(labels.codes >= 0)
+        wrong = wrong[classes[components[wrong]] != labels.known[labels.codes[wrong]]]
         if wrong.size:
-            rows = X if X.shape[0] == codes.size else self._read(given)
+            X = rows.X if rows.X.shape[0] == labels.codes.size else self._read(rows.passed)
             with Workers(self.n_jobs) as workers:
-                q = assignments_of(self._fitted, rows[wrong], workers)
-            legal = classes == known[codes[wrong], None]
-            labels[wrong] = stable_argmax(np.where(legal, q, -1.0))
+                q = assignments_of(self._fitted, X[wrong], workers)
+            legal = classes == labels.known[labels.codes[wrong], None]
+            components[wrong] = stable_argmax(np.where(legal, q, -1.0))
+        return results
+
+    def _gathers(self, before=None):
+        return self.learning_method != "online" and "birth" in self.moves

@@ -24,19 +24,14 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
     _reads = RealReader
 
     # --------------------------------------------------------------------------- after a fit
-    def _publish(self, X, weights, given=None):
-        """Label the rows of ``fit``, and join components into clusters by these rows."""
-        super()._publish(X, weights, given)
-        if given is None:
-            return
-        self._fitted.joins = self._joins(X, weights)
-        if not is_chunked(given):
-            self._label(given, X)
-
-    def _label(self, given, X):
-        """Store the component of each row of ``fit``, or of a call of ``partial_fit``."""
-        rows = X if X.shape[0] == num_samples(given) else self._read(given)
-        self._fitted.labels = self._labels_of(rows, None).astype(np.int32)
+    def _row_results(self, rows):
+        """Return the component of each row; after ``fit`` also the clusters by these rows."""
+        results = {} if rows.in_stream else {"joins": self._joins(rows.X, rows.weights)}
+        if rows.passed is not None and not is_chunked(rows.passed):
+            every = rows.X.shape[0] == num_samples(rows.passed)
+            X = rows.X if every else self._read(rows.passed)
+            results["labels"] = self._labels_of(X, None).astype(np.int32)
+        return results
 
     # --------------------------------------------------------------------------- attributes
     @of_fit

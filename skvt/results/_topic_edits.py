@@ -116,7 +116,6 @@ class TopicEditsMixin:
             elbo=None,
             history=History(fitted.history),
             parameters=fitted.parameters | changed,
-            cache={},
         )
         # Change a copy and swap at the end, so that an error leaves the estimator as it was.
         twin = object.__new__(type(self))

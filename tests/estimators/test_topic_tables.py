@@ -1,5 +1,7 @@
 """Tables of topics: shares, words, rows and names; shares by group."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -249,7 +251,7 @@ def test_an_interrupted_fit_that_is_resumed_keeps_words_and_labels(tmp_path):
 @pytest.mark.parametrize("words", [["a", "b"], ["a", "b", 3], [["a", "b", "c"]]])
 def test_no_file_has_other_words_than_columns(words, tmp_path):
     model = TemperedLDA(2, max_iter=1, random_state=0).fit(np.eye(3))
-    model._fitted.words = np.array(words, dtype=object)
+    model._fitted = replace(model._fitted, words=np.array(words, dtype=object))
     with pytest.raises(FileError, match="Names of features"):
         save(model, tmp_path / "model.skvt")
 

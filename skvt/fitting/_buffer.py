@@ -1,17 +1,13 @@
-"""Streams: small calls gathered to batches, and the steps of a call."""
+"""Rows of small calls of a stream, gathered to a batch among which births are tried."""
 
-import time
 from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.utils import check_random_state
 
-from skvt.contracts import PassInputs, Stream
 from skvt.files import in_files
-from skvt.inference import Entry
 from skvt.rows import stacked
 from skvt.typing import Array
 
@@ -139,61 +135,3 @@ class Gathered:
         n_rows = self.weights.size
         enough = np.clip(_GROWTH * self.n_judged, _LEAST_GROWN, _MOST_GROWN)
         return n_rows - self.n_judged >= enough or n_rows + self.n_last > _MOST_GATHERED
-
-
-def gathers_calls(estimator, before=None):
-    """Return whether small calls of ``partial_fit`` are gathered into batches.
-
-    They are gathered if births are among the moves. With "structured", the first calls are, so that
-    initial components come from the rows of all of them.
-    """
-    method = getattr(estimator, "learning_method", None)
-    if method == "structured":
-        return before is None or before.gathered is not None
-    return method != "online" and "birth" in getattr(estimator, "moves", ())
-
-
-def update_stream(fitted, plan, workers, batch_id, random_state):
-    """Make steps on rows of a stream, and return the size of the last step."""
-    n_steps = fitted.state.n_steps
-
-    def make_rng():
-        seed = check_random_state(random_state).randint(np.iinfo(np.int32).max)
-        return np.random.default_rng([seed, n_steps])
-
-    gathered = fitted.gathered
-    moves = gathered is None or gathered.is_due
-    if gathered is not None and moves:
-        fitted.gathered = replace(gathered, n_judged=gathered.weights.size)
-    stream = Stream(
-        fitted.n_rows, fitted.counts_rows, plan.total_samples, batch_id, make_rng, moves
-    )
-    if gathered is not None and batch_id == gathered.key:
-        stream.parts = gathered.parts
-    elif gathered is not None and batch_id is None:
-        stream.joins = gathered.key
-    fitted.state = plan.engine.resume(fitted.state, fitted.n_rows)
-    inputs = PassInputs(plan.data, fitted.policy, workers)
-    fitted.model, rate = plan.engine.update(fitted.model, fitted.state, stream, inputs)
-    fitted.n_rows = stream.n_rows
-    return rate
-
-
-def record_call(fitted, rate, n_moves, started):
-    """Append a call of ``partial_fit`` to the history; ``rate`` is the size of its last step."""
-    fitted.elbo = fitted.joins = fitted.labels = None
-    state = fitted.state
-    number = len(fitted.history) + 1
-    state.move_log[n_moves:] = [
-        replace(record, n_iter=number) for record in state.move_log[n_moves:]
-    ]
-    entry = Entry(
-        n_iter=number,
-        elbo=np.nan,
-        objective=np.nan,
-        temperature=fitted.policy.temperature,
-        learning_rate=rate,
-        n_components=fitted.model.size(state.stats),
-        seconds=fitted.history.seconds + time.perf_counter() - started,
-    )
-    fitted.history.append(entry)

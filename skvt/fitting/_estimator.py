@@ -1,0 +1,336 @@
+"""The base of all estimators: ``fit``, ``partial_fit`` and ``resume``."""
+
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from skvt.fitting._changes import FREE_TO_CHANGE, refuse_changes
+from skvt.fitting._display import with_result
+from skvt.fitting._fit import resume_fit, run_fit
+from skvt.fitting._fitted import bound_of_fit, history_of_fit, temperature_of_fit, updates_of_fit
+from skvt.fitting._publish import CallRows, publish
+from skvt.fitting._restarts import SameModel
+from skvt.fitting._stream import updated
+from skvt.fitting._twin import all_or_nothing
+from skvt.inference import Workers, evaluate_bound, of_chunk, rows_of
+from skvt.readers import Reader
+from skvt.readers.chunks import is_chunked, loaded, loads_of, released, rows_read
+from skvt.readers.labels import RowLabels, refuse_labels
+from skvt.sklearn_private import CallbackSupportMixin
+from skvt.stages import stages_printed
+
+
+class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
+    """Base of all estimators.
+
+    A subclass defines ``_reads``, the class of its reader; ``_build_model(X, weights, old=None)``,
+    which returns the model for rows like X and, in a warm start or after a change of parameters,
+    keeps what the ``old`` model has learned; and ``_plan(model, X, weights, *, stream=False)``,
+    which returns the :class:`Plan` of a fit to these rows or of a call of ``partial_fit``.
+    """
+
+    # Legal values of parameters, parameters that cannot change in warm starts, and parameters that
+    # cannot change within a stream; `estimator` sets all three from the annotations.
+    _parameter_constraints = {}
+    _fixed_parameters = ()
+    _fixed_in_streams = ()
+    # Whether ``y`` of ``fit`` holds classes of rows; a parameter of some mixtures.
+    use_labels = False
+    # Names of the methods after which the bound is not known, for an error.
+    _loses_bound = "partial_fit"
+    # Makes the :class:`Restarts` of a fit from seeds and the :class:`Fit`.
+    _restarts = SameModel
+    # Class of the reader of rows.
+    _reads = Reader
+    # Where the diagram of scikit-learn links to.
+    _doc_link_module = "skvt"
+    _doc_link_template = (
+        "https://skvt.readthedocs.io/en/latest/generated/skvt.{estimator_name}.html"
+    )
+
+    @classmethod
+    @cache
+    def _get_param_names(cls):
+        # cached, as scikit-learn inspects the signature in each call, which takes a millisecond
+        return super()._get_param_names()
+
+    # ----------------------------------------------------------------------- for subclasses
+    def _published(self, model):
+        """Return the attributes that depend on the fitted model, by name."""
+        return {}
+
+    def _row_results(self, rows):
+        """Return fields of :class:`Fitted` that hold results of the :class:`CallRows` of a call."""
+        return {}
+
+    def _adapted(self, fitted, X, weights):
+        """Return the fit, adapted to rows of another kind."""
+        return fitted
+
+    def _gathers(self, before=None):
+        """Return whether small calls of ``partial_fit`` after the fit ``before`` form batches."""
+        return False
+
+    def _model_for_bounds(self):
+        """Return the model by which bounds of other rows are evaluated."""
+        return self._fitted.model
+
+    # --------------------------------------------------------------------------------- fit
+    @all_or_nothing
+    def fit(self, X, y=None, sample_weight=None):
+        """Fit to all rows.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features)
+            Rows, as far as the model takes them: a sparse matrix, missing values (NaN, and None and
+            NA in data frames), columns of other types than numbers.
+        y : array-like of shape (n_samples,), optional
+            Ignored, but by mixtures with ``use_labels=True``, for which it holds the classes of
+            rows, -1 where unknown.
+        sample_weight : array-like of shape (n_samples,), optional
+            A row of weight w counts w times; where local steps draw, it is drawn once. Minibatches
+            are drawn regardless of weights.
+
+        Returns
+        -------
+        self : estimator
+            The fitted estimator.
+
+        Raises
+        ------
+        ValueError
+            For values that the model does not take or that leave the range of floating point, for
+            too few rows, and for illegal parameters and combinations of them.
+        """
+        for name in ("_progress", "restart_elbos_"):
+            vars(self).pop(name, None)
+        labels, before = RowLabels.of(self, X, y, sample_weight), None
+        if self._continues():
+            before, remedy = self._fitted, "set warm_start=False to start anew"
+            refuse_changes(self, before, "A warm start", self._fixed_parameters, remedy)
+        with self._rows_at_work(X, y, sample_weight, labels, reset=before is None) as at_work:
+            rows, workers = at_work
+            before = before and self._adapted(before, rows.X, rows.weights)
+            run_fit(self, rows, workers, before)
+        return self
+
+    @contextmanager
+    def _rows_at_work(self, X, y, sample_weight, labels=None, *, reset):
+        """Provide the rows of a fit and threads, and print stages of the fit."""
+        reading = self._given_rows(X, sample_weight, reset=reset)
+        shown, threads = stages_printed(self.verbose), Workers(self.n_jobs)
+        with shown, reading as (numbers, weights), threads as workers:
+            yield CallRows(X, numbers, weights, y, labels), workers
+
+    @contextmanager
+    def _given_rows(self, X, sample_weight, *, reset):
+        """Provide validated rows and weights; a cluster keeps them until the block has ended."""
+        X, weights = self._read_rows(X, sample_weight, reset=reset)
+        try:
+            yield X, weights
+        finally:
+            released(X)
+
+    def _read_rows(self, X, sample_weight, *, reset, in_stream=False):
+        """Return rows of positive weight as numbers, and their weights, in memory or in chunks."""
+        first = replace(self._reads.of(self), in_stream=in_stream)
+        reader = first if reset else self._reader(self._fitted.model.dtype)
+        reader, X, weights = rows_read(reader, X, sample_weight)
+        if reset:
+            vars(self).pop("feature_names_in_", None)
+            vars(self).update(reader.columns)
+        return X, weights
+
+    def _reader(self, dtype):
+        """Return the reader of rows that follow the first ones, in this precision."""
+        return self._reads.of(self).resumed(vars(self), dtype)
+
+    def _read(self, X):
+        """Return rows like those of the fit as numbers."""
+        return self._reader(self._fitted.model.dtype).read(X)
+
+    @all_or_nothing
+    def partial_fit(self, X, y=None, sample_weight=None, batch_id=None):
+        """Update on rows of a stream.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features)
+            Rows, as in ``fit``. With memoized inference they are one batch, which is remembered;
+            otherwise a step is made for every ``batch_size`` of them.
+        y : ignored
+            Not used.
+        sample_weight : array-like of shape (n_samples,), optional
+            A row of weight w counts w times.
+        batch_id : hashable or None, default=None
+            None adds X as a new batch. With the id of an earlier call (or the number of a batch of
+            ``fit``, from 0), X replaces that batch: several passes over batches on disk are thus
+            calls with the same ids. Not used where nothing is remembered.
+
+        Returns
+        -------
+        self : estimator
+            The estimator after these rows.
+
+        Notes
+        -----
+        Moves are made only where the exact bound rises. Births are tried within the batch, or among
+        the last 500 rows of small calls. Components of a mixture are merged by the memos of all
+        batches. Topics are merged only if no other batch has both, such as topics just added, and
+        deleted only if no other batch has them; new topics may replace all of these. Other moves
+        need the rows of all batches, and are made by ``fit`` alone. Priors, categories and all else
+        that ``fit`` takes from the data come from the first rows.
+        """
+        refuse_labels(self, "partial_fit")
+        if not is_chunked(X):
+            return self._update(X, X, sample_weight, batch_id)
+        # one chunk after the other, in order, with one at a time in this process
+        loads = loads_of(X, sample_weight)
+        numbered = batch_id is not None and len(loads.rows) > 1
+        for number, (rows, weights) in enumerate(zip(loads.rows, loads.weights, strict=True)):
+            with of_chunk(number):
+                chunk = loaded(rows, weights)
+                if chunk is not None:
+                    self._update(None, *chunk, (batch_id, number) if numbered else batch_id)
+        return self
+
+    def _update(self, passed, X, sample_weight, batch_id):
+        """Update on rows in memory; ``passed`` is None for one of several chunks."""
+        vars(self).pop("_progress", None)  # no resume after other rows
+        before = vars(self).get("_fitted")
+        X, weights = self._read_rows(X, sample_weight, reset=before is None, in_stream=True)
+        rows = CallRows(passed, X, weights, in_stream=True)
+        with Workers(self.n_jobs) as workers:
+            fitted = updated(self, before, rows, batch_id, workers)
+        publish(self, fitted, rows)
+        return self
+
+    # ------------------------------------------------------------------------------ helpers
+    @all_or_nothing
+    def resume(self, X, y=None, sample_weight=None):
+        """Continue a fit that was interrupted, to the same result as without interruption.
+
+        For estimators that :func:`skvt.load` reads from a file written by
+        :class:`skvt.callbacks.Checkpoint`.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            The rows of the interrupted fit, in the same order. Their shape, their type and a sample
+            are compared.
+        y : ignored
+            Shown to callbacks.
+        sample_weight : array-like of shape (n_samples,), optional
+            The weights of the interrupted fit.
+
+        Returns
+        -------
+        self
+            The fitted estimator.
+
+        Raises
+        ------
+        ValueError
+            If there is nothing to resume, if these are other rows, or if a parameter has changed
+            that the passes so far depend on: all but ``max_iter``, ``tol``, ``perp_tol``,
+            ``evaluate_every``, ``verbose``, ``verbose_interval``, ``n_jobs`` and ``random_state``.
+
+        Notes
+        -----
+        On the same machine with the same libraries the result has the same bits as that of the
+        uninterrupted fit; see the guide for what may differ elsewhere. Callbacks are not kept in
+        files: set them again before the call.
+        """
+        self._require_fitted()
+        refuse_labels(self, "resume")
+        progress = vars(self).get("_progress")
+        if progress is None:
+            raise ValueError(
+                f"This {type(self).__name__} has no interrupted fit to resume. Load a file written "
+                "during a fit by skvt.callbacks.Checkpoint; to continue a fit that has ended, call "
+                "fit with warm_start=True."
+            )
+        self._validate_params()
+        fixed = [name for name in self._fitted.parameters if name not in FREE_TO_CHANGE]
+        refuse_changes(self, self._fitted, "resume", fixed, "call fit to start anew")
+        with self._rows_at_work(X, y, sample_weight, reset=False) as (rows, workers):
+            progress.rows.check(rows.X, rows.weights)
+            resume_fit(self, rows, workers, progress)
+        return self
+
+    def elbo(self, X):
+        """Untempered evidence lower bound of X in nats, every constant included.
+
+        X is taken for the whole data set: the divergence of the globals is subtracted once.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows of the kind that was fitted.
+
+        Returns
+        -------
+        float
+            Nats for all of X.
+        """
+        fitted = self._require_fitted()
+        reading = self._given_rows(X, None, reset=False)
+        with reading as (X, weights), Workers(self.n_jobs) as workers:
+            data = rows_of(X, weights)
+            return evaluate_bound(self._model_for_bounds(), fitted.stats, data, workers)
+
+    def _without_rows(self):
+        """Return a copy for predictions in other processes, without memos and callbacks."""
+        copy = object.__new__(type(self))
+        left_out = "_progress", "_skl_callbacks"
+        vars(copy).update({name: value for name, value in vars(self).items()
+                           if name not in left_out})  # fmt: skip
+        copy._fitted = self._fitted.without_rows()
+        return copy
+
+    def _continues(self):
+        return getattr(self, "warm_start", False) and hasattr(self, "_fitted")
+
+    def _result_for_display(self):
+        """Return what notebooks show of a fit: a title, names of columns, and rows in order."""
+        return f"after {self.history_['n_iter'][-1]} iterations", (), ()
+
+    def _html_repr(self):
+        diagram = super()._html_repr()
+        is_fitted = self.__sklearn_is_fitted__()
+        return with_result(diagram, *self._result_for_display()) if is_fitted else diagram
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = self._reads.missing
+        tags.input_tags.sparse = self._reads.sparse
+        tags.input_tags.positive_only = self._reads.adds_up
+        tags.input_tags.string = tags.input_tags.categorical = self._reads.needs_scan
+        if tags.transformer_tags is not None:
+            tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+    @property
+    def _n_features_out(self):
+        return len(self.components_)
+
+    def __sklearn_is_fitted__(self):
+        return hasattr(self, "_fitted")
+
+    def _rng_of_draws(self, random_state):
+        """Generator for draws after a fit; None uses the estimator's ``random_state``."""
+        seed = self.random_state if random_state is None else random_state
+        return np.random.default_rng(check_random_state(seed).randint(np.iinfo(np.int32).max))
+
+    def _require_fitted(self):
+        check_is_fitted(self)
+        return self._fitted
+
+    n_batch_iter_, temperature_ = updates_of_fit, temperature_of_fit
+    history_, elbo_ = history_of_fit, bound_of_fit

@@ -1,0 +1,115 @@
+"""Calls of ``partial_fit``: each begins a stream or updates the fit so far."""
+
+import time
+from dataclasses import replace
+
+import numpy as np
+from sklearn.utils import check_random_state
+
+from skvt.contracts import PassInputs, Stream
+from skvt.fitting._buffer import Gathered
+from skvt.fitting._changes import check_changes, parameters_of
+from skvt.fitting._fitted import Fitted
+from skvt.inference import Entry, History
+
+# Assumed rows of a stream started by partial_fit, unless given by the user; as in scikit-learn.
+STREAM_ROWS = 1e6
+
+
+def updated(estimator, before, rows, batch_id, workers):
+    """Return the :class:`Fitted` after a call of ``partial_fit``; None ``before`` the first one."""
+    X, weights, gathered = rows.X, rows.weights, None
+    if estimator._gathers(before):
+        memos = {} if before is None else before.memos
+        gathered = Gathered.of(before and before.gathered, X, weights, batch_id, memos)
+    begins = before is None or before.knows_only(gathered)
+    if gathered is not None and (begins or gathered.is_due or gathered.is_new):
+        X, weights, batch_id = gathered.X, gathered.weights, gathered.batch_id
+    if begins:
+        fitted, plan = _begun(estimator, before, X, weights, workers)
+    else:
+        fitted = before.draft(before.model.touched_columns(X))
+    started = time.perf_counter()
+    fitted = replace(fitted, gathered=gathered if begins or before.memos else None)
+    fitted.policy.resume(X.shape[0])
+    fitted = _with_changes(estimator, estimator._adapted(fitted, X, weights), X, weights)
+    n_moves = len(fitted.state.move_log)
+    if not begins:
+        plan = estimator._plan(fitted.model, X, weights, stream=True)
+    fitted, rate = _stepped(fitted, plan, workers, batch_id, estimator.random_state)
+    return _recorded(fitted, rate, n_moves, started)
+
+
+def _begun(estimator, before, X, weights, workers):
+    """Return the :class:`Fitted` before any rows, and the plan of the first call.
+
+    It keeps the history, the parameters and the names of the fit ``before`` that it replaces.
+    """
+    model = estimator._build_model(X, weights)
+    random_state = check_random_state(estimator.random_state)
+    rng = np.random.default_rng(random_state.randint(np.iinfo(np.int32).max))
+    plan = replace(estimator._plan(model, X, weights, stream=True), n_passes=np.inf)
+    plan.check(model)
+    state, policy = plan.begin(model, workers, rng)
+    n_rows = 0.0 if plan.counts_rows else STREAM_ROWS
+    parameters = parameters_of(estimator)
+    fitted = Fitted(model, state, policy, n_rows, plan.counts_rows, parameters=parameters)
+    if before is None:
+        return fitted, plan
+    state.move_log = list(before.state.move_log)
+    kept = {"parameters": before.parameters, "words": before.words}
+    return replace(fitted, history=History(before.history), **kept), plan
+
+
+def _with_changes(estimator, fitted, X, weights):
+    """Return the fit with parameters changed since the last call, once they are checked."""
+    changed = check_changes(estimator, fitted)
+    if changed is None:
+        return fitted
+    model = estimator._build_model(X, weights, fitted.model) if changed else fitted.model
+    return replace(fitted, model=model, parameters=parameters_of(estimator))
+
+
+def _stepped(fitted, plan, workers, batch_id, random_state):
+    """Make steps on rows of a stream; return the fit and the size of the last step."""
+    n_steps, gathered = fitted.state.n_steps, fitted.gathered
+
+    def make_rng():
+        seed = check_random_state(random_state).randint(np.iinfo(np.int32).max)
+        return np.random.default_rng([seed, n_steps])
+
+    moves = gathered is None or gathered.is_due
+    stream = Stream(
+        fitted.n_rows, fitted.counts_rows, plan.total_samples, batch_id, make_rng, moves
+    )
+    if gathered is not None and batch_id == gathered.key:
+        stream.parts = gathered.parts
+    elif gathered is not None and batch_id is None:
+        stream.joins = gathered.key
+    if gathered is not None:
+        n_judged = gathered.weights.size if moves else gathered.n_judged
+        gathered = replace(gathered, n_judged=n_judged).kept()
+    state = plan.engine.resume(fitted.state, fitted.n_rows)
+    inputs = PassInputs(plan.data, fitted.policy, workers)
+    model, rate = plan.engine.update(fitted.model, state, stream, inputs)
+    fitted = replace(fitted, model=model, state=state, n_rows=stream.n_rows, gathered=gathered)
+    return fitted, rate
+
+
+def _recorded(fitted, rate, n_moves, started):
+    """Append a call to the history; ``rate`` is the size of its last step."""
+    state, number = fitted.state, len(fitted.history) + 1
+    state.move_log[n_moves:] = [
+        replace(record, n_iter=number) for record in state.move_log[n_moves:]
+    ]
+    entry = Entry(
+        n_iter=number,
+        elbo=np.nan,
+        objective=np.nan,
+        temperature=fitted.policy.temperature,
+        learning_rate=rate,
+        n_components=fitted.model.size(state.stats),
+        seconds=fitted.history.seconds + time.perf_counter() - started,
+    )
+    fitted.history.append(entry)
+    return replace(fitted, elbo=None, joins=None, labels=None)

@@ -1,0 +1,39 @@
+"""Methods that change an estimator completely or not at all."""
+
+from functools import wraps
+
+import numpy as np
+
+from skvt.readers.validation import out_of_range
+from skvt.sklearn_private import fit_context
+
+
+def all_or_nothing(method):
+    """Validate parameters as scikit-learn does, and change the estimator only at the very end.
+
+    The decorated method runs on a copy, the twin, whose attributes the estimator then takes over in
+    one assignment. An exception, which an interrupt can raise anywhere, thus leaves the estimator
+    unchanged. Objects that both share are never written to, see :meth:`Fitted.draft`.
+    """
+    validated = fit_context(prefer_skip_nested_validation=True)(method)
+
+    @wraps(method)
+    def on_a_twin(self, *args, **kwargs):
+        before = dict(vars(self))
+        twin = object.__new__(type(self))
+        vars(twin).update(before)
+        try:
+            validated(twin, *args, **kwargs)
+        except np.linalg.LinAlgError as error:
+            raise out_of_range(error) from error
+        after = vars(twin)
+        kept = {name: value for name, value in vars(self).items()
+                if name in after or name not in before}  # fmt: skip
+        new = {name: value for name, value in after.items()
+               if name not in before or value is not before[name]}  # fmt: skip
+        changed = kept | new
+        # no call follows this assignment, so that no interrupt is handled before the return
+        self.__dict__ = changed
+        return self
+
+    return on_a_twin
