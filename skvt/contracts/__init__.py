@@ -1,6 +1,15 @@
 """Contracts of models and their parts, of engines, moves and temperature policies."""
 
-from skvt.contracts._component import Completion, Component, Holes
+from skvt.contracts._component import (
+    Completes,
+    Completion,
+    Component,
+    Describes,
+    Holes,
+    Likelihood,
+    Predicts,
+    SharesGlobals,
+)
 from skvt.contracts._engine import (
     AfterPass,
     AnyEngine,

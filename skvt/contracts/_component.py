@@ -9,6 +9,9 @@ where M spreads P features over the family's natural parameters and ``T = M' t(p
 All log densities of a batch are thus one matrix product ``F @ T.T``, all statistics another, ``R.T
 @ F``, and engines and moves do not depend on the likelihood.
 
+The contract consists of five protocols, each for one kind of user: global steps, local steps, moves
+and starts, predictions, and descriptions.
+
 A missing value (NaN) has no features: it is integrated out. With full covariances it is one more
 local variable, see :mod:`skvt.models.mixture._missing`.
 """
@@ -42,8 +45,8 @@ class Holes(Protocol):
 Completion: TypeAlias = Callable[[Any, Array], Holes | None]
 
 
-class Component(Protocol):
-    """The likelihood of a mixture's components, immutable."""
+class Likelihood(Protocol):
+    """What the global step asks: the features of rows, and the posterior of the parameters."""
 
     # Family of the globals of a component.
     @property
@@ -58,12 +61,6 @@ class Component(Protocol):
     # covariances are differences of sums of squares.
     @property
     def dtype(self) -> np.dtype[Any]: ...
-    # Whether NaN in the data is a missing value.
-    @property
-    def missing(self) -> bool: ...
-    # Whether features of sparse rows are sparse.
-    @property
-    def sparse(self) -> bool: ...
     # TEMPERABLE if ``int p(x | phi_k)^b dx`` does not depend on phi_k: ``log_partition(b)`` then
     # gives the logarithm of the integral in nats and its slope in b, for learned temperatures.
     @property
@@ -75,6 +72,41 @@ class Component(Protocol):
     def features(self, X: Any) -> Any:
         """Return ``F(x)`` of each row, (n, P), with 0 or no entry for missing values."""
 
+    def spread(self, sums: Array) -> Array:
+        """Return ``M S``."""
+
+    def gather(self, t: Array) -> Array:
+        """Return ``M' t``."""
+
+    def natural_parameters(self, sums: Array) -> Array:
+        """Return ``lam = eta + M S``, (K, ..., E), for statistics S of shape (K, P)."""
+
+    def table(self, lam: Array) -> Array:
+        """Return ``E_q[T(phi_k)]``, (K, P)."""
+
+    def table_of(self, t: Array) -> Array:
+        """Return ``T``, (K, P), for values of ``t(phi_k)``."""
+
+
+class Completes(Protocol):
+    """What the local step asks: densities and sums of rows, in which values may be missing."""
+
+    # Whether NaN in the data is a missing value.
+    @property
+    def missing(self) -> bool: ...
+    # Whether features of sparse rows are sparse.
+    @property
+    def sparse(self) -> bool: ...
+
+    def explain(self, X: Any, table: Array) -> tuple[Array, Callable[[Array], Array]]:
+        """Return ``F(x) T``, (n, K), for T' (P, K), and a function ``sums``.
+
+        ``sums(weighted)`` is :meth:`weighted_sums` of these rows.
+        """
+
+    def weighted_sums(self, X: Any, weighted: Array) -> Array:
+        """Return the sums of features, (K, P), by weighted responsibilities (n, K)."""
+
     def completion(self, table: Array) -> Completion | None:
         """Return the completion of features under the table (K, P); None if none is needed."""
 
@@ -84,53 +116,19 @@ class Component(Protocol):
     def filled_features(self, X: Any) -> Any:
         """Return the features of rows that :meth:`filled` has completed."""
 
-    def projected(self, X: Any, weights: Array, directions: Callable[[Array, Array], Array]) -> Any:
-        """Return :meth:`row_fits` of a component of the rows projected to a subspace.
+    def with_completed(self, X: Any, completed: Array) -> Any:
+        """Return rows (n, D); take missing values that q counts as observed from ``completed``."""
 
-        ``directions`` projects rows (n, D) with their weights. The result is None if there is no
-        such component. Missing values are filled in first.
-        """
+    def without_indicator(self, column: int) -> "Component":
+        """Return the component without the indicator of whether ``column`` is observed."""
 
-    def natural_parameters(self, sums: Array) -> Array:
-        """Return ``lam = eta + M S``, (K, ..., E), for statistics S of shape (K, P)."""
 
-    def spread(self, sums: Array) -> Array:
-        """Return ``M S``."""
-
-    def gather(self, t: Array) -> Array:
-        """Return ``M' t``."""
-
-    def table(self, lam: Array) -> Array:
-        """Return ``E_q[T(phi_k)]``, (K, P)."""
-
-    def table_of(self, t: Array) -> Array:
-        """Return ``T``, (K, P), for values of ``t(phi_k)``."""
-
-    def row_fits(self, X: Any) -> Any:
-        """Return the `skvt.models.mixture.components.RowFits` of components of one row each."""
-
-    def weighted_sums(self, X: Any, weighted: Array) -> Array:
-        """Return the sums of features, (K, P), by weighted responsibilities (n, K)."""
-
-    def explain(self, X: Any, table: Array) -> tuple[Array, Callable[[Array], Array]]:
-        """Return ``F(x) T``, (n, K), for T' (P, K), and a function ``sums``.
-
-        ``sums(weighted)`` is :meth:`weighted_sums` of these rows.
-        """
-
-    def log_evidence(self, sums: Array) -> Array:
-        """Return the log marginal likelihood of each component's rows, (K,) nats, which add up."""
+class SharesGlobals(Protocol):
+    """What moves and starts ask, which compare components, also those that share globals."""
 
     @property
     def alone(self) -> "Component":
         """The component as if it were the only one, for operations on single components."""
-
-    @property
-    def opened(self) -> "Component":
-        """The component for columns that may hold the code of unknown levels.
-
-        That code is the number of the column's categories. Without categories, it is this object.
-        """
 
     def apart(self, lam: Array) -> Array:
         """Return ``lam`` of separate components, as the methods below take it.
@@ -138,8 +136,25 @@ class Component(Protocol):
         It differs from ``lam`` if components share globals; these are then informed by all rows.
         """
 
+    def log_evidence(self, sums: Array) -> Array:
+        """Return the log marginal likelihood of each component's rows, (K,) nats, which add up."""
+
     def merge_gains(self, sums: Array, a: IndexArray, b: IndexArray) -> Array:
         """Return the gains of log evidence, (n,) nats, if only component b is merged with a."""
+
+    def row_fits(self, X: Any) -> Any:
+        """Return the `skvt.models.mixture.components.RowFits` of components of one row each."""
+
+    def projected(self, X: Any, weights: Array, directions: Callable[[Array, Array], Array]) -> Any:
+        """Return :meth:`row_fits` of a component of the rows projected to a subspace.
+
+        ``directions`` projects rows (n, D) with their weights. The result is None if there is no
+        such component. Missing values are filled in first.
+        """
+
+
+class Predicts(Protocol):
+    """What predictions, draws and imputation ask."""
 
     def log_predictive(self, X: Any, lam: Array) -> Array:
         """Return the log posterior predictive density of rows by component, (n, K) in nats."""
@@ -160,14 +175,29 @@ class Component(Protocol):
         package has a method ``certain(x)``: natural parameters concentrated at x.
         """
 
-    def with_completed(self, X: Any, completed: Array) -> Any:
-        """Return rows (n, D); take missing values that q counts as observed from ``completed``."""
+    @property
+    def opened(self) -> "Component":
+        """The component for columns that may hold the code of unknown levels.
 
-    def without_indicator(self, column: int) -> "Component":
-        """Return the component without the indicator of whether ``column`` is observed."""
+        That code is the number of the column's categories. Without categories, it is this object.
+        """
+
+
+class Describes(Protocol):
+    """What descriptions of components and their published parameters ask."""
+
+    def uncentred(self, lam: Array) -> tuple[Any, Array]:
+        """Return the family and ``lam`` in the coordinates of the data."""
+
+    def parts(self, lam: Array) -> dict[str, tuple["Component", Array]]:
+        """Return the components of blocks of columns with their ``lam``, by name; {} if none."""
 
     def marginals(self, lam: Array) -> tuple[Any, ...]:
         """Return the `skvt.models.mixture.Marginals` of the columns, in units of the data."""
 
     def column_evidence(self, sums: Array) -> Array:
         """Return the log evidence of each column alone, (K, D) nats, without base measure."""
+
+
+class Component(Likelihood, Completes, SharesGlobals, Predicts, Describes, Protocol):
+    """The likelihood of a mixture's components, immutable."""

@@ -20,6 +20,7 @@ from scipy.stats import f as f_distribution
 from scipy.stats import kstest, rankdata
 from scipy.stats import t as student_t
 
+from skvt.contracts import Component, missing_members
 from skvt.expfam import NormalGamma, NormalWishart, Stats, triangle
 from skvt.models.mixture import ConjugateComponent, components
 from skvt.models.mixture._low_rank import LowRankGaussian
@@ -42,6 +43,16 @@ def setup(name, *, D=3, n=40, K=2, seed=0, gaps=False, dtype=np.float64):
     X = with_gaps(X, rng) if gaps else X
     resp = rng.dirichlet(np.full(K, 0.4), size=n)
     return kind, component, X.astype(dtype), resp, posterior(component, X.astype(dtype), resp)
+
+
+def test_the_contract_has_five_protocols_of_at_most_twelve_members():
+    five = Component.__mro__[1:6]
+    members = [name for each in five for name in vars(each) if not name.startswith("_")]
+    assert len(members) == len(set(members))  # none twice
+    assert all(sum(name in vars(each) for name in members) <= 12 for each in five)
+    assert not set(missing_members(ConjugateComponent, Component)) - {
+        "dtype", "family", "features", "n_features", "prior", "sample"
+    }  # fmt: skip
 
 
 def dense(features):
