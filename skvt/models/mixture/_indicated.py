@@ -17,15 +17,16 @@ import numpy as np
 from skvt.contracts import Component
 from skvt.expfam import Dirichlet
 from skvt.files import in_files
-from skvt.models.mixture._product import Block, Product
-from skvt.models.mixture.components import Bernoulli, ConjugateComponent
+from skvt.models.mixture._product import Block
+from skvt.models.mixture._wrap import Wrapped
+from skvt.models.mixture.components import Bernoulli
 from skvt.rows import dense
 from skvt.typing import Array
 
 
 @in_files("models.Indicated")
 @dataclass(frozen=True)
-class Indicated(Product):
+class Indicated(Wrapped):
     """Values and their indicators: blocks "values" and "indicators" of rows of D + F columns.
 
     The first F of D columns have indicators: all but an exposure, which is always known. Densities
@@ -56,24 +57,16 @@ class Indicated(Product):
         return not self.at
 
     @property
-    def _values(self) -> Any:
-        return self.blocks[0].component
-
-    @property
     def _n_indicators(self) -> int:
         """F."""
         return self.blocks[1].columns.size
-
-    def filled(self, X: Any) -> Any:
-        """Rows as they are: whose features need no filling in is for the component to say."""
-        return X
 
     def with_completed(self, X: Any, completed: Array) -> Any:
         """Rows with the values that the component of the values completes.
 
         Where missing values mean something, they stay missing, as the indicators say.
         """
-        return X if self._of_holes else self._values.with_completed(X, completed)
+        return X if self._of_holes else super().with_completed(X, completed)
 
     def without_indicator(self, column: int) -> "Indicated":
         return replace(self, silent=(*self.silent, column)) if self._of_holes else self
@@ -82,40 +75,26 @@ class Indicated(Product):
         """Missing values replaced; beside a point mass, by the mean of both parts."""
         if self._of_holes:
             return np.asarray(self._values.imputed(X, self.family.split(lam)[0], memberships))
-        return ConjugateComponent.imputed(self, X, lam, memberships)
+        return super().imputed(X, lam, memberships)
 
-    def conditional_mean(self, X: Any, lam: Array) -> Array:
-        of_values, of_indicators = self.family.split(lam)
-        mean = self._values.conditional_mean(self._made(X)[:, : self.n_features], of_values)
-        if not self._of_holes:
-            share = Dirichlet.mean(of_indicators)[:, None, :, 0]
-            mean = share * (mean + self.shift) + (1.0 - share) * np.array(self.at)
-        return np.where(np.isnan(X), mean, X)
+    def _means_of_data(self, means: Array, *others: Array) -> Array:
+        if self._of_holes:
+            return means
+        share = Dirichlet.mean(others[0])[:, None, :, 0]
+        return np.asarray(share * (means + self.shift) + (1.0 - share) * np.array(self.at))
 
     def conditional_sample(self, X: Any, lam: Array, rng: np.random.Generator) -> Array:
-        """Missing values drawn; beside a point mass, first whether they are there."""
-        of_values, of_indicators = self.family.split(lam)
-        values = self._made(X)[:, : self.n_features]
-        drawn = self._values.conditional_sample(values, of_values, rng)
-        if not self._of_holes:
-            drawn = self._placed(drawn, of_indicators, rng)
-        return np.where(np.isnan(X), drawn, X)
+        if self._of_holes:  # a hole has a value, too
+            of_values = self.family.split(lam)[0]
+            return np.asarray(self._values.conditional_sample(X, of_values, rng))
+        return super().conditional_sample(X, lam, rng)
 
-    def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
-        of_values, of_indicators = self.family.split(lam)
-        drawn = self._values.sample(of_values, n_rows, rng)
-        return self._placed(drawn, of_indicators, rng).astype(self.dtype)
-
-    def _placed(self, drawn: Array, of_indicators: Array, rng: np.random.Generator) -> Array:
-        """Draws of values (n, D), or the point mass (a hole) where there is none."""
-        out, F = np.array(drawn, np.float64), self._n_indicators
-        there = rng.random((len(out), F)) < Dirichlet.mean(of_indicators)[:, 0]
+    def _draws_of_data(self, draws: Array, rng: np.random.Generator, *others: Array) -> Array:
+        """Return the draws, or the point mass or a hole where the indicators say so."""
+        out, F = np.array(draws, np.float64), self._n_indicators
+        there = rng.random((len(out), F)) < Dirichlet.mean(others[0])[:, 0]
         out[:, :F] = np.where(there, out[:, :F] + self.shift, self.at or np.nan)
         return out
-
-    def column_probabilities(self, lam: Array, column: int) -> Array:
-        of_values = self.family.split(lam)[0]
-        return np.asarray(self._values.column_probabilities(of_values, column))
 
     def column_evidence(self, sums: Array) -> Array:
         """Of the values of each column and of its indicators, (K, D) in nats."""

@@ -17,7 +17,8 @@ from skvt.contracts import Component
 from skvt.expfam import Dirichlet
 from skvt.files import in_files, is_within
 from skvt.models.mixture._marginals import Marginals
-from skvt.models.mixture._product import Block, Product
+from skvt.models.mixture._product import Block
+from skvt.models.mixture._wrap import Wrapped
 from skvt.models.mixture.components import ConjugateComponent
 from skvt.rows import dense
 from skvt.typing import Array, IndexArray
@@ -52,7 +53,7 @@ class Volume(ConjugateComponent):
 
 @in_files("models.Logged")
 @dataclass(frozen=True)
-class Logged(Product):
+class Logged(Wrapped):
     """The block "values" of all columns, some as logarithms, and the block "volume" of these."""
 
     # Least number of each column in logarithms; smaller numbers count as this number.
@@ -74,35 +75,18 @@ class Logged(Product):
     def logs(self) -> IndexArray:
         return self.blocks[1].columns
 
-    @property
-    def _values(self) -> Any:
-        return self.blocks[0].component
-
-    def filled(self, X: Any) -> Any:
-        """Return the rows unchanged; the block of values fills them in for its features."""
-        return X
-
-    def with_completed(self, X: Any, completed: Array) -> Any:
-        return self._values.with_completed(X, completed)
-
     def imputed(self, X: Array, lam: Array, memberships: Array) -> Array:
         """Return missing values at their means, or geometric means in columns in logarithms."""
         of_values = self.family.split(lam)[0]
         filled = self._values.imputed(self._made(X), of_values, memberships)
         return np.where(np.isnan(X), self._raised(filled), X)
 
-    def conditional_mean(self, X: Any, lam: Array) -> Array:
-        """Return missing values at their means, or medians in columns in logarithms, (K, n, D)."""
-        mean = self._values.conditional_mean(self._made(X), self.family.split(lam)[0])
-        return np.where(np.isnan(X), self._raised(mean), X)
+    def _means_of_data(self, means: Array, *others: Array) -> Array:
+        """Return medians in columns in logarithms."""
+        return self._raised(means)
 
-    def conditional_sample(self, X: Any, lam: Array, rng: np.random.Generator) -> Array:
-        of_values = self.family.split(lam)[0]
-        drawn = self._values.conditional_sample(self._made(X), of_values, rng)
-        return np.where(np.isnan(X), self._raised(drawn), X)
-
-    def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
-        return self._raised(self._values.sample(self.family.split(lam)[0], n_rows, rng))
+    def _draws_of_data(self, draws: Array, rng: np.random.Generator, *others: Array) -> Array:
+        return self._raised(draws)
 
     def uncentred(self, lam: Array) -> tuple[Any, Array]:
         """Return the family and parameters of the values, which have all parameters."""

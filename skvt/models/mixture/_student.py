@@ -37,7 +37,8 @@ from skvt.expfam import NormalGamma
 from skvt.files import in_files
 from skvt.models.mixture._marginals import Marginals
 from skvt.models.mixture._missing import GaussianCompletion, GaussianHoles
-from skvt.models.mixture._product import Block, FitsOfBlocks, Product
+from skvt.models.mixture._product import Block, FitsOfBlocks
+from skvt.models.mixture._wrap import Wrapped
 from skvt.models.mixture.components import (
     LOG_2PI,
     ConjugateComponent,
@@ -216,7 +217,7 @@ class Freedom(ConjugateComponent):
 
 @in_files("models.StudentT")
 @dataclass(frozen=True)
-class StudentT(Product):
+class StudentT(Wrapped):
     """Student t of "full" or "diag" scale; the blocks are "gaussian" and "freedom".
 
     Only the first feature of each block does not depend on u. The completion adds all others.
@@ -235,12 +236,8 @@ class StudentT(Product):
         )
 
     @property
-    def _gaussian(self) -> Any:
-        return self.blocks[0].component
-
-    @property
     def _full(self) -> bool:
-        return bool(self._gaussian.covariance_type == "full")
+        return bool(self._values.covariance_type == "full")
 
     def features(self, X: Any) -> Any:
         """Return the features that do not depend on u, with 0 for the others."""
@@ -252,7 +249,7 @@ class StudentT(Product):
         return out
 
     def filled(self, X: Any) -> Any:
-        return self._gaussian.filled(X)
+        return self._values.filled(X)
 
     def row_fits(self, X: Any) -> FitsOfBlocks:
         return super().row_fits(self._drawn_in(X))
@@ -267,13 +264,13 @@ class StudentT(Product):
         quartiles are equal has no fences. A row of means is appended, so that each column has
         values.
         """
-        rows = np.concatenate([np.asarray(X, np.float64), self._gaussian.center[None]])
+        rows = np.concatenate([np.asarray(X, np.float64), self._values.center[None]])
         low, high = np.nanquantile(rows, [0.25, 0.75], axis=0)
         away = np.where(low < high, _FENCE * (high - low), np.inf)
         return np.clip(rows[:-1], low - away, high + away)
 
     def completion(self, table: Array) -> Completion:
-        return partial(_ScalesOfRows if self._full else _ScalesOfValues, self._gaussian, table)
+        return partial(_ScalesOfRows if self._full else _ScalesOfValues, self._values, table)
 
     def log_predictive(self, X: Any, lam: Array) -> Array:
         """Return the log posterior predictive density, by quadrature over log u."""
@@ -281,7 +278,7 @@ class StudentT(Product):
         nu = self._family.mean(of_freedom)
         if not self._full:
             q, out = NormalGamma.standard(of_gaussian), np.zeros((X.shape[0], len(lam)))
-            rows, seen = self._gaussian._observed(X)
+            rows, seen = self._values._observed(X)
             for k in range(len(lam)):
                 distance = (rows - q["mean"][k, :, 0]) ** 2 / (2.0 * q["rate"][k])
                 mixed = _Mixed(distance, seen, 2.0 * q["shape"][k],
@@ -298,10 +295,10 @@ class StudentT(Product):
 
     def _of_rows(self, X: Any, lam: Array, nu: Array) -> tuple["_Mixed", Array, Any]:
         """Return rows under full scales, half the scales' log-determinants, and missing values."""
-        mean, scale, freedom = self._gaussian._student(lam)
-        kappa = self._gaussian.family.standard(lam)["mean_precision"]
+        mean, scale, freedom = self._values._student(lam)
+        kappa = self._values.family.standard(lam)["mean_precision"]
         scale = scale * (kappa / (1.0 + kappa))[:, None, None]
-        apart, half_log_det, number, holes = distances(self._gaussian._centred(X), mean, scale)
+        apart, half_log_det, number, holes = distances(self._values._centred(X), mean, scale)
         number = np.broadcast_to(number, (X.shape[0], 1))
         return _Mixed(apart, number, freedom, kappa, nu), half_log_det, holes
 
@@ -309,7 +306,7 @@ class StudentT(Product):
         """Draw from the posterior predictive of one component: first u, then a Student t."""
         of_gaussian, of_freedom = self.family.split(lam)
         u = self.blocks[1].component.sample(of_freedom, n_rows, rng)
-        gaussian = self._gaussian
+        gaussian = self._values
         q = gaussian.family.standard(of_gaussian)
         kappa = q["mean_precision"] if self._full else q["mean_precision"][:, 0]
         center = gaussian.center + (q["mean"] if self._full else q["mean"][:, 0])
@@ -317,15 +314,6 @@ class StudentT(Product):
         ratio = np.sqrt((1.0 / u + 1.0 / kappa) / (1.0 + 1.0 / kappa))
         drawn = gaussian.sample(of_gaussian, n_rows, rng)
         return np.asarray(center + ratio * (drawn - center), self.dtype)
-
-    def conditional_mean(self, X: Any, lam: Array) -> Array:
-        """Return the means of the Gaussian, since u changes no location."""
-        return np.asarray(self._gaussian.conditional_mean(X, self.family.split(lam)[0]))
-
-    imputed = ConjugateComponent.imputed
-
-    def with_completed(self, X: Any, completed: Array) -> Any:
-        return self._gaussian.with_completed(X, completed)
 
     def conditional_sample(self, X: Any, lam: Array, rng: np.random.Generator) -> Array:
         """Draw u given the rest of the row from the nodes, then missing values from a Student t."""
@@ -339,7 +327,7 @@ class StudentT(Product):
         chi = rng.chisquare(mixed.freedom + mixed.number[:, 0])
         spread = np.sqrt((s + mixed.distance[:, 0]) / chi)
         noise = rng.standard_normal(holes.X.shape) * spread[:, None]
-        return np.where(holes.missing, holes.filled(0, noise) + self._gaussian.center, X)
+        return np.where(holes.missing, holes.filled(0, noise) + self._values.center, X)
 
     def column_evidence(self, sums: Array) -> Array:
         """Return the evidence of the Gaussian and of the degrees of freedom, (K, D) in nats."""

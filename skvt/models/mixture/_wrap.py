@@ -1,0 +1,59 @@
+"""Components around another one, which describes all columns: indicators, logarithms, scales."""
+
+from typing import Any
+
+import numpy as np
+
+from skvt.models.mixture._product import Product
+from skvt.models.mixture.components import ConjugateComponent
+from skvt.typing import Array
+
+
+class Wrapped(Product):
+    """Base of products whose first block describes the values of all columns.
+
+    The values are the first columns that `_made` returns. Further blocks describe what the values
+    are made with. Missing values are those of the first block, in the units of the data.
+    """
+
+    @property
+    def _values(self) -> Any:
+        """The component of the first block."""
+        return self.blocks[0].component
+
+    def _means_of_data(self, means: Array, *others: Array) -> Array:
+        """Convert means of values (K, n, D) to means of the data, given ``lam`` of other blocks."""
+        return means
+
+    def _draws_of_data(self, draws: Array, rng: np.random.Generator, *others: Array) -> Array:
+        """Convert draws of values (n, D) to draws of the data, given ``lam`` of other blocks."""
+        return draws
+
+    imputed = ConjugateComponent.imputed
+
+    def filled(self, X: Any) -> Any:
+        """Return the rows; the block of values fills them in for its features."""
+        return X
+
+    def with_completed(self, X: Any, completed: Array) -> Any:
+        return self._values.with_completed(X, completed)
+
+    def conditional_mean(self, X: Any, lam: Array) -> Array:
+        of_values, *others = self.family.split(lam)
+        means = self._values.conditional_mean(self._made(X)[:, : self.n_features], of_values)
+        return np.where(np.isnan(X), self._means_of_data(means, *others), X)
+
+    def conditional_sample(self, X: Any, lam: Array, rng: np.random.Generator) -> Array:
+        of_values, *others = self.family.split(lam)
+        values = self._made(X)[:, : self.n_features]
+        draws = self._values.conditional_sample(values, of_values, rng)
+        return np.where(np.isnan(X), self._draws_of_data(draws, rng, *others), X)
+
+    def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
+        of_values, *others = self.family.split(lam)
+        draws = self._values.sample(of_values, n_rows, rng)
+        return self._draws_of_data(draws, rng, *others).astype(self.dtype)
+
+    def column_probabilities(self, lam: Array, column: int) -> Array:
+        of_values = self.family.split(lam)[0]
+        return np.asarray(self._values.column_probabilities(of_values, column))
