@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
+FILES = {path.relative_to(ROOT).as_posix() for path in (ROOT / "skvt").rglob("*.py")}
 
 
 def floors():
@@ -137,6 +138,17 @@ def breaches(package):
             if why:
                 found.append(f"{where}:{line} imports {target}: {why}")
     return found
+
+
+def test_no_module_imports_private_names_of_another():
+    found = [
+        f"{name} imports {target}"
+        for name, path in modules(ROOT / "skvt")
+        for target, *_ in imports(name, path)
+        if target.startswith("skvt.") and target.rpartition(".")[2].startswith("_")
+        and f"{target.replace('.', '/')}.py" not in FILES
+    ]  # fmt: skip
+    assert not found, "\n" + "\n".join(found)
 
 
 def test_imports_point_downwards_only():

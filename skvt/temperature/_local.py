@@ -21,7 +21,7 @@ from skvt.contracts import Batch, Energies, FitPlan, RunningPolicy
 from skvt.files import in_files
 from skvt.rows import pieces
 from skvt.temperature._scheduled import SHARE
-from skvt.temperature._variational import VariationalTempering, _Learned
+from skvt.temperature._variational import Learned, VariationalTempering
 from skvt.typing import Array
 
 # Number of rows whose q(y_i) are held in memory at a time.
@@ -30,7 +30,7 @@ ROWS_AT_ONCE = 4096
 
 @in_files("temperature.LearnedByRow", nan=("_energies",))
 @dataclass(eq=False)
-class _LearnedByRow(_Learned):
+class _LearnedByRow(Learned):
     """Running policy that keeps the energy of each row from one visit to the next."""
 
     _references: Annotated[Array, "n"] = field(kw_only=True)

@@ -91,7 +91,7 @@ class _Ladder:
 
 @in_files("temperature.Learned")
 @dataclass(eq=False)
-class _Learned(RunningPolicy):
+class Learned(RunningPolicy):
     _ladder: _Ladder
     _reference: float
     _units: float
@@ -216,7 +216,7 @@ class VariationalTempering(TemperaturePolicy):
         check_requirements(plan.model, self.requires)
 
     def start(self, plan: FitPlan) -> RunningPolicy:
-        return _Learned(
+        return Learned(
             self._ladder(plan), plan.pilot(self.replication)[0], plan.n_units,
             self._passes_remembered(plan), plan.passes(SHARE), replication=self.replication,
         )  # fmt: skip

@@ -120,7 +120,7 @@ class GaussianHoles:
 
     def add_statistics(self, weighted: Array, sums: Array) -> None:
         completion = self.completion
-        _add_statistics(
+        add_expected_features(
             self.X, *self.patterns, completion.linear, completion.precision, self.inv_temps,
             weighted, None, completion.means, sums,
         )  # fmt: skip
@@ -141,7 +141,7 @@ class GaussianHoles:
 
 
 @part
-def _factor(precision: Array, columns: Array, lower: Array) -> float:
+def factorize(precision: Array, columns: Array, lower: Array) -> float:
     """Write the Cholesky factor of A_mm, its diagonal inverted; return ``log|A_mm| / 2``."""
     half_log_det = 0.0
     for a in range(columns.size):
@@ -160,7 +160,7 @@ def _factor(precision: Array, columns: Array, lower: Array) -> float:
 
 
 @part
-def _whiten(
+def whiten(
     x: Array, linear: Array, precision: Array, columns: Array, lower: Array, u: Array
 ) -> float:
     """Write ``u = L^-1 v`` and return ``|u|^2``; ``x`` must be 0 where it is missing."""
@@ -180,7 +180,7 @@ def _whiten(
 
 
 @part
-def _solve_transposed(lower: Array, u: Array, size: int) -> None:
+def solve_transposed(lower: Array, u: Array, size: int) -> None:
     """Replace ``u`` by ``L^-T u``."""
     for a in range(size - 1, -1, -1):
         total = u[a]
@@ -198,7 +198,7 @@ def _add_inverse(lower: Array, columns: Array, factor: float, u: Array, second: 
             for e in range(a, c):
                 total -= lower[c, e] * u[e]
             u[c] = total * lower[c, c] if c >= a else 0.0
-        _solve_transposed(lower, u, columns.size)
+        solve_transposed(lower, u, columns.size)
         for c in range(columns.size):
             second[columns[a], columns[c]] += factor * u[c]
 
@@ -258,11 +258,11 @@ def _add_to(
     for k in range(precision.shape[0]):
         for g in range(starts.size - 1):
             missing = columns[offsets[g] : offsets[g + 1]]
-            half_log_det, half = _factor(precision[k], missing, lower), 0.5 * missing.size
+            half_log_det, half = factorize(precision[k], missing, lower), 0.5 * missing.size
             for i in range(starts[g], starts[g + 1]):
                 n = rows[i]
                 inv_temp = inv_temps[n] if inv_temps.size > 1 else inv_temps[0]
-                square = _whiten(X[n], linear[k], precision[k], missing, lower, u)
+                square = whiten(X[n], linear[k], precision[k], missing, lower, u)
                 # this is the entropy less |m| / 2, by which the variance of x_m lowers the energy
                 gain = half * (_LOG_2PI - log(inv_temp)) - half_log_det
                 logits[n, k] += 0.5 * square + gain / inv_temp
@@ -270,7 +270,7 @@ def _add_to(
 
 
 @part
-def _marginal_precision(
+def marginal_precision(
     precision: Array, missing: Array, cut: Array, lower: Array, u: Array, W: Array, S: Array
 ) -> None:
     """Write ``W = A_mm^-1 A_mc`` and ``S = A_cc - A_cm W``; ``lower`` is the factor of A_mm."""
@@ -281,7 +281,7 @@ def _marginal_precision(
             for c in range(a):
                 total -= lower[a, c] * u[c]
             u[a] = total * lower[a, a]
-        _solve_transposed(lower, u, missing.size)
+        solve_transposed(lower, u, missing.size)
         for a in range(missing.size):
             W[a, j] = u[a]
     for i in range(cut.size):
@@ -293,7 +293,7 @@ def _marginal_precision(
 
 
 @part
-def _cut_columns(columns: Array, missing: Array, places: Array, hidden: Array) -> int:
+def cut_columns(columns: Array, missing: Array, places: Array, hidden: Array) -> int:
     """Return how many of ``columns`` are not missing, and write their indices to ``places``.
 
     Write the missing columns to ``hidden``, followed by these columns.
@@ -312,7 +312,7 @@ def _cut_columns(columns: Array, missing: Array, places: Array, hidden: Array) -
 
 
 @jit_allocating
-def _add_statistics(
+def add_expected_features(
     X: Array, rows: Array, starts: Array, gaps: IndexArray, offsets: Array, linear: Array,
     precision: Array, inv_temps: Array, weighted: Array, ordinal: Any, with_linear: bool,
     sums: Array,
@@ -343,7 +343,7 @@ def _add_statistics(
             missing = gaps[offsets[group] : offsets[group + 1]]
             hidden = missing
             if ordinal is not None:
-                hidden = both[: missing.size + _cut_columns(columns, missing, places, both)]
+                hidden = both[: missing.size + cut_columns(columns, missing, places, both)]
                 cut = hidden[missing.size :]
                 spread[:] = 0.0
             for place in range(starts[group], starts[group + 1]):
@@ -352,13 +352,13 @@ def _add_statistics(
                 if w == 0.0:
                     continue
                 if not known:
-                    _factor(A, missing, lower)
+                    factorize(A, missing, lower)
                     known = True
                     if ordinal is not None:
-                        _marginal_precision(A, missing, cut, lower, u, W, S)
+                        marginal_precision(A, missing, cut, lower, u, W, S)
                 of_variance += w / (inv_temps[n] if inv_temps.size > 1 else inv_temps[0])
-                _whiten(X[n], linear[k], A, missing, lower, u)
-                _solve_transposed(lower, u, missing.size)
+                whiten(X[n], linear[k], A, missing, lower, u)
+                solve_transposed(lower, u, missing.size)
                 if ordinal is not None:
                     for j in range(cut.size):
                         mean = means[n, k, places[j]]
@@ -407,12 +407,12 @@ def _fill(
     lower, u = np.empty((n_features, n_features)), np.empty(n_features)
     for g in range(starts.size - 1):
         missing = columns[offsets[g] : offsets[g + 1]]
-        _factor(precision, missing, lower)
+        factorize(precision, missing, lower)
         for i in range(starts[g], starts[g + 1]):
             n = rows[i]
-            _whiten(X[n], linear, precision, missing, lower, u)
+            whiten(X[n], linear, precision, missing, lower, u)
             for a in range(missing.size):
                 u[a] += noise[n, missing[a]]
-            _solve_transposed(lower, u, missing.size)
+            solve_transposed(lower, u, missing.size)
             for a in range(missing.size):
                 out[n, missing[a]] = u[a]

@@ -36,12 +36,12 @@ from skvt.files import in_files, is_within
 from skvt.models.mixture._missing import (
     GaussianCompletion,
     Patterns,
-    _add_statistics,
-    _cut_columns,
-    _factor,
-    _marginal_precision,
-    _solve_transposed,
-    _whiten,
+    add_expected_features,
+    cut_columns,
+    factorize,
+    marginal_precision,
+    solve_transposed,
+    whiten,
 )
 from skvt.rows import dense, of_each_row
 from skvt.typing import Array, IndexArray
@@ -226,7 +226,7 @@ class OrdinalHoles:
 
     def add_statistics(self, weighted: Array, sums: Array) -> None:
         means, variances, _ = self._found
-        _add_statistics(
+        add_expected_features(
             self.rows, *self.patterns, self.gaussian.linear, self.gaussian.precision,
             self.inv_temps, weighted, (self.columns, means, variances), True, sums,
         )  # fmt: skip
@@ -315,17 +315,17 @@ def _ascend(
         A = precision[k]
         for group in range(starts.size - 1):
             missing = gaps[offsets[group] : offsets[group + 1]]
-            places = all_places[: _cut_columns(columns, missing, all_places, not_known)]
+            places = all_places[: cut_columns(columns, missing, all_places, not_known)]
             cut = not_known[missing.size : missing.size + places.size]
-            half_log_det, half = _factor(A, missing, lower), 0.5 * missing.size
-            _marginal_precision(A, missing, cut, lower, u, W, S)
+            half_log_det, half = factorize(A, missing, lower), 0.5 * missing.size
+            marginal_precision(A, missing, cut, lower, u, W, S)
             d, e, v = np.empty(cut.size), np.empty(cut.size), np.empty(cut.size)
             log_z, g = np.empty(cut.size), np.empty(cut.size)
             for place in range(starts[group], starts[group + 1]):
                 n = rows[place]
                 temp = 1.0 / (inv_temps[n] if inv_temps.size > 1 else inv_temps[0])
-                square = _whiten(X[n], linear[k], A, missing, lower, u)
-                _solve_transposed(lower, u, missing.size)
+                square = whiten(X[n], linear[k], A, missing, lower, u)
+                solve_transposed(lower, u, missing.size)
                 for j in range(cut.size):
                     total = linear[k, cut[j]]
                     for i in range(D):
