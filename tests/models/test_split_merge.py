@@ -1,6 +1,7 @@
 """Split-merge moves: found where topics are known, judged by the bound, harmless elsewhere."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -378,6 +379,22 @@ def test_moves_wait_for_the_second_half_at_unit_temperature():
         ).fit(X)  # fmt: skip
         assert fitted.move_log_["n_iter"] == list(range(first, 8))
     assert TemperedLDA(N_TOPICS, max_iter=1).fit(X).move_log_["n_iter"] == []
+
+
+def test_searches_end_after_two_in_a_row_without_a_change(monkeypatch):
+    changes, search = [], SplitMerge._search
+
+    def counted(*inputs):
+        tried, gains = search(*inputs)
+        changes.append(len(gains))
+        return tried, gains
+
+    monkeypatch.setattr(SplitMerge, "_search", counted)
+    TemperedLDA(
+        N_TOPICS, learning_method="batch", temperature=None, max_iter=40, random_state=0
+    ).fit(corpus(n=100).X)  # fmt: skip
+    pairs = [*pairwise(changes)]
+    assert pairs.index((0, 0)) == len(pairs) - 1
 
 
 def test_unknown_moves_are_named():

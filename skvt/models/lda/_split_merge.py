@@ -45,9 +45,13 @@ FEWEST_TOKENS = 1.0
 # Below this squared singular value, documents differ by rounding alone; the largest one is 1.
 SMALLEST_SQUARE = 1e-12
 # Number of power iterations for the leading direction of a topic's documents.
-DIRECTION_STEPS = 15
-# Number of EM steps of the mixture that starts from this direction.
+DIRECTION_STEPS = 5
+# Number of EM steps of the mixture that starts from this direction, and number after which it has a
+# gain if the topic is two.
 MIXTURE_STEPS = 15
+FIRST_STEPS = 3
+# Searches end for good after this pause, which follows the second of two without a change.
+LAST_PAUSE = 3
 
 
 class SplitMerge(Continued):
@@ -72,7 +76,7 @@ class SplitMerge(Continued):
         tried = 0
         gains: list[float] = []
         self._waiting -= 1
-        if self._waiting < 0:
+        if self._waiting < 0 and self._pause < LAST_PAUSE:
             sample = _Sample(model.mean_field(), data, tools)
             most = sample.rows.size / DOCUMENTS_PER_TOPIC
             if 2 < model.n_components <= most and sample.batch.counts.size > 0:
@@ -244,8 +248,8 @@ def _groups(
     coordinate = _leading_direction(counts, weights, rng)
     # Coordinates above 0 only by rounding do not count.
     first = exceeds(coordinate, 0.0, scale=np.abs(coordinate).max()).astype(float)
-    of_words = counts.T
-    for _ in range(MIXTURE_STEPS):
+    of_words, gain, one, two = counts.T, -np.inf, *np.zeros((2, counts.shape[1]))
+    for step in range(1, MIXTURE_STEPS + 1):
         one, two = of_words @ (weights * first), of_words @ (weights * (1.0 - first))
         chance = np.average(first, weights=weights)
         if not 0.0 < chance < 1.0 or min(one.sum(), two.sum()) < FEWEST_TOKENS:
@@ -253,15 +257,19 @@ def _groups(
         ratio = (two.sum() + eta_sum) / (one.sum() + eta_sum)
         log_odds = counts @ np.log(ratio * (one + eta) / (two + eta))
         first = expit(log_odds + np.log(chance / (1.0 - chance)))
-    one, two = of_words @ (weights * first), of_words @ (weights * (1.0 - first))
-    three = _evidence(np.stack([one, two, one + two]), eta, eta_sum)
-    # The gain is the bound of the mixture, whose weights are the chances, less that of one group.
-    chance = np.average(first, weights=weights)
-    drawn = weights.sum() * (entr(chance) + entr(1.0 - chance))
-    entropy = weights @ (entr(first) + entr(1.0 - first))
+        if step in (FIRST_STEPS, MIXTURE_STEPS):
+            one, two = of_words @ (weights * first), of_words @ (weights * (1.0 - first))
+            three = _evidence(np.stack([one, two, one + two]), eta, eta_sum)
+            # The gain is the bound of the mixture, whose weights are the chances, less that of one
+            # group.
+            chance = np.average(first, weights=weights)
+            drawn = weights.sum() * (entr(chance) + entr(1.0 - chance))
+            entropy = weights @ (entr(first) + entr(1.0 - first))
+            gain = float(three[0] + three[1] - three[2] + entropy - drawn)
+            if gain <= 0.0:
+                break
     # The counts of a rare word are shared equally.
-    shares = (one + 0.5) / (one + two + 1.0)
-    return float(three[0] + three[1] - three[2] + entropy - drawn), shares
+    return gain, (one + 0.5) / (one + two + 1.0)
 
 
 def _leading_direction(counts: Any, weights: Array, rng: np.random.Generator) -> Array:
