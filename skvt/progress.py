@@ -9,7 +9,11 @@ from skvt.files import are_like, is_within
 # Rules of values in files, beyond types: functions of the shapes of the statistics and of the
 # numbers of components and steps.
 RULES: dict[str, Callable[..., bool]] = {
-    "statistics": lambda value, shapes, k, n_steps: not value or [a.shape for a in value] == shapes,
+    "statistics": lambda value, shapes, k, n_steps: (
+        value is None
+        or not (arrays := getattr(value, "arrays", value))
+        or [a.shape for a in arrays] == shapes
+    ),
     "fresh": lambda value, shapes, k, n_steps: all(are_like(one.arrays, shapes) for one in value),
     "components": lambda value, shapes, k, n_steps: all(
         array.ndim == 1 and is_within(array, k) for array in value

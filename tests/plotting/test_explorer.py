@@ -149,8 +149,9 @@ def test_words_of_the_fit_and_groups_of_several_columns_are_shown(tmp_path):
     data = embedded(tmp_path / "page.html")
     assert {word for word, _ in data["words"]} <= {*counts.get_feature_names_out()}
     assert [group["name"] for group in data["groups"]] == ["a, x", "a, y", "b, x", "b, y"]
-    shown = TopicsDisplay.from_estimator(lda, n_words=2).axes_[0].get_yticklabels()
-    assert [label.get_text() for label in shown] == lda.top_words(2)[0]
+    display = TopicsDisplay.from_estimator(lda, n_words=2)
+    shown = [label.get_text() for label in display.axes_[0].get_yticklabels()]
+    assert shown == lda.top_words(2)[display.topics_[0]]
     for write in (topic_explorer, save_pyldavis):
         with pytest.raises(TypeError, match=f"{write.__name__} needs a path"):
             write(lda, X)
