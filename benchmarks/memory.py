@@ -62,7 +62,7 @@ def draw(n, n_columns, n_entries, *, binary):
 def estimator(name):
     settings = {"max_iter": 3, "random_state": 0}
     if name not in COMPONENTS:
-        return StructuredBernoulliMixture(CLUSTERS, **settings)
+        return StructuredBernoulliMixture(CLUSTERS, learning_method="structured", **settings)
     block = [("counts", COMPONENTS[name](), slice(None))]
     return MemoizedDPMixture(CLUSTERS, components=block, moves=(), **settings)
 

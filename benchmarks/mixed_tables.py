@@ -595,7 +595,7 @@ def _true_counts(rows, rates, sizes):
 LEVELS = 6
 ORDINAL = {
     "LatentGaussian full": lambda D: (LatentGaussian(list(range(D)), "full"), np.asarray),
-    "Categorical, prior 1": lambda D: (Categorical(), np.asarray),
+    "Categorical, prior 1": lambda D: (Categorical(1.0), np.asarray),
     "Categorical, prior learned": lambda D: (Categorical("auto"), np.asarray),
     "smooth categories": lambda D: (Bernoulli(), steps_of_levels),
 }

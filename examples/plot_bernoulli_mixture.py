@@ -19,12 +19,12 @@ from skvt.datasets import make_bernoulli_mixture
 
 truth = make_bernoulli_mixture(random_state=4)
 priors = {"weight_concentration_prior": 20.0, "random_state": 0}
-priors["weight_concentration_prior_type"] = "dirichlet_distribution"
+priors |= {"weight_concentration_prior_type": "dirichlet_distribution", "feature_prior": 1.0}
 fits = {
     "mean field": StructuredBernoulliMixture(
         learning_method="batch", moves=(), init_params="random", **priors
     ).fit(truth.X),
-    "structured": StructuredBernoulliMixture(**priors).fit(truth.X),
+    "structured": StructuredBernoulliMixture(learning_method="structured", **priors).fit(truth.X),
 }
 
 # %%

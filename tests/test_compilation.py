@@ -146,7 +146,7 @@ def test_a_fit_is_the_same_whether_its_loops_are_compiled_or_loaded(tmp_path):
         "print(topics.components_.tobytes().hex(), topics.history_['elbo'])\n"
         "X = np.random.default_rng(0).random((120, 12)) < 0.3\n"
         "mixture = skvt.StructuredBernoulliMixture(8, global_step='ssvi', max_iter=4).set_params(\n"
-        "    random_state=0).fit(X)\n"
+        "    learning_method='structured', random_state=0).fit(X)\n"
         "print(mixture.weights_.tobytes().hex(), mixture.elbo_.hex())\n"
     )
     cache = {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}

@@ -410,10 +410,11 @@ class Categorical(ComponentSpec):
 
     Parameters
     ----------
-    concentration_prior : float, array-like of shape (n_categories,), or "auto", default=1.0
+    concentration_prior : float, array-like of shape (n_categories,), or "auto", default="auto"
         Concentration of the Dirichlet prior at each category; an array has the concentrations of
         all columns, column after column in the order of codes. "auto" starts with 1 and learns such
-        an array, between 0.001 and 1,000, at the maximum of the bound.
+        an array, between 0.001 and 1,000, at the maximum of the bound with a prior for which 1
+        counts as two components.
     categories : "auto" or list of array-like, default="auto"
         Categories of each column in the order of their codes. "auto" uses the categories in the
         rows of ``fit``, sorted, or the categories that the dtype of a column declares.
@@ -437,7 +438,7 @@ class Categorical(ComponentSpec):
         "categories": [StrOptions({"auto"}), list],
         **MISSING_CONSTRAINT,
     }
-    concentration_prior: Any = 1.0
+    concentration_prior: Any = "auto"
     _: KW_ONLY
     categories: Any = "auto"
     missing: str = "ignore"
@@ -470,10 +471,10 @@ class Bernoulli(ComponentSpec):
 
     Parameters
     ----------
-    feature_prior : float, array-like of shape (2,) or (n_columns, 2), or "auto", default=1.0
+    feature_prior : float, array-like of shape (2,) or (n_columns, 2), or "auto", default="auto"
         Parameters (a, b) of the beta prior of the probability of a one; a number stands for both.
         "auto" starts with 1 and learns the parameters of each column, between 0.001 and 1,000, at
-        the maximum of the bound.
+        the maximum of the bound with a prior for which 1 counts as two components.
     missing : {"ignore", "informative"}, default="ignore"
         Whether missing values say something, see :class:`Gaussian`.
 
@@ -482,7 +483,7 @@ class Bernoulli(ComponentSpec):
     >>> from skvt import MemoizedDPMixture
     >>> from skvt.components import Bernoulli
     >>> X = [[1, 1, 1, 0, 0, 0], [0, 0, 0, 1, 1, 1]] * 50
-    >>> blocks = [("flags", Bernoulli(feature_prior="auto"), slice(None))]
+    >>> blocks = [("flags", Bernoulli(), slice(None))]
     >>> MemoizedDPMixture(components=blocks, random_state=0).fit(X).n_components_
     2
     """
@@ -492,7 +493,7 @@ class Bernoulli(ComponentSpec):
         "feature_prior": [AUTO, Interval(Real, 0, None, closed="neither"), "array-like"],
         **MISSING_CONSTRAINT,
     }
-    feature_prior: Any = 1.0
+    feature_prior: Any = "auto"
     _: KW_ONLY
     missing: str = "ignore"
 
@@ -522,9 +523,9 @@ class _Counts(ComponentSpec):
         "exposure": [None, str, Integral],
         **MISSING_CONSTRAINT,
     }
-    shape_prior: Any = 1.0
+    shape_prior: Any = "auto"
     _: KW_ONLY
-    rate_prior: Any = None
+    rate_prior: Any = "auto"
     exposure: Any = None
     missing: str = "ignore"
 
@@ -558,10 +559,10 @@ class Poisson(_Counts):
 
     Parameters
     ----------
-    shape_prior : float or "auto", default=1.0
+    shape_prior : float or "auto", default="auto"
         Shape of the gamma prior of a rate. "auto" starts with 1 and learns one shape for all
         columns, between 0.001 and 1,000, at the maximum of the bound.
-    rate_prior : float, array-like of shape (n_columns,), "auto" or None, default=None
+    rate_prior : float, array-like of shape (n_columns,), "auto" or None, default="auto"
         Rate of that prior. None is the shape divided by the column's mean (for an exposure of 1),
         so that the prior's mean is that of the data. "auto" starts there and learns the rate of
         each column.
@@ -661,7 +662,9 @@ class NegativeBinomial(_Counts):
         "rate_prior": [None, Interval(Real, 0, None, closed="neither"), "array-like"],
         "dispersion_prior": [AUTO, None, "array-like"],
     }
+    shape_prior: Any = 1.0
     _: KW_ONLY
+    rate_prior: Any = None
     dispersion_prior: Any = "auto"
 
     def describes(self, component, sizes):
@@ -707,9 +710,10 @@ class Multinomial(ComponentSpec):
 
     Parameters
     ----------
-    concentration_prior : float or "auto", default=1.0
+    concentration_prior : float or "auto", default="auto"
         Concentration of the Dirichlet prior at each column. "auto" starts with 1 and learns one
-        value for all columns, between 0.001 and 1,000, at the maximum of the bound.
+        value for all columns, between 0.001 and 1,000, at the maximum of the bound with a prior for
+        which 1 counts as two components.
 
     Examples
     --------
@@ -726,7 +730,7 @@ class Multinomial(ComponentSpec):
     _parameter_constraints = {
         "concentration_prior": [AUTO, Interval(Real, 0, None, closed="neither")]
     }
-    concentration_prior: Any = 1.0
+    concentration_prior: Any = "auto"
 
     def describes(self, component, sizes):
         """Return whether a file can have this description, see :class:`ComponentSpec`."""

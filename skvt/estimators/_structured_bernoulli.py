@@ -43,6 +43,8 @@ from skvt.sklearn_private import Interval, StrOptions
 
 # Where a step takes all rows: rho = min(1, 100 t^-0.75) is 1 in the first 450 steps.
 SCALE_OF_FULL_STEPS = 100.0
+# Maximum number of components with which memoized inference begins if births may add others.
+MOST_AT_START = 100
 # In a stream, how many times the share of its rows a step is at most: above 1, so that the rows
 # assigned when little was known are forgotten.
 MOST_OF_SHARE = 2.0
@@ -61,31 +63,34 @@ class StructuredBernoulliMixture(GrowingMixin, MixtureEstimator):
     """Mixture of Bernoullis for binary rows that finds its number of clusters.
 
     A component consists of the probability of a one in each column, and each row belongs to one
-    component. Mean-field inference ignores the dependence between components and assignments, and
-    leaves most of many components without rows. Structured inference [1]_ draws weights and
-    components from their posterior in each step, assigns all rows given the draw, and finds about
-    as many clusters as Gibbs sampling. NaN are missing values and are integrated out.
+    component. Memoized inference [2]_ with births, merges and deletes, the default, finds the
+    number of components and learns the prior of each column. Structured inference [1]_ draws
+    weights and components from their posterior in each step, assigns all rows given the draw, and
+    finds about as many clusters of few rows as Gibbs sampling. NaN are missing values and are
+    integrated out.
 
     Parameters
     ----------
     n_components : int, default=100
-        Maximum number of components K. Choose more than are expected: those that the data do not
-        support remain without rows (or are merged away, with "memoized"; a stream with births
-        begins at one).
+        Maximum number of components. Choose more than are expected: those that the data do not
+        support are merged or deleted with "memoized" and "batch", which begin with at most 100
+        components if births may add others, and a stream with one. With "structured" and "online"
+        they remain without rows.
     weight_concentration_prior : float or None, default=None
         Concentration alpha of the weights; None is 1. The larger, the more components.
     weight_concentration_prior_type : {"dirichlet_process", "dirichlet_distribution"}, \
 default="dirichlet_process"
         Weights from the sticks of a Dirichlet process, or from ``Dirichlet(alpha / K)``, its finite
         approximation [1]_.
-    feature_prior : float, array-like of shape (2,) or (n_features, 2), or "auto", default=1.0
+    feature_prior : float, array-like of shape (2,) or (n_features, 2), or "auto", default="auto"
         Parameters (a, b) of the beta prior of the probability of a one; a number stands for both.
         "auto" starts with 1 and learns the parameters of each column, between 0.001 and 1,000, at
-        the maximum of the bound; with "structured", at that of the evidence of the components given
-        the assignments of each pass, by a step a pass.
-    learning_method : {"structured", "memoized", "online", "batch"}, default="structured"
-        How the posterior q is found. "structured": structured inference. "memoized": memoized
-        mean-field inference [2]_ with births, merges and deletes. "online": stochastic mean-field
+        the maximum of the bound with a prior for which 1 counts as two components; with
+        "structured", at that of the evidence of the components given the assignments of each pass,
+        by a step a pass.
+    learning_method : {"memoized", "structured", "online", "batch"}, default="memoized"
+        How the posterior q is found. "memoized": memoized mean-field inference [2]_ with births,
+        merges and deletes. "structured": structured inference. "online": stochastic mean-field
         inference on shuffled minibatches, without moves. "batch": memoized inference with one
         batch, which is coordinate ascent.
     global_step : {"ssvi-a", "ssvi", "mean_field", "map"}, default="ssvi-a"
@@ -134,7 +139,7 @@ default="dirichlet_process"
     ----------
     .. shared: n_active_components_
     n_components_ : int
-        Number of components K. Those without rows are included.
+        Number of components K. With "structured" and "online" it includes those without rows.
     .. shared: weights_, labels_
     means_ : ndarray of shape (K, n_features)
         Expected probabilities of a one.
@@ -190,7 +195,7 @@ default="dirichlet_process"
     >>> profiles = rng.random((4, 30)) < 0.5
     >>> X = profiles[rng.integers(4, size=400)] ^ (rng.random((400, 30)) < 0.1)
     >>> mixture = StructuredBernoulliMixture(20, random_state=0).fit(X)
-    >>> mixture.n_active_components_
+    >>> mixture.n_components_
     4
     """
 
@@ -200,10 +205,10 @@ default="dirichlet_process"
     _: KW_ONLY
     weight_concentration_prior: Annotated[float | None, FIXED, None, POSITIVE] = None
     weight_concentration_prior_type: Annotated[str, FIXED] = "dirichlet_process"
-    feature_prior: Annotated[ArrayLike | str, FIXED, AUTO, POSITIVE, "array-like"] = 1.0
+    feature_prior: Annotated[ArrayLike | str, FIXED, AUTO, POSITIVE, "array-like"] = "auto"
     learning_method: Annotated[
         str, FIXED_IN_STREAMS, StrOptions({"structured", "memoized", "online", "batch"})
-    ] = "structured"
+    ] = "memoized"
     global_step: Annotated[str, StrOptions(set(GLOBAL_STEPS))] = "ssvi-a"
     init_params: str = "k-means++"
     moves: tuple[str, ...] = ("birth", "merge", "delete")
@@ -255,10 +260,11 @@ default="dirichlet_process"
         if learner is not None and self._structured:
             # the draws of the next pass have another maximum: a step towards it will do
             learner = replace(learner, most_steps=1)
+        grows = self.learning_method in ("memoized", "batch") and "birth" in self.moves
         return kind(
             law,
             component,
-            n_initial=K,
+            n_initial=min(K, MOST_AT_START) if grows else K,
             init_params=self.init_params,
             n_fewest=K if self._structured else 1,
             learner=learner,

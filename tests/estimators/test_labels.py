@@ -49,7 +49,7 @@ def assigned(first, second):
 
 def test_the_bound_is_that_of_all_responsibilities_that_labels_allow():
     """Sums of the energy over assignments are the evidence, which no bound exceeds."""
-    bits = [("bits", components.Bernoulli(), [0, 1])]
+    bits = [("bits", components.Bernoulli(1.0), [0, 1])]
     mixture = MemoizedDPMixture(
         components=bits, use_labels=True, moves=(), n_batches=1, tol=1e-13, max_iter=1000
     ).fit(BITS, CLASSES)
@@ -70,7 +70,7 @@ def test_the_bound_is_that_of_all_responsibilities_that_labels_allow():
 
 
 def test_the_bound_of_labelled_rows_is_their_log_probability():
-    bits = [("bits", components.Bernoulli(), [0, 1])]
+    bits = [("bits", components.Bernoulli(1.0), [0, 1])]
     mixture = MemoizedDPMixture(components=bits, use_labels=True, moves=())
     y = np.array([0, 0, 1, 1, 0, 1, 0])
     mixture.fit(BITS, y)

@@ -32,7 +32,7 @@ def table(n=300, seed=0, missing=0.15, shift=0.0):
 
 def mixture(covariance_type="full", **params):
     blocks = [
-        ("events", Poisson(), ["events"]),
+        ("events", Poisson(1.0, rate_prior=None), ["events"]),
         ("latent", LatentGaussian(["grade", "flag"], covariance_type), COLUMNS),
     ]
     params = {"max_components": 3, "random_state": 0} | params

@@ -108,8 +108,8 @@ def test_structured_inference_learns_how_much_clusters_differ_in_a_column(law, b
     profiles = np.hstack([differing, np.full((6, 10), 0.5)])
     X = (rng.random((600, 20)) < profiles[rng.integers(6, size=600)]) * 1.0
     mixture = StructuredBernoulliMixture(
-        20, weight_concentration_prior_type=law, feature_prior="auto", batch_size=batch_size,
-        max_iter=60, random_state=0,
+        20, learning_method="structured", weight_concentration_prior_type=law,
+        feature_prior="auto", batch_size=batch_size, max_iter=60, random_state=0,
     )  # fmt: skip
     a_and_b = mixture.fit(X).feature_prior_
     assert a_and_b[:10].max() < 1.0

@@ -28,7 +28,8 @@ def clusters(n=400, D=30, K=4, seed=0, noise=0.1):
 
 
 def fitted(X, K=12, **settings):
-    return StructuredBernoulliMixture(K, **({"random_state": 0, "max_iter": 100} | settings)).fit(X)
+    usual = {"learning_method": "structured", "feature_prior": 1.0, "max_iter": 100}
+    return StructuredBernoulliMixture(K, **(usual | {"random_state": 0} | settings)).fit(X)
 
 
 # ------------------------------------------------------------------------------ known answers
@@ -50,6 +51,18 @@ def test_clusters_are_found(law, learning_method):
         np.testing.assert_allclose(mixture.means_[k], X[labels == name].mean(axis=0), atol=0.04)
     if law == "dirichlet_process" and learning_method != "online":
         assert np.all(np.diff(mixture.weights_) <= 1e-6)
+
+
+@pytest.mark.parametrize("n_components", [100, 300])
+def test_the_defaults_find_the_number_of_plain_clusters(n_components):
+    X, labels = clusters()
+    mixture = StructuredBernoulliMixture(n_components, random_state=0).fit(X)
+    assert mixture.n_components_ == mixture.n_active_components_ == 4
+    assert mixture.n_clusters_ == 4
+    assert adjusted_rand_score(labels, mixture.labels_) > 0.97
+    assert mixture.converged_
+    # the maximum number of components is not that of the start
+    assert mixture._fitted.model.n_initial == 100
 
 
 @pytest.mark.slow
@@ -289,7 +302,7 @@ def test_every_global_step_learns_from_minibatches_and_streams(law, global_step)
     for seed in range(3 if global_step == "ssvi" else 1):
         settings = {
             "weight_concentration_prior_type": law, "global_step": global_step,
-            "init_params": "k-means++", "random_state": seed,
+            "learning_method": "structured", "feature_prior": 1.0, "random_state": seed,
         }  # fmt: skip
         mixture = StructuredBernoulliMixture(8, batch_size=100, max_iter=30, **settings).fit(X)
         assert mixture.n_batch_iter_ == 180
@@ -307,7 +320,9 @@ def test_small_calls_of_a_stream_are_small_steps(n_rows):
     X, _ = clusters(1400, D=12)
     X, test = X[:1000], X[1000:]
     whole = fitted(X, 10, max_iter=60)
-    stream = StructuredBernoulliMixture(10, random_state=0)
+    stream = StructuredBernoulliMixture(
+        10, learning_method="structured", feature_prior=1.0, random_state=0
+    )
     for start in range(0, 1000, n_rows):
         stream.partial_fit(X[start : start + n_rows])
     rates = stream.history_["learning_rate"]

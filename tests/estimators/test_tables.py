@@ -276,7 +276,7 @@ def test_parameters_of_components_are_set_by_path():
     assert twin.get_params()["components__names__concentration_prior"] == 0.5
     assert twin.get_params()["components__events__shape_prior"] == 2.0
     # what was cloned stays as it was
-    assert before.get_params()["components__names__concentration_prior"] == 1.0
+    assert before.get_params()["components__names__concentration_prior"] == "auto"
     twin.set_params(components__events__shape_prior=3.0, components__flags__feature_prior=2.0)
     fitted = twin.fit(frame)
     assert fitted.priors_["events"]["shape_prior"] == 3.0
@@ -306,7 +306,8 @@ def exposures():
 
 def events(**params):
     """Blocks of these rows, which several estimators may have."""
-    return [("n", Poisson(exposure="years", **params), ["n"]), ("kinds", Categorical(), ["kind"])]
+    kinds = Categorical(1.0)
+    return [("n", Poisson(exposure="years", **params), ["n"]), ("kinds", kinds, ["kind"])]
 
 
 @pytest.mark.parametrize("method", ["fit", "partial_fit"])

@@ -34,7 +34,8 @@ def fitted(prior=1.0, missing="ignore", **settings):
 def test_an_unseen_level_has_the_share_of_one_more_level_of_the_prior(missing):
     rows = table()
     rows.loc[:1, "c"] = None
-    blocks = [("first", Categorical(0.5, missing=missing), ["c"]), ("second", Categorical(), ["d"])]
+    one, other = Categorical(0.5, missing=missing), Categorical(1.0)
+    blocks = [("first", one, ["c"]), ("second", other, ["d"])]
     settings = {"n_components": 2, "moves": (), "max_iter": 9, "tol": 1e-2, "random_state": 0}
     open_levels = skvt.MemoizedDPMixture(components=blocks, **settings).fit(rows)
     closed = skvt.MemoizedDPMixture(components=blocks, handle_unknown="error", **settings).fit(rows)

@@ -28,7 +28,12 @@ JUDGED = [
         MemoizedDPGMM(2, tol=1e-12, learning_method="online", evaluate_every=1, random_state=0),
         REALS,
     ),
-    (StructuredBernoulliMixture(2, tol=1e-12, evaluate_every=1, random_state=0), BITS),
+    (
+        StructuredBernoulliMixture(
+            2, learning_method="structured", tol=1e-12, evaluate_every=1, random_state=0
+        ),
+        BITS,
+    ),
     (StructuredBernoulliMixture(2, tol=1e-12, learning_method="batch", random_state=0), BITS),
     (CAVIGaussianMixture(3, tol=1e-12, random_state=0), REALS),
     (StructuredGaPNMF(2, tol=1e-12, evaluate_every=1, random_state=0), COUNTS),
@@ -56,7 +61,10 @@ def test_a_fit_out_of_passes_warns_where_it_was_called(estimator, X):
     [
         (CAVIGaussianMixture(2, max_iter=50, random_state=0), REALS),  # converges
         (MemoizedDPGMM(max_iter=2, tol=0.0, random_state=0), REALS),  # judges no gain
-        (StructuredBernoulliMixture(2, max_iter=2, random_state=0), BITS),  # knows no bound
+        (  # knows no bound
+            StructuredBernoulliMixture(2, learning_method="structured", max_iter=2, random_state=0),
+            BITS,
+        ),
         (StructuredGaPNMF(2, max_iter=4, random_state=0), COUNTS),
         # as its twin in scikit-learn
         (TemperedLDA(2, max_iter=2, evaluate_every=1, perp_tol=1e-9, random_state=0), COUNTS),

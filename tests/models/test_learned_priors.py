@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from _engines import passes
 from models._textbook import KINDS
+from scipy.special import digamma, gammaln
 
 from skvt.expfam import RunningStats, Stats, _factor_analysis
 from skvt.inference import MemoizedInference, MemoizedState, Rows
@@ -88,20 +89,27 @@ def evidence(component, sums):
     return component.log_evidence(stats.arrays[1]).sum()
 
 
+def two_more_components(learner, component):
+    """Mean log density of drawn concentrations, where 1 counts as two components, in nats."""
+    if not isinstance(learner, DirichletLearner):
+        return 0.0
+    ends = np.cumsum(learner.sizes)[:-1]
+    return sum(
+        2.0 * (gammaln(a.sum()) - gammaln(a).sum() + a.sum() * (digamma(1.0) - digamma(a.size)))
+        for a in np.split(component.prior.ravel(), ends)
+    )
+
+
 def slopes(learner, component, sums, h=1e-4):
-    """Slopes of the evidence in each parameter, by finite differences."""
+    """Slopes of what is to be maximal in each parameter, by finite differences."""
+
+    def objective(x):
+        trial = learner.at(component, x)
+        return evidence(trial, sums) + two_more_components(learner, trial)
+
     x = learner.parameters(component)
     directions = np.ones((1, x.size)) if vars(learner).get("symmetric") else np.eye(x.size)
-    return np.array(
-        [
-            (
-                evidence(learner.at(component, x + h * e), sums)
-                - evidence(learner.at(component, x - h * e), sums)
-            )
-            / (2.0 * h)
-            for e in directions
-        ]
-    )
+    return np.array([(objective(x + h * e) - objective(x - h * e)) / (2.0 * h) for e in directions])
 
 
 KINDS_LEARNED = (
@@ -120,8 +128,8 @@ def test_steps_raise_the_evidence_to_a_stationary_point(name, names, monkeypatch
     # (the maximum is not at an end of the range)
     monkeypatch.setattr(learning, "_freedom", lambda n_features, least: (1e-2, 1e3))
     component, learner, X, resp = case(name, names)
-    if name == "multinomial":
-        component = learner.at(component, np.zeros(D))
+    if isinstance(learner, DirichletLearner):
+        component = learner.at(component, np.zeros(component.prior.size))
     sums = resp.T @ component.features(X)
     values = [evidence(component, sums)]
     assert np.abs(slopes(learner, component, sums)).max() > 0.1
@@ -229,3 +237,13 @@ def test_means_far_from_0_that_do_not_differ_have_a_prior(covariance_type):
     width = component.features(X[:1]).shape[1]
     (log_kappa,) = learner.step(component, np.zeros((3, width)))
     assert np.isfinite(log_kappa) and log_kappa > 0.0
+
+
+def test_two_components_do_not_decide_how_much_all_differ():
+    # without further components, the prior of two that are alike would leave no room for others
+    component, learner, _, _ = case("Bernoulli")
+    component = learner.at(component, np.zeros(2 * D))
+    sums = np.tile([50.0] * D + [50.0] * D, (2, 1))
+    for _ in range(60):
+        component = learner.learned(component, sums)
+    assert 1.0 < component.prior.max() < 5.0

@@ -20,7 +20,9 @@ Nothing can be learned from one component, since its best prior is concentrated 
 itself and would leave other components no chance. :class:`~skvt.models.mixture._model.Mixture`
 therefore learns from two components on. Ranges are limited for the same reason: if few components
 happen to have similar means or covariances, a prior that is certain of them would prevent births
-of different components.
+of different components. For Dirichlets, a conjugate prior of their concentrations does so: it
+counts as ``PSEUDO_COMPONENTS`` further components with the expectations under concentrations of 1.
+It only directs the steps. F is the bound without it, and steps that lower F are not made.
 """
 
 from collections.abc import Callable
@@ -51,6 +53,8 @@ from skvt.typing import Array
 MEAN_PRECISION = (1e-6, 1.0)
 CONCENTRATION = (1e-3, 1e3)
 LEAST_FREEDOM = 1e-2
+# Number of components for which concentrations of 1 count where concentrations are learned.
+PSEUDO_COMPONENTS = 2.0
 # Least mean squared distance of components from the prior mean.
 TINY = float(np.finfo(np.float64).tiny)
 # Least eigenvalue of a learned inverse scale, relative to the columns' variances. Without it,
@@ -102,19 +106,25 @@ class _Ascent:
         """Select the statistics (K', P) of the components whose averages steps of EM follow."""
         return sums
 
+    def log_density(self, component: Any) -> float:
+        """Return the log density of the parameters themselves, up to a constant, in nats."""
+        return 0.0
+
     def learned(self, component: Any, sums: Array) -> Any:
         followed = self.informative(component, sums)
         if len(followed) < min(2, len(sums)):
             return component
 
-        def evidence(now: Any) -> float:
-            after = now.family.log_normalizer(now.natural_parameters(sums))
-            return float(after.sum() - len(sums) * now.log_normalizer)
-
         return _ascend(
             component, lambda now: (self.parameters(now), self.step(now, followed)), self.at,
-            evidence, self.most_steps,
+            lambda now: _evidence(now, sums) + self.log_density(now), self.most_steps,
         )  # fmt: skip
+
+
+def _evidence(component: Any, sums: Array) -> float:
+    """Return the evidence of components with these statistics (K, P), without base measure."""
+    after = component.family.log_normalizer(component.natural_parameters(sums))
+    return float(after.sum() - len(sums) * component.log_normalizer)
 
 
 def _ascend(
@@ -412,8 +422,22 @@ class DirichletLearner(_Ascent):
         prior = np.exp(np.clip(x, *np.log(CONCENTRATION)))
         return replace(component, prior=prior.reshape(component.prior.shape))
 
+    def learned(self, component: Any, sums: Array) -> Any:
+        after = super().learned(component, sums)
+        return after if _evidence(after, sums) > _evidence(component, sums) else component
+
+    def log_density(self, component: Any) -> float:
+        """Return ``<alpha, E_1[log phi]> - A(alpha)`` of each pseudo-component, in nats."""
+        at_one = component.family.expectation(np.ones_like(component.prior))
+        of_one = float((component.prior * at_one).sum()) - component.log_normalizer
+        return PSEUDO_COMPONENTS * of_one
+
     def step(self, component: Any, sums: Array) -> Array:
-        """Return concentrations after a fixed-point step, see [Minka00 eq. 55]."""
+        """Return concentrations after a fixed-point step, see [Minka00 eq. 55].
+
+        Differences of digamma functions of pseudo-components are added above or below the fraction,
+        so that both stay positive.
+        """
         alpha = component.prior.reshape(-1)
         counts = component.spread(sums).reshape(len(sums), -1)
         starts = np.cumsum(self.sizes, dtype=np.intp) - np.array(self.sizes, np.intp)
@@ -421,10 +445,14 @@ class DirichletLearner(_Ascent):
         total = np.add.reduceat(alpha, starts)
         above = (digamma(counts + alpha) - digamma(alpha)).sum(axis=0)
         below = np.repeat((digamma(totals + total) - digamma(total)).sum(axis=0), self.sizes)
+        sizes = np.array(self.sizes, np.float64)
+        rise = PSEUDO_COMPONENTS * (digamma(np.ones(1)) - digamma(alpha))
+        fall = np.repeat(PSEUDO_COMPONENTS * (digamma(sizes) - digamma(total)), self.sizes)
+        above += np.maximum(rise, 0.0) + np.maximum(-fall, 0.0)
+        below += np.maximum(fall, 0.0) + np.maximum(-rise, 0.0)
         if self.symmetric:
             above, below = np.full_like(above, above.sum()), np.full_like(below, below.sum())
-        # keep the concentrations of a column without values; that of an entry without counts
-        # shrinks to the least one
+        # keep the concentrations of a column without values
         ratio = np.where(below > 0.0, above / np.where(below > 0.0, below, 1.0), 1.0)
         return np.log(np.maximum(alpha * ratio, 0.1 * CONCENTRATION[0]))
 
