@@ -1,13 +1,19 @@
 """Priors for topics seeded with the words of users."""
 
+import warnings
 from collections.abc import Mapping
 
 import numpy as np
 
-from skvt.readers.validation import LEGAL_RANGE, in_range, positive_int
+from skvt.readers.validation import LEGAL_RANGE, in_range, positive_int, stack_level
+
+# Pseudo-count of an excluded word: its expected log probability is about -1,000,000 nats.
+EXCLUDED = 1e-6
 
 
-def seeded_prior(seed_words, feature_names, n_components, *, base=None, boost=100.0):
+def seeded_prior(
+    seed_words, feature_names, n_components, *, excluded_words=None, base=None, boost=100.0
+):
     """Prior of topics some of which have seed words; pass it as ``topic_word_prior``.
 
     Topic k starts from its seed words and picks up words that occur together with them. Topics
@@ -22,6 +28,9 @@ def seeded_prior(seed_words, feature_names, n_components, *, base=None, boost=10
         Names of the columns of X, such as ``CountVectorizer().get_feature_names_out()``.
     n_components : int
         Number of topics K.
+    excluded_words : dict or list of lists, default=None
+        Words that topics must not have, in the form of ``seed_words``. Their pseudo-count is 1e-6,
+        and a topic starts without them.
     base : float or None, default=None
         Pseudo-count of all words in all topics; smaller ones make sparser topics. None is ``1 /
         n_components``, as in the estimators.
@@ -32,6 +41,11 @@ def seeded_prior(seed_words, feature_names, n_components, *, base=None, boost=10
     -------
     ndarray of shape (n_components, n_features)
         Prior for :class:`~skvt.TemperedLDA` and :class:`~skvt.StructuredLDA`.
+
+    Warns
+    -----
+    UserWarning
+        If words are not among ``feature_names``. They are left out.
 
     See Also
     --------
@@ -72,33 +86,49 @@ def seeded_prior(seed_words, feature_names, n_components, *, base=None, boost=10
         if np.ndim(value) or not in_range(value):
             raise ValueError(f"{name} must be a number in {LEGAL_RANGE}. Got {value!r} instead.")
     prior = np.full((n_components, names.size), float(base))
-    for topic, words in _words_of_topics(seed_words, n_components):
-        unknown = sorted(set(words) - set(names.tolist()), key=str)
-        if unknown:
-            shown = ", ".join(map(repr, unknown[:10])) + ", ..." * (len(unknown) > 10)
+    for topic, words in _words_of_topics("seed_words", seed_words, n_components):
+        prior[topic, _known(names, words, topic)] += boost
+    for topic, words in _words_of_topics("excluded_words", excluded_words or {}, n_components):
+        is_excluded = _known(names, words, topic)
+        both = names[is_excluded & (prior[topic] > base)].tolist()
+        if both:
             raise ValueError(
-                f"Words of topic {topic} in seed_words must be among feature_names. Got {shown} "
-                "instead; leave them out, or write them as they are counted (CountVectorizer makes "
-                "them lower case, and min_df and max_df leave words out)."
+                f"Words of topic {topic} cannot be both seeds and excluded. Got {both!r} in "
+                "seed_words and excluded_words."
             )
-        prior[topic, np.isin(names, list(words))] += boost
+        prior[topic, is_excluded] = min(EXCLUDED, base)
     return prior
 
 
-def _words_of_topics(seed_words, n_components):
-    """Pairs of a topic's number and its words."""
-    pairs = seed_words.items() if isinstance(seed_words, Mapping) else enumerate(seed_words)
-    found = []
-    for topic, words in pairs:
+def _known(names, words, topic):
+    """Return which names are among the words, (n_features,), and warn of words without a name."""
+    unknown = sorted(set(words) - set(names.tolist()), key=str)
+    if unknown:
+        shown = ", ".join(map(repr, unknown[:10])) + ", ..." * (len(unknown) > 10)
+        warnings.warn(
+            f"Words of topic {topic} are not among feature_names and are left out: {shown}. Write "
+            "words as they are counted: CountVectorizer makes them lower case, and min_df and "
+            "max_df leave words out.",
+            UserWarning,
+            stacklevel=stack_level(),
+        )
+    return np.isin(names, list(words))
+
+
+def _words_of_topics(name, words_of, n_components):
+    """Return pairs of a topic's number and its words, for the parameter of this name."""
+    items = words_of.items() if isinstance(words_of, Mapping) else enumerate(words_of)
+    pairs = []
+    for topic, words in items:
         if topic not in range(n_components):
             raise ValueError(
-                f"Topics of seed_words must be in the range [0, n_components) = [0, "
+                f"Topics of {name} must be in the range [0, n_components) = [0, "
                 f"{n_components}). Got {topic!r}; raise n_components, or leave it out."
             )
         if isinstance(words, str):
             raise ValueError(
-                f"Words of topic {topic} in seed_words must be a list. Got {words!r} instead; "
+                f"Words of topic {topic} in {name} must be a list. Got {words!r} instead; "
                 f"write [{words!r}]."
             )
-        found.append((int(topic), list(words)))
-    return found
+        pairs.append((int(topic), list(words)))
+    return pairs

@@ -62,9 +62,37 @@ def test_a_seeded_prior_is_base_and_boost():
 
 
 @pytest.mark.parametrize(
+    "fitted",
+    [
+        lambda prior: TemperedLDA(6, topic_word_prior=prior, random_state=1).fit(DRAWN.X),
+        lambda prior: StructuredLDA(6, topic_word_prior=prior, random_state=1).fit(DRAWN.X),
+        lambda prior: in_calls(StructuredLDA(6, topic_word_prior=prior, random_state=1)),
+    ],
+    ids=["tempered", "structured", "stream"],
+)
+def test_topics_do_not_have_words_that_are_excluded(fitted):
+    (word,) = typical(1, 1)
+    excluded = {k: [word] for k in range(5)}
+    estimator = fitted(seeded_prior({}, NAMES, 6, excluded_words=excluded))
+    counts = estimator.components_[:, np.flatnonzero(NAMES == word)[0]]
+    assert counts[5] > 100.0 and counts[:5].max() < 0.01
+
+
+def test_words_that_do_not_occur_are_left_out_with_a_warning():
+    names = ["a", "goal"]
+    message = r"topic 1 are not among feature_names .*: 'Goal', 'x'\. .*lower case"
+    with pytest.warns(UserWarning, match=message):
+        prior = seeded_prior({1: ["a", "Goal", "x"]}, names, 2)
+    np.testing.assert_array_equal(prior, seeded_prior({1: ["a"]}, names, 2))
+    with pytest.warns(UserWarning, match="topic 0"):
+        seeded_prior({}, names, 2, excluded_words=[["x"]])
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"seed_words": {1: ["a", "Goal", "x"]}}, r"topic 1 .* Got 'Goal', 'x' .*lower case"),
+        ({"excluded_words": [["a"]]}, r"topic 0 cannot be both .* Got \['a'\]"),
+        ({"excluded_words": {3: ["a"]}}, r"excluded_words .* \[0, 3\)\. Got 3"),
         ({"seed_words": {3: ["a"]}}, r"\[0, n_components\) = \[0, 3\)\. Got 3"),
         ({"seed_words": {-1: ["a"]}}, r"Got -1"),
         ({"seed_words": {"a": [0]}}, r"Got 'a'"),

@@ -30,6 +30,8 @@ CACHE_LINE = 64  # bytes
 # A topic with fewer tokens of a document than this, and than a tenth of an equal share, is set
 # aside in the later sweeps over the document.
 PRUNE = 0.01
+# A topic's prior excludes words whose pseudo-count is below this share of another topic's.
+EXCLUDED = 1e-2
 
 
 @dataclass(frozen=True)
@@ -243,13 +245,19 @@ class LDA:
         return self.n_components
 
     def initial(self, data: RowSource, rng: np.random.Generator) -> RunningStats:
-        """Draw S_vk ~ Gamma(100, 1/100), or share all tokens equally among the given topics."""
+        """Draw S_vk ~ Gamma(100, 1/100), or share all tokens equally among the given topics.
+
+        A topic starts without the words that its prior excludes.
+        """
         if self.start is not None:
             tokens, weight = sums_of_rows(data.X, data.weights, total_and_weight)
             tokens = max(float(tokens), 1.0) * data.total / float(weight)
             counts = self.start * (tokens / self.n_components)
         else:
             counts = rng.gamma(100.0, 0.01, size=(self.n_components, self.n_features))
+            eta = self.topic_word_prior
+            if eta.ndim == 2:
+                counts[(eta < EXCLUDED * eta.max(axis=1, keepdims=True)).T] = 0.0
         return RunningStats([np.ascontiguousarray(counts.T, self.dtype)])
 
     def from_topics(self, lam: ArrayLike) -> RunningStats:
