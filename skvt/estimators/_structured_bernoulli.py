@@ -1,7 +1,6 @@
 """Mixtures of Bernoullis that find their number of clusters."""
 
 from dataclasses import KW_ONLY, replace
-from numbers import Real
 from typing import Annotated
 
 from numpy.typing import ArrayLike
@@ -39,7 +38,7 @@ from skvt.posterior import JointPosterior, Posterior
 from skvt.readers import BinaryReader
 from skvt.results import GrowingMixin, MixtureEstimator
 from skvt.rows import has_sparse_rows
-from skvt.sklearn_private import Interval, StrOptions
+from skvt.sklearn_private import StrOptions
 
 # Where a step takes all rows: rho = min(1, 100 t^-0.75) is 1 in the first 450 steps.
 SCALE_OF_FULL_STEPS = 100.0
@@ -220,7 +219,7 @@ default="dirichlet_process"
     learning_offset: float = 10.0
     learning_scale: Annotated[float | None, None, POSITIVE] = None
     total_samples: float | None = None
-    binarize: Annotated[float | None, None, Interval(Real, None, None, closed="neither")] = None
+    binarize: Annotated[float | None, FIXED] = None
     max_iter: int = 500
     tol: float = 1e-5
     evaluate_every: int = -1

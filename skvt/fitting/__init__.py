@@ -28,4 +28,5 @@ from skvt.fitting._plans import (
 )
 from skvt.fitting._restarts import SameModel
 from skvt.fitting._resume import checksum
+from skvt.fitting._rows import given_rows, read_rows
 from skvt.fitting._stream import STREAM_ROWS

@@ -1,6 +1,5 @@
 """The base of all estimators: ``fit``, ``partial_fit`` and ``resume``."""
 
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
 
@@ -13,16 +12,16 @@ from skvt.fitting._changes import FREE_TO_CHANGE, refuse_changes
 from skvt.fitting._display import with_result
 from skvt.fitting._fit import resume_fit, run_fit
 from skvt.fitting._fitted import bound_of_fit, history_of_fit, temperature_of_fit, updates_of_fit
-from skvt.fitting._publish import CallRows, publish
+from skvt.fitting._publish import publish
 from skvt.fitting._restarts import SameModel
+from skvt.fitting._rows import given_rows, read_rows, rows_at_work
 from skvt.fitting._stream import updated
 from skvt.fitting._twin import all_or_nothing
 from skvt.inference import Workers, evaluate_bound, of_chunk, rows_of
 from skvt.readers import Reader
-from skvt.readers.chunks import is_chunked, loaded, loads_of, released, rows_read
+from skvt.readers.chunks import is_chunked, loaded, loads_of
 from skvt.readers.labels import RowLabels, refuse_labels
 from skvt.sklearn_private import CallbackSupportMixin
-from skvt.stages import stages_printed
 
 
 class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
@@ -114,46 +113,15 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         if self._continues():
             before, remedy = self._fitted, "set warm_start=False to start anew"
             refuse_changes(self, before, "A warm start", self._fixed_parameters, remedy)
-        with self._rows_at_work(X, y, sample_weight, labels, reset=before is None) as at_work:
+        with rows_at_work(self, X, y, sample_weight, labels, reset=before is None) as at_work:
             rows, workers = at_work
             before = before and self._adapted(before, rows.X, rows.weights)
             run_fit(self, rows, workers, before)
         return self
 
-    @contextmanager
-    def _rows_at_work(self, X, y, sample_weight, labels=None, *, reset):
-        """Provide the rows of a fit and threads, and print stages of the fit."""
-        reading = self._given_rows(X, sample_weight, reset=reset)
-        shown, threads = stages_printed(self.verbose), Workers(self.n_jobs)
-        with shown, reading as (numbers, weights), threads as workers:
-            yield CallRows(X, numbers, weights, y, labels), workers
-
-    @contextmanager
-    def _given_rows(self, X, sample_weight, *, reset):
-        """Provide validated rows and weights; a cluster keeps them until the block has ended."""
-        X, weights = self._read_rows(X, sample_weight, reset=reset)
-        try:
-            yield X, weights
-        finally:
-            released(X)
-
-    def _read_rows(self, X, sample_weight, *, reset, in_stream=False):
-        """Return rows of positive weight as numbers, and their weights, in memory or in chunks."""
-        first = replace(self._reads.of(self), in_stream=in_stream)
-        reader = first if reset else self._reader(self._fitted.model.dtype)
-        reader, X, weights = rows_read(reader, X, sample_weight)
-        if reset:
-            vars(self).pop("feature_names_in_", None)
-            vars(self).update(reader.columns)
-        return X, weights
-
-    def _reader(self, dtype):
-        """Return the reader of rows that follow the first ones, in this precision."""
-        return self._reads.of(self).resumed(vars(self), dtype)
-
     def _read(self, X):
         """Return rows like those of the fit as numbers."""
-        return self._reader(self._fitted.model.dtype).read(X)
+        return self._fitted.reader.read(X)
 
     @all_or_nothing
     def partial_fit(self, X, y=None, sample_weight=None, batch_id=None):
@@ -204,14 +172,13 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         """Update on rows in memory; ``passed`` is None for one of several chunks."""
         vars(self).pop("_progress", None)  # no resume after other rows
         before = vars(self).get("_fitted")
-        X, weights = self._read_rows(X, sample_weight, reset=before is None, in_stream=True)
-        rows = CallRows(passed, X, weights, in_stream=True)
+        rows = read_rows(self, X, sample_weight, reset=before is None, in_stream=True)
+        rows = replace(rows, passed=passed)
         with Workers(self.n_jobs) as workers:
             fitted = updated(self, before, rows, batch_id, workers)
         publish(self, fitted, rows)
         return self
 
-    # ------------------------------------------------------------------------------ helpers
     @all_or_nothing
     def resume(self, X, y=None, sample_weight=None):
         """Continue a fit that was interrupted, to the same result as without interruption.
@@ -259,7 +226,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         self._validate_params()
         fixed = [name for name in self._fitted.parameters if name not in FREE_TO_CHANGE]
         refuse_changes(self, self._fitted, "resume", fixed, "call fit to start anew")
-        with self._rows_at_work(X, y, sample_weight, reset=False) as (rows, workers):
+        with rows_at_work(self, X, y, sample_weight) as (rows, workers):
             progress.rows.check(rows.X, rows.weights)
             resume_fit(self, rows, workers, progress)
         return self
@@ -280,17 +247,14 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
             Nats for all of X.
         """
         fitted = self._require_fitted()
-        reading = self._given_rows(X, None, reset=False)
-        with reading as (X, weights), Workers(self.n_jobs) as workers:
-            data = rows_of(X, weights)
+        with given_rows(self, X) as rows, Workers(self.n_jobs) as workers:
+            data = rows_of(rows.X, rows.weights)
             return evaluate_bound(self._model_for_bounds(), fitted.stats, data, workers)
 
     def _without_rows(self):
         """Return a copy for predictions in other processes, without memos and callbacks."""
-        copy = object.__new__(type(self))
-        left_out = "_progress", "_skl_callbacks"
-        vars(copy).update({name: value for name, value in vars(self).items()
-                           if name not in left_out})  # fmt: skip
+        copy, left_out = object.__new__(type(self)), ("_progress", "_skl_callbacks")
+        vars(copy).update({name: vars(self)[name] for name in vars(self) if name not in left_out})
         copy._fitted = self._fitted.without_rows()
         return copy
 

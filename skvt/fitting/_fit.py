@@ -196,13 +196,13 @@ class Fit:
         """Return the attributes of an estimator whose fit has stopped here, for callbacks."""
         estimator, shown = self.estimator, self._without_labels(fitted)
         return {
-            "_fitted": shown,
+            "_fitted": replace(shown, reader=self.rows.reader),
             # a fit that works with labels cannot be resumed
             **({"_progress": progress} if shown is fitted else {}),
             "n_iter_": len(fitted.history),
             "converged_": progress.start.position.converged,
             **estimator._published(fitted.model),
-            **estimator._reader(fitted.model.dtype).columns,
+            **self.rows.reader.columns,
         }
 
     def _bound(self, model, state, data):

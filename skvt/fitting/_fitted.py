@@ -14,6 +14,7 @@ from skvt.files import in_files
 from skvt.fitting._buffer import Gathered
 from skvt.inference import History, State
 from skvt.models.mixture import Joins
+from skvt.readers import Reader
 from skvt.typing import Array, IndexArray
 
 
@@ -34,6 +35,7 @@ class Fitted:
     ``seen`` are the checksum of the rows of ``elbo`` and the size of their batches, where memos of
     them are kept.
     ``gathered`` are rows of the last calls of a stream that are one batch.
+    ``reader`` reads rows like those of the fit; None during a fit.
     ``n_words`` is the total of the rows of ``fit``, where these are counts of words.
     """
 
@@ -54,6 +56,8 @@ class Fitted:
     seen: tuple[str, int] | None = None
     gathered: Gathered | None = None
     n_words: float | None = None
+    # Not in files: `skvt.load` makes it from the attributes of the estimator.
+    reader: Reader | None = field(default=None, metadata={"of_process": True})
 
     @property
     def stats(self):

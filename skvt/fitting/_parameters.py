@@ -37,6 +37,7 @@ CONSTRAINTS = {
     "weight_concentration_prior_type": [
         StrOptions({"dirichlet_process", "dirichlet_distribution"})
     ],
+    "binarize": [None, Interval(Real, None, None, closed="neither")],
     "init_params": [StrOptions({"k-means++", "random", "random_from_data"})],
     "means_init": [None, "array-like"],
     "labels_init": [None, "array-like"],

@@ -4,6 +4,7 @@ import json
 import os
 import stat
 from contextlib import contextmanager
+from dataclasses import replace
 
 from sklearn.utils.validation import check_is_fitted
 
@@ -16,10 +17,7 @@ from skvt.io._graph import Decoder, Encoder
 FORMAT = "skvt model"
 VERSION = 1
 # Attributes that scikit-learn sets for callbacks; users set callbacks again after loading.
-# And what labels say of the rows, which is kept during a fit alone.
-_OF_THE_PROCESS = (
-    "_skl_callbacks", "_callback_fit_ctx", "_parent_callback_ctx", "_classes_of_rows",
-)  # fmt: skip
+_OF_THE_PROCESS = "_skl_callbacks", "_callback_fit_ctx", "_parent_callback_ctx"
 _OF_TEARDOWN = "_skl_callbacks_to_teardown"
 
 
@@ -179,4 +177,7 @@ def _made_of(node, arrays, size):
     # files of earlier releases may lack parameters
     parameters = estimator._fitted.parameters
     parameters |= {key: v for key, v in defaults_of(name).items() if key not in parameters}
+    fitted = estimator._fitted
+    reader = estimator._reads.of(estimator).resumed(vars(estimator), fitted.model.dtype)
+    estimator._fitted = replace(fitted, reader=reader)
     return estimator

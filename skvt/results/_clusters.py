@@ -6,7 +6,7 @@ from numbers import Integral
 
 import numpy as np
 
-from skvt.fitting import of_fit
+from skvt.fitting import given_rows, of_fit
 from skvt.inference import Workers, local_results, rows_of
 from skvt.models.mixture import (
     Assignments,
@@ -91,8 +91,8 @@ class ClustersMixin:
         """
         fitted = self._require_fitted()
         check_choice("criterion", criterion, CRITERIA)
-        with self._given_rows(X, sample_weight, reset=False) as (X, weights):
-            joins = self._joins(X, weights, criterion)
+        with given_rows(self, X, sample_weight) as rows:
+            joins = self._joins(rows.X, rows.weights, criterion)
         self._fitted = replace(fitted, joins=joins)
         return self
 

@@ -5,6 +5,7 @@ import pytest
 
 from skvt import MemoizedDPGMM, MemoizedDPMixture, MemoizedHDP, StructuredLDA, TemperedLDA
 from skvt.datasets import make_topic_corpus
+from skvt.fitting import read_rows
 from skvt.temperature import LinearAnnealing
 
 rng = np.random.default_rng(0)
@@ -16,8 +17,8 @@ WEIGHTS = rng.uniform(0.5, 2.0, 150)
 def begun(mixture, weights=None):
     """Statistics that a fit begins with."""
     kept = np.ones(150) if weights is None else weights
-    rows, _ = mixture._read_rows(X, None, reset=True)
-    return mixture._build_model(rows, kept).start.arrays
+    rows = read_rows(mixture, X, None, reset=True)
+    return mixture._build_model(rows.X, kept).start.arrays
 
 
 @pytest.mark.parametrize(

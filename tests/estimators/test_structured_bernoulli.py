@@ -227,6 +227,16 @@ def test_a_negative_threshold_of_sparse_data_is_refused():
         fitted(sp.csr_array(bits()), binarize=-0.5)
 
 
+@pytest.mark.parametrize("warm", [True, False])
+def test_rows_are_read_with_the_threshold_of_the_first_rows(warm):
+    mixture = fitted(3.0 * bits(), binarize=1.0, max_iter=2)
+    labels = mixture.labels_
+    mixture.set_params(binarize=5.0, warm_start=warm)
+    np.testing.assert_array_equal(mixture.predict(3.0 * bits()), labels)
+    with pytest.raises(ValueError, match=r"with binarize=1\.0\. Got binarize=5\.0; set it back"):
+        mixture.fit(bits()) if warm else mixture.partial_fit(bits())
+
+
 # ---------------------------------------------------------------------------------- parameters
 @pytest.mark.parametrize(
     "prior", [0.0, -1.0, [1.0], [1.0, 2.0, 3.0], [1.0, 0.0], np.ones((8, 3)), [np.nan, 1.0]]

@@ -1,0 +1,73 @@
+"""The rows of a call, read for an estimator."""
+
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from skvt.inference import Workers
+from skvt.readers import Reader
+from skvt.readers.chunks import released, rows_read
+from skvt.readers.labels import RowLabels
+from skvt.rows import layout_of
+from skvt.stages import stages_printed
+
+
+@dataclass(frozen=True)
+class CallRows:
+    """The rows of one call, as the caller passed them and as numbers."""
+
+    # X as passed; None for one of several chunks.
+    passed: Any
+    # Rows of positive weight, (n, D), and their weights, (n,), in memory or in chunks.
+    X: Any
+    weights: Any
+    # The reader that has made them, which reads further rows.
+    reader: Reader
+    # y as passed.
+    y: Any = None
+    # Classes of the rows; None unless the estimator uses them.
+    labels: RowLabels | None = None
+    # Whether the call is one of ``partial_fit``.
+    in_stream: bool = False
+
+    @property
+    def shown(self):
+        """X and y for callbacks."""
+        if self.y is not None:
+            return self.passed, self.y
+        # ScoringMonitor of scikit-learn 1.9 scores only with a target, which scorers of models
+        # without targets ignore
+        n_rows = self.X.shape[0] if layout_of(self.X).size else np.shape(self.passed)[0]
+        return self.passed, np.zeros(n_rows)
+
+
+def read_rows(estimator, X, sample_weight, *, reset, in_stream=False):
+    """Return the rows of a call, read by a new reader (``reset``) or by that of the fit."""
+    reader = replace(estimator._reads.of(estimator), in_stream=in_stream)
+    reader = reader if reset else estimator._fitted.reader
+    reader, numbers, weights = rows_read(reader, X, sample_weight)
+    if reset:
+        vars(estimator).pop("feature_names_in_", None)
+        vars(estimator).update(reader.columns)
+    return CallRows(X, numbers, weights, reader, in_stream=in_stream)
+
+
+@contextmanager
+def given_rows(estimator, X, sample_weight=None, *, reset=False):
+    """Provide the :class:`CallRows` of a call; a cluster keeps them until the block ends."""
+    rows = read_rows(estimator, X, sample_weight, reset=reset)
+    try:
+        yield rows
+    finally:
+        released(rows.X)
+
+
+@contextmanager
+def rows_at_work(estimator, X, y, sample_weight, labels=None, *, reset=False):
+    """Provide the rows of a fit and threads, and print stages of the fit."""
+    reading = given_rows(estimator, X, sample_weight, reset=reset)
+    shown, threads = stages_printed(estimator.verbose), Workers(estimator.n_jobs)
+    with shown, reading as rows, threads as workers:
+        yield replace(rows, y=y, labels=labels), workers
