@@ -45,14 +45,14 @@ _FOLDS = 4
 _PASSES = 10
 
 
-def best_type(X, weights, build, learned, most=None):
+def best_type(X, weights, build, learned, most=None, among=CANDIDATES):
     """Choose the type of covariance, by the arguments of :func:`bounds_of_types`.
 
     It is the type of the highest bound. Where rows are few for their columns, types whose bounds
     are close are compared by the density of rows that short fits have not seen.
     """
     X, weights = sample(X, weights, MOST_ROWS)
-    bounds = bounds_of_types(X, weights, build, learned, most)
+    bounds = bounds_of_types(X, weights, build, learned, most, among)
     best, *_ = bounds
     close = [kind for kind in bounds if bounds[kind] > bounds[best] - _CLOSE]
     X = _some_columns(X)
@@ -65,13 +65,13 @@ def best_type(X, weights, build, learned, most=None):
     return close[stable_argmax(densities)]
 
 
-def bounds_of_types(X, weights, build, learned, most=None):
+def bounds_of_types(X, weights, build, learned, most=None, among=CANDIDATES):
     """Return the types of covariance with their highest bounds in short fits, best first.
 
     Bounds are in nats per row of a sample; of equal bounds, that of the simpler type comes first.
     Neither the number of threads nor the random state matters. ``build`` takes rows, weights and a
     ``covariance_type``, and returns the component and its prior's parameters. ``learned`` are the
-    names of learned parameters, ``most`` the maximum number of components.
+    names of learned parameters, ``most`` the maximum number of components, ``among`` the types.
     """
     X, weights = sample(X, weights, MOST_ROWS)
     kinds = CANDIDATES if weights.sum() > ROWS_PER_COLUMN * X.shape[1] else DIAGONAL
@@ -87,6 +87,7 @@ def bounds_of_types(X, weights, build, learned, most=None):
         kind: _best_fit(X, weights, partial(build, covariance_type=kind), learned, most)[0]
         / float(weights.sum())
         for kind in kinds
+        if kind in among
     }
     order = stable_order(-np.array([*bounds.values()]))
     return {kind: bounds[kind] for kind in np.array([*bounds])[order].tolist()}

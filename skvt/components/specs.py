@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.base import BaseEstimator, clone
 
-from skvt.components._choices import best_type
+from skvt.components._choices import CANDIDATES, MOST_ROWS, best_type, sample
 from skvt.components._cuts import cut_by_classes
 from skvt.components._logarithms import columns_in_logarithms
 from skvt.files import in_files
@@ -60,8 +60,11 @@ def gaussian_prior(given):
     return models.GaussianPrior(*(None if is_auto(value) else value for value in values))
 
 
-def gaussian_component(given, X, weights, error=0.0, most=None):
-    """Return the Gaussian of a description for at most ``most`` components, and its prior."""
+def gaussian_component(given, X, weights, error=0.0, most=None, among=CANDIDATES):
+    """Return the Gaussian of a description for at most ``most`` components, and its prior.
+
+    With "auto", the type of covariance is one ``among`` these.
+    """
     kind, zero_mean = given.covariance_type, given.mean_type == "zero"
     if error == 0.0 and getattr(given, "max_components", None) == 1:
         error = None  # a single component does not shrink to one repeated value
@@ -82,13 +85,21 @@ def gaussian_component(given, X, weights, error=0.0, most=None):
         kind = "diag"  # for one column, all types are equivalent
         if X.shape[1] > 1:
             begin_stage(f"choosing the covariance type of {X.shape[1]} columns", printed=True)
-            kind = best_type(X, weights, build, learned, most)
+            kind = best_type(X, weights, build, learned, most, among)
     return build(X, weights, covariance_type=kind)
 
 
 def gaussian_learner(given, component):
     """Return the learner of the prior's parameters that are "auto"."""
-    return models.GaussianLearner.of(component, learned_names(given, GAUSSIAN_PRIORS))
+    regressed = isinstance(component, models.Regression | models.IndependentRegressions)
+    learner = models.RegressionLearner if regressed else models.GaussianLearner
+    return learner.of(component, learned_names(given, GAUSSIAN_PRIORS))
+
+
+_NOT_EXPLAINED = (
+    "{} takes no given columns. Leave its columns out of 'components', set given=None, or use "
+    "Gaussian, Categorical, Bernoulli, Poisson, NegativeBinomial or Hurdle."
+)
 
 
 class ComponentSpec(BaseEstimator):
@@ -150,13 +161,41 @@ class ComponentSpec(BaseEstimator):
         """
         raise NotImplementedError(f"{type(self).__name__} has no build(X, weights, sizes).")
 
+    def build_given(self, X, weights, sizes, given):
+        """Return the likelihood of these columns given other columns, with its prior.
+
+        Parameters
+        ----------
+        X : {ndarray, CSR array} of shape (n, d + g)
+            The columns, and the given columns.
+        weights : ndarray of shape (n,)
+            Weights of the rows.
+        sizes : tuple of int or None
+            Number of categories of each column, for the encoding "category".
+        given : skvt.models.mixture.GivenColumns
+            How the last g columns explain the others.
+
+        Returns
+        -------
+        component : skvt.models.mixture.Component
+            The likelihood of rows like those of X.
+        priors : dict
+            The prior's parameters as used.
+
+        Raises
+        ------
+        ValueError
+            If the component cannot be explained.
+        """
+        raise ValueError(_NOT_EXPLAINED.format(type(self).__name__))
+
     def learner(self, component):
         """Return the learner of the prior of a likelihood, or None if the prior is fixed.
 
         Parameters
         ----------
         component : skvt.models.mixture.Component
-            The result of :meth:`build`.
+            The result of :meth:`build` or :meth:`build_given`.
 
         Returns
         -------
@@ -202,6 +241,20 @@ class ComponentSpec(BaseEstimator):
     def check(self):
         """Raise ValueError or TypeError for illegal parameters."""
         self._validate_params()
+
+
+class _Conditioned(ComponentSpec):
+    """Columns of bits, categories or counts, which given categories explain by a table of cells."""
+
+    def build_given(self, X, weights, sizes, given):
+        """Return the component with parameters of each cell, see :class:`ComponentSpec`."""
+        if self.exposure == "row_total":
+            raise ValueError(
+                "exposure='row_total' takes no given columns. Add the total of each row to the "
+                "table as a column, and name that column as the 'exposure'."
+            )
+        component, priors = self.build(X[:, : X.shape[1] - given.n_columns], weights, sizes)
+        return models.conditioned(component, given, self.reads_exposure), priors
 
 
 @dataclass(eq=False, repr=False)
@@ -301,7 +354,8 @@ class Gaussian(_GaussianSpec):
         """Return whether a file can have this description, see :class:`ComponentSpec`."""
         if type(component) is models.Logged and self.log is not None:
             component = component.blocks[0].component
-        return type(component) in models.GAUSSIANS
+        regressions = models.Regression, models.IndependentRegressions
+        return type(component) in models.GAUSSIANS + regressions
 
     def build(self, X, weights, sizes=None):
         """Return a Gaussian component, see :class:`ComponentSpec`."""
@@ -314,6 +368,36 @@ class Gaussian(_GaussianSpec):
         if logs.size:
             return models.logged(component, logs, least), priors | {"log": logs}
         return component, priors
+
+    def build_given(self, X, weights, sizes, given):
+        """Return a regression on the given columns, see :class:`ComponentSpec`."""
+        if self.mean_type == "zero" or self.covariance_type not in ("diag", "full", "auto"):
+            raise ValueError(
+                "Gaussian columns with given columns have means, and covariances of the types "
+                f"'diag', 'full' or 'auto'. Got {self!r}."
+            )
+        logs, least = self._logarithms(X[:, : X.shape[1] - given.n_columns], weights)
+        if logs.size:
+            X = mapped(X, partial(models.logarithms, logs, least))
+        kind, prior = self.covariance_type, gaussian_prior(self)
+        if kind == "auto":
+            kind = self._best_type(X, weights, given)
+        component, priors = models.regression_component(X, weights, kind, given, prior)
+        if self.covariance_type == "auto":
+            priors["covariance_type"] = kind
+        if logs.size:
+            return models.logged(component, logs, least), priors | {"log": logs}
+        return component, priors
+
+    def _best_type(self, X, weights, given):
+        """Return the type of highest bound for the residuals of one regression for all rows."""
+        X, weights = sample(X, weights, MOST_ROWS)
+        component, _ = models.regression_component(X, weights, "diag", given)
+        residuals = Gaussian("auto", mean_precision_prior=self.mean_precision_prior)
+        plain, _ = gaussian_component(
+            residuals, component.residuals(X), weights, among=("diag", "full")
+        )
+        return plain.covariance_type
 
     def _logarithms(self, X, weights):
         """Return the indices of the columns in logarithms, and the least value of each."""
@@ -405,7 +489,7 @@ class LatentGaussian(_GaussianSpec):
 
 @in_files("components.Categorical")
 @dataclass(eq=False, repr=False)
-class Categorical(ComponentSpec):
+class Categorical(_Conditioned):
     """Columns of categories, independent given the component, with Dirichlet priors.
 
     Parameters
@@ -466,7 +550,7 @@ class Categorical(ComponentSpec):
 
 @in_files("components.Bernoulli")
 @dataclass(eq=False, repr=False)
-class Bernoulli(ComponentSpec):
+class Bernoulli(_Conditioned):
     """Binary columns, independent given the component, with beta priors.
 
     Parameters
@@ -513,7 +597,7 @@ class Bernoulli(ComponentSpec):
 
 
 @dataclass(eq=False, repr=False)
-class _Counts(ComponentSpec):
+class _Counts(_Conditioned):
     """Columns of counts proportional to an exposure, with gamma priors of their rates."""
 
     encoding = "count"
@@ -888,35 +972,54 @@ class Hurdle(ComponentSpec):
     def describes(self, component, sizes):
         """Return whether a file can have this description, see :class:`ComponentSpec`."""
         is_hurdle = type(component) is models.Indicated and bool(component.at)
-        return is_hurdle and self.component.describes(component.blocks[0].component, sizes)
+        return is_hurdle and _describes(self.component, component.blocks[0].component, sizes)
 
     def build(self, X, weights, sizes=None):
         """Return the component of the other values with indicators, see :class:`ComponentSpec`."""
+        return self.build_given(X, weights, sizes, None)
+
+    def build_given(self, X, weights, sizes, given):
+        """Return the component of the other values with indicators, see :class:`ComponentSpec`."""
+        n_columns = X.shape[1] - (0 if given is None else given.n_columns)
         # round the point mass to the precision of the data
-        at = tuple(np.full(X.shape[1], self.at, X.dtype).tolist())
+        at = tuple(np.full(n_columns, self.at, X.dtype).tolist())
         shift = 1.0 if self.encoding == "count" else 0.0
         values = mapped(X, partial(models.values_beside, at, shift))
-        component, priors = self.component.build(values, weights, sizes)
-        return models.indicated(component, at, shift), priors
+        if given is None:
+            component, priors = self.component.build(values, weights, sizes)
+        else:
+            component, priors = self.component.build_given(values, weights, sizes, given)
+        return models.indicated(component, at, shift, given=given), priors
 
     def learner(self, component):
         """Return the learner of the prior of the values, see :class:`ComponentSpec`."""
         return _learner_of_values(self.component, component)
 
 
-def built(spec, X, weights, sizes, *, open_levels=False):
+def built(spec, X, weights, sizes, *, open_levels=False, given=None):
     """Return the likelihood, with indicators if missing values are informative, and its priors.
 
     The third result is the learner of the priors, or None. With ``open_levels``, categories may
-    have levels that these rows do not have.
+    have levels that these rows do not have. ``given`` describes the last columns of X, which
+    explain the others, or is None.
     """
-    component, priors = spec.build(X, weights, sizes)
+    if given is None:
+        component, priors = spec.build(X, weights, sizes)
+    else:
+        component, priors = spec.build_given(X, weights, sizes, given)
     if open_levels and sizes is not None:
         component = component.opened
     if spec.missing == "informative":
-        component = models.indicated(component, exposed=spec.reads_exposure)
+        component = models.indicated(component, exposed=spec.reads_exposure, given=given)
         return component, priors, _learner_of_values(spec, component)
-    return component, priors, spec.learner(component)
+    return component, priors, _learner(spec, component)
+
+
+def _learner(spec, component):
+    """Return the learner of the prior of a component that ``spec`` describes, or None."""
+    if isinstance(component, models.Conditioned):
+        return _learner_of_values(spec, component)
+    return spec.learner(component)
 
 
 def describes(spec, component, sizes):
@@ -925,12 +1028,20 @@ def describes(spec, component, sizes):
         if type(component) is not models.Indicated or component.at:
             return False
         component = component.blocks[0].component
+    return _describes(spec, component, sizes)
+
+
+def _describes(spec, component, sizes):
+    """Return whether a description is that of a likelihood, or of its values in one cell."""
+    if type(component) is models.Conditioned:
+        sizes = sizes and sizes * component.given.shares.size
+        component = component.values
     return spec.describes(component, sizes)
 
 
 def _learner_of_values(spec, component):
     """Return the learner of the prior of a product's first block, which ``spec`` describes."""
-    learner = spec.learner(component.blocks[0].component)
+    learner = _learner(spec, component.blocks[0].component)
     return None if learner is None else models.ValuesLearner(learner)
 
 

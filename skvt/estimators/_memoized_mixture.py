@@ -1,7 +1,8 @@
 """Dirichlet process mixtures of rows of any columns: real, categorical, binary and counts."""
 
 from dataclasses import KW_ONLY, replace
-from typing import Annotated
+from numbers import Integral
+from typing import Annotated, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -27,6 +28,7 @@ from skvt.fitting import (
 from skvt.inference import Workers
 from skvt.models.mixture import (
     Block,
+    GivenColumns,
     Mixture,
     Product,
     ProductLearner,
@@ -37,7 +39,9 @@ from skvt.models.mixture import (
 from skvt.posterior import JointPosterior, Posterior
 from skvt.readers import TableReader, levels, table_report
 from skvt.readers.chunks import require_rows_in_memory
+from skvt.readers.validation import positive_int
 from skvt.results import GrowingMixin, MixtureEstimator, learned_values
+from skvt.rows import dense
 from skvt.sklearn_private import StrOptions
 
 
@@ -87,6 +91,17 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         level says nothing of the row's component. "missing": the same without a warning, and
         ``impute`` replaces such values. "error": a ValueError names the column and the value;
         densities keep no share for other levels.
+    given : str, int, list of str or int, slice, mask, callable or None, default=None
+        Columns that explain the others and are not explained themselves, named like the columns of
+        a component: positions for arrays. They belong to no component. Real columns are regressed
+        on them within each component, by a Gaussian of the type "diag", "full" or "auto": on
+        numbers, and on an indicator for each level but the first of booleans, categories and whole
+        numbers with 2 to 6 values. Binary and categorical columns and counts have parameters of
+        their own for each combination of levels that occurs in ``fit`` (one more set for all
+        others), at most 200; given numbers do not matter for them. Rows need the values of given
+        columns everywhere: numbers must be complete, a missing category is a level of its own if
+        there was one in ``fit``, and other levels are refused. StudentT, LatentGaussian and
+        Multinomial take no given columns. See the guide, :doc:`/guide/memoized_mixture`.
     .. shared: max_components
     weight_concentration_prior : float, "auto" or None, default=None
         Concentration alpha of the weights; None is 1. The larger, the more components. "auto"
@@ -179,6 +194,7 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
     _: KW_ONLY
     components: Annotated[list | str, FIXED, AUTO, list, tuple] = "auto"
     handle_unknown: Annotated[str, StrOptions({"prior", "missing", "error"})] = "prior"
+    given: Annotated[Any, FIXED, None, str, Integral, "array-like", slice, callable] = None
     max_components: int | None = None
     weight_concentration_prior: Annotated[float | str | None, FIXED, None, AUTO, POSITIVE] = None
     init_params: str = "k-means++"
@@ -277,15 +293,17 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         blocks, learners, self.priors_ = [], [], {}
         alpha = self.weight_concentration_prior
         learns = isinstance(alpha, str)
+        given, of_given = self._given_columns(X, weights)
         for block in self._table.blocks:
-            values = X[:, as_slice(block.columns)]
+            columns = np.append(block.columns, of_given)
+            values = X[:, as_slice(columns)]
             with of_block(block.name):
                 component, self.priors_[block.name], learner = built(
                     block.spec, values, weights, block.sizes,
-                    open_levels=self._table.handle_unknown != "error",
+                    open_levels=self._table.handle_unknown != "error", given=given,
                 )  # fmt: skip
             learners.append(learner)
-            blocks.append(Block(block.name, component, block.columns))
+            blocks.append(Block(block.name, component, columns, of_given.size))
         model = Mixture(
             StickBreaking(1.0 if alpha is None or learns else float(alpha)),
             Product(tuple(blocks), X.shape[1], X.dtype),
@@ -297,6 +315,22 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         if self.labels_init is None:
             return model
         return begun_with_labels(model, self.labels_init, X, weights, self.max_components)
+
+    def _given_columns(self, X, weights):
+        """Return how given columns explain the others, or None, and their positions."""
+        given = self._table.given
+        positions = np.array([block.columns[0] for block in given], np.intp)
+        if not given:
+            return None, positions
+        labels = []
+        for block, position in zip(given, positions, strict=True):
+            name = str(self._table.names[position])
+            if block.categories is None:
+                labels.append(name)
+            else:
+                labels += [f"{name}: {level}" for level in block.categories[0][1:]]
+        sizes = tuple(0 if block.categories is None else block.sizes[0] for block in given)
+        return GivenColumns.of(X[:, as_slice(positions)], weights, sizes, tuple(labels)), positions
 
     def _plan(self, model, X, weights, *, stream=False):
         """Memoized inference with moves, or stochastic inference."""
@@ -337,6 +371,57 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         )
 
     # --------------------------------------------------------------------------- inference
+    def sample(self, n_samples=1, random_state=None, given=None):
+        """Draw rows from the posterior predictive of the components in use.
+
+        Parameters
+        ----------
+        n_samples : int, default=1
+            Number of rows to draw; with ``given``, of each of its rows.
+        random_state : int, RandomState instance or None, default=None
+            None uses that of the estimator.
+        given : {array-like, data frame} of shape (n_rows, n_features), optional
+            Rows like those of ``fit`` with the values of the given columns (and exposures) for
+            which the other columns are drawn; the others are not used. A fit with given columns
+            needs it.
+
+        Returns
+        -------
+        X : ndarray or data frame of shape (n_samples, n_features)
+            The drawn rows, in a container like that of ``fit``; with ``given`` its rows in order,
+            each ``n_samples`` times. A data frame has the columns that belong to a component; an
+            array has all columns, with NaN in columns without component.
+        y : ndarray of int, shape (n_samples,)
+            Component of each row; without ``given`` in ascending order as in scikit-learn.
+
+        Raises
+        ------
+        ValueError
+            If ``given`` is missing after a fit with given columns, or passed after another fit.
+        """
+        fitted = self._require_fitted()
+        if not self._table.given:
+            if given is not None:
+                raise ValueError("The fit had no given columns: call sample without 'given'.")
+            return super().sample(n_samples, random_state)
+        if given is None:
+            names = [self._table.names[block.columns[0]] for block in self._table.given]
+            raise ValueError(
+                f"The given columns {names} explain the others and have no distribution: pass "
+                "sample(given=rows) the rows for whose values of these columns to draw."
+            )
+        rows = np.array(dense(self._read(given)), np.float64)
+        rows[:, self._table.explained] = np.nan
+        rows = np.repeat(rows, positive_int("n_samples", n_samples), axis=0)
+        rng, weights = self._rng_of_draws(random_state), self.weights_.astype(np.float64)
+        labels = rng.choice(weights.size, len(rows), p=weights / weights.sum())
+        component = fitted.model.component
+        lam = component.apart(fitted.lam()[1])
+        for k in np.unique(labels):
+            own = labels == k
+            rows[own] = component.conditional_sample(rows[own], lam[k], rng)
+        return self._table.rows_of(rows.astype(fitted.model.dtype, copy=False)), labels
+
     @property
     def table_report_(self):
         """How each column was read, and why, see the class's attributes."""

@@ -16,6 +16,7 @@ from skvt.expfam._family import Family, kl_divergence
 from skvt.expfam._gamma import Gamma, log_standard_gamma
 from skvt.expfam._gaussian import MeanPrecision
 from skvt.expfam._gaussian_columns import GaussianColumns
+from skvt.expfam._matrix_normal_wishart import Coefficients, MatrixNormalWishart
 from skvt.expfam._normal import Normal
 from skvt.expfam._normal_gamma import NormalGamma
 from skvt.expfam._normal_wishart import NormalWishart

@@ -131,9 +131,13 @@ class Chunks:
     def __getitem__(self, key: tuple[slice, Any]) -> "Chunks":
         """Return ``X[:, columns]``; :func:`~skvt.rows.some_rows` selects rows."""
         rows, columns = key
-        if rows != slice(None) or self.columns is not None:
+        if rows != slice(None):
             raise TypeError("Select whole columns: chunked data cannot be indexed by row.")
-        return Chunks(self.site, self.handles, self.facts, columns)
+        if self.columns is None and self._function is None:
+            return Chunks(self.site, self.handles, self.facts, columns)
+        selected = mapped(self, partial(_columns_of, columns))
+        selected.shape = self.shape[0], np.arange(self.shape[1])[columns].size
+        return selected
 
     def seen(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return a function of a block that passes only these columns, mapped, to ``function``."""
@@ -171,6 +175,14 @@ def _of_view(
         block = Chunk(mapping(block.X), block.weights)
     with one_blas_thread():
         return function(block, *given)
+
+
+def _columns_of(columns: Any, X: Any) -> Any:
+    return X[:, columns]
+
+
+def _composed(first: Callable[[Any], Any], second: Callable[[Any], Any], X: Any) -> Any:
+    return second(first(X))
 
 
 def _part_of(block: Chunk, part: Sums) -> tuple[Any, ...]:
@@ -211,7 +223,11 @@ def _(X: Chunks, weights: Any, rows: IndexArray) -> tuple[Any, Array]:
 
 @mapped.register
 def _(X: Chunks, function: Callable[[Any], Any]) -> Chunks:
-    return Chunks(X.site, X.handles, X.facts, X.columns, function)
+    if X._function is not None:
+        function = partial(_composed, X._function, function)
+    view = Chunks(X.site, X.handles, X.facts, X.columns, function)
+    view.shape = X.shape
+    return view
 
 
 @layout_of.register

@@ -60,6 +60,10 @@ def _reading(table, j, priors):
         for i in np.flatnonzero(block.columns == j).tolist():
             why = table.reasons[j] if table.reasons else _LISTED
             return _component_of(block, i, priors.get(block.name, {})), why
+    for block in table.given:
+        if j in block.columns:
+            kind = "numbers" if block.categories is None else f"{block.sizes[0]} levels"
+            return f"given, {kind}", "named in 'given'"
     return "left out", _CONSTANT if table.reasons else _NOT_LISTED
 
 

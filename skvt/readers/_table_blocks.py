@@ -13,8 +13,9 @@ from sklearn.base import clone
 from skvt.components import Bernoulli, Categorical, ComponentSpec, Gaussian, Hurdle, Multinomial
 from skvt.components.specs import BY_NAME
 from skvt.readers._audit import FEW_VALUES, FEWEST_ROWS, Seen, audited, left_out
-from skvt.readers._columns import ONE_VALUE, container_of, names_of
+from skvt.readers._columns import ONE_VALUE, Column, container_of, names_of
 from skvt.readers._tables import Table, TableBlock
+from skvt.rows import dense
 from skvt.sklearn_private import column_indices
 
 # Names and components of the blocks of components="auto", by kind of column.
@@ -106,7 +107,7 @@ class Look(NamedTuple):
     values: dict
 
 
-def table_of(X, columns, components, handle_unknown, *, in_stream=False):
+def table_of(X, columns, components, handle_unknown, given=None, *, in_stream=False):
     """Return the :class:`Table` of rows like X, with categories and findings on columns.
 
     In a stream, no column is left out for a finding that later rows may change: that the first rows
@@ -116,6 +117,8 @@ def table_of(X, columns, components, handle_unknown, *, in_stream=False):
     if isinstance(components, str) and columns is not None:
         seen = {j: Seen.of(column) for j, column in enumerate(columns)}
         findings = left_out(columns, seen)
+        for j in _given_positions(X, given):
+            findings.pop(j, None)
         if in_stream:
             findings = {
                 j: finding
@@ -126,10 +129,10 @@ def table_of(X, columns, components, handle_unknown, *, in_stream=False):
             "left out" if j in findings else "category" if seen[j].has_few_values else column.kind
             for j, column in enumerate(columns)
         ]
-    looks = {0: look(X, columns, components, handle_unknown, kinds)}
+    looks = {0: look(X, columns, components, handle_unknown, given, kinds)}
     table = joint_table(looks, keeps_constant=in_stream)
     if isinstance(components, str) and columns is None:
-        taken = {j for block in table.blocks for j in block.columns.tolist()}
+        taken = {j for block in table.blocks + table.given for j in block.columns.tolist()}
         left = set(range(X.shape[1])) - taken
         findings = {j: ("constant", f"{X[0, j]:g}, left out") for j in left}
     # sparse rows are not audited, since most of their values are zeros
@@ -142,19 +145,19 @@ def table_of(X, columns, components, handle_unknown, *, in_stream=False):
     )
 
 
-def look(X, columns, components, handle_unknown, kinds=None):
+def look(X, columns, components, handle_unknown, given=None, kinds=None):
     """Return the :class:`Look` at some rows; by default, types give the ``kinds`` for "auto"."""
     names = names_of(X)
-    values = {}
+    values, of_given = {}, _given_positions(X, given)
     if isinstance(components, str):
-        blocks = _automatic(X, columns, names, kinds)
+        blocks = _automatic(X, columns, names, kinds, of_given)
         for j in [j for _, spec, block in blocks if spec.encoding == "real" for j in block]:
             values[j] = Values.of(X[:, j] if columns is None else columns[j].numbers())
     else:
         blocks = [
             (name, _spec(name, given), _positions(X, key, name)) for name, given, key in components
         ]
-    _check_blocks(blocks, names)
+    _check_blocks(blocks, names, of_given)
     done = []
     for name, spec, positions in blocks:
         spec = spec.for_columns(positions, lambda key, name=name: _positions(X, key, name))
@@ -177,8 +180,52 @@ def look(X, columns, components, handle_unknown, kinds=None):
         done.append(TableBlock(name, spec, np.array(positions, np.intp), categories))
     types = () if columns is None else tuple(column.type for column in columns)
     reasons = _reasons(X, columns, kinds) if isinstance(components, str) else ()
-    table = Table(tuple(done), names, handle_unknown, container_of(X), types, reasons=reasons)
+    table = Table(
+        tuple(done), names, handle_unknown, container_of(X), types, reasons=reasons,
+        given=tuple(_given_block(X, columns, j, names[j]) for j in of_given),
+    )  # fmt: skip
     return Look(table, values)
+
+
+def _given_positions(X, given):
+    """Return the positions of the given columns."""
+    if given is None or (isinstance(given, list | tuple) and not given):
+        return []
+    key = [given] if isinstance(given, str | int) else given
+    return _positions(X, key, "given")
+
+
+def _given_block(X, columns, j, name):
+    """Return the block of a given column: numbers, or categories with their levels.
+
+    Whole numbers with few values are categories.
+    """
+    column = Column("real", "number", dense(X[:, [j]]).ravel()) if columns is None else columns[j]
+    if column.kind in (None, "date"):
+        raise TypeError(f"The given column {name!r} is of the type {column.type}. {column.remedy}")
+    if column.kind == "real":
+        observed = column.numbers()
+        observed = observed[~np.isnan(observed)]
+        number = np.unique(observed).size
+        is_whole = np.array_equal(observed, np.floor(observed))
+        if number == 0 or not is_whole or number > min(FEW_VALUES, 0.5 * observed.size):
+            return TableBlock("given", Gaussian(), np.array([j], np.intp))
+    entries = column.objects()
+    levels = column.categories
+    if levels is None:
+        levels = _sorted({value for value in entries if value is not None})
+    levels = list(levels) + [None] * any(value is None for value in entries)
+    return TableBlock("given", Categorical(), np.array([j], np.intp), [levels])
+
+
+def _joint_given(parts):
+    """Return the block of a given column of all chunks."""
+    numbers = [part for part in parts if part.categories is None]
+    if numbers:
+        return numbers[0]
+    levels = [[level for level in part.categories[0] if level is not None] for part in parts]
+    missing = any(None in part.categories[0] for part in parts)
+    return replace(parts[0], categories=[_joint(levels) + [None] * missing])
 
 
 def joint_table(looks, *, keeps_constant=False):
@@ -197,7 +244,8 @@ def joint_table(looks, *, keeps_constant=False):
         if block.spec.encoding == "real":
             parts = _told_apart(block, [one.values for one in looks.values()], keeps_constant)
         blocks += parts
-    return replace(first, blocks=tuple(blocks))
+    given = zip(*(table.given for table in tables.values()), strict=True)
+    return replace(first, blocks=tuple(blocks), given=tuple(map(_joint_given, given)))
 
 
 def _told_apart(block, looks, keeps_constant):
@@ -253,13 +301,16 @@ def _check_alike(tables):
                 )
 
 
-def _automatic(X, columns, names, kinds):
+def _automatic(X, columns, names, kinds, given):
     """Return blocks by the kinds of columns; a sparse matrix is a block of counts."""
+    others = [j for j in range(X.shape[1]) if j not in given]
     if sp.issparse(X):
-        return [("counts", Multinomial(), list(range(X.shape[1])))]
+        return [("counts", Multinomial(), others)]
     if columns is None:
-        return [("numbers", _AUTOMATIC["real"][1](), list(range(X.shape[1])))]
-    kinds = kinds or [column.kind for column in columns]
+        return [("numbers", _AUTOMATIC["real"][1](), others)]
+    kinds = list(kinds or [column.kind for column in columns])
+    for j in given:
+        kinds[j] = "given"
     blocks = []
     for kind, (name, make) in _AUTOMATIC.items():
         positions = [j for j, of_column in enumerate(kinds) if of_column == kind]
@@ -338,7 +389,7 @@ def _exposure_of(X, spec, name, blocks):
     return exposed[0]
 
 
-def _check_blocks(blocks, names):
+def _check_blocks(blocks, names, given):
     if not blocks or all(not positions for _, _, positions in blocks):
         raise ValueError("The 'components' parameter must name at least one column. Got none.")
     titles = [name for name, _, _ in blocks]
@@ -348,7 +399,7 @@ def _check_blocks(blocks, names):
                 "The names in 'components' must be distinct strings without '__'. Got "
                 f"{name!r} in {titles}."
             )
-    taken = {}
+    taken = dict.fromkeys(given, "given")
     for title, _, positions in blocks:
         if not positions:
             raise ValueError(f"No column belongs to {title!r}. Leave it out of 'components'.")

@@ -7,7 +7,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from skvt.readers._audit import warn_of_columns
-from skvt.readers._columns import columns_of
+from skvt.readers._columns import columns_of, names_of
 from skvt.readers._reader import Reader
 from skvt.readers._table_blocks import joint_table, look, table_of
 from skvt.readers._tables import Table
@@ -18,12 +18,13 @@ from skvt.readers.validation import admitted, each_entry_once, is_frame, warn_of
 class TableReader(Reader):
     """Reader of arrays and data frames, whose columns are described by a :class:`Table`.
 
-    ``components`` and ``handle_unknown`` are parameters of the estimator. ``table`` is None before
-    the first rows.
+    ``components``, ``handle_unknown`` and ``given`` are parameters of the estimator. ``table`` is
+    None before the first rows.
     """
 
     components: Any = "auto"
     handle_unknown: str = "error"
+    given: Any = None
     table: Table | None = None
 
     sparse = missing = needs_scan = True
@@ -31,16 +32,19 @@ class TableReader(Reader):
     @classmethod
     def of(cls, estimator):
         """The reader by an estimator's parameters, before the first rows."""
-        options = {"components": estimator.components, "handle_unknown": estimator.handle_unknown}
-        return cls(type(estimator), **options)
+        names = "components", "handle_unknown", "given"
+        return cls(type(estimator), **{name: getattr(estimator, name) for name in names})
 
     def first(self, X):
         """Return the reader of further rows, and these rows as numbers; raise if illegal."""
+        if self.table is not None:
+            self._require_given(X)
         X, columns = self._numbers_or_objects(X)
         of_columns = columns_of(X)
         table = self.table or table_of(
-            X, of_columns, self.components, self.handle_unknown, in_stream=self.in_stream
-        )
+            X, of_columns, self.components, self.handle_unknown, self.given,
+            in_stream=self.in_stream,
+        )  # fmt: skip
         X = table.encode(X, of_columns)
         if self.dtype is not None:
             X = X.astype(self.dtype, copy=False)
@@ -51,6 +55,21 @@ class TableReader(Reader):
         columns = columns | {"_table": table}
         return replace(self, columns=columns, dtype=X.dtype, table=table), X
 
+    def _require_given(self, X):
+        """Raise ValueError if new rows lack given columns."""
+        names, given = self.table.names, [int(block.columns[0]) for block in self.table.given]
+        if is_frame(X):
+            lacking = [names[j] for j in given if names[j] not in names_of(X)]
+        else:
+            n_columns = np.shape(X)[1] if len(np.shape(X)) == 2 else len(names)
+            lacking = [names[j] for j in given if n_columns < len(names)]
+        if lacking:
+            raise ValueError(
+                f"X lacks given columns of the fit, {', '.join(map(repr, lacking))}. They explain "
+                f"the other columns, so that rows need them, with all {len(names)} columns of the "
+                "fit in order; explained values may be missing (NaN)."
+            )
+
     def resumed(self, attributes, dtype):
         """Return the reader of later rows, by the estimator's attributes and the precision."""
         reader, table = super().resumed(attributes, dtype), attributes["_table"]
@@ -59,7 +78,7 @@ class TableReader(Reader):
     def scan(self, X):
         """Return the :class:`Look` at some rows."""
         X, _ = self._numbers_or_objects(X)
-        return look(X, columns_of(X), self.components, self.handle_unknown)
+        return look(X, columns_of(X), self.components, self.handle_unknown, self.given)
 
     def scanned(self, scans):
         """Return the reader with the table of all rows, with the categories of all chunks."""

@@ -54,7 +54,7 @@ class TableBlock:
         self.spec.check()
         return (
             self.name == block.name
-            and np.array_equal(self.columns, block.columns)
+            and np.array_equal(self.columns, block.explained)
             and all(len(set(values)) == len(values) for values in self.categories or ())
             and describes(self.spec, block.component, self.sizes)
         )
@@ -75,6 +75,8 @@ class Table:
     findings: tuple[tuple[str, str, str], ...] = ()
     # reason for which "auto" reads each column as it does; empty if the user lists components
     reasons: tuple[str, ...] = ()
+    # columns that explain the others, each a block of its own
+    given: tuple[TableBlock, ...] = ()
 
     def describes(self, component, priors):
         """Return whether a file has this table for this component with these priors."""
@@ -86,7 +88,13 @@ class Table:
             and {*priors} == {block.name for block in component.blocks}
             and len(self.blocks) == len(component.blocks)
             and all(map(TableBlock.describes, self.blocks, component.blocks))
+            and all(one.columns.size == 1 for one in self.given)
+            and all(map(self._gives, component.blocks))
         )
+
+    def _gives(self, block):
+        """Return whether the given columns are those of a block of a model."""
+        return np.array_equal(block.given, [one.columns[0] for one in self.given])
 
     def encode(self, X, columns):
         """Return X as numbers (n, D), in the precision of X or float64; refuse illegal values.
@@ -104,6 +112,12 @@ class Table:
                     )
                 else:
                     out[:, j] = _numbers(columns[j], self.names[j], block)
+        for block in self.given:
+            (j,) = block.columns
+            if block.categories is None:
+                out[:, j] = _numbers(columns[j], self.names[j], block)
+            else:
+                out[:, j] = self._given_codes(columns[j].objects(), block)
         self._check(out)
         return out
 
@@ -111,6 +125,12 @@ class Table:
         """Encode an array of numbers, in which only categories other than 0, 1, ... change."""
         self._check(X)
         copied = False
+        for block in self.given:
+            if block.categories is not None:
+                values = dense(X[:, block.columns]).ravel()
+                entries = values.astype(object)
+                entries[np.isnan(values)] = None
+                X, copied = self._replaced(X, block, self._given_codes(entries, block)), True
         for block in self.blocks:
             for place, j in enumerate(block.columns if block.categories is not None else ()):
                 categories = block.categories[place]
@@ -125,6 +145,50 @@ class Table:
                     X, copied = (X if copied else np.array(X)), True
                     X[:, j] = codes
         return X
+
+    @staticmethod
+    def _replaced(X, block, codes):
+        """Return a copy of X with these codes in the column of a block."""
+        if sp.issparse(X):
+            X = sp.lil_array(X)
+            X[:, block.columns] = codes[:, None]
+            return sp.csr_array(X)
+        X = np.array(X)
+        X[:, block.columns] = codes[:, None]
+        return X
+
+    def _given_codes(self, entries, block):
+        """Return the codes of a given column; a missing value is a level if it was one in fit."""
+        (categories,), (j,) = block.categories, block.columns
+        code_of = {category: code for code, category in enumerate(categories)}
+        codes = np.array([code_of.get(value, -1) for value in entries], np.float64)
+        unknown = np.flatnonzero(codes < 0.0)
+        if unknown.size:
+            value, shown = plain(entries[unknown[0]]), ", ".join(map(repr, categories[:10]))
+            what = "missing values" if value is None else f"the level {value!r}"
+            raise ValueError(
+                f"The given column {self.names[j]!r} has {what} ({unknown.size} of {codes.size} "
+                f"rows), which did not occur in fit: its levels are {shown}"
+                f"{', ...' if len(categories) > 10 else ''}. Nothing is known of rows of another "
+                "level: leave them out, give them one of these levels, or fit with such rows."
+            )
+        return codes
+
+    def _check_given(self, X):
+        """Raise ValueError unless given columns of numbers are complete and finite."""
+        for block in self.given:
+            if block.categories is not None:
+                continue
+            values = dense(X[:, block.columns])
+            _check_real(values, block, self)
+            missing = np.isnan(values).sum()
+            if missing:
+                raise ValueError(
+                    f"The given column {self.names[block.columns[0]]!r} has missing values "
+                    f"({missing} of {values.size} rows), and rows are explained by its numbers. "
+                    "Fill them in, leave these rows out, or give categories, for which a missing "
+                    "value is a level."
+                )
 
     def _numeric_codes(self, values, categories, name):
         """Return codes of numbers, for categories in ascending order or of any objects."""
@@ -180,6 +244,7 @@ class Table:
 
     def _check(self, X):
         """Raise ValueError for numbers that the blocks do not allow."""
+        self._check_given(X)
         for block in self.blocks:
             columns = block.columns
             if block.spec.reads_exposure:
@@ -206,6 +271,15 @@ class Table:
     def columns(self):
         """Positions of the columns that belong to a block, in order."""
         return np.sort(np.concatenate([block.columns for block in self.blocks]))
+
+    @property
+    def explained(self):
+        """Positions of the columns that a component describes, without exposures."""
+        parts = [
+            block.columns[: block.columns.size - bool(block.spec.reads_exposure)]
+            for block in self.blocks
+        ]
+        return np.concatenate(parts)
 
     def modelled(self, X):
         """Return the columns of X that belong to a block."""

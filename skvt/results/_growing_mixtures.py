@@ -103,8 +103,8 @@ class GrowingMixin(MoveLogMixin):
         weights = (self.weights_ if member is None else member @ self.weights_).tolist()
         relevances = relevance(product.column_evidence, sums, counts)
         lam = product.apart(product.natural_parameters(sums))
-        parts = zip(product.blocks, product.marginals(lam), strict=True)
         entries, first, table = [], 0, self._columns
+        parts = zip(table.blocks, product.marginals(lam), strict=True)
         for block, marginals in parts:
             for order, part in enumerate(marginals):
                 low, high = (part.quantile(0.5 * (1.0 + sign * level)) for sign in (-1.0, 1.0))

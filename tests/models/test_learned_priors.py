@@ -126,7 +126,7 @@ def test_steps_raise_the_evidence_to_a_stationary_point(name, names, monkeypatch
     monkeypatch.setattr(learning, "_SMALLEST_GAIN", 0.0)
     monkeypatch.setattr(_factor_analysis, "_TOL", 1e-12)
     # (the maximum is not at an end of the range)
-    monkeypatch.setattr(learning, "_freedom", lambda n_features, least: (1e-2, 1e3))
+    monkeypatch.setattr(learning, "freedom_limits", lambda n_features, least: (1e-2, 1e3))
     component, learner, X, resp = case(name, names)
     if isinstance(learner, DirichletLearner):
         component = learner.at(component, np.zeros(component.prior.size))

@@ -42,7 +42,7 @@ def test_densities_and_evidence_are_sums_over_blocks(gaps):
     model = Mixture(StickBreaking(1.0), product)
     evidence = model.component.log_evidence(sums)
     by_block = product.block_evidence(sums)
-    for b, (_, component, columns) in enumerate(product.blocks):
+    for b, (_, component, columns, _) in enumerate(product.blocks):
         own = statistics(component, X[:, columns], resp)
         own_lam = component.natural_parameters(own)
         density -= component.features(X[:, columns]) @ component.table(own_lam).T
@@ -66,7 +66,7 @@ def test_draws_and_fillings_are_those_of_the_blocks():
     columns = product.blocks[1].columns
     holes[::2, columns[1]] = np.nan
     memberships = np.random.default_rng(1).dirichlet(np.ones(3), size=len(X))
-    expected = memberships @ product.column_probabilities(lam, int(columns[1]))
+    expected = memberships @ product.column_probabilities(lam, int(columns[1]), X)
     filled = product.imputed(holes, lam, memberships)
     np.testing.assert_array_equal(filled[::2, columns[1]], expected[::2].argmax(axis=1))
     others = np.ones(X.shape, bool)

@@ -9,6 +9,7 @@ from skvt.models.mixture._gaussian_prior import (
     gaussian_component,
     weighted_moments,
 )
+from skvt.models.mixture._given_columns import Conditioned, GivenColumns, conditioned
 from skvt.models.mixture._given_globals import MixtureGivenGlobals
 from skvt.models.mixture._indicated import Indicated, indicated, values_beside
 from skvt.models.mixture._joins import (
@@ -36,6 +37,12 @@ from skvt.models.mixture._model import Mixture
 from skvt.models.mixture._negative_binomial import NegativeBinomial
 from skvt.models.mixture._ordinal import Cells
 from skvt.models.mixture._product import Block, Product, as_slice, of_block
+from skvt.models.mixture._regression import (
+    IndependentRegressions,
+    Regression,
+    RegressionLearner,
+    regression_component,
+)
 from skvt.models.mixture._sizes import SIZES, exposure_points
 from skvt.models.mixture._splits import rows_that_differ, split_clusters
 from skvt.models.mixture._starts import begun_at, labelled_statistics

@@ -88,7 +88,7 @@ def gaussian_component(
         )
     D = X.shape[1]
     center, moment = weighted_moments(X, weights, covariance_type, zero_mean)
-    mean = _vector("mean_prior", given.mean, D, center)
+    mean = prior_vector("mean_prior", given.mean, D, center)
     kappa = 1.0 if given.mean_precision is None else float(given.mean_precision)
     low_rank = covariance_type == "low_rank"
     nu = 1.0 if low_rank else float(D)
@@ -105,7 +105,7 @@ def gaussian_component(
     # nu times the errors' variance, so that the prior's covariance is no less than this variance
     share = _SHARE_OF_NOISE if low_rank else 1.0
     default = share * determined(moment, weights.sum()) + nu * error_scale
-    scale = _scale(given.covariance, covariance_type, D, default)
+    scale = prior_scale(given.covariance, covariance_type, D, default)
     priors = {
         "mean_prior": None if zero_mean else mean,
         "mean_precision_prior": None if zero_mean else kappa,
@@ -333,7 +333,7 @@ def _less(X: Any, center: Array) -> Array:
     return np.subtract(X, center, order="C")
 
 
-def _vector(name: str, value: ArrayLike | None, size: int, default: Array) -> Array:
+def prior_vector(name: str, value: ArrayLike | None, size: int, default: Array) -> Array:
     if value is None:
         return default
     value = np.array(value, dtype=np.float64)
@@ -345,7 +345,7 @@ def _vector(name: str, value: ArrayLike | None, size: int, default: Array) -> Ar
     return value
 
 
-def _scale(covariance: ArrayLike | None, covariance_type: str, D: int, moment: Array) -> Any:
+def prior_scale(covariance: ArrayLike | None, covariance_type: str, D: int, moment: Array) -> Any:
     """Return the prior's inverse scale in the shape of the covariance type."""
     if covariance is None:
         scale = default_scale(moment)

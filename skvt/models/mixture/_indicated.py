@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from skvt.contracts import Component
-from skvt.expfam import Dirichlet
 from skvt.files import in_files
+from skvt.models.mixture._given_columns import Conditioned, GivenColumns, conditioned
 from skvt.models.mixture._product import Block
 from skvt.models.mixture._wrap import Wrapped
 from skvt.models.mixture.components import Bernoulli
@@ -29,12 +29,12 @@ from skvt.typing import Array
 class Indicated(Wrapped):
     """Values and their indicators: blocks "values" and "indicators" of rows of D + F columns.
 
-    The first F of D columns have indicators: all but an exposure, which is always known. Densities
-    are with respect to Lebesgue measure (or counts) plus a unit mass at each ``at``; those of rows
-    with missing values include the probability that these are missing.
+    The first F of D columns have indicators: all but an exposure and given columns, whose values
+    are always known. Densities are with respect to Lebesgue measure (or counts) plus a unit mass at
+    each ``at``; those of rows with missing values include the probability that these are missing.
     """
 
-    # Point mass of each of the D columns; none where indicators are of missing values.
+    # Point mass of each of the F columns; none where indicators are of missing values.
     at: tuple[float, ...] = field(default=(), kw_only=True)
     # Subtracted from the values.
     shift: float = field(default=0.0, kw_only=True)
@@ -44,10 +44,10 @@ class Indicated(Wrapped):
     def validate(self, d: int, k: int) -> bool:
         return (
             [block.name for block in self.blocks] == ["values", "indicators"]
-            and type(self.blocks[1].component) is Bernoulli
-            and self._n_indicators in (d, d - 1)  # an exposure has no indicator
+            and type(self._indicators) in (Bernoulli, Conditioned)
+            and d - self.blocks[0].n_given - self._n_indicators in (0, 1)  # none of an exposure
             and self._are_disjoint(d + self._n_indicators)
-            and len(self.at) in (0, d)
+            and len(self.at) in (0, self._n_indicators)
             and self.shift in (0.0, 1.0)
             and not self.silent
         )
@@ -57,9 +57,18 @@ class Indicated(Wrapped):
         return not self.at
 
     @property
+    def _indicators(self) -> Any:
+        return self.blocks[1].component
+
+    @property
     def _n_indicators(self) -> int:
         """F."""
-        return self.blocks[1].columns.size
+        return self.blocks[1].explained.size
+
+    def _unknown(self, X: Array) -> Array:
+        """Return the rows of the block of indicators, without any indicator."""
+        made = np.concatenate([X, np.full((len(X), self._n_indicators), np.nan)], axis=1)
+        return made[:, self.blocks[1].columns]
 
     def with_completed(self, X: Any, completed: Array) -> Any:
         """Rows with the values that the component of the values completes.
@@ -77,11 +86,13 @@ class Indicated(Wrapped):
             return np.asarray(self._values.imputed(X, self.family.split(lam)[0], memberships))
         return super().imputed(X, lam, memberships)
 
-    def _means_of_data(self, means: Array, *others: Array) -> Array:
+    def _means_of_data(self, X: Array, means: Array, *others: Array) -> Array:
         if self._of_holes:
             return means
-        share = Dirichlet.mean(others[0])[:, None, :, 0]
-        return np.asarray(share * (means + self.shift) + (1.0 - share) * np.array(self.at))
+        F, at, out = self._n_indicators, np.array(self.at), means.copy()
+        share = self._indicators.conditional_mean(self._unknown(X), others[0])[..., :F]
+        out[..., :F] = share * (means[..., :F] + self.shift) + (1.0 - share) * at
+        return out
 
     def conditional_sample(self, X: Any, lam: Array, rng: np.random.Generator) -> Array:
         if self._of_holes:  # a hole has a value, too
@@ -89,16 +100,19 @@ class Indicated(Wrapped):
             return np.asarray(self._values.conditional_sample(X, of_values, rng))
         return super().conditional_sample(X, lam, rng)
 
-    def _draws_of_data(self, draws: Array, rng: np.random.Generator, *others: Array) -> Array:
+    def _draws_of_data(
+        self, X: Array, draws: Array, rng: np.random.Generator, *others: Array
+    ) -> Array:
         """Return the draws, or the point mass or a hole where the indicators say so."""
         out, F = np.array(draws, np.float64), self._n_indicators
-        there = rng.random((len(out), F)) < Dirichlet.mean(others[0])[:, 0]
+        there = self._indicators.conditional_sample(self._unknown(X), others[0], rng)[:, :F] > 0.0
         out[:, :F] = np.where(there, out[:, :F] + self.shift, self.at or np.nan)
         return out
 
     def column_evidence(self, sums: Array) -> Array:
         """Of the values of each column and of its indicators, (K, D) in nats."""
-        evidence, D = super().column_evidence(sums), self.n_features
+        evidence = super().column_evidence(sums)
+        D = evidence.shape[1] - self._n_indicators
         evidence[:, : self._n_indicators] += evidence[:, D:]
         return evidence[:, :D]
 
@@ -111,33 +125,45 @@ class Indicated(Wrapped):
 
     def _made(self, X: Any) -> Array:
         """Values, NaN where there is none, and indicators, NaN where not known: (n, 2 D)."""
-        X = np.asarray(dense(X), np.float64)
-        missing = np.isnan(X)
+        X, F = np.asarray(dense(X), np.float64), self._n_indicators
+        missing = np.isnan(X[:, :F])
         if self._of_holes:
-            there = np.where(missing[:, : self._n_indicators], 0.0, 1.0)
+            there = np.where(missing, 0.0, 1.0)
             there[:, list(self.silent)] = np.nan
             return np.concatenate([X, there], axis=1)
-        there = np.where(missing, np.nan, np.array(self.at) != X)
-        return np.concatenate([np.where(there > 0.0, X - self.shift, np.nan), there], axis=1)
+        there = np.where(missing, np.nan, np.array(self.at) != X[:, :F])
+        values = np.where(there > 0.0, X[:, :F] - self.shift, np.nan)
+        return np.concatenate([values, X[:, F:], there], axis=1)
 
 
 def indicated(
-    component: Component, at: tuple[float, ...] = (), shift: float = 0.0, *, exposed: bool = False
-) -> Indicated:
+    component: Component, at: tuple[float, ...] = (), shift: float = 0.0, *,
+    exposed: bool = False, given: GivenColumns | None = None,
+) -> Indicated:  # fmt: skip
     """A component with indicators of uniform prior; ``at``, ``shift`` as in `values_beside`.
 
-    If ``exposed``, the last column is an exposure, which has no indicator.
+    If ``exposed``, the last column is an exposure, which has no indicator; columns that are
+    ``given`` follow, and explain indicators, too.
     """
     D, dtype = component.n_features, component.dtype
-    F = D - exposed
+    G = 0 if given is None else given.n_columns
+    F = D - G - exposed
+    indicators: Any = Bernoulli(np.ones((F, 2)), dtype)
+    if given is not None:
+        indicators = conditioned(indicators, given)
     blocks = (
-        Block("values", component, np.arange(D)),
-        Block("indicators", Bernoulli(np.ones((F, 2)), dtype), D + np.arange(F)),
+        Block("values", component, np.arange(D), G),
+        Block("indicators", indicators, np.append(D + np.arange(F), np.arange(D - G, D)), G),
     )
     return Indicated(blocks, D, dtype, at=at, shift=shift)
 
 
 def values_beside(at: tuple[float, ...], shift: float, X: Any) -> Array:
-    """Rows less a shift, with NaN at the point masses, which are numbers of their precision."""
+    """Rows less a shift, with NaN at the point masses, which are numbers of their precision.
+
+    Columns after those with point masses are unchanged.
+    """
     X = dense(X)
-    return np.asarray(np.where(np.array(at) == X, np.nan, X - shift), X.dtype)
+    F = len(at)
+    values = np.asarray(np.where(np.array(at) == X[:, :F], np.nan, X[:, :F] - shift), X.dtype)
+    return values if X.shape[1] == F else np.concatenate([values, X[:, F:]], axis=1)

@@ -118,8 +118,9 @@ class LabelledMixture(Mixture):
     ) -> "LabelledMixture":
         """The model of births, whose components have no class where few of their rows have one."""
         component: Any = self.component
-        values, (name, classes, column) = component.blocks
-        block = Block(name, replace(classes, family=_OneClass(self.share)), column)
+        values, block = component.blocks
+        classes: Any = block.component
+        block = block._replace(component=replace(classes, family=_OneClass(self.share)))
         model = replace(self, component=replace(component, blocks=(values, block)))
         return Mixture.resized(model, n_components, learns=learns, init_params=init_params)
 

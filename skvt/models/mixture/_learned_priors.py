@@ -219,13 +219,13 @@ class GaussianLearner(_Ascent):
 
     def at(self, component: Any, x: Array) -> Any:
         m, kappa, nu, scale = gaussian_prior_of(component)
-        D, least = component.n_features, _least_freedom(scale)
+        D, least = component.n_features, least_freedom(scale)
         if "mean_prior" in self.names:
             m, x = x[:D], x[D:]
         if "mean_precision_prior" in self.names:
-            kappa, x = float(np.exp(_within(x[0], MEAN_PRECISION))), x[1:]
+            kappa, x = float(np.exp(within(x[0], MEAN_PRECISION))), x[1:]
         if "degrees_of_freedom_prior" in self.names:
-            nu, x = least + float(np.exp(_within(x[0], _freedom(D, least)))), x[1:]
+            nu, x = least + float(np.exp(within(x[0], freedom_limits(D, least)))), x[1:]
         if "covariance_prior" in self.names:
             scale = self._scale(x, np.ndim(scale))
         prior = natural_prior(component, GaussianPrior(m, kappa, nu, scale))
@@ -239,9 +239,9 @@ class GaussianLearner(_Ascent):
         if "mean_precision_prior" in self.names:
             parts.append([np.log(kappa)])
         if "degrees_of_freedom_prior" in self.names:
-            parts.append([np.log(nu - _least_freedom(scale))])
+            parts.append([np.log(nu - least_freedom(scale))])
         if "covariance_prior" in self.names:
-            parts.append(_log_cholesky(scale))
+            parts.append(log_cholesky(scale))
         return np.concatenate(parts)
 
     def _scale(self, x: Array, ndim: int) -> Any:
@@ -282,8 +282,8 @@ class GaussianLearner(_Ascent):
             q = component.family.standard(component.natural_parameters(sums))
             precision = determined(precision, float((q["degrees_of_freedom"] - nu).sum()))
         if "degrees_of_freedom_prior" in self.names:
-            limits = _freedom(component.n_features, _least_freedom(scale))
-            nu = _degrees_of_freedom(log_det, precision, None if learns_scale else scale, limits)
+            limits = freedom_limits(component.n_features, least_freedom(scale))
+            nu = degrees_of_freedom(log_det, precision, None if learns_scale else scale, limits)
         if learns_scale:
             scale = nu * np.linalg.inv(precision) if full else nu / precision
             scale = scale if np.ndim(scale) < 2 else 0.5 * (scale + scale.T)
@@ -327,17 +327,17 @@ def _log_determinant(precision: Array) -> float:
     return float(np.log(precision).sum())
 
 
-def _least_freedom(scale: Any) -> float:
+def least_freedom(scale: Any) -> float:
     """Return the lower limit of the degrees of freedom of a prior with this scale."""
     return len(scale) - 1.0 if np.ndim(scale) == 2 else 0.0
 
 
-def _freedom(n_features: int, least: float) -> tuple[float, float]:
+def freedom_limits(n_features: int, least: float) -> tuple[float, float]:
     """Return the range of the degrees of freedom less their lower limit."""
     return LEAST_FREEDOM, 2.0 * n_features - least
 
 
-def _degrees_of_freedom(
+def degrees_of_freedom(
     log_det: float, precision: Array, scale: Any, limits: tuple[float, float]
 ) -> float:
     """Return nu at which the prior's expectation of log|Lambda| is ``log_det``.
@@ -373,7 +373,7 @@ def _freedom_of(
     return least + exp(0.5 * (low + high))
 
 
-def _log_cholesky(scale: Any) -> Array:
+def log_cholesky(scale: Any) -> Array:
     """Return a Cholesky factor with logarithms on its diagonal, or this diagonal alone."""
     if np.ndim(scale) < 2:
         return 0.5 * np.log(np.atleast_1d(scale))
@@ -382,7 +382,7 @@ def _log_cholesky(scale: Any) -> Array:
     return triangle.pack(root.T)
 
 
-def _within(log_value: float, limits: tuple[float, float]) -> float:
+def within(log_value: float, limits: tuple[float, float]) -> float:
     return float(np.clip(log_value, *np.log(limits)))
 
 
@@ -478,7 +478,7 @@ class GammaLearner(_Ascent):
     def at(self, component: Any, x: Array) -> Any:
         shape, rate = component.prior.T
         if "shape_prior" in self.names:
-            shape = np.full_like(shape, np.exp(_within(x[0], CONCENTRATION)))
+            shape = np.full_like(shape, np.exp(within(x[0], CONCENTRATION)))
         if "rate_prior" in self.names:
             rate = np.exp(np.clip(x[1:], -100.0, 100.0))
         return replace(component, prior=np.stack([shape, rate], axis=1))
@@ -587,7 +587,7 @@ def with_learned_concentration(weights: Any, counts: Array) -> Any:
         return np.log([now.concentration]), np.array([target])
 
     def at(now: StickBreaking, x: Array) -> StickBreaking:
-        return replace(now, concentration=float(np.exp(_within(x[0], CONCENTRATION))))
+        return replace(now, concentration=float(np.exp(within(x[0], CONCENTRATION))))
 
     def evidence(now: StickBreaking) -> float:
         return now.log_evidence(counts)

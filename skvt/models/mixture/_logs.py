@@ -81,11 +81,13 @@ class Logged(Wrapped):
         filled = self._values.imputed(self._made(X), of_values, memberships)
         return np.where(np.isnan(X), self._raised(filled), X)
 
-    def _means_of_data(self, means: Array, *others: Array) -> Array:
+    def _means_of_data(self, X: Array, means: Array, *others: Array) -> Array:
         """Return medians in columns in logarithms."""
         return self._raised(means)
 
-    def _draws_of_data(self, draws: Array, rng: np.random.Generator, *others: Array) -> Array:
+    def _draws_of_data(
+        self, X: Array, draws: Array, rng: np.random.Generator, *others: Array
+    ) -> Array:
         return self._raised(draws)
 
     def uncentred(self, lam: Array) -> tuple[Any, Array]:
@@ -94,8 +96,9 @@ class Logged(Wrapped):
         return uncentred
 
     def parts(self, lam: Array) -> dict[str, tuple[Any, Array]]:
-        """Return no parts, since only the values have parameters."""
-        return {}
+        """Return the parts of the values, since only these have parameters."""
+        parts: dict[str, tuple[Any, Array]] = self._values.parts(self.family.split(lam)[0])
+        return parts
 
     def column_evidence(self, sums: Array) -> Array:
         return np.asarray(self._values.column_evidence(self.of_blocks(sums)[0]))

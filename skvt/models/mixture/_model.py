@@ -392,9 +392,18 @@ class Mixture(ConjugateModel):
         """Return predictive probabilities of a column's categories, (n, C)."""
         predictive = self._predictive(stats)
         component: Any = self.component  # has columns of categories
-        table = component.column_probabilities(predictive.components, column)
-        shape = table.shape[1:]
-        return _of_rows(X, lambda rows: predictive.memberships(rows) @ table, shape, run)
+
+        def table(rows: Array) -> Array:
+            of_column: Array = component.column_probabilities(predictive.components, column, rows)
+            return of_column
+
+        def of_rows(rows: Array) -> Array:
+            chances, probabilities = predictive.memberships(rows), table(rows)
+            if probabilities.ndim == 2:
+                return chances @ probabilities
+            return np.einsum("nk,nkc->nc", chances, probabilities)
+
+        return _of_rows(X, of_rows, table(X[:1]).shape[-1:], run)
 
     def completed(
         self, X: Array, stats: RunningStats, rng: np.random.Generator, *, of_fit: bool = False

@@ -26,6 +26,18 @@ class Block(NamedTuple):
     component: Component
     # (D_b,): positions in the rows.
     columns: IndexArray
+    # Number of the last columns that explain the others, and may be in several blocks.
+    n_given: int = 0
+
+    @property
+    def explained(self) -> IndexArray:
+        """Positions of the columns that do not explain others."""
+        return self.columns[: self.columns.size - self.n_given]
+
+    @property
+    def given(self) -> IndexArray:
+        """Positions of the columns that explain the others."""
+        return self.columns[self.columns.size - self.n_given :]
 
 
 @contextmanager
@@ -125,9 +137,11 @@ class Product(ConjugateComponent):
 
     def _are_disjoint(self, n_columns: int) -> bool:
         """Return whether blocks have names and columns of their own among so many."""
-        columns = np.concatenate([block.columns for block in self.blocks])
+        given = self.blocks[0].given
+        columns = np.concatenate([*(block.explained for block in self.blocks), given])
         return (
-            all(b.columns.shape == (b.component.n_features,) != (0,) for b in self.blocks)
+            all(np.array_equal(block.given, given) for block in self.blocks)
+            and all(b.columns.shape == (b.component.n_features,) != (0,) for b in self.blocks)
             and len({block.name for block in self.blocks}) == len(self.blocks)
             and is_within(columns, n_columns)
             and np.unique(columns).size == columns.size
@@ -136,8 +150,8 @@ class Product(ConjugateComponent):
     @cached_property
     def _widths(self) -> list[int]:
         return [
-            component.features(np.zeros((1, columns.size))).shape[1]
-            for _, component, columns in self.blocks
+            block.component.features(np.zeros((1, block.columns.size))).shape[1]
+            for block in self.blocks
         ]
 
     @cached_property
@@ -187,8 +201,8 @@ class Product(ConjugateComponent):
     def _with_columns(self, X: Any) -> Iterator[tuple[Component, Any]]:
         """Yield each block's component and columns of X, dense unless the component is sparse."""
         X = self._made(X)
-        for (_, component, _), columns in zip(self.blocks, self._places, strict=True):
-            part = X[:, columns]
+        for block, columns in zip(self.blocks, self._places, strict=True):
+            component, part = block.component, X[:, columns]
             yield component, part.toarray() if sp.issparse(X) and not component.sparse else part
 
     def features(self, X: Any) -> Any:
@@ -322,13 +336,17 @@ class Product(ConjugateComponent):
                 out[:, block.columns] = of_block(block.component, part, lam_of_block)
         return out
 
-    def column_probabilities(self, lam: Array, column: int) -> Array:
-        """Return predictive probabilities of the categories of a column of the data, (K, C)."""
+    def column_probabilities(self, lam: Array, column: int, X: Any) -> Array:
+        """Return predictive probabilities of the categories of a column of the data.
+
+        They are (K, C), or (n, K, C) if given columns of the rows X explain the column.
+        """
         for block, lam_of_block in zip(self.blocks, self.family.split(lam), strict=True):
             if column in block.columns:
                 position = int(np.flatnonzero(block.columns == column)[0])
                 component: Any = block.component  # has columns of categories
-                return np.asarray(component.column_probabilities(lam_of_block, position))
+                rows = X[:, block.columns]
+                return np.asarray(component.column_probabilities(lam_of_block, position, rows))
         raise ValueError(f"No block has column {column}.")
 
     def drawn(self, lam: Array, rng: np.random.Generator) -> tuple["Product", Array]:

@@ -21,12 +21,14 @@ class Wrapped(Product):
         """The component of the first block."""
         return self.blocks[0].component
 
-    def _means_of_data(self, means: Array, *others: Array) -> Array:
-        """Convert means of values (K, n, D) to means of the data, given ``lam`` of other blocks."""
+    def _means_of_data(self, X: Array, means: Array, *others: Array) -> Array:
+        """Convert means of values (K, n, D) to means of rows X, given ``lam`` of other blocks."""
         return means
 
-    def _draws_of_data(self, draws: Array, rng: np.random.Generator, *others: Array) -> Array:
-        """Convert draws of values (n, D) to draws of the data, given ``lam`` of other blocks."""
+    def _draws_of_data(
+        self, X: Array, draws: Array, rng: np.random.Generator, *others: Array
+    ) -> Array:
+        """Convert draws of values (n, D) to draws of rows X, given ``lam`` of other blocks."""
         return draws
 
     imputed = ConjugateComponent.imputed
@@ -41,19 +43,20 @@ class Wrapped(Product):
     def conditional_mean(self, X: Any, lam: Array) -> Array:
         of_values, *others = self.family.split(lam)
         means = self._values.conditional_mean(self._made(X)[:, : self.n_features], of_values)
-        return np.where(np.isnan(X), self._means_of_data(means, *others), X)
+        return np.where(np.isnan(X), self._means_of_data(X, means, *others), X)
 
     def conditional_sample(self, X: Any, lam: Array, rng: np.random.Generator) -> Array:
         of_values, *others = self.family.split(lam)
         values = self._made(X)[:, : self.n_features]
         draws = self._values.conditional_sample(values, of_values, rng)
-        return np.where(np.isnan(X), self._draws_of_data(draws, rng, *others), X)
+        return np.where(np.isnan(X), self._draws_of_data(X, draws, rng, *others), X)
 
     def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
         of_values, *others = self.family.split(lam)
         draws = self._values.sample(of_values, n_rows, rng)
-        return self._draws_of_data(draws, rng, *others).astype(self.dtype)
+        unknown = np.full((n_rows, self.n_features), np.nan)
+        return self._draws_of_data(unknown, draws, rng, *others).astype(self.dtype)
 
-    def column_probabilities(self, lam: Array, column: int) -> Array:
+    def column_probabilities(self, lam: Array, column: int, X: Any) -> Array:
         of_values = self.family.split(lam)[0]
-        return np.asarray(self._values.column_probabilities(of_values, column))
+        return np.asarray(self._values.column_probabilities(of_values, column, X))

@@ -78,7 +78,11 @@ class Bernoulli(PairOfEachColumn):
         """Return log densities, linear in the features since columns are independent."""
         return self.features(X) @ self.gather(np.log(Dirichlet.mean(lam))).T
 
-    def column_probabilities(self, lam: Array, column: int) -> Array:
+    def repeated(self, number: int) -> "Bernoulli":
+        """Return the component of dense rows with these columns ``number`` times."""
+        return replace(self, prior=np.tile(self.prior, (number, 1)), sparse=False)
+
+    def column_probabilities(self, lam: Array, column: int, X: Any = None) -> Array:
         """Return predictive probabilities of a zero and a one in a column, (K, 2)."""
         return Dirichlet.mean(lam)[:, column, ::-1]
 
@@ -220,7 +224,11 @@ class Categorical(ConjugateComponent):
         of_column = np.where(self.sizes > X, log_known, log_unseen)
         return of_levels + np.where(np.isnan(X), 0.0, of_column).sum(axis=1, keepdims=True)
 
-    def column_probabilities(self, lam: Array, column: int) -> Array:
+    def repeated(self, number: int) -> "Categorical":
+        """Return the component of rows with these columns ``number`` times."""
+        return replace(self, prior=np.tile(self.prior, number), sizes=self.sizes * number)
+
+    def column_probabilities(self, lam: Array, column: int, X: Any = None) -> Array:
         """Return predictive probabilities of a column's categories, (K, C)."""
         ends = np.cumsum(self.sizes)
         return self.family.mean(lam)[..., ends[column] - self.sizes[column] : ends[column]]
@@ -299,6 +307,11 @@ class OfExposure(ConjugateComponent):
     @property
     def n_features(self) -> int:
         return len(self.prior) + (self.exposure == "column")
+
+    def repeated(self, number: int) -> Any:
+        """Return the component of dense rows with the columns of counts ``number`` times."""
+        prior = np.tile(self.prior, (number, 1))
+        return replace(self, prior=prior)  # type: ignore[type-var]
 
     def split(self, X: Any) -> tuple[Any, Array]:
         """Return counts and exposures, see :func:`split_exposure`."""
@@ -393,6 +406,9 @@ class Poisson(OfExposure):
         if self.sparse:
             rest.append(t[..., 1].sum(axis=-1, keepdims=True))
         return np.concatenate([t[..., 0], t[..., 1], *rest], axis=-1)
+
+    def repeated(self, number: int) -> "Poisson":
+        return replace(super().repeated(number), sparse=False)
 
     def means(self, lam: Array) -> Array:
         return Gamma.mean(lam)

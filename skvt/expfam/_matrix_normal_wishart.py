@@ -1,0 +1,145 @@
+"""The matrix normal-Wishart family: coefficients and precision matrix of a linear regression."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from skvt.expfam._gamma import CERTAIN
+from skvt.expfam._gaussian import join
+from skvt.expfam._wishart import Wishart, drawn_root, moments, statistic
+from skvt.expfam.triangle import pack, pack_statistic, unpack
+from skvt.typing import Array
+
+
+class Coefficients(NamedTuple):
+    """Parameters of a regression of E columns on Q regressors."""
+
+    # (..., E, Q)
+    coefficients: Array
+    # (..., E, E): the inverse of the covariance matrix of the residuals.
+    precision: Array
+
+
+@dataclass(frozen=True)
+class MatrixNormalWishart:
+    """Matrix normal-Wishart distribution of coefficients B (E, Q) and a precision Lambda (E, E).
+
+    ``Lambda ~ Wishart(nu, W)`` and, given Lambda, B is normal with the mean M and the covariance
+    ``(V kron Lambda)^-1``: the columns of B are correlated as ``V^-1`` is, its rows as
+    ``Lambda^-1``. With ``G = (B, -1)``, that is B and minus the identity side by side,
+
+        t(B, Lambda) = (log|Lambda| / 2, upper triangle of -G' Lambda G, halved on its diagonal),
+        eta = (nu - E - 1 + Q, upper triangle of the matrix (V, V M'; M V, W^-1 + M V M')),
+
+    with base measure 1; V is positive definite and nu > E - 1. A row y with the regressors w adds
+    ``(1, upper triangle of z z')`` with z = (w, y), and ``-E / 2 log(2 pi)`` to the log density.
+    With the single regressor 1 it is the :class:`~skvt.expfam.NormalWishart` of m = M, kappa = V.
+    Values are :class:`~skvt.expfam.Coefficients`.
+    """
+
+    # Q, at least 1.
+    n_regressors: int
+
+    __name__ = "MatrixNormalWishart"
+
+    def split(self, eta: ArrayLike) -> tuple[Array, Array, Array]:
+        """Return M' (..., Q, E), V (..., Q, Q) and the natural parameter of Lambda's marginal."""
+        eta = np.asarray(eta, dtype=np.float64)
+        matrix, Q = unpack(eta[..., 1:]), self.n_regressors
+        V, cross = matrix[..., :Q, :Q], matrix[..., :Q, Q:]
+        M = np.linalg.solve(V, cross)
+        scale_inverse = matrix[..., Q:, Q:] - np.swapaxes(cross, -1, -2) @ M
+        return M, V, join(eta[..., :1] - Q, pack(scale_inverse))
+
+    def log_normalizer(self, eta: ArrayLike) -> Array:
+        """``A(eta)``: that of the Wishart, plus ``Q E / 2 log(2 pi) - E / 2 log|V|``, (...)."""
+        M, V, marginal = self.split(eta)
+        of_coefficients = M.shape[-2] * np.log(2.0 * np.pi) - np.linalg.slogdet(V)[1]
+        return Wishart.log_normalizer(marginal) + 0.5 * M.shape[-1] * of_coefficients
+
+    def expectation(self, eta: ArrayLike) -> Array:
+        """``E[t]`` by ``E[Lambda] = nu W`` and ``E[B' Lambda B] = M' nu W M + E V^-1``."""
+        M, V, marginal = self.split(eta)
+        log_det, precision = moments(marginal)
+        cross = M @ precision
+        square = cross @ np.swapaxes(M, -1, -2) + M.shape[-1] * np.linalg.inv(V)
+        whole = np.concatenate([
+            np.concatenate([0.5 * (square + np.swapaxes(square, -1, -2)), -cross], axis=-1),
+            np.concatenate([-np.swapaxes(cross, -1, -2), precision], axis=-1),
+        ], axis=-2)  # fmt: skip
+        return join(0.5 * log_det[..., None], pack_statistic(whole))
+
+    def sample(self, eta: ArrayLike, rng: np.random.Generator) -> Coefficients:
+        """Draw one value for each member."""
+        M, V, marginal = self.split(eta)
+        root = drawn_root(marginal, rng)
+        root_transposed = np.swapaxes(root, -1, -2)
+        noise = rng.standard_normal(np.swapaxes(M, -1, -2).shape)
+        deviation = np.linalg.solve(root_transposed, noise) @ np.linalg.inv(np.linalg.cholesky(V))
+        return Coefficients(np.swapaxes(M, -1, -2) + deviation, root @ root_transposed)
+
+    def certain(self, x: Coefficients) -> Array:
+        """Return natural parameters of members that are nearly certain of x."""
+        number = np.full(x.precision.shape[:-2], CERTAIN)
+        V = CERTAIN * np.eye(self.n_regressors)
+        return self.from_standard(x.coefficients, V, number, CERTAIN * np.linalg.inv(x.precision))
+
+    def standard(self, eta: ArrayLike) -> dict[str, Array]:
+        """Return M (..., E, Q), V (..., Q, Q), nu (...) and W^-1 (..., E, E)."""
+        M, V, marginal = self.split(eta)
+        of_precision = Wishart.standard(marginal)
+        return {
+            "coefficients": np.swapaxes(M, -1, -2), "coefficients_precision": V, **of_precision
+        }  # fmt: skip
+
+    def from_standard(
+        self, coefficients: ArrayLike, coefficients_precision: ArrayLike,
+        degrees_of_freedom: ArrayLike, scale_inverse: ArrayLike,
+    ) -> Array:  # fmt: skip
+        """Return natural parameters; leading axes broadcast."""
+        M, V, scale = (
+            np.asarray(part, np.float64)
+            for part in (coefficients, coefficients_precision, scale_inverse)
+        )
+        MV = M @ V
+        lead, (E, Q) = np.broadcast_shapes(MV.shape[:-2], scale.shape[:-2]), M.shape[-2:]
+        whole = np.empty((*lead, Q + E, Q + E))
+        whole[..., :Q, :Q], whole[..., Q:, :Q] = V, MV
+        whole[..., :Q, Q:] = np.swapaxes(MV, -1, -2)
+        whole[..., Q:, Q:] = scale + MV @ np.swapaxes(M, -1, -2)
+        nu = np.asarray(degrees_of_freedom, np.float64)[..., None]
+        return join(nu - E - 1.0 + Q, pack(whole))
+
+    def mean(self, eta: ArrayLike) -> Coefficients:
+        """Return ``E[B] = M`` (where nu > E; else the centre) and ``E[Lambda] = nu W``."""
+        M, _, marginal = self.split(eta)
+        return Coefficients(np.swapaxes(M, -1, -2), Wishart.mean(marginal))
+
+    def variance(self, eta: ArrayLike) -> Coefficients:
+        """Return the variance of each entry of B (inf unless nu > E + 1) and of Lambda."""
+        _, V, marginal = self.split(eta)
+        # B is a matrix t with nu - E + 1 degrees of freedom; marginal[0] is nu - E - 1
+        excess = marginal[..., :1, None]
+        scale = np.diagonal(unpack(marginal[..., 1:]), axis1=-2, axis2=-1)[..., :, None]
+        inverse = np.diagonal(np.linalg.inv(V), axis1=-2, axis2=-1)[..., None, :]
+        finite = excess > 0.0
+        variance = np.where(finite, scale * inverse / np.where(finite, excess, 1.0), np.inf)
+        return Coefficients(variance, Wishart.variance(marginal))
+
+    def log_density(self, eta: ArrayLike, x: tuple[ArrayLike, ArrayLike]) -> Array:
+        """Return the log density at ``x = (B, Lambda)`` in nats, shape (...)."""
+        M, V, marginal = self.split(eta)
+        B, precision = (np.asarray(part, np.float64) for part in x)
+        t, inside = statistic(precision)
+        deviation = B - np.swapaxes(M, -1, -2)
+        square = np.einsum("...eq,...ef,...fr,...qr->...", deviation, precision, deviation, V)
+        value = np.einsum("...d,...d->...", marginal, t) - 0.5 * square
+        value = value + self.n_regressors * t[..., 0] - self.log_normalizer(eta)
+        return np.where(inside, value, -np.inf)
+
+    def entropy(self, eta: ArrayLike) -> Array:
+        eta = np.asarray(eta, np.float64)
+        inner = np.einsum("...d,...d->...", eta, self.expectation(eta))
+        return self.log_normalizer(eta) - inner

@@ -1,0 +1,547 @@
+"""Gaussian columns that are regressed on given columns within each component.
+
+Let u be the R standardised regressors of a row, see :class:`GivenColumns`, and w = (1, u). Given
+component k, E explained columns are
+
+    y ~ N(B_k w, Lambda_k^-1),    B_k | Lambda_k ~ N(M, (V kron Lambda_k)^-1),
+    Lambda_k ~ Wishart(nu, W),
+
+a matrix normal-Wishart prior. The rows add ``(n, sum z z')`` with z = (w, y) to its natural
+parameters, see :class:`skvt.expfam.MatrixNormalWishart`, so that the log evidence of the rows of a
+component is ``A(eta + S_k) - A(eta) - n E log(2 pi) / 2``. In the local step,
+
+    E_q[log p(y | w, phi_k)] = (E[log|Lambda|] - E log(2 pi) - e' E[Lambda] e - E w' V_k^-1 w) / 2
+
+with e = y - M_k w. It is quadratic in (u, y): features, and the q of missing values of y, are those
+of a Gaussian with full covariances of these R + E columns. The predictive density is a Student t
+with nu_k - E + 1 degrees of freedom around M_k w, with the matrix
+``W_k^-1 (1 + w' V_k^-1 w) / (nu_k - E + 1)``.
+
+By default the prior is that of one regression for all rows: M are its coefficients, W^-1 is the
+covariance of its residuals, and ``V = diag(kappa, kappa C)`` counts for kappa rows, where C is the
+covariance of u in the rows of the fit [Zellner86].
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache, cached_property, partial
+from typing import Annotated, Any
+
+import numpy as np
+
+from skvt.contracts import Completion
+from skvt.expfam import MatrixNormalWishart, triangle
+from skvt.files import in_files
+from skvt.models.mixture._gaussian_prior import (
+    DEFAULTS,
+    ROWS_PER_COLUMN_OF_SCALE,
+    GaussianPrior,
+    added_to_squares,
+    default_scale,
+    determined,
+    prior_scale,
+    prior_vector,
+    rounding_variance,
+    weighted_moments,
+)
+from skvt.models.mixture._given_columns import GivenColumns
+from skvt.models.mixture._learned_priors import (
+    MEAN_PRECISION,
+    TINY,
+    GaussianLearner,
+    ProductLearner,
+    degrees_of_freedom,
+    freedom_limits,
+    least_freedom,
+    log_cholesky,
+    within,
+)
+from skvt.models.mixture._marginals import Marginals, of_deviations, of_means
+from skvt.models.mixture._missing import GaussianCompletion, has_holes
+from skvt.models.mixture._product import Block, Product
+from skvt.models.mixture.components import (
+    LOG_2PI,
+    ConjugateComponent,
+    SphericalGaussian,
+    ZeroMeanFullGaussian,
+    dense_rows,
+    full_features,
+)
+from skvt.rows import mapped
+from skvt.typing import Array
+
+# Range of the rows for which the prior of slopes counts; unlike means, slopes may be the same in
+# all components.
+SLOPE_PRECISION = (MEAN_PRECISION[0], 100.0)
+# Number of rows up to which a component counts as a single row.
+_ONE_ROW = 1.5
+
+
+@in_files("models.Regression")
+@dataclass(frozen=True)
+class Regression(ConjugateComponent):
+    """E Gaussian columns that are regressed on given columns; features [1, z, z z'], z = (u, y).
+
+    Rows are the E explained columns and the G given columns.
+    """
+
+    # (1 + (Q + E) (Q + E + 1) / 2,): natural parameters for y minus the center.
+    prior: Array
+    # (E,): subtracted from y.
+    center: Annotated[Array, "e"]
+    given: GivenColumns
+    dtype: np.dtype[Any]
+    # (E (E + 1) / 2,): added to ``y y'`` of each row, but not in predictive densities.
+    added: Array | None = None
+
+    covariance_type = "full"
+    missing = True
+
+    def validate(self, d: int, k: int) -> bool:
+        E = self.n_explained
+        size, squares = 1 + self.given.n_regressors + E, E * (E + 1) // 2
+        return (
+            E > 0
+            and self.prior.shape == (1 + size * (size + 1) // 2,)
+            and (self.added is None or self.added.shape == (squares,))
+        )
+
+    @property
+    def n_features(self) -> int:
+        return self.n_explained + self.given.n_columns
+
+    @property
+    def n_explained(self) -> int:
+        """E."""
+        return int(self.center.size)
+
+    @cached_property
+    def family(self) -> MatrixNormalWishart:
+        return MatrixNormalWishart(1 + self.given.center.size)
+
+    @property
+    def base(self) -> Array:
+        base = np.zeros(self.prior.size - 1)
+        base[0] = -0.5 * self.n_explained * LOG_2PI
+        return base
+
+    def with_prior(self, M: Array, kappa: Array, nu: float, scale: Array) -> "Regression":
+        """Return the component of this prior.
+
+        M is (E, Q), ``kappa`` the numbers of rows for which it counts, of intercepts and of slopes,
+        and ``scale`` the matrix W^-1.
+        """
+        V = np.zeros((M.shape[1], M.shape[1]))
+        V[0, 0], V[1:, 1:] = kappa[0], kappa[1] * self.given.moment
+        return replace(self, prior=self.family.from_standard(M, V, nu, scale))
+
+    def _split(self, X: Any) -> tuple[Array, Array]:
+        """Return the centred explained values (n, E) and the regressors (n, R)."""
+        X = dense_rows(X)
+        E = self.n_explained
+        return X[:, :E] - self.center, self.given.regressors(X[:, E:])
+
+    def _joint(self, X: Any) -> Array:
+        """Return rows (u, y), (n, R + E), all NaN without any value of y."""
+        y, u = self._split(X)
+        if has_holes(y):
+            u[np.isnan(y).all(axis=1)] = np.nan
+        return np.concatenate([u, y], axis=1)
+
+    def features(self, X: Any) -> Any:
+        return full_features(self._joint(X), True, self.added)
+
+    def spread(self, sums: Array) -> Array:
+        """Repeat the number of rows, the statistic of log|Lambda| / 2 and of the intercepts."""
+        return np.concatenate([sums[..., :1], sums], axis=-1)
+
+    def gather(self, t: Array) -> Array:
+        out = t[..., 1:].copy()
+        out[..., 0] += t[..., 0]
+        return out
+
+    def completion(self, table: Array) -> Completion | None:
+        width = self.given.center.size + self.n_explained
+        converted = cache(partial(GaussianCompletion.of_table, 0.0, table, width))
+        return lambda X, inv_temps: (
+            converted().holes(self._joint(X), inv_temps)
+            if has_holes(X[:, : self.n_explained])
+            else None
+        )
+
+    def filled(self, X: Any) -> Any:
+        return self.conditional_mean(X, self.prior[None])[0] if has_holes(X) else X
+
+    def with_completed(self, X: Any, completed: Array) -> Any:
+        """Return the completed rows; q of a single column leaves missing values out."""
+        return completed if self.n_explained > 1 else X
+
+    def projected(self, X: Any, weights: Array, directions: Callable[[Array, Array], Array]) -> Any:
+        return projected_residuals(self.residuals(self.filled(X)), weights, directions, self.dtype)
+
+    def residuals(self, X: Any) -> Array:
+        """Return the residuals (n, E) of the prior's regression."""
+        y, u = self._split(X)
+        return y - self._fitted(u, self.prior[None])[0][0]
+
+    def _fitted(self, u: Array, lam: Array) -> tuple[Array, Array]:
+        """Return ``M_k w``, (K, n, E), and the factor ``sqrt(1 + w' V_k^-1 w)``, (K, n)."""
+        M, V, _ = self.family.split(lam)
+        w = np.concatenate([np.ones((len(u), 1)), u], axis=1)
+        leverage = np.einsum("nq,kqr,nr->kn", w, np.linalg.inv(V), w, optimize=True)
+        return w @ M, np.sqrt(1.0 + leverage)
+
+    def _standardised(self, X: Any, lam: Array) -> tuple[Array, Array, Array]:
+        """Return ``M_k w``, the factors, and residuals (K, n, E) divided by these.
+
+        The residuals are those of a zero-mean Gaussian whose precision has q's marginal.
+        """
+        y, u = self._split(X)
+        mean, factor = self._fitted(u, lam)
+        return mean, factor, (y - mean) / factor[..., None]
+
+    def _zero_mean(self, lam: Array) -> tuple[ZeroMeanFullGaussian, Array]:
+        """Return the Gaussian of standardised residuals, and its ``lam``."""
+        prior = self.family.split(self.prior)[2]
+        gaussian = ZeroMeanFullGaussian(prior, self.n_explained, np.dtype(np.float64))
+        return gaussian, self.family.split(lam)[2]
+
+    def log_predictive(self, X: Any, lam: Array) -> Array:
+        gaussian, marginals = self._zero_mean(lam)
+        _, factor, rows = self._standardised(X, lam)
+        n_seen = (~np.isnan(rows[0])).sum(axis=1)
+        of_rows = [
+            gaussian.log_predictive(*pair)[:, 0]
+            for pair in zip(rows, marginals[:, None], strict=True)
+        ]
+        return np.asarray((of_rows - n_seen * np.log(factor)).T)
+
+    def conditional_mean(self, X: Any, lam: Array) -> Array:
+        gaussian, marginals = self._zero_mean(lam)
+        mean, factor, rows = self._standardised(X, lam)
+        pairs = zip(rows, marginals[:, None], strict=True)
+        filled = np.concatenate([gaussian.conditional_mean(*pair) for pair in pairs])
+        return self._in_rows(X, mean + factor[..., None] * filled)
+
+    def conditional_sample(self, X: Any, lam: Array, rng: np.random.Generator) -> Array:
+        gaussian, marginals = self._zero_mean(lam[None])
+        (mean,), (factor,), (rows,) = self._standardised(X, lam[None])
+        drawn = gaussian.conditional_sample(rows, marginals[0], rng)
+        return self._in_rows(X, mean + factor[:, None] * drawn)
+
+    def _in_rows(self, X: Any, values: Array) -> Array:
+        """Return rows (..., n, E + G) with missing values of y replaced by centred ones."""
+        X, E = dense_rows(X), self.n_explained
+        out = np.array(np.broadcast_to(X, (*values.shape[:-1], X.shape[1])))
+        out[..., :E] = np.where(np.isnan(X[:, :E]), values + self.center, X[:, :E])
+        return out
+
+    def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
+        """Raise an error: :meth:`conditional_sample` draws rows for given columns."""
+        raise NotImplementedError
+
+    def uncentred(self, lam: Array) -> tuple[Any, Array]:
+        q = self.family.standard(lam)
+        M = q["coefficients"].copy()
+        M[..., 0] += self.center
+        return self.family, self.family.from_standard(**(q | {"coefficients": M}))
+
+    def marginals(self, lam: Array) -> tuple[Marginals, ...]:
+        """Return means where regressors have their means, residual deviations, and slopes."""
+        q = self.family.standard(lam)
+        M, inverse = q["coefficients"], np.linalg.inv(q["coefficients_precision"])
+        shape, rate = self._residual_precisions(q)
+        precision = 1.0 / np.diagonal(inverse, axis1=1, axis2=2)
+        slopes = []
+        for r, (label, scale) in enumerate(
+            zip(self.given.labels, self.given.scale, strict=True), 1
+        ):
+            of_slope = of_means(M[..., r] / scale, precision[:, r, None] * scale**2, shape, rate)
+            slopes.append(of_slope._replace(quantity=f"slope of {label}"))
+        means = of_means(M[..., 0] + self.center, precision[:, :1], shape, rate)
+        return means, of_deviations(shape, rate), *slopes
+
+    def _residual_precisions(self, q: dict[str, Array]) -> tuple[Array, Array]:
+        """Return shape (K, 1) and rate (K, E) of the gammas of columns' inverse variances."""
+        scale = np.diagonal(q["scale_inverse"], axis1=1, axis2=2)
+        return 0.5 * (q["degrees_of_freedom"][:, None] - scale.shape[1] + 1.0), 0.5 * scale
+
+    def column_evidence(self, sums: Array) -> Array:
+        after, before = (
+            self._log_normalizers(lam) for lam in (self.natural_parameters(sums), self.prior[None])
+        )
+        return after - before
+
+    def _log_normalizers(self, lam: Array) -> Array:
+        """Return the log-normaliser of each column's regression, (K, E)."""
+        q = self.family.standard(lam)
+        shape, rate = self._residual_precisions(q)
+        M, V = q["coefficients"][:, :, None], q["coefficients_precision"][:, None]
+        eta = self.family.from_standard(M, V, 2.0 * shape, 2.0 * rate[..., None, None])
+        return self.family.log_normalizer(eta)
+
+
+@in_files("models.IndependentRegressions")
+@dataclass(frozen=True)
+class IndependentRegressions(Product):
+    """Gaussian columns that are regressed on given columns, independent given the component.
+
+    Each column has a block, a :class:`Regression`.
+    """
+
+    covariance_type = "diag"
+
+    def validate(self, d: int, k: int) -> bool:
+        legal = (
+            type(block.component) is Regression
+            and block.name == str(j)
+            and np.array_equal(block.columns, [j, *range(len(self.blocks), d)])
+            for j, block in enumerate(self.blocks)
+        )
+        return all(legal)
+
+    @property
+    def given(self) -> GivenColumns:
+        """How the given columns explain the others."""
+        given: GivenColumns = self.blocks[0].component.given  # type: ignore[attr-defined]
+        return given
+
+    @property
+    def n_explained(self) -> int:
+        """Number of explained columns."""
+        return len(self.blocks)
+
+    def projected(self, X: Any, weights: Array, directions: Callable[[Array, Array], Array]) -> Any:
+        return projected_residuals(self.residuals(self.filled(X)), weights, directions, self.dtype)
+
+    def residuals(self, X: Any) -> Array:
+        """Return the residuals (n, E) of the priors' regressions."""
+        columns: Any = self._with_columns(X)
+        parts = [component.residuals(part) for component, part in columns]
+        return np.concatenate(parts, axis=1)
+
+    def conditional_mean(self, X: Any, lam: Array) -> Array:
+        out = np.repeat(dense_rows(X)[None], len(lam), axis=0)
+        parts: Any = zip(self._with_columns(X), self.family.split(lam), strict=True)
+        for j, ((component, part), of_column) in enumerate(parts):
+            out[..., j] = component.conditional_mean(part, of_column)[..., 0]
+        return out
+
+    def marginals(self, lam: Array) -> Any:
+        """Return the marginals of all columns."""
+        return tuple(
+            part._replace(columns=np.array([j]))
+            for j, parts in enumerate(super().marginals(lam))
+            for part in parts
+        )
+
+    def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
+        """Raise an error: :meth:`conditional_sample` draws rows for given columns."""
+        raise NotImplementedError
+
+
+def projected_residuals(
+    rows: Array, weights: Array, directions: Callable[[Array, Array], Array], dtype: Any
+) -> Any:
+    """Return fits of residuals (n, E) in these directions, see :class:`Component`."""
+    gaussian = SphericalGaussian(np.empty(0), np.zeros(rows.shape[1]), dtype)
+    return gaussian.projected(rows, weights, directions)
+
+
+def regression_component(
+    X: Any, weights: Any, covariance_type: str, given: GivenColumns,
+    prior: GaussianPrior = DEFAULTS,
+) -> tuple[Regression | IndependentRegressions, dict[str, Any]]:  # fmt: skip
+    """Return the component of rows of explained and given columns, and its prior's parameters.
+
+    ``prior`` is that of :func:`~skvt.models.mixture.gaussian_component`, of intercepts and
+    residuals; None is derived from the data.
+    """
+    E = X.shape[1] - given.n_columns
+    mean = None if prior.mean is None else prior_vector("mean_prior", prior.mean, E, np.zeros(E))
+    if covariance_type == "full":
+        return _regression(X, weights, given, prior._replace(mean=mean))
+    scale = prior.covariance
+    if scale is not None:
+        scale = prior_scale(scale, "diag", E, np.ones(E))
+    nu = float(E) if prior.degrees_of_freedom is None else prior.degrees_of_freedom
+    of_given, blocks, parts = np.arange(E, X.shape[1]), [], []
+    for j in range(E):
+        of_column = GaussianPrior(
+            None if mean is None else mean[[j]], prior.mean_precision, nu,
+            None if scale is None else scale[[j], None],
+        )  # fmt: skip
+        columns = np.append(j, of_given)
+        component, values = _regression(X[:, columns], weights, given, of_column)
+        blocks.append(Block(str(j), component, columns))
+        parts.append(values)
+    return IndependentRegressions(tuple(blocks), X.shape[1], X.dtype), _joint_values(parts)
+
+
+def _joint_values(parts: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the parameters of the priors of single columns, with columns in the first axis."""
+    inner = {"mean_prior": 1, "slope_prior": 1, "covariance_prior": 2}
+    return {
+        name: np.stack(
+            [part[name].reshape(part[name].shape[inner.get(name, 0) :]) for part in parts]
+        )
+        for name in parts[0]
+    }
+
+
+def _regression(
+    X: Any, weights: Any, given: GivenColumns, prior: GaussianPrior
+) -> tuple[Regression, dict[str, Any]]:
+    """Return the regression of E columns on given ones, and its prior's parameters."""
+    E, R = X.shape[1] - given.n_columns, given.center.size
+    center, moment = weighted_moments(mapped(X, partial(_joint, given, E)), weights, "full", False)
+    center = center[R:]
+    slopes = np.linalg.solve(given.moment, moment[:R, R:]).T
+    covariance = moment[R:, R:] - slopes @ moment[:R, R:]
+    covariance = np.maximum(covariance, 0.0) if E == 1 else covariance
+    nu = float(E) if prior.degrees_of_freedom is None else float(prior.degrees_of_freedom)
+    if nu <= E - 1.0:
+        raise ValueError(
+            f"The parameter 'degrees_of_freedom_prior' should be greater than {E - 1}, but got "
+            f"{nu:.3f}. None is the number of columns."
+        )
+    errors = rounding_variance(X[:, :E], weights)
+    weight = float(weights.sum())
+    scale = prior.covariance
+    if scale is None:
+        scale = default_scale(determined(covariance, weight) + nu * np.diag(errors))
+    scale = prior_scale(scale, "full", E, scale)
+    kappa = 1.0 if prior.mean_precision is None else float(prior.mean_precision)
+    intercepts = center if prior.mean is None else prior.mean
+    M = np.column_stack([intercepts - center, slopes])
+    added = added_to_squares(covariance, errors, weight)
+    component = Regression(np.empty(0), center, given, X.dtype, added)
+    component = component.with_prior(M, np.array([kappa, kappa]), nu, scale)
+    return component, prior_values(component)
+
+
+def _joint(given: GivenColumns, n_explained: int, X: Any) -> Array:
+    """Return regressors and explained columns side by side."""
+    X = dense_rows(X)
+    return np.concatenate([given.regressors(X[:, n_explained:]), X[:, :n_explained]], axis=1)
+
+
+def prior_values(component: Regression) -> dict[str, Any]:
+    """Return the parameters of a regression's prior by name, in the coordinates of the data."""
+    M, kappa, nu, scale = _prior_of(component)
+    return {
+        "mean_prior": component.center + M[:, 0],
+        "slope_prior": M[:, 1:] / component.given.scale,
+        "mean_precision_prior": kappa[0],
+        "slope_precision_prior": kappa[1],
+        "degrees_of_freedom_prior": np.float64(nu),
+        "covariance_prior": scale,
+    }
+
+
+def _prior_of(component: Regression) -> tuple[Array, Array, float, Array]:
+    """Return M, the two numbers kappa, nu and W^-1 of a regression's prior."""
+    q = component.family.standard(component.prior)
+    V = q["coefficients_precision"]
+    kappa = np.array([V[0, 0], V[1, 1] / component.given.moment[0, 0]])
+    return q["coefficients"], kappa, float(q["degrees_of_freedom"]), q["scale_inverse"]
+
+
+@in_files("models.RegressionLearner")
+@dataclass(frozen=True)
+class RegressionLearner(GaussianLearner):
+    """Learns parameters of a regression's prior; those of slopes with those of means.
+
+    A step of EM, with averages over components, is
+
+        M = avg(E[Lambda])^-1 avg(E[Lambda B]),     D = avg(E[(B - M)' Lambda (B - M)]),
+        kappa_0 = E / D_00,      kappa_1 = E R / tr(C D_uu),
+
+    with W^-1 and nu as for a Gaussian, see the module of learned priors.
+    """
+
+    # Number of columns of the block, for the range of nu.
+    n_columns: int = 1
+
+    @classmethod
+    def of(cls, component: Any, names: frozenset[str]) -> Any:
+        """Return the learner of a :class:`Regression` or of independent ones; None of no names."""
+        if not names:
+            return None
+        if component.covariance_type == "diag":
+            learners = [cls.of(block.component, names) for block in component.blocks]
+            number = len(learners)
+            return IndependentLearner(tuple(replace(one, n_columns=number) for one in learners))
+        scale = component.family.standard(component.prior)["scale_inverse"]
+        return cls(names, np.sqrt(np.diagonal(scale)), n_columns=component.n_explained)
+
+    def informative(self, component: Any, sums: Array) -> Array:
+        """Leave out components of one row, see :meth:`GaussianLearner.informative`."""
+        number = sums[:, 0]
+        few = number.sum() <= ROWS_PER_COLUMN_OF_SCALE * component.n_explained
+        return sums[number > _ONE_ROW] if few else sums
+
+    def values(self, component: Any) -> dict[str, Any]:
+        values = prior_values(component)
+        learned = self.names | {
+            name.replace("mean", "slope") for name in self.names if name.startswith("mean")
+        }
+        return {name: values[name] for name in values if name in learned}
+
+    def parameters(self, component: Any) -> Array:
+        return self._all(*_prior_of(component))
+
+    def _all(self, M: Array, kappa: Array, nu: float, scale: Array) -> Array:
+        """Return the vector of all parameters, whether they are learned or not."""
+        freedom = np.log(nu - least_freedom(scale))
+        return np.concatenate([M.ravel(), np.log(kappa), [freedom], log_cholesky(scale)])
+
+    def at(self, component: Any, x: Array) -> Any:
+        M, kappa, nu, scale = _prior_of(component)
+        least = least_freedom(scale)
+        n, names = M.size, self.names
+        if "mean_prior" in names:
+            M = x[:n].reshape(M.shape)
+        if "mean_precision_prior" in names:
+            limits = MEAN_PRECISION, SLOPE_PRECISION
+            kappa = np.exp([within(*pair) for pair in zip(x[n : n + 2], limits, strict=True)])
+        if "degrees_of_freedom_prior" in names:
+            nu = least + float(np.exp(within(x[n + 2], freedom_limits(self.n_columns, least))))
+        if "covariance_prior" in names:
+            scale = self._scale(x[n + 3 :], 2)
+        return component.with_prior(M, kappa, nu, scale)
+
+    def step(self, component: Any, sums: Array) -> Array:
+        M, kappa, nu, scale = _prior_of(component)
+        E, Q = M.shape
+        t = component.family.expectation(component.natural_parameters(sums)).mean(axis=0)
+        whole = -triangle.unpack(t[1:])
+        whole[np.diag_indices(Q + E)] *= 2.0
+        square, linear, precision = whole[:Q, :Q], -whole[Q:, :Q], whole[Q:, Q:]
+        if "mean_prior" in self.names:
+            M = np.linalg.solve(precision, linear)
+        if "mean_precision_prior" in self.names:
+            cross = M.T @ linear
+            distance = square - cross - cross.T + M.T @ precision @ M
+            of_slopes = np.sum(component.given.moment * distance[1:, 1:]) / (Q - 1)
+            kappa = E / np.maximum([distance[0, 0], of_slopes], TINY)
+        learns_scale = "covariance_prior" in self.names
+        if learns_scale:
+            precision = determined(precision, float(sums[:, 0].sum()))
+        if "degrees_of_freedom_prior" in self.names:
+            limits = freedom_limits(self.n_columns, least_freedom(scale))
+            nu = degrees_of_freedom(2.0 * t[0], precision, None if learns_scale else scale, limits)
+        if learns_scale:
+            scale = nu * np.linalg.inv(precision)
+            scale = 0.5 * (scale + scale.T)
+        return self._all(M, kappa, nu, scale)
+
+
+@in_files("models.IndependentLearner")
+@dataclass(frozen=True)
+class IndependentLearner(ProductLearner):
+    """Learns the priors of independent regressions."""
+
+    def values(self, component: Any) -> dict[str, Any]:
+        values = super().values(component)
+        return _joint_values([values[block.name] for block in component.blocks])
