@@ -48,6 +48,16 @@ ProfilesDisplay.from_estimator(mixture, n_clusters="auto").figure_.set_label("pr
 plt.show()
 
 # %%
+# **How many kinds are there, whatever the sex?** A column that explains the others, without being
+# explained itself, is named in ``given``. Rows whose sex is unknown are left out here. The groups
+# are then the species.
+
+known = table.dropna(subset=["sex"])
+kinds = MemoizedDPMixture(given=["sex"], random_state=0).fit(known)
+kind = pd.Series(kinds.predict(known), known.index, name="kind")
+print(pd.crosstab(penguins.loc[known.index, "species"], kind))
+
+# %%
 # **Which values are doubtful?** The single bird leads the list: a bill of 58 mm is far longer than
 # its other measurements suggest, which are those of a small female.
 
