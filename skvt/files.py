@@ -36,6 +36,8 @@ class InFiles(NamedTuple):
     nan: tuple[str, ...] = ()
     # Classes that parts of the outcome of an estimator's fit may have, such as "model.weights".
     fitted: Mapping[str, tuple[type, ...]] = {}
+    # Names of further attributes that a fitted estimator must have.
+    attributes: tuple[str, ...] = ()
 
 
 #: The classes by their names in files, and these names by class.
@@ -48,11 +50,12 @@ def in_files(
     *,
     nan: tuple[str, ...] = (),
     fitted: Mapping[str, tuple[type, ...]] = InFiles._field_defaults["fitted"],
+    attributes: tuple[str, ...] = (),
 ) -> Callable[[type[T]], type[T]]:
     """Let files hold objects of a class under a name that remains when the class is renamed."""
 
     def registered(cls: type[T]) -> type[T]:
-        IN_FILES[name], NAMES[cls] = InFiles(cls, nan, fitted), name
+        IN_FILES[name], NAMES[cls] = InFiles(cls, nan, fitted, attributes), name
         return cls
 
     return registered

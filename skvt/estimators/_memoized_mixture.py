@@ -47,6 +47,7 @@ from skvt.sklearn_private import StrOptions
 
 @in_files(
     "estimators.MemoizedDPMixture",
+    attributes=("_table",),
     fitted={
         "model": (Mixture,),
         "model.weights": (StickBreaking,),

@@ -19,8 +19,9 @@ _MOST_WORDS = 1e3 * LARGEST
 
 def check_estimator(estimator, memory):
     """Raise FileError unless the estimator's parts fit; use at most ``memory`` bytes."""
-    values = vars(estimator)
-    missing = {*type(estimator)._get_param_names(), "_fitted", "n_features_in_"} - set(values)
+    values, entry = vars(estimator), IN_FILES[name_of(type(estimator))]
+    needed = {*type(estimator)._get_param_names(), "_fitted", "n_features_in_", *entry.attributes}
+    missing = needed - set(values)
     _require(not missing, f"The estimator has no {sorted(missing)[:1]}.")
     estimator._validate_params()
     fitted = values["_fitted"]
@@ -28,7 +29,7 @@ def check_estimator(estimator, memory):
     if values.get("_progress") is not None:
         _check_progress(values["_progress"], estimator, memory)
     _check_names(values.get("feature_names_in_"), estimator.n_features_in_)
-    if hasattr(type(estimator), "_table"):
+    if "_table" in values:
         component, priors = fitted.model.component, values.get("priors_") or ()
         legal = estimator._table.describes(component, priors)
         _require(legal, "The table is not that of the model.")

@@ -562,6 +562,29 @@ def test_positions_of_columns_in_two_dimensions_are_refused(path):
         load(path)
 
 
+def table_of(document):
+    return document["estimator"]["fields"]["_table"]["fields"]
+
+
+TABLES = {
+    "none": lambda document: document["estimator"]["fields"].pop("_table"),
+    "of other names": lambda document: table_of(document)["names"]["tuple"].pop(),
+    "of other blocks": lambda document: table_of(document)["blocks"]["tuple"].pop(),
+    "of another kind": lambda document: table_of(document)["blocks"]["tuple"][0]["fields"].update(
+        spec={"object": "components.Poisson", "fields": {}}
+    ),
+}
+
+
+@pytest.mark.parametrize("change", TABLES.values(), ids=TABLES)
+def test_a_table_is_that_of_the_mixture(change, path):
+    document, members = parts_of(VERSION_1 / "MemoizedDPMixture.skvt")
+    change(document)
+    put(path, document, members)
+    with pytest.raises(FileError, match="table"):
+        load(path)
+
+
 def test_an_engine_takes_up_nothing_of_another(path):
     document, members = parts_of(VERSION_1 / "MemoizedDPGMM.part.skvt")
     other, _ = parts_of(VERSION_1 / "StructuredBernoulliMixture.part.skvt")
