@@ -37,10 +37,14 @@ _FEWER_FOR_EACH = 10
 # Maximum number of columns, evenly spaced, by which types are compared: the time for matrices grows
 # with the cube of their number.
 MOST_COLUMNS = 64
-# Largest difference of close bounds in nats per row, and the number of parts of rows for held-out
-# densities.
+# Largest difference of close bounds in nats per row.
 _CLOSE = 1.0
+# Number of parts of rows for held-out densities; and in tables of at most this number of values and
+# of rows per column, of which a fit needs nearly all rows.
 _FOLDS = 4
+_FOLDS_OF_TINY = 16
+_TINY = 500
+_TINY_ROWS = 4.0
 # Number of passes of a short fit; the last passes have merges.
 _PASSES = 10
 
@@ -106,8 +110,10 @@ def _has_few_rows(X, weights):
 
 def _held_out_density(X, weights, build, learned, most):
     """Return the mean log predictive density of rows under fits to other rows, nats per row."""
-    parts, total = np.random.default_rng(0).permutation(len(X)) % _FOLDS, 0.0
-    for part in range(_FOLDS):
+    is_tiny = X.size <= _TINY and len(X) <= _TINY_ROWS * X.shape[1]
+    n_folds = min(len(X), _FOLDS_OF_TINY) if is_tiny else _FOLDS
+    parts, total = np.random.default_rng(0).permutation(len(X)) % n_folds, 0.0
+    for part in range(n_folds):
         rest, out = parts != part, parts == part
         _, memo, model = _best_fit(X[rest], weights[rest], build, learned, most)
         stats = RunningStats(memo.stats.arrays)

@@ -164,6 +164,20 @@ def test_few_rows_choose_the_type_of_the_higher_held_out_density(load, n_draws, 
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 7])
+def test_no_draw_of_a_tiny_table_loses_much(seed, monkeypatch):
+    monkeypatch.setattr(types, "NUMBERS", (3, 20))
+    X, _ = load_wine(return_X_y=True)
+    X = (X - X.mean(axis=0)) / X.std(axis=0)
+    rows = np.random.default_rng(seed).permutation(len(X))
+    auto, diag, full = (
+        MemoizedDPGMM(covariance_type=kind, random_state=0).fit(X[rows[:32]]).score(X[rows[32:]])
+        for kind in ("auto", "diag", "full")
+    )
+    assert auto > max(diag, full) - 0.3
+
+
+@pytest.mark.slow
 def test_few_rows_in_many_columns_determine_no_matrix():
     rng = np.random.default_rng(0)
     y = np.repeat(np.arange(3), 15)
