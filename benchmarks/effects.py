@@ -5,6 +5,9 @@
   proportions from each document's posterior, whose prior does not know the covariates.
 - ``classes``: the simulation of Bakk and Kuha (2018), three classes and six binary items: the mean
   of an outcome in each class, and classes on a covariate; beside means by posterior probabilities.
+- ``prior``: how well topics whose document prior depends on covariates predict the other words of
+  drawn short documents, beside fits without covariates and the true model, and the time of a pass.
+- ``held-out-posts``: with ``--data`` political posts, the same for 5, 20 and 100 seen words.
 - ``posts``: with ``--data`` political posts, how far effects of two disjoint sets of fits agree.
 """
 
@@ -14,13 +17,28 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import scipy.sparse as sp
-from _common import cores, parser, print_header, print_table, progress, spread, timed
+from _common import (
+    cores,
+    learned_prior,
+    parser,
+    print_header,
+    print_table,
+    progress,
+    spread,
+    timed,
+)
 from scipy.optimize import linear_sum_assignment
-from scipy.special import softmax
+from scipy.special import logsumexp, softmax
 from scipy.stats import t as student
 from sklearn.base import BaseEstimator
 
-from skvt import MemoizedDPMixture, StructuredLDA, covariate_effects, outcome_by_cluster
+from skvt import (
+    MemoizedDPMixture,
+    StructuredLDA,
+    TemperedLDA,
+    covariate_effects,
+    outcome_by_cluster,
+)
 from skvt.components import Bernoulli
 from skvt.metrics import match_components
 
@@ -34,7 +52,12 @@ OUTCOMES = np.array([-1.0, 1.0, 0.0])
 
 def arguments():
     p = parser(__doc__.splitlines()[0])
-    p.add_argument("parts", nargs="*", default=["topics", "classes"], help="posts needs --data")
+    p.add_argument(
+        "parts",
+        nargs="*",
+        default=["topics", "classes"],
+        help="posts and held-out-posts need --data",
+    )
     p.add_argument("--draws", type=int, default=5, help="corpora of each length")
     p.add_argument("--fits", type=int, default=4)
     p.add_argument("--tables", type=int, default=100, help="of each separation")
@@ -210,6 +233,139 @@ def note(scores, name, table, estimate, truth):
         covered.append((table["low"] < truth) & (truth < table["high"]))
 
 
+# --------------------------------------------------------------------------------------- prior
+def of_regression(n, length, rng):
+    """Counts, covariates (n, 2), topics, and alpha (n, K), log-linear in the covariates."""
+    topics = rng.dirichlet(np.full(N_WORDS, 0.05), N_TOPICS)
+    covariates = np.c_[rng.integers(2, size=n), rng.standard_normal(n)]
+    slopes = rng.normal(0.0, 1.0, (2, N_TOPICS))
+    alpha = np.exp(np.log(0.1) + (covariates - [0.5, 0.0]) @ slopes)
+    shares = rng.standard_gamma(alpha) + 1e-300
+    shares /= shares.sum(axis=1, keepdims=True)
+    chances = shares @ topics
+    counts = rng.multinomial(length, chances / chances.sum(axis=1, keepdims=True))
+    return sp.csr_array(counts), covariates, topics, alpha
+
+
+def seen_and_others(X, n_seen, rng):
+    """Counts of ``n_seen`` tokens of each document drawn at random, and of its other tokens."""
+    X = sp.csr_array(X)
+    drawn = [
+        rng.multivariate_hypergeometric(X.data[i:j].astype(int), n_seen)
+        for i, j in zip(X.indptr[:-1], X.indptr[1:], strict=True)
+    ]
+    seen = sp.csr_array((np.concatenate(drawn), X.indices, X.indptr), X.shape)
+    return seen, sp.csr_array(X - seen)
+
+
+def by_draws(seen, others, topics, alpha, seed, n_draws=2_000):
+    """Log probability of the other words given those seen, nats per word, by drawn proportions."""
+    rng, total = np.random.default_rng(seed), 0.0
+    logs = np.log(np.maximum(topics, 1e-30))
+    for d, of_prior in enumerate(np.broadcast_to(alpha, (seen.shape[0], len(topics)))):
+        theta = rng.standard_gamma(of_prior, (n_draws, len(topics))) + 1e-300
+        theta /= theta.sum(axis=1, keepdims=True)
+        first, rest = seen[[d]], others[[d]]
+        before = np.log(theta @ np.exp(logs[:, first.indices])) @ first.data
+        after = np.log(theta @ np.exp(logs[:, rest.indices]))
+        total += (logsumexp(before[:, None] + after, axis=0) - logsumexp(before)) @ rest.data
+    return total / others.sum()
+
+
+def alpha_of(fit, covariates=None):
+    """alpha of each document of a fit."""
+    if covariates is None:
+        return fit.doc_topic_prior_
+    design = np.c_[np.ones(len(covariates)), covariates]
+    return np.exp(design @ np.asarray(fit.covariate_coef_).T)
+
+
+def word_probabilities(fit):
+    return fit.components_ / fit.components_.sum(axis=1, keepdims=True)
+
+
+FITTED = {
+    "StructuredLDA": lambda seed: StructuredLDA(N_TOPICS, n_init=3, random_state=seed),
+    "StructuredLDA, 40 passes": lambda seed: StructuredLDA(
+        N_TOPICS, max_iter=40, n_init=3, doc_topic_prior="auto", random_state=seed
+    ),
+    "TemperedLDA": lambda seed: TemperedLDA(
+        N_TOPICS, n_init=3, doc_topic_prior="auto", random_state=seed
+    ),
+}
+
+
+def prior(args):
+    n_train, n_test, length, n_seen = 3_000, 500, 12, 6
+    scores = {}
+    for draw in range(args.draws):
+        rng = np.random.default_rng(draw)
+        X, covariates, topics, alpha = of_regression(n_train + n_test, length, rng)
+        train, test = slice(0, n_train), slice(n_train, None)
+        parts = seen_and_others(X[test], n_seen, rng)
+        common = learned_prior(X[train], topics, 0.1)
+        true = by_draws(*parts, topics, alpha[test], draw)
+        gain = true - by_draws(*parts, topics, common, draw)
+        scores.setdefault("true model", []).append((true - gain, true, 1.0))
+        for name, make in FITTED.items():
+            if draw == 0:  # compile before times are taken
+                make(draw).fit(X[:200]), make(draw).fit(X[:200], covariates=covariates[:200])
+            _, plain_cpu, plain = timed(make(draw).fit, X[train])
+            _, cpu, fit = timed(make(draw).fit, X[train], covariates=covariates[train])
+            before = by_draws(*parts, word_probabilities(plain), alpha_of(plain), draw)
+            at = covariates[test]
+            after = by_draws(*parts, word_probabilities(fit), alpha_of(fit, at), draw)
+            share, times = (after - before) / gain, cpu / plain_cpu
+            scores.setdefault(name, []).append((before, after, share, times))
+            progress(f"corpus {draw}, {name}: {share:.2f} of the gain, {times:.2f} of the time")
+    rows = [
+        [name, *(spread(column, digits=3) for column in zip(*values, strict=True)), "-"][:5]
+        for name, values in scores.items()
+    ]
+    header = ["best of 3 fits", "without", "with covariates", "share of the true gain", "time"]
+    title = f"Nats per word given {n_seen} words, {n_train:,} drawn documents of {length} words"
+    print_table(title, header, rows)
+
+
+def held_out_posts(args):
+    folder = Path(args.data) / "poliblog5k"
+    X = sp.csr_array(sp.load_npz(folder / "counts.npz"))
+    meta = pd.read_csv(folder / "meta.csv")[["rating", "day"]]
+    used = np.flatnonzero(X.sum(axis=1) >= 110)
+    test = used[np.random.default_rng(0).permutation(used.size)[:500]]
+    train = np.setdiff1d(np.flatnonzero(X.sum(axis=1)), test)
+    parts = {n: seen_and_others(X[test], n, np.random.default_rng(n)) for n in (5, 20, 100)}
+    scores, times = {}, []
+    for seed in range(args.draws):
+        fits = {}
+        for covariates in None, meta:
+            options = {} if covariates is None else {"covariates": covariates.iloc[train]}
+            lda = StructuredLDA(20, random_state=seed)
+            _, cpu, fit = timed(lda.fit, X[train], **options)
+            fits[covariates is None] = fit, cpu
+        times.append(fits[False][1] / fits[True][1])
+        for n, (seen, others) in parts.items():
+            values = [
+                completed(fits[True][0], seen, others, {}),
+                completed(fits[False][0], seen, others, {"covariates": meta.iloc[test]}),
+            ]
+            scores.setdefault(n, []).append((*values, values[1] - values[0]))
+        progress(f"seed {seed}: {times[-1]:.2f} of the time")
+    rows = [
+        [n, *(spread(column, digits=4) for column in zip(*values, strict=True)), spread(times)]
+        for n, values in scores.items()
+    ]
+    header = ["seen words", "without", "with covariates", "gain", "time"]
+    print_table("Nats per word of 500 political posts, covariates rating and day", header, rows)
+
+
+def completed(fit, seen, others, options):
+    """Log probability of the other words, nats per word, at the proportions of those seen."""
+    chances = fit.transform(seen, **options) @ word_probabilities(fit)
+    rows, words = others.nonzero()
+    return (others[rows, words] * np.log(chances[rows, words])).sum() / others.sum()
+
+
 # --------------------------------------------------------------------------------------- posts
 def posts(args):
     folder = Path(args.data) / "poliblog5k"
@@ -245,13 +401,19 @@ def compare(one, other, X, rating):
 
 
 # ---------------------------------------------------------------------------------------- main
+PARTS = {
+    "topics": topics, "classes": classes, "posts": posts, "prior": prior,
+    "held-out-posts": held_out_posts,
+}  # fmt: skip
+
+
 def main():
     args = arguments()
     warnings.simplefilter("ignore")
     print_header(args)
     with cores(args.cores):
         for part in args.parts:
-            {"topics": topics, "classes": classes, "posts": posts}[part](args)
+            PARTS[part](args)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ Rows are an array or a CSR matrix in memory, or chunks in other processes: see
 
 from collections.abc import Callable, Sequence
 from functools import singledispatch
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
@@ -40,6 +40,28 @@ def has_sparse_rows(X: Any, weights: Any) -> bool:
 
 def _is_sparse(X: Any, weights: Array) -> tuple[Any, ...]:
     return (float(sp.issparse(X)),)
+
+
+class Documents(sp.csr_array):  # type: ignore[misc]  # scipy has no types
+    """Counts of the words of documents, with the design (n, P) of their covariates.
+
+    ``n_documents`` is the number of documents that the rows represent; None for further rows of a
+    stream.
+    """
+
+    design: Array
+    n_documents: float | None = None
+
+    @classmethod
+    def of(cls, X: Any, design: Array, n_documents: float | None = None) -> Self:
+        """Return the counts X with a design; both are shared."""
+        documents = cls(X)
+        documents.design, documents.n_documents = design, n_documents
+        return documents
+
+    def __getitem__(self, rows: Any) -> Any:
+        """Return rows with their covariates."""
+        return self.of(sp.csr_array(self)[rows], self.design[rows])
 
 
 def pieces(stop: int, step: int, start: int = 0) -> list[slice]:

@@ -30,6 +30,7 @@ from skvt.contracts._model import (
     ConjugateModel,
     Correctable,
     Drawable,
+    HasHyperprior,
     LocalResult,
     Memoizable,
     Mergeable,

@@ -136,6 +136,7 @@ class Capability(StrEnum):
     GROWING_TOPICS = "topics whose number is found"
     TOPICS = "topics, that is, distributions over words"
     SUMS_OF_COMPONENTS = "rows that are sums of components"
+    HYPERPRIOR = "a density of the parameters of its priors"
 
 
 class Model(Protocol):
@@ -381,6 +382,13 @@ class Temperable(Model, Protocol):
         """Return log C(T) per unit of data, in nats, and its slope in 1/T, (M,) [VT16 eq. 13]."""
 
 
+class HasHyperprior(Model, Protocol):
+    """A model whose priors have parameters with a prior, at whose mode they are learned."""
+
+    def log_hyperprior(self) -> float:
+        """Return the log density of these parameters in nats, a part of the bound."""
+
+
 class Requirement(NamedTuple):
     """A capability that an engine, a move or a temperature policy requires of a model."""
 
@@ -399,6 +407,7 @@ PROTOCOLS = {
     Capability.COLLAPSIBLE: Collapsible,
     Capability.CORRECTABLE: Correctable,
     Capability.TEMPERABLE: Temperable,
+    Capability.HYPERPRIOR: HasHyperprior,
     Capability.GROWING_TOPICS: Restartable,
 }
 

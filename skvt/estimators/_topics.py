@@ -8,6 +8,7 @@ from skvt.fitting import (
     STREAM_ROWS,
     MoveLogMixin,
     VariationalEstimator,
+    all_or_nothing,
     check_moves,
     of_fit,
 )
@@ -20,18 +21,296 @@ from skvt.inference import (
     perplexity_fall,
     rows_of,
 )
-from skvt.models.lda import LDA, SplitMerge
+from skvt.models.lda import LDA, DocumentRegression, SplitMerge
+from skvt.readers.chunks import require_rows_in_memory, sums_over
 from skvt.readers.validation import LARGEST, in_range
-from skvt.results import TopicEditsMixin, TopicsMixin, prior_vector, simplest
-from skvt.rows import sums_of_rows, total_and_weight
+from skvt.results import Covariates, TopicEditsMixin, TopicsMixin, prior_vector, simplest
+from skvt.results.completion import mean_of_held_out
+from skvt.results.topic_tables import pandas_for
+from skvt.rows import Documents, sums_of_rows, total_and_weight
 from skvt.schedules import RobbinsMonro
+from skvt.sklearn_private import num_samples
 
 # learning_offset of a stream where it is not given
 STREAM_OFFSET = 64.0
+# What takes rows in memory only.
+COVARIATES = "A prior of documents that depends on covariates"
 
 
 class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimator):
     """Base of latent Dirichlet allocation: a given number of topics."""
+
+    @all_or_nothing
+    def fit(self, X, y=None, sample_weight=None, covariates=None):
+        """Fit to all documents.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Counts.
+        y : ignored
+            Not used.
+        sample_weight : array-like of shape (n_samples,), optional
+            A document of weight w counts w times; where local steps draw, it is drawn once.
+            Minibatches are drawn regardless of weights.
+        covariates : data frame, or array-like of shape (n_samples,) or (n_samples, n_covariates), \
+                optional
+            Covariates on which the prior of a document's topics depends, see
+            ``covariate_coef_``. Categories become one column for each level but the first.
+            ``doc_topic_prior`` is then learned, and its value is where learning starts.
+
+        Returns
+        -------
+        self : estimator
+            The fitted estimator.
+
+        Raises
+        ------
+        ValueError
+            For values that are no counts or that leave the range of floating point, for illegal
+            parameters and combinations of them, and for covariates of other rows, with missing
+            values, or which are constant or collinear. (A single constant covariate stands for the
+            intercept.)
+        """
+        return self._fit(X, y, sample_weight, covariates)
+
+    @all_or_nothing
+    def partial_fit(self, X, y=None, sample_weight=None, batch_id=None, covariates=None):
+        """Update on documents of a stream.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Counts. A step is made for every ``batch_size`` documents.
+        y : ignored
+            Not used.
+        sample_weight : array-like of shape (n_samples,), optional
+            A document of weight w counts w times.
+        batch_id : ignored
+            Not used: no batch is remembered.
+        covariates : data frame, or array-like of shape (n_samples,) or (n_samples, n_covariates), \
+                optional
+            As in ``fit``, in each call or in none. Levels of categories come from the first call.
+
+        Returns
+        -------
+        self : estimator
+            The estimator after these documents.
+
+        Notes
+        -----
+        No moves are made, since they need the documents of all calls.
+        """
+        return self._partial_fit(X, sample_weight, batch_id, covariates=covariates)
+
+    @all_or_nothing
+    def resume(self, X, y=None, sample_weight=None, covariates=None):
+        """Continue a fit that was interrupted, to the same result as without interruption.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            The documents of the interrupted fit, in the same order.
+        y : ignored
+            Shown to callbacks.
+        sample_weight : array-like of shape (n_samples,), optional
+            The weights of the interrupted fit.
+        covariates : data frame or array-like, optional
+            The covariates of the interrupted fit.
+
+        Returns
+        -------
+        self : estimator
+            The fitted estimator.
+
+        Raises
+        ------
+        ValueError
+            If there is nothing to resume, if these are other documents, or if a parameter has
+            changed that the passes so far depend on.
+        """
+        return self._resume(X, y, sample_weight, covariates=covariates)
+
+    def transform(self, X, *, normalize=True, covariates=None):
+        """Return the topic proportions of each document, inferred at T = 1.
+
+        They are inferred by CVB0 at the expected topics [1]_, whatever the local step of the fit:
+        each token's topic is updated given the expected counts of the other tokens. The result is
+        deterministic, and does not depend on other documents or ``n_jobs``.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Counts.
+        normalize : bool, default=True
+            Whether rows sum to 1. With False they are the parameters of q(theta): the expected
+            tokens of each topic plus the prior alpha.
+        covariates : data frame or array-like, optional
+            Covariates of the documents, needed if the fit had any.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_components)
+            E[theta] of each document, or the parameters of q(theta). A document without words has
+            the mean of its prior.
+
+        References
+        ----------
+        .. [1] A. Asuncion, M. Welling, P. Smyth, Y. W. Teh (2009). On smoothing and inference for
+           topic models. UAI.
+        """
+        self._require_covariates(X, covariates)
+        return self._proportions(X, normalize=normalize, covariates=covariates)
+
+    def fit_transform(self, X, y=None, *, normalize=True, sample_weight=None, covariates=None):
+        """Fit to X, then transform it.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Counts.
+        y : ignored
+            Not used.
+        normalize : bool, default=True
+            As in ``transform``.
+        sample_weight : array-like of shape (n_samples,), optional
+            As in ``fit``.
+        covariates : data frame or array-like, optional
+            As in ``fit``.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_components)
+            The result of ``transform``.
+        """
+        fitted = self.fit(X, y, sample_weight=sample_weight, covariates=covariates)
+        return fitted.transform(X, normalize=normalize, covariates=covariates)
+
+    def score(self, X, y=None, covariates=None):
+        """Return the log predictive probability of document completion, nats per held-out word.
+
+        Half of each document's tokens (:func:`skvt.metrics.document_completion_split`) are used to
+        infer its topic proportions as ``transform`` does, and the others are predicted: ``sum log
+        sum_k E[theta_k] E[beta_kw] / number of held-out tokens``. Higher is better. Scores of all
+        topic models and of :func:`skvt.metrics.document_completion_score` are comparable.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Counts; at least one document must have two or more tokens.
+        y : ignored
+            Not used.
+        covariates : data frame or array-like, optional
+            Covariates of the documents, needed if the fit had any.
+
+        Returns
+        -------
+        float
+            Nats per held-out word.
+        """
+        self._require_covariates(X, covariates)
+        return mean_of_held_out(*sums_over(self, X, covariates=covariates))
+
+    def perplexity(self, X, sub_sampling=False, covariates=None):
+        """Return the perplexity of held-out words, ``exp(-score(X))``. Lower is better.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Counts; at least one document must have two or more tokens.
+        sub_sampling : bool, default=False
+            Whether X is a sample of a larger corpus, as in scikit-learn. The result is the same.
+        covariates : data frame or array-like, optional
+            Covariates of the documents, needed if the fit had any.
+
+        Returns
+        -------
+        float
+            The number of equally probable words that would be equally hard to predict.
+        """
+        return float(np.exp(-self.score(X, covariates=covariates)))
+
+    def elbo(self, X, covariates=None):
+        """Untempered evidence lower bound of X in nats, every constant included.
+
+        X is taken for the whole data set: the divergence of the globals is subtracted once.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Counts.
+        covariates : data frame or array-like, optional
+            Covariates of the documents, needed if the fit had any.
+
+        Returns
+        -------
+        float
+            Nats for all of X.
+        """
+        return self._elbo(X, covariates=covariates)
+
+    @of_fit
+    def covariate_coef_(self, fitted):
+        """Effects of covariates on log alpha, (n_components, n_terms), the intercept first.
+
+        ``alpha_k = exp(intercept_k + sum of coefficient times covariate)`` of a document. A data
+        frame with the names of terms as columns if the fit had one.
+        """
+        if self._covariates is None:
+            raise AttributeError(
+                f"{type(self).__name__!r} object has no attribute 'covariate_coef_': the fit had "
+                "no covariates. Pass covariates to fit."
+            )
+        model = fitted.model
+        coef = np.log(np.float64(model.doc_topic_prior))[None]
+        if model.regression is not None:
+            coef = model.regression.coef
+        coef = self._covariates.coefficients(coef)
+        if not self._covariates.are_named:
+            return coef
+        pandas = pandas_for("covariate_coef_ of a fit with a data frame")
+        return pandas.DataFrame(coef, columns=self._covariates.columns.names)
+
+    def _with_covariates(self, rows, covariates, used, *, reset):
+        require_rows_in_memory(rows.passed, COVARIATES)
+        n_rows = num_samples(rows.passed)
+        if reset:
+            self._covariates = Covariates.of(covariates, n_rows, used)
+        else:
+            self._require_covariates(rows.passed, covariates)
+        n_documents = float(rows.weights.sum())
+        if rows.in_stream:
+            n_documents = self._stream_rows if reset else None
+        design = self._covariates.encode(covariates, n_rows)[used]
+        return Documents.of(rows.X, design, n_documents)
+
+    @property
+    def _stream_rows(self):
+        """Number of documents of a stream."""
+        return STREAM_ROWS if self.total_samples is None else float(self.total_samples)
+
+    def _read(self, X, covariates=None):
+        rows = super()._read(X)
+        if covariates is None:
+            return rows
+        return Documents.of(rows, self._covariates.encode(covariates, num_samples(X)))
+
+    def _require_covariates(self, X, covariates):
+        """Raise ValueError unless there are covariates of X if and only if the fit had some."""
+        self._require_fitted()
+        if self._covariates is None and covariates is not None:
+            raise ValueError(
+                f"This {type(self).__name__} was fitted without covariates. Leave them out, or fit "
+                "anew with covariates."
+            )
+        if self._covariates is not None:
+            if covariates is None:
+                names = list(self._covariates.columns.levels)
+                raise ValueError(
+                    f"The prior of documents of this {type(self).__name__} depends on the "
+                    f"covariates {names}. Pass covariates with a row for each row of X."
+                )
+            require_rows_in_memory(X, COVARIATES)
 
     def _lda(self, X, weights, old, first_eta, learned=str):
         """The model by the parameters; what is learned goes on from the ``old`` one.
@@ -64,7 +343,23 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
             lda = replace(lda, doc_topic_prior=old.doc_topic_prior)
         if old is not None and lda.learn_topic_word_prior:
             lda = replace(lda, topic_word_prior=old.topic_word_prior)
-        return lda
+        return self._with_regression(lda, X, old)
+
+    def _with_regression(self, lda, X, old):
+        """Return the model with a prior that depends on covariates, if there are any."""
+        if self._covariates is None:
+            return lda
+        alpha = lda.doc_topic_prior if old is None else old.doc_topic_prior
+        lda = replace(lda, doc_topic_prior=alpha, learn_doc_topic_prior=True)
+        terms = self._covariates.columns.terms
+        if terms.size == 1:  # a prior without covariates is learned by more exact steps
+            return lda
+        if X.n_documents is None:  # a running stream
+            return replace(lda, regression=old.regression)
+        regression = DocumentRegression.of(X.design, terms, alpha, X.n_documents)
+        if old is not None:
+            regression = replace(regression, coef=old.regression.coef)
+        return replace(lda, regression=regression)
 
     def _learning_rate(self, n_batches, scale, delay):
         """Step sizes of a fit with this number of minibatches per pass; None is a stream.
@@ -95,8 +390,7 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
         first, after_pass = None, []
         if moves is None:
             # the first rows stand for the whole of a stream: so do topics that are given
-            total = STREAM_ROWS if self.total_samples is None else float(self.total_samples)
-            first = rows_of(data.X, data.weights, data.n_rows, total=total)
+            first = rows_of(data.X, data.weights, data.n_rows, total=self._stream_rows)
         elif moves:
             after_pass.append(MovesBetween([SplitMerge()], n_passes))
         if moves is not None and share > 0.0:

@@ -44,6 +44,8 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
     _loses_bound = "partial_fit"
     # Makes the :class:`Restarts` of a fit from seeds and the :class:`Fit`.
     _restarts = SameModel
+    # How covariates of rows are read; None without.
+    _covariates = None
     # Class of the reader of rows.
     _reads = Reader
     # Where the diagram of scikit-learn links to.
@@ -70,6 +72,10 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
     def _adapted(self, fitted, X, weights):
         """Return the fit, adapted to rows of another kind."""
         return fitted
+
+    def _with_covariates(self, rows, covariates, used, *, reset):
+        """Return ``rows.X`` with covariates, of which only the ``used`` ones are of these rows."""
+        return rows.X
 
     def _gathers(self, before=None):
         """Return whether small calls of ``partial_fit`` after the fit ``before`` form batches."""
@@ -107,20 +113,24 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
             For values that the model does not take or that leave the range of floating point, for
             too few rows, and for illegal parameters and combinations of them.
         """
+        return self._fit(X, y, sample_weight)
+
+    def _fit(self, X, y, sample_weight, covariates=None):
+        """Fit to all rows; ``covariates`` of rows are for topic models, see `_with_covariates`."""
         for name in ("_progress", "restart_elbos_"):
             vars(self).pop(name, None)
         labels, before = RowLabels.of(self, X, y, sample_weight), None
         if self._continues():
             before, remedy = self._fitted, "set warm_start=False to start anew"
             refuse_changes(self, before, "A warm start", self._fixed_parameters, remedy)
-        with rows_at_work(self, X, y, sample_weight, labels, reset=before is None) as at_work:
-            rows, workers = at_work
+        given = {"labels": labels, "covariates": covariates, "reset": before is None}
+        with rows_at_work(self, X, y, sample_weight, **given) as (rows, workers):
             before = before and self._adapted(before, rows.X, rows.weights)
             run_fit(self, rows, workers, before)
         return self
 
-    def _read(self, X):
-        """Return rows like those of the fit as numbers."""
+    def _read(self, X, covariates=None):
+        """Return rows like those of the fit as numbers, with covariates where these are taken."""
         return self._fitted.reader.read(X)
 
     @all_or_nothing
@@ -155,9 +165,13 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         need the rows of all batches, and are made by ``fit`` alone. Priors, categories and all else
         that ``fit`` takes from the data come from the first rows.
         """
+        return self._partial_fit(X, sample_weight, batch_id)
+
+    def _partial_fit(self, X, sample_weight, batch_id, covariates=None):
+        """Update on rows in memory, or on one chunk after the other."""
         refuse_labels(self, "partial_fit")
         if not is_chunked(X):
-            return self._update(X, X, sample_weight, batch_id)
+            return self._update(X, X, sample_weight, batch_id, covariates)
         # one chunk after the other, in order, with one at a time in this process
         loads = loads_of(X, sample_weight)
         numbered = batch_id is not None and len(loads.rows) > 1
@@ -168,11 +182,12 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
                     self._update(None, *chunk, (batch_id, number) if numbered else batch_id)
         return self
 
-    def _update(self, passed, X, sample_weight, batch_id):
+    def _update(self, passed, X, sample_weight, batch_id, covariates=None):
         """Update on rows in memory; ``passed`` is None for one of several chunks."""
         vars(self).pop("_progress", None)  # no resume after other rows
         before = vars(self).get("_fitted")
-        rows = read_rows(self, X, sample_weight, reset=before is None, in_stream=True)
+        how = {"reset": before is None, "in_stream": True}
+        rows = read_rows(self, X, sample_weight, covariates, **how)
         rows = replace(rows, passed=passed)
         with Workers(self.n_jobs) as workers:
             fitted = updated(self, before, rows, batch_id, workers)
@@ -214,6 +229,10 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         uninterrupted fit; see the guide for what may differ elsewhere. Callbacks are not kept in
         files: set them again before the call.
         """
+        return self._resume(X, y, sample_weight)
+
+    def _resume(self, X, y, sample_weight, covariates=None):
+        """Continue an interrupted fit; ``covariates`` as in `_fit`."""
         self._require_fitted()
         refuse_labels(self, "resume")
         progress = vars(self).get("_progress")
@@ -226,7 +245,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         self._validate_params()
         fixed = [name for name in self._fitted.parameters if name not in FREE_TO_CHANGE]
         refuse_changes(self, self._fitted, "resume", fixed, "call fit to start anew")
-        with rows_at_work(self, X, y, sample_weight) as (rows, workers):
+        with rows_at_work(self, X, y, sample_weight, covariates=covariates) as (rows, workers):
             progress.rows.check(rows.X, rows.weights)
             resume_fit(self, rows, workers, progress)
         return self
@@ -246,8 +265,13 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         float
             Nats for all of X.
         """
+        return self._elbo(X)
+
+    def _elbo(self, X, covariates=None):
+        """Return the bound of X; ``covariates`` as in `_fit`."""
         fitted = self._require_fitted()
-        with given_rows(self, X) as rows, Workers(self.n_jobs) as workers:
+        reading = given_rows(self, X, covariates=covariates)
+        with reading as rows, Workers(self.n_jobs) as workers:
             data = rows_of(rows.X, rows.weights)
             return evaluate_bound(self._model_for_bounds(), fitted.stats, data, workers)
 

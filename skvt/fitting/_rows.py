@@ -43,21 +43,26 @@ class CallRows:
         return self.passed, np.zeros(n_rows)
 
 
-def read_rows(estimator, X, sample_weight, *, reset, in_stream=False):
+def read_rows(estimator, X, sample_weight, covariates=None, *, reset, in_stream=False):
     """Return the rows of a call, read by a new reader (``reset``) or by that of the fit."""
     reader = replace(estimator._reads.of(estimator), in_stream=in_stream)
     reader = reader if reset else estimator._fitted.reader
     reader, numbers, weights = rows_read(reader, X, sample_weight)
     if reset:
-        vars(estimator).pop("feature_names_in_", None)
+        for name in ("feature_names_in_", "_covariates"):
+            vars(estimator).pop(name, None)
         vars(estimator).update(reader.columns)
-    return CallRows(X, numbers, weights, reader, in_stream=in_stream)
+    rows = CallRows(X, numbers, weights, reader, in_stream=in_stream)
+    if covariates is None and estimator._covariates is None:
+        return rows
+    used = slice(None) if sample_weight is None else np.asarray(sample_weight) > 0.0
+    return replace(rows, X=estimator._with_covariates(rows, covariates, used, reset=reset))
 
 
 @contextmanager
-def given_rows(estimator, X, sample_weight=None, *, reset=False):
+def given_rows(estimator, X, sample_weight=None, covariates=None, *, reset=False):
     """Provide the :class:`CallRows` of a call; a cluster keeps them until the block ends."""
-    rows = read_rows(estimator, X, sample_weight, reset=reset)
+    rows = read_rows(estimator, X, sample_weight, covariates, reset=reset)
     try:
         yield rows
     finally:
@@ -65,9 +70,11 @@ def given_rows(estimator, X, sample_weight=None, *, reset=False):
 
 
 @contextmanager
-def rows_at_work(estimator, X, y, sample_weight, labels=None, *, reset=False):
+def rows_at_work(
+    estimator, X, y, sample_weight, *, labels=None, covariates=None, reset=False
+):
     """Provide the rows of a fit and threads, and print stages of the fit."""
-    reading = given_rows(estimator, X, sample_weight, reset=reset)
+    reading = given_rows(estimator, X, sample_weight, covariates, reset=reset)
     shown, threads = stages_printed(estimator.verbose), Workers(estimator.n_jobs)
     with shown, reading as rows, threads as workers:
         yield replace(rows, y=y, labels=labels), workers

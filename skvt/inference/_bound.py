@@ -8,9 +8,9 @@ including all constants. The tempered bound multiplies the energy by the inverse
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
-from skvt.contracts import LocalResult, LocalTotals, Model
+from skvt.contracts import Capability, HasHyperprior, LocalResult, LocalTotals, Model
 from skvt.expfam import RunningStats, kl_divergence
 from skvt.inference._parallel import Workers
 from skvt.inference._state import Rows
@@ -18,13 +18,19 @@ from skvt.inference._visit import VisitRequest
 
 
 def global_divergence(model: Model, stats: RunningStats) -> float:
-    """Return KL(q(beta) || p(beta)) in nats, summed over the blocks of the globals."""
-    return sum(
+    """Return KL(q(beta) || p(beta)) in nats, summed over the blocks of the globals.
+
+    The log density of parameters of priors that have a prior themselves is subtracted.
+    """
+    divergence: float = sum(
         kl_divergence(family, lam, prior)
         for family, lam, prior in zip(
             model.families, model.natural_parameters(stats), model.prior().arrays, strict=True
         )
     )
+    if Capability.HYPERPRIOR in model.capabilities:
+        divergence -= cast("HasHyperprior", model).log_hyperprior()
+    return divergence
 
 
 def evaluate_bound(model: Model, stats: RunningStats, data: Rows, workers: Workers) -> float:

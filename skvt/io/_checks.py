@@ -29,6 +29,9 @@ def check_estimator(estimator, memory):
     if values.get("_progress") is not None:
         _check_progress(values["_progress"], estimator, memory)
     _check_names(values.get("feature_names_in_"), estimator.n_features_in_)
+    covariates, regression = estimator._covariates, getattr(fitted.model, "regression", None)
+    legal = regression is None if covariates is None else covariates.describes(regression)
+    _require(legal, "Coefficients of the document prior are those of other covariates.")
     if "_table" in values:
         component, priors = fitted.model.component, values.get("priors_") or ()
         legal = estimator._table.describes(component, priors)
@@ -79,7 +82,9 @@ def _check_fitted(fitted, estimator, memory):
     positive = state.stats.scale, state.replication, state.inv_temp, fitted.n_rows
     legal = is_positive(positive) and min(state.n_steps, state.seed) >= 0
     _require(legal, "The position in the fit is not legible.")
-    legal = np.shape(state.prior_stats.total) in ((), (k,))
+    regression = getattr(model, "regression", None)
+    of_priors = (k,) if regression is None else regression.statistics_shape
+    legal = np.shape(state.prior_stats.total) in ((), of_priors)
     _require(legal, "Priors are learned from statistics of other components.")
     memos = getattr(state, "memos", None)
     if memos is not None:

@@ -30,6 +30,7 @@ OF_ESTIMATORS = {
     "_fitted": "estimators.Fitted",
     "_progress": "estimators.Progress",
     "_table": "estimators.Table",
+    "_covariates": "estimators.Covariates",
     "_sklearn_output_config": dict,
     "n_features_in_": int,
     "feature_names_in_": np.ndarray,

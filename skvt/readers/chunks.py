@@ -304,11 +304,14 @@ def _of_chunk(number, fitted, sealed, chunk, shape):
     return np.asarray(found, dtype)
 
 
-def sums_over(estimator, X):
-    """Sum ``estimator._completion_sums(rows)``, which add up over rows, over all of X."""
+def sums_over(estimator, X, covariates=None):
+    """Sum ``estimator._completion_sums(rows)``, which add up over rows, over all of X.
+
+    Only rows in memory may have covariates.
+    """
     estimator._require_fitted()
     if not is_chunked(X):
-        return estimator._completion_sums(estimator._read(X))
+        return estimator._completion_sums(estimator._read(X, covariates))
     fitted, loads, site = estimator._without_rows(), loads_of(X), active_site()
     try:
         tasks = ((handle, (fitted,)) for handle in loads.handles)

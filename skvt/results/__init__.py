@@ -1,6 +1,7 @@
 """Results of fitted estimators: topics, mixtures, clusters, columns, missing values."""
 
 from skvt.results._consensus import consensus, distributions, matched
+from skvt.results._design import Covariates
 from skvt.results._effects import covariate_effects
 from skvt.results._features import SumsMixin
 from skvt.results._growing_mixtures import GrowingMixin

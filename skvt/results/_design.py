@@ -12,6 +12,7 @@ from typing import Any
 import narwhals.stable.v2 as nw
 import numpy as np
 
+from skvt.files import in_files, is_positive
 from skvt.readers import columns_of, names_of
 from skvt.readers.validation import is_frame
 from skvt.sklearn_private import num_samples
@@ -35,12 +36,7 @@ def design_of(covariates, formula, n_rows):
     Raise ValueError for another number of rows, missing or infinite values, and columns that are
     constant or collinear.
     """
-    covariates = _table(covariates)
-    if num_samples(covariates) != n_rows:
-        raise ValueError(
-            f"covariates has {num_samples(covariates)} rows and X {n_rows}; pass the same rows, in "
-            "the same order."
-        )
+    covariates = _require_rows(covariates, n_rows)
     make = _by_columns if formula is None else _by_formula
     design = make(covariates, formula)
     require_full_rank(design.matrix, design.names)
@@ -79,25 +75,117 @@ def describe_rows(table):
     ]
 
 
-def _by_columns(table, _):
-    """Return the design of an intercept, numbers, and levels of categories but the first."""
-    columns = _columns(table)
-    levels = {name: _levels(name, column) for name, column in columns.items()}
-    names = ["Intercept"]
-    for name, of_column in levels.items():
-        names += [name] if of_column is None else [f"{name}[T.{each}]" for each in of_column[1:]]
+@in_files("estimators.Columns")
+@dataclass(frozen=True)
+class Columns:
+    """How covariates become an intercept, numbers, and levels of categories but the first."""
 
-    def encode(rows):
+    # Levels of each covariate, in order; None for numbers.
+    levels: dict[str, Any]
+
+    @property
+    def names(self):
+        """Names of the columns of the design."""
+        names = ["Intercept"]
+        for name, levels in self.levels.items():
+            names += [name] if levels is None else [f"{name}[T.{each}]" for each in levels[1:]]
+        return names
+
+    @property
+    def terms(self):
+        """Number of the covariate of each column of the design, from 1; 0 for the intercept."""
+        sizes = [1, *(1 if each is None else len(each) - 1 for each in self.levels.values())]
+        return np.repeat(np.arange(len(sizes)), sizes)
+
+    def encode(self, rows):
+        """Return the design of rows with these covariates."""
         new = _columns(_table(rows))
-        absent = [name for name in levels if name not in new]
+        absent = [name for name in self.levels if name not in new]
         if absent:
             raise ValueError(
                 f"Covariates {absent} are absent from these rows, whose columns are {list(new)}."
             )
-        blocks = [_encoded(name, new[name], levels[name]) for name in levels]
+        blocks = [_encoded(name, new[name], levels) for name, levels in self.levels.items()]
         return np.hstack([np.ones((len(blocks[0]), 1)), *blocks])
 
-    return Design(names, encode(table), encode)
+
+def _by_columns(table, _):
+    """Return the design of an intercept, numbers, and levels of categories but the first."""
+    columns = Columns({name: _levels(name, column) for name, column in _columns(table).items()})
+    return Design(columns.names, columns.encode(table), columns.encode)
+
+
+@in_files("estimators.Covariates")
+@dataclass(frozen=True)
+class Covariates:
+    """Covariates of the rows of a fit, and how to encode those of further rows."""
+
+    columns: Columns
+    # (P,): mean and standard deviation of each column of the design; 0 and 1 for the intercept.
+    mean: Any
+    scale: Any
+    # Whether they were passed as a data frame.
+    are_named: bool
+
+    @classmethod
+    def of(cls, covariates, n_rows, used):
+        """Return the covariates of the ``used`` rows of n; raise ValueError if they are illegal.
+
+        A single constant covariate stands for the intercept.
+        """
+        table = _require_rows(covariates, n_rows)
+        by_name = _columns(table)
+        values = next(iter(by_name.values())).objects() if len(by_name) == 1 else [None]
+        if values[0] is not None and len(set(values)) == 1:
+            levels = {name: list(values[:1]) for name in by_name}
+        else:
+            levels = {name: _levels(name, column) for name, column in by_name.items()}
+        columns = Columns(levels)
+        matrix = columns.encode(table)[used]
+        require_full_rank(matrix, columns.names)
+        mean, scale = matrix.mean(axis=0), matrix.std(axis=0)
+        mean[0], scale[0] = 0.0, 1.0
+        return cls(columns, mean, scale, is_frame(table))
+
+    def encode(self, covariates, n_rows):
+        """Return the design (n, P) of covariates of n rows, standardised."""
+        table = _require_rows(covariates, n_rows)
+        new = [name for name in _columns(table) if name not in self.columns.levels]
+        if new:
+            raise ValueError(
+                f"Covariates {new} were not among those of the first rows, "
+                f"{list(self.columns.levels)}. Leave them out, or fit anew."
+            )
+        return (self.columns.encode(table) - self.mean) / self.scale
+
+    def describes(self, regression):
+        """Return whether the coefficients of a file are those of these covariates."""
+        levels, terms = self.columns.levels.values(), self.columns.terms
+        if not all(each is None or (type(each) is list and each) for each in levels):
+            return False
+        shapes = self.mean.shape == self.scale.shape == terms.shape
+        if not (shapes and np.isfinite(self.mean).all() and is_positive(self.scale)):
+            return False
+        if regression is None:
+            return terms.size == 1
+        return terms.size > 1 and np.array_equal(regression.groups, terms)
+
+    def coefficients(self, coef):
+        """Return coefficients (K, P) of the covariates as passed, given those of the design."""
+        slopes = coef.T / self.scale
+        slopes[:, 0] -= slopes @ self.mean
+        return slopes
+
+
+def _require_rows(covariates, n_rows):
+    """Return covariates as a table; raise ValueError unless it has n rows."""
+    table = _table(covariates)
+    if num_samples(table) != n_rows:
+        raise ValueError(
+            f"covariates has {num_samples(table)} rows and X {n_rows}; pass the same rows, in the "
+            "same order."
+        )
+    return table
 
 
 def levels_or_numbers(name, values, n_rows):

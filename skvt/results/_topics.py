@@ -176,7 +176,6 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         return np.array(names, dtype=object)
 
     # --------------------------------------------------------------------------- inference
-    @by_chunk(lambda self, **options: (self._n_features_out, self._fitted.model.dtype))
     def transform(self, X, *, normalize=True):
         """Return the topic proportions of each document, inferred at T = 1.
 
@@ -203,8 +202,13 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         .. [1] A. Asuncion, M. Welling, P. Smyth, Y. W. Teh (2009). On smoothing and inference for
            topic models. UAI.
         """
+        return self._proportions(X, normalize=normalize)
+
+    @by_chunk(lambda self, **options: (self._n_features_out, self._fitted.model.dtype))
+    def _proportions(self, X, *, normalize, covariates=None):
+        """Return the topic proportions of documents, which may have covariates."""
         fitted = self._require_fitted()
-        X = self._read(X)
+        X = self._read(X, covariates)
         with Workers(self.n_jobs) as workers:
             gamma = document_parameters(fitted.model, fitted.stats, X, workers)
         return gamma / gamma.sum(axis=1, keepdims=True) if normalize else gamma

@@ -384,7 +384,10 @@ def test_a_document_is_sampled_alike_in_any_chunk_by_the_same_seed(dtype):
         batch = model.batch(sp.csr_array(X[d : d + 1]), np.array([0]), np.ones(1))
         log_beta = np.ascontiguousarray(np.log(beta).T[batch.active], dtype)
         table, _ = model._table(log_beta, b, np.float32, run)
-        base, cumulative = (ALPHA**b).astype(np.float32), np.empty((len(table), 1), np.float32)
+        base, cumulative = (
+            (ALPHA**b).astype(np.float32)[None],
+            np.empty((len(table), 1), np.float32),
+        )
         sampling.prior_table(table, base, cumulative, counter())
         tokens = np.empty(batch.counts.size + 1, np.int64)
         sampling.count_tokens(batch.counts, 3, tokens)
@@ -392,8 +395,8 @@ def test_a_document_is_sampled_alike_in_any_chunk_by_the_same_seed(dtype):
         gains = (ALPHA[:, None] + b * np.arange(9)) ** b - ALPHA[:, None] ** b
         sampling.gibbs_steps(
             batch.indptr, batch.words, batch.counts, tokens, seeds[d : d + 1], table, base,
-            cumulative, model.doc_topic_prior, b, gains.astype(np.float32), 5, 5, samples, alone,
-            None, counter(),
+            cumulative, model.doc_topic_prior[None], b, gains.astype(np.float32), 5, 5, samples,
+            alone, None, counter(),
         )  # fmt: skip
         np.testing.assert_array_equal(alone[0], together.q[d])
 
@@ -402,7 +405,7 @@ def test_rounding_of_sums_leads_a_draw_no_further_than_its_block_of_topics():
     size = int(sampling.PRIOR_TOPICS)
     K = 3 * size
     # one document of one token, whose word is in topics of the first block only
-    table, base, gains = np.zeros((1, K)), np.ones(K), np.zeros((K, 1))
+    table, base, gains = np.zeros((1, K)), np.ones((1, K)), np.zeros((K, 1))
     table[0, :size] = 1.0 / size
     # as if the tabulated sum were a quarter too large: beyond one, all topics are taken off
     cumulative = np.full((1, 3), 1.25)
@@ -412,8 +415,8 @@ def test_rounding_of_sums_leads_a_draw_no_further_than_its_block_of_topics():
     for seed in sampling.row_seeds(np.uint64(5), np.arange(400)):
         samples, shares = np.empty((1, 1), np.int32), np.empty((1, K))
         sampling.gibbs_steps(
-            pointers, word, count, pointers, np.array([seed]), table, base, cumulative, np.ones(K),
-            1.0, gains, 0, 1, samples, shares, None, counter(),
+            pointers, word, count, pointers, np.array([seed]), table, base, cumulative,
+            np.ones((1, K)), 1.0, gains, 0, 1, samples, shares, None, counter(),
         )  # fmt: skip
         drawn[samples[0, 0]] += 1
     assert drawn[: size - 1].min() > 0 and drawn[size:].sum() == 0

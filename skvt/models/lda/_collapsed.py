@@ -110,6 +110,11 @@ class CollapsedLDA(LDAGivenTopics):
     def capabilities(self) -> frozenset[Capability]:
         return super().capabilities | {Capability.COLLAPSIBLE}
 
+    @property
+    def _is_sparse(self) -> bool:
+        """Whether sums over many topics are sparse, which takes one alpha for all documents."""
+        return self.n_components > MOST_DENSE and self.regression is None
+
     def batch(self, X: Any, rows: IndexArray, weights: Array) -> TokenBatch:
         batch = super().batch(X, rows, weights)
         token_indptr = kernels.token_bounds(batch.counts)
@@ -121,7 +126,7 @@ class CollapsedLDA(LDAGivenTopics):
             batch.weights, word_tokens, tokens, token_weights,
         )  # fmt: skip
         token_documents = None
-        if self.n_components > MOST_DENSE:
+        if self._is_sparse:
             token_documents = batch.documents.repeat(np.diff(token_indptr)[batch.entries])
         return TokenBatch(
             **vars(batch), token_indptr=token_indptr, word_tokens=word_tokens, tokens=tokens,
@@ -135,7 +140,7 @@ class CollapsedLDA(LDAGivenTopics):
         words, sampling_model = batch.active, self._of_sampling()
         eta = sampling_model.topic_word_prior[words]
         totals = np.maximum(stats.sums[0] + sampling_model.prior_totals, RANGE[0])
-        if self.n_components > MOST_DENSE and eta.ndim == 1:
+        if self._is_sparse and eta.ndim == 1:
             return TopicCounts(self._present(stats, words), totals, seed)
         lam = np.empty((words.size, _width(self.n_components)), np.float32)
         eta = eta if eta.ndim == 2 else eta[:, None]
@@ -189,8 +194,9 @@ class CollapsedLDA(LDAGivenTopics):
     def _sweep(self, batch: TokenBatch, lam: Array, draws: _Draws, run: Run) -> Array:
         """Draw the topics of all tokens by sums over all topics; return ``n_k`` (n, K)."""
         n_groups, n_topics = draws.groups.size - 1, self.n_components
-        alpha = np.zeros(lam.shape[1], np.float32)
-        alpha[:n_topics] = np.clip(self.doc_topic_prior, *RANGE)
+        priors = self.document_priors(batch)
+        alpha = np.zeros((len(priors), lam.shape[1]), np.float32)
+        alpha[:, :n_topics] = np.clip(priors, *RANGE)
         prior = self._of_sampling().topic_word_prior[batch.active]
         prior = np.clip(prior, *RANGE).astype(np.float32)
         prior = prior if prior.ndim == 2 else prior[:, None]
@@ -265,15 +271,21 @@ class CollapsedLDA(LDAGivenTopics):
     def prior_statistics(self, batch: DocumentBatch, result: LocalResult) -> PriorTerm | None:
         """Return ``(sum_d w_d E[log theta_d | z_d], sum_d w_d)``; None unless alpha is learned.
 
-        The first array has one more entry, the sum of ``w_d digamma(sum_k alpha_k + n_d)``.
+        The first array has one more entry, the sum of ``w_d digamma(sum_k alpha_k + n_d)``; with
+        covariates, it is :meth:`DocumentRegression.statistics_of_counts`, and the entry is 0.
         """
         if not self.learn_doc_topic_prior or result.counts is None:
             return super().prior_statistics(batch, result)
+        counts: Any
         alpha, weights = self.doc_topic_prior.astype(np.float64), batch.weights.astype(np.float64)
+        if self.regression is not None:
+            assert batch.design is not None  # as prepared
+            parabolas = self.regression.statistics_of_counts(batch.design, weights, result.counts)
+            return np.append(parabolas, np.zeros_like(parabolas[:1]), axis=0), weights.sum()
         of_none = digamma_array(alpha)
         sums = weights.sum() * of_none
         if sp.issparse(result.counts):
-            counts: Any = result.counts.astype(np.float64)
+            counts = result.counts.astype(np.float64)
             topics, sizes = counts.indices, counts @ np.ones(alpha.size)
             counts.data = digamma_array(alpha[topics] + counts.data) - of_none[topics]
             sums += weights @ counts
@@ -291,7 +303,9 @@ class CollapsedLDA(LDAGivenTopics):
         alpha takes a step towards the maximum, eta is at the maximum. With ``slowly``, the step of
         alpha is one of expectation-maximisation, which keeps topics without tokens for long.
         """
-        if not slowly and prior_stats.mean is not None:
+        if self.regression is not None and prior_stats.mean is not None:
+            model = self._with(self.regression.learned(prior_stats.mean[:-1], slowly=slowly))
+        elif not slowly and prior_stats.mean is not None:
             mean_log, normaliser = prior_stats.mean[:-1], float(prior_stats.mean[-1])
             alpha: Array = self.doc_topic_prior.astype(np.float64)
             alpha = Dirichlet.step_to_counts(alpha, mean_log, normaliser)
@@ -300,7 +314,7 @@ class CollapsedLDA(LDAGivenTopics):
             model = self.with_learned_priors(prior_stats.without_last())
         if not self.learn_topic_word_prior or stats is None:
             return model
-        many = self.n_components > MOST_DENSE
+        many = self._is_sparse
         counts = stats.listed().data if many else stats.arrays[0]
         eta = Dirichlet.fit_symmetric_to_counts(
             self.topic_word_prior[0],

@@ -46,6 +46,8 @@ _MULTIPLIED = 8
 MOST_TOKENS = 1000
 # Smallest probability of a token: a product of ``_MULTIPLIED`` smaller ones could underflow.
 _LEAST = 1e-30
+# Up to this number, a difference of digammas is computed as a sum of reciprocals.
+MOST_RECIPROCALS = 16.0
 # Smallest total of a topic, to which rounding errors are clipped.
 LEAST_TOTAL = 1e-15
 
@@ -115,9 +117,10 @@ def _begin_document(
 ) -> None:  # fmt: skip
     """Begin document d, which has at least one token, in stream s."""
     begin, total, t = token_indptr[indptr[d]], 0.0, 0
-    for k in range(alpha.size):
-        streams.own[s, k] = alpha[k]
-        total += np.float64(alpha[k])
+    of_prior = min(d, alpha.shape[0] - 1)
+    for k in range(alpha.shape[1]):
+        streams.own[s, k] = alpha[of_prior, k]
+        total += np.float64(alpha[of_prior, k])
     for j in range(indptr[d], indptr[d + 1]):
         n_tokens = token_indptr[j + 1] - token_indptr[j]
         for i in range(n_tokens):
@@ -162,7 +165,8 @@ def _collapsed_steps(
     token_indptr : (nnz + 1,) where each entry's tokens begin
     row_weights : (n,)
     seeds : (n,) uint64
-    alpha : float32 (W,) prior of proportions; 0 beyond K topics
+    alpha : float32 (1, W) or (n, W) prior of proportions of all documents or of each; 0 beyond K
+        topics
     prior : float32 (A, 1) or (A, K) eta of the words
     groups : (G + 1,) where the documents of each group begin
     lam : float32 (A, W) ``eta + n``; 0 beyond K topics
@@ -173,7 +177,7 @@ def _collapsed_steps(
     table, inverse, sums : float32 scratch, (A, W), (W,) and (W,)
     streams : :class:`_Streams`, scratch; L is the number of tokens of the longest document
     """
-    n_topics, one = totals.shape[1], lit(alpha[0], 1.0)
+    n_topics, one, last = totals.shape[1], lit(alpha[0, 0], 1.0), alpha.shape[0] - 1
     wide = 1 if prior.shape[1] > 1 else 0
     order, place, own, topic = streams.order, streams.place, streams.own, streams.topic
     no_document = np.uint64(order.size)
@@ -217,7 +221,8 @@ def _collapsed_steps(
                     k = topics[np.uint64(streams.begin[s] + place[s])]
                     in_all = weight * np.float32(row_weights[streams.document[s]])
                     # Rounding of fractional weights may lead below the prior.
-                    own[s, k] = max(own[s, k] - weight, alpha[k])
+                    of_prior = min(streams.document[s], last)
+                    own[s, k] = max(own[s, k] - weight, alpha[of_prior, k])
                     table[word, k] = max(table[word, k] - in_all, prior[word, np.uint64(k * wide)])
                     total = max(totals[g, k] - np.float64(in_all), LEAST_TOTAL)
                     totals[g, k], inverse[k] = total, one / np.float32(total)
@@ -339,3 +344,34 @@ def add_log_proportions(
             if counts[d, k] > lit(counts[d, k], 0.0):
                 value = digamma(alpha[k] + np.float64(counts[d, k]))
                 sums[k] += weights[d] * (value - of_none[k])
+
+
+@part
+def _rise_of_digamma(x: float, n: float) -> float:
+    """Return psi(x + n) - psi(x); for a small whole number n, as a sum of reciprocals."""
+    if n > MOST_RECIPROCALS or n != np.floor(n):
+        return digamma(x + n) - digamma(x)
+    value = 0.0
+    for i in range(np.int64(n)):
+        value += 1.0 / (x + i)
+    return value
+
+
+@jit
+def derivatives_of_counts(counts: Array, alpha: Array, gradient: Array, curvature: Array) -> None:
+    """Write derivatives in log alpha of the log probability of drawn topics, (n, K) each.
+
+    The second derivative, with the opposite sign, is that of a lower bound [Minka00 eq. 55].
+    """
+    for d in range(counts.shape[0]):
+        total, size = 0.0, 0.0
+        for k in range(counts.shape[1]):
+            total += alpha[d, k]
+            size += np.float64(counts[d, k])
+        rise = _rise_of_digamma(total, size)
+        for k in range(counts.shape[1]):
+            curvature[d, k] = rise * alpha[d, k]
+            gradient[d, k] = -curvature[d, k]
+            if counts[d, k] > lit(counts[d, k], 0.0):
+                of_topic = _rise_of_digamma(alpha[d, k], np.float64(counts[d, k]))
+                gradient[d, k] += alpha[d, k] * of_topic

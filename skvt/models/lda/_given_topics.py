@@ -78,7 +78,7 @@ class LDAGivenTopics(LDA):
         """Capabilities; only with mean field, which has a bound, can temperatures be learned."""
         if self.local == "mean_field":
             return super().capabilities | _GIVEN_TOPICS
-        return _GIVEN_TOPICS | {Capability.TOPICS}
+        return _GIVEN_TOPICS | super().capabilities - {Capability.TEMPERABLE}
 
     def touched_columns(self, X: Any) -> IndexArray | None:
         return None if self.updates_all_rows else super().touched_columns(X)
@@ -203,7 +203,7 @@ class LDAGivenTopics(LDA):
         shares = np.empty((batch.counts.size, self.n_components), self.dtype)
         loop = SharedLoop(
             batch.n_rows, 1, batch.indptr, batch.words, batch.counts, table,
-            writeable(self.doc_topic_prior), inv_temp, self.max_doc_update_iter,
+            writeable(self.document_priors(batch)), inv_temp, self.max_doc_update_iter,
             self.dtype.type(self.mean_change_tol), shares, proportions,
         )  # fmt: skip
         run(sampling.cvb0_steps, loop)
@@ -222,14 +222,17 @@ class LDAGivenTopics(LDA):
         run: Run,
     ) -> tuple[Array, Stats | None]:  # fmt: skip
         """Return means of ``alpha + n_k`` over the kept Gibbs sweeps, and the statistics."""
-        base = self.doc_topic_prior[:, None] ** inv_temp
-        sizes = np.arange(_SIZES if inv_temp < 1.0 else 1, dtype=self.dtype)
-        gains = (self.doc_topic_prior[:, None] + inv_temp * sizes) ** inv_temp - base
-        base, gains = base[:, 0].astype(table.dtype), gains.astype(table.dtype)
+        alpha = self.document_priors(batch)
+        # For alpha of each document, tabulate n = 0 only, whose gain is 0 for any alpha.
+        n_sizes = _SIZES if inv_temp < 1.0 and len(alpha) == 1 else 1
+        sizes, first = np.arange(n_sizes, dtype=self.dtype), self.doc_topic_prior[:, None]
+        gains = ((first + inv_temp * sizes) ** inv_temp - first**inv_temp).astype(table.dtype)
+        base = (alpha**inv_temp).astype(table.dtype)
         n_blocks = -(-self.n_components // sampling.PRIOR_TOPICS)
         cumulative = np.empty((table.shape[0], n_blocks), table.dtype)
-        loop = SharedLoop(table.shape[0], WORDS, table, base, cumulative)
-        run(sampling.prior_table, loop)
+        if len(alpha) == 1:
+            loop = SharedLoop(table.shape[0], WORDS, table, base, cumulative)
+            run(sampling.prior_table, loop)
         token_indptr = np.empty(batch.counts.size + 1, np.int64)
         large = sampling.count_tokens(batch.counts, self.n_components, token_indptr)
         # Seeds depend on positions in the batch, since rows of a stream have no numbers.
@@ -242,7 +245,7 @@ class LDAGivenTopics(LDA):
         proportions = np.empty((batch.n_rows, self.n_components), self.dtype)
         loop = SharedLoop(
             batch.n_rows, 1, batch.indptr, batch.words, batch.counts, token_indptr, seeds, table,
-            base, cumulative, writeable(self.doc_topic_prior), inv_temp, gains, self.n_burn_in,
+            base, cumulative, writeable(alpha), inv_temp, gains, self.n_burn_in,
             self.n_samples, samples, proportions, bulk,
         )  # fmt: skip
         run(sampling.gibbs_steps, loop)

@@ -290,7 +290,8 @@ def document_steps(
     lengths : (n,) tokens of each document
     expected_log : (n_active, K) E[log beta]
     table, table_shift : its tempered exponential, unused with ``own``
-    alpha : (2, w) float64, document prior, padded by its minimum, and its log Gamma
+    alpha : (2, 1, w) or (2, n, w) float64, prior of all documents or of each, padded by its
+        minimum, and its log Gamma
     inv_temp, own : one inverse temperature; or one for each document, (n,), else None
     tol : mean absolute change of gamma at which a document has converged
     table_of, per_word, per_topic, order : (W w,), (3, W), (6, w), (w,) scratch; W and w are the
@@ -306,15 +307,15 @@ def document_steps(
     # Loops run to a multiple of the vector length, since a scalar remainder would cost more than
     # all else. Padding topics have no words and stay at their prior. The divergence of q(theta) is
     # a difference of large numbers and is computed in float64.
-    sum_alpha = 0.0
-    for k in range(n_topics):
-        sum_alpha += alpha[0, k]
     limit = tol * n_topics
-    gammaln_sum_alpha = gammaln(sum_alpha)
     for _ in range(CLAIMS):
         d, stop = claim(counter, DOCUMENTS, indptr.size - 1)
         if d >= stop:
             break
+        of_prior = min(d, alpha.shape[1] - 1)
+        sum_alpha = 0.0
+        for k in range(n_topics):
+            sum_alpha += alpha[0, of_prior, k]
         lo, hi = indptr[d], indptr[d + 1]
         n_words = hi - lo
         filled = (n_words + LANES - 1) // LANES * LANES
@@ -335,7 +336,7 @@ def document_steps(
                 shift[j] = table_shift[words[lo + j]]
         share = inv_temp * lengths[d] / n_topics
         for k in range(width):
-            order[k], prior[k] = k, alpha[0, k]
+            order[k], prior[k] = k, alpha[0, of_prior, k]
             g[k] = prior[k] + (share if k < n_topics else lit(inv_temp, 0.0))
 
         # Fixed-point updates of q(z) and gamma. ratio_j = n_j / sum_k weights_k table_kj, so that
@@ -399,8 +400,9 @@ def document_steps(
         # [VT16 eq. 4] at the optimum of q(z); the document prior is not tempered
         bound[d] = value - inv_temp * lengths[d] * digamma_sum
         bound[d] -= _dirichlet_divergence(
-            total, alpha[0], alpha[1], -gammaln_sum_alpha, digamma_sum, gammaln(sum_gamma)
-        )
+            total, alpha[0, of_prior], alpha[1, of_prior], -gammaln(sum_alpha), digamma_sum,
+            gammaln(sum_gamma),
+        )  # fmt: skip
         if own is not None:
             if energy.size > 0:
                 energy[d] = _energy(

@@ -23,6 +23,7 @@ from skvt.contracts import BatchScope, Capability, LocalResult, PriorTerm, RowSo
 from skvt.expfam import Dirichlet, Family, RunningStats, Stats
 from skvt.files import PRIOR, in_files
 from skvt.models.lda import _kernels as kernels
+from skvt.models.lda._covariates import DocumentRegression
 from skvt.rows import sums_of_rows, total_and_weight
 from skvt.typing import Array, IndexArray, Run
 
@@ -43,6 +44,7 @@ class DocumentBatch:
     documents. ``documents`` and ``entries`` are row and position of each entry, sorted by word;
     those of word a begin at ``word_indptr[a]``. ``lengths`` (n,) are numbers of tokens,
     ``weights`` (n,) sample weights. ``start`` is the initial state of local steps that need one.
+    ``design`` (n, P) are covariates of the documents, if the prior depends on them.
     """
 
     indptr: IndexArray
@@ -56,6 +58,7 @@ class DocumentBatch:
     weights: Array
     rows: IndexArray
     start: Array | None = None
+    design: Array | None = None
 
     @property
     def n_rows(self) -> int:
@@ -194,11 +197,16 @@ class LDA:
     counts_tokens: bool = False
     # (K, V): word probabilities of the initial topics; None draws initial statistics.
     start: Annotated[Array | None, "n d"] = None
+    # Coefficients of covariates in the prior of documents; alpha above is that of documents with
+    # mean covariates.
+    regression: DocumentRegression | None = None
 
     families: ClassVar[tuple[Family, ...]] = (Dirichlet,)
 
     @property
     def capabilities(self) -> frozenset[Capability]:
+        if self.regression is not None:  # log C(T) is known for one alpha only
+            return frozenset({Capability.TOPICS, Capability.HYPERPRIOR})
         return frozenset({Capability.TEMPERABLE, Capability.TOPICS})
 
     def statistics_shapes(self, n_components: int) -> list[tuple[int, ...]]:
@@ -271,7 +279,8 @@ class LDA:
         eta = self.topic_word_prior
         if eta.ndim == 2:
             eta = np.ascontiguousarray(np.stack([eta[:, group].max(axis=1) for group in groups]).T)
-        return replace(self, doc_topic_prior=alpha, topic_word_prior=eta, start=None)
+        model = replace(self, doc_topic_prior=alpha, topic_word_prior=eta, start=None)
+        return model._with(self.regression and self.regression.regrouped(list(groups)))
 
     def regrouped_stats(self, stats: Stats, groups: Sequence[IndexArray]) -> Stats:
         """Return statistics of the regrouped model, the sums over each group of topics."""
@@ -300,6 +309,7 @@ class LDA:
             indptr=indptr, words=words, counts=counts, active=active, word_indptr=word_indptr,
             documents=documents, entries=entries, lengths=lengths,
             weights=np.ascontiguousarray(weights, self.dtype), rows=rows,
+            design=None if self.regression is None else X.design[rows],
         )  # fmt: skip
 
     def scope(self, batch: DocumentBatch) -> BatchScope:
@@ -373,7 +383,7 @@ class LDA:
         tokens = np.empty_like(gamma) if self.counts_tokens else None
         documents = batch.indptr, batch.words, batch.counts, batch.lengths, expected_log
         of_documents = (
-            *documents, table, shift, self._filled_prior(), inv_temp, row_inv_temps, floor,
+            *documents, table, shift, self._filled_priors(batch), inv_temp, row_inv_temps, floor,
             self.max_doc_update_iter, self.dtype.type(self.mean_change_tol),
             self.dtype.type(PRUNE), weights, ratio, bound,
             None if row_inv_temps is None else energy, digamma_sums, gamma,
@@ -402,11 +412,17 @@ class LDA:
             energy if with_energy else None, gamma, marginal, counts=tokens,
         )  # fmt: skip
 
-    def _filled_prior(self) -> Array:
-        """Return alpha, padded by its minimum, and log Gamma of it, (2, w)."""
-        alpha = np.asarray(self.doc_topic_prior, np.float64)
-        n_more = -alpha.size % kernels.LANES
-        alpha = np.append(alpha, np.full(n_more, alpha.min()))
+    def document_priors(self, batch: DocumentBatch) -> Array:
+        """Return alpha of all documents, (1, K), or of each document if it has covariates."""
+        if self.regression is None or batch.design is None:
+            return self.doc_topic_prior[None]
+        return self.regression.alpha(batch.design).astype(self.dtype)
+
+    def _filled_priors(self, batch: DocumentBatch) -> Array:
+        """Return alpha, padded by its minimum, and log Gamma of it, (2, 1 or n, w)."""
+        alpha = self.document_priors(batch).astype(np.float64)
+        n_more = -alpha.shape[1] % kernels.LANES
+        alpha = np.hstack([alpha, alpha.min(axis=1, keepdims=True).repeat(n_more, axis=1)])
         return np.stack([alpha, gammaln_array(alpha)])
 
     def _tables(
@@ -459,19 +475,41 @@ class LDA:
         return out
 
     # ------------------------------------------------------------------------ learned priors
+    def _with(self, regression: DocumentRegression | None) -> Self:
+        """Return the model with another regression, if any, and its alpha at mean covariates."""
+        if regression is None:
+            return self
+        alpha = regression.alpha(np.eye(1, len(regression.coef)))[0].astype(self.dtype)
+        return replace(self, doc_topic_prior=alpha, regression=regression)
+
+    def log_hyperprior(self) -> float:
+        """Return the log density of the coefficients of covariates in nats."""
+        return 0.0 if self.regression is None else self.regression.log_prior()
+
     def prior_statistics(self, batch: DocumentBatch, result: LocalResult) -> PriorTerm | None:
-        """Return ``(sum_d w_d E[log theta_d], sum_d w_d)``; None unless alpha is learned."""
+        """Return ``(sum_d w_d E[log theta_d], sum_d w_d)``; None unless alpha is learned.
+
+        With covariates, the first array is :meth:`DocumentRegression.statistics`.
+        """
         if not self.learn_doc_topic_prior:
             return None
         weights = batch.weights.astype(np.float64)
+        if self.regression is not None:
+            assert batch.design is not None  # as prepared
+            gamma = result.q.astype(np.float64)
+            return self.regression.statistics(batch.design, weights, gamma), weights.sum()
         return weights @ Dirichlet.expectation(result.q), weights.sum()
 
     def with_learned_priors(self, prior_stats: Any, stats: RunningStats | None = None) -> Self:
         """Return the model with alpha, and given ``stats`` eta, at the maximum of the bound."""
         changes: dict[str, Any] = {}
         if self.learn_doc_topic_prior and prior_stats.mean is not None:
-            alpha = Dirichlet.fit(self.doc_topic_prior, prior_stats.mean)
-            changes["doc_topic_prior"] = alpha.astype(self.dtype)
+            if self.regression is not None:
+                model = self._with(self.regression.learned(prior_stats.mean))
+                changes = {name: vars(model)[name] for name in ("doc_topic_prior", "regression")}
+            else:
+                alpha = Dirichlet.fit(self.doc_topic_prior, prior_stats.mean)
+                changes["doc_topic_prior"] = alpha.astype(self.dtype)
         if self.learn_topic_word_prior and stats is not None:
             eta, mean_log = self.topic_word_prior[0], self._mean_log_topics(stats)
             eta = Dirichlet.fit_symmetric(eta, mean_log, self.n_features)

@@ -160,26 +160,31 @@ def token_weight(count: Any, position: int, n_tokens: int) -> Any:
 
 
 # -------------------------------------------------------------------------------------- Gibbs
+@part
+def _accumulate(base: Array, row: Array, out: Array) -> None:
+    """Write the sum of ``base_k row_k`` over all topics up to the end of each block to ``out``."""
+    total = lit(base[0], 0.0)
+    for block in range(out.size):
+        part = lit(base[0], 0.0)
+        for k in range(block * PRIOR_TOPICS, min((block + 1) * PRIOR_TOPICS, base.size)):
+            part += base[k] * row[k]
+        total += part
+        out[block] = total
+
+
 @jit
 def prior_table(table: Array, base: Array, cumulative: Array, counter: IndexArray) -> None:
     """Write cumulative sums of the prior's part of the conditional, ``base_k table[a, k]``.
 
-    ``base`` is alpha^b. ``cumulative`` (A, K / PRIOR_TOPICS) gets the sum over all topics up to the
-    end of each block of PRIOR_TOPICS topics.
+    ``base`` is alpha^b, (1, K). ``cumulative`` (A, K / PRIOR_TOPICS) gets the sum over all topics
+    up to the end of each block of PRIOR_TOPICS topics.
     """
-    n_topics, n_blocks = base.size, cumulative.shape[1]
     for _ in range(CLAIMS):
         start, stop = claim(counter, WORDS, table.shape[0])
         if start >= stop:
             break
         for a in range(start, stop):
-            total = lit(base[0], 0.0)
-            for block in range(n_blocks):
-                part = lit(base[0], 0.0)
-                for k in range(block * PRIOR_TOPICS, min((block + 1) * PRIOR_TOPICS, n_topics)):
-                    part += base[k] * table[a, k]
-                total += part
-                cumulative[a, block] = total
+            _accumulate(base[0], table[a], cumulative[a])
         finish(counter, start, stop)
 
 
@@ -313,12 +318,18 @@ def gibbs_steps(*arguments: Any) -> None:
     """Allocate scratch and call :func:`_gibbs_steps`: the task of one thread."""
     *others, bulk, counter = arguments
     indptr, token_indptr, table, alpha = (others[i] for i in (0, 3, 5, 8))
-    longest, n_topics = np.diff(token_indptr[indptr]).max(initial=0), alpha.size
+    longest, n_topics = np.diff(token_indptr[indptr]).max(initial=0), table.shape[1]
     if bulk is not None:
         bulk = *bulk, np.empty((6, n_topics)), np.empty(n_topics, np.int64)
+    entry_of = None
+    if len(alpha) > 1:
+        n_entries, n_blocks = np.diff(indptr).max(initial=0), -(-n_topics // PRIOR_TOPICS)
+        others[7] = np.empty((n_entries, n_blocks), table.dtype)
+        entry_of = np.empty(longest, np.int32)
     _gibbs_steps(
         *others,
         bulk,
+        entry_of,
         # Separate arrays: with rows of a few arrays the sampler would be 2 % slower.
         np.empty(n_topics + 1, np.int32),
         np.empty(n_topics, np.int32),
@@ -338,9 +349,9 @@ def _gibbs_steps(
     indptr: IndexArray, words: IndexArray, counts: Array, token_indptr: IndexArray,
     seeds: NDArray[np.uint64], table: Array, base: Array, cumulative: Array, alpha: Array,
     inv_temp: Any, gains: Array, n_burn_in: int, n_samples: int, samples: IndexArray,
-    proportions: Array, bulk: Bulk | None, members: IndexArray, place: IndexArray,
-    tokens_of: IndexArray, word_of: IndexArray, topic: IndexArray, size: Array, weights: Array,
-    extra: Array, partial: Array, counter: IndexArray,
+    proportions: Array, bulk: Bulk | None, entry_of: IndexArray | None, members: IndexArray,
+    place: IndexArray, tokens_of: IndexArray, word_of: IndexArray, topic: IndexArray,
+    size: Array, weights: Array, extra: Array, partial: Array, counter: IndexArray,
 ) -> None:  # fmt: skip
     """Sample the assignments of each document with its own random numbers.
 
@@ -354,10 +365,12 @@ def _gibbs_steps(
     token_indptr : (nnz + 1,) where each entry's tokens begin
     seeds : (n,) uint64
     table : float32 (A, K) beta_kw^b of the active words, each word up to a factor
-    base : float32 (K,) alpha^b
-    cumulative : float32 (A, K / PRIOR_TOPICS), see :func:`prior_table`
-    alpha : (K,)
-    gains : (K, M) ``(alpha + b n)^b - alpha^b`` of n = 0, 1, ..., M - 1
+    base : float32 (1, K) or (n, K) alpha^b of all documents or of each
+    cumulative : float32 (A, K / PRIOR_TOPICS), see :func:`prior_table`; if each document has its
+        alpha, (E, K / PRIOR_TOPICS) scratch for the E entries of the document with most of them
+    alpha : (1, K) or (n, K)
+    gains : (K, M) ``(alpha + b n)^b - alpha^b`` of n = 0, 1, ..., M - 1; if each document has its
+        alpha, those of n = 0, which are 0
     n_burn_in, n_samples : sweeps dropped and kept
     samples : (tokens, n_samples) int32, the topic of each token in each kept sweep, written
     proportions : (n, K) mean of ``alpha + n_k`` over the kept sweeps, written
@@ -365,14 +378,15 @@ def _gibbs_steps(
         ``entries`` (M,) are their numbers; those of document d begin at ``indptr[d]``, (n + 1,).
         ``means`` (M, K) float64 must be 0; their mean tokens of each topic over the kept sweeps are
         added.
+    entry_of : None, or scratch (tokens of the longest document,) if each document has its alpha
     members, place, tokens_of, word_of, topic, size, weights, extra, partial : scratch, of topics or
         of the tokens of the longest document
     """
     # Scalars and two-dimensional indices throughout: counting the references of a row's view or of
     # an array argument would cost as much as the arithmetic of a token.
     n_topics, n_tabled = gains.shape
-    last_block = cumulative.shape[1] - 1
-    zero, nothing = lit(base[0], 0.0), lit(alpha[0], 0.0)
+    last_block, last = cumulative.shape[1] - 1, alpha.shape[0] - 1
+    zero, nothing = lit(extra[0], 0.0), lit(size[0], 0.0)
     hot = inv_temp != lit(inv_temp, 1.0)
     # The topics of a document are packed: member m is topic members[m], with n_k in size[m] and its
     # gain in extra[m]; extra[n_members] is 0. place[k] is the member of topic k, or -1. A member
@@ -388,6 +402,13 @@ def _gibbs_steps(
             break
         origin = token_indptr[indptr[d]]
         n_own = token_indptr[indptr[d + 1]] - origin
+        p = min(d, last)  # row of alpha and of base
+        if entry_of is not None:  # this, too
+            for j in range(indptr[d], indptr[d + 1]):
+                e = j - indptr[d]
+                _accumulate(base[p], table[words[j]], cumulative[e])
+                for i in range(token_indptr[j] - origin, token_indptr[j + 1] - origin):
+                    entry_of[i] = e
         for j in range(indptr[d], indptr[d + 1]):
             first = token_indptr[j] - origin
             n_tokens = token_indptr[j + 1] - token_indptr[j]
@@ -405,6 +426,9 @@ def _gibbs_steps(
             kept = sweep - n_burn_in - 1
             for i in range(n_own):
                 word, weight = word_of[i], weights[i]
+                row = word
+                if entry_of is not None:
+                    row = entry_of[i]
                 if sweep > 0:
                     m = place[topic[i]]
                     tokens_of[m] -= 1
@@ -415,7 +439,8 @@ def _gibbs_steps(
                         k = members[m]
                         n = np.int64(size[m]) if size[m] < n_tabled else 0
                         is_tabled = size[m] == lit(nothing, 1.0 * n)
-                        extra[m] = gains[k, n] if is_tabled else _gain(alpha[k], size[m], inv_temp)
+                        of_k = alpha[p, k]
+                        extra[m] = gains[k, n] if is_tabled else _gain(of_k, size[m], inv_temp)
                 # The sums over two halves do not wait for each other. Counting the partial sums
                 # below a draw is faster than searching them, since no branch is predicted.
                 half = (n_members + 1) // 2
@@ -426,7 +451,7 @@ def _gibbs_steps(
                     partial[m], partial[half + m] = first, second
                 total = first + second
                 state += GOLDEN
-                draw = unit(mix(state)) * (total + cumulative[word, last_block])
+                draw = unit(mix(state)) * (total + cumulative[row, last_block])
                 if draw < total:
                     m, rest = 0, draw - first
                     for i_half in range(half):
@@ -436,15 +461,15 @@ def _gibbs_steps(
                 else:
                     draw -= total
                     block = 0
-                    while block < last_block and cumulative[word, block] <= draw:
+                    while block < last_block and cumulative[row, block] <= draw:
                         block += 1
-                    draw -= cumulative[word, block - 1] if block > 0 else zero
+                    draw -= cumulative[row, block - 1] if block > 0 else zero
                     k = block * PRIOR_TOPICS
                     stop_block = min(k + PRIOR_TOPICS, n_topics) - 1
-                    draw -= base[k] * table[word, k]
+                    draw -= base[p, k] * table[word, k]
                     while draw >= zero and k < stop_block:
                         k += 1
-                        draw -= base[k] * table[word, k]
+                        draw -= base[p, k] * table[word, k]
                     m = place[k]
                     if m < 0:
                         m = n_members
@@ -457,7 +482,7 @@ def _gibbs_steps(
                 if hot:
                     n = np.int64(size[m]) if size[m] < n_tabled else 0
                     is_tabled = size[m] == lit(nothing, 1.0 * n)
-                    extra[m] = gains[k, n] if is_tabled else _gain(alpha[k], size[m], inv_temp)
+                    extra[m] = gains[k, n] if is_tabled else _gain(alpha[p, k], size[m], inv_temp)
                 topic[i] = k
                 if kept >= 0:
                     samples[origin + i, kept] = k
@@ -465,7 +490,7 @@ def _gibbs_steps(
                 if bulk[0][d] < bulk[0][d + 1]:
                     share = 1.0 / n_samples if kept >= 0 else 0.0
                     n_members, state = _bulk_step(
-                        bulk, d, sweep, share, words, counts, table, alpha, inv_temp, topic,
+                        bulk, d, sweep, share, words, counts, table, alpha[p], inv_temp, topic,
                         weights, n_own, bulk_sizes, n_members, members, place, size, extra,
                         tokens_of, state,
                     )  # fmt: skip
@@ -486,7 +511,7 @@ def _gibbs_steps(
                     extra[n_members] = zero
         share = lit(nothing, 1.0) / lit(nothing, 1.0 * n_samples)
         for k in range(n_topics):
-            proportions[d, k] = alpha[k] + share * proportions[d, k]
+            proportions[d, k] = alpha[p, k] + share * proportions[d, k]
         for m in range(n_members):
             place[members[m]] = -1
             extra[m] = zero
@@ -522,8 +547,8 @@ def sampled_statistics(
 # --------------------------------------------------------------------------------------- CVB0
 @jit_allocating
 def cvb0_steps(
-    indptr: IndexArray, words: IndexArray, counts: Array, table: Array, alpha: Array, inv_temp: Any,
-    max_iter: int, tol: Any, shares: Array, proportions: Array, counter: IndexArray,
+    indptr: IndexArray, words: IndexArray, counts: Array, table: Array, priors: Array,
+    inv_temp: Any, max_iter: int, tol: Any, shares: Array, proportions: Array, counter: IndexArray,
 ) -> None:  # fmt: skip
     """Optimise documents by CVB0 with known topics: q(z) of a token given counts of the others.
 
@@ -533,23 +558,28 @@ def cvb0_steps(
 
     Parameters
     ----------
+    priors : (1, K) or (n, K) alpha of all documents or of each
     shares : (nnz, K) q(z) of a token of each entry, written
     proportions : (n, K) ``alpha + E[n_k]``, written
     tol : mean absolute change of E[n_k] at which a document has converged
     """
     # Sums have separate loops. In a loop that also writes, the compiler tests at run time whether
     # arrays overlap before it uses vectors, and the last digits would depend on the test.
-    n_topics = alpha.size
-    zero = lit(alpha[0], 0.0)
-    new = np.empty(n_topics, alpha.dtype)
+    n_topics, last = priors.shape[1], priors.shape[0] - 1
+    zero = lit(priors[0, 0], 0.0)
+    new = np.empty(n_topics, priors.dtype)
     tempered = inv_temp != lit(zero, 1.0)
-    base = np.empty(n_topics, alpha.dtype)
+    base = np.empty(n_topics, priors.dtype)
     for k in range(n_topics):
-        base[k] = _power(alpha[k], inv_temp)
+        base[k] = _power(priors[0, k], inv_temp)
     for _ in range(CLAIMS):
         d, stop = claim(counter, DOCUMENTS, indptr.size - 1)
         if d >= stop:
             break
+        alpha = priors[min(d, last)]
+        if last > 0:
+            for k in range(n_topics):
+                base[k] = _power(alpha[k], inv_temp)
         size = proportions[d]
         size[:] = zero
         for j in range(indptr[d], indptr[d + 1]):

@@ -95,7 +95,7 @@ class SplitMerge(Continued):
         stats = RunningStats([np.ascontiguousarray(S, sample.model.dtype)])
         S = S.astype(np.float64)
         result = sample.solve(stats, sample.batch, with_stats=False)
-        tokens = result.q - sample.model.doc_topic_prior
+        tokens = result.q - sample.model.document_priors(sample.batch)
         splits = _splits(sample, stats, result, rng)
         merges = _merges(sample, S)
         tried = 0

@@ -1,0 +1,132 @@
+"""The regression of document priors on covariates, by quadrature and finite differences."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from scipy.integrate import quad
+from scipy.special import digamma, gammaln
+from scipy.stats import gamma, norm
+
+from skvt.compiled import serial_map
+from skvt.models.lda import LDA, CollapsedLDA, DocumentRegression, LDAGivenTopics, Topics
+from skvt.models.lda._covariates import RADIUS, RATE, SHAPE
+from skvt.rows import Documents
+
+RNG = np.random.default_rng(3)
+N, K = 40, 3
+DESIGN = np.c_[np.ones(N), RNG.standard_normal(N), RNG.integers(2, size=N) - 0.5]
+COUNTS = RNG.poisson(RNG.exponential(3.0, (N, K))) * (RNG.random((N, K)) < 0.6)
+WEIGHTS = RNG.uniform(0.5, 2.0, N)
+
+
+def regression(scale=0.5):
+    start = DocumentRegression.of(DESIGN, np.array([0, 1, 2]), np.full(K, 0.4), WEIGHTS.sum())
+    return replace(start, coef=start.coef + scale * RNG.standard_normal((3, K)))
+
+
+def test_the_prior_of_coefficients_is_a_normal_whose_variance_is_integrated_out():
+    own = regression()
+
+    def of_group(values):
+        def integrand(precision):
+            normal = norm.pdf(values, scale=precision**-0.5).prod()
+            return normal * gamma.pdf(precision, SHAPE, scale=1.0 / RATE)
+
+        return quad(integrand, 0.0, np.inf, limit=500)[0]
+
+    expected = sum(np.log(of_group(own.coef[p])) for p in (1, 2))
+    assert own.log_prior() == pytest.approx(expected, rel=1e-6)
+
+
+def bound(coef, of_gamma):
+    """The part of the mean-field bound that depends on alpha, given q(theta) = Dir(gamma)."""
+    alpha = np.exp(DESIGN @ coef)
+    logs = digamma(of_gamma) - digamma(of_gamma.sum(axis=1, keepdims=True))
+    value = gammaln(alpha.sum(axis=1)) + (alpha * logs - gammaln(alpha)).sum(axis=1)
+    return WEIGHTS @ value
+
+
+def evidence(coef):
+    """The log probability of the drawn topics, proportions integrated out."""
+    alpha, n = np.exp(DESIGN @ coef), COUNTS.sum(axis=1)
+    value = gammaln(alpha.sum(axis=1)) - gammaln(alpha.sum(axis=1) + n)
+    return WEIGHTS @ (value + (gammaln(alpha + COUNTS) - gammaln(alpha)).sum(axis=1))
+
+
+def parabola(h, coef):
+    square = np.einsum("pk,kpq,qk->", coef, h[:, :, 1:], coef)
+    return np.einsum("kp,pk->", h[:, :, 0], coef) - 0.5 * square
+
+
+@pytest.mark.parametrize("drawn", [False, True])
+def test_the_parabola_touches_the_bound(drawn):
+    own = regression()
+    of_gamma = own.alpha(DESIGN) + COUNTS
+    h = own.statistics(DESIGN, WEIGHTS, of_gamma)
+    if drawn:
+        h = own.statistics_of_counts(DESIGN, WEIGHTS, COUNTS.astype(float))
+    value = evidence if drawn else lambda coef: bound(coef, of_gamma)
+    for _ in range(5):
+        step = 1e-5 * RNG.standard_normal(own.coef.shape)
+        rise = value(own.coef + step) - value(own.coef - step)
+        assert parabola(h, own.coef + step) - parabola(h, own.coef - step) == pytest.approx(
+            rise, rel=1e-6
+        )
+
+
+def test_the_parabola_stays_below_the_bound_within_the_radius():
+    for _ in range(100):
+        own = regression(RNG.choice([0.1, 1.0]))
+        of_gamma = own.alpha(DESIGN) + COUNTS
+        h = own.statistics(DESIGN, WEIGHTS, of_gamma)
+        step = RNG.standard_normal(own.coef.shape)
+        step *= RADIUS / abs(DESIGN @ step).max(axis=0)
+        rise = bound(own.coef + step, of_gamma) - bound(own.coef, of_gamma)
+        assert parabola(h, own.coef + step) - parabola(h, own.coef) <= rise + 1e-9
+
+
+def test_a_step_raises_the_bound_and_stays_within_the_radius():
+    for _ in range(20):
+        own = regression(1.0)
+        of_gamma = own.alpha(DESIGN) + COUNTS
+        mean = own.statistics(DESIGN, WEIGHTS, of_gamma) / WEIGHTS.sum()
+        new = own.learned(mean)
+        assert abs(DESIGN @ (new.coef - own.coef)).max() <= RADIUS * (1.0 + 1e-9)
+        before = bound(own.coef, of_gamma) + own.log_prior()
+        assert bound(new.coef, of_gamma) + new.log_prior() > before
+
+
+@pytest.mark.parametrize(
+    "kind, inv_temp",
+    [(kind, b) for kind in ("mean_field", "cvb0", "gibbs") for b in (1.0, 0.5)]
+    + [("collapsed", 1.0)],
+)
+def test_each_document_has_the_prior_of_its_covariates(kind, inv_temp):
+    V = 6
+    X = sp.csr_array(RNG.poisson(1.0, (2, V)).astype(np.float64) + np.eye(2, V))
+    design = np.array([[1.0, 2.0], [1.0, -1.0]])
+    own = DocumentRegression.of(design, np.array([0, 1]), np.full(K, 0.4), 2.0)
+    own = replace(own, coef=np.array([[0.1, -1.0, 0.5], [1.0, 0.3, -0.8]]))
+    log_beta = np.log(RNG.dirichlet(np.ones(V), K).T)
+
+    def q_of(rows, alpha, of_covariates):
+        lda = LDA(alpha, np.full(V, 0.1), regression=of_covariates, counts_tokens=False)
+        if kind == "collapsed":
+            lda = CollapsedLDA.of(lda, "gibbs")
+        elif kind != "mean_field":
+            lda = LDAGivenTopics.of(lda, kind)
+        batch = lda.batch(Documents.of(X, design), np.array(rows), np.ones(len(rows)))
+        here = log_beta[batch.active]
+        if kind == "collapsed":
+            stats = lda.from_topics(50.0 * np.exp(log_beta.T))
+            given = lda.counts_given_others(stats, batch, 7)
+            start = np.zeros(int(X[rows].sum()), np.uint16)
+            return lda.local_step(replace(batch, start=start), given, 1.0, serial_map).q
+        given = here if kind == "mean_field" else Topics(here, 5)
+        return lda.local_step(batch, given, inv_temp, serial_map).q
+
+    together = q_of([0, 1], np.full(K, 0.4), own)
+    alone = q_of([0], own.alpha(design)[0], None)
+    np.testing.assert_allclose(together[:1], alone, rtol=1e-10)
