@@ -281,7 +281,7 @@ def test_degenerate_data_have_a_proper_prior(shape, zero, what):
 def test_scales_of_columns_make_no_covariance_illegal():
     scales = np.array([1e-10, 1.0, 1e11])
     given = np.outer(scales, scales) * (0.5 + 0.5 * np.eye(3))
-    np.testing.assert_array_equal(_gaussian_prior._scale(given, "full", 3, given), given)
+    np.testing.assert_array_equal(_gaussian_prior.prior_scale(given, "full", 3, given), given)
 
 
 @pytest.mark.parametrize("covariance_type", ["tied", "diag", "spherical", "low_rank", "auto"])
