@@ -127,8 +127,9 @@ def is_positive(values: Any) -> bool:
 
 
 def are_like(arrays: Sequence[Any], shapes: Iterable[tuple[int, ...]]) -> bool:
-    """Return whether arrays have these shapes for any number of rows."""
-    return [a.shape for a in arrays] == [(len(arrays[0]), *shape[1:]) for shape in shapes]
+    """Return whether arrays of real numbers have these shapes for any number of rows."""
+    legal = [(len(arrays[0]), *shape[1:]) for shape in shapes]
+    return [a.shape for a in arrays] == legal and all(a.dtype.kind == "f" for a in arrays)
 
 
 def is_within(numbers: IndexArray, n: int) -> bool:

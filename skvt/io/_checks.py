@@ -8,6 +8,7 @@ import operator
 
 import numpy as np
 
+from skvt.expfam import are_real
 from skvt.files import IN_FILES, LARGEST, are_like, check_fields, is_positive, is_within
 from skvt.io._archive import PART, FileError
 from skvt.io._classes import conforms, name_of
@@ -74,8 +75,9 @@ def _check_fitted(fitted, estimator, memory):
     legal = state.stats.are_legal(shapes)
     _require(legal, f"Statistics do not have the shapes {shapes}, or not their sums.")
     start, initial = getattr(model, "start", None), getattr(state, "initial", None)
-    for arrays in (getattr(start, "arrays", None), getattr(initial, "arrays", None)):
-        _require(arrays is None or are_like(arrays, shapes), "Initial statistics of other shapes.")
+    legal = not hasattr(start, "arrays") or are_like(start.arrays, shapes)
+    legal = legal and (initial is None or are_real(initial.arrays, shapes))
+    _require(legal, "Initial statistics of other shapes.")
     q, labels = fitted.assignments, fitted.labels
     _require(q is None or q.shape[1:] == (k,), "Assignments to other components.")
     _require(labels is None or is_within(labels, k), "Labels of components that are not there.")
@@ -155,8 +157,7 @@ def _check_progress(progress, estimator, memory):
 
 def _check_memories(name, memories, sizes):
     """Raise FileError unless each item is the memory of an engine, step or move."""
-    legal = conforms(memories, list[dict])
-    _require(legal, f"{name!r} is not what parts of an engine remember.")
+    _require(conforms(memories, list[dict]), f"{name!r} is not what parts of an engine remember.")
     for memory in memories:
         _check_memory(memory, sizes)
 
