@@ -1,6 +1,6 @@
 """Tables of mixed columns with holes: density, number of clusters, imputation.
 
-Five parts, each against other ways to do the same:
+Six parts, each against other ways to do the same:
 
 - ``peers``: on tables drawn from eight clusters, held-out density beside stepmix at its number of
   classes by BIC, ARI beside k-prototypes that is told the true number, and scikit-learn's Gaussian
@@ -20,6 +20,9 @@ Five parts, each against other ways to do the same:
 - ``people``: 3,000 people of four kinds by age, hours of work (40 for many), capital gains (0 for
   most), income, education and marriage: defaults, real columns read as they are, and scikit-learn's
   mixtures and k-means of one-hot columns, amounts as they are and in logarithms.
+- ``given``: three classes of 500 rows with five real columns and two of categories, all shifted by
+  two categories: classes found with these as given columns, with these columns described like the
+  others, and without them. Classes are 4 or 7 standard deviations apart.
 
 In the first two, clusters overlap: tables are drawn anew until the oracle's ARI of 20,000 complete
 rows is between .90 and .97. The evaluator of densities, ``Clusters`` below, is NumPy alone; it
@@ -60,7 +63,7 @@ TRUE = 8
 SIZES = (3, 4, 5, 6)  # categories of the categorical columns
 OVERLAP = (0.90, 0.97)  # ARI of the oracle on complete rows
 MOST = 12  # classes of grids by BIC
-PARTS = ("peers", "imputation", "counts", "ordinal", "people")
+PARTS = ("peers", "imputation", "counts", "ordinal", "people", "given")
 
 
 def arguments():
@@ -74,13 +77,14 @@ def arguments():
     p.add_argument("--items", type=int, nargs="+", default=[10, 25], help="of ordinal surveys")
     p.add_argument("--ordinal-draws", type=int, default=3)
     p.add_argument("--people-draws", type=int, default=5)
+    p.add_argument("--given-draws", type=int, default=10)
     p.add_argument("--cores", type=int, default=2)
     p.add_argument("--quick", action="store_true", help="few draws, few rows")
     args = p.parse_args()
     if args.quick:
         args.peer_draws, args.peer_rows = 1, [1_000]
         args.stepmix_starts, args.seeds = [1], 1
-        args.items, args.ordinal_draws, args.people_draws = [10], 1, 1
+        args.items, args.ordinal_draws, args.people_draws, args.given_draws = [10], 1, 1, 1
     return args
 
 
@@ -726,11 +730,50 @@ def people_part(args):
     )
 
 
+# ------------------------------------------------------------------------------------------- given
+def shifted(seed, apart, n=500, D=5):
+    """A table whose columns two categories shift, and the classes of its rows."""
+    rng = np.random.default_rng(seed)
+    codes = [rng.integers(size, size=n) for size in (3, 2, 3)]
+    centers = [apart / np.sqrt(2.0) * np.eye(3, D)]
+    centers += [4.0 * rng.normal(size=(size, D)) for size in (2, 3)]
+    numbers = sum(one[of] for one, of in zip(centers, codes, strict=True))
+    table = pd.DataFrame(numbers + rng.normal(size=(n, D)), columns=[f"x{d}" for d in range(D)])
+    for name in ("a", "b"):
+        odds = sum(2.0 * rng.normal(size=(of.max() + 1, 3))[of] for of in codes)
+        table[name] = np.array(["p", "q", "r"])[(odds + rng.gumbel(size=odds.shape)).argmax(axis=1)]
+    table["sex"], table["season"] = (np.array(list("stuv"))[of] for of in codes[1:])
+    return table, codes[0]
+
+
+def given_part(args):
+    given = ["sex", "season"]
+    for apart in (4.0, 7.0):
+        runs = {}
+        for seed in range(args.given_draws):
+            table, kind = shifted(seed, apart)
+            for method, rows, settings in (
+                ("given", table, {"given": given}),
+                ("described like the others", table, {}),
+                ("left out", table.drop(columns=given), {}),
+            ):
+                _, cpu, mixture = timed(mixture_of("auto", args, seed, **settings).fit, rows)
+                index, number = adjusted_rand_score(kind, mixture.labels_), mixture.n_components_
+                runs.setdefault(method, []).append((number, number == 3, index, cpu))
+                progress("given", apart, seed, method, runs[method][-1])
+        print_table(
+            f"Classes {apart:g} standard deviations apart, shifted by two categories, "
+            f"{args.given_draws} draws",
+            ["the two categories", "components", "share of draws with three", "ARI", "CPU s"],
+            rows_of(runs, 1, 2, 2, 1),
+        )
+
+
 def main():
     args = arguments()
     print_header(args, *(["stepmix", "kmodes"] if "peers" in args.parts else []))
     run = {"peers": peers_part, "imputation": imputation_part, "counts": counts_part,
-           "ordinal": ordinal_part, "people": people_part}  # fmt: skip
+           "ordinal": ordinal_part, "people": people_part, "given": given_part}  # fmt: skip
     with cores(args.cores):
         compile_all(args)
         for part in args.parts:

@@ -162,7 +162,9 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
     blocks: ``d (d + 3) / 2 + 1`` of a "full", "tied" or latent Gaussian block of d columns, ``3 d``
     of a "diag" one, ``2 d + 2`` of a "spherical" one, the number of categories of categorical
     columns, ``2 d`` of binary columns, ``2 d + 1`` of Poisson columns, 17 d of negative
-    binomial ones (with an exposure about 36 d), d of a multinomial block.
+    binomial ones (with an exposure about 36 d), d of a multinomial block. With given columns of R
+    numbers and levels, a "full" block has the features of ``d + R`` columns, a "diag" one about
+    ``d R^2 / 2``, and columns of bits, categories and counts have theirs for each combination.
 
     References
     ----------

@@ -70,9 +70,7 @@ def given_rows(estimator, X, sample_weight=None, covariates=None, *, reset=False
 
 
 @contextmanager
-def rows_at_work(
-    estimator, X, y, sample_weight, *, labels=None, covariates=None, reset=False
-):
+def rows_at_work(estimator, X, y, sample_weight, *, labels=None, covariates=None, reset=False):
     """Provide the rows of a fit and threads, and print stages of the fit."""
     reading = given_rows(estimator, X, sample_weight, covariates, reset=reset)
     shown, threads = stages_printed(estimator.verbose), Workers(estimator.n_jobs)

@@ -79,7 +79,9 @@ class GrowingMixin(MoveLogMixin):
               or, in counts of tokens, of the column, "rate" of counts (of a
               :class:`~skvt.components.Hurdle`, of those beyond the first; for an exposure of 1) and
               "dispersion" of negative binomials, "share not 0" beside a point mass at 0, "share
-              observed" where missing values are informative.
+              observed" where missing values are informative. With given columns, means are those
+              at the means of these columns, deviations those of residuals, "slope of" a number or
+              level is what it adds, and other parameters are averages over the rows of ``fit``.
             - "category": the value whose probability it is; otherwise missing (None).
             - "estimate": posterior mean, of standard deviations the posterior median; in the units
               of the data.

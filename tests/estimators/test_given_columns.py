@@ -227,3 +227,19 @@ def test_streams_take_given_columns():
     for start in (0, 120):
         mixture.partial_fit(table[start : start + 120])
     assert adjusted_rand_score(kind, mixture.predict(table)) > 0.9
+
+
+@pytest.mark.parametrize("given", [None, ["sex", "season"]])
+def test_chunks_are_read_as_rows_in_memory(given):
+    dask = pytest.importorskip("dask", reason="needs the extra 'dask'")
+    dd = pytest.importorskip("dask.dataframe", reason="needs the extra 'dask'")
+    table, _ = drawn_table(0, n=120, D=2)
+    rng = np.random.default_rng(0)
+    table["income"] = np.where(rng.random(120) < 0.3, 0.0, np.exp(2.0 * rng.normal(size=120)))
+    table = table[["x0", "x1", "income", "colour", "sex", "season"]]
+    mixture = MemoizedDPMixture(given=given, moves=(), max_iter=2)
+    with dask.config.set(scheduler="synchronous"):
+        chunked = mixture.fit(dd.from_pandas(table, npartitions=2))
+    assert [*chunked.priors_["hurdles"]["log"]] == [0]
+    found = chunked.elbo_
+    np.testing.assert_allclose(found, mixture.fit(table).elbo_, rtol=1e-9)
