@@ -192,7 +192,13 @@ def _given_positions(X, given):
     if given is None or (isinstance(given, list | tuple) and not given):
         return []
     key = [given] if isinstance(given, str | int) else given
-    return _positions(X, key, "given")
+    positions = list(dict.fromkeys(_positions(X, key, "given")))
+    if len(positions) == X.shape[1]:
+        raise ValueError(
+            f"The 'given' parameter names all {X.shape[1]} columns, which leaves none to be "
+            "explained. Name fewer."
+        )
+    return positions
 
 
 def _given_block(X, columns, j, name):

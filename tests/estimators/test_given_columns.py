@@ -150,6 +150,8 @@ def test_rows_need_known_values_of_given_columns(fitted, change, message):
     [
         ({"given": ["other"]}, "The columns of 'given' are not in X"),
         ({"given": "x1"}, "'x1' has missing values .*Fill them in"),
+        ({"given": "n"}, "one value in all rows and explain nothing"),
+        ({"given": slice(None)}, "names all 7 columns"),
         (
             {"given": "sex", "components": [("all", Categorical(), ["sex", "colour"])]},
             "'sex' belongs to 'given' and to 'all'",

@@ -71,6 +71,11 @@ class GivenColumns:
         cls, X: Any, weights: Any, sizes: tuple[int, ...], labels: tuple[str, ...]
     ) -> "GivenColumns":
         """Return it for the given columns X (n, G) of the rows of a fit."""
+        if not labels:
+            raise ValueError(
+                "The given columns have one value in all rows and explain nothing. Name columns "
+                "that differ between rows in 'given', or set given=None."
+            )
         empty = np.zeros(0)
         unscaled = cls(sizes, labels, empty, empty, empty, np.zeros(0, np.intp), empty)
         center, moment = weighted_moments(mapped(X, unscaled.indicated), weights, "full", False)
