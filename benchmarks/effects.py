@@ -4,7 +4,8 @@
   two covariates. Intervals of several fits, of one fit, of the true topics, and of draws of
   proportions from each document's posterior, whose prior does not know the covariates.
 - ``classes``: the simulation of Bakk and Kuha (2018), three classes and six binary items: the mean
-  of an outcome in each class, and classes on a covariate; beside means by posterior probabilities.
+  of an outcome in each class, and classes on a covariate; compared with means by posterior
+  probabilities, and with three steps of stepmix, without correction, by BCH and by ML.
 - ``prior``: how well topics whose document prior depends on covariates predict the other words of
   drawn short documents, beside fits without covariates and the true model, and the time of a pass.
 - ``held-out-posts``: with ``--data`` political posts, the same for 5, 20 and 100 seen words.
@@ -28,6 +29,7 @@ from _common import (
     timed,
 )
 from scipy.optimize import linear_sum_assignment
+from scipy.spatial.distance import cdist
 from scipy.special import logsumexp, softmax
 from scipy.stats import t as student
 from sklearn.base import BaseEstimator
@@ -61,6 +63,7 @@ def arguments():
     p.add_argument("--draws", type=int, default=5, help="corpora of each length")
     p.add_argument("--fits", type=int, default=4)
     p.add_argument("--tables", type=int, default=100, help="of each separation")
+    p.add_argument("--peer-tables", type=int, default=10, help="of each separation, for stepmix")
     p.add_argument("--rows", type=int, default=1_000, help="of each table")
     p.add_argument("--post-fits", type=int, default=8, help="fits in each of two sets")
     p.add_argument("--data", help="a folder with poliblog5k/counts.npz and meta.csv")
@@ -68,7 +71,7 @@ def arguments():
     p.add_argument("--quick", action="store_true", help="1 corpus of each length, 10 tables")
     args = p.parse_args()
     if args.quick:
-        args.draws, args.tables = 1, 10
+        args.draws, args.tables, args.peer_tables = 1, 10, 3
     return args
 
 
@@ -159,11 +162,16 @@ def topics(args):
 
 
 # ------------------------------------------------------------------------------------- classes
-def drawn_classes(labels, separation, rng):
-    """Six binary items of rows with these classes [Bakk and Kuha 2018, table 1]."""
+def item_probabilities(separation):
+    """Probabilities of six binary items in three classes [Bakk and Kuha 2018, table 1]."""
     p = np.full((3, 6), 1.0 - separation)
     p[0] = p[1, :3] = separation
-    return (rng.random((labels.size, 6)) < p[labels]).astype(float)
+    return p
+
+
+def drawn_classes(labels, separation, rng):
+    """Six binary items of rows with these classes."""
+    return (rng.random((labels.size, 6)) < item_probabilities(separation)[labels]).astype(float)
 
 
 def class_fit(X, seed):
@@ -195,13 +203,11 @@ def classes(args):
             order = in_order(labels, r)
             table = outcome_by_cluster(mixture, X, outcome, random_state=0).iloc[order]
             note(scores, "outcome, corrected", table, table["mean"], OUTCOMES)
-            note(
-                scores,
-                "outcome, posterior means",
-                None,
-                (r.T @ outcome / r.sum(0))[order],
-                OUTCOMES,
-            )
+            means = (r.T @ outcome / r.sum(0))[order]
+            note(scores, "outcome, posterior means", None, means, OUTCOMES)
+            peers = ["naive", "BCH", "ML"] if seed < args.peer_tables else []
+            for name, found in three_steps(peers, X, outcome, "gaussian_unit", seed, separation):
+                note(scores, f"outcome, stepmix {name}", None, found["means"][:, 0], OUTCOMES)
             x = rng.integers(1, 6, args.rows)
             labels = (rng.random((args.rows, 1)) > chances[x - 1].cumsum(axis=1)).sum(axis=1)
             X = drawn_classes(labels, separation, rng)
@@ -211,18 +217,42 @@ def classes(args):
             table = table[table["term"] == "x0"].iloc[order]
             note(scores, "covariate, corrected", table, table["effect"], slopes)
             note(scores, "covariate, posterior means", None, np.polyfit(x, r, 1)[0][order], slopes)
-            if seed % 25 == 24:
+            x = x.astype(float)
+            for name, found in three_steps(peers, X, x, "covariate", seed, separation):
+                beta = found["beta"]
+                shares = softmax(beta[:, 0] + np.outer(levels, beta[:, 1]), axis=1)
+                estimate = np.polyfit(levels, shares, 1)[0]
+                note(scores, f"covariate, stepmix {name}", None, estimate, slopes)
+            if seed % 10 == 9:
                 progress(f"separation {separation}, {seed + 1} tables")
         for name, (estimates, truth, covered) in scores.items():
             middle = np.median(estimates, axis=0)
             ratio = np.sum(middle * truth) / np.sum(truth**2)
+            error = np.median(np.abs(np.array(estimates) - truth))
+            coverage = f"{np.mean(covered):.3f}" if covered else "-"
             rows.append(
-                [separation, name, f"{ratio:.3f}", f"{np.mean(covered):.3f}" if covered else "-"]
+                [separation, name, len(estimates), f"{ratio:.3f}", f"{error:.3f}", coverage]
             )
     print_table(
-        f"Three classes, {args.rows:,} rows, {args.tables} tables",
-        ["separation", "estimates", "median / truth", "coverage"], rows,
+        f"Three classes, {args.rows:,} rows",
+        ["separation", "estimates", "tables", "median / truth", "median error", "coverage"], rows,
     )  # fmt: skip
+
+
+def three_steps(corrections, X, outside, structural, seed, separation):
+    """The structural parameters of stepmix by each correction, in the order of the classes."""
+    from stepmix.stepmix import StepMix
+
+    for name in corrections:
+        correction = None if name == "naive" else name
+        model = StepMix(
+            3, n_steps=3, measurement="bernoulli", structural=structural, correction=correction,
+            n_init=3, random_state=seed, progress_bar=0,
+        ).fit(X, outside[:, None])  # fmt: skip
+        found = model.get_parameters()
+        distances = cdist(item_probabilities(separation), found["measurement"]["pis"])
+        order = linear_sum_assignment(distances)[1]
+        yield name, {key: value[order] for key, value in found["structural"].items()}
 
 
 def note(scores, name, table, estimate, truth):
@@ -410,7 +440,7 @@ PARTS = {
 def main():
     args = arguments()
     warnings.simplefilter("ignore")
-    print_header(args)
+    print_header(args, *(["stepmix"] if "classes" in args.parts else []))
     with cores(args.cores):
         for part in args.parts:
             PARTS[part](args)

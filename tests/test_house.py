@@ -47,6 +47,8 @@ HANDED_THROUGH = {
     ("sklearn_private/_callbacks.py", "torn_down"),
     ("readers/chunks.py", "of_rows"),
     # (options of ``plot``, which documents and checks them)
+    ("plotting/_effects.py", "from_data"),
+    ("plotting/_effects.py", "from_estimator"),
     *(
         (f"plotting/_{name}.py", "from_estimator")
         for name in ("clusters", "components", "history", "profiles", "topics")

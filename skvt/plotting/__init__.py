@@ -6,6 +6,7 @@ A display is made from data, or from an estimator by ``from_estimator``, and can
 
 from skvt.plotting._clusters import ClusterTreeDisplay
 from skvt.plotting._components import ComponentsDisplay
+from skvt.plotting._effects import EffectsDisplay, TopicSharesDisplay
 from skvt.plotting._explorer import topic_explorer
 from skvt.plotting._history import ELBODisplay, TemperatureDisplay
 from skvt.plotting._moves import MovesDisplay
@@ -15,6 +16,7 @@ from skvt.plotting._report import cluster_report
 from skvt.plotting._topics import TopicsDisplay
 
 __all__ = [
-    "ClusterTreeDisplay", "ComponentsDisplay", "ELBODisplay", "MovesDisplay", "ProfilesDisplay",
-    "TemperatureDisplay", "TopicsDisplay", "prepare_arguments", "save_pyldavis", "topic_explorer",
+    "ClusterTreeDisplay", "ComponentsDisplay", "ELBODisplay", "EffectsDisplay", "MovesDisplay",
+    "ProfilesDisplay", "TemperatureDisplay", "TopicSharesDisplay", "TopicsDisplay",
+    "prepare_arguments", "save_pyldavis", "topic_explorer",
 ]  # fmt: skip

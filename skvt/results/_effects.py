@@ -76,7 +76,8 @@ def covariate_effects(
         For each name, a dict of weights of terms. The sums of weight times effect are reported
         instead of the effects.
     n_clusters : int, "auto" or None, default=None
-        For mixtures, as in ``predict``: None for components, which the table calls clusters.
+        For mixtures. None, the default, gives the effects on each component, and the table calls
+        components clusters. "auto" or a number joins components into clusters, as in ``predict``.
 
     Returns
     -------
@@ -112,7 +113,9 @@ def covariate_effects(
     rows, which makes effects too small, above all for short documents. The shares used here are
     linear in the words of a document and unbiased given the topics, for any prior of the document
     [1]_. For mixtures, they are the corrected assignments of [1]_, which assume that covariates are
-    related to the columns of X only through the clusters.
+    related to the columns of X only through the clusters. The mixture is refitted to X by
+    expectation-maximisation for that, and again for each draw of random weights of the rows: the
+    draws tell by how much a refit overstates how well the clusters are separated.
 
     The variance of an effect is the mean squared error of the regressions, robust to unequal
     variances and to ``cluster``, plus (1 + 1/M) times the variance between M draws of parameters,

@@ -5,17 +5,15 @@ from sklearn.base import DensityMixin
 
 from skvt.fitting import VariationalEstimator, of_fit
 from skvt.inference import Workers
+from skvt.models.mixture import refits_of
 from skvt.posterior import JointPosterior, Posterior
 from skvt.readers import RealReader
 from skvt.readers.chunks import by_chunk, is_chunked
 from skvt.readers.validation import positive_int
 from skvt.results._clusters import ClustersMixin, results_of, together
-from skvt.rows import dense
+from skvt.rows import some_rows
 from skvt.sklearn_private import num_samples
 from skvt.ties import stable_argmax
-
-# Maximum number of parameters of all components for which scores of each are computed.
-MOST_PARAMETERS = 400
 
 
 class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
@@ -146,22 +144,13 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
         with Workers(self.n_jobs) as workers:
             return together(assignments_of(fitted, X, workers), clusters)
 
-    def _chances_and_features(self, X):
-        """Return responsibilities (n, K), and features (n, P) in which log densities are linear.
-
-        If there are too many parameters to compute the scores of all, the features are the log
-        densities of the K components.
-        """
-        fitted = self._require_fitted()
-        X = self._read(X)
+    def _refits(self, X, weights):
+        """Return the :class:`skvt.models.mixture.Refits` to rows of positive weight."""
+        fitted, X, used = self._require_fitted(), self._read(X), np.flatnonzero(weights)
+        X, weights = some_rows(X, weights, used)
         with Workers(self.n_jobs) as workers:
-            chances = assignments_of(fitted, X, workers).astype(np.float64)
-            table = fitted.model.row_globals(fitted.stats, None, workers.run)[1]
-        component = fitted.model.component
-        if table.size > MOST_PARAMETERS:
-            return chances, component.explain(component.filled(X), table.T)[0]
-        features = component.filled_features(component.filled(X))
-        return chances, np.asarray(dense(features), np.float64)
+            resp = assignments_of(fitted, X, workers)
+        return refits_of(fitted.model, X, weights, resp)
 
     def _shape_of_chances(self, n_clusters):
         clusters = self._clusters_of_components(n_clusters)

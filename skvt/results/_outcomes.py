@@ -36,7 +36,7 @@ def outcome_by_cluster(
     outcome : array-like of shape (n_samples,)
         A number or a category for each row; it must not be a column of X.
     n_draws : int, default=25
-        Draws of the errors of assignment of each fit, at least 2.
+        Refits of each mixture to drawn weights of the rows, at least 2.
     level : float, default=0.95
         Probability of the intervals, between 0 and 1.
     sample_weight : array-like of shape (n_samples,) or None, default=None
@@ -44,7 +44,8 @@ def outcome_by_cluster(
     random_state : int, RandomState instance or None, default=None
         An int makes the draws reproducible.
     n_clusters : int, "auto" or None, default=None
-        As in ``predict``: None for components, which the table calls clusters.
+        None, the default, gives the means in each component, and the table calls components
+        clusters. "auto" or a number joins components into clusters, as in ``predict``.
 
     Returns
     -------
@@ -68,9 +69,10 @@ def outcome_by_cluster(
     -----
     The weight of a row in a cluster's mean is its corrected assignment, whose expectation is 1 in
     the row's true cluster and 0 in others [1]_ [2]_. That assumes that the outcome is related to
-    the columns of X only through the clusters. Errors are those of a ratio of sums over rows,
-    robust to unequal variances. Weights may be negative, and an interval of a share may leave
-    [0, 1]. A cluster of a single row has no interval (NaN).
+    the columns of X only through the clusters. The mixture is refitted to X for that, and again for
+    each draw of random weights of the rows, see :func:`skvt.covariate_effects`. Errors are those of
+    a ratio of sums over rows, robust to unequal variances. Weights may be negative, and an interval
+    of a share may leave [0, 1]. A cluster of a single row has no interval (NaN).
 
     References
     ----------
@@ -103,9 +105,8 @@ def outcome_by_cluster(
     rng = np.random.default_rng(check_random_state(random_state).randint(2**31 - 1))
     results = []
     for fit in shares:
-        draws, correction = fit.draws(n_draws, rng), _small_sample_correction(fit.profiles)
-        means = [_means(fit.values @ draw, values, weights, correction) for draw in draws]
-        results.append(np.stack(means, axis=1))
+        correction = _small_sample_correction(fit.profiles)
+        results.append(_means(fit.values, fit.draws(n_draws, rng), values, weights, correction))
     pooled = pool(results, shares, used.size - 1)
     columns = pooled.columns(level, categories or ["mean"])
     table = {
@@ -119,19 +120,24 @@ def outcome_by_cluster(
     return pandas.DataFrame(table | {name: columns[name] for name in kept})
 
 
-def _means(shares, values, weights, correction):
-    """Means of values (n, Q) by shares (n, K), and their squared errors, (2, Q, K).
+def _means(shares, draws, values, weights, correction):
+    """Means of values (n, Q) by drawn shares, and their squared errors, (2, M, Q, K).
 
-    ``correction`` (K,) multiplies the squared errors.
+    Ratios of sums over rows are linear around the mean of the draws (M, K, K) of shares (n, K):
+    no draw is divided by the drawn size of a cluster, which may be near 0. ``correction`` (K,)
+    multiplies the squared errors.
     """
-    shares = weights[:, None] * shares
-    sizes = shares.sum(axis=0)
-    means = values.T @ shares / sizes
-    squares = [
-        ((shares * (column[:, None] - mean)) ** 2).sum(axis=0)
-        for column, mean in zip(values.T, means, strict=True)
-    ]
-    return np.stack([means, np.array(squares) / sizes**2 * correction])
+    mean = weights[:, None] * (shares @ draws.mean(axis=0))
+    sizes = mean.sum(axis=0)
+    means = values.T @ mean / sizes
+    out = np.empty((2, len(draws), *means.shape))
+    for m, draw in enumerate(draws):
+        of_rows = weights[:, None] * (shares @ draw) / sizes
+        for q, column in enumerate(values.T):
+            deviations = of_rows * (column[:, None] - means[q])
+            out[0, m, q] = means[q] + deviations.sum(axis=0)
+            out[1, m, q] = (deviations**2).sum(axis=0) * correction
+    return out
 
 
 def _small_sample_correction(profiles):

@@ -18,43 +18,32 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.optimize import linear_sum_assignment
 from sklearn.utils.validation import check_is_fitted
 
 from skvt.readers.validation import counts_of_words, preprocessing_and_model
-from skvt.results._clusters import membership, together
+from skvt.results._clusters import together
 from skvt.results.topic_words import topic_probabilities, word_probabilities
 
 # Eigenvalues of the symmetric form of M, at most 1, that are below this count as 0: the data do not
 # distinguish the components.
 _SINGULAR = 1e-8
-# Ridge, relative to the diagonal, of the information of parameters, which is singular if features
-# are linearly dependent.
-_RIDGE = 1e-6
-# Number of rows whose scores are in memory at a time.
-_ROWS = 2048
+# Smallest singular value by which draws of clusters are divided.
+_LEAST_LENGTH = 0.2
 
 
 @dataclass(frozen=True)
 class Shares:
     """Corrected shares of one fit.
 
-    ``values`` (n, K) are unbiased estimates. ``profiles`` (K, ...) are distributions by which
-    components of several fits are matched. ``errors(M, rng)`` (M, K, K) are matrices E for which
-    ``values - values @ E`` are the shares under parameters drawn from their posterior, to first
-    order.
+    ``values`` (n, K) are estimates. ``profiles`` (K, ...) are distributions by which components of
+    several fits are matched. ``draws(M, rng)`` are matrices A (M, K, K) for which ``values @ A``
+    are shares under parameters drawn from their posterior.
     """
 
     values: Any
     profiles: Any
-    errors: Callable[[int, np.random.Generator], Any]
-
-    def draws(self, number, rng):
-        """Draw matrices A (number, K, K) for which ``values @ A`` are drawn shares.
-
-        The mean of the matrices is the identity, so that means over draws do not depend on them.
-        """
-        errors = self.errors(number, rng)
-        return np.eye(errors.shape[1]) + errors.mean(axis=0) - errors
+    draws: Callable[[int, np.random.Generator], Any]
 
 
 def is_mixture(estimator):
@@ -64,7 +53,7 @@ def is_mixture(estimator):
     """
     model = preprocessing_and_model(estimator)[1]
     check_is_fitted(model)
-    if hasattr(model, "_chances_and_features"):
+    if hasattr(model, "_refits"):
         return True
     if hasattr(model, "exp_dirichlet_component_"):
         return False
@@ -92,7 +81,8 @@ def topic_shares_of(estimator, X):
 
     A draw takes each topic from its Dirichlet posterior. With drawn topics beta + delta, the shares
     of documents of topic k are on average too large by ``delta_k' G``, where G (V, K) are the
-    corrected probabilities of words.
+    corrected probabilities of words. The mean of the draws is the identity, so that means over them
+    do not depend on the draws.
     """
     lam = np.asarray(preprocessing_and_model(estimator)[1].components_, np.float64)
     topics, words = topic_probabilities(estimator), word_probabilities(estimator)
@@ -102,70 +92,49 @@ def topic_shares_of(estimator, X):
     lengths = np.asarray(X.sum(axis=1), np.float64).ravel()
     values = (X @ corrected) / lengths[:, None]
 
-    def errors(number, rng):
+    def draws(number, rng):
         drawn = (rng.standard_gamma(lam) for _ in range(number))
-        return np.stack([(g / g.sum(axis=1, keepdims=True) - topics) @ corrected for g in drawn])
+        drawn = [(g / g.sum(axis=1, keepdims=True) - topics) @ corrected for g in drawn]
+        return np.eye(len(lam)) + np.mean(drawn, axis=0) - drawn
 
-    return Shares(values, topics, errors)
+    return Shares(values, topics, draws)
 
 
 def cluster_shares_of(estimator, X, weights, n_clusters=None):
-    """Return the :class:`Shares` of clusters in rows of positive weight."""
+    """Return the :class:`Shares` of clusters in rows of positive weight.
+
+    The mixture is refitted, see :mod:`skvt.models.mixture._refits`, and so it is for each draw of
+    weights of the rows. The probabilities of a refit look surer than they are. If r are those
+    before and s those after it, rows of cluster k have the mean corrected shares ``A = D^-1 sum_n
+    e_n r_n' s_n M^-1``, rather than the indicator of k. The values of the fit deviate from the true
+    shares as those after a draw deviate from the fit. Draws of the true shares are ``values A^-1``.
+    """
     preprocessing, model = preprocessing_and_model(estimator)
     X = X if preprocessing is None else preprocessing.transform(X)
     clusters = None if n_clusters is None else model.component_clusters(n_clusters)
-    chances, features = model._chances_and_features(X)
-    used = np.flatnonzero(weights)
-    chances, features, weights = chances[used], features[used], weights[used]
-    of_clusters = together(chances, clusters)
-    values, sizes = _corrected(of_clusters, weights), weights @ of_clusters
-    profiles = (weights[:, None] * of_clusters / np.where(sizes > 0.0, sizes, 1.0)).T
+    refits, weights = model._refits(X, weights), weights[weights > 0.0]
+    chances = together(refits.resp, clusters)
+    values, sizes = _corrected(chances, weights), weights @ chances
+    profiles = (weights[:, None] * chances / np.where(sizes > 0.0, sizes, 1.0)).T
 
-    def errors(number, rng):
-        drawn = _drawn_densities(chances, features, weights, values, number, rng)
-        joined = membership(np.arange(chances.shape[1]) if clusters is None else clusters)
-        sizes = joined @ (weights @ chances)
-        return joined @ drawn / np.where(sizes > 0.0, sizes, 1.0)[:, None]
+    def draws(number, rng):
+        drawn = [_drawn_shares(*refits.drawn(rng), clusters) for _ in range(number)]
+        middle = np.median(drawn, axis=0)
+        middle += (1.0 - middle.sum(axis=1, keepdims=True)) / len(middle)
+        return middle + drawn - np.mean(drawn, axis=0)
 
-    return Shares(values, profiles, errors)
+    return Shares(values, profiles, draws)
 
 
-def _drawn_densities(chances, features, weights, values, number, rng):
-    """Sum ``values`` over the errors of drawn densities of components, (number, K, K').
-
-    The log density of component k is linear in the features F (n, P), and the score of row n is
-    ``s_nk = r_nk (F_n - mu_k)`` with the component's mean mu_k. A draw weights rows by standard
-    exponential variables e: the parameters move by ``theta = (sum_n w_n s_n s_n')^-1 sum_n (e_n -
-    1) w_n s_n``, a step of the weighted likelihood bootstrap [NR94]. The outer products of scores
-    include what uncertain assignments cost. Times the size of component k, the error of its density
-    is ``sum_n w_n s_nk' theta_k`` at the rows n. A component whose effective number of rows is at
-    most 2 has no drawn errors, because no quadratic describes its likelihood.
-    """
-    n, n_components = chances.shape
-    sizes = weights @ chances
-    means = (weights[:, None] * chances).T @ features / np.where(sizes > 0.0, sizes, 1.0)[:, None]
-    # parameters of the components, then the logarithms of their weights
-    width = n_components * (features.shape[1] + 1)
-    is_alone = sizes**2 <= 2.0 * (weights @ chances**2)
-    information, moved = np.zeros((width, width)), np.zeros((width, number))
-    slopes = np.zeros((width - n_components, values.shape[1]))
-    shares = sizes / weights.sum()
-    for rows in (slice(i, i + _ROWS) for i in range(0, n, _ROWS)):
-        by_component = chances[rows, :, None] * (features[rows, None] - means)
-        by_component[:, is_alone] = 0.0
-        scores = np.hstack([by_component.reshape(-1, width - n_components), chances[rows] - shares])
-        weighted = weights[rows, None] * scores
-        information += weighted.T @ scores
-        moved += weighted.T @ (rng.standard_exponential((len(scores), number)) - 1.0)
-        slopes += weighted[:, :-n_components].T @ values[rows]
-    scale = np.sqrt(np.diag(information))
-    scale[scale == 0.0] = 1.0
-    information /= scale * scale[:, None]
-    information[np.diag_indices(width)] += _RIDGE
-    theta = np.linalg.solve(information, moved / scale[:, None]) / scale[:, None]
-    of_components = [part.reshape(n_components, features.shape[1], -1)
-                     for part in (theta[:-n_components], slopes)]  # fmt: skip
-    return np.einsum("kpm,kpj->mkj", *of_components, optimize=True)
+def _drawn_shares(weights, before, after, clusters):
+    """Return A^-1, (K, K), for drawn weights of rows and probabilities before and after a refit."""
+    before, after = together(before, clusters), together(after, clusters)
+    weighted = weights[:, None] * before
+    after = after[:, linear_sum_assignment(weighted.T @ after, maximize=True)[1]]
+    sizes = weighted.sum(axis=0)
+    mean = weighted.T @ _corrected(after, weights) / np.where(sizes > 0.0, sizes, 1.0)[:, None]
+    left, lengths, right = np.linalg.svd(mean)
+    return (right.T / np.maximum(lengths, _LEAST_LENGTH)) @ left.T
 
 
 def _corrected(chances, weights):

@@ -8,6 +8,7 @@ from functools import partial
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 from matplotlib.colors import to_rgba
@@ -19,15 +20,25 @@ from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
 from sklearn.pipeline import make_pipeline
 
-from skvt import CAVIGaussianMixture, MemoizedDPGMM, StructuredLDA, TemperedLDA, top_words
+from skvt import (
+    CAVIGaussianMixture,
+    MemoizedDPGMM,
+    StructuredLDA,
+    TemperedLDA,
+    covariate_effects,
+    top_words,
+    topic_shares,
+)
 from skvt.datasets import make_topic_corpus
 from skvt.plotting import (
     ClusterTreeDisplay,
     ComponentsDisplay,
+    EffectsDisplay,
     ELBODisplay,
     MovesDisplay,
     TemperatureDisplay,
     TopicsDisplay,
+    TopicSharesDisplay,
     prepare_arguments,
     save_pyldavis,
 )
@@ -509,3 +520,59 @@ def test_without_matplotlib_the_error_names_it(monkeypatch, lda):
     monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
     with pytest.raises(ImportError, match="pip install matplotlib"):
         ELBODisplay.from_estimator(lda)
+
+
+# ---------------------------------------------------------------------------- effects, shares
+def ends_of(container):
+    """Ends (2,) of the interval of a single point."""
+    return container[2][0].get_segments()[0][:, 0]
+
+
+def test_effects_are_points_with_the_intervals_of_the_table(X, lda):
+    covariates = pd.DataFrame({"year": np.arange(80) % 7, "party": list("ab") * 40})
+    display = EffectsDisplay.from_estimator(
+        lda, X, covariates, topics=[2, 0], effects_kw={"random_state": 0}
+    )
+    table = covariate_effects(lda, X, covariates, random_state=0)
+    assert [panel.get_title() for panel in display.axes_] == ["year", "party[T.b]"]
+    points = iter(display.points_)
+    for term in "year", "party[T.b]":
+        rows = table[table["term"] == term].set_index("topic")
+        for place, topic in enumerate([2, 0]):
+            point, row = next(points), rows.loc[topic]
+            assert_allclose(np.ravel(point[0].get_xydata()), [row["effect"], place])
+            assert_allclose(ends_of(point), [row["low"], row["high"]])
+            filled = to_rgba(point[0].get_markerfacecolor()) != to_rgba("white")
+            assert filled == (row["low"] > 0.0 or row["high"] < 0.0)
+    first, second = ([tick.get_text() for tick in p.get_yticklabels()] for p in display.axes_)
+    assert first[0].startswith("2: ") and set(second) == {""}
+    with pytest.raises(ValueError, match=r"terms must be among \['Intercept', 'year'"):
+        display.plot(terms=["age"])
+
+
+def test_shares_over_a_continuous_covariate_are_curves(X, lda):
+    year = np.arange(80) % 7
+    at = pd.DataFrame({"x0": [6.0, 0.0, 3.0]})
+    display = EffectsDisplay.from_estimator(lda, X, year, at=at, effects_kw={"random_state": 0})
+    table = covariate_effects(lda, X, year, at=at, random_state=0)
+    assert display.x_name == display.axes_[0].get_xlabel() == "x0" and not display.points_
+    for topic, (line, band) in enumerate(zip(display.lines_, display.bands_, strict=True)):
+        rows = table[table["topic"] == topic]
+        assert_allclose(line.get_xdata(), [0.0, 3.0, 6.0])
+        assert_allclose(line.get_ydata(), rows["effect"].to_numpy()[[1, 2, 0]])
+        edges = band.get_paths()[0].vertices[:, 1]
+        assert_allclose([edges.min(), edges.max()], [rows["low"].min(), rows["high"].max()])
+
+
+@pytest.mark.parametrize("years", [True, False])
+def test_shares_of_topics_by_group(X, lda, years):
+    groups = np.tile([2003, 2001, 2002, 2004] if years else list("dabc"), 20)
+    display = TopicSharesDisplay.from_estimator(lda, X, groups)
+    table = topic_shares(lda, X, groups)
+    assert len(display.lines_ if years else display.points_) == 3
+    for topic in range(3):
+        share = table.loc[table["topic"] == topic, "share"]
+        if years:
+            assert_allclose(display.lines_[topic].get_xydata().T, [range(2001, 2005), share])
+        else:
+            assert_allclose(display.points_[topic][0].get_xdata(orig=False), share)

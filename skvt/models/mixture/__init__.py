@@ -37,6 +37,7 @@ from skvt.models.mixture._model import Mixture
 from skvt.models.mixture._negative_binomial import NegativeBinomial
 from skvt.models.mixture._ordinal import Cells
 from skvt.models.mixture._product import Block, Product, as_slice, of_block
+from skvt.models.mixture._refits import refits_of
 from skvt.models.mixture._regression import (
     IndependentRegressions,
     Regression,

@@ -1,0 +1,372 @@
+"""Effects of covariates, and shares of topics by group, with their intervals."""
+
+import textwrap
+
+import numpy as np
+
+from skvt.plotting._axes import chosen, panels
+from skvt.results import covariate_effects, topic_shares
+
+# Colours that differ for all kinds of colour vision [Okabe and Ito]: an interval without 0, and
+# with it. Their markers are filled and hollow.
+_CLEAR, _UNCLEAR = "#0072B2", "#767676"
+# Maximum number of characters in a line of a label, and maximum number of panels by default.
+_WIDTH = 20
+_MOST_PANELS = 12
+# Maximum number of ticks that are named.
+_MOST_TICKS = 6
+
+
+class EffectsDisplay:
+    """Display of effects of covariates, or of predicted shares, with their intervals.
+
+    Effects are points, in a panel for each term. Shares predicted at the values of one numerical
+    covariate are curves, in a panel for each topic. Make it by :meth:`from_estimator` or
+    :meth:`from_data`.
+
+    Parameters
+    ----------
+    effects : pandas.DataFrame
+        The result of :func:`skvt.covariate_effects`.
+    x : array-like of shape (n_rows,) or None, default=None
+        The values of a covariate at which shares are predicted, in the order of ``at``; None for
+        points.
+    x_name : str or None, default=None
+        Name of the covariate on the axis.
+
+    Attributes
+    ----------
+    axes_ : ndarray of matplotlib Axes, shape (n_panels,)
+        Axes of each term or topic.
+    bounding_ax_ : matplotlib Axes or None
+        The axes that they replace, if one was given.
+    figure_ : matplotlib Figure
+        Figure of the axes.
+    points_ : list of matplotlib ErrorbarContainer
+        Points with their intervals; empty for curves.
+    lines_ : list of matplotlib Line2D
+        A curve for each topic; empty for points.
+    bands_ : list of matplotlib PolyCollection
+        The intervals of each curve.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skvt import TemperedLDA
+    >>> from skvt.datasets import make_topic_corpus
+    >>> from skvt.plotting import EffectsDisplay
+    >>> X = make_topic_corpus(200, n_components=3, n_features=50, random_state=0).X
+    >>> lda = TemperedLDA(n_components=3, random_state=0).fit(X)
+    >>> display = EffectsDisplay.from_estimator(lda, X, np.arange(200) % 10)
+    >>> len(display.axes_), len(display.points_)
+    (1, 3)
+    """
+
+    def __init__(self, effects, *, x=None, x_name=None):
+        self.effects = effects
+        self.x = x
+        self.x_name = x_name
+
+    def plot(self, ax=None, *, terms=None, topics=None, n_columns=3):
+        """Draw points of effects, or curves of predicted shares.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, array-like of Axes or None, default=None
+            Axes to be divided among the panels, or one axes per panel; None makes a new figure.
+        terms : list of str or None, default=None
+            Terms to show; None for all but the intercept. Only for points.
+        topics : array-like of int or None, default=None
+            Numbers of the topics or clusters to show, in this order; None for all, or for the first
+            twelve curves.
+        n_columns : int, default=3
+            Number of panels in a row.
+
+        Returns
+        -------
+        EffectsDisplay
+            The display itself.
+        """
+        table, kind = self.effects, "topic" if "topic" in self.effects else "cluster"
+        numbers = chosen(topics, int(table[kind].max()) + 1, "topics")
+        names = _names(table, kind)
+        self.points_, self.lines_, self.bands_ = [], [], []
+        if self.x is None:
+            present = list(dict.fromkeys(table["term"]))
+            terms = [t for t in present if t != "Intercept"] if terms is None else list(terms)
+            absent = [term for term in terms if term not in present]
+            if absent or not terms:
+                raise ValueError(f"terms must be among {present}. Got {absent or terms}.")
+            size = (3.3, 0.7 + 0.3 * numbers.size)
+            self.axes_, self.bounding_ax_ = panels(ax, len(terms), n_columns, size)
+            for panel, term in zip(self.axes_, terms, strict=True):
+                rows = table[table["term"] == term].set_index(kind)
+                self._points(panel, rows.loc[numbers])
+                panel.set_title(term, fontsize="small")
+                _name_rows(panel, [names[k] for k in numbers])
+                panel.set_xlabel("effect", fontsize="small")
+        else:
+            numbers = numbers if topics is not None else numbers[:_MOST_PANELS]
+            self.axes_, self.bounding_ax_ = panels(ax, numbers.size, n_columns, (2.2, 1.6))
+            _draw_curves(self, table, kind, numbers, names, self.x, "effect")
+            for panel in self.axes_:
+                panel.set_xlabel(self.x_name or "", fontsize="small")
+        self.figure_ = self.axes_[0].figure
+        return self
+
+    def _points(self, panel, rows):
+        panel.axvline(0.0, color="black", linewidth=0.6, linestyle=":")
+        for place, row in enumerate(rows.itertuples()):
+            clear = row.low > 0.0 or row.high < 0.0
+            color = _CLEAR if clear else _UNCLEAR
+            self.points_.append(
+                panel.errorbar(
+                    row.effect, place, xerr=[[row.effect - row.low], [row.high - row.effect]],
+                    fmt="o", color=color, markerfacecolor=color if clear else "white", markersize=4,
+                    linewidth=1.2,
+                )
+            )  # fmt: skip
+        panel.tick_params(axis="x", labelsize=7)
+        panel.locator_params(axis="x", nbins=5)
+
+    @classmethod
+    def from_data(cls, effects, *, at=None, ax=None, **options):
+        """Draw a table of effects.
+
+        Parameters
+        ----------
+        effects : pandas.DataFrame
+            The result of :func:`skvt.covariate_effects`.
+        at : data frame or array-like or None, default=None
+            The rows of covariates at which shares were predicted. If only one covariate varies, and
+            it is a number, shares are drawn as curves over it.
+        ax, **options : see :meth:`plot`
+            How to draw them.
+
+        Returns
+        -------
+        EffectsDisplay
+            The display, drawn.
+        """
+        name, x = _varying_number(at)
+        return cls(effects, x=x, x_name=name).plot(ax, **options)
+
+    @classmethod
+    def from_estimator(
+        cls, estimators, X, covariates, *, at=None, effects_kw=None, ax=None, **options
+    ):
+        """Estimate effects and draw them.
+
+        Parameters
+        ----------
+        estimators : estimator or list of estimators
+            One fit or several, as in :func:`skvt.covariate_effects`.
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            The rows.
+        covariates : data frame or array-like
+            The covariates of the rows.
+        at : data frame or array-like or None, default=None
+            Rows of covariates at which shares are predicted, as in :meth:`from_data`.
+        effects_kw : dict or None, default=None
+            Other parameters of :func:`skvt.covariate_effects`, such as ``random_state``.
+        ax, **options : see :meth:`plot`
+            How to draw them.
+
+        Returns
+        -------
+        EffectsDisplay
+            The display, drawn.
+        """
+        effects = covariate_effects(estimators, X, covariates, at=at, **(effects_kw or {}))
+        return cls.from_data(effects, at=at, ax=ax, **options)
+
+
+class TopicSharesDisplay:
+    """Display of the shares of topics by group, such as a year, with their intervals.
+
+    Groups of numbers are joined by a curve with a band; others are points. Make it by
+    :meth:`from_estimator` or :meth:`from_data`.
+
+    Parameters
+    ----------
+    shares : pandas.DataFrame
+        The result of :func:`skvt.topic_shares`.
+
+    Attributes
+    ----------
+    axes_ : ndarray of matplotlib Axes, shape (n_topics,)
+        Axes of each topic shown.
+    bounding_ax_ : matplotlib Axes or None
+        The axes that they replace, if one was given.
+    figure_ : matplotlib Figure
+        Figure of the axes.
+    points_ : list of matplotlib ErrorbarContainer
+        Points with their intervals; empty for curves.
+    lines_ : list of matplotlib Line2D
+        A curve for each topic; empty for points.
+    bands_ : list of matplotlib PolyCollection
+        The intervals of each curve.
+
+    Examples
+    --------
+    >>> from skvt import TemperedLDA
+    >>> from skvt.datasets import make_topic_corpus
+    >>> from skvt.plotting import TopicSharesDisplay
+    >>> X = make_topic_corpus(200, n_components=3, n_features=50, random_state=0).X
+    >>> lda = TemperedLDA(n_components=3, random_state=0).fit(X)
+    >>> display = TopicSharesDisplay.from_estimator(lda, X, [2001, 2002, 2003, 2004] * 50)
+    >>> len(display.lines_)
+    3
+    """
+
+    def __init__(self, shares):
+        self.shares = shares
+
+    def plot(self, ax=None, *, topics=None, n_columns=3):
+        """Draw a panel for each topic.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, array-like of Axes or None, default=None
+            Axes to be divided among the panels, or one axes per panel; None makes a new figure.
+        topics : array-like of int or None, default=None
+            Numbers of the topics to show, in this order; None for the first twelve.
+        n_columns : int, default=3
+            Number of panels in a row.
+
+        Returns
+        -------
+        TopicSharesDisplay
+            The display itself.
+        """
+        table = self.shares
+        groups = table[list(table.columns[: table.columns.get_loc("topic")])]
+        numbers = chosen(topics, int(table["topic"].max()) + 1, "topics")
+        numbers = numbers if topics is not None else numbers[:_MOST_PANELS]
+        one = table["topic"] == numbers[0]
+        values = groups[one].to_numpy()
+        is_number = values.shape[1] == 1 and groups.dtypes.iloc[0].kind in "iuf"
+        self.axes_, self.bounding_ax_ = panels(ax, numbers.size, n_columns, (2.2, 1.6))
+        self.figure_ = self.axes_[0].figure
+        self.points_, self.lines_, self.bands_ = [], [], []
+        names = _names(table, "topic")
+        if is_number:
+            _draw_curves(self, table, "topic", numbers, names, values[:, 0], "share")
+            return self
+        labels = [textwrap.shorten(", ".join(map(str, row)), _WIDTH) for row in values]
+        for panel, k in zip(self.axes_, numbers, strict=True):
+            rows = table[table["topic"] == k]
+            errors = [rows["share"] - rows["low"], rows["high"] - rows["share"]]
+            places = np.arange(len(rows))
+            self.points_.append(
+                panel.errorbar(
+                    rows["share"], places, xerr=errors, fmt="o", color=_CLEAR, markersize=4,
+                    linewidth=1.2,
+                )
+            )  # fmt: skip
+            _name_rows(panel, labels)
+            panel.tick_params(axis="x", labelsize=7)
+            panel.locator_params(axis="x", nbins=3)
+            panel.set_title(names[k], fontsize=7)
+        return self
+
+    @classmethod
+    def from_data(cls, shares, *, ax=None, **options):
+        """Draw a table of shares.
+
+        Parameters
+        ----------
+        shares : pandas.DataFrame
+            The result of :func:`skvt.topic_shares`.
+        ax, **options : see :meth:`plot`
+            How to draw them.
+
+        Returns
+        -------
+        TopicSharesDisplay
+            The display, drawn.
+        """
+        return cls(shares).plot(ax, **options)
+
+    @classmethod
+    def from_estimator(
+        cls, estimator, X, groups, *, feature_names=None, confidence=0.95, ax=None, **options
+    ):
+        """Estimate the shares of topics by group and draw them.
+
+        Parameters
+        ----------
+        estimator : estimator or Pipeline
+            A fitted topic model.
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            The rows.
+        groups : array-like or data frame
+            The group of each row, as in :func:`skvt.topic_shares`.
+        feature_names : array-like of str of shape (n_features,) or None, default=None
+            Words, as in :func:`skvt.topic_shares`.
+        confidence : float, default=0.95
+            Probability of the intervals, between 0 and 1.
+        ax, **options : see :meth:`plot`
+            How to draw them.
+
+        Returns
+        -------
+        TopicSharesDisplay
+            The display, drawn.
+        """
+        shares = topic_shares(estimator, X, groups, feature_names, confidence=confidence)
+        return cls.from_data(shares, ax=ax, **options)
+
+
+def _names(table, kind):
+    """Return the name of each topic or cluster, in at most two lines."""
+    rows = table.drop_duplicates(kind).set_index(kind)
+    labels = rows["label"].astype(str) if "label" in rows else {}
+    return {
+        k: textwrap.fill(f"{kind} {k}" if k not in labels else f"{k}: {labels[k]}", _WIDTH,
+                         max_lines=2, placeholder=" ...")
+        for k in rows.index
+    }  # fmt: skip
+
+
+def _name_rows(panel, labels):
+    """Name the rows of points, the first at the top, in the first column of panels only."""
+    spec = panel.get_subplotspec()
+    is_first = spec is None or spec.is_first_col()
+    panel.set_yticks(np.arange(len(labels)), labels if is_first else [""] * len(labels), fontsize=7)
+    panel.set_ylim(len(labels) - 0.5, -0.5)
+
+
+def _varying_number(at):
+    """Return name and values of the only covariate that varies, if it is a number."""
+    if at is None:
+        return None, None
+    columns = {str(name): at[name] for name in at.columns} if hasattr(at, "columns") else None
+    if columns is None:
+        array = np.asarray(at)
+        array = array[:, None] if array.ndim == 1 else array
+        columns = {f"x{j}": array[:, j] for j in range(array.shape[1])}
+    values = {name: np.asarray(column) for name, column in columns.items()}
+    varying = [name for name, column in values.items() if len(set(column.tolist())) > 1]
+    if len(varying) != 1 or values[varying[0]].dtype.kind not in "iuf":
+        return None, None
+    return varying[0], values[varying[0]]
+
+
+def _draw_curves(display, table, kind, numbers, names, x, column):
+    """Add to the display a curve over x with its band for each topic, on a common y axis."""
+    order = np.argsort(x, kind="stable")
+    x = np.asarray(x)[order]
+    for panel, k in zip(display.axes_, numbers, strict=True):
+        rows = table[table[kind] == k].iloc[order]
+        marker = "o" if len(x) <= _MOST_TICKS else ""
+        line = panel.plot(x, rows[column], color=_CLEAR, marker=marker, markersize=3)[0]
+        band = panel.fill_between(
+            x, rows["low"], rows["high"], color=_CLEAR, alpha=0.25, linewidth=0.0
+        )
+        display.lines_.append(line)
+        display.bands_.append(band)
+        panel.set_title(names[k], fontsize=7)
+        panel.tick_params(labelsize=7)
+        panel.locator_params(axis="x", nbins=4, integer=x.dtype.kind in "iu")
+        panel.locator_params(axis="y", nbins=4)
