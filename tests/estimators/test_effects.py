@@ -458,7 +458,7 @@ def classes_of_items(seed, separation):
     rng = np.random.default_rng(seed)
     labels = rng.integers(3, size=1000)
     X = (rng.random((1000, 6)) < p[labels]).astype(float)
-    components = [("items", Bernoulli(), list(range(6)))]
+    components = [("items", Bernoulli(feature_prior=1.0), list(range(6)))]
     mixture = MemoizedDPMixture(3, moves=(), components=components, random_state=seed)
     return X, labels, mixture.fit(X), rng
 
