@@ -41,7 +41,6 @@ from skvt.readers import TableReader, levels, table_report
 from skvt.readers.chunks import require_rows_in_memory
 from skvt.readers.validation import positive_int
 from skvt.results import GrowingMixin, MixtureEstimator, learned_values
-from skvt.rows import dense
 from skvt.sklearn_private import StrOptions
 
 
@@ -384,9 +383,9 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         random_state : int, RandomState instance or None, default=None
             None uses that of the estimator.
         given : {array-like, data frame} of shape (n_rows, n_features), optional
-            Rows like those of ``fit`` with the values of the given columns (and exposures) for
-            which the other columns are drawn; the others are not used. A fit with given columns
-            needs it.
+            Rows for whose values of the given columns (and exposures) the other columns are drawn.
+            A frame has at least these columns; an array has all columns of ``fit``, or only these
+            in their order. A fit with given columns needs it.
 
         Returns
         -------
@@ -413,8 +412,7 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
                 f"The given columns {names} explain the others and have no distribution: pass "
                 "sample(given=rows) the rows for whose values of these columns to draw."
             )
-        rows = np.array(dense(self._read(given)), np.float64)
-        rows[:, self._table.explained] = np.nan
+        rows = self._table.given_rows(given)
         rows = np.repeat(rows, positive_int("n_samples", n_samples), axis=0)
         rng, weights = self._rng_of_draws(random_state), self.weights_.astype(np.float64)
         labels = rng.choice(weights.size, len(rows), p=weights / weights.sum())

@@ -19,9 +19,11 @@ from skvt.models.mixture import as_slice
 from skvt.readers._audit import ColumnWarning
 from skvt.readers._columns import (
     ONE_VALUE,
+    columns_of,
     copy_of,
     frame_of,
     levels,
+    names_of,
     objects,
     plain,
     with_column,
@@ -272,14 +274,32 @@ class Table:
         """Positions of the columns that belong to a block, in order."""
         return np.sort(np.concatenate([block.columns for block in self.blocks]))
 
-    @property
-    def explained(self):
-        """Positions of the columns that a component describes, without exposures."""
-        parts = [
-            block.columns[: block.columns.size - bool(block.spec.reads_exposure)]
-            for block in self.blocks
-        ]
-        return np.concatenate(parts)
+    def given_rows(self, X):
+        """Return encoded rows (n, D) with the values of given columns and exposures alone.
+
+        X has these columns, or all columns; an array of only these has them in this order.
+        """
+        exposures = [int(b.columns[-1]) for b in self.blocks if b.spec.reads_exposure]
+        positions = [int(block.columns[0]) for block in self.given] + exposures
+        names = [self.names[j] for j in positions]
+        if is_frame(X):
+            columns = dict(zip(names_of(X), columns_of(X), strict=True))
+            lacking = [name for name in names if name not in columns]
+            if lacking:
+                raise ValueError(f"'given' lacks the columns {lacking}: give a frame of {names}.")
+            values = [columns[name].objects() for name in names]
+        else:
+            X = dense(X) if sp.issparse(X) else np.asarray(X)
+            if X.ndim != 2 or X.shape[1] not in (len(positions), len(self.names)):
+                raise ValueError(
+                    f"'given' must be an array of the {len(positions)} columns {names}, or of all "
+                    f"{len(self.names)} columns of the fit. Got the shape {X.shape}."
+                )
+            values = X.T if X.shape[1] == len(positions) else X.T[positions]
+        rows = np.full((X.shape[0], len(self.names)), None, object)
+        for j, column in zip(positions, values, strict=True):
+            rows[:, j] = column
+        return self.encode(rows, columns_of(rows))
 
     def modelled(self, X):
         """Return the columns of X that belong to a block."""

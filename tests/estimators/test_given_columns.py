@@ -114,6 +114,14 @@ def test_rows_are_drawn_for_given_values(fitted):
     assert drawn.shape == (3 * len(one), 4) and labels.shape == (3 * len(one),)
     expected, spread = one["x0"].mean(), one["x0"].std()
     assert abs(drawn["x0"].mean() - expected) < 5.0 * spread / np.sqrt(len(one))
+    again, _ = mixture.sample(3, random_state=0, given=one[GIVEN])
+    pd.testing.assert_frame_equal(again, drawn)
+    again, _ = mixture.sample(3, random_state=0, given=one[GIVEN].to_numpy())
+    pd.testing.assert_frame_equal(again, drawn)
+    with pytest.raises(ValueError, match=r"lacks the columns \['sex'\]"):
+        mixture.sample(given=table[["season"]])
+    with pytest.raises(ValueError, match=r"of the 2 columns .* Got the shape \(4, 3\)"):
+        mixture.sample(given=np.ones((4, 3)))
     with pytest.raises(ValueError, match=r"sample\(given=rows\)"):
         mixture.sample(3)
     without = MemoizedDPMixture(random_state=0, max_iter=1).fit(table[["x0", "x1"]])
