@@ -4,8 +4,8 @@ Density and clusters are two questions
 
 A mixture of Gaussians describes a density: a cluster that is not a Gaussian takes several of its
 components, and that is right for the density. To count clusters as people do, components are joined
-where rows do not tell them apart, and then those that are most alike. ``hierarchy_`` says in which
-order, ``n_clusters_`` how far.
+where no valley separates them, where rows do not tell them apart, and then those that are most
+alike. ``hierarchy_`` says in which order, ``n_clusters_`` how far.
 """
 
 from itertools import product
@@ -64,9 +64,9 @@ for axes, n_clusters in ((left, None), (right, "auto")):
 ComponentsDisplay.from_estimator(mixture, ax=left)
 
 # %%
-# The tree: each join at the height of what is lost by then. First joins are by the entropy of the
-# assignments, since along a moon nobody could say where one component ends. Nothing is uncertain
-# about which moon a row is in: the last join is by the evidence, and loses far more.
+# The tree: each join at the height of what is lost by then. First joins are of components without a
+# valley between them: along a moon, rows are about as dense everywhere. A valley separates the two
+# moons, and no row is in doubt: the last join is by the evidence, and loses far more.
 
 ClusterTreeDisplay.from_estimator(mixture)
 print(mixture.n_clusters_reason_, mixture.hierarchy_criteria_)

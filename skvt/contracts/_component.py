@@ -195,6 +195,9 @@ class Describes(Protocol):
     def marginals(self, lam: Array) -> tuple[Any, ...]:
         """Return the `skvt.models.mixture.Marginals` of the columns, in units of the data."""
 
+    def gaussians(self, lam: Array) -> tuple[Array, Array] | None:
+        """Return means (K, D) and covariances (K, D, D) of Gaussians; None if these are others."""
+
     def column_evidence(self, sums: Array) -> Array:
         """Return the log evidence of each column alone, (K, D) nats, without base measure."""
 

@@ -150,15 +150,17 @@ converged_ : bool
     Whether the fit stopped on convergence.
 doc_topic_prior_ & topic_word_prior_ : float or ndarray
     The priors as used or learned.
-clusterings_ : DataFrame of shape (K, 7) or dict of list
+clusterings_ : DataFrame of shape (K, 8) or dict of list
     A row for each number of clusters from 1 to K: "n_clusters"; "how" they are made, "joined" or
     the "components" themselves; "loss", what the join from this number to the next lower one
-    loses, in nats per row, and its "criterion", "entropy" or "evidence", see ``hierarchy_``;
-    "valley", by how many nats the log density of rows between the two clusters is lower than
-    within either, infinite where no row is between them; whether the number is "suggested", and
-    the "reason" in a sentence. Losses and valleys are NaN of one cluster; valleys also of
-    components without rows and of several blocks of columns. A dict of lists where pandas cannot
-    be imported.
+    loses, in nats per row, and its "criterion", "valley", "entropy" or "evidence", see
+    ``hierarchy_``; "valley", by how many nats the log density of rows between the two clusters is
+    lower than within either, infinite where no row is between them; "valley_test", by how many
+    standard errors rows between the two are fewer than in a flat stretch, infinite where they do
+    not touch; whether the number is "suggested", and the "reason" in a sentence. Losses and valleys
+    are NaN of one cluster; valleys also of components without rows and of several blocks of
+    columns; tests where there are more than three columns or no Gaussians. A dict of lists where
+    pandas cannot be imported.
 elbo_ & lower_bound_ : float
     Evidence lower bound of the training data in nats, every constant included. Not available
     after ``partial_fit``, see ``elbo``.
@@ -167,13 +169,14 @@ exp_dirichlet_component_ : ndarray of shape (n_components, n_features)
 feature_names_in_ : ndarray of shape (`n_features_in_`,)
     Column names, where X had any.
 hierarchy_ : ndarray of shape (K - 1, 4)
-    Linkage matrix of components successively joined into clusters, first those between which
-    the assignments of rows are least certain, then those that lose least evidence as one
-    component, as :func:`scipy.cluster.hierarchy.dendrogram` takes it. Its heights are what has
-    been lost so far, in nats per row: entropy of the assignments of the rows of ``fit``, then
-    evidence. Not available after ``partial_fit``, see ``join_components``.
+    Linkage matrix of components successively joined into clusters, as
+    :func:`scipy.cluster.hierarchy.dendrogram` takes it: in up to three columns first those that no
+    valley separates; then those between which the assignments of rows are least certain, and those
+    that lose least evidence as one component. Its heights are what has been lost so far, in nats
+    per row: entropy of the assignments of the rows of ``fit``, then evidence. Not available after
+    ``partial_fit``, see ``join_components``.
 hierarchy_criteria_ : ndarray of str, shape (K - 1,)
-    What chose each pair, "entropy" or "evidence".
+    What chose each pair, "valley", "entropy" or "evidence".
 history_ : dict of lists
     One entry per pass of ``fit``, including those of earlier warm starts, and one per call of
     ``partial_fit``, without bounds (NaN): "n_iter", "elbo", "objective", "temperature",

@@ -1,4 +1,4 @@
-"""Clusters of a mixture: components joined by entropy where they overlap, then by evidence."""
+"""Clusters of a mixture: components joined by valleys, by entropy, then by evidence."""
 
 import warnings
 from dataclasses import replace
@@ -16,6 +16,7 @@ from skvt.models.mixture import (
     join_components,
     rows_that_differ,
     split_clusters,
+    valleys_between,
 )
 from skvt.readers.validation import check_choice, stack_level
 from skvt.results.topic_tables import as_frame
@@ -34,35 +35,42 @@ class ClustersMixin:
 
     def _joins(self, X, weights, criterion="auto"):
         """Join the components by the rows X; return the linkage, number, reason and valleys."""
-        fitted, rows = self._fitted, self._rows_to_join(weights.size)
+        fitted, (X, weights) = self._fitted, self._rows_to_join(X, weights)
         with Workers(self.n_jobs) as workers:
-            results = results_of(fitted, *some_rows(X, weights, rows), workers)
+            results = results_of(fitted, X, weights, workers)
             assignments = Assignments(
                 (result.q, batch.weights, result.bound) for batch, result in results
             )
         model, stats = fitted.model, fitted.stats.value()
-        n_blocks = len(model.component.parts(fitted.lam()[1]))
+        component, lam = model.component, fitted.lam()[1]
+        n_blocks = len(component.parts(lam))
+        valleys = valleys_between(assignments, component, lam, X, weights)
         if criterion in ("share", "entropy"):
             joins = join_components(assignments, relative=criterion == "share")
             joins = replace(joins, reason="by the rule for the entropy")
         else:
             counts = model.component_masses(stats)
-            evidence = Evidence(model.component, stats.arrays[1], counts, assignments.vacant)
+            evidence = Evidence(component, stats.arrays[1], counts, assignments.vacant)
             if criterion == "evidence":
                 joins = by_elbow(evidence, "by the evidence alone")
             else:
-                joins = choose_clusters(assignments, evidence, n_blocks)
+                joins = choose_clusters(assignments, evidence, n_blocks, valleys)
+        depths = tests = np.full(len(joins.linkage), np.nan)
         # rows of several blocks of columns: see choose_clusters
-        unknown = np.full(len(joins.linkage), np.nan)
-        return replace(joins, valleys=assignments.valleys(joins) if n_blocks < 2 else unknown)
+        if n_blocks < 2:
+            depths = assignments.valleys(joins)
+        if valleys is not None:
+            tests = valleys.tests_of(joins)
+        return replace(joins, valleys=depths, tests=tests)
 
-    def _rows_to_join(self, n_rows):
-        """Return the indices of the rows that are used, in ascending order."""
-        most = max(ROWS_TO_JOIN, ROWS_TO_JOIN_EACH * self.n_components_)
-        if n_rows <= most:
-            return np.arange(n_rows)
-        rng = np.random.default_rng(self._fitted.state.seed)
-        return np.sort(rng.choice(n_rows, most, replace=False))
+    def _rows_to_join(self, X, weights):
+        """Return the rows that are used, in their order, and their weights."""
+        n_rows, most = weights.size, max(ROWS_TO_JOIN, ROWS_TO_JOIN_EACH * self.n_components_)
+        rows = np.arange(n_rows)
+        if n_rows > most:
+            rng = np.random.default_rng(self._fitted.state.seed)
+            rows = np.sort(rng.choice(n_rows, most, replace=False))
+        return some_rows(X, weights, rows)
 
     def join_components(self, X, sample_weight=None, *, criterion="auto"):
         """Join the components into clusters by the rows X, instead of those of ``fit``.
@@ -82,7 +90,8 @@ class ClustersMixin:
             divided by its maximum, the loss of two components between which every row is
             undecided. "entropy": the loss itself, as in the paper, which favours pairs with many
             rows. "evidence": the loss of evidence if the two become one component. "auto", as in
-            ``fit``: "share" as far as components overlap, then "evidence".
+            ``fit``: Gaussians of up to three columns by tests of the valleys between them; then
+            "share" as far as components overlap, then "evidence".
 
         Returns
         -------
@@ -168,7 +177,7 @@ class ClustersMixin:
 
     @of_fit
     def hierarchy_criteria_(self, fitted):
-        """Criterion that chose each pair of ``hierarchy_``, "entropy" or "evidence", (K - 1,)."""
+        """Criterion that chose each pair: "valley", "entropy" or "evidence", (K - 1,)."""
         return self._of_joins(fitted, "hierarchy_criteria_").criteria
 
     @of_fit
@@ -202,6 +211,7 @@ def clusterings(joins, why_suggested):
         "loss": [np.nan, *joins.losses[::-1].tolist()],
         "criterion": ["", *joins.criteria[::-1].tolist()],
         "valley": [np.nan, *joins.valleys[::-1].tolist()],
+        "valley_test": [np.nan, *joins.tests[::-1].tolist()],
         "suggested": suggested,
         "reason": [
             f"{why_suggested}." if is_it else why_not(joins, n)
@@ -219,17 +229,25 @@ def why_not(joins, n_clusters):
     step = joins.n_components - n_clusters - (not is_larger)
     if step < joins.n_vacant:
         return "One of the clusters is the most probable one of no row."
-    if joins.criteria[step] == "entropy":
-        share = f"{joins.shares[step]:.1%} of the entropy that it could lose"
-        if is_larger:
-            return f"Two of the clusters overlap: joining them loses {share}."
-        depth = float(joins.valleys[step])
-        valley = f", across a valley of {depth:.2g} nats" if 0.0 < depth < np.inf else ""
-        return f"Two clusters were joined that the rule keeps apart: this loses {share}{valley}."
-    loss = f"{joins.losses[step]:.3g} nats of evidence per row"
+    criterion, test = joins.criteria[step], joins.tests[step]
+    if criterion == "valley":
+        return (
+            f"No valley separates two of the clusters: there are {test:.1f} standard errors fewer "
+            "rows between them, which chance explains."
+        )
+    share, loss = joins.shares[step], f"{joins.losses[step]:.3g} nats of evidence per row"
+    if criterion == "entropy":
+        loss = f"{share:.1%} of the entropy that it could lose"
     if is_larger:
-        return f"Two of the clusters are alike: joining them loses {loss}."
-    return f"Two clusters were joined that rows tell apart: this loses {loss}."
+        what = "overlap" if criterion == "entropy" else "are alike"
+        return f"Two of the clusters {what}: joining them loses {loss}."
+    depth, valley = float(joins.valleys[step]), ""
+    if np.isfinite(test):
+        valley = f", across a valley of {test:.1f} standard errors"
+    elif criterion == "entropy" and 0.0 < depth < np.inf:
+        valley = f", across a valley of {depth:.2g} nats"
+    kept = "the rule keeps" if criterion == "entropy" else "rows tell"
+    return f"Two clusters were joined that {kept} apart: this loses {loss}{valley}."
 
 
 def together(resp, clusters):

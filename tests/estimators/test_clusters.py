@@ -19,7 +19,7 @@ from skvt import (
     StructuredBernoulliMixture,
 )
 from skvt.components import Bernoulli, Gaussian
-from skvt.models.mixture import Assignments, Joins, join_components
+from skvt.models.mixture import Assignments, Joins, join_components, valley_test
 from skvt.results import _clusters as _clusters_mixin
 
 
@@ -173,9 +173,9 @@ def test_of_many_rows_a_sample_is_looked_at(X, cls, limit, monkeypatch):
     }
     still = published | {"moves": ()} if cls is MemoizedDPGMM else {"noise_variance": 4.0}
     mixture = cls(8, random_state=0, **still).fit(X)
-    rows = mixture._rows_to_join(len(X))
-    assert len(set(rows)) == max(limit, 80) and np.all(np.diff(rows) > 0)
-    before, resp = mixture.hierarchy_, mixture.predict_proba(X[rows])
+    rows, _ = mixture._rows_to_join(X, np.ones(len(X)))
+    assert len(np.unique(rows, axis=0)) == len(rows) == max(limit, 80)
+    before, resp = mixture.hierarchy_, mixture.predict_proba(rows)
     np.testing.assert_array_equal(mixture.join_components(X).hierarchy_, before)
     mixture.join_components(X, criterion="share")
     expected = joined_one_by_one(resp, np.ones(len(rows)), relative=True)
@@ -263,7 +263,7 @@ def test_the_hierarchy_goes_on_by_the_evidence_where_nothing_overlaps():
     X = [at + rng.standard_normal((50, 2)) for at in ([0, 0], [90, 0], [0, 20], [90, 20])]
     centres = np.array([[0.0, 0.0], [90.0, 0.0], [0.0, 20.0], [90.0, 20.0]])
     mixture = known(centres, np.concatenate(X))
-    assert mixture.n_clusters_ == 4 and "no components overlap" in mixture.n_clusters_reason_
+    assert mixture.n_clusters_ == 4 and "valleys separate all" in mixture.n_clusters_reason_
     np.testing.assert_array_equal(mixture.component_clusters(2), [0, 1, 0, 1])
     assert set(mixture.hierarchy_criteria_) == {"evidence"}
     # by the entropy, the order is that of the components
@@ -281,8 +281,8 @@ AUTO = {
 def test_classes_that_overlap_are_not_one_cluster():
     """Three, each as far from the next as two normal clusters that have two modes."""
     rng = np.random.default_rng(0)
-    y = rng.integers(3, size=1_000)
-    X = np.array([[0.0, 0.0], [3.0, 0.0], [1.5, 2.6]])[y] + rng.standard_normal((1_000, 2))
+    y = rng.integers(3, size=3_000)
+    X = np.array([[0.0, 0.0], [3.0, 0.0], [1.5, 2.6]])[y] + rng.standard_normal((3_000, 2))
     mixture = MemoizedDPGMM(covariance_type="diag", random_state=0, **AUTO).fit(X)
     assert mixture.n_clusters_ == 3
     assert adjusted_rand_score(y, mixture.predict(X, "auto")) > 0.6
@@ -297,7 +297,7 @@ def test_one_cluster_of_several_components_is_never_suggested_in_silence():
     mixture = MemoizedDPGMM(random_state=0, **AUTO).fit(X)
     K = mixture.n_components_
     assert K > 1 and mixture.n_clusters_ == 1
-    reason = f"1 cluster of {K} components: all components overlap, and no valley"
+    reason = f"1 cluster of {K} components: no valley separates the components"
     assert mixture.n_clusters_reason_.startswith(reason)
     with pytest.warns(UserWarning, match=f"^All rows are in {reason}"):
         assert not mixture.predict(X, "auto").any()
@@ -420,28 +420,83 @@ def test_components_without_rows_are_no_clusters():
 def test_the_table_has_a_row_for_each_number_of_clusters(X, weights, mixture, criterion):
     mixture = copy(mixture).join_components(X, weights, criterion=criterion)
     table, K = mixture.clusterings_, mixture.n_components_
-    assert list(table) == "n_clusters how loss criterion valley suggested reason".split()
+    columns = "n_clusters how loss criterion valley valley_test suggested reason"
+    assert list(table) == columns.split()
     assert table["n_clusters"].tolist() == list(range(1, K + 1))
     assert table["how"].tolist() == ["joined"] * (K - 1) + ["components"]
     # from K clusters to one: the losses are the steps between the heights of the tree
     last_first = table[::-1]
     np.testing.assert_allclose(last_first["loss"][:-1].cumsum(), mixture.hierarchy_[:, 2])
     assert last_first["criterion"].tolist() == [*mixture.hierarchy_criteria_, ""]
-    assert np.isnan(table["loss"][0]) and np.isnan(table["valley"][0])
-    assert not table["valley"][1:].isna().any()
+    assert table.loc[0, ["loss", "valley", "valley_test"]].isna().all()
+    assert not table[["valley", "valley_test"]][1:].isna().any(axis=None)
     assert table["n_clusters"][table["suggested"]].tolist() == [mixture.n_clusters_]
     assert table["reason"][mixture.n_clusters_ - 1] == f"{mixture.n_clusters_reason_}."
     assert all(reason.endswith(".") for reason in table["reason"])
 
 
-def test_the_table_says_how_much_of_the_entropy_a_join_loses(X, weights, mixture):
-    resp, Z = mixture.predict_proba(X), mixture.hierarchy_
-    first = weights @ resp[:, Z[0, :2].astype(int)] / weights.sum()
-    share = Z[0, 2] / (entr(first).sum() - entr(first.sum()))  # a coin for each row
+def test_the_table_says_what_each_join_loses(X, weights, mixture):
     table = mixture.clusterings_
     assert mixture.n_clusters_ < mixture.n_components_
-    assert f"joining them loses {share:.1%} of the entropy" in table["reason"].iloc[-1]
+    test = table["valley_test"].iloc[-1]
+    assert f" {test:.1f} standard errors fewer rows" in table["reason"].iloc[-1]
     assert f"loses {table['loss'][1]:.3g} nats of evidence per row" in table["reason"][0]
+    by_entropy = copy(mixture).join_components(X, weights, criterion="share")
+    resp, Z = by_entropy.predict_proba(X), by_entropy.hierarchy_
+    first = weights @ resp[:, Z[0, :2].astype(int)] / weights.sum()
+    share = Z[0, 2] / (entr(first).sum() - entr(first.sum()))  # a coin for each row
+    reason = by_entropy.clusterings_["reason"].iloc[-1]
+    assert f"joining them loses {share:.1%} of the entropy" in reason
+
+
+# --------------------------------------------------------------------- valleys that rows show
+@pytest.mark.parametrize(("n_left", "n_right"), [(10, 25), (30, 20)])
+def test_a_valley_has_fewer_rows_than_chance_explains(n_left, n_right):
+    at = np.repeat([0.0, 1.0], [n_left, n_right])
+    # none in a stretch of three windows, which the lower peak would fill with three times its rows
+    expected = np.sqrt(3 * min(n_left, n_right))
+    assert valley_test(at, np.ones(at.size)) == pytest.approx(expected)
+    halves = np.repeat(at, 2)
+    assert valley_test(halves, np.full(halves.size, 0.5)) == pytest.approx(expected)
+
+
+def test_rows_without_a_valley_seldom_show_one():
+    rng = np.random.default_rng(0)
+    tests = [valley_test(rng.uniform(-0.5, 1.5, 200), np.ones(200)) for _ in range(500)]
+    assert np.quantile(tests, 0.9) < 3.5
+
+
+def ring(n, radius, rng):
+    angles = rng.uniform(0.0, 2.0 * np.pi, n)
+    return radius * np.c_[np.cos(angles), np.sin(angles)] + 0.5 * rng.standard_normal((n, 2))
+
+
+@pytest.mark.parametrize("shape", ["ring", "grid"])
+def test_components_are_joined_where_rows_show_no_valley(shape):
+    rng = np.random.default_rng(0)
+    if shape == "ring":  # 16 components on a ring about a round cluster
+        X, n = np.concatenate([ring(800, 10.0, rng), rng.standard_normal((200, 2))]), 2
+        angles = np.arange(16) * np.pi / 8.0
+        means = np.concatenate([10.0 * np.c_[np.cos(angles), np.sin(angles)], np.zeros((1, 2))])
+    else:  # 16 round clusters that touch, 4.5 deviations apart
+        means, n = 4.5 * np.argwhere(np.ones((4, 4))), 16
+        X = np.repeat(means, 100, axis=0) + rng.standard_normal((1_600, 2))
+    mixture = known(means.astype(float), X)
+    assert mixture.n_clusters_ == n
+
+
+def test_a_flat_cloud_of_several_components_is_one_cluster():
+    mixture = MemoizedDPGMM(random_state=0).fit(np.random.default_rng(0).uniform(size=(300, 2)))
+    assert mixture.n_components_ > 1 and mixture.n_clusters_ == 1
+
+
+def test_clusters_that_cross_or_are_nested_are_not_joined():
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(4), 300)
+    sizes = np.array([[20.0, 0.2], [0.2, 20.0], [8.0, 8.0], [0.1, 0.1]])[y]
+    X = sizes * rng.standard_normal((1_200, 2)) + 200.0 * (y > 1)[:, None]
+    mixture = MemoizedDPGMM(4, moves=(), labels_init=y, random_state=0).fit(X)
+    assert mixture.n_clusters_ == 4
 
 
 def test_a_valley_is_as_deep_as_the_density_between_two_clusters_is_low():

@@ -48,6 +48,7 @@ from skvt.models.mixture._sizes import SIZES, exposure_points
 from skvt.models.mixture._splits import rows_that_differ, split_clusters
 from skvt.models.mixture._starts import begun_at, labelled_statistics
 from skvt.models.mixture._student import StudentT, student_t_component
+from skvt.models.mixture._valleys import valley_test, valleys_between
 from skvt.models.mixture._weights import (
     KnownWeights,
     SeparateSticks,

@@ -9,7 +9,8 @@ of the assignments falls by [Baudry10 sec. 3]
 which is at most that of assignments by the toss of a coin for each row, see doc/guide/clusters.md.
 Components that do not overlap have no entropy to lose: which of them are alike tells the evidence
 that is lost if two become one component, the negative gain of a merge [HS13 eq. 12]. One routine
-makes both trees, and the tree that goes on by the evidence where the entropy ends.
+makes the trees by valleys, by the entropy and by the evidence, and goes on by one where another
+ends.
 """
 
 from collections.abc import Iterable
@@ -58,6 +59,8 @@ _FIRST_COMPUTED = 4
 _DENSE = 0.25
 # Factor on bounds that exceeds the rounding of their sums.
 _ROUNDED_UP = 1.0 + 1e-9
+# Clusters are joined if the valley between them is less than so many standard errors deep.
+_SIGNIFICANT = 3.5
 # Rows lie between components that each have this responsibility at least ...
 _BETWEEN = 0.25
 # ... and there is a valley if their density at this quantile ...
@@ -66,7 +69,7 @@ _DENSEST = 0.9
 _VALLEY = 0.1
 
 
-@in_files("models.Joins", nan=("valleys",))
+@in_files("models.Joins", nan=("valleys", "tests"))
 @dataclass(frozen=True)
 class Joins:
     """The sequence of pairs of clusters that are joined, until one is left, and where to stop."""
@@ -87,6 +90,10 @@ class Joins:
     reason: str = ""
     # (K - 1,): depth of the valley between the two clusters, see :meth:`Assignments.valley`.
     valleys: Annotated[Array | None, "k-1"] = None
+    # Number of joins at the beginning that are chosen by tests of valleys.
+    n_by_valley: int = 0
+    # (K - 1,): test of the valley between the two clusters, in standard errors, see `Valleys`.
+    tests: Annotated[Array | None, "k-1"] = None
 
     def validate(self, d: int, k: int) -> bool:
         pairs = self.linkage[:, :2]
@@ -99,9 +106,11 @@ class Joins:
 
     @property
     def criteria(self) -> NDArray[np.str_]:
-        """What chooses each join, "entropy" or "evidence"."""
+        """What chooses each join, "valley", "entropy" or "evidence"."""
+        steps = np.arange(len(self.linkage))
         n = len(self.linkage) if self.n_by_entropy is None else self.n_by_entropy
-        return np.where(np.arange(len(self.linkage)) < n, "entropy", "evidence")
+        by = np.where(steps < n, "entropy", "evidence")
+        return np.where(steps < self.n_by_valley, "valley", by)
 
     @property
     def losses(self) -> Array:
@@ -121,10 +130,14 @@ class Joins:
         enough = self.n_components - self.n_vacant - maybe >= _JOINS_BEFORE
         return min(least, maybe) if enough else least
 
-    def n_from(self, share: float) -> int:
-        """Number of clusters after the first joins that lose this share and more."""
-        holds = np.append(self.shares[self.n_vacant :] >= share, False)
-        return self.n_components - self.n_vacant - int(np.argmin(holds))
+    def n_from(self, share: float, begin: int | None = None) -> int:
+        """Number of clusters after the joins from ``begin`` on that lose this share and more.
+
+        By default, these begin after the joins of components without rows.
+        """
+        begin = self.n_vacant if begin is None else begin
+        holds = np.append(self.shares[begin:] >= share, False)
+        return self.n_components - begin - int(np.argmin(holds))
 
     def elbow(self, n_behind: int, steeper: float) -> int:
         """Joins before the elbow of what is lost over the rows joined so far; 0 without.
@@ -146,6 +159,12 @@ class Joins:
         behind = (lost[-1] - lost[elbow]) / (joined[-1] - joined[elbow])
         found = before >= steeper * behind if steeper > 1.0 else before <= steeper * behind
         return elbow if found else 0
+
+    def pairs(self, n_joins: int) -> Array:
+        """The first rows of the linkage matrix with NaN as heights."""
+        out = self.linkage[:n_joins].copy()
+        out[:, 2] = np.nan
+        return out
 
     def clusters(self, n_clusters: int) -> IndexArray:
         """Cluster of each component (K,) of this number, in the order of their first components."""
@@ -347,6 +366,11 @@ class Assignments(Pairs):
         column = self.columns[a].dense(self.weights.size)
         return np.array([self.columns[b].loss_with(column, self.weights) for b in others])
 
+    def shares(self, a: int, others: IndexArray) -> Array:
+        """Losses from joining a with each of the others as shares of the largest possible ones."""
+        mass = np.maximum(self.mass, np.finfo(float).tiny)
+        return self.losses(a, others) / np.maximum(_lost(mass[a], mass[others]), _LEAST_MASS)
+
     def loss_of_join(self, a: int, b: int) -> float:
         # NumPy adds row by row, so that the bits do not depend on the vectors of a processor.
         if self.join_numbers[a] < self.join_numbers[b]:
@@ -409,7 +433,8 @@ def join_components(pairs: Pairs, *, relative: bool = True, first: Array | None 
     [Baudry10 sec. 3] uses the entropy itself, which favours pairs with many rows even if they are
     well separated: one large cluster absorbs the others. ``relative`` divides it by the largest
     possible loss of the pair. Components that are the most probable one for no row come first,
-    after the joins of ``first``, the beginning of another linkage matrix.
+    after the joins of ``first``, the beginning of another linkage matrix. Heights in it that are
+    NaN are computed.
     """
     pairs, K, n_vacant = pairs.copy(), pairs.mass.size, int(pairs.vacant.sum())
     table = _Losses(pairs, relative)
@@ -419,12 +444,11 @@ def join_components(pairs: Pairs, *, relative: bool = True, first: Array | None 
     for step in range(K - 1):
         if step < len(first):
             a, b = sorted(int(np.flatnonzero(number == i)[0]) for i in first[step, :2])
-            loss, shares[step] = table.of_join(a, b)
-            lost = first[step, 2]
         else:
             a, b = table.best_pair()
-            loss, shares[step] = table.of_join(a, b)
-            lost += max(loss, 0.0)
+        loss, shares[step] = table.of_join(a, b)
+        known = first[step, 2] if step < len(first) else np.nan
+        lost = lost + max(loss, 0.0) if np.isnan(known) else known
         size[a] += size[b]
         linkage[step] = *sorted((number[a], number[b])), lost, size[a]
         table.join(a, b)
@@ -530,15 +554,18 @@ class _Losses:
         self.values[a] = self.values[:, a] = self._values(a, np.arange(left.shape[0]))
 
 
-def choose_clusters(assignments: Assignments, evidence: Evidence, n_blocks: int) -> Joins:
-    """The hierarchy by the entropy as far as components overlap, then by the evidence.
+def choose_clusters(
+    assignments: Assignments, evidence: Evidence, n_blocks: int, valleys: Pairs | None
+) -> Joins:
+    """The hierarchy by valleys, by the entropy as far as components overlap, then by the evidence.
 
-    The number of clusters is that of the rule for the entropy, with an exception. Where components
-    have fewer rows than statistics, so that even parts of one cluster hardly overlap, joins before
-    the elbow of the evidence are made, if it has one. Between rows of several blocks of columns
-    valleys are not looked for: components that differ in all of them overlap as classes do.
+    Where components have fewer rows than statistics, so that even parts of one cluster hardly
+    overlap, joins before the elbow of the evidence are made, if it has one. Otherwise clusters are
+    joined until valleys separate all of them. Where valleys are not tested, the number of clusters
+    is that of the rule for the entropy. Between rows of several blocks of columns valleys are not
+    looked for: components that differ in all of them overlap as classes do.
     """
-    entropy = join_components(assignments)
+    entropy, n_by_valley = join_components(assignments), 0
     n_with_rows = entropy.n_components - entropy.n_vacant
     if n_with_rows == 1:
         return replace(entropy, reason="no other component has rows")
@@ -547,19 +574,37 @@ def choose_clusters(assignments: Assignments, evidence: Evidence, n_blocks: int)
         joins = by_elbow(evidence, "with few rows and many columns components hardly overlap")
         if joins.n_clusters < n_with_rows:
             return joins
-    number = entropy.n_from(_ONE_MODE)
-    if n_blocks < 2:
-        number = _n_until_valley(entropy, assignments, number)
-    number = entropy.n_before_elbow(number)
+    if valleys is not None:
+        tests = join_components(valleys, relative=False)
+        is_joined = (tests.losses < _SIGNIFICANT) | (np.arange(len(tests.losses)) < tests.n_vacant)
+        n_by_valley = int(np.argmin(np.append(is_joined, False)))
+        entropy = join_components(assignments, first=tests.pairs(n_by_valley))
+        number = entropy.n_components - n_by_valley
+        n_overlapping = entropy.n_from(_SOME_ENTROPY, n_by_valley)
+        reasons = (
+            "no valley separates the components",
+            "components that no valley separates are joined",
+            "valleys separate all components",
+        )
+    else:
+        number = entropy.n_from(_ONE_MODE)
+        if n_blocks < 2:
+            number = _n_until_valley(entropy, assignments, number)
+        number = entropy.n_before_elbow(number)
+        n_overlapping = min(number, entropy.n_from(_SOME_ENTROPY))
+        reasons = (
+            "all components overlap, and no valley of the density separates them",
+            "components that overlap are joined",
+            "no components overlap enough",
+        )
+    reason = reasons[0 if number == 1 else 1 if number < n_with_rows else 2]
+    chosen = replace(entropy, n_suggested=number, n_by_valley=n_by_valley, reason=reason)
     if number == 1:
-        reason = "all components overlap, and no valley of the density separates them"
-        return replace(entropy, reason=reason)
-    joined = number < n_with_rows
-    reason = "components that overlap are joined" if joined else "no components overlap enough"
-    first = entropy.linkage[: entropy.n_components - min(number, entropy.n_from(_SOME_ENTROPY))]
-    joins, n_first = join_components(evidence, relative=False, first=first), len(first)
+        return chosen
+    n_first = entropy.n_components - n_overlapping
+    joins = join_components(evidence, relative=False, first=entropy.linkage[:n_first])
     shares = np.append(entropy.shares[:n_first], joins.shares[n_first:])
-    return replace(joins, shares=shares, n_by_entropy=n_first, n_suggested=number, reason=reason)
+    return replace(chosen, linkage=joins.linkage, shares=shares, n_by_entropy=n_first)
 
 
 def _n_until_valley(joins: Joins, assignments: Assignments, number: int) -> int:

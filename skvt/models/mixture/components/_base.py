@@ -227,6 +227,9 @@ class ConjugateComponent:
         mean = np.einsum("nk,knd->nd", memberships, self.conditional_mean(X, lam))
         return np.where(np.isnan(X), mean, X)
 
+    def gaussians(self, lam: Array) -> tuple[Array, Array] | None:
+        return None
+
     def marginals(self, lam: Array) -> tuple[Marginals, ...]:
         return ()
 

@@ -61,6 +61,10 @@ class _FullMixin(ConjugateComponent):
         """Return the completed rows, since missing values count as observed."""
         return completed
 
+    def gaussians(self, lam: Array) -> tuple[Array, Array]:
+        means, covariances = self.moments(lam)
+        return means, np.broadcast_to(covariances, (*means.shape, means.shape[1]))
+
     def conditional_mean(self, X: Any, lam: Array) -> Array:
         """Return rows with ``x_m`` at its mean given ``x_o`` under the Student t, (K, n, D)."""
         mean, scale, _ = self._student(lam)

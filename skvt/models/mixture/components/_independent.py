@@ -54,6 +54,11 @@ class IndependentMixin(CentredMixin):
 
     missing = True
 
+    def gaussians(self, lam: Array) -> tuple[Array, Array]:
+        means, variances = self.moments(lam)
+        variances = np.broadcast_to(variances.T, means.T.shape).T
+        return means, variances[..., None] * np.eye(means.shape[1])
+
     def _observed(self, X: Any) -> tuple[Array, Array]:
         """Return centred rows with 0 for NaN, and 1 for observed entries, 0 for NaN."""
         X = self._centred(X)
