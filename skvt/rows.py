@@ -42,7 +42,7 @@ def _is_sparse(X: Any, weights: Array) -> tuple[Any, ...]:
     return (float(sp.issparse(X)),)
 
 
-class Documents(sp.csr_array):  # type: ignore[misc]  # scipy has no types
+class Documents(sp.csr_array):
     """Counts of the words of documents, with the design (n, P) of their covariates.
 
     ``n_documents`` is the number of documents that the rows represent; None for further rows of a
