@@ -116,7 +116,7 @@ default="dirichlet_process"
         Initial means, instead of those found by ``init_params``, as in
         :class:`sklearn.mixture.GaussianMixture`. Each row is initially assigned to the component
         with the nearest mean, in the metric of the prior's covariance.
-    .. shared: labels_init, use_labels, learning_method, moves (memoized)
+    .. shared: labels_init, use_labels, labels, learning_method, moves (memoized)
     .. shared: n_batches & batch_size
     .. shared: n_parallel_batches (memoized), temperature, learning_decay, learning_offset
     .. shared: total_samples (memoized), max_iter, tol, evaluate_every, n_init, warm_start, n_jobs
@@ -218,6 +218,7 @@ default="dirichlet_process"
     means_init: ArrayLike | None = None
     labels_init: ArrayLike | None = None
     use_labels: bool = False
+    labels: str = "components"
     learning_method: MemoizedMethod = "memoized"
     moves: tuple[str, ...] = ("birth", "merge", "delete")
     n_batches: int | None = None

@@ -107,7 +107,7 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         Concentration alpha of the weights; None is 1. The larger, the more components. "auto"
         starts with 1 and learns it, between 0.001 and 1,000, at the maximum of the bound. Priors of
         :mod:`skvt.components` that are "auto" are learned likewise.
-    .. shared: init_params, labels_init, use_labels, learning_method, moves (memoized)
+    .. shared: init_params, labels_init, use_labels, labels, learning_method, moves (memoized)
     .. shared: n_batches & batch_size
     .. shared: n_parallel_batches (memoized), temperature, learning_decay, learning_offset
     .. shared: total_samples (memoized), max_iter, tol, evaluate_every, n_init, warm_start, n_jobs
@@ -202,6 +202,7 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
     init_params: str = "k-means++"
     labels_init: ArrayLike | None = None
     use_labels: bool = False
+    labels: str = "components"
     learning_method: MemoizedMethod = "memoized"
     moves: tuple[str, ...] = ("birth", "merge", "delete")
     n_batches: int | None = None

@@ -97,7 +97,7 @@ default="dirichlet_process"
         components from q, with the statistics taken as they are ("ssvi-a") or corrected for the
         dependence of the draw on its parameters ("ssvi"); their expected logarithms; or their
         means.
-    .. shared: init_params
+    .. shared: init_params, labels
     moves : tuple of {"birth", "merge", "delete"}, default=("birth", "merge", "delete")
         Moves that may be made; ``()`` is none. With "memoized" and "batch", they are made at the
         end of each pass, as in :class:`~skvt.MemoizedDPGMM`.
@@ -210,6 +210,7 @@ default="dirichlet_process"
     ] = "memoized"
     global_step: Annotated[str, StrOptions(set(GLOBAL_STEPS))] = "ssvi-a"
     init_params: str = "k-means++"
+    labels: str = "components"
     moves: tuple[str, ...] = ("birth", "merge", "delete")
     n_batches: int | None = None
     batch_size: Annotated[int | None, None, AT_LEAST_ONE] = None

@@ -42,6 +42,7 @@ CONSTRAINTS = {
     "means_init": [None, "array-like"],
     "labels_init": [None, "array-like"],
     "use_labels": ["boolean"],
+    "labels": [StrOptions({"components", "clusters"})],
     "components_init": [None, "array-like"],
     "n_burn_in": [NATURAL],
     "n_samples": [AT_LEAST_ONE],

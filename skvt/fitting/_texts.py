@@ -120,6 +120,10 @@ use_labels : bool
     -1, see ``component_classes_``. The bound ``elbo_`` is exact: ``log p(y_n | z_n = k)`` is 0 or
     minus infinity. Otherwise ``y`` is ignored. Not with ``warm_start``, ``partial_fit``,
     ``resume``, rows in chunks, and other parameters for the start.
+labels : {"components", "clusters"}
+    What ``labels_``, ``fit_predict``, ``predict`` and ``predict_proba`` number unless asked for
+    something else: the components, or the ``n_clusters_`` clusters that they are joined to. After
+    ``partial_fit``, which joins none, components.
 verbose : int
     Print one line per pass if positive, what is chosen before the first pass, and where the fit
     is after ten seconds without a line.
@@ -187,8 +191,8 @@ history_ (memoized) : dict of lists
     "learning_rate", "n_components", "seconds". With "online", the bounds are estimates from the
     minibatches of the pass, except where ``evaluate_every`` requests exact ones.
 labels_ : ndarray of int, shape (n_samples,)
-    Most probable component of each row of the last call of ``fit`` or ``partial_fit``. There is
-    none of chunks of Dask: ``predict``.
+    Most probable component, or cluster with ``labels="clusters"``, of each row of the last call of
+    ``fit`` or ``partial_fit``. There is none of chunks of Dask: ``predict``.
 lower_bounds_ : list of float
     ``history_["elbo"]``.
 move_log_ : dict of lists

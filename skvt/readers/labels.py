@@ -73,6 +73,11 @@ def refuse_labels(estimator, whom):
 
 def _check_start(estimator, n_classes):
     """Raise ValueError unless a fit can begin with a component for each class."""
+    if estimator.labels == "clusters":
+        raise ValueError(
+            "The 'use_labels' and 'labels' parameters exclude each other: clusters may join "
+            "components of different classes. Got labels='clusters'; set it to 'components'."
+        )
     others = [name for name in ("labels_init", "means_init") if hasattr(estimator, name)]
     for name in others:
         if getattr(estimator, name) is not None:

@@ -20,6 +20,7 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
     """Base of mixtures, which give rows responsibilities and densities."""
 
     _reads = RealReader
+    labels = "components"  # where it is no parameter
 
     # --------------------------------------------------------------------------- after a fit
     def _row_results(self, rows):
@@ -28,7 +29,10 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
         if rows.passed is not None and not is_chunked(rows.passed):
             every = rows.X.shape[0] == num_samples(rows.passed)
             X = rows.X if every else self._read(rows.passed)
-            results["labels"] = self._labels_of(X, None).astype(np.int32)
+            joins, clusters = results.get("joins"), None
+            if self.labels == "clusters" and joins is not None:
+                clusters = joins.clusters(joins.n_clusters)
+            results["labels"] = self._labels_of(X, clusters).astype(np.int32)
         return results
 
     # --------------------------------------------------------------------------- attributes
@@ -45,7 +49,7 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
 
     @of_fit
     def labels_(self, fitted):
-        """Most probable component of each row of the last call, shape (n_samples,)."""
+        """Most probable component or cluster of each row of the last call, (n_samples,)."""
         labels = fitted.labels
         if labels is None:
             raise AttributeError(
@@ -84,7 +88,8 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
         X : array-like of shape (n_samples, n_features)
             Rows.
         n_clusters : int, "auto" or None, default=None
-            None predicts components; a number joins them into that many clusters by ``hierarchy_``,
+            None predicts components, or after ``fit`` with ``labels="clusters"`` what "auto" does;
+            a number joins them into that many clusters by ``hierarchy_``,
             and "auto" into ``n_clusters_``. A number larger than ``n_components_``, up to the
             number of rows that differ, splits components by the rows X.
 
@@ -101,10 +106,17 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
         cluster. Each cluster has a row of X, so that labels depend on all rows of X.
         """
         self._require_fitted()
+        n_clusters = self._clusters_asked(n_clusters)
         if self._needs_splits(n_clusters):
             return self._split_labels(self._read(X), n_clusters)
         clusters = self._clusters_of_components(n_clusters)
         return self._labels_of(self._read(X), clusters)
+
+    def _clusters_asked(self, n_clusters):
+        """Return the number of clusters to predict; None for components."""
+        is_joined = self._fitted.joins is not None
+        wants_clusters = n_clusters is None and self.labels == "clusters" and is_joined
+        return "auto" if wants_clusters else n_clusters
 
     def _labels_of(self, X, clusters):
         """Return the components of encoded rows, or with ``clusters`` their clusters."""
@@ -139,7 +151,7 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
             Each row sums to 1.
         """
         fitted = self._require_fitted()
-        clusters = self._clusters_of_components(n_clusters)
+        clusters = self._clusters_of_components(self._clusters_asked(n_clusters))
         X = self._read(X)
         with Workers(self.n_jobs) as workers:
             return together(assignments_of(fitted, X, workers), clusters)
@@ -153,7 +165,7 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
         return refits_of(fitted.model, X, weights, resp)
 
     def _shape_of_chances(self, n_clusters):
-        clusters = self._clusters_of_components(n_clusters)
+        clusters = self._clusters_of_components(self._clusters_asked(n_clusters))
         number = self.n_components_ if clusters is None else int(clusters.max()) + 1
         return number, self._fitted.model.dtype
 
@@ -172,7 +184,7 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
         Returns
         -------
         ndarray of int, shape (n_samples,)
-            Components, numbered from 0.
+            Components, or clusters with ``labels="clusters"``, numbered from 0.
         """
         labels = self.fit(X, y, sample_weight=sample_weight)._fitted.labels
         return self.predict(X) if labels is None else labels.astype(np.intp)

@@ -646,3 +646,24 @@ def test_an_illegal_number_of_clusters_is_named_with_its_range(X, mixture, metho
 def test_an_unknown_criterion_is_refused(X, mixture):
     with pytest.raises(ValueError, match=r"'entropy', 'evidence'\. Got 'nats'"):
         mixture.join_components(X, criterion="nats")
+
+
+def test_labels_are_those_of_clusters_if_asked_for():
+    """BERTopic reads ``labels_`` and ``predict(X)`` without arguments."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2, 2, 500, 2)) * [[[[4.0, 0.3]], [[0.3, 4.0]]]]  # two crosses
+    X[1, :, :, 0] += 18.0
+    X = X.reshape(-1, 2)
+    components = MemoizedDPGMM(random_state=0).fit(X)
+    mixture = MemoizedDPGMM(labels="clusters", random_state=0)
+    labels = mixture.fit_predict(X)
+    assert (mixture.n_components_, mixture.n_clusters_) == (4, 2)
+    np.testing.assert_array_equal(labels, components.predict(X, n_clusters="auto"))
+    np.testing.assert_array_equal(labels, mixture.labels_)
+    np.testing.assert_array_equal(labels, mixture.predict(X))
+    assert mixture.predict_proba(X[:5]).shape == (5, 2)
+    assert mixture.predict(X, n_clusters=4).max() == 3
+    mixture.partial_fit(X[::2])  # joins no components
+    assert mixture.labels_.max() == mixture.predict(X).max() == mixture.n_components_ - 1
+    with pytest.raises(ValueError, match=r"'use_labels' and 'labels'.* set it to 'components'"):
+        MemoizedDPGMM(labels="clusters", use_labels=True).fit(X, np.r_[0, 1, np.full(1998, -1)])
