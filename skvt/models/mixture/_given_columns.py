@@ -1,15 +1,16 @@
-"""Columns of bits, categories and counts, explained by given columns.
+"""Columns of bits, categories and counts whose distributions depend on given columns.
 
-Given columns explain the others and are not explained themselves: the model is one of
-``p(y | w, phi_k)``, where w are the given values of a row. :class:`GivenColumns` turns them into
-regressors, see :mod:`skvt.models.mixture._regression`, and into cells: combinations of levels of
-the given categories. A column of bits, categories or counts has its own parameters in each cell,
+Given columns explain the others and have no distribution themselves: the likelihood of component k
+is ``p(y | w, phi_k)``, where w are the given values of a row. :class:`GivenColumns` converts them
+to regressors, see :mod:`skvt.models.mixture._regression`, and to cells. A cell is a combination of
+levels of the given categories. A column of bits, categories or counts has separate parameters in
+each cell,
 
     y_d | z = k, cell c ~ F(phi_kcd),        phi_kcd ~ H(eta_d),
 
-independent given the component. A row thus says something of the parameters of its own cell only:
-it is a row of C D columns, of which those of the other cells are missing. All that is exact for
-missing values is exact here. Given columns of numbers do not matter for these columns.
+independent given the component. A row thus informs the parameters of one cell only. It is treated
+as a row of C D columns in which the columns of all other cells are missing, so that inference is
+exact where it is exact for missing values. Given columns of numbers do not affect these columns.
 """
 
 from dataclasses import dataclass, field, replace
@@ -27,31 +28,32 @@ from skvt.typing import Array, IndexArray
 
 # Maximum number of cells.
 MOST_CELLS = 200
-# Added to the variances of standardised regressors, some of which may depend on the others.
+# Added to the variances of standardised regressors, since some may be linearly dependent on others.
 _RIDGE = 1e-6
 
 
 @in_files("models.GivenColumns")
 @dataclass(frozen=True)
 class GivenColumns:
-    """How G given columns explain other columns: by R regressors, and by C cells.
+    """Conversion of G given columns to R regressors and to C cells.
 
-    Regressors are the numbers, and for a category of L levels the indicators of all but its first
-    level; they are standardised by the rows of the fit. Cells are the combinations of levels that
-    occur in these rows; one more cell has all other combinations, if there are any.
+    Regressors are the numbers, and for a category of L levels the indicators of all levels but the
+    first. They are standardised by the rows of the fit. Each combination of levels that occurs in
+    these rows is a cell. All other combinations share one further cell, if there are any.
     """
 
     # Number of levels of each given column, 0 if it holds numbers.
     sizes: tuple[int, ...]
-    # Name of each regressor.
+    # Names of the regressors.
     labels: tuple[str, ...]
-    # (R,): mean and standard deviation of the regressors.
+    # (R,): means and standard deviations of the regressors.
     center: Annotated[Array, "r"]
     scale: Annotated[Array, "r", POSITIVE]
     # (R, R): covariance of the standardised regressors.
     moment: Annotated[Array, "r r"]
-    # Numbers of the combinations that occur, ascending; and the shares of cells in the rows, (C,).
+    # Numbers of the combinations that occur, ascending, see :meth:`combination`.
     combinations: Annotated[IndexArray, "c"]
+    # (C,): fraction of the rows in each cell; 0 for the cell of all other combinations.
     shares: Annotated[Array, "c | c+1"]
 
     def validate(self, d: int, k: int) -> bool:
@@ -70,7 +72,7 @@ class GivenColumns:
     def of(
         cls, X: Any, weights: Any, sizes: tuple[int, ...], labels: tuple[str, ...]
     ) -> "GivenColumns":
-        """Return it for the given columns X (n, G) of the rows of a fit."""
+        """Derive the conversion from the given columns X (n, G) of the rows of a fit."""
         if not labels:
             raise ValueError(
                 "The given columns have one value in all rows and explain nothing. Name columns "
@@ -91,16 +93,16 @@ class GivenColumns:
 
     @property
     def n_columns(self) -> int:
-        """G."""
+        """G, the number of given columns."""
         return len(self.sizes)
 
     @property
     def n_regressors(self) -> int:
-        """R."""
+        """R, the number of regressors."""
         return sum(max(size - 1, 0) if size else 1 for size in self.sizes)
 
     def indicated(self, X: Any) -> Array:
-        """Return numbers, and indicators of levels but the first, of given columns (n, G)."""
+        """Return the regressors (n, R) of given columns (n, G) before standardisation."""
         X = dense_rows(X)
         parts = [
             X[:, [g]] if size == 0 else (X[:, [g]] == np.arange(1, size)).astype(np.float64)
@@ -113,7 +115,7 @@ class GivenColumns:
         return (self.indicated(X) - self.center) / self.scale
 
     def combination(self, X: Any) -> Array:
-        """Return the number of each row's combination of levels, (n,)."""
+        """Return the combination of levels of each row as one number in mixed radix, (n,)."""
         X, number = dense_rows(X), np.zeros(X.shape[0])
         for g, size in enumerate(self.sizes):
             if size:
@@ -130,14 +132,15 @@ class GivenColumns:
 @in_files("models.Conditioned")
 @dataclass(frozen=True)
 class Conditioned(Product):
-    """Columns of bits, categories or counts, each with parameters of its own in each cell.
+    """Columns of bits, categories or counts with separate parameters in each cell.
 
-    The block "values" has C F columns, cell after cell, and the exposure, if there is one. Rows are
-    D columns, the F explained ones and the exposure, and G given columns.
+    The only block, "values", has C F columns, those of one cell after those of another, and the
+    exposure, if there is one. Rows have D + G columns: D columns are the F columns with parameters
+    and the exposure, G columns are given.
     """
 
     given: GivenColumns = field(kw_only=True)
-    # Whether the last explained column is an exposure.
+    # Whether the last of the D columns is an exposure.
     exposed: bool = field(default=False, kw_only=True)
 
     sparse = False
@@ -153,12 +156,12 @@ class Conditioned(Product):
 
     @property
     def values(self) -> Any:
-        """The component of all cells."""
+        """The component of the columns of all cells."""
         return self.blocks[0].component
 
     @property
     def n_explained(self) -> int:
-        """D."""
+        """D, the number of columns that are not given, with the exposure."""
         return self.n_features - self.given.n_columns
 
     @property
@@ -167,11 +170,11 @@ class Conditioned(Product):
 
     @property
     def _n_in_cell(self) -> int:
-        """F."""
+        """F, the number of columns with parameters in each cell."""
         return self.n_explained - self.exposed
 
     def _cells(self, X: Any) -> tuple[IndexArray, IndexArray]:
-        """Return the numbers of rows, and their cells."""
+        """Return an index of the array (n, C, ...): each row's number and its cell."""
         return np.arange(X.shape[0]), self.given.cells(X[:, self.n_explained :])
 
     def _made(self, X: Any) -> Array:
@@ -181,7 +184,10 @@ class Conditioned(Product):
         return np.concatenate([out.reshape(len(X), -1), X[:, F:D]], axis=1)
 
     def _in_rows(self, X: Any, made: Array) -> Array:
-        """Return rows (..., n, D + G) with missing values taken from those of all cells."""
+        """Fill in missing values of rows X from their cells in the completed rows ``made``.
+
+        ``made`` has shape (..., n, C F) or has an exposure besides; the result (..., n, D + G).
+        """
         F, (rows, cells) = self._n_in_cell, self._cells(X)
         values = made[..., : self._n_cells * F]
         values = values.reshape(*values.shape[:-1], self._n_cells, F)[..., rows, cells, :]
@@ -213,67 +219,70 @@ class Conditioned(Product):
         return {}
 
     def imputed(self, X: Array, lam: Array, memberships: Array) -> Array:
-        of_values = self.family.split(lam)[0]
-        return self._in_rows(X, self.values.imputed(self._made(X), of_values, memberships))
+        values_lam = self.family.split(lam)[0]
+        return self._in_rows(X, self.values.imputed(self._made(X), values_lam, memberships))
 
     def conditional_mean(self, X: Any, lam: Array) -> Array:
-        of_values = self.family.split(lam)[0]
-        return self._in_rows(X, self.values.conditional_mean(self._made(X), of_values))
+        values_lam = self.family.split(lam)[0]
+        return self._in_rows(X, self.values.conditional_mean(self._made(X), values_lam))
 
     def conditional_sample(self, X: Any, lam: Array, rng: np.random.Generator) -> Array:
-        of_values = self.family.split(lam)[0]
-        return self._in_rows(X, self.values.conditional_sample(self._made(X), of_values, rng))
+        values_lam = self.family.split(lam)[0]
+        return self._in_rows(X, self.values.conditional_sample(self._made(X), values_lam, rng))
 
     def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
         """Raise an error: :meth:`conditional_sample` draws rows for given columns."""
         raise NotImplementedError
 
     def column_probabilities(self, lam: Array, column: int, X: Any) -> Array:
-        """Return predictive probabilities of a column's categories, (n, K, C)."""
-        of_values, F = self.family.split(lam)[0], self._n_in_cell
+        """Return predictive probabilities of a column's L categories, (n, K, L)."""
+        values_lam, F = self.family.split(lam)[0], self._n_in_cell
         by_cell = [
-            self.values.column_probabilities(of_values, c * F + column, None)
+            self.values.column_probabilities(values_lam, c * F + column, None)
             for c in range(self._n_cells)
         ]
         return np.stack(by_cell)[self._cells(X)[1]]
 
     def column_evidence(self, sums: Array) -> Array:
-        """Return the evidence of each column, (K, D), the sum over cells; 0 of the exposure."""
+        """Return the evidence of each column in nats, summed over cells, (K, D); 0 for exposure."""
         evidence = self.values.column_evidence(self.of_blocks(sums)[0])
         F, size = self._n_in_cell, self._n_cells * self._n_in_cell
         by_cell = evidence[:, :size].reshape(len(sums), -1, F)
         return np.concatenate([by_cell.sum(axis=1), evidence[:, size:]], axis=1)
 
     def marginals(self, lam: Array) -> Any:
-        """Return marginals of the means over cells, by their shares in the rows of the fit.
+        """Return marginals of the parameters' means over cells, weighted by the cells' shares.
 
-        Distances of quantiles from the estimates are added up like those of independent normals.
+        The quantiles are approximate: distances of cells' quantiles from the estimates are combined
+        by the root of their sum of squares, as for independent normals.
         """
         return tuple(map(self._averaged, self.values.marginals(self.family.split(lam)[0])))
 
-    def _averaged(self, of_cells: Marginals) -> Marginals:
-        F, categories = self._n_in_cell, of_cells.categories
-        columns = of_cells.columns.reshape(self._n_cells, -1)[0]
+    def _averaged(self, cells: Marginals) -> Marginals:
+        F, categories = self._n_in_cell, cells.categories
+        columns = cells.columns.reshape(self._n_cells, -1)[0]
         shares = self.given.shares[:, None]
 
-        def averaged(values: Array, power: float) -> Array:
+        def sum_over_cells(values: Array, power: float) -> Array:
+            """Return the sum of ``(share * value) ** power``, (K, columns)."""
             by_cell = values.reshape(len(values), self._n_cells, -1)
             total: Array = ((shares * by_cell) ** power).sum(axis=1)
             return total
 
         def quantile(p: float) -> Array:
-            distance = averaged(of_cells.quantile(p) - of_cells.estimate, 2.0)
-            return estimate + np.copysign(np.sqrt(distance), p - 0.5)
+            squared = sum_over_cells(cells.quantile(p) - cells.estimate, 2.0)
+            return estimate + np.copysign(np.sqrt(squared), p - 0.5)
 
-        estimate = averaged(of_cells.estimate, 1.0)
+        estimate = sum_over_cells(cells.estimate, 1.0)
         categories = None if categories is None else categories[: columns.size]
-        return Marginals(of_cells.quantity, columns % F, estimate, quantile, categories)
+        return Marginals(cells.quantity, columns % F, estimate, quantile, categories)
 
 
 def conditioned(component: Any, given: GivenColumns, exposed: bool = False) -> Conditioned:
-    """Return a component of independent columns with parameters of their own in each cell.
+    """Return the component whose columns have separate parameters in each cell.
 
-    Its method ``repeated`` repeats the columns, all but an exposure, with their priors.
+    The method ``component.repeated(C)`` returns C copies of all columns and priors, except for an
+    exposure, which is not repeated.
     """
     C = given.shares.size
     if C > MOST_CELLS:

@@ -1,9 +1,9 @@
 """Refits of a mixture by expectation-maximisation.
 
-Mean field assigns rows by E[log w_k] and E[log p(x | phi_k)], which lie below the logarithms of the
-means, the further the fewer rows a component has. It therefore empties small components that
-overlap with others. The refits use predictive densities and a uniform prior of the weights instead,
-which have no such bias.
+Mean-field inference assigns rows by E[log w_k] and E[log p(x | phi_k)]. These are less than log
+E[w_k] and log E[p(x | phi_k)], and the difference is larger for components with fewer rows. Small
+components that overlap with others therefore lose their rows. Refits have no such bias: they use
+predictive densities and a uniform prior of the weights.
 """
 
 from typing import Any, NamedTuple
@@ -16,22 +16,26 @@ from skvt.models.mixture._seeds import ROWS_TO_SEED, distinct_rows
 from skvt.rows import pieces
 from skvt.typing import Array
 
-# Minimum and maximum number of steps. In between, steps times the size of one step are limited.
+# Minimum and maximum number of EM steps. Between these limits, the number of steps times rows times
+# parameters is at most _WORK.
 _FEWEST_STEPS, _MOST_STEPS = 10, 400
 _WORK = 200_000_000
-# Minimum size of a sample of rows, and the largest product of its rows and parameters if larger.
+# Refits to drawn weights use a sample if there are more rows than this: the number at which rows
+# times parameters are _LARGEST_STEP, but at least _FEWEST_ROWS and at most ROWS_TO_SEED.
 _FEWEST_ROWS = 200
 _LARGEST_STEP = 20_000_000
-# Largest change of a responsibility in the last step.
+# Steps end when no responsibility changes by this much.
 _TOL = 1e-4
 
 
 class Refits(NamedTuple):
-    """Responsibilities (n, K) after a refit to all rows, and what refits to drawn weights need.
+    """Responsibilities after a refit to all rows, and the data for refits to drawn weights.
 
-    ``X`` are distinct rows, or a sample of many rows. ``weights`` and ``numbers`` (m,) are the
-    weights and effective numbers of the rows for which each stands; ``start`` and ``before`` (m, K)
-    are its responsibilities under the fit and after a refit without drawn weights.
+    ``resp`` (n, K) are the responsibilities of all rows. ``X`` are m distinct rows, of a sample if
+    there are many. Each represents equal rows, and in a sample also rows that are not part of it:
+    ``weights`` (m,) are the sums of their weights, ``numbers`` (m,) their effective numbers
+    ``(sum w)^2 / sum w^2``. ``start`` (m, K) are responsibilities under the fit, and ``before``
+    (m, K) those after a refit with the weights that are not drawn.
     """
 
     resp: Array
@@ -43,10 +47,10 @@ class Refits(NamedTuple):
     before: Array
 
     def drawn(self, rng: np.random.Generator) -> tuple[Array, Array, Array]:
-        """Draw weights (m,), and return them with responsibilities (m, K) before and after.
+        """Draw weights (m,) and refit; return weights and responsibilities (m, K) before and after.
 
-        Each row of the data has a standard exponential variable times its weight: the weighted
-        likelihood bootstrap [NR94].
+        The weight of each row of the data is multiplied by a standard exponential variable: the
+        weighted likelihood bootstrap [NR94].
         """
         numbers = np.where(self.numbers > 0.0, self.numbers, 1.0)
         weights = self.weights * rng.standard_gamma(numbers) / numbers
@@ -73,7 +77,7 @@ def refits_of(model: Mixture, X: Any, weights: Array, resp: Array) -> Refits:
 
 
 def refitted(model: Mixture, X: Any, weights: Array, resp: Array) -> Array:
-    """Return responsibilities (n, K) after EM steps that start from ``resp``.
+    """Return responsibilities (n, K) after steps of expectation-maximisation from ``resp``.
 
     Every third step starts from an extrapolation of the preceding ones [VR08].
     """
@@ -96,6 +100,7 @@ def refitted(model: Mixture, X: Any, weights: Array, resp: Array) -> Array:
 
 
 def _statistics(model: Mixture, X: Any, weights: Array, resp: Array) -> tuple[Array, Array]:
+    """Return the counts (K,) and the sums of features (K, P) given responsibilities (n, K)."""
     stats = model.given_assignments(model.batch(X, np.arange(weights.size), weights), resp).stats
     assert stats is not None
     counts, sums = stats.arrays
@@ -103,7 +108,10 @@ def _statistics(model: Mixture, X: Any, weights: Array, resp: Array) -> tuple[Ar
 
 
 def _memberships(model: Mixture, X: Any, counts: Array, sums: Array) -> Array:
-    """Return responsibilities (n, K) by predictive densities, and weights in ratio N_k + 1."""
+    """Return responsibilities (n, K) by predictive densities and weights proportional to N_k + 1.
+
+    These weights are the posterior means under a uniform prior, given the counts N_k.
+    """
     component = model.component
     lam = component.apart(component.natural_parameters(sums))
     out = np.empty((X.shape[0], counts.size))

@@ -1,10 +1,10 @@
-"""Valleys of the density between Gaussian components, as the rows show them.
+"""Tests of whether rows have a valley of density between two Gaussian components.
 
-The fitted density has valleys where components meet, even if these tile a flat cloud or a curved
-band. The rows tell such valleys from those between clusters. Rows of two components that touch are
-projected to the direction that separates the components best, and rows in windows between the two
-means are counted: in a valley there are fewer than at the lower one of the two peaks, by more than
-chance explains. See doc/guide/clusters.md.
+The fitted density has valleys between components even where several components cover one cluster,
+such as a uniform cloud or a curved band. Whether the rows have a valley is therefore tested. Rows
+of two components that touch are projected to the direction that separates the components best, and
+counted in windows between the two means. There is a valley if a window has fewer rows than windows
+at the lower of the two peaks, by more than chance explains. See doc/guide/clusters.md.
 """
 
 from copy import deepcopy
@@ -17,37 +17,42 @@ from skvt.contracts import Component
 from skvt.models.mixture._joins import Assignments, Joins, Pairs, join_components
 from skvt.typing import Array, IndexArray
 
-# Most columns in which valleys are tested: in many, nearly every component is a hill by itself.
+# Maximum number of columns in which valleys are tested. In more columns, nearly every component is
+# a separate peak of the density.
 _MOST_COLUMNS = 3
-# Two components that lose a smaller share of the entropy hardly overlap. They are apart ...
+# Two components hardly overlap if joining them loses less than this share of the largest possible
+# loss of entropy. Then they are taken as apart, and rows are not counted, in two cases: if the log
+# densities at their means differ by more than _CLIFF nats, or if their means are less than
+# _CROSSING standard deviations apart, so that they cross or one lies within the other.
 _OVERLAP = 0.1
-# ... if their peaks differ by more nats than this ...
 _CLIFF = 1.0
-# ... or if their means are nearer than so many standard deviations: they cross or are nested.
 _CROSSING = 2.0
-# Test of two components that are apart, and largest test, in standard errors.
+# Value of the test for two components that are taken as apart, and the largest value for others, in
+# standard errors.
 _APART = 50.0
-# Test of two clusters that do not touch.
+# Value of the test for two clusters without components that touch.
 _NOT_TOUCHING = 100.0
-# Points on the way from one mean to another. Components touch if no third one has more of the
-# density there than both together.
+# Positions on the path from one mean (0) to another (1). Two components touch if at none of these
+# points the density of a third component exceeds the sum of their densities.
 _WAY = np.linspace(0.0, 1.0, 17)[1:-1, None, None]
-# Each component is compared with the components that are most probable at its mean, at least.
+# Minimum number of components with which each is compared: the most probable ones at its mean.
 _NEIGHBOURS = 24
-# Distance of the centres of windows in which rows are counted; the means are at 0 and 1.
+# Distance of the centres of windows in which rows are counted, and the centres. The means of the
+# two components are at 0 and 1; _BETWEEN are the places of centres from 0 to 1.
 _STEP = 0.05
 _CENTRES = np.arange(-10, 31) * _STEP
 _BETWEEN = np.arange(10, 31)
-# Width of a window, and widths of stretches in windows.
+# Width of a window, and widths of the stretches that are tested, as multiples of it.
 _WIDTH = 4 * _STEP
 _STRETCHES = (1, 2, 3)
 
 
 class Valleys(Pairs):
-    """Tests of the valleys between clusters: means of those of pairs of components that touch.
+    """Tests of the valleys between clusters.
 
-    Weights are densities at the saddles (K, K), 0 where components do not touch; ``sums`` are
-    weights times tests. The clusters with the smallest test are joined first.
+    The test of two clusters is a weighted mean over the pairs of their components that touch.
+    ``weights`` (K, K) are densities at the saddles, 0 where components do not touch, and ``sums``
+    (K, K) are weights times tests. The two clusters with the smallest test are joined first.
     """
 
     sign = -1.0
@@ -60,7 +65,7 @@ class Valleys(Pairs):
         return deepcopy(self)
 
     def tests_of(self, joins: Joins) -> Array:
-        """Return the tests of clusters that are joined (K - 1,), infinite if they do not touch."""
+        """Return the tests of the clusters in each join, (K - 1,), inf if they do not touch."""
         linkage = joins.pairs(len(joins.linkage))
         tests = join_components(self, relative=False, first=linkage).losses
         return np.where(tests > 0.5 * (_APART + _NOT_TOUCHING), np.inf, tests)
@@ -80,10 +85,10 @@ class Valleys(Pairs):
 def valleys_between(
     assignments: Assignments, component: Component, lam: Array, X: Array, weights: Array
 ) -> Valleys | None:
-    """Return tests of Gaussian components by rows X (n, D) with weights.
+    """Test the valleys between Gaussian components by weighted rows X (n, D).
 
-    The result is None if components are no Gaussians, or have too many columns. Holes are filled
-    with the means of the row's component.
+    The result is None if components are not Gaussian, or have too many columns. Missing values are
+    filled with the mean of the row's most probable component.
     """
     lam = component.apart(lam)
     gaussians = component.gaussians(lam) if component.n_features <= _MOST_COLUMNS else None
@@ -103,9 +108,9 @@ def valleys_between(
             crossing = 2.0 * squared < _CROSSING**2
             if share >= _OVERLAP or not (crossing or abs(peaks[a] - peaks[b]) > _CLIFF):
                 rows = np.concatenate([rows_of[a], rows_of[b]])
-                at = (X[rows] - means[a]) @ direction / max(squared, np.finfo(float).tiny)
-                tests[a, b] = tests[b, a] = min(valley_test(at, weights[rows]), _APART)
-    # weights of components that touch stay positive
+                positions = (X[rows] - means[a]) @ direction / max(squared, np.finfo(float).tiny)
+                tests[a, b] = tests[b, a] = min(valley_test(positions, weights[rows]), _APART)
+    # The exponents are limited, so that weights of components that touch stay positive.
     highest = max(float(saddles.max()), np.finfo(float).min)
     logs = np.maximum(saddles - highest, 0.5 * np.log(np.finfo(float).tiny))
     return Valleys(assignments, np.where(saddles > -np.inf, np.exp(logs), 0.0), tests)
@@ -114,47 +119,50 @@ def valleys_between(
 def _saddles(
     component: Component, lam: Array, means: Array, covariances: Array, mass: Array
 ) -> tuple[Array, Array]:
-    """Return log densities at saddles (K, K), -inf where components do not touch, and at means.
+    """Return log densities of the mixture at saddles, (K, K), and at the means, (K,).
 
-    All peaks and saddles of two Gaussians are on a curve [Ray05 eq. 4].
+    Saddles are -inf where components do not touch. All peaks and saddles of two Gaussians lie on
+    the curve of points at which their gradients have opposite directions [Ray05 eq. 4]. The
+    saddle is approximated by the point of lowest density on this curve.
     """
     log_mass = np.log(np.maximum(mass, np.finfo(float).tiny))
     parts, K = component.log_predictive(means, lam) + log_mass, len(means)
     peaks, near = logsumexp(parts, axis=1), np.zeros((K, K), bool)
-    likely = np.argsort(-parts, axis=1, kind="stable")[:, : 1 + _NEIGHBOURS]
-    np.put_along_axis(near, likely, True, axis=1)
+    most_probable = np.argsort(-parts, axis=1, kind="stable")[:, : 1 + _NEIGHBOURS]
+    np.put_along_axis(near, most_probable, True, axis=1)
     near |= near.T
     saddles = np.full((K, K), -np.inf)
     precisions = np.linalg.inv(covariances)
     scaled = np.einsum("kij,kj->ki", precisions, means)
     for a in range(K - 1):
         others = a + 1 + np.flatnonzero(near[a, a + 1 :])
-        both = (1.0 - _WAY[..., None]) * precisions[a] + _WAY[..., None] * precisions[others]
-        right = (1.0 - _WAY) * scaled[a] + _WAY * scaled[others]
-        points = np.linalg.solve(both, right[..., None]).reshape(-1, means.shape[1])
+        precision = (1.0 - _WAY[..., None]) * precisions[a] + _WAY[..., None] * precisions[others]
+        scaled_mean = (1.0 - _WAY) * scaled[a] + _WAY * scaled[others]
+        points = np.linalg.solve(precision, scaled_mean[..., None]).reshape(-1, means.shape[1])
         parts = component.log_predictive(points, lam) + log_mass
         density = logsumexp(parts, axis=1).reshape(len(_WAY), -1)
         parts = parts.reshape(*density.shape, K)
         pairs = np.arange(others.size)
-        of_both = np.logaddexp(parts[..., a], parts[:, pairs, others])
+        of_pair = np.logaddexp(parts[..., a], parts[:, pairs, others])
         parts[..., a] = parts[:, pairs, others] = -np.inf
-        touching = (of_both >= parts.max(axis=2)).all(axis=0)
+        touching = (of_pair >= parts.max(axis=2)).all(axis=0)
         saddles[a, others] = np.where(touching, density.min(axis=0), -np.inf)
     return np.maximum(saddles, saddles.T), peaks
 
 
 def valley_test(positions: Array, weights: Array) -> float:
-    """Return by how many standard errors rows between 0 and 1 are fewer than at the peaks.
+    """Return the depth of the deepest valley between positions 0 and 1, in standard errors.
 
-    Weighted rows are counted in windows. Without a valley a stretch of m windows has m times the
-    rows of one window at the lower one of the two peaks beside it. Square roots of counts have the
-    variance 1/4, so that the standard error of ``sqrt(m peak) - sqrt(stretch)`` is ``sqrt(m + 1) /
-    2``.
+    The positions (n,) have weights (n,), which are added up in windows. If there is no valley, a
+    stretch of m windows has at least m times the rows of one window at the lower of the two peaks
+    on its sides. The square root of a count has the variance 1/4, so that ``sqrt(m peak) -
+    sqrt(stretch)`` has the standard error ``sqrt(m + 1) / 2``.
     """
     order = np.argsort(positions, kind="stable")
     positions, total = positions[order], np.append(0.0, weights[order].cumsum())
 
     def counted(width: float) -> Array:
+        """Return the sum of weights in a window of this width around each centre."""
         below, above = (np.searchsorted(positions, _CENTRES + e * width) for e in (-0.5, 0.5))
         return np.asarray(total[above] - total[below])
 
@@ -162,7 +170,7 @@ def valley_test(positions: Array, weights: Array) -> float:
     left = np.maximum.accumulate(peaks)
     right = np.maximum.accumulate(peaks[::-1])[::-1]
     for m in _STRETCHES:
-        # windows at the peaks do not overlap the stretch
+        # Only windows that do not overlap the stretch can be its peaks.
         away = round((m + 1) * _WIDTH / 2.0 / _STEP)
         left_of, right_of = np.maximum(_BETWEEN - away, 0), _BETWEEN + away
         peak = np.minimum(left[left_of], right[np.minimum(right_of, peaks.size - 1)])
