@@ -1,4 +1,4 @@
-"""Gaussian columns that are regressed on given columns within each component.
+"""Gaussian columns with a linear regression on given columns in each component.
 
 Let u be the R standardised regressors of a row, see :class:`GivenColumns`, and w = (1, u). Given
 component k, E explained columns are
@@ -12,14 +12,14 @@ component is ``A(eta + S_k) - A(eta) - n E log(2 pi) / 2``. In the local step,
 
     E_q[log p(y | w, phi_k)] = (E[log|Lambda|] - E log(2 pi) - e' E[Lambda] e - E w' V_k^-1 w) / 2
 
-with e = y - M_k w. It is quadratic in (u, y): features, and the q of missing values of y, are those
-of a Gaussian with full covariances of these R + E columns. The predictive density is a Student t
-with nu_k - E + 1 degrees of freedom around M_k w, with the matrix
-``W_k^-1 (1 + w' V_k^-1 w) / (nu_k - E + 1)``.
+with e = y - M_k w. It is quadratic in (u, y). Features and the posterior q of missing values of y
+are therefore the same as for a Gaussian of these R + E columns with a full covariance. The
+predictive density is a Student t with nu_k - E + 1 degrees of freedom, the location M_k w and the
+scale matrix ``W_k^-1 (1 + w' V_k^-1 w) / (nu_k - E + 1)``.
 
-By default the prior is that of one regression for all rows: M are its coefficients, W^-1 is the
-covariance of its residuals, and ``V = diag(kappa, kappa C)`` counts for kappa rows, where C is the
-covariance of u in the rows of the fit [Zellner86].
+By default the prior is derived from one regression for all rows: M are its coefficients, and W^-1
+is the covariance of its residuals. ``V = diag(kappa, kappa C)`` counts as much as kappa rows, where
+C is the covariance of u in the rows of the fit [Zellner86].
 """
 
 from collections.abc import Callable
@@ -70,8 +70,8 @@ from skvt.models.mixture.components import (
 from skvt.rows import mapped
 from skvt.typing import Array
 
-# Range of the rows for which the prior of slopes counts; unlike means, slopes may be the same in
-# all components.
+# Range of kappa for slopes. It is wider than for means, since slopes may be the same in all
+# components.
 SLOPE_PRECISION = (MEAN_PRECISION[0], 100.0)
 # Number of rows up to which a component counts as a single row.
 _ONE_ROW = 1.5
@@ -80,18 +80,19 @@ _ONE_ROW = 1.5
 @in_files("models.Regression")
 @dataclass(frozen=True)
 class Regression(ConjugateComponent):
-    """E Gaussian columns that are regressed on given columns; features [1, z, z z'], z = (u, y).
+    """E Gaussian columns with a regression on given columns; features [1, z, z z'], z = (u, y).
 
-    Rows are the E explained columns and the G given columns.
+    Rows have the E explained columns, then the G given columns.
     """
 
-    # (1 + (Q + E) (Q + E + 1) / 2,): natural parameters for y minus the center.
+    # (1 + (Q + E) (Q + E + 1) / 2,) with Q = 1 + R: natural parameters for y minus the center.
     prior: Array
     # (E,): subtracted from y.
     center: Annotated[Array, "e"]
     given: GivenColumns
     dtype: np.dtype[Any]
-    # (E (E + 1) / 2,): added to ``y y'`` of each row, but not in predictive densities.
+    # (E (E + 1) / 2,): added to ``y y'`` in the features of each row; not used in predictive
+    # densities.
     added: Array | None = None
 
     covariance_type = "full"
@@ -112,7 +113,7 @@ class Regression(ConjugateComponent):
 
     @property
     def n_explained(self) -> int:
-        """E."""
+        """E, the number of explained columns."""
         return int(self.center.size)
 
     @cached_property
@@ -126,10 +127,10 @@ class Regression(ConjugateComponent):
         return base
 
     def with_prior(self, M: Array, kappa: Array, nu: float, scale: Array) -> "Regression":
-        """Return the component of this prior.
+        """Return the component with this prior.
 
-        M is (E, Q), ``kappa`` the numbers of rows for which it counts, of intercepts and of slopes,
-        and ``scale`` the matrix W^-1.
+        M (E, Q) are the prior means of the coefficients. ``kappa`` (2,) are the numbers of rows for
+        which the prior counts: for intercepts, and for slopes. ``scale`` (E, E) is W^-1.
         """
         V = np.zeros((M.shape[1], M.shape[1]))
         V[0, 0], V[1:, 1:] = kappa[0], kappa[1] * self.given.moment
@@ -142,7 +143,7 @@ class Regression(ConjugateComponent):
         return X[:, :E] - self.center, self.given.regressors(X[:, E:])
 
     def _joint(self, X: Any) -> Array:
-        """Return rows (u, y), (n, R + E), all NaN without any value of y."""
+        """Return rows (u, y), (n, R + E); rows in which all of y is missing are NaN throughout."""
         y, u = self._split(X)
         if has_holes(y):
             u[np.isnan(y).all(axis=1)] = np.nan
@@ -152,7 +153,10 @@ class Regression(ConjugateComponent):
         return full_features(self._joint(X), True, self.added)
 
     def spread(self, sums: Array) -> Array:
-        """Repeat the number of rows, the statistic of log|Lambda| / 2 and of the intercepts."""
+        """Repeat the number of rows: it is the statistic of log|Lambda| / 2 and the first of z z'.
+
+        The first entry belongs to the constant regressor, whose square is 1 in each row.
+        """
         return np.concatenate([sums[..., :1], sums], axis=-1)
 
     def gather(self, t: Array) -> Array:
@@ -180,7 +184,7 @@ class Regression(ConjugateComponent):
         return projected_residuals(self.residuals(self.filled(X)), weights, directions, self.dtype)
 
     def residuals(self, X: Any) -> Array:
-        """Return the residuals (n, E) of the prior's regression."""
+        """Return the residuals (n, E) of rows under the prior means of the coefficients."""
         y, u = self._split(X)
         return y - self._fitted(u, self.prior[None])[0][0]
 
@@ -192,16 +196,17 @@ class Regression(ConjugateComponent):
         return w @ M, np.sqrt(1.0 + leverage)
 
     def _standardised(self, X: Any, lam: Array) -> tuple[Array, Array, Array]:
-        """Return ``M_k w``, the factors, and residuals (K, n, E) divided by these.
+        """Return the results of :meth:`_fitted`, and residuals (K, n, E) divided by the factors.
 
-        The residuals are those of a zero-mean Gaussian whose precision has q's marginal.
+        The divided residuals have the predictive density of a zero-mean Gaussian whose precision
+        follows the marginal of q.
         """
         y, u = self._split(X)
         mean, factor = self._fitted(u, lam)
         return mean, factor, (y - mean) / factor[..., None]
 
     def _zero_mean(self, lam: Array) -> tuple[ZeroMeanFullGaussian, Array]:
-        """Return the Gaussian of standardised residuals, and its ``lam``."""
+        """Return the Gaussian of standardised residuals, and its ``lam`` (K, ...)."""
         prior = self.family.split(self.prior)[2]
         gaussian = ZeroMeanFullGaussian(prior, self.n_explained, np.dtype(np.float64))
         return gaussian, self.family.split(lam)[2]
@@ -209,12 +214,12 @@ class Regression(ConjugateComponent):
     def log_predictive(self, X: Any, lam: Array) -> Array:
         gaussian, marginals = self._zero_mean(lam)
         _, factor, rows = self._standardised(X, lam)
-        n_seen = (~np.isnan(rows[0])).sum(axis=1)
-        of_rows = [
+        n_observed = (~np.isnan(rows[0])).sum(axis=1)
+        by_component = [
             gaussian.log_predictive(*pair)[:, 0]
             for pair in zip(rows, marginals[:, None], strict=True)
         ]
-        return np.asarray((of_rows - n_seen * np.log(factor)).T)
+        return np.asarray((by_component - n_observed * np.log(factor)).T)
 
     def conditional_mean(self, X: Any, lam: Array) -> Array:
         gaussian, marginals = self._zero_mean(lam)
@@ -230,7 +235,10 @@ class Regression(ConjugateComponent):
         return self._in_rows(X, mean + factor[:, None] * drawn)
 
     def _in_rows(self, X: Any, values: Array) -> Array:
-        """Return rows (..., n, E + G) with missing values of y replaced by centred ones."""
+        """Return rows (..., n, E + G) with missing values of y filled in from ``values``.
+
+        ``values`` (..., n, E) are relative to the center.
+        """
         X, E = dense_rows(X), self.n_explained
         out = np.array(np.broadcast_to(X, (*values.shape[:-1], X.shape[1])))
         out[..., :E] = np.where(np.isnan(X[:, :E]), values + self.center, X[:, :E])
@@ -247,7 +255,10 @@ class Regression(ConjugateComponent):
         return self.family, self.family.from_standard(**(q | {"coefficients": M}))
 
     def marginals(self, lam: Array) -> tuple[Marginals, ...]:
-        """Return means where regressors have their means, residual deviations, and slopes."""
+        """Return marginals of means, of residual standard deviations, and of slopes.
+
+        The means are those at the mean of each regressor.
+        """
         q = self.family.standard(lam)
         M, inverse = q["coefficients"], np.linalg.inv(q["coefficients_precision"])
         shape, rate = self._residual_precisions(q)
@@ -262,7 +273,7 @@ class Regression(ConjugateComponent):
         return means, of_deviations(shape, rate), *slopes
 
     def _residual_precisions(self, q: dict[str, Array]) -> tuple[Array, Array]:
-        """Return shape (K, 1) and rate (K, E) of the gammas of columns' inverse variances."""
+        """Return shapes (K, 1) and rates (K, E) of gammas: the inverse residual variances."""
         scale = np.diagonal(q["scale_inverse"], axis1=1, axis2=2)
         return 0.5 * (q["degrees_of_freedom"][:, None] - scale.shape[1] + 1.0), 0.5 * scale
 
@@ -273,7 +284,7 @@ class Regression(ConjugateComponent):
         return after - before
 
     def _log_normalizers(self, lam: Array) -> Array:
-        """Return the log-normaliser of each column's regression, (K, E)."""
+        """Return the log normalizer of the regression of each column alone, (K, E)."""
         q = self.family.standard(lam)
         shape, rate = self._residual_precisions(q)
         M, V = q["coefficients"][:, :, None], q["coefficients_precision"][:, None]
@@ -284,9 +295,9 @@ class Regression(ConjugateComponent):
 @in_files("models.IndependentRegressions")
 @dataclass(frozen=True)
 class IndependentRegressions(Product):
-    """Gaussian columns that are regressed on given columns, independent given the component.
+    """Gaussian columns with regressions on given columns, independent given the component.
 
-    Each column has a block, a :class:`Regression`.
+    Each column has a block whose component is a :class:`Regression`.
     """
 
     covariance_type = "diag"
@@ -302,7 +313,7 @@ class IndependentRegressions(Product):
 
     @property
     def given(self) -> GivenColumns:
-        """How the given columns explain the others."""
+        """The conversion of given columns to regressors and cells."""
         given: GivenColumns = self.blocks[0].component.given  # type: ignore[attr-defined]
         return given
 
@@ -315,7 +326,7 @@ class IndependentRegressions(Product):
         return projected_residuals(self.residuals(self.filled(X)), weights, directions, self.dtype)
 
     def residuals(self, X: Any) -> Array:
-        """Return the residuals (n, E) of the priors' regressions."""
+        """Return the residuals (n, E) of rows under the prior means of the coefficients."""
         columns: Any = self._with_columns(X)
         parts = [component.residuals(part) for component, part in columns]
         return np.concatenate(parts, axis=1)
@@ -343,7 +354,7 @@ class IndependentRegressions(Product):
 def projected_residuals(
     rows: Array, weights: Array, directions: Callable[[Array, Array], Array], dtype: Any
 ) -> Any:
-    """Return fits of residuals (n, E) in these directions, see :class:`Component`."""
+    """Return row fits of residuals (n, E) projected to a subspace, see :class:`Component`."""
     gaussian = SphericalGaussian(np.empty(0), np.zeros(rows.shape[1]), dtype)
     return gaussian.projected(rows, weights, directions)
 
@@ -354,8 +365,8 @@ def regression_component(
 ) -> tuple[Regression | IndependentRegressions, dict[str, Any]]:  # fmt: skip
     """Return the component of rows of explained and given columns, and its prior's parameters.
 
-    ``prior`` is that of :func:`~skvt.models.mixture.gaussian_component`, of intercepts and
-    residuals; None is derived from the data.
+    ``prior`` has the parameters of :func:`~skvt.models.mixture.gaussian_component`, which apply to
+    intercepts and residuals. Parameters that are None are derived from the data.
     """
     E = X.shape[1] - given.n_columns
     mean = None if prior.mean is None else prior_vector("mean_prior", prior.mean, E, np.zeros(E))
@@ -379,11 +390,14 @@ def regression_component(
 
 
 def _joint_values(parts: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the parameters of the priors of single columns, with columns in the first axis."""
-    inner = {"mean_prior": 1, "slope_prior": 1, "covariance_prior": 2}
+    """Stack the prior parameters of single columns; the first axis of each value is the column.
+
+    Axes of length 1, those of the single column, are dropped.
+    """
+    n_dropped = {"mean_prior": 1, "slope_prior": 1, "covariance_prior": 2}
     return {
         name: np.stack(
-            [part[name].reshape(part[name].shape[inner.get(name, 0) :]) for part in parts]
+            [part[name].reshape(part[name].shape[n_dropped.get(name, 0) :]) for part in parts]
         )
         for name in parts[0]
     }
@@ -421,13 +435,13 @@ def _regression(
 
 
 def _joint(given: GivenColumns, n_explained: int, X: Any) -> Array:
-    """Return regressors and explained columns side by side."""
+    """Return the regressors and the explained columns of rows X in one array, (n, R + E)."""
     X = dense_rows(X)
     return np.concatenate([given.regressors(X[:, n_explained:]), X[:, :n_explained]], axis=1)
 
 
 def prior_values(component: Regression) -> dict[str, Any]:
-    """Return the parameters of a regression's prior by name, in the coordinates of the data."""
+    """Return the parameters of a regression's prior by name, in the units of the data."""
     M, kappa, nu, scale = _prior_of(component)
     return {
         "mean_prior": component.center + M[:, 0],
@@ -440,7 +454,7 @@ def prior_values(component: Regression) -> dict[str, Any]:
 
 
 def _prior_of(component: Regression) -> tuple[Array, Array, float, Array]:
-    """Return M, the two numbers kappa, nu and W^-1 of a regression's prior."""
+    """Return M, kappa (2,), nu and W^-1 of a regression's prior, see `Regression.with_prior`."""
     q = component.family.standard(component.prior)
     V = q["coefficients_precision"]
     kappa = np.array([V[0, 0], V[1, 1] / component.given.moment[0, 0]])
@@ -450,22 +464,26 @@ def _prior_of(component: Regression) -> tuple[Array, Array, float, Array]:
 @in_files("models.RegressionLearner")
 @dataclass(frozen=True)
 class RegressionLearner(GaussianLearner):
-    """Learns parameters of a regression's prior; those of slopes with those of means.
+    """Learns parameters of a regression's prior.
 
-    A step of EM, with averages over components, is
+    The parameters of slopes are learned if the same parameters of means are. A step of EM, with
+    averages over components, is
 
         M = avg(E[Lambda])^-1 avg(E[Lambda B]),     D = avg(E[(B - M)' Lambda (B - M)]),
         kappa_0 = E / D_00,      kappa_1 = E R / tr(C D_uu),
 
-    with W^-1 and nu as for a Gaussian, see the module of learned priors.
+    with W^-1 and nu as for a Gaussian, see :mod:`skvt.models.mixture._learned_priors`.
     """
 
-    # Number of columns of the block, for the range of nu.
+    # Number of explained columns of the block, which determines the range of nu.
     n_columns: int = 1
 
     @classmethod
     def of(cls, component: Any, names: frozenset[str]) -> Any:
-        """Return the learner of a :class:`Regression` or of independent ones; None of no names."""
+        """Return the learner of the prior of one or of independent regressions.
+
+        The result is None if there are no names of parameters to learn.
+        """
         if not names:
             return None
         if component.covariance_type == "diag":
@@ -476,7 +494,7 @@ class RegressionLearner(GaussianLearner):
         return cls(names, np.sqrt(np.diagonal(scale)), n_columns=component.n_explained)
 
     def informative(self, component: Any, sums: Array) -> Array:
-        """Leave out components of one row, see :meth:`GaussianLearner.informative`."""
+        """Leave out components of one row if rows are few: `GaussianLearner.informative`."""
         number = sums[:, 0]
         few = number.sum() <= ROWS_PER_COLUMN_OF_SCALE * component.n_explained
         return sums[number > _ONE_ROW] if few else sums
@@ -492,7 +510,7 @@ class RegressionLearner(GaussianLearner):
         return self._all(*_prior_of(component))
 
     def _all(self, M: Array, kappa: Array, nu: float, scale: Array) -> Array:
-        """Return the vector of all parameters, whether they are learned or not."""
+        """Return all parameters as one vector, also those that are not learned."""
         freedom = np.log(nu - least_freedom(scale))
         return np.concatenate([M.ravel(), np.log(kappa), [freedom], log_cholesky(scale)])
 
@@ -515,9 +533,9 @@ class RegressionLearner(GaussianLearner):
         M, kappa, nu, scale = _prior_of(component)
         E, Q = M.shape
         t = component.family.expectation(component.natural_parameters(sums)).mean(axis=0)
-        whole = -triangle.unpack(t[1:])
-        whole[np.diag_indices(Q + E)] *= 2.0
-        square, linear, precision = whole[:Q, :Q], -whole[Q:, :Q], whole[Q:, Q:]
+        moments = -triangle.unpack(t[1:])
+        moments[np.diag_indices(Q + E)] *= 2.0
+        square, linear, precision = moments[:Q, :Q], -moments[Q:, :Q], moments[Q:, Q:]
         if "mean_prior" in self.names:
             M = np.linalg.solve(precision, linear)
         if "mean_precision_prior" in self.names:
