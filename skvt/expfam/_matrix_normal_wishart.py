@@ -27,15 +27,16 @@ class MatrixNormalWishart:
     """Matrix normal-Wishart distribution of coefficients B (E, Q) and a precision Lambda (E, E).
 
     ``Lambda ~ Wishart(nu, W)`` and, given Lambda, B is normal with the mean M and the covariance
-    ``(V kron Lambda)^-1``: the columns of B are correlated as ``V^-1`` is, its rows as
-    ``Lambda^-1``. With ``G = (B, -1)``, that is B and minus the identity side by side,
+    ``(V kron Lambda)^-1``: the columns of B have covariances proportional to ``V^-1``, its rows to
+    ``Lambda^-1``. With ``G = (B, -I)``, where I is the identity matrix,
 
         t(B, Lambda) = (log|Lambda| / 2, upper triangle of -G' Lambda G, halved on its diagonal),
         eta = (nu - E - 1 + Q, upper triangle of the matrix (V, V M'; M V, W^-1 + M V M')),
 
     with base measure 1; V is positive definite and nu > E - 1. A row y with the regressors w adds
     ``(1, upper triangle of z z')`` with z = (w, y), and ``-E / 2 log(2 pi)`` to the log density.
-    With the single regressor 1 it is the :class:`~skvt.expfam.NormalWishart` of m = M, kappa = V.
+    With the single regressor w = 1, the family is the :class:`~skvt.expfam.NormalWishart`, where
+    m = M and kappa = V.
     Values are :class:`~skvt.expfam.Coefficients`.
     """
 
@@ -45,7 +46,7 @@ class MatrixNormalWishart:
     __name__ = "MatrixNormalWishart"
 
     def split(self, eta: ArrayLike) -> tuple[Array, Array, Array]:
-        """Return M' (..., Q, E), V (..., Q, Q) and the natural parameter of Lambda's marginal."""
+        """Return M' (..., Q, E), V (..., Q, Q) and the Wishart natural parameters of Lambda."""
         eta = np.asarray(eta, dtype=np.float64)
         matrix, Q = unpack(eta[..., 1:]), self.n_regressors
         V, cross = matrix[..., :Q, :Q], matrix[..., :Q, Q:]
@@ -54,25 +55,25 @@ class MatrixNormalWishart:
         return M, V, join(eta[..., :1] - Q, pack(scale_inverse))
 
     def log_normalizer(self, eta: ArrayLike) -> Array:
-        """``A(eta)``: that of the Wishart, plus ``Q E / 2 log(2 pi) - E / 2 log|V|``, (...)."""
+        """Return ``A(eta)``, (...): ``Q E / 2 log(2 pi) - E / 2 log|V|`` plus the Wishart's."""
         M, V, marginal = self.split(eta)
         of_coefficients = M.shape[-2] * np.log(2.0 * np.pi) - np.linalg.slogdet(V)[1]
         return Wishart.log_normalizer(marginal) + 0.5 * M.shape[-1] * of_coefficients
 
     def expectation(self, eta: ArrayLike) -> Array:
-        """``E[t]`` by ``E[Lambda] = nu W`` and ``E[B' Lambda B] = M' nu W M + E V^-1``."""
+        """Return ``E[t]``, by ``E[Lambda] = nu W`` and ``E[B' Lambda B] = M' nu W M + E V^-1``."""
         M, V, marginal = self.split(eta)
         log_det, precision = moments(marginal)
         cross = M @ precision
         square = cross @ np.swapaxes(M, -1, -2) + M.shape[-1] * np.linalg.inv(V)
-        whole = np.concatenate([
+        blocks = np.concatenate([
             np.concatenate([0.5 * (square + np.swapaxes(square, -1, -2)), -cross], axis=-1),
             np.concatenate([-np.swapaxes(cross, -1, -2), precision], axis=-1),
         ], axis=-2)  # fmt: skip
-        return join(0.5 * log_det[..., None], pack_statistic(whole))
+        return join(0.5 * log_det[..., None], pack_statistic(blocks))
 
     def sample(self, eta: ArrayLike, rng: np.random.Generator) -> Coefficients:
-        """Draw one value for each member."""
+        """Draw B and Lambda once for each set of natural parameters."""
         M, V, marginal = self.split(eta)
         root = drawn_root(marginal, rng)
         root_transposed = np.swapaxes(root, -1, -2)
@@ -81,7 +82,7 @@ class MatrixNormalWishart:
         return Coefficients(np.swapaxes(M, -1, -2) + deviation, root @ root_transposed)
 
     def certain(self, x: Coefficients) -> Array:
-        """Return natural parameters of members that are nearly certain of x."""
+        """Return natural parameters of distributions that are concentrated at x."""
         number = np.full(x.precision.shape[:-2], CERTAIN)
         V = CERTAIN * np.eye(self.n_regressors)
         return self.from_standard(x.coefficients, V, number, CERTAIN * np.linalg.inv(x.precision))
@@ -98,29 +99,30 @@ class MatrixNormalWishart:
         self, coefficients: ArrayLike, coefficients_precision: ArrayLike,
         degrees_of_freedom: ArrayLike, scale_inverse: ArrayLike,
     ) -> Array:  # fmt: skip
-        """Return natural parameters; leading axes broadcast."""
+        """Return the natural parameters of M, V, nu and W^-1; leading axes broadcast."""
         M, V, scale = (
             np.asarray(part, np.float64)
             for part in (coefficients, coefficients_precision, scale_inverse)
         )
         MV = M @ V
-        lead, (E, Q) = np.broadcast_shapes(MV.shape[:-2], scale.shape[:-2]), M.shape[-2:]
-        whole = np.empty((*lead, Q + E, Q + E))
-        whole[..., :Q, :Q], whole[..., Q:, :Q] = V, MV
-        whole[..., :Q, Q:] = np.swapaxes(MV, -1, -2)
-        whole[..., Q:, Q:] = scale + MV @ np.swapaxes(M, -1, -2)
+        leading, (E, Q) = np.broadcast_shapes(MV.shape[:-2], scale.shape[:-2]), M.shape[-2:]
+        blocks = np.empty((*leading, Q + E, Q + E))
+        blocks[..., :Q, :Q], blocks[..., Q:, :Q] = V, MV
+        blocks[..., :Q, Q:] = np.swapaxes(MV, -1, -2)
+        blocks[..., Q:, Q:] = scale + MV @ np.swapaxes(M, -1, -2)
         nu = np.asarray(degrees_of_freedom, np.float64)[..., None]
-        return join(nu - E - 1.0 + Q, pack(whole))
+        return join(nu - E - 1.0 + Q, pack(blocks))
 
     def mean(self, eta: ArrayLike) -> Coefficients:
-        """Return ``E[B] = M`` (where nu > E; else the centre) and ``E[Lambda] = nu W``."""
+        """Return M, which is E[B] if nu > E, and else the centre, and ``E[Lambda] = nu W``."""
         M, _, marginal = self.split(eta)
         return Coefficients(np.swapaxes(M, -1, -2), Wishart.mean(marginal))
 
     def variance(self, eta: ArrayLike) -> Coefficients:
-        """Return the variance of each entry of B (inf unless nu > E + 1) and of Lambda."""
+        """Return the variance of each entry of B, inf unless nu > E + 1, and of Lambda."""
         _, V, marginal = self.split(eta)
-        # B is a matrix t with nu - E + 1 degrees of freedom; marginal[0] is nu - E - 1
+        # B has a matrix t distribution with nu - E + 1 degrees of freedom. The first entry of
+        # ``marginal`` is nu - E - 1.
         excess = marginal[..., :1, None]
         scale = np.diagonal(unpack(marginal[..., 1:]), axis1=-2, axis2=-1)[..., :, None]
         inverse = np.diagonal(np.linalg.inv(V), axis1=-2, axis2=-1)[..., None, :]

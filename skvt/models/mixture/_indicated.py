@@ -1,12 +1,12 @@
-"""Values that may not be there: a component, and Bernoullis that say where it has a value.
+"""Columns with a point mass or with informative missing values: values and indicators of them.
 
-One mechanism for point masses and for holes that mean something. Of a value x in a column,
+A value x of a column is modelled by an indicator i and a component F for the values,
 
-    i ~ Bernoulli(p_k),      x | i = 1 ~ F(phi_k),      x | i = 0 is at the point mass, or missing.
+    i ~ Bernoulli(p_k),      x | i = 1 ~ F(phi_k),      x | i = 0 is the point mass, or missing.
 
-With a point mass, ``i = [x is not there]``, and unknown where x is missing; with missing values,
-``i = [x is observed]``, always known. The component has a hole where i is 0. Both parts have the
-same rows, so that they are a product of two blocks: of the values, and of the indicators.
+With a point mass, i is 1 where x differs from it, and unknown where x is missing. With informative
+missing values, i is 1 where x is observed, and always known. Where i is 0, the component of values
+has a missing value. The model is a product of two blocks of columns: values, and indicators.
 """
 
 from dataclasses import dataclass, field, replace
@@ -27,18 +27,20 @@ from skvt.typing import Array
 @in_files("models.Indicated")
 @dataclass(frozen=True)
 class Indicated(Wrapped):
-    """Values and their indicators: blocks "values" and "indicators" of rows of D + F columns.
+    """Product of the blocks "values" and "indicators".
 
-    The first F of D columns have indicators: all but an exposure and given columns, whose values
-    are always known. Densities are with respect to Lebesgue measure (or counts) plus a unit mass at
-    each ``at``; those of rows with missing values include the probability that these are missing.
+    The blocks describe rows of D + F columns: D columns of values and F of indicators. The first F
+    of the D columns have indicators; an exposure and given columns have none, since they are always
+    known. Densities are with respect to Lebesgue measure, or counting measure for counts, plus a
+    unit mass at each ``at``. If missing values are informative, densities of rows include the
+    probability that the missing values are missing.
     """
 
-    # Point mass of each of the F columns; none where indicators are of missing values.
+    # Point mass of each of the F columns; () if the indicators describe missing values.
     at: tuple[float, ...] = field(default=(), kw_only=True)
     # Subtracted from the values.
     shift: float = field(default=0.0, kw_only=True)
-    # Columns whose indicators are not known.
+    # Columns whose indicators are left out, as if they were unknown.
     silent: tuple[int, ...] = field(default=(), kw_only=True)
 
     def validate(self, d: int, k: int) -> bool:
@@ -53,7 +55,8 @@ class Indicated(Wrapped):
         )
 
     @property
-    def _of_holes(self) -> bool:
+    def _models_missing(self) -> bool:
+        """Whether indicators describe which values are missing, rather than a point mass."""
         return not self.at
 
     @property
@@ -62,32 +65,29 @@ class Indicated(Wrapped):
 
     @property
     def _n_indicators(self) -> int:
-        """F."""
+        """F, the number of columns with indicators."""
         return self.blocks[1].explained.size
 
     def _unknown(self, X: Array) -> Array:
-        """Return the rows of the block of indicators, without any indicator."""
+        """Return the rows of the block of indicators with all indicators unknown."""
         made = np.concatenate([X, np.full((len(X), self._n_indicators), np.nan)], axis=1)
         return made[:, self.blocks[1].columns]
 
     def with_completed(self, X: Any, completed: Array) -> Any:
-        """Rows with the values that the component of the values completes.
-
-        Where missing values mean something, they stay missing, as the indicators say.
-        """
-        return X if self._of_holes else super().with_completed(X, completed)
+        """Return rows with the completed values; informative missing values stay missing."""
+        return X if self._models_missing else super().with_completed(X, completed)
 
     def without_indicator(self, column: int) -> "Indicated":
-        return replace(self, silent=(*self.silent, column)) if self._of_holes else self
+        return replace(self, silent=(*self.silent, column)) if self._models_missing else self
 
     def imputed(self, X: Array, lam: Array, memberships: Array) -> Array:
-        """Missing values replaced; beside a point mass, by the mean of both parts."""
-        if self._of_holes:
+        """Replace missing values; with a point mass, by the mean of the mass and the values."""
+        if self._models_missing:
             return np.asarray(self._values.imputed(X, self.family.split(lam)[0], memberships))
         return super().imputed(X, lam, memberships)
 
     def _means_of_data(self, X: Array, means: Array, *others: Array) -> Array:
-        if self._of_holes:
+        if self._models_missing:
             return means
         F, at, out = self._n_indicators, np.array(self.at), means.copy()
         share = self._indicators.conditional_mean(self._unknown(X), others[0])[..., :F]
@@ -95,55 +95,62 @@ class Indicated(Wrapped):
         return out
 
     def conditional_sample(self, X: Any, lam: Array, rng: np.random.Generator) -> Array:
-        if self._of_holes:  # a hole has a value, too
-            of_values = self.family.split(lam)[0]
-            return np.asarray(self._values.conditional_sample(X, of_values, rng))
+        # An informative missing value is drawn as if it were missing at random.
+        if self._models_missing:
+            values_lam = self.family.split(lam)[0]
+            return np.asarray(self._values.conditional_sample(X, values_lam, rng))
         return super().conditional_sample(X, lam, rng)
 
     def _draws_of_data(
         self, X: Array, draws: Array, rng: np.random.Generator, *others: Array
     ) -> Array:
-        """Return the draws, or the point mass or a hole where the indicators say so."""
+        """Return the draws, with the point mass or NaN where a drawn indicator is 0."""
         out, F = np.array(draws, np.float64), self._n_indicators
-        there = self._indicators.conditional_sample(self._unknown(X), others[0], rng)[:, :F] > 0.0
-        out[:, :F] = np.where(there, out[:, :F] + self.shift, self.at or np.nan)
+        has_value = (
+            self._indicators.conditional_sample(self._unknown(X), others[0], rng)[:, :F] > 0.0
+        )
+        out[:, :F] = np.where(has_value, out[:, :F] + self.shift, self.at or np.nan)
         return out
 
     def column_evidence(self, sums: Array) -> Array:
-        """Of the values of each column and of its indicators, (K, D) in nats."""
+        """Return the evidence of each column's values and indicators together, (K, D) nats."""
         evidence = super().column_evidence(sums)
         D = evidence.shape[1] - self._n_indicators
         evidence[:, : self._n_indicators] += evidence[:, D:]
         return evidence[:, :D]
 
     def marginals(self, lam: Array) -> Any:
-        """Of the values, and of the shares of rows that have one."""
+        """Return the marginals of the values, and of the probabilities of indicators."""
         values, (shares,) = super().marginals(lam)
         names = [f"share not {at:g}" for at in self.at] or ["share observed"] * self._n_indicators
-        own = (shares.some([d])._replace(quantity=name) for d, name in enumerate(names))
-        return (*values, *own)
+        parts_of_shares = (shares.some([d])._replace(quantity=name) for d, name in enumerate(names))
+        return (*values, *parts_of_shares)
 
     def _made(self, X: Any) -> Array:
-        """Values, NaN where there is none, and indicators, NaN where not known: (n, 2 D)."""
+        """Return values and indicators side by side, (n, D + F).
+
+        Values are NaN where the indicator is not 1, and indicators are NaN where they are unknown.
+        """
         X, F = np.asarray(dense(X), np.float64), self._n_indicators
         missing = np.isnan(X[:, :F])
-        if self._of_holes:
-            there = np.where(missing, 0.0, 1.0)
-            there[:, list(self.silent)] = np.nan
-            return np.concatenate([X, there], axis=1)
-        there = np.where(missing, np.nan, np.array(self.at) != X[:, :F])
-        values = np.where(there > 0.0, X[:, :F] - self.shift, np.nan)
-        return np.concatenate([values, X[:, F:], there], axis=1)
+        if self._models_missing:
+            indicators = np.where(missing, 0.0, 1.0)
+            indicators[:, list(self.silent)] = np.nan
+            return np.concatenate([X, indicators], axis=1)
+        indicators = np.where(missing, np.nan, np.array(self.at) != X[:, :F])
+        values = np.where(indicators > 0.0, X[:, :F] - self.shift, np.nan)
+        return np.concatenate([values, X[:, F:], indicators], axis=1)
 
 
 def indicated(
     component: Component, at: tuple[float, ...] = (), shift: float = 0.0, *,
     exposed: bool = False, given: GivenColumns | None = None,
 ) -> Indicated:  # fmt: skip
-    """A component with indicators of uniform prior; ``at``, ``shift`` as in `values_beside`.
+    """Return a component of values with indicators, whose probabilities have a uniform prior.
 
-    If ``exposed``, the last column is an exposure, which has no indicator; columns that are
-    ``given`` follow, and explain indicators, too.
+    ``at`` and ``shift`` are those of `values_beside`. If ``exposed``, the last column before given
+    columns is an exposure, which has no indicator. Columns that are ``given`` come last; they
+    explain values and indicators.
     """
     D, dtype = component.n_features, component.dtype
     G = 0 if given is None else given.n_columns
@@ -159,9 +166,9 @@ def indicated(
 
 
 def values_beside(at: tuple[float, ...], shift: float, X: Any) -> Array:
-    """Rows less a shift, with NaN at the point masses, which are numbers of their precision.
+    """Return rows with NaN in place of point masses ``at``, and with ``shift`` subtracted.
 
-    Columns after those with point masses are unchanged.
+    Columns after the columns with point masses are unchanged. The result has the dtype of the rows.
     """
     X = dense(X)
     F = len(at)

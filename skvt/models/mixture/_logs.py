@@ -4,8 +4,9 @@ With y = log x in some columns, and y = x in the others, the component's density
 
     p(x | phi) = f(y | phi) prod_j 1 / x_j,
 
-where j runs over the logarithms that are not missing. The factor has no parameters. It is a
-separate block, so that bounds and densities are always bounds and densities of x.
+where j runs over the columns in logarithms whose value is not missing. The product is the Jacobian
+determinant of y as a function of x. It has no parameters. It is a separate block, so that all
+bounds and densities refer to x.
 """
 
 from dataclasses import dataclass, field
@@ -27,7 +28,10 @@ from skvt.typing import Array, IndexArray
 @in_files("models.Volume")
 @dataclass(frozen=True)
 class Volume(ConjugateComponent):
-    """The factor ``prod_j 1 / x_j`` as a component; nothing depends on its parameter."""
+    """The factor ``prod_j 1 / x_j`` as a component of rows of logarithms.
+
+    It needs a family of globals like any component; no density depends on its parameter.
+    """
 
     n_features: int
     dtype: np.dtype[Any]
@@ -54,9 +58,12 @@ class Volume(ConjugateComponent):
 @in_files("models.Logged")
 @dataclass(frozen=True)
 class Logged(Wrapped):
-    """The block "values" of all columns, some as logarithms, and the block "volume" of these."""
+    """Product of the block "values" of all columns and the block "volume" of those in logarithms.
 
-    # Least number of each column in logarithms; smaller numbers count as this number.
+    The values are logarithms in some columns and numbers in the others.
+    """
+
+    # Smallest legal number of each column in logarithms; smaller numbers are raised to it.
     least: tuple[float, ...] = field(kw_only=True)
 
     def validate(self, d: int, k: int) -> bool:
@@ -77,8 +84,8 @@ class Logged(Wrapped):
 
     def imputed(self, X: Array, lam: Array, memberships: Array) -> Array:
         """Return missing values at their means, or geometric means in columns in logarithms."""
-        of_values = self.family.split(lam)[0]
-        filled = self._values.imputed(self._made(X), of_values, memberships)
+        values_lam = self.family.split(lam)[0]
+        filled = self._values.imputed(self._made(X), values_lam, memberships)
         return np.where(np.isnan(X), self._raised(filled), X)
 
     def _means_of_data(self, X: Array, means: Array, *others: Array) -> Array:
@@ -111,16 +118,16 @@ class Logged(Wrapped):
             for part in self._in_units_of_data(of_values)
         )
 
-    def _in_units_of_data(self, own: Marginals) -> list[Marginals]:
-        logged = np.isin(own.columns, self.logs)
-        logs, others = own.some(logged), own.some(~logged)
-        if own.quantity == "mean":
+    def _in_units_of_data(self, marginals: Marginals) -> list[Marginals]:
+        logged = np.isin(marginals.columns, self.logs)
+        logs, others = marginals.some(logged), marginals.some(~logged)
+        if marginals.quantity == "mean":
             estimate = np.exp(logs.estimate)
             medians = Marginals(
                 "median", logs.columns, estimate, lambda p: np.exp(logs.quantile(p))
             )
             return [others, medians]
-        return [others, logs._replace(quantity=f"{own.quantity} of logarithm")]
+        return [others, logs._replace(quantity=f"{marginals.quantity} of logarithm")]
 
     def _made(self, X: Any) -> Array:
         return logarithms(self.logs, self.least, X)
