@@ -408,7 +408,7 @@ def test_components_without_rows_are_no_clusters():
     profiles = np.random.default_rng(0).random((4, 40)) < 0.5
     labels = np.repeat(np.arange(4), 60)
     X = profiles[labels] ^ (np.random.default_rng(1).random((240, 40)) < 0.05)
-    mixture = StructuredBernoulliMixture(15, random_state=0).fit(X)
+    mixture = StructuredBernoulliMixture(15, learning_method="structured", random_state=0).fit(X)
     assert mixture.n_components_ == 15
     assert len(set(mixture.predict(X))) == mixture.n_clusters_ == 4
     joined = mixture.component_clusters()
