@@ -1,16 +1,16 @@
-"""Components joined into clusters: by the entropy of the assignments, then by the evidence.
+"""Hierarchies of clusters, made by joining components.
 
-A cluster that is not of the components' shape becomes several components, and the assignments of
-its rows are uncertain. Joining two clusters a and b adds their responsibilities up, and the entropy
-of the assignments falls by [Baudry10 sec. 3]
+A cluster whose shape is not that of a component is fitted by several components, and the
+assignments of its rows are uncertain. If two clusters a and b are joined, their responsibilities
+are added up, and the entropy of the assignments falls by [Baudry10 sec. 3]
 
     H_a + H_b - H_ab = sum_n w_n ((r_na + r_nb) log(r_na + r_nb) - r_na log r_na - r_nb log r_nb),
 
-which is at most that of assignments by the toss of a coin for each row, see doc/guide/clusters.md.
-Components that do not overlap have no entropy to lose: which of them are alike tells the evidence
-that is lost if two become one component, the negative gain of a merge [HS13 eq. 12]. One routine
-makes the trees by valleys, by the entropy and by the evidence, and goes on by one where another
-ends.
+which is at most the entropy of random assignments to a and b in proportion to their masses, see
+doc/guide/clusters.md. Components that do not overlap have no entropy to lose. They are joined by
+the evidence that is lost if two become one component, the negative gain of a merge [HS13 eq. 12].
+One routine makes the hierarchies by tests of valleys, by the entropy and by the evidence; a
+hierarchy can start with the joins of another.
 """
 
 from collections.abc import Iterable
@@ -29,43 +29,46 @@ from skvt.typing import Array, IndexArray
 
 # Responsibilities below this are taken as 0: their entropy is within rounding.
 _LEAST = 1e-10
-# Least of what divides losses: components without rows lose nothing.
+# Minimum of the largest possible losses by which losses are divided: it is 0 for components without
+# rows.
 _LEAST_MASS = 1e-100
-# Two clusters are joined if this share of the largest possible entropy is lost, as of two normal
-# clusters that have one mode ...
+# Two clusters are joined if the loss of entropy, as a share of the largest possible loss, is at
+# least _ONE_MODE; at least _SURELY_ONE, if there is no valley between them; at least _MAYBE_ONE, if
+# the join is before the elbow. For two normal clusters with equal weights and spherical
+# covariances, the shares correspond to means 2, 3.9 and 5.6 standard deviations apart. Up to a
+# distance of 2 such clusters have one mode.
 _ONE_MODE = 0.5
-# ... if there is no valley between them, from this share on ...
 _SURELY_ONE = 0.1
-# ... and before the elbow from this share on. (For two normal clusters with equal weights and
-# spherical covariances, these are distances of 2, 3.9 and 5.6 standard deviations.)
 _MAYBE_ONE = 0.01
-# At an elbow: factor by which the entropy falls faster before than after it.
+# Minimum factor by which the entropy falls faster before an elbow than after it.
 _STEEPER = 4.0
-# At an elbow of the evidence: factor by which it falls faster behind than before.
+# Minimum factor by which the evidence falls faster after an elbow than before it.
 _STEEPER_EVIDENCE = 1.8
-# Least number of joins on either side of an elbow, since a line fits any two points; and before an
-# elbow of the entropy, since a few pairs of close clusters are none.
+# Minimum number of joins on each side of an elbow, since a line fits any two points.
 _JOINS_OF_LINE = 2
+# Minimum number of joins before an elbow of the entropy, since a few pairs of close clusters do not
+# make an elbow.
 _JOINS_BEFORE = 5
-# Beyond the number that is suggested, joins are made by the entropy down to this share.
+# After the joins that give the suggested number, further joins are made by the entropy as long as
+# they lose at least this share.
 _SOME_ENTROPY = 0.03
-# More components than these are compared with their neighbours only.
+# If there are more components than this, each is compared with its neighbours only.
 _ALL_COMPARED = 100
-# Neighbours that a component is compared with at least.
+# Minimum number of neighbours with which a component is compared.
 _NEIGHBOURS = 24
-# Losses computed at first in the order of their bounds; then twice as many each time.
+# Number of losses that are computed first, in the order of their bounds; it doubles each time.
 _FIRST_COMPUTED = 4
-# Share of rows from which on the responsibilities of all rows are kept.
+# A cluster's responsibilities are kept for all rows if more than this share of them are positive.
 _DENSE = 0.25
-# Factor on bounds that exceeds the rounding of their sums.
+# Bounds are multiplied by this factor, so that rounding does not make them too small.
 _ROUNDED_UP = 1.0 + 1e-9
-# Clusters are joined if the valley between them is less than so many standard errors deep.
+# Clusters are joined if the valley between them is less than this many standard errors deep.
 _SIGNIFICANT = 3.5
-# Rows lie between components that each have this responsibility at least ...
+# A row lies between two clusters if each of them has at least this responsibility for it.
 _BETWEEN = 0.25
-# ... and there is a valley if their density at this quantile ...
+# There is a valley if the log density of rows between two clusters is more than _VALLEY nats below
+# the log density of the rows of each cluster. Log densities are compared at the quantile _DENSEST.
 _DENSEST = 0.9
-# ... is below the density of either component's own rows by more than this, in nats.
 _VALLEY = 0.1
 
 
@@ -74,8 +77,8 @@ _VALLEY = 0.1
 class Joins:
     """The sequence of pairs of clusters that are joined, until one is left, and where to stop."""
 
-    # (K - 1, 4): as SciPy's: numbers of the two clusters (joined ones have those from K on); what
-    # has been lost so far, in nats per row; components of the new cluster.
+    # (K - 1, 4), as in SciPy: numbers of the two clusters, where the cluster of join j has the
+    # number K + j; loss of this and all earlier joins, in nats per row; number of components.
     linkage: Annotated[Array, "k-1 4"]
     # (K - 1,): loss of the join relative to the largest possible loss of entropy.
     shares: Annotated[Array, "k-1"]
@@ -106,7 +109,7 @@ class Joins:
 
     @property
     def criteria(self) -> NDArray[np.str_]:
-        """What chooses each join, "valley", "entropy" or "evidence"."""
+        """Criterion that chose each join, "valley", "entropy" or "evidence", (K - 1,)."""
         steps = np.arange(len(self.linkage))
         n = len(self.linkage) if self.n_by_entropy is None else self.n_by_entropy
         by = np.where(steps < n, "entropy", "evidence")
@@ -114,7 +117,7 @@ class Joins:
 
     @property
     def losses(self) -> Array:
-        """What each join loses, in nats per row (K - 1,)."""
+        """Loss of each join, in nats per row, (K - 1,)."""
         return np.diff(self.linkage[:, 2], prepend=0.0)
 
     @property
@@ -124,26 +127,29 @@ class Joins:
         return self.n_before_elbow(self.n_from(_SURELY_ONE))
 
     def n_before_elbow(self, least: int) -> int:
-        """Number of clusters after joins before the elbow, if there is one; at most ``least``."""
+        """Return the number of clusters at the elbow, at most ``least``; this if there is none."""
         joined = self.elbow(_JOINS_OF_LINE, _STEEPER)
         maybe = max(self.n_from(_MAYBE_ONE), self.n_components - self.n_vacant - joined)
         enough = self.n_components - self.n_vacant - maybe >= _JOINS_BEFORE
         return min(least, maybe) if enough else least
 
     def n_from(self, share: float, begin: int | None = None) -> int:
-        """Number of clusters after the joins from ``begin`` on that lose this share and more.
+        """Return the number of clusters when a join first loses less than this share.
 
-        By default, these begin after the joins of components without rows.
+        Joins are examined from number ``begin`` on; by default, after those of components without
+        rows.
         """
         begin = self.n_vacant if begin is None else begin
         holds = np.append(self.shares[begin:] >= share, False)
         return self.n_components - begin - int(np.argmin(holds))
 
     def elbow(self, n_behind: int, steeper: float) -> int:
-        """Joins before the elbow of what is lost over the rows joined so far; 0 without.
+        """Return the number of joins before the elbow of the losses, 0 if there is no elbow.
 
-        By least squares with two straight lines that share a point [Baudry10 sec. 4]. The first is
-        ``steeper`` than the second by this factor; below 1, flatter.
+        Cumulative losses as a function of cumulative rows are fitted by two straight lines that
+        share a point, by least squares [Baudry10 sec. 4]. It is an elbow if the slope of the first
+        line is at least ``steeper`` times that of the second, or at most, if ``steeper`` <= 1. At
+        least ``n_behind`` joins must follow.
         """
         lost = np.append(0.0, self.linkage[:, 2])[self.n_vacant :]
         joined = np.append(0.0, self.masses.cumsum())[self.n_vacant :]
@@ -156,18 +162,21 @@ class Joins:
         ]
         elbow = inner[int(stable_argmax(-np.array(errors), scale=(lost[-1] - lost[0]) ** 2))]
         before = (lost[elbow] - lost[0]) / (joined[elbow] - joined[0])
-        behind = (lost[-1] - lost[elbow]) / (joined[-1] - joined[elbow])
-        found = before >= steeper * behind if steeper > 1.0 else before <= steeper * behind
-        return elbow if found else 0
+        after = (lost[-1] - lost[elbow]) / (joined[-1] - joined[elbow])
+        is_elbow = before >= steeper * after if steeper > 1.0 else before <= steeper * after
+        return elbow if is_elbow else 0
 
     def pairs(self, n_joins: int) -> Array:
-        """The first rows of the linkage matrix with NaN as heights."""
+        """Return the first ``n_joins`` rows of the linkage matrix, with NaN as heights."""
         out = self.linkage[:n_joins].copy()
         out[:, 2] = np.nan
         return out
 
     def clusters(self, n_clusters: int) -> IndexArray:
-        """Cluster of each component (K,) of this number, in the order of their first components."""
+        """Return the cluster of each component, (K,), if there are ``n_clusters``.
+
+        Clusters are numbered from 0 in the order of their first components.
+        """
         K = self.n_components
         members = [np.array([k]) for k in range(K)]
         first = np.arange(K)
@@ -178,47 +187,47 @@ class Joins:
 
 
 def _lost(x: Array, y: Array) -> Array:
-    """``(x + y) log(x + y) - x log x - y log y`` of positive numbers, without cancellation."""
+    """Return ``(x + y) log(x + y) - x log x - y log y`` for x, y > 0 without cancellation."""
     return x * np.log1p(y / x) + y * np.log1p(x / y)
 
 
 def _line_error(x: Array, y: Array) -> float:
-    """Sum of squared errors of the straight line that fits best."""
+    """Return the sum of squared errors of the straight line that fits best."""
     x, y = x - x.mean(), y - y.mean()
     slope = (x @ y) / (x @ x)
     return float(np.square(y - slope * x).sum())
 
 
 class Pairs:
-    """Clusters that can be joined, two at a time; joined ones are overwritten."""
+    """Clusters that can be joined two at a time; the first of two is overwritten by the union."""
 
-    # (K,): fraction of the rows in each.
+    # (K,): fraction of the rows in each cluster.
     mass: Array
-    # (K,): whether it is the most probable one of no row.
+    # (K,): whether the cluster is the most probable one for no row.
     vacant: NDArray[np.bool_]
-    # Precision of what losses are computed from.
+    # Precision of the numbers from which losses are computed.
     dtype: np.dtype[Any]
-    # 1 where pairs that lose most are joined first, -1 where those that lose least are.
+    # 1 if pairs with the largest loss are joined first, -1 if pairs with the smallest loss are.
     sign: float
-    # (K, K): upper bounds of the losses, which are computed only where a pair may be the one that
-    # loses most. The loss of two clusters together and a third is at most the sum of the losses of
-    # each and the third. None where all losses are computed.
+    # (K, K): upper bounds of losses; None if all losses are computed. With bounds, only losses of
+    # pairs that may have the largest loss are computed. The loss of joining the union of two
+    # clusters with a third is at most the sum of the losses of joining each of them with it.
     bounds: Array | None = None
 
     def copy(self) -> Self:
-        """A copy whose clusters can be joined."""
+        """Return a copy whose clusters can be joined."""
         raise NotImplementedError
 
     def losses(self, a: int, others: IndexArray) -> Array:
-        """Loss from joining a with each of the others, in nats per row."""
+        """Return the loss of joining a with each of the others, in nats per row."""
         raise NotImplementedError
 
     def loss_of_join(self, a: int, b: int) -> float | None:
-        """Loss of the pair that is joined; None where :meth:`losses` has computed it already."""
+        """Return the loss of the pair that is joined; None if :meth:`losses` has computed it."""
         return None
 
     def join(self, a: int, b: int) -> None:
-        """Join b into a: the rows of b are those of a."""
+        """Join b into a: a has the rows of both, and b has none."""
         self.mass[a] += self.mass[b]
         self.mass[b] = 0.0
         self.vacant[a] &= self.vacant[b]
@@ -226,15 +235,16 @@ class Pairs:
 
 
 class Evidence(Pairs):
-    """Evidence of components, each by itself; joined ones have the summed statistics.
+    """Clusters whose losses are losses of evidence; a joined cluster has the summed statistics.
 
-    Of sums of features (K, P) and expected rows (K,). Where ``merge_gains`` of the component is a
-    bound for pairs that no merge is good for, losses are bounds for these. Of many components only
-    neighbours are compared: others lose what it costs to explain the rows of one as they are.
+    ``sums`` (K, P) are the components' sums of features, ``counts`` (K,) their expected rows. If
+    ``merge_gains`` of the component is only a bound for pairs that should not be merged, so is the
+    loss. If there are many components, losses are computed for neighbours only. The loss of other
+    pairs is approximated by the cost of explaining the rows of one by the other as it is.
     """
 
     sign = -1.0
-    # (K, K): pairs whose losses are computed before they are chosen; None of all.
+    # (K, K): pairs whose losses are computed before one is chosen; None for all pairs.
     near: NDArray[np.bool_] | None = None
 
     def __init__(
@@ -248,15 +258,15 @@ class Evidence(Pairs):
             cost = (sums * tables).sum(axis=1)[:, None] - sums @ tables.T
             self.cost = np.minimum(cost, cost.T) / self.n_rows
             self.near = np.zeros(cost.shape, bool)
-            for own, cost in zip(self.near, self.cost, strict=True):
-                own[stable_order(cost)[: 1 + _NEIGHBOURS]] = True
+            for neighbours, cost in zip(self.near, self.cost, strict=True):
+                neighbours[stable_order(cost)[: 1 + _NEIGHBOURS]] = True
             self.near |= self.near.T
 
     def copy(self) -> Self:
         return deepcopy(self)
 
     def losses(self, a: int, others: IndexArray) -> Array:
-        """``log M(S_a) + log M(S_b) - log M(S_a + S_b)``."""
+        """Return ``log M(S_a) + log M(S_b) - log M(S_a + S_b)`` per row, M being the evidence."""
         near, out = np.ones(others.size, bool), np.zeros(others.size)
         if self.near is not None:
             near, out = self.near[a, others], self.cost[a, others]
@@ -280,7 +290,11 @@ class Evidence(Pairs):
 
 
 class Assignments(Pairs):
-    """Responsibilities (n, K), weights, log densities (n,) of rows between components."""
+    """Clusters whose losses are losses of the entropy of assignments.
+
+    Each of the batches has responsibilities (n, K), weights (n,) and log densities (n,) of rows.
+    Responsibilities are kept for rows with more than one positive responsibility.
+    """
 
     sign = 1.0
 
@@ -309,10 +323,11 @@ class Assignments(Pairs):
         of_all_batches = (np.concatenate(part) for part in zip(*parts, strict=True))
         weights, self.between, self.labels, self.densities = of_all_batches
         self.weights, self.mass = weights / total, mass / total
-        # (x + y) log(x + y) - x log x - y log y <= 2 log(2) sqrt(x y), equal where x = y
+        # These are bounds since (x + y) log(x + y) - x log x - y log y <= 2 log(2) sqrt(x y), with
+        # equality at x = y.
         self.bounds = 2.0 * np.log(2.0) / total * _ROUNDED_UP * bounds
         self.vacant: NDArray[np.bool_] = np.bincount(self.labels, minlength=self.mass.size) == 0
-        # (K,): responsibilities of the rows (n_unsure,) that are not certain.
+        # K columns: each cluster's responsibilities for the rows whose assignment is uncertain.
         self.columns = [
             _Column.from_positive(
                 np.concatenate([rows for rows, _ in pieces]),
@@ -335,9 +350,10 @@ class Assignments(Pairs):
         return out
 
     def valley(self, clusters: IndexArray, pair: IndexArray) -> float:
-        """How much lower the log density is between two of the clusters (K,) than within them.
+        """Return by how many nats the log density is lower between two clusters than within them.
 
-        Infinite where no row is between them, NaN where one is the most probable one of no row.
+        ``clusters`` (K,) is the cluster of each component, and ``pair`` are two of them. The result
+        is inf if no row is between them, NaN if one is the most probable one for no row.
         """
         labels, between = clusters[self.labels], np.ones(self.weights.size, bool)
         for c in pair:
@@ -351,11 +367,11 @@ class Assignments(Pairs):
             return np.nan
         if not between.any():
             return np.inf
-        least = min(np.quantile(densities, _DENSEST) for densities in within)
-        return float(least - np.quantile(self.between[between], _DENSEST))
+        lower = min(np.quantile(densities, _DENSEST) for densities in within)
+        return float(lower - np.quantile(self.between[between], _DENSEST))
 
     def valleys(self, joins: Joins) -> Array:
-        """Depths of the valleys between the clusters that are joined, (K - 1,)."""
+        """Return the depth of the valley between the two clusters of each join, (K - 1,) nats."""
         clusters, depths = np.arange(joins.n_components), np.empty(len(joins.linkage))
         for step, pair in enumerate(joins.linkage[:, :2].astype(int)):
             depths[step] = self.valley(clusters, pair)
@@ -367,18 +383,18 @@ class Assignments(Pairs):
         return np.array([self.columns[b].loss_with(column, self.weights) for b in others])
 
     def shares(self, a: int, others: IndexArray) -> Array:
-        """Losses from joining a with each of the others as shares of the largest possible ones."""
+        """Return the losses of joining a with each of the others, relative to their maxima."""
         mass = np.maximum(self.mass, np.finfo(float).tiny)
         return self.losses(a, others) / np.maximum(_lost(mass[a], mass[others]), _LEAST_MASS)
 
     def loss_of_join(self, a: int, b: int) -> float:
-        # NumPy adds row by row, so that the bits do not depend on the vectors of a processor.
+        # A cumulative sum adds row by row, so that the result does not depend on the processor.
         if self.join_numbers[a] < self.join_numbers[b]:
             a, b = b, a
         column, other = (self.columns[k].dense(self.weights.size) for k in (a, b))
         both = column.resp + other.resp
         both *= np.log(np.maximum(both, np.finfo(float).tiny))
-        # (losses are never negative, except for rounding)
+        # Losses are negative only by rounding.
         loss = np.maximum(both - column.terms - other.terms, 0.0) * self.weights
         return float(loss.cumsum()[-1]) if loss.size else 0.0
 
@@ -394,22 +410,22 @@ class Assignments(Pairs):
 
 @dataclass(frozen=True)
 class _Column:
-    """Positive responsibilities r of a cluster; with many of these, those of all rows."""
+    """Positive responsibilities r of a cluster, or all responsibilities if many are positive."""
 
-    # Rows in ascending order; None for all.
+    # Numbers of the rows in ascending order; None for all rows.
     rows: IndexArray | None
-    # r and r log r, like rows.
+    # r and r log r of these rows.
     resp: Array
     terms: Array
 
     @classmethod
     def from_positive(cls, rows: IndexArray, resp: Array, n_rows: int) -> Self:
-        """The column of n_rows rows whose positive responsibilities are ``resp``, like rows."""
+        """Return the column for ``resp``, the positive responsibilities of ``rows``."""
         column = cls(rows, resp, resp * np.log(resp))
         return column.dense(n_rows) if rows.size > _DENSE * n_rows else column
 
     def dense(self, n_rows: int) -> Self:
-        """The column with the responsibilities of all rows."""
+        """Return the column with the responsibilities of all rows."""
         if self.rows is None:
             return self
         resp, terms = np.zeros((2, n_rows))
@@ -417,7 +433,7 @@ class _Column:
         return type(self)(None, resp, terms)
 
     def loss_with(self, other: Self, weights: Array) -> float:
-        """Loss from joining this cluster with another, whose column is dense."""
+        """Return the loss of joining this cluster with another, whose column is dense."""
         if self.rows is None:
             loss = loss_of_pair(other.resp, other.terms, self.resp, self.terms, weights)
         else:
@@ -428,19 +444,20 @@ class _Column:
 
 
 def join_components(pairs: Pairs, *, relative: bool = True, first: Array | None = None) -> Joins:
-    """Repeatedly join the pair that loses most entropy, or least evidence.
+    """Join pairs of clusters until one is left; return the hierarchy.
 
-    [Baudry10 sec. 3] uses the entropy itself, which favours pairs with many rows even if they are
-    well separated: one large cluster absorbs the others. ``relative`` divides it by the largest
-    possible loss of the pair. Components that are the most probable one for no row come first,
-    after the joins of ``first``, the beginning of another linkage matrix. Heights in it that are
-    NaN are computed.
+    The pair with the largest loss of entropy, or the smallest loss of evidence or test, is joined
+    next. [Baudry10 sec. 3] uses the entropy itself, which favours pairs with many rows even if they
+    are well separated, so that one large cluster absorbs the others. If ``relative``, the loss is
+    divided by the largest possible loss of the pair. ``first`` are rows of another linkage matrix:
+    these joins are made before all others, and heights that are NaN are computed. Components that
+    are the most probable one for no row are joined next.
     """
     pairs, K, n_vacant = pairs.copy(), pairs.mass.size, int(pairs.vacant.sum())
     table = _Losses(pairs, relative)
     number, size = np.arange(K), np.ones(K)
     linkage, shares, masses = np.empty((K - 1, 4)), np.empty(K - 1), np.empty(K - 1)
-    lost, first = 0.0, np.empty((0, 4)) if first is None else first
+    height, first = 0.0, np.empty((0, 4)) if first is None else first
     for step in range(K - 1):
         if step < len(first):
             a, b = sorted(int(np.flatnonzero(number == i)[0]) for i in first[step, :2])
@@ -448,9 +465,9 @@ def join_components(pairs: Pairs, *, relative: bool = True, first: Array | None 
             a, b = table.best_pair()
         loss, shares[step] = table.of_join(a, b)
         known = first[step, 2] if step < len(first) else np.nan
-        lost = lost + max(loss, 0.0) if np.isnan(known) else known
+        height = height + max(loss, 0.0) if np.isnan(known) else known
         size[a] += size[b]
-        linkage[step] = *sorted((number[a], number[b])), lost, size[a]
+        linkage[step] = *sorted((number[a], number[b])), height, size[a]
         table.join(a, b)
         masses[step] = pairs.mass[a]
         number[a] = K + step
@@ -458,16 +475,16 @@ def join_components(pairs: Pairs, *, relative: bool = True, first: Array | None 
 
 
 class _Losses:
-    """Losses of all pairs of clusters that are left, and which pair is joined next.
+    """Losses of all pairs of the remaining clusters, and the choice of the next pair.
 
-    Where pairs have bounds, losses are computed in the order of the bounds until no other pair can
-    lose as much. These are a quarter of the losses of all pairs where all components overlap, and
-    far fewer otherwise.
+    If pairs have bounds, losses are computed in the order of the bounds until no other pair can
+    have a larger loss. That is a quarter of all losses if all components overlap, and far fewer
+    otherwise.
     """
 
     def __init__(self, pairs: Pairs, relative: bool) -> None:
         self.pairs, self.relative, K = pairs, relative, pairs.mass.size
-        # (K, K), symmetric: losses, or upper bounds where they are not known.
+        # (K, K), symmetric: losses where ``known``, else upper bounds.
         self.losses = np.zeros((K, K)) if pairs.bounds is None else pairs.bounds.copy()
         self.known = np.full((K, K), True) if pairs.bounds is None else self.losses == 0.0
         if pairs.bounds is None:
@@ -475,12 +492,12 @@ class _Losses:
                 others = np.arange(a + 1, K)
                 self.losses[a, others] = self.losses[others, a] = pairs.losses(a, others)
         self.left = ~np.eye(K, dtype=bool)
-        # A loss whose bound is smaller than the largest loss by more is not tied with it.
+        # A pair cannot be tied with the best if its bound is lower by more than the tolerance.
         self.tolerance = 2.0 * RTOL[np.dtype(pairs.dtype)]
         self._weigh_all()
 
     def _weigh_all(self) -> None:
-        """Compute the values by which pairs are selected."""
+        """Compute the values by which pairs are selected, for all pairs."""
         every = np.arange(self.pairs.mass.size)
         self.only_vacant = bool(self.pairs.vacant.any())
         self.values = self._values(every[:, None], every)
@@ -490,7 +507,7 @@ class _Losses:
         return self.losses[i, j] / np.maximum(_lost(mass[i], mass[j]), _LEAST_MASS)
 
     def _values(self, i: Any, j: Any) -> Any:
-        """Values by which pairs i, j are selected: the pair with the largest is joined next."""
+        """Return the values of pairs i, j; the pair with the largest value is joined next."""
         legal, vacant = self.left[i, j], self.pairs.vacant
         if self.only_vacant:
             legal = legal & (vacant[i] | vacant[j])
@@ -498,7 +515,7 @@ class _Losses:
         return np.where(legal, self.pairs.sign * value, -np.inf)
 
     def best_pair(self) -> tuple[int, int]:
-        """Select the pair a < b that is joined next. While clusters are vacant, one of them is."""
+        """Return the next pair a < b to join; while clusters are vacant, one of these is vacant."""
         floor = -np.inf  # the largest value of a known loss so far
         while True:
             best = self.values.max(axis=1)
@@ -513,9 +530,9 @@ class _Losses:
         return a, a + 1 + int(stable_argmax(later, scale=1.0, dtype=self.pairs.dtype))
 
     def _compute(self, a: int, floor: float) -> float:
-        """Compute losses of pairs with a until no other can exceed the largest; return that.
+        """Compute losses of pairs with a until no other pair with a can have the largest value.
 
-        ``floor`` is the largest value of other pairs.
+        ``floor`` is the largest value of a pair known so far. Return the new one.
         """
         values, known = self.values[a], self.known[a]
         floor = max(floor, values[known].max(initial=-np.inf))
@@ -530,14 +547,14 @@ class _Losses:
         return floor
 
     def of_join(self, a: int, b: int) -> tuple[float, float]:
-        """Loss of the pair that is joined, and its share of the largest possible loss."""
+        """Return the loss of the pair that is joined, and its ratio to the largest possible one."""
         loss = self.pairs.loss_of_join(a, b)
         if loss is not None:
             self.losses[a, b] = self.losses[b, a] = loss
         return float(self.losses[a, b]), float(self._shares(a, b))
 
     def join(self, a: int, b: int) -> None:
-        """Join b into a."""
+        """Join b into a, and update the losses and values of pairs with a."""
         pairs, left = self.pairs, self.left
         left[b] = left[:, b] = False
         others = np.flatnonzero(left[a])
@@ -557,19 +574,20 @@ class _Losses:
 def choose_clusters(
     assignments: Assignments, evidence: Evidence, n_blocks: int, valleys: Pairs | None
 ) -> Joins:
-    """The hierarchy by valleys, by the entropy as far as components overlap, then by the evidence.
+    """Return the hierarchy by valleys, then by the entropy, then by the evidence.
 
-    Where components have fewer rows than statistics, so that even parts of one cluster hardly
-    overlap, joins before the elbow of the evidence are made, if it has one. Otherwise clusters are
-    joined until valleys separate all of them. Where valleys are not tested, the number of clusters
-    is that of the rule for the entropy. Between rows of several blocks of columns valleys are not
-    looked for: components that differ in all of them overlap as classes do.
+    If components have fewer rows than statistics on average, even parts of one cluster hardly
+    overlap. Then the hierarchy is that of the evidence, and the suggested number of clusters is
+    that at its elbow, if there is one. Otherwise, if ``valleys`` are tested, clusters are joined
+    until valleys separate all of them. If they are not, a rule for the entropy gives the suggested
+    number. The rule does not look for valleys of the density if there are several blocks of
+    columns, since components that differ in all blocks overlap as classes do.
     """
     entropy, n_by_valley = join_components(assignments), 0
     n_with_rows = entropy.n_components - entropy.n_vacant
     if n_with_rows == 1:
         return replace(entropy, reason="no other component has rows")
-    # fewer rows than statistics, on average over components with rows
+    # There are fewer rows than statistics, on average over components with rows.
     if evidence.n_rows < np.count_nonzero(~evidence.vacant) * evidence.sums.shape[1]:
         joins = by_elbow(evidence, "with few rows and many columns components hardly overlap")
         if joins.n_clusters < n_with_rows:
@@ -608,7 +626,7 @@ def choose_clusters(
 
 
 def _n_until_valley(joins: Joins, assignments: Assignments, number: int) -> int:
-    """Number of clusters before the first join of little entropy or across a valley."""
+    """Return the number of clusters before the first join across a valley or of little entropy."""
     while number > 1 and joins.shares[joins.n_components - number] >= _SURELY_ONE:
         now, joined = joins.clusters(number), joins.clusters(number - 1)
         parts = (np.unique(now[joined == c]) for c in range(number - 1))
@@ -619,7 +637,7 @@ def _n_until_valley(joins: Joins, assignments: Assignments, number: int) -> int:
 
 
 def by_elbow(evidence: Evidence, reason: str) -> Joins:
-    """The hierarchy by the evidence alone; joins before its elbow are suggested."""
+    """Return the hierarchy by the evidence alone; the number at its elbow is suggested."""
     joins = join_components(evidence, relative=False)
     joined = joins.elbow(1, 1.0 / _STEEPER_EVIDENCE)
     number = joins.n_components - joins.n_vacant - joined
