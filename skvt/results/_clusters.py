@@ -1,4 +1,4 @@
-"""Clusters of a mixture: components joined by valleys, by entropy, then by evidence."""
+"""Clusters of a mixture: components that are joined by valleys, by entropy, then by evidence."""
 
 import warnings
 from dataclasses import replace
@@ -22,8 +22,8 @@ from skvt.readers.validation import check_choice, stack_level
 from skvt.results.topic_tables import as_frame
 from skvt.rows import some_rows
 
-# At most ROWS_TO_JOIN rows, or ROWS_TO_JOIN_EACH for each component if that is more, are used. If
-# there are more rows, a uniform sample is taken.
+# Components are joined by at most ROWS_TO_JOIN rows, or ROWS_TO_JOIN_EACH rows for each component
+# if that is more. If there are more rows, a uniform sample is used.
 ROWS_TO_JOIN = 10_000
 ROWS_TO_JOIN_EACH = 200
 # Criteria by which pairs are chosen.
@@ -31,10 +31,10 @@ CRITERIA = ("auto", "share", "entropy", "evidence")
 
 
 class ClustersMixin:
-    """``hierarchy_``, ``n_clusters_`` and the clusters obtained from them."""
+    """Attributes and methods of the hierarchy of clusters of a mixture's components."""
 
     def _joins(self, X, weights, criterion="auto"):
-        """Join the components by the rows X; return the linkage, number, reason and valleys."""
+        """Join the components by the rows X; return `skvt.models.mixture.Joins`."""
         fitted, (X, weights) = self._fitted, self._rows_to_join(X, weights)
         with Workers(self.n_jobs) as workers:
             results = results_of(fitted, X, weights, workers)
@@ -56,7 +56,7 @@ class ClustersMixin:
             else:
                 joins = choose_clusters(assignments, evidence, n_blocks, valleys)
         depths = tests = np.full(len(joins.linkage), np.nan)
-        # rows of several blocks of columns: see choose_clusters
+        # Valleys are not looked for if there are several blocks of columns, see choose_clusters.
         if n_blocks < 2:
             depths = assignments.valleys(joins)
         if valleys is not None:
@@ -64,7 +64,7 @@ class ClustersMixin:
         return replace(joins, valleys=depths, tests=tests)
 
     def _rows_to_join(self, X, weights):
-        """Return the rows that are used, in their order, and their weights."""
+        """Return the rows, or a uniform sample of them in the same order, and their weights."""
         n_rows, most = weights.size, max(ROWS_TO_JOIN, ROWS_TO_JOIN_EACH * self.n_components_)
         rows = np.arange(n_rows)
         if n_rows > most:
@@ -106,7 +106,7 @@ class ClustersMixin:
         return self
 
     def component_clusters(self, n_clusters="auto"):
-        """Cluster of each component.
+        """Return the cluster of each component.
 
         Parameters
         ----------
@@ -122,7 +122,7 @@ class ClustersMixin:
         return self._clusters_of_components(n_clusters)
 
     def _clusters_of_components(self, n_clusters):
-        """Cluster of each component, numbered from 0; None without a number of clusters."""
+        """Return the cluster of each component, numbered from 0; None if ``n_clusters`` is None."""
         if n_clusters is None:
             return None
         joins = self._of_joins(self._fitted, "hierarchy_", ValueError)
@@ -132,8 +132,8 @@ class ClustersMixin:
                     f"All rows are in {self.n_clusters_reason_}.", stacklevel=stack_level()
                 )
             return joins.clusters(joins.n_clusters)
-        number = isinstance(n_clusters, Integral) and not isinstance(n_clusters, bool | np.bool_)
-        if not number or not 1 <= n_clusters <= joins.n_components:
+        is_int = isinstance(n_clusters, Integral) and not isinstance(n_clusters, bool | np.bool_)
+        if not is_int or not 1 <= n_clusters <= joins.n_components:
             raise ValueError(
                 "n_clusters must be 'auto', None for components, or an int in the range [1, "
                 f"n_components_] = [1, {joins.n_components}]: clusters are joined components; "
@@ -142,13 +142,13 @@ class ClustersMixin:
         return joins.clusters(int(n_clusters))
 
     def _needs_splits(self, n_clusters):
-        """Whether a number of clusters is larger than that of the components."""
-        number = isinstance(n_clusters, Integral) and not isinstance(n_clusters, bool | np.bool_)
-        return number and n_clusters > self._fitted.model.size(self._fitted.stats)
+        """Return whether ``n_clusters`` is a is_int larger than the is_int of components."""
+        is_int = isinstance(n_clusters, Integral) and not isinstance(n_clusters, bool | np.bool_)
+        return is_int and n_clusters > self._fitted.model.size(self._fitted.stats)
 
     def _split_labels(self, X, n_clusters):
-        """Labels of rows that were read, of more clusters than there are components, (n,)."""
-        firsts, kinds = rows_that_differ(X)
+        """Return the labels of rows X in more clusters than there are components, (n,)."""
+        firsts, inverse = rows_that_differ(X)
         if n_clusters > firsts.size:
             raise ValueError(
                 f"n_clusters must be at most the number of rows of X that differ, {firsts.size}. "
@@ -156,8 +156,8 @@ class ClustersMixin:
             )
         fitted, rng = self._fitted, np.random.default_rng(self._fitted.state.seed)
         X, labels = X[firsts], self._labels_of(X[firsts], None)
-        counts = np.bincount(kinds).astype(np.float64)
-        return split_clusters(fitted.model, X, counts, labels, int(n_clusters), rng)[kinds]
+        counts = np.bincount(inverse).astype(np.float64)
+        return split_clusters(fitted.model, X, counts, labels, int(n_clusters), rng)[inverse]
 
     def _of_joins(self, fitted, name, error=AttributeError):
         """Return the joins, or raise ``error`` for the attribute ``name`` if they are not known."""
@@ -187,7 +187,7 @@ class ClustersMixin:
 
     @of_fit
     def n_clusters_reason_(self, fitted):
-        """Why this number is suggested, in words."""
+        """Reason why this number is suggested, in words."""
         joins = self._of_joins(fitted, "n_clusters_reason_")
         numbers = ((joins.n_clusters, "cluster"), (joins.n_components, "component"))
         clusters, components = (f"{n} {name}{'s' * (n > 1)}" for n, name in numbers)
@@ -195,16 +195,16 @@ class ClustersMixin:
 
     @of_fit
     def clusterings_(self, fitted):
-        """A row for each number of clusters from 1 to K, see the class's attributes."""
+        """Table with a row for each number of clusters from 1 to K, see the class's attributes."""
         joins = self._of_joins(fitted, "clusterings_")
         return as_frame(clusterings(joins, self.n_clusters_reason_))
 
 
 def clusterings(joins, why_suggested):
-    """Columns of ``clusterings_``: a list of each."""
+    """Return the columns of ``clusterings_`` by name, each as a list."""
     numbers = range(1, joins.n_components + 1)
     suggested = [n == joins.n_clusters for n in numbers]
-    # the last join is that of two clusters; one is joined no further
+    # The join that leaves n - 1 of n clusters is in the row of n. The row of 1 has no join.
     return {
         "n_clusters": list(numbers),
         "how": ["joined"] * (joins.n_components - 1) + ["components"],
@@ -221,9 +221,10 @@ def clusterings(joins, why_suggested):
 
 
 def why_not(joins, n_clusters):
-    """Why another number of clusters than the suggested one was not chosen: a sentence.
+    """Return a sentence that says why ``n_clusters``, not the suggested number, was not chosen.
 
-    Of a larger number by the join that follows it, of a smaller one by the join that led to it.
+    The sentence about a larger number describes the join that follows it, the sentence about a
+    smaller number the join that leads to it.
     """
     is_larger = n_clusters > joins.n_clusters
     step = joins.n_components - n_clusters - (not is_larger)
@@ -239,15 +240,15 @@ def why_not(joins, n_clusters):
     if criterion == "entropy":
         loss = f"{share:.1%} of the entropy that it could lose"
     if is_larger:
-        what = "overlap" if criterion == "entropy" else "are alike"
-        return f"Two of the clusters {what}: joining them loses {loss}."
+        relation = "overlap" if criterion == "entropy" else "are alike"
+        return f"Two of the clusters {relation}: joining them loses {loss}."
     depth, valley = float(joins.valleys[step]), ""
     if np.isfinite(test):
         valley = f", across a valley of {test:.1f} standard errors"
     elif criterion == "entropy" and 0.0 < depth < np.inf:
         valley = f", across a valley of {depth:.2g} nats"
-    kept = "the rule keeps" if criterion == "entropy" else "rows tell"
-    return f"Two clusters were joined that {kept} apart: this loses {loss}{valley}."
+    reason = "the rule keeps" if criterion == "entropy" else "rows tell"
+    return f"Two clusters were joined that {reason} apart: this loses {loss}{valley}."
 
 
 def together(resp, clusters):
@@ -261,12 +262,12 @@ def together(resp, clusters):
 
 
 def membership(clusters, dtype=np.float64):
-    """1 where a component belongs to a cluster, else 0, (n_clusters, K)."""
+    """Return 1 where a component belongs to a cluster, else 0, (n_clusters, K)."""
     return (clusters == np.arange(clusters.max() + 1)[:, None]).astype(dtype)
 
 
 def results_of(fitted, X, weights, workers):
-    """Yield batches of the rows and their local results under the fitted model."""
+    """Yield the batches of the rows with their local results under the fitted model."""
     model = fitted.model
     global_params = model.row_globals(fitted.stats, None, workers.run)
     return local_results(model, lambda batch: global_params, rows_of(X, weights), workers)

@@ -36,11 +36,11 @@ def outcome_by_cluster(
     outcome : array-like of shape (n_samples,)
         A number or a category for each row; it must not be a column of X.
     n_draws : int, default=25
-        Refits of each mixture to drawn weights of the rows, at least 2.
+        Number of refits of each mixture to randomly drawn weights of the rows, at least 2.
     level : float, default=0.95
         Probability of the intervals, between 0 and 1.
     sample_weight : array-like of shape (n_samples,) or None, default=None
-        Weights of the rows, such as those of a survey. Errors are robust to them.
+        Weights of the rows, such as those of a survey. Standard errors account for unequal weights.
     random_state : int, RandomState instance or None, default=None
         An int makes the draws reproducible.
     n_clusters : int, "auto" or None, default=None
@@ -68,11 +68,12 @@ def outcome_by_cluster(
     Notes
     -----
     The weight of a row in a cluster's mean is its corrected assignment, whose expectation is 1 in
-    the row's true cluster and 0 in others [1]_ [2]_. That assumes that the outcome is related to
-    the columns of X only through the clusters. The mixture is refitted to X for that, and again for
-    each draw of random weights of the rows, see :func:`skvt.covariate_effects`. Errors are those of
-    a ratio of sums over rows, robust to unequal variances. Weights may be negative, and an interval
-    of a share may leave [0, 1]. A cluster of a single row has no interval (NaN).
+    the row's true cluster and 0 in others [1]_ [2]_. This assumes that the outcome is related to
+    the columns of X only through the clusters. To compute assignments, the mixture is refitted to
+    X, and again for each draw of random weights of the rows, see :func:`skvt.covariate_effects`.
+    Standard errors are those of a ratio of sums over rows and are robust to unequal variances.
+    Corrected assignments may be negative, and an interval of a share may extend beyond [0, 1]. The
+    interval of a cluster of fewer than two effective rows is NaN.
 
     References
     ----------
@@ -121,11 +122,11 @@ def outcome_by_cluster(
 
 
 def _means(shares, draws, values, weights, correction):
-    """Means of values (n, Q) by drawn shares, and their squared errors, (2, M, Q, K).
+    """Return means of values (n, Q) for each draw, and their squared standard errors, (2, M, Q, K).
 
-    Ratios of sums over rows are linear around the mean of the draws (M, K, K) of shares (n, K):
-    no draw is divided by the drawn size of a cluster, which may be near 0. ``correction`` (K,)
-    multiplies the squared errors.
+    ``draws`` (M, K, K) multiply shares (n, K). A mean is a ratio of sums over rows, which is
+    replaced by its linear approximation at the mean of the draws. No sum is thus divided by the
+    drawn size of a cluster, which may be near 0. ``correction`` (K,) multiplies the squared errors.
     """
     mean = weights[:, None] * (shares @ draws.mean(axis=0))
     sizes = mean.sum(axis=0)
@@ -141,9 +142,10 @@ def _means(shares, draws, values, weights, correction):
 
 
 def _small_sample_correction(profiles):
-    """Return n / (n - 1) for the effective numbers of rows of clusters, NaN below 2 rows, (K,).
+    """Return n / (n - 1) for the effective number n of rows of each cluster, (K,); NaN if n < 2.
 
-    ``profiles`` (K, n) are the shares of rows in the clusters: one row does not vary.
+    ``profiles`` (K, n) are distributions over rows, one for each cluster. A single row has no
+    variance.
     """
     n_rows = 1.0 / np.maximum((profiles**2).sum(axis=1), 1e-300)
     return np.where(n_rows < 2.0, np.nan, n_rows / np.maximum(n_rows - 1.0, 1.0))

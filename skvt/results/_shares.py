@@ -1,16 +1,17 @@
 """Shares of topics or clusters in each row, corrected for uncertain assignments.
 
-A fit gives the tokens of a document probabilities of topics, or a row probabilities of clusters.
-These probabilities use a prior without covariates, which pulls every row towards the mean of all
-rows. Averages of the probabilities therefore understate differences between rows.
+A fit assigns topics to the tokens of a document, or clusters to rows, with probabilities. The
+probabilities that are used here have the same prior for all rows, which pulls every row towards the
+mean of all rows. Averages of the probabilities therefore understate differences between rows.
 
-Let ``r_i`` (K,) be the probabilities of item i, a token or a row, ``w_i`` its weight, and ``D =
-diag(sum_i w_i r_i)``. The matrix ``M = D^-1 sum_i w_i r_i r_i'`` has in row k the expected
-probabilities of an item that truly belongs to component k. Hence ``r_i' M^-1`` has the true
-indicator of item i as its expectation, whatever prior the item has. This is the correction of
-Bolck, Croon and Hagenaars with proportional assignment [BCH04]. For topics, the probabilities of a
-token depend on its word alone, and ``M_kl = sum_v beta_kv r_vl``; a document's mean over its tokens
-is an unbiased estimate of its shares. Estimates may lie outside [0, 1].
+Let an item be a token or a row, ``r_i`` (K,) the probabilities of item i, ``w_i`` its weight, and
+``D = diag(sum_i w_i r_i)``. Row k of the matrix ``M = D^-1 sum_i w_i r_i r_i'`` contains the
+expected probabilities of an item that truly belongs to component k. Hence the expectation of ``r_i'
+M^-1`` is the indicator of the true component of item i, for any prior of the item. This is the
+correction of Bolck, Croon and Hagenaars with proportional assignment [BCH04]. For topics, ``r_i``
+depends on the word of the token only, so that ``M_kl = sum_v beta_kv r_vl``, and the mean of the
+corrected probabilities over a document's tokens is an unbiased estimate of its shares. Estimates
+may lie outside [0, 1].
 """
 
 from collections.abc import Callable
@@ -28,7 +29,7 @@ from skvt.results.topic_words import topic_probabilities, word_probabilities
 # Eigenvalues of the symmetric form of M, at most 1, that are below this count as 0: the data do not
 # distinguish the components.
 _SINGULAR = 1e-8
-# Smallest singular value by which draws of clusters are divided.
+# Singular values of A below this are raised to it when A is inverted, see `cluster_shares_of`.
 _LEAST_LENGTH = 0.2
 
 
@@ -37,8 +38,9 @@ class Shares:
     """Corrected shares of one fit.
 
     ``values`` (n, K) are estimates. ``profiles`` (K, ...) are distributions by which components of
-    several fits are matched. ``draws(M, rng)`` are matrices A (M, K, K) for which ``values @ A``
-    are shares under parameters drawn from their posterior.
+    several fits are matched. ``draws(M, rng)`` returns M matrices (M, K, K). The product of
+    ``values`` and such a matrix is a draw of the shares that includes the uncertainty of
+    parameters.
     """
 
     values: Any
@@ -79,10 +81,10 @@ def words_of(estimator, X):
 def topic_shares_of(estimator, X):
     """Return the :class:`Shares` of topics in the documents X, CSR with tokens in each row.
 
-    A draw takes each topic from its Dirichlet posterior. With drawn topics beta + delta, the shares
-    of documents of topic k are on average too large by ``delta_k' G``, where G (V, K) are the
-    corrected probabilities of words. The mean of the draws is the identity, so that means over them
-    do not depend on the draws.
+    Each topic is drawn from its Dirichlet posterior. If the true topics are drawn topics beta +
+    delta, the estimated shares of a document of topic k are too large by ``delta_k' G`` on average,
+    where G (V, K) are the corrected probabilities of words. The mean of the matrices is the
+    identity, so that means over draws do not depend on the draws.
     """
     lam = np.asarray(preprocessing_and_model(estimator)[1].components_, np.float64)
     topics, words = topic_probabilities(estimator), word_probabilities(estimator)
@@ -103,11 +105,13 @@ def topic_shares_of(estimator, X):
 def cluster_shares_of(estimator, X, weights, n_clusters=None):
     """Return the :class:`Shares` of clusters in rows of positive weight.
 
-    The mixture is refitted, see :mod:`skvt.models.mixture._refits`, and so it is for each draw of
-    weights of the rows. The probabilities of a refit look surer than they are. If r are those
-    before and s those after it, rows of cluster k have the mean corrected shares ``A = D^-1 sum_n
-    e_n r_n' s_n M^-1``, rather than the indicator of k. The values of the fit deviate from the true
-    shares as those after a draw deviate from the fit. Draws of the true shares are ``values A^-1``.
+    The mixture is refitted, see :mod:`skvt.models.mixture._refits`, and refitted again to each draw
+    of weights e_n of the rows. Let r_n be the probabilities of row n before and s_n those after the
+    refit to a draw, and M the matrix of the module docstring for s_n. With probabilities r_n of the
+    true clusters, rows of cluster k have the mean corrected shares in row k of ``A = D^-1 sum_n e_n
+    r_n' s_n M^-1``, which is not the identity, since a refit overstates certainty. The values of
+    the fit are taken to deviate from the true shares as the values after a draw deviate from the
+    fit. Draws of the true shares are therefore ``values A^-1``.
     """
     preprocessing, model = preprocessing_and_model(estimator)
     X = X if preprocessing is None else preprocessing.transform(X)
@@ -119,9 +123,9 @@ def cluster_shares_of(estimator, X, weights, n_clusters=None):
 
     def draws(number, rng):
         drawn = [_drawn_shares(*refits.drawn(rng), clusters) for _ in range(number)]
-        middle = np.median(drawn, axis=0)
-        middle += (1.0 - middle.sum(axis=1, keepdims=True)) / len(middle)
-        return middle + drawn - np.mean(drawn, axis=0)
+        center = np.median(drawn, axis=0)
+        center += (1.0 - center.sum(axis=1, keepdims=True)) / len(center)
+        return center + drawn - np.mean(drawn, axis=0)
 
     return Shares(values, profiles, draws)
 
@@ -133,8 +137,8 @@ def _drawn_shares(weights, before, after, clusters):
     after = after[:, linear_sum_assignment(weighted.T @ after, maximize=True)[1]]
     sizes = weighted.sum(axis=0)
     mean = weighted.T @ _corrected(after, weights) / np.where(sizes > 0.0, sizes, 1.0)[:, None]
-    left, lengths, right = np.linalg.svd(mean)
-    return (right.T / np.maximum(lengths, _LEAST_LENGTH)) @ left.T
+    left, singular_values, right = np.linalg.svd(mean)
+    return (right.T / np.maximum(singular_values, _LEAST_LENGTH)) @ left.T
 
 
 def _corrected(chances, weights):
