@@ -5,15 +5,15 @@ P numbers, and component k's globals phi_k of prior eta,
 
     log p(x | phi_k) = <F(x), T(phi_k)>,      lam_k = eta + M sum_n r_nk F(x_n),
 
-where M spreads P features over the family's natural parameters and ``T = M' t(phi) + constant``.
-All log densities of a batch are thus one matrix product ``F @ T.T``, all statistics another, ``R.T
-@ F``, and engines and moves do not depend on the likelihood.
+where the matrix M maps P features to the family's natural parameters, and ``T = M' t(phi) +
+constant``. All log densities of a batch are thus one matrix product ``F @ T.T``, all statistics are
+another, ``R.T @ F``, and engines and moves do not depend on the likelihood.
 
-The contract consists of five protocols, each for one kind of user: global steps, local steps, moves
-and starts, predictions, and descriptions.
+The contract consists of five protocols, one for each kind of caller: global steps, local steps,
+moves and initialisation, predictions, and descriptions.
 
-A missing value (NaN) has no features: it is integrated out. With full covariances it is one more
-local variable, see :mod:`skvt.models.mixture._missing`.
+A missing value (NaN) has no features: it is integrated out. With full covariances, missing values
+are further local variables, see :mod:`skvt.models.mixture._missing`.
 """
 
 from collections.abc import Callable
@@ -30,14 +30,15 @@ class Holes(Protocol):
     """Missing values of a chunk of n rows, and their q under each of K components."""
 
     def add_to(self, logits: Array, entropy: Array) -> None:
-        """Correct ``logits`` (n, K) for missing values, and add their entropy h to ``entropy``.
+        """Correct ``logits`` (n, K) for missing values, and add their entropies h (n, K).
 
-        With the corrected ``logits``, the bound of ``responsibilities`` includes the entropy of the
-        missing values; its energy is too large by ``T sum_k r_k h_k``.
+        The entropies are added to ``entropy``. With corrected logits, the bound of a row that the
+        function ``responsibilities`` returns includes the entropy of the missing values. The energy
+        it returns is too large by ``T sum_k r_k h_k``.
         """
 
     def add_statistics(self, weighted: Array, sums: Array) -> None:
-        """Add the terms of missing values to ``sums`` (K, P) of features, for weights (n, K)."""
+        """Add the expected features of missing values, weighted by (n, K), to ``sums`` (K, P)."""
 
 
 #: ``completion(X, inv_temps)`` returns the :class:`Holes` of a chunk of rows under one table, or
@@ -46,7 +47,7 @@ Completion: TypeAlias = Callable[[Any, Array], Holes | None]
 
 
 class Likelihood(Protocol):
-    """What the global step asks: the features of rows, and the posterior of the parameters."""
+    """Features of rows and posterior of the parameters, for global steps."""
 
     # Family of the globals of a component.
     @property
@@ -54,10 +55,10 @@ class Likelihood(Protocol):
     # (..., E): natural parameters eta of one component.
     @property
     def prior(self) -> Array: ...
-    # Columns D of the data.
+    # Number D of columns of the data.
     @property
     def n_features(self) -> int: ...
-    # Precision of the data, and of responsibilities and draws. Features are in double precision:
+    # Precision of data, responsibilities and draws. Features are always in double precision, since
     # covariances are differences of sums of squares.
     @property
     def dtype(self) -> np.dtype[Any]: ...
@@ -65,7 +66,7 @@ class Likelihood(Protocol):
     # gives the logarithm of the integral in nats and its slope in b, for learned temperatures.
     @property
     def capabilities(self) -> frozenset[Capability]: ...
-    # (P,): the constant between T and M' t(phi).
+    # (P,): the constant ``T - M' t(phi)``; a number if it is the same for all features.
     @property
     def base(self) -> Any: ...
 
@@ -89,9 +90,9 @@ class Likelihood(Protocol):
 
 
 class Completes(Protocol):
-    """What the local step asks: densities and sums of rows, in which values may be missing."""
+    """Densities and weighted sums of rows in which values may be missing, for local steps."""
 
-    # Whether NaN in the data is a missing value.
+    # Whether NaN in the data is read as a missing value.
     @property
     def missing(self) -> bool: ...
     # Whether features of sparse rows are sparse.
@@ -99,13 +100,13 @@ class Completes(Protocol):
     def sparse(self) -> bool: ...
 
     def explain(self, X: Any, table: Array) -> tuple[Array, Callable[[Array], Array]]:
-        """Return ``F(x) T``, (n, K), for T' (P, K), and a function ``sums``.
+        """Return the log densities ``F(x) T'``, (n, K), given ``table`` (P, K), which is T'.
 
-        ``sums(weighted)`` is :meth:`weighted_sums` of these rows.
+        Return also a function; ``function(weighted)`` is :meth:`weighted_sums` of these rows.
         """
 
     def weighted_sums(self, X: Any, weighted: Array) -> Array:
-        """Return the sums of features, (K, P), by weighted responsibilities (n, K)."""
+        """Return the sums of features, (K, P), with the weighted responsibilities (n, K)."""
 
     def completion(self, table: Array) -> Completion | None:
         """Return the completion of features under the table (K, P); None if none is needed."""
@@ -117,44 +118,52 @@ class Completes(Protocol):
         """Return the features of rows that :meth:`filled` has completed."""
 
     def with_completed(self, X: Any, completed: Array) -> Any:
-        """Return rows (n, D); take missing values that q counts as observed from ``completed``."""
+        """Return rows X with missing values taken from ``completed`` (n, D) or left missing.
+
+        They are taken from ``completed`` if q has a factor for them, and left NaN if q integrates
+        them out.
+        """
 
     def without_indicator(self, column: int) -> "Component":
-        """Return the component without the indicator of whether ``column`` is observed."""
+        """Return the component that ignores whether ``column`` is observed."""
 
 
 class SharesGlobals(Protocol):
-    """What moves and starts ask, which compare components, also those that share globals."""
+    """Evidence of components, which may share globals, for moves and initialisation."""
 
     @property
     def alone(self) -> "Component":
-        """The component as if it were the only one, for operations on single components."""
+        """The component without shared globals, for operations on single components."""
 
     def apart(self, lam: Array) -> Array:
-        """Return ``lam`` of separate components, as the methods below take it.
+        """Return ``lam`` in the form that predictions and descriptions take.
 
-        It differs from ``lam`` if components share globals; these are then informed by all rows.
+        It differs from ``lam`` only if components share globals, whose posterior is that of all
+        rows.
         """
 
     def log_evidence(self, sums: Array) -> Array:
-        """Return the log marginal likelihood of each component's rows, (K,) nats, which add up."""
+        """Return the log marginal likelihood of each component's rows, (K,) nats.
+
+        The sum is the log marginal likelihood of all rows.
+        """
 
     def merge_gains(self, sums: Array, a: IndexArray, b: IndexArray) -> Array:
-        """Return the gains of log evidence, (n,) nats, if only component b is merged with a."""
+        """Return the gain of log evidence of each merge of a and b by itself, (n,) nats."""
 
     def row_fits(self, X: Any) -> Any:
-        """Return the `skvt.models.mixture.components.RowFits` of components of one row each."""
+        """Return the `skvt.models.mixture.components.RowFits` of components of a single row."""
 
     def projected(self, X: Any, weights: Array, directions: Callable[[Array, Array], Array]) -> Any:
         """Return :meth:`row_fits` of a component of the rows projected to a subspace.
 
-        ``directions`` projects rows (n, D) with their weights. The result is None if there is no
-        such component. Missing values are filled in first.
+        ``directions(rows, weights)`` returns the projected rows (n, D). The result is None if there
+        is no such component. Missing values are filled in first.
         """
 
 
 class Predicts(Protocol):
-    """What predictions, draws and imputation ask."""
+    """Predictive densities and draws, for predictions, sampling and imputation."""
 
     def log_predictive(self, X: Any, lam: Array) -> Array:
         """Return the log posterior predictive density of rows by component, (n, K) in nats."""
@@ -163,31 +172,36 @@ class Predicts(Protocol):
         """Draw rows from the posterior predictive of one component, lam of shape (..., E)."""
 
     def imputed(self, X: Array, lam: Array, memberships: Array) -> Array:
-        """Fill holes of rows (n, D) with means or best categories by memberships (n, K)."""
+        """Replace missing values of rows (n, D) by means or by the most probable categories.
+
+        These are of the mixture of components with the probabilities ``memberships`` (n, K).
+        """
 
     def conditional_sample(self, X: Any, lam: Array, rng: np.random.Generator) -> Array:
-        """Draw the holes of rows (n, D) from the predictive of one component, lam (..., E)."""
+        """Draw missing values of rows (n, D) from the predictive of one component, lam (..., E)."""
 
     def drawn(self, lam: Array, rng: np.random.Generator) -> tuple["Component", Array]:
         """Draw parameters from q; return a component and a ``lam`` concentrated at the draw.
 
-        Its predictive densities and draws are then those given the parameters. A family of another
-        package has a method ``certain(x)``: natural parameters concentrated at x.
+        The predictive densities and draws of this component and ``lam`` are those given the drawn
+        parameters. A family needs a method ``certain(x)``, which returns natural parameters
+        concentrated at x.
         """
 
     @property
     def opened(self) -> "Component":
-        """The component for columns that may hold the code of unknown levels.
+        """The component for columns in which a code marks unknown levels.
 
-        That code is the number of the column's categories. Without categories, it is this object.
+        The code is the number of the column's categories. A component without columns of categories
+        returns itself.
         """
 
 
 class Describes(Protocol):
-    """What descriptions of components and their published parameters ask."""
+    """Parameters in the units of the data, for descriptions of components and for attributes."""
 
     def uncentred(self, lam: Array) -> tuple[Any, Array]:
-        """Return the family and ``lam`` in the coordinates of the data."""
+        """Return the family and ``lam`` in the coordinates of the data, before centring."""
 
     def parts(self, lam: Array) -> dict[str, tuple["Component", Array]]:
         """Return the components of blocks of columns with their ``lam``, by name; {} if none."""
@@ -196,10 +210,10 @@ class Describes(Protocol):
         """Return the `skvt.models.mixture.Marginals` of the columns, in units of the data."""
 
     def gaussians(self, lam: Array) -> tuple[Array, Array] | None:
-        """Return means (K, D) and covariances (K, D, D) of Gaussians; None if these are others."""
+        """Return means (K, D) and covariances (K, D, D); None if components are not Gaussian."""
 
     def column_evidence(self, sums: Array) -> Array:
-        """Return the log evidence of each column alone, (K, D) nats, without base measure."""
+        """Return the log evidence of each column alone, (K, D) nats, without the base measure."""
 
 
 class Component(Likelihood, Completes, SharesGlobals, Predicts, Describes, Protocol):
