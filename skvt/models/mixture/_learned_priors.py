@@ -1,28 +1,30 @@
-"""Priors of a mixture at the maximum of the bound.
+"""Learning of the parameters of a mixture's priors, by maximisation of the bound.
 
-At the best q, ``q_k = eta + S_k``, the bound depends on the prior eta of the components through
-their evidence alone,
+At the best q, ``q_k = eta + S_k``, the bound depends on the prior eta of the components only
+through their evidence,
 
     F(eta) = sum_k [A(eta + S_k) - A(eta)],      dF/deta = sum_k (E_{q_k}[t] - E_eta[t]),
 
-so that at the maximum the prior has the average expectations of components. A step of EM maximises
-the bound at fixed q: for a Gaussian's prior, with averages over k,
+so that at the maximum the expectations E_eta[t] of the prior are the averages of E_{q_k}[t] over
+components. A step of EM maximises the bound at fixed q. For a Gaussian's prior, with averages over
+k, it is
 
     m = avg(E[Lambda])^-1 avg(E[Lambda mu]),      1 / kappa = avg(E[(mu - m)' Lambda (mu - m)]) / D,
     W^-1 = nu avg(E[Lambda])^-1,      avg(E[log|Lambda|]) = E_{nu, W}[log|Lambda|],
 
 where the first two equations do not depend on the last two. The step for a gamma's shape and rate
-is similar. For Dirichlets and the concentration of sticks it is the fixed point of [Minka00 eq.
-55], which raises F, too. Steps are lengthened while this raises F further: EM alone is slow if a
-prior counts for more rows than a component has.
+is similar. For Dirichlets and the concentration of sticks it is the fixed-point step of [Minka00
+eq. 55], which also raises F. Steps are lengthened while this raises F further: EM alone is slow if
+a prior counts for more rows than a component has.
 
-Nothing can be learned from one component, since its best prior is concentrated on the component
-itself and would leave other components no chance. :class:`~skvt.models.mixture._model.Mixture`
-therefore learns from two components on. Ranges are limited for the same reason: if few components
-happen to have similar means or covariances, a prior that is certain of them would prevent births
-of different components. For Dirichlets, a conjugate prior of their concentrations does so: it
-counts as ``PSEUDO_COMPONENTS`` further components with the expectations under concentrations of 1.
-It only directs the steps. F is the bound without it, and steps that lower F are not made.
+The prior cannot be learned from one component: the best prior would be concentrated at this
+component and make all other components improbable. :class:`~skvt.models.mixture._model.Mixture`
+therefore learns only from two or more components. The ranges of parameters are limited for the
+same reason: if few components happen to have similar means or covariances, a prior that is certain
+of these would prevent births of different components. For Dirichlets, a conjugate prior of the
+concentrations has the same purpose: it counts as ``PSEUDO_COMPONENTS`` further components with the
+expectations under concentrations of 1. It only directs the steps. F does not include it, and steps
+that lower F are not made.
 """
 
 from collections.abc import Callable
@@ -47,24 +49,28 @@ from skvt.models.mixture._product import of_block
 from skvt.models.mixture._weights import StickBreaking
 from skvt.typing import Array
 
-# Ranges of learned values: rows for which a prior mean counts; concentrations and gamma shapes.
-# Degrees of freedom exceed their lower limit by at least LEAST_FREEDOM; they are at most twice the
-# number of columns.
+# Range of the number of rows for which a prior mean counts.
 MEAN_PRECISION = (1e-6, 1.0)
+# Range of concentrations and of gamma shapes.
 CONCENTRATION = (1e-3, 1e3)
+# Degrees of freedom exceed their lower limit by at least this; they are at most twice the number of
+# columns.
 LEAST_FREEDOM = 1e-2
-# Number of components for which concentrations of 1 count where concentrations are learned.
+# Number of components as which the conjugate prior of learned concentrations counts.
 PSEUDO_COMPONENTS = 2.0
-# Least mean squared distance of components from the prior mean.
+# Lower limit of the mean squared distance of components from the prior mean.
 TINY = float(np.finfo(np.float64).tiny)
-# Least eigenvalue of a learned inverse scale, relative to the columns' variances. Without it,
-# components of equal rows would let it approach 0 and the evidence infinity.
+# Lower limit of the eigenvalues of a learned inverse scale, relative to the columns' variances.
+# Without it, components of equal rows would make the inverse scale 0 and the evidence infinite.
 LEAST_SCALE = 1e-6
-# Least learned probability of a negative binomial's size, relative to the most probable size.
+# Lower limit of the learned probability of a negative binomial's size, relative to the most
+# probable size.
 LEAST_SHARE = 1e-5
-# Maximum numbers of steps at a time, and the gain in nats below which they end.
+# Maximum number of steps in one call. It is _FEW_STEPS for factor analysers, which need an inner
+# iteration, and for matrices of at least _MANY_COLUMNS columns.
 _MOST_STEPS = 10
-_FEW_STEPS = 3  # for factor analysers, which need an inner iteration, and for large matrices
+_FEW_STEPS = 3
+# Steps end if they gain less than this, in nats.
 _SMALLEST_GAIN = 1e-2
 _MANY_COLUMNS = 32
 # Number of rows up to which a component counts as a single row.
@@ -86,7 +92,7 @@ class PriorLearner(Protocol):
 
 
 class _Ascent:
-    """Lengthened steps of EM on parameters x without constraints."""
+    """Base of learners that make lengthened steps of EM on unconstrained parameters x."""
 
     most_steps: int = _MOST_STEPS
 
@@ -103,11 +109,11 @@ class _Ascent:
         raise NotImplementedError
 
     def informative(self, component: Any, sums: Array) -> Array:
-        """Select the statistics (K', P) of the components whose averages steps of EM follow."""
+        """Select the statistics (K', P) of the components over which steps of EM average."""
         return sums
 
     def log_density(self, component: Any) -> float:
-        """Return the log density of the parameters themselves, up to a constant, in nats."""
+        """Return the log density of the prior's parameters, up to a constant, in nats."""
         return 0.0
 
     def learned(self, component: Any, sums: Array) -> Any:
@@ -131,7 +137,10 @@ def _ascend(
     now: Any, step: Callable[[Any], tuple[Array, Array]], at: Callable[[Any, Array], Any],
     evidence: Callable[[Any], float], most_steps: int = _MOST_STEPS,
 ) -> Any:  # fmt: skip
-    """Return ``now`` after a few steps x -> x', lengthened while F rises; no step lowers F."""
+    """Return ``now`` after a few steps from x to x', lengthened while F rises; no step lowers F.
+
+    ``step`` returns x and x', ``at`` the object with parameters x, and ``evidence`` F in nats.
+    """
     value, length = evidence(now), 1.0
     for _ in range(most_steps):
         x, target = step(now)
@@ -159,15 +168,16 @@ class GaussianLearner(_Ascent):
     # A subset of "mean_prior", "mean_precision_prior", "degrees_of_freedom_prior" and
     # "covariance_prior".
     names: frozenset[str]
-    # (D,) or (1,): square root of the columns' variances, for the least scale.
+    # (D,) or (1,): square roots of the columns' variances, the units of the lower limit of scales.
     unit: Array
     # Number of steps at a time.
     most_steps: int = _MOST_STEPS
 
     @classmethod
     def of(cls, component: Any, names: frozenset[str]) -> "GaussianLearner | None":
-        """Return the learner of the names that the component can learn; None if it can none."""
-        if component.alone is not component:  # one covariance determines no prior
+        """Return the learner of those parameters that the component can learn; None without any."""
+        # Components that share a covariance do not determine its prior.
+        if component.alone is not component:
             names -= {"covariance_prior", "degrees_of_freedom_prior"}
         prior = gaussian_prior_of(component)
         if prior.mean is None:
@@ -182,9 +192,10 @@ class GaussianLearner(_Ascent):
     def informative(self, component: Any, sums: Array) -> Array:
         """Leave out components of one row if there are few rows per column.
 
-        The prior's mean could move onto such a row, and its scale shrink to the least one. The
-        row's evidence then grows by half the logarithm of the scale for each column, at almost no
-        cost to the other components if columns are independent.
+        The prior's mean could otherwise move to such a row, and its scale shrink to the lower
+        limit. For each column, the row's evidence then grows by half the logarithm of the factor by
+        which the scale shrinks, at almost no cost to the other components if columns are
+        independent.
         """
         if not {"mean_prior", "covariance_prior"} <= self.names:
             return sums
@@ -214,7 +225,7 @@ class GaussianLearner(_Ascent):
         return {name: value for name, value in values.items() if name in self.names}
 
     def parameters(self, component: Any) -> Array:
-        """Return m, log kappa, the log of nu less its lower limit, and the scale's log-Cholesky."""
+        """Return the learned ones of m, log kappa, log(nu - lower limit) and log-Cholesky W^-1."""
         return self._vector(gaussian_prior_of(component))
 
     def at(self, component: Any, x: Array) -> Any:
@@ -232,6 +243,7 @@ class GaussianLearner(_Ascent):
         return replace(component, prior=prior)
 
     def _vector(self, prior: GaussianPrior) -> Array:
+        """Return the learned parameters of the prior as one unconstrained vector."""
         m, kappa, nu, scale = prior
         parts: list[Any] = []
         if "mean_prior" in self.names:
@@ -245,7 +257,7 @@ class GaussianLearner(_Ascent):
         return np.concatenate(parts)
 
     def _scale(self, x: Array, ndim: int) -> Any:
-        """Return the inverse scale of log-Cholesky parameters, no smaller than the least scale."""
+        """Return the inverse scale with log-Cholesky parameters x, raised to its lower limit."""
         if ndim < 2:
             scale = np.maximum(np.exp(2.0 * x), LEAST_SCALE * self.unit**2)
             return scale if ndim else float(scale[0])
@@ -254,7 +266,8 @@ class GaussianLearner(_Ascent):
         root[np.diag_indices(D)] = np.exp(np.diagonal(root))
         scale = root @ root.T
         scaled = scale / self.unit[:, None] / self.unit
-        try:  # a Cholesky factor first: eigenvalues take many times as long
+        # A Cholesky factor shows that nothing has to be raised; eigenvalues take much longer.
+        try:
             np.linalg.cholesky(scaled - LEAST_SCALE * np.eye(D))
             return scale
         except np.linalg.LinAlgError:
@@ -263,7 +276,7 @@ class GaussianLearner(_Ascent):
         return (directions * np.maximum(values, LEAST_SCALE)) @ directions.T
 
     def step(self, component: Any, sums: Array) -> Array:
-        """Return the parameters that maximise the bound at fixed q, see the module."""
+        """Return the parameters that maximise the bound at fixed q, see the module docstring."""
         m, kappa, nu, scale = gaussian_prior_of(component)
         log_det, precision, linear, square = _averages(component, sums)
         full = precision.ndim == 2
@@ -271,10 +284,11 @@ class GaussianLearner(_Ascent):
             m = np.linalg.solve(precision, linear) if full else linear / precision
         if "mean_precision_prior" in self.names:
             weighted = precision @ m if full else precision * m
-            # if means are large, rounding can make the distance 0 or less
+            # Rounding of large means can make the distance 0 or negative.
             distance = max(float(square + m @ (weighted - 2.0 * linear)), TINY)
             kappa = component.n_features / distance
-        if "loadings" in component.family.standard(component.prior):  # scale of the noise
+        # For factor analysers, the learned scale is that of the noise.
+        if "loadings" in component.family.standard(component.prior):
             log_det, precision = component.noise(component.natural_parameters(sums))
             full = False
         learns_scale = "covariance_prior" in self.names
@@ -322,6 +336,7 @@ def _averages(component: Any, sums: Array) -> tuple[Any, Array, Any, Any]:
 
 
 def _log_determinant(precision: Array) -> float:
+    """Return the log determinant of a matrix, or of the diagonal matrix with this diagonal."""
     if precision.ndim == 2:
         return float(np.linalg.slogdet(precision)[1])
     return float(np.log(precision).sum())
@@ -342,8 +357,10 @@ def degrees_of_freedom(
 ) -> float:
     """Return nu at which the prior's expectation of log|Lambda| is ``log_det``.
 
-    The expectation is ``sum_i digamma((nu - i) / 2) + D log 2 - log|W^-1|`` for a matrix, and for D
-    gammas of shape nu / 2 the same with i = 0. If ``scale`` is None, W^-1 is the best scale for nu.
+    For a matrix, the expectation is ``sum_i digamma((nu - i) / 2) + D log 2 - log|W^-1|`` with i =
+    0, ..., D - 1. For D gammas of shape nu / 2, it is the same with i = 0 in all terms. If
+    ``scale`` is None, W^-1 is the best scale ``nu precision^-1``. ``limits`` are those of nu less
+    its lower limit.
     """
     size, is_matrix = len(precision), precision.ndim == 2
     log_scale = -_log_determinant(precision)
@@ -356,17 +373,17 @@ def degrees_of_freedom(
 
 @jit
 def _freedom_of(
-    excess: float, size: int, is_matrix: bool, suits: bool, low: float, high: float
+    excess: float, size: int, is_matrix: bool, scale_is_free: bool, low: float, high: float
 ) -> float:
     """Return nu by bisection over the logarithm of nu less its lower limit."""
     least = size - 1.0 if is_matrix else 0.0
     while high - low > _SMALLEST_STEP:
         middle = 0.5 * (low + high)
         nu = least + exp(middle)
-        lack = excess + (size * log(nu) if suits else 0.0)
+        excess_at_nu = excess + (size * log(nu) if scale_is_free else 0.0)
         for i in range(size):
-            lack -= digamma_of(0.5 * (nu - (i if is_matrix else 0.0)))
-        if lack > 0.0:
+            excess_at_nu -= digamma_of(0.5 * (nu - (i if is_matrix else 0.0)))
+        if excess_at_nu > 0.0:
             low = middle
         else:
             high = middle
@@ -374,7 +391,10 @@ def _freedom_of(
 
 
 def log_cholesky(scale: Any) -> Array:
-    """Return a Cholesky factor with logarithms on its diagonal, or this diagonal alone."""
+    """Return the Cholesky factor of a matrix with its diagonal in logarithms, as a vector.
+
+    For a vector or a number, the scale is a diagonal, and the result is half its logarithm.
+    """
     if np.ndim(scale) < 2:
         return 0.5 * np.log(np.atleast_1d(scale))
     root = np.linalg.cholesky(scale)
@@ -383,17 +403,18 @@ def log_cholesky(scale: Any) -> Array:
 
 
 def within(log_value: float, limits: tuple[float, float]) -> float:
+    """Return a logarithm clipped to the logarithms of the limits."""
     return float(np.clip(log_value, *np.log(limits)))
 
 
-def _root(lack: Callable[[float], float], limits: tuple[float, float]) -> float:
-    """Return where a decreasing function of log x is 0, or the nearer end of the range."""
+def _root(function: Callable[[float], float], limits: tuple[float, float]) -> float:
+    """Return log x at which a decreasing function of log x is 0, or the nearer end of the range."""
     low, high = np.log(limits)
-    if lack(low) <= 0.0:
+    if function(low) <= 0.0:
         return float(low)
-    if lack(high) >= 0.0:
+    if function(high) >= 0.0:
         return float(high)
-    return float(brentq(lack, low, high, xtol=1e-12))
+    return float(brentq(function, low, high, xtol=1e-12))
 
 
 # ------------------------------------------------------------------------------ others
@@ -433,27 +454,32 @@ class DirichletLearner(_Ascent):
         return PSEUDO_COMPONENTS * of_one
 
     def step(self, component: Any, sums: Array) -> Array:
-        """Return concentrations after a fixed-point step, see [Minka00 eq. 55].
+        """Return log concentrations after a fixed-point step, see [Minka00 eq. 55].
 
-        Differences of digamma functions of pseudo-components are added above or below the fraction,
-        so that both stay positive.
+        The differences of digamma functions of pseudo-components are added to the numerator or, if
+        negative, subtracted from the denominator, and vice versa, so that both stay positive.
         """
         alpha = component.prior.reshape(-1)
         counts = component.spread(sums).reshape(len(sums), -1)
         starts = np.cumsum(self.sizes, dtype=np.intp) - np.array(self.sizes, np.intp)
         totals = np.add.reduceat(counts, starts, axis=1)
         total = np.add.reduceat(alpha, starts)
-        above = (digamma(counts + alpha) - digamma(alpha)).sum(axis=0)
-        below = np.repeat((digamma(totals + total) - digamma(total)).sum(axis=0), self.sizes)
+        numerator = (digamma(counts + alpha) - digamma(alpha)).sum(axis=0)
+        denominator = np.repeat((digamma(totals + total) - digamma(total)).sum(axis=0), self.sizes)
         sizes = np.array(self.sizes, np.float64)
         rise = PSEUDO_COMPONENTS * (digamma(np.ones(1)) - digamma(alpha))
         fall = np.repeat(PSEUDO_COMPONENTS * (digamma(sizes) - digamma(total)), self.sizes)
-        above += np.maximum(rise, 0.0) + np.maximum(-fall, 0.0)
-        below += np.maximum(fall, 0.0) + np.maximum(-rise, 0.0)
+        numerator += np.maximum(rise, 0.0) + np.maximum(-fall, 0.0)
+        denominator += np.maximum(fall, 0.0) + np.maximum(-rise, 0.0)
         if self.symmetric:
-            above, below = np.full_like(above, above.sum()), np.full_like(below, below.sum())
-        # keep the concentrations of a column without values
-        ratio = np.where(below > 0.0, above / np.where(below > 0.0, below, 1.0), 1.0)
+            numerator, denominator = (
+                np.full_like(numerator, numerator.sum()),
+                np.full_like(denominator, denominator.sum()),
+            )
+        # The concentrations of a column without values are kept.
+        ratio = np.where(
+            denominator > 0.0, numerator / np.where(denominator > 0.0, denominator, 1.0), 1.0
+        )
         return np.log(np.maximum(alpha * ratio, 0.1 * CONCENTRATION[0]))
 
 
@@ -484,18 +510,21 @@ class GammaLearner(_Ascent):
         return replace(component, prior=np.stack([shape, rate], axis=1))
 
     def step(self, component: Any, sums: Array) -> Array:
-        """Solve ``avg E[log tau] = digamma(a) - log b`` of all columns, ``b = a / avg E[tau]``."""
+        """Return log parameters that solve ``sum avg E[log tau] = sum (digamma(a) - log b)``.
+
+        The sums are over columns, the averages over components, and ``b = a / avg E[tau]``.
+        """
         t = component.family.expectation(component.natural_parameters(sums)).mean(axis=0)
         (mean_log, mean), (shape, rate) = (t[:, 0], -t[:, 1]), component.prior.T
         a = shape[0]
         if "shape_prior" in self.names:
             learns_rate = "rate_prior" in self.names
 
-            def lack(log_a: float) -> float:
+            def excess(log_a: float) -> float:
                 log_rate = log_a - np.log(mean) if learns_rate else np.log(rate)
                 return float((mean_log + log_rate - digamma(np.exp(log_a))).sum())
 
-            a = np.exp(_root(lack, CONCENTRATION))
+            a = np.exp(_root(excess, CONCENTRATION))
         rate = a / mean if "rate_prior" in self.names else rate
         return np.log(np.append(a, rate))
 
@@ -567,10 +596,10 @@ class ValuesLearner:
 
 
 def suits(learner: Any, component: Any) -> bool:
-    """Return whether a learner of a file can be that of a component of the file."""
+    """Return whether a learner that is read from a file fits the component that is read from it."""
     if type(learner) is ProductLearner:
         pairs = zip(learner.learners, component.blocks, strict=True)
-        return all(suits(one, block.component) for one, block in pairs)
+        return all(suits(block_learner, block.component) for block_learner, block in pairs)
     if type(learner) is ValuesLearner:
         return suits(learner.learner, component.blocks[0].component)
     shapes = (component.n_features,), (1,)
@@ -578,7 +607,10 @@ def suits(learner: Any, component: Any) -> bool:
 
 
 def with_learned_concentration(weights: Any, counts: Array) -> Any:
-    """Return sticks of higher evidence, by steps to ``alpha = -K / sum_k E[log(1 - v_k)]``."""
+    """Return sticks with a concentration of higher evidence.
+
+    Steps lead to the fixed point ``alpha = -K / sum_k E[log(1 - v_k)]``.
+    """
 
     def step(now: StickBreaking) -> tuple[Array, Array]:
         lam = now.natural_parameters(counts)
