@@ -1,4 +1,4 @@
-"""Starts of a topic model that finds its number of topics, and the sampling of its topics."""
+"""Restarts of a topic model that finds its number of topics, and sampling of its topics."""
 
 import warnings
 from dataclasses import dataclass, replace
@@ -17,40 +17,40 @@ from skvt.rows import sums_of_rows
 from skvt.stages import begin_stage, take_notes
 from skvt.temperature import LinearAnnealing
 
-# Initial numbers of topics of the annealed starts that follow a fit which ends at one topic. Births
-# judge fresh topics by the concentrations and the prior that were learned for one topic. Documents
-# that mix many topics need others, which a fit of several topics learns.
+# Initial numbers of topics of the annealed starts that follow a fit which ends at one topic. Such a
+# fit may have missed topics: it judges births by concentrations and a prior that were learned for
+# one topic. Documents that mix many topics need other values, which a fit of several topics learns.
 ANNEALED_TOPICS = 20, 50
-# Documents needed for each topic of such a start.
+# Minimum number of documents for each topic of such a start.
 DOCUMENTS_OF_EACH = 10
 NO_MORE_TOPICS = (
     "The fit has ended at one topic, and fits begun with {} topics have no higher bound. Either "
     "the documents have no topics, or each mixes many of them: there the bound is too loose to "
     "count topics. If you expect several, give their number to StructuredLDA(n_components=...)."
 )
-# Maximum number of documents of which a fit from one topic is followed by a start from its topics
-# after collapsed sampling. Of few documents, two themes of a topic have too few tokens for a birth
-# to tell them apart; collapsed sampling does.
+# If there are at most this many documents, a fit that began at one topic is followed by a start
+# from its topics after SWEEPS_OF_START sweeps of collapsed sampling. In few documents, two themes
+# of a topic have too few tokens for a birth to separate them, but collapsed sampling does.
 FEW_DOCUMENTS = 1_000
 SWEEPS_OF_START = 200
 SAMPLED = "from sampled topics"
-# Tokens of a word in a document, on average, from which on there are fewer sweeps.
+# If a word that occurs in a document has more tokens there than this, on average, there are fewer
+# sweeps, but at least FEWEST_SWEEPS.
 MOST_REPEATED = 10.0
-# Fewest sweeps then.
 FEWEST_SWEEPS = 20
 
 
 @dataclass(frozen=True)
 class TopicRestarts:
-    """Starts of the same model, and further ones that depend on the topics of the best."""
+    """Starts of the same model, and further starts that depend on the topics of the best fit."""
 
-    # Seeds of the starts of the same model; further starts have the first of them.
+    # Seeds of the starts of the same model; all further starts have the first seed.
     seeds: tuple[int, ...]
-    # The `skvt.fitting._fit.Fit`, which makes launches.
+    # The `skvt.fitting._fit.Fit`, whose method `launch` returns the starts.
     fit: Any
-    # Initial numbers of topics of annealed starts, made if all others have ended at one topic.
+    # Initial numbers of topics of annealed starts, which follow if the best fit ended at one topic.
     numbers: tuple[int, ...]
-    # Whether a start from sampled topics follows a fit that has ended at several topics.
+    # Whether a start from sampled topics follows if the best fit ended at several topics.
     samples: bool
 
     @classmethod
@@ -62,7 +62,7 @@ class TopicRestarts:
         return cls(seeds, fit, tuple(numbers), samples and n_documents <= FEW_DOCUMENTS)
 
     def next(self, outcomes):
-        """Return the next start; None after the last, with a warning if there is one topic."""
+        """Return the next start, or None after the last; warn if the result is one topic."""
         n_init, n_ended = len(self.seeds), len(outcomes.kinds)
         if n_ended < n_init:
             return SameModel(self.seeds, self.fit).next(outcomes)
@@ -88,7 +88,7 @@ class TopicRestarts:
         return None
 
     def _at_sampled_topics(self, fitted):
-        """Return the model, to be started with the topics of a fit after collapsed sampling."""
+        """Return the model with the topics of a fit after collapsed sampling as its start."""
         state, fit = fitted.state.draft(), self.fit
         _sample_topics(SWEEPS_OF_START, fitted.model, state, fit.plan.data, fit.workers)
         topics = fitted.model.natural_parameters(state.stats)[0]
@@ -98,9 +98,10 @@ class TopicRestarts:
 
 @dataclass(frozen=True)
 class TopicSampling:
-    """An engine whose pass samples the topics of all tokens, given the number of topics.
+    """An engine whose single pass samples the topics of all tokens, given the number of topics.
 
-    Topics become the mean over the second half of ``n_sweeps`` sweeps of collapsed Gibbs sampling.
+    The new topics are means over the second half of ``n_sweeps`` sweeps of collapsed Gibbs
+    sampling.
     """
 
     n_sweeps: int
@@ -113,14 +114,14 @@ class TopicSampling:
         return Phase(0, self, policy=RunningPolicy())
 
     def run_pass(self, model, state, given):
-        """Replace the topics in ``state``; there is no bound of the pass."""
+        """Replace the topics in ``state`` by sampled ones; the pass has no bound (NaN)."""
         begin_stage("polish: topics by collapsed sampling", printed=True)
         _sample_topics(self.n_sweeps, model, state, given.data, given.workers)
         return PassResult(LocalTotals(), np.nan, model, "none")
 
 
 def _sample_topics(n_sweeps, model, state, data, workers):
-    """Replace the topics in ``state``, of all rows and of each batch's memo, by sampled ones."""
+    """Replace the statistics of topics in ``state``, total and by batch, by sampled means."""
     entries, tokens = map(float, sums_of_rows(data.X, data.weights, _entries_and_tokens))
     share = min(1.0, MOST_REPEATED * entries / max(tokens, 1.0))
     n_sweeps = max(min(n_sweeps, FEWEST_SWEEPS), round(share * n_sweeps))
@@ -130,17 +131,18 @@ def _sample_topics(n_sweeps, model, state, data, workers):
     )
     sampled = State(RunningStats([np.ascontiguousarray(words.T, lda.dtype)]), seed=state.seed)
     means = collapsed_means(lda, data, sampled, n_sweeps, workers)
-    take_notes()  # sweeps are no passes, so that no line shows their notes
+    # The notes of sweeps are discarded: sweeps are not passes, and no line of progress shows them.
+    take_notes()
     state.replace_first_block(_of_topics(mean, words.shape) for mean in means)
 
 
 def _entries_and_tokens(X, weights):
-    """Return the number of distinct words of all documents, in sum, and the number of tokens."""
+    """Return the number of entries of X, pairs of a document and a word in it, and of tokens."""
     return float(X.nnz), X.sum(dtype=np.float64)
 
 
 def _of_topics(mean, shape):
-    """Return the counts (A, K) of a batch's words as statistics (K, V)."""
+    """Return mean counts (A, K) of the A words that occur in a batch as statistics (K, V)."""
     out = np.zeros(shape)
     out[:, mean.rows] = mean.arrays[0].T
     return out

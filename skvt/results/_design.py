@@ -78,9 +78,9 @@ def describe_rows(table):
 @in_files("estimators.Columns")
 @dataclass(frozen=True)
 class Columns:
-    """How covariates become an intercept, numbers, and levels of categories but the first."""
+    """Encoding of covariates: an intercept, numbers, and indicators of all levels but the first."""
 
-    # Levels of each covariate, in order; None for numbers.
+    # Levels of each covariate, the first being the reference level; None for numbers.
     levels: dict[str, Any]
 
     @property
@@ -93,12 +93,12 @@ class Columns:
 
     @property
     def terms(self):
-        """Number of the covariate of each column of the design, from 1; 0 for the intercept."""
+        """Number of the covariate in each column of the design, from 1; 0 for the intercept."""
         sizes = [1, *(1 if each is None else len(each) - 1 for each in self.levels.values())]
         return np.repeat(np.arange(len(sizes)), sizes)
 
     def encode(self, rows):
-        """Return the design of rows with these covariates."""
+        """Return the design of these rows, (n, number of columns)."""
         new = _columns(_table(rows))
         absent = [name for name in self.levels if name not in new]
         if absent:
@@ -110,7 +110,7 @@ class Columns:
 
 
 def _by_columns(table, _):
-    """Return the design of an intercept, numbers, and levels of categories but the first."""
+    """Return the design with an intercept, numbers, and indicators of levels but the first."""
     columns = Columns({name: _levels(name, column) for name, column in _columns(table).items()})
     return Design(columns.names, columns.encode(table), columns.encode)
 
@@ -118,20 +118,20 @@ def _by_columns(table, _):
 @in_files("estimators.Covariates")
 @dataclass(frozen=True)
 class Covariates:
-    """Covariates of the rows of a fit, and how to encode those of further rows."""
+    """Encoding of the covariates of a fit, standardised by the rows of the fit."""
 
     columns: Columns
     # (P,): mean and standard deviation of each column of the design; 0 and 1 for the intercept.
     mean: Any
     scale: Any
-    # Whether they were passed as a data frame.
+    # Whether the covariates of the fit were passed as a data frame.
     are_named: bool
 
     @classmethod
     def of(cls, covariates, n_rows, used):
-        """Return the covariates of the ``used`` rows of n; raise ValueError if they are illegal.
+        """Derive the encoding from the ``used`` ones of n rows; raise ValueError if it is illegal.
 
-        A single constant covariate stands for the intercept.
+        A single covariate that is constant has no column in addition to the intercept.
         """
         table = _require_rows(covariates, n_rows)
         by_name = _columns(table)
@@ -148,7 +148,7 @@ class Covariates:
         return cls(columns, mean, scale, is_frame(table))
 
     def encode(self, covariates, n_rows):
-        """Return the design (n, P) of covariates of n rows, standardised."""
+        """Return the standardised design (n, P) of n rows."""
         table = _require_rows(covariates, n_rows)
         new = [name for name in _columns(table) if name not in self.columns.levels]
         if new:
@@ -159,7 +159,7 @@ class Covariates:
         return (self.columns.encode(table) - self.mean) / self.scale
 
     def describes(self, regression):
-        """Return whether the coefficients of a file are those of these covariates."""
+        """Return whether a regression that is read from a file fits these covariates."""
         levels, terms = self.columns.levels.values(), self.columns.terms
         if not all(each is None or (type(each) is list and each) for each in levels):
             return False
@@ -171,7 +171,7 @@ class Covariates:
         return terms.size > 1 and np.array_equal(regression.groups, terms)
 
     def coefficients(self, coef):
-        """Return coefficients (K, P) of the covariates as passed, given those of the design."""
+        """Convert coefficients (P, K) of the standardised design to (K, P), in the user's units."""
         slopes = coef.T / self.scale
         slopes[:, 0] -= slopes @ self.mean
         return slopes

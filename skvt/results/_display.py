@@ -2,25 +2,27 @@
 
 from skvt.results.profiles import profiles_of, sentences
 
-# Words of a topic and columns of a cluster.
+# Number of words that are shown for a topic, and number of columns for a cluster.
 N_WORDS, N_COLUMNS = 8, 3
 
 
 def topics_for_display(estimator):
-    """Title, names of columns and rows of the topics, the most frequent first."""
+    """Return title, column names and rows of a table of the topics, the most frequent first."""
     totals = estimator.components_.sum(axis=1)
     shares, labels = totals / totals.sum(), estimator._given_labels
     words = [", ".join(map(str, topic)) for topic in estimator.top_words(N_WORDS)]
-    what = "words" if hasattr(estimator, "words_") else "columns; set_words(names) shows words"
+    words_title = (
+        "words" if hasattr(estimator, "words_") else "columns; set_words(names) shows words"
+    )
     rows = [
         (f"{k} {labels.get(k, '')}".strip(), f"{shares[k]:.1%}", words[k])
         for k in (-shares).argsort(kind="stable").tolist()
     ]
-    return f"{len(rows)} topics", ("topic", "share", what), rows
+    return f"{len(rows)} topics", ("topic", "share", words_title), rows
 
 
 def clusters_for_display(estimator):
-    """Title, names of columns and rows of the clusters or components, the largest first."""
+    """Return title, column names and rows of a table of clusters or components, largest first."""
     is_joined = estimator._fitted.joins is not None
     profiles = profiles_of(estimator.describe(n_clusters="auto" if is_joined else None))
     shares = profiles.weights[:-1]
