@@ -4,7 +4,7 @@ import numpy as np
 
 from skvt.plotting._axes import fitted_attribute, panels
 
-# Number of components up to which their labels are upright.
+# Maximum number of components whose labels are horizontal, in two lines.
 MOST_UPRIGHT = 12
 
 

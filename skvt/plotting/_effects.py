@@ -7,47 +7,48 @@ import numpy as np
 from skvt.plotting._axes import chosen, panels
 from skvt.results import covariate_effects, topic_shares
 
-# Colours that differ for all kinds of colour vision [Okabe and Ito]: an interval without 0, and
-# with it. Their markers are filled and hollow.
+# Colours of points whose interval excludes 0, with a filled marker, and of points whose interval
+# includes 0, with a hollow marker. They differ for all kinds of colour vision [Okabe and Ito].
 _CLEAR, _UNCLEAR = "#0072B2", "#767676"
-# Maximum number of characters in a line of a label, and maximum number of panels by default.
+# Maximum number of characters in a line of a label.
 _WIDTH = 20
+# Maximum number of panels with curves or shares if topics are not selected.
 _MOST_PANELS = 12
-# Maximum number of ticks that are named.
+# Curves of at most this number of points have markers.
 _MOST_TICKS = 6
 
 
 class EffectsDisplay:
     """Display of effects of covariates, or of predicted shares, with their intervals.
 
-    Effects are points, in a panel for each term. Shares predicted at the values of one numerical
-    covariate are curves, in a panel for each topic. Make it by :meth:`from_estimator` or
-    :meth:`from_data`.
+    Effects are drawn as points, in a panel for each term. Shares that are predicted at values of
+    one numerical covariate are drawn as curves, in a panel for each topic. Use
+    :meth:`from_estimator` or :meth:`from_data` to make a display.
 
     Parameters
     ----------
     effects : pandas.DataFrame
         The result of :func:`skvt.covariate_effects`.
     x : array-like of shape (n_rows,) or None, default=None
-        The values of a covariate at which shares are predicted, in the order of ``at``; None for
-        points.
+        The values of the covariate at which shares are predicted, in the order of ``at``. None
+        draws points.
     x_name : str or None, default=None
-        Name of the covariate on the axis.
+        Name of the covariate, the label of the x axis.
 
     Attributes
     ----------
     axes_ : ndarray of matplotlib Axes, shape (n_panels,)
-        Axes of each term or topic.
+        The axes of the panels, one for each term or topic.
     bounding_ax_ : matplotlib Axes or None
-        The axes that they replace, if one was given.
+        The single axes that ``axes_`` replace, if ``plot`` was called with one.
     figure_ : matplotlib Figure
         Figure of the axes.
     points_ : list of matplotlib ErrorbarContainer
-        Points with their intervals; empty for curves.
+        A point with its interval for each effect; empty if curves are drawn.
     lines_ : list of matplotlib Line2D
-        A curve for each topic; empty for points.
+        A curve for each topic; empty if points are drawn.
     bands_ : list of matplotlib PolyCollection
-        The intervals of each curve.
+        A band of intervals for each curve.
 
     Examples
     --------
@@ -75,10 +76,10 @@ class EffectsDisplay:
         ax : matplotlib Axes, array-like of Axes or None, default=None
             Axes to be divided among the panels, or one axes per panel; None makes a new figure.
         terms : list of str or None, default=None
-            Terms to show; None for all but the intercept. Only for points.
+            Terms to show, if points are drawn; None shows all terms but the intercept.
         topics : array-like of int or None, default=None
-            Numbers of the topics or clusters to show, in this order; None for all, or for the first
-            twelve curves.
+            Numbers of the topics or clusters to show, in this order. None shows all points, or the
+            first twelve curves.
         n_columns : int, default=3
             Number of panels in a row.
 
@@ -115,6 +116,7 @@ class EffectsDisplay:
         return self
 
     def _points(self, panel, rows):
+        """Add points with intervals to a panel, a row of the table at each y position."""
         panel.axvline(0.0, color="black", linewidth=0.6, linestyle=":")
         for place, row in enumerate(rows.itertuples()):
             clear = row.low > 0.0 or row.high < 0.0
@@ -138,10 +140,10 @@ class EffectsDisplay:
         effects : pandas.DataFrame
             The result of :func:`skvt.covariate_effects`.
         at : data frame or array-like or None, default=None
-            The rows of covariates at which shares were predicted. If only one covariate varies, and
-            it is a number, shares are drawn as curves over it.
+            The rows of covariates at which shares were predicted. If exactly one covariate varies
+            and it is numerical, shares are drawn as curves over this covariate.
         ax, **options : see :meth:`plot`
-            How to draw them.
+            Parameters of :meth:`plot`.
 
         Returns
         -------
@@ -160,7 +162,7 @@ class EffectsDisplay:
         Parameters
         ----------
         estimators : estimator or list of estimators
-            One fit or several, as in :func:`skvt.covariate_effects`.
+            One fit or several fits, as in :func:`skvt.covariate_effects`.
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
             The rows.
         covariates : data frame or array-like
@@ -170,7 +172,7 @@ class EffectsDisplay:
         effects_kw : dict or None, default=None
             Other parameters of :func:`skvt.covariate_effects`, such as ``random_state``.
         ax, **options : see :meth:`plot`
-            How to draw them.
+            Parameters of :meth:`plot`.
 
         Returns
         -------
@@ -184,8 +186,8 @@ class EffectsDisplay:
 class TopicSharesDisplay:
     """Display of the shares of topics by group, such as a year, with their intervals.
 
-    Groups of numbers are joined by a curve with a band; others are points. Make it by
-    :meth:`from_estimator` or :meth:`from_data`.
+    If groups are numbers, the shares of a topic are drawn as a curve with a band of intervals,
+    otherwise as points. Use :meth:`from_estimator` or :meth:`from_data` to make a display.
 
     Parameters
     ----------
@@ -195,17 +197,17 @@ class TopicSharesDisplay:
     Attributes
     ----------
     axes_ : ndarray of matplotlib Axes, shape (n_topics,)
-        Axes of each topic shown.
+        The axes of the panels, one for each topic that is shown.
     bounding_ax_ : matplotlib Axes or None
-        The axes that they replace, if one was given.
+        The single axes that ``axes_`` replace, if ``plot`` was called with one.
     figure_ : matplotlib Figure
         Figure of the axes.
     points_ : list of matplotlib ErrorbarContainer
-        Points with their intervals; empty for curves.
+        Points with their intervals for each topic; empty if curves are drawn.
     lines_ : list of matplotlib Line2D
-        A curve for each topic; empty for points.
+        A curve for each topic; empty if points are drawn.
     bands_ : list of matplotlib PolyCollection
-        The intervals of each curve.
+        A band of intervals for each curve.
 
     Examples
     --------
@@ -230,7 +232,7 @@ class TopicSharesDisplay:
         ax : matplotlib Axes, array-like of Axes or None, default=None
             Axes to be divided among the panels, or one axes per panel; None makes a new figure.
         topics : array-like of int or None, default=None
-            Numbers of the topics to show, in this order; None for the first twelve.
+            Numbers of the topics to show, in this order. None shows the first twelve.
         n_columns : int, default=3
             Number of panels in a row.
 
@@ -243,8 +245,8 @@ class TopicSharesDisplay:
         groups = table[list(table.columns[: table.columns.get_loc("topic")])]
         numbers = chosen(topics, int(table["topic"].max()) + 1, "topics")
         numbers = numbers if topics is not None else numbers[:_MOST_PANELS]
-        one = table["topic"] == numbers[0]
-        values = groups[one].to_numpy()
+        is_first_topic = table["topic"] == numbers[0]
+        values = groups[is_first_topic].to_numpy()
         is_number = values.shape[1] == 1 and groups.dtypes.iloc[0].kind in "iuf"
         self.axes_, self.bounding_ax_ = panels(ax, numbers.size, n_columns, (2.2, 1.6))
         self.figure_ = self.axes_[0].figure
@@ -279,7 +281,7 @@ class TopicSharesDisplay:
         shares : pandas.DataFrame
             The result of :func:`skvt.topic_shares`.
         ax, **options : see :meth:`plot`
-            How to draw them.
+            Parameters of :meth:`plot`.
 
         Returns
         -------
@@ -307,7 +309,7 @@ class TopicSharesDisplay:
         confidence : float, default=0.95
             Probability of the intervals, between 0 and 1.
         ax, **options : see :meth:`plot`
-            How to draw them.
+            Parameters of :meth:`plot`.
 
         Returns
         -------
@@ -319,7 +321,7 @@ class TopicSharesDisplay:
 
 
 def _names(table, kind):
-    """Return the name of each topic or cluster, in at most two lines."""
+    """Return the title of each topic or cluster by its number, in at most two lines."""
     rows = table.drop_duplicates(kind).set_index(kind)
     labels = rows["label"].astype(str) if "label" in rows else {}
     return {
@@ -330,7 +332,7 @@ def _names(table, kind):
 
 
 def _name_rows(panel, labels):
-    """Name the rows of points, the first at the top, in the first column of panels only."""
+    """Label the y positions of points, the first at the top, in the first column of panels only."""
     spec = panel.get_subplotspec()
     is_first = spec is None or spec.is_first_col()
     panel.set_yticks(np.arange(len(labels)), labels if is_first else [""] * len(labels), fontsize=7)
@@ -338,7 +340,10 @@ def _name_rows(panel, labels):
 
 
 def _varying_number(at):
-    """Return name and values of the only covariate that varies, if it is a number."""
+    """Return name and values of the only covariate that varies.
+
+    The result is (None, None) if no covariate or several vary, or if it is not numerical.
+    """
     if at is None:
         return None, None
     columns = {str(name): at[name] for name in at.columns} if hasattr(at, "columns") else None
@@ -354,7 +359,10 @@ def _varying_number(at):
 
 
 def _draw_curves(display, table, kind, numbers, names, x, column):
-    """Add to the display a curve over x with its band for each topic, on a common y axis."""
+    """Draw the curve of each topic over x with its band of intervals, and add it to the display.
+
+    The rows of each topic in ``table`` are in the order of x.
+    """
     order = np.argsort(x, kind="stable")
     x = np.asarray(x)[order]
     for panel, k in zip(display.axes_, numbers, strict=True):

@@ -8,7 +8,7 @@ from skvt.readers.validation import check_choice
 BOUNDS = {
     "auto": (), "elbo": ("elbo",), "objective": ("objective",), "both": ("elbo", "objective"),
 }  # fmt: skip
-# From this number of passes on, the first one does not determine the scale.
+# The first pass does not determine the y limits if at least this number of passes follow.
 MANY_PASSES = 5
 X_LABELS = {"n_iter": "pass", "seconds": "seconds"}
 
@@ -82,8 +82,9 @@ class HistoryDisplay:
 class ELBODisplay(HistoryDisplay):
     """The evidence lower bound over the course of a fit.
 
-    Make it by :meth:`from_estimator`. Pass ``ax`` to draw several fits on the same axes. From the
-    sixth pass on, the axis ends near the second pass, since the first one often lies far below.
+    Use :meth:`from_estimator` to make a display. Pass ``ax`` to draw several fits on the same axes.
+    If there are six or more passes, the y limits do not depend on the first one, whose bound is
+    often far lower than the others.
 
     Parameters
     ----------

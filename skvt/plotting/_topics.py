@@ -25,12 +25,12 @@ class TopicsDisplay:
     feature_names : array-like of str of shape (n_features,)
         The words.
     shares : array-like of shape (n_components,) or None, default=None
-        Shares of the topics in all words. Larger topics are shown first, and titles have the share.
+        Shares of the topics in all tokens. Topics with larger shares are shown first, and titles
+        include the share.
     titles : list of str or None, default=None
-        Titles of the topics; None is "topic" and the number.
+        Titles of the topics. None is "topic" and the number.
     scores : array-like of shape (n_components, n_features) or None, default=None
-        Scores of the words of each topic, by which words are chosen and ordered; None is
-        ``topics``.
+        Scores by which the words of each topic are chosen and ordered. None is ``topics``.
 
     Attributes
     ----------
@@ -41,8 +41,8 @@ class TopicsDisplay:
     figure_ : matplotlib Figure
         Figure of the axes.
     bars_ : list of matplotlib BarContainer
-        Bars of each topic shown, with the first word at the top. Words without weight have no bar.
-        All panels have the same scale.
+        Bars of each topic that is shown, with the first word at the top. Words of weight 0 have no
+        bar. All panels have the same x limits.
     topics_ : ndarray of int, shape (n_topics,)
         Numbers of the topics shown.
 
@@ -75,9 +75,9 @@ class TopicsDisplay:
         n_words : int, default=10
             Number of words per topic.
         topics : array-like of int or None, default=None
-            Numbers of the topics to show, in this order. None shows the thirty with the largest
-            shares, since a hundred panels take some ten seconds; the number of other topics is
-            below the last one.
+            Numbers of the topics to show, in this order. None shows the thirty topics with the
+            largest shares, since a hundred panels take some ten seconds. The number of all other
+            topics is written below the last panel.
         n_columns : int, default=5
             Number of panels in a row.
         bar_kw : dict or None, default=None
@@ -94,8 +94,8 @@ class TopicsDisplay:
         numbers = chosen(topics, weights.shape[0], "topics")
         if topics is None and self.shares is not None:
             numbers = np.argsort(-np.asarray(self.shares), kind="stable")
-        left = max(numbers.size - MOST_TOPICS, 0) if topics is None else 0
-        self.topics_ = numbers = numbers[: numbers.size - left]
+        n_not_shown = max(numbers.size - MOST_TOPICS, 0) if topics is None else 0
+        self.topics_ = numbers = numbers[: numbers.size - n_not_shown]
         size = (2.4, 0.5 + 0.2 * n_words)
         self.axes_, self.bounding_ax_ = panels(ax, numbers.size, n_columns, size)
         self.figure_ = self.axes_[0].figure
@@ -114,8 +114,8 @@ class TopicsDisplay:
             panel.invert_yaxis()
             panel.set_xlim(0.0, longest)
             panel.locator_params(axis="x", nbins=3)
-        if left:
-            panel.set_xlabel(f"{left} more topics not shown", loc="right")
+        if n_not_shown:
+            panel.set_xlabel(f"{n_not_shown} more topics not shown", loc="right")
         return self
 
     @classmethod
