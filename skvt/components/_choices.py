@@ -20,16 +20,17 @@ from skvt.moves import bound_of
 from skvt.rows import dense, some_rows
 from skvt.ties import stable_argmax, stable_order
 
-# Types from the simplest on; of equally good types, the simplest is chosen.
+# Types of covariance, the simplest first. The simplest of equally good types is chosen.
 CANDIDATES = ("spherical", "diag", "tied", "low_rank", "full")
-# Types whose priors have diagonal scales, for rows too few to determine a matrix.
+# Types whose priors have diagonal scales. Only these are compared if there are too few rows to
+# determine a matrix.
 DIAGONAL = ("spherical", "diag", "low_rank")
-# Number of columns from which on "low_rank" has fewer parameters than "full".
+# Minimum number of columns at which "low_rank" has fewer parameters than "full".
 _COLUMNS_FOR_LOW_RANK = 4
-# Maximum number of rows of the sample, evenly spaced, and initial numbers of components of short
-# fits. Numbers are limited by the rows that each component, or a matrix of its columns, needs. If
-# rows are few for their columns, components with variances alone need fewer rows than matrices do:
-# many such components can be better than a few matrices.
+# Maximum number of rows in the evenly spaced sample, and initial numbers of components of short
+# fits. The numbers of components are limited by the number of rows that each component needs, or
+# that a covariance matrix needs. If rows are few for their columns, components without covariance
+# matrices may have fewer rows each, since many of them can be better than a few matrices.
 MOST_ROWS = 3_000
 NUMBERS = (3, 20)
 _ROWS_FOR_EACH = 20
@@ -39,8 +40,8 @@ _FEWER_FOR_EACH = 10
 MOST_COLUMNS = 64
 # Largest difference of close bounds in nats per row.
 _CLOSE = 1.0
-# Number of parts of rows for held-out densities; and in tables of at most this number of values and
-# of rows per column, of which a fit needs nearly all rows.
+# Number of folds for held-out densities. A table is tiny if it has at most _TINY values and at most
+# _TINY_ROWS rows per column. There are more folds then, since a fit needs nearly all rows.
 _FOLDS = 4
 _FOLDS_OF_TINY = 16
 _TINY = 500
@@ -50,10 +51,10 @@ _PASSES = 10
 
 
 def best_type(X, weights, build, learned, most=None, among=CANDIDATES):
-    """Choose the type of covariance, by the arguments of :func:`bounds_of_types`.
+    """Return the best type of covariance; arguments are those of :func:`bounds_of_types`.
 
-    It is the type of the highest bound. Where rows are few for their columns, types whose bounds
-    are close are compared by the density of rows that short fits have not seen.
+    It is the type with the highest bound. If there are few rows per column, types whose bounds are
+    close to the highest are compared by the density of held-out rows under short fits.
     """
     X, weights = sample(X, weights, MOST_ROWS)
     bounds = bounds_of_types(X, weights, build, learned, most, among)
@@ -72,10 +73,11 @@ def best_type(X, weights, build, learned, most=None, among=CANDIDATES):
 def bounds_of_types(X, weights, build, learned, most=None, among=CANDIDATES):
     """Return the types of covariance with their highest bounds in short fits, best first.
 
-    Bounds are in nats per row of a sample; of equal bounds, that of the simpler type comes first.
-    Neither the number of threads nor the random state matters. ``build`` takes rows, weights and a
-    ``covariance_type``, and returns the component and its prior's parameters. ``learned`` are the
-    names of learned parameters, ``most`` the maximum number of components, ``among`` the types.
+    Bounds are in nats per row of a sample. Of types with equal bounds, the simpler comes first. The
+    result depends neither on the number of threads nor on a random state. ``build`` takes rows,
+    weights and a ``covariance_type``, and returns the component and its prior's parameters.
+    ``learned`` are the names of learned parameters, ``most`` is the maximum number of components,
+    and ``among`` are the types that are compared.
     """
     X, weights = sample(X, weights, MOST_ROWS)
     kinds = CANDIDATES if weights.sum() > ROWS_PER_COLUMN * X.shape[1] else DIAGONAL
@@ -84,7 +86,7 @@ def bounds_of_types(X, weights, build, learned, most=None, among=CANDIDATES):
     if X.shape[1] > MOST_COLUMNS and _has_few_rows(X, weights):
         kinds = DIAGONAL
     if X.shape[1] > MOST_COLUMNS and np.isnan(X).any():
-        # the time of matrices grows with the cube of the number of missing values of a row, too
+        # The time for matrices also grows with the cube of the number of missing values in a row.
         kinds = tuple(kind for kind in kinds if kind not in MATRICES)
     X = _some_columns(X)
     bounds = {
@@ -104,20 +106,20 @@ def _some_columns(X):
 
 
 def _has_few_rows(X, weights):
-    """Return whether rows are so few for their columns that scales of priors are diagonal."""
+    """Return whether there are so few rows per column that scales of priors are diagonal."""
     return weights.sum() <= ROWS_PER_COLUMN_OF_SCALE * X.shape[1]
 
 
 def _held_out_density(X, weights, build, learned, most):
-    """Return the mean log predictive density of rows under fits to other rows, nats per row."""
+    """Return the mean log predictive density of held-out rows under short fits, nats per row."""
     is_tiny = X.size <= _TINY and len(X) <= _TINY_ROWS * X.shape[1]
     n_folds = min(len(X), _FOLDS_OF_TINY) if is_tiny else _FOLDS
-    parts, total = np.random.default_rng(0).permutation(len(X)) % n_folds, 0.0
-    for part in range(n_folds):
-        rest, out = parts != part, parts == part
-        _, memo, model = _best_fit(X[rest], weights[rest], build, learned, most)
+    folds, total = np.random.default_rng(0).permutation(len(X)) % n_folds, 0.0
+    for fold in range(n_folds):
+        is_fitted, is_held_out = folds != fold, folds == fold
+        _, memo, model = _best_fit(X[is_fitted], weights[is_fitted], build, learned, most)
         stats = RunningStats(memo.stats.arrays)
-        total += weights[out] @ model.log_predictive(X[out], stats, serial_map)
+        total += weights[is_held_out] @ model.log_predictive(X[is_held_out], stats, serial_map)
     return total / float(weights.sum())
 
 
@@ -126,11 +128,11 @@ def _best_fit(X, weights, build, learned, most):
     component, _ = build(X, weights)
     has_matrices = component.covariance_type in MATRICES
     if has_matrices or not _has_few_rows(X, weights):
-        of_each = max(_ROWS_FOR_EACH, int(ROWS_PER_COLUMN * X.shape[1]))
+        rows_for_each = max(_ROWS_FOR_EACH, int(ROWS_PER_COLUMN * X.shape[1]))
     else:
-        of_each = _FEWER_FOR_EACH
-    enough = max(NUMBERS[0], len(X) // of_each)
-    numbers = sorted({min(n, enough, most or n) for n in NUMBERS})
+        rows_for_each = _FEWER_FOR_EACH
+    upper_limit = max(NUMBERS[0], len(X) // rows_for_each)
+    numbers = sorted({min(n, upper_limit, most or n) for n in NUMBERS})
     return max(_fits(X, weights, component, learned, numbers), key=itemgetter(0))
 
 

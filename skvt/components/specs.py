@@ -61,9 +61,10 @@ def gaussian_prior(given):
 
 
 def gaussian_component(given, X, weights, error=0.0, most=None, among=CANDIDATES):
-    """Return the Gaussian of a description for at most ``most`` components, and its prior.
+    """Return the Gaussian that ``given`` describes, and its prior's parameters.
 
-    With "auto", the type of covariance is one ``among`` these.
+    ``given`` is an estimator or a component. If its covariance type is "auto", the best of the
+    types ``among`` is chosen. ``most`` is the maximum number of components of the mixture.
     """
     kind, zero_mean = given.covariance_type, given.mean_type == "zero"
     if error == 0.0 and getattr(given, "max_components", None) == 1:
@@ -90,7 +91,7 @@ def gaussian_component(given, X, weights, error=0.0, most=None, among=CANDIDATES
 
 
 def gaussian_learner(given, component):
-    """Return the learner of the prior's parameters that are "auto"."""
+    """Return the learner of the parameters of the prior that are "auto", or None."""
     regressed = isinstance(component, models.Regression | models.IndependentRegressions)
     learner = models.RegressionLearner if regressed else models.GaussianLearner
     return learner.of(component, learned_names(given, GAUSSIAN_PRIORS))
@@ -173,7 +174,7 @@ class ComponentSpec(BaseEstimator):
         sizes : tuple of int or None
             Number of categories of each column, for the encoding "category".
         given : skvt.models.mixture.GivenColumns
-            How the last g columns explain the others.
+            The conversion of the last g columns to regressors and cells.
 
         Returns
         -------
@@ -185,7 +186,7 @@ class ComponentSpec(BaseEstimator):
         Raises
         ------
         ValueError
-            If the component cannot be explained.
+            If the component cannot depend on given columns.
         """
         raise ValueError(_NOT_EXPLAINED.format(type(self).__name__))
 
@@ -205,7 +206,7 @@ class ComponentSpec(BaseEstimator):
         return None
 
     def describes(self, component, sizes):
-        """Return whether a file can have this description of a likelihood.
+        """Return whether a file may contain this description with this likelihood.
 
         Parameters
         ----------
@@ -244,10 +245,10 @@ class ComponentSpec(BaseEstimator):
 
 
 class _Conditioned(ComponentSpec):
-    """Columns of bits, categories or counts, which given categories explain by a table of cells."""
+    """Base of descriptions of bits, categories or counts, which given columns explain by cells."""
 
     def build_given(self, X, weights, sizes, given):
-        """Return the component with parameters of each cell, see :class:`ComponentSpec`."""
+        """Return the component with parameters for each cell, see :class:`ComponentSpec`."""
         if self.exposure == "row_total":
             raise ValueError(
                 "exposure='row_total' takes no given columns. Add the total of each row to the "
@@ -390,7 +391,7 @@ class Gaussian(_GaussianSpec):
         return component, priors
 
     def _best_type(self, X, weights, given):
-        """Return the type of highest bound for the residuals of one regression for all rows."""
+        """Return the type with the highest bound for residuals of one regression for all rows."""
         X, weights = sample(X, weights, MOST_ROWS)
         component, _ = models.regression_component(X, weights, "diag", given)
         residuals = Gaussian("auto", mean_precision_prior=self.mean_precision_prior)
@@ -975,11 +976,11 @@ class Hurdle(ComponentSpec):
         return is_hurdle and _describes(self.component, component.blocks[0].component, sizes)
 
     def build(self, X, weights, sizes=None):
-        """Return the component of the other values with indicators, see :class:`ComponentSpec`."""
+        """Return a component of values and of indicators of them, see :class:`ComponentSpec`."""
         return self.build_given(X, weights, sizes, None)
 
     def build_given(self, X, weights, sizes, given):
-        """Return the component of the other values with indicators, see :class:`ComponentSpec`."""
+        """Return a component of values and of indicators of them, see :class:`ComponentSpec`."""
         n_columns = X.shape[1] - (0 if given is None else given.n_columns)
         # round the point mass to the precision of the data
         at = tuple(np.full(n_columns, self.at, X.dtype).tolist())
@@ -997,11 +998,11 @@ class Hurdle(ComponentSpec):
 
 
 def built(spec, X, weights, sizes, *, open_levels=False, given=None):
-    """Return the likelihood, with indicators if missing values are informative, and its priors.
+    """Return the likelihood that ``spec`` describes, its prior's parameters, and their learner.
 
-    The third result is the learner of the priors, or None. With ``open_levels``, categories may
-    have levels that these rows do not have. ``given`` describes the last columns of X, which
-    explain the others, or is None.
+    The likelihood has indicators if missing values are informative. The learner may be None. With
+    ``open_levels``, categories may have levels that do not occur in these rows. ``given`` is the
+    :class:`~skvt.models.mixture.GivenColumns` of the last columns of X, or None.
     """
     if given is None:
         component, priors = spec.build(X, weights, sizes)
@@ -1023,7 +1024,7 @@ def _learner(spec, component):
 
 
 def describes(spec, component, sizes):
-    """Return whether a file can have a description of a likelihood as :func:`built` returns it."""
+    """Return whether :func:`built` can have returned this component for this description."""
     if spec.missing == "informative":
         if type(component) is not models.Indicated or component.at:
             return False
@@ -1032,7 +1033,10 @@ def describes(spec, component, sizes):
 
 
 def _describes(spec, component, sizes):
-    """Return whether a description is that of a likelihood, or of its values in one cell."""
+    """Return whether ``spec`` can describe a component without indicators of missing values.
+
+    If the component depends on given columns, its values in all cells are compared.
+    """
     if type(component) is models.Conditioned:
         sizes = sizes and sizes * component.given.shares.size
         component = component.values

@@ -142,7 +142,7 @@ class ClustersMixin:
         return joins.clusters(int(n_clusters))
 
     def _needs_splits(self, n_clusters):
-        """Return whether ``n_clusters`` is a is_int larger than the is_int of components."""
+        """Return whether ``n_clusters`` is a number larger than the number of components."""
         is_int = isinstance(n_clusters, Integral) and not isinstance(n_clusters, bool | np.bool_)
         return is_int and n_clusters > self._fitted.model.size(self._fitted.stats)
 
@@ -247,8 +247,8 @@ def why_not(joins, n_clusters):
         valley = f", across a valley of {test:.1f} standard errors"
     elif criterion == "entropy" and 0.0 < depth < np.inf:
         valley = f", across a valley of {depth:.2g} nats"
-    reason = "the rule keeps" if criterion == "entropy" else "rows tell"
-    return f"Two clusters were joined that {reason} apart: this loses {loss}{valley}."
+    subject = "the rule keeps" if criterion == "entropy" else "rows tell"
+    return f"Two clusters were joined that {subject} apart: this loses {loss}{valley}."
 
 
 def together(resp, clusters):
