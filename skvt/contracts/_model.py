@@ -383,7 +383,7 @@ class Temperable(Model, Protocol):
 
 
 class HasHyperprior(Model, Protocol):
-    """A model whose priors have parameters with a prior, at whose mode they are learned."""
+    """A model that learns parameters of its priors at the mode of a hyperprior."""
 
     def log_hyperprior(self) -> float:
         """Return the log density of these parameters in nats, a part of the bound."""

@@ -93,14 +93,15 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         densities keep no share for other levels.
     given : str, int, list of str or int, slice, mask, callable or None, default=None
         Columns that explain the others and are not explained themselves, named like the columns of
-        a component: positions for arrays. They belong to no component. Real columns are regressed
-        on them within each component, by a Gaussian of the type "diag", "full" or "auto": on
-        numbers, and on an indicator for each level but the first of booleans, categories and whole
-        numbers with 2 to 6 values. Binary and categorical columns and counts have parameters of
-        their own for each combination of levels that occurs in ``fit`` (one more set for all
-        others), at most 200; given numbers do not matter for them. Rows need the values of given
-        columns everywhere: numbers must be complete, a missing category is a level of its own if
-        there was one in ``fit``, and other levels are refused. StudentT, LatentGaussian and
+        a component, for arrays by position. They belong to no component. Real columns have a linear
+        regression on them in each component, by a Gaussian of the type "diag", "full" or "auto".
+        The regressors are numbers, and an indicator of each level but the first of booleans,
+        categories and whole numbers with 2 to 6 values. Binary columns, categorical columns and
+        counts have separate parameters for each combination of levels that occurs in ``fit``, and
+        one more set for all other combinations. There are at most 200 sets; given numbers do not
+        matter for these columns. All methods need the values of given columns: numbers must not be
+        missing, a missing category is a separate level if a category was missing in ``fit``, and
+        levels that did not occur in ``fit`` raise an error. StudentT, LatentGaussian and
         Multinomial take no given columns. See the guide, :doc:`/guide/memoized_mixture`.
     .. shared: max_components
     weight_concentration_prior : float, "auto" or None, default=None
@@ -320,7 +321,7 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         return begun_with_labels(model, self.labels_init, X, weights, self.max_components)
 
     def _given_columns(self, X, weights):
-        """Return how given columns explain the others, or None, and their positions."""
+        """Return the :class:`GivenColumns` of the table, or None, and the columns' positions."""
         given = self._table.given
         positions = np.array([block.columns[0] for block in given], np.intp)
         if not given:
@@ -380,22 +381,23 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         Parameters
         ----------
         n_samples : int, default=1
-            Number of rows to draw; with ``given``, of each of its rows.
+            Number of rows to draw; with ``given``, the number for each of its rows.
         random_state : int, RandomState instance or None, default=None
             None uses that of the estimator.
         given : {array-like, data frame} of shape (n_rows, n_features), optional
-            Rows for whose values of the given columns (and exposures) the other columns are drawn.
-            A frame has at least these columns; an array has all columns of ``fit``, or only these
-            in their order. A fit with given columns needs it.
+            Rows with values of the given columns and of exposures, for which the other columns are
+            drawn. A frame has at least these columns. An array has all columns of ``fit``, or only
+            these columns in the same order. It is required after a fit with given columns.
 
         Returns
         -------
         X : ndarray or data frame of shape (n_samples, n_features)
-            The drawn rows, in a container like that of ``fit``; with ``given`` its rows in order,
-            each ``n_samples`` times. A data frame has the columns that belong to a component; an
-            array has all columns, with NaN in columns without component.
+            The drawn rows, in a container like that of ``fit``. With ``given``, there are
+            ``n_samples`` rows for each row of ``given``, in the same order. A data frame has the
+            columns that belong to a component. An array has all columns, with NaN in columns that
+            belong to no component.
         y : ndarray of int, shape (n_samples,)
-            Component of each row; without ``given`` in ascending order as in scikit-learn.
+            Component of each row; without ``given``, in ascending order as in scikit-learn.
 
         Raises
         ------
@@ -420,8 +422,8 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         component = fitted.model.component
         lam = component.apart(fitted.lam()[1])
         for k in np.unique(labels):
-            own = labels == k
-            rows[own] = component.conditional_sample(rows[own], lam[k], rng)
+            is_drawn = labels == k
+            rows[is_drawn] = component.conditional_sample(rows[is_drawn], lam[k], rng)
         return self._table.rows_of(rows.astype(fitted.model.dtype, copy=False)), labels
 
     @property

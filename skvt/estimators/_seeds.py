@@ -14,7 +14,7 @@ EXCLUDED = 1e-6
 def seeded_prior(
     seed_words, feature_names, n_components, *, excluded_words=None, base=None, boost=100.0
 ):
-    """Prior of topics some of which have seed words; pass it as ``topic_word_prior``.
+    """Return a prior for topics some of which have seed words, for ``topic_word_prior``.
 
     Topic k starts from its seed words and picks up words that occur together with them. Topics
     without seeds are learned as usual. Row k of ``components_`` is the topic of ``seed_words[k]``.
@@ -30,7 +30,7 @@ def seeded_prior(
         Number of topics K.
     excluded_words : dict or list of lists, default=None
         Words that topics must not have, in the form of ``seed_words``. Their pseudo-count is 1e-6,
-        and a topic starts without them.
+        so that the topic starts without them.
     base : float or None, default=None
         Pseudo-count of all words in all topics; smaller ones make sparser topics. None is ``1 /
         n_components``, as in the estimators.
@@ -101,7 +101,7 @@ def seeded_prior(
 
 
 def _known(names, words, topic):
-    """Return which names are among the words, (n_features,), and warn of words without a name."""
+    """Return whether each name is among the words, (n_features,); warn of words without a name."""
     unknown = sorted(set(words) - set(names.tolist()), key=str)
     if unknown:
         shown = ", ".join(map(repr, unknown[:10])) + ", ..." * (len(unknown) > 10)
@@ -116,7 +116,7 @@ def _known(names, words, topic):
 
 
 def _words_of_topics(name, words_of, n_components):
-    """Return pairs of a topic's number and its words, for the parameter of this name."""
+    """Return pairs of a topic's number and its words; ``name`` is the parameter, for errors."""
     items = words_of.items() if isinstance(words_of, Mapping) else enumerate(words_of)
     pairs = []
     for topic, words in items:

@@ -40,12 +40,12 @@ from skvt.results import GrowingMixin, MixtureEstimator
 from skvt.rows import has_sparse_rows
 from skvt.sklearn_private import StrOptions
 
-# Where a step takes all rows: rho = min(1, 100 t^-0.75) is 1 in the first 450 steps.
+# Scale of steps on all rows: rho = min(1, 100 t^-0.75) is 1 in the first 464 steps.
 SCALE_OF_FULL_STEPS = 100.0
-# Maximum number of components with which memoized inference begins if births may add others.
+# Maximum number of initial components of memoized inference if births can add others.
 MOST_AT_START = 100
-# In a stream, how many times the share of its rows a step is at most: above 1, so that the rows
-# assigned when little was known are forgotten.
+# In a stream, the maximum ratio of a step to the share of its rows. It is more than 1, so that rows
+# that were assigned when little was known are forgotten.
 MOST_OF_SHARE = 2.0
 
 

@@ -21,7 +21,7 @@ from skvt.typing import Array, IndexArray, Run
 # A smaller scale of a running sum is multiplied into its array, so that the division of new
 # statistics by the scale stays accurate.
 _SMALLEST_SCALE = 1e-6
-# Relative error that sums of a file may have, in single precision too.
+# Maximum relative error of the sums in a file, also in single precision.
 _ROUNDING = 1e-3
 # Rows that a thread adds at a time.
 _ROWS = np.int64(64)
@@ -276,17 +276,20 @@ class RunningStats:
         self.sums = tuple(self.scale * array.sum(axis=0, dtype=np.float64) for array in self.arrays)
 
     def are_legal(self, shapes: Sequence[tuple[int, ...]]) -> bool:
-        """Return whether arrays of a file have these shapes and one precision, and right sums."""
+        """Return whether arrays that are read from a file are legal.
+
+        They must have these shapes and the same precision, and ``sums`` must be their sums.
+        """
         if not are_real(self.arrays, shapes) or len({array.dtype for array in self.arrays}) > 1:
             return False
         for array, total in zip(self.arrays, self.sums, strict=True):
-            fresh = self.scale * array.sum(axis=0, dtype=np.float64)
-            size = np.zeros_like(fresh)
+            expected = self.scale * array.sum(axis=0, dtype=np.float64)
+            magnitude = np.zeros_like(expected)
             for row in array:
-                size += np.abs(self.scale * row)
-            if np.shape(total) != fresh.shape:
+                magnitude += np.abs(self.scale * row)
+            if np.shape(total) != expected.shape:
                 return False
-            if not np.all(np.abs(total - fresh) <= _ROUNDING * size):
+            if not np.all(np.abs(total - expected) <= _ROUNDING * magnitude):
                 return False
         return True
 

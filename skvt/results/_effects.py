@@ -114,8 +114,8 @@ def covariate_effects(
     linear in the words of a document and unbiased given the topics, for any prior of the document
     [1]_. For mixtures, they are the corrected assignments of [1]_, which assume that covariates are
     related to the columns of X only through the clusters. The mixture is refitted to X by
-    expectation-maximisation for that, and again for each draw of random weights of the rows: the
-    draws tell by how much a refit overstates how well the clusters are separated.
+    expectation-maximisation for that, and again for each draw of random weights of the rows. The
+    draws show how much a refit overstates the separation of the clusters.
 
     The variance of an effect is the mean squared error of the regressions, robust to unequal
     variances and to ``cluster``, plus (1 + 1/M) times the variance between M draws of parameters,

@@ -79,9 +79,10 @@ class GrowingMixin(MoveLogMixin):
               or, in counts of tokens, of the column, "rate" of counts (of a
               :class:`~skvt.components.Hurdle`, of those beyond the first; for an exposure of 1) and
               "dispersion" of negative binomials, "share not 0" beside a point mass at 0, "share
-              observed" where missing values are informative. With given columns, means are those
-              at the means of these columns, deviations those of residuals, "slope of" a number or
-              level is what it adds, and other parameters are averages over the rows of ``fit``.
+              observed" where missing values are informative. With given columns, a mean is the
+              expected value at the means of these columns, a standard deviation is that of the
+              residuals, "slope of" a number or a level is its coefficient, and other parameters are
+              averages over the rows of ``fit``.
             - "category": the value whose probability it is; otherwise missing (None).
             - "estimate": posterior mean, of standard deviations the posterior median; in the units
               of the data.
@@ -292,12 +293,12 @@ class GrowingMixin(MoveLogMixin):
         return np.array(classes, None if numbers else object)
 
     def _row_results(self, rows):
-        """Give rows of a known class a component of that class."""
+        """Return the results of rows; rows of a known class get a component of that class."""
         results, labels = super()._row_results(rows), rows.labels
         if labels is None:
             return results
         components, classes = results["labels"], self.component_classes_
-        # rows of a known class whose most probable component has another one
+        # The numbers of rows of a known class whose most probable component has another class.
         wrong = np.flatnonzero(labels.codes >= 0)
         wrong = wrong[classes[components[wrong]] != labels.known[labels.codes[wrong]]]
         if wrong.size:

@@ -24,7 +24,7 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
 
     # --------------------------------------------------------------------------- after a fit
     def _row_results(self, rows):
-        """Return the component of each row; after ``fit`` also the clusters by these rows."""
+        """Return the component of each row and, after ``fit``, the joins of components."""
         results = {} if rows.in_stream else {"joins": self._joins(rows.X, rows.weights)}
         if rows.passed is not None and not is_chunked(rows.passed):
             every = rows.X.shape[0] == num_samples(rows.passed)

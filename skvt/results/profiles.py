@@ -56,7 +56,7 @@ def profiles_of(table):
 
 
 def sentences(profiles, most_columns=MOST_COLUMNS):
-    """A sentence for each component or cluster: its share and the columns that set it apart."""
+    """Return a sentence for each component or cluster: its share, and its distinctive columns."""
     whole = len(profiles.weights) - 1
     out = []
     for k, weight in enumerate(profiles.weights[:whole]):

@@ -334,6 +334,7 @@ def _less(X: Any, center: Array) -> Array:
 
 
 def prior_vector(name: str, value: ArrayLike | None, size: int, default: Array) -> Array:
+    """Return the value of parameter ``name`` as a finite vector, or ``default`` if it is None."""
     if value is None:
         return default
     value = np.array(value, dtype=np.float64)

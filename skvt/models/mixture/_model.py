@@ -393,17 +393,17 @@ class Mixture(ConjugateModel):
         predictive = self._predictive(stats)
         component: Any = self.component  # has columns of categories
 
-        def table(rows: Array) -> Array:
-            of_column: Array = component.column_probabilities(predictive.components, column, rows)
-            return of_column
+        def by_component(rows: Array) -> Array:
+            values: Array = component.column_probabilities(predictive.components, column, rows)
+            return values
 
-        def of_rows(rows: Array) -> Array:
-            chances, probabilities = predictive.memberships(rows), table(rows)
+        def by_row(rows: Array) -> Array:
+            memberships, probabilities = predictive.memberships(rows), by_component(rows)
             if probabilities.ndim == 2:
-                return chances @ probabilities
-            return np.einsum("nk,nkc->nc", chances, probabilities)
+                return memberships @ probabilities
+            return np.einsum("nk,nkc->nc", memberships, probabilities)
 
-        return _of_rows(X, of_rows, table(X[:1]).shape[-1:], run)
+        return _of_rows(X, by_row, by_component(X[:1]).shape[-1:], run)
 
     def completed(
         self, X: Array, stats: RunningStats, rng: np.random.Generator, *, of_fit: bool = False

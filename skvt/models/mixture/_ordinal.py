@@ -79,7 +79,7 @@ class Cells:
             and self.columns.shape == (len(pairs),)
             and all(levels.shape == (edges.size - 1,) for levels, edges in pairs)
             and all(edges.ndim == 1 < edges.size for _, edges in pairs)
-            and all(np.all(one[1:] > one[:-1]) for pair in pairs for one in pair)
+            and all(np.all(numbers[1:] > numbers[:-1]) for pair in pairs for numbers in pair)
         )
 
     @classmethod

@@ -26,17 +26,17 @@ class Block(NamedTuple):
     component: Component
     # (D_b,): positions in the rows.
     columns: IndexArray
-    # Number of the last columns that explain the others, and may be in several blocks.
+    # Number of given columns, the last ones. They explain the others; all blocks have the same.
     n_given: int = 0
 
     @property
     def explained(self) -> IndexArray:
-        """Positions of the columns that do not explain others."""
+        """Positions of the columns that the block describes."""
         return self.columns[: self.columns.size - self.n_given]
 
     @property
     def given(self) -> IndexArray:
-        """Positions of the columns that explain the others."""
+        """Positions of the given columns, which explain the others."""
         return self.columns[self.columns.size - self.n_given :]
 
 
@@ -136,7 +136,10 @@ class Product(ConjugateComponent):
         return self._are_disjoint(d)
 
     def _are_disjoint(self, n_columns: int) -> bool:
-        """Return whether blocks have names and columns of their own among so many."""
+        """Return whether blocks have unique names and describe no column twice.
+
+        Given columns must be the same in all blocks. Positions must be less than ``n_columns``.
+        """
         given = self.blocks[0].given
         columns = np.concatenate([*(block.explained for block in self.blocks), given])
         return (

@@ -79,7 +79,7 @@ class Bernoulli(PairOfEachColumn):
         return self.features(X) @ self.gather(np.log(Dirichlet.mean(lam))).T
 
     def repeated(self, number: int) -> "Bernoulli":
-        """Return the component of dense rows with these columns ``number`` times."""
+        """Return the component of dense rows in which these columns occur ``number`` times."""
         return replace(self, prior=np.tile(self.prior, (number, 1)), sparse=False)
 
     def column_probabilities(self, lam: Array, column: int, X: Any = None) -> Array:
@@ -225,7 +225,7 @@ class Categorical(ConjugateComponent):
         return of_levels + np.where(np.isnan(X), 0.0, of_column).sum(axis=1, keepdims=True)
 
     def repeated(self, number: int) -> "Categorical":
-        """Return the component of rows with these columns ``number`` times."""
+        """Return the component of rows in which these columns occur ``number`` times."""
         return replace(self, prior=np.tile(self.prior, number), sizes=self.sizes * number)
 
     def column_probabilities(self, lam: Array, column: int, X: Any = None) -> Array:
@@ -309,7 +309,10 @@ class OfExposure(ConjugateComponent):
         return len(self.prior) + (self.exposure == "column")
 
     def repeated(self, number: int) -> Any:
-        """Return the component of dense rows with the columns of counts ``number`` times."""
+        """Return the component of dense rows in which the columns of counts occur ``number`` times.
+
+        An exposure in the last column occurs once.
+        """
         prior = np.tile(self.prior, (number, 1))
         return replace(self, prior=prior)  # type: ignore[type-var]
 
