@@ -196,7 +196,7 @@ class CAVIGaussianMixture(MixtureEstimator):
 
     def _row_results(self, rows):
         results = super()._row_results(rows)
-        # those of chunks are computed where the rows lie: predict_proba
+        # Assignments of rows in chunks are not kept; predict_proba computes them chunk by chunk.
         if not layout_of(rows.X).size:
             with Workers(self.n_jobs) as workers:
                 results["assignments"] = assignments_of(self._fitted, rows.X, workers)
@@ -239,7 +239,7 @@ class CAVIGaussianMixture(MixtureEstimator):
         """q of the means, in the coordinates of the data, and of the assignments."""
         component = fitted.model.component
         blocks = {"means": Posterior(*component.uncentred(fitted.lam()[1]))}
-        # (during a fit the assignments are not yet known)
+        # The assignments are not known during a fit.
         if fitted.assignments is not None:
             log_resp = Categorical.from_standard(fitted.assignments)
             blocks["assignments"] = Posterior(Categorical, log_resp)

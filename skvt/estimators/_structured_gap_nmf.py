@@ -223,7 +223,7 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
             mean = old.data_mean_prior
         else:
             counts, seen = sums_of_rows(X, weights, column_sums)
-            # (without a count any mean will do)
+            # Any mean can be used if all counts are 0.
             mean = counts.sum() / seen.sum() if counts.any() else 1.0
         return GaPNMF(
             n_components=self.n_components,

@@ -384,12 +384,12 @@ class RunningStats:
         """``factor * S`` as a view: an error to write to, or to read once ``S`` has changed."""
         twin = self._twin()
         twin.rescale(factor)
-        # (by this reference the arrays are not free for a draft as long as the view is there)
+        # This reference keeps the arrays from being reused by a draft while the view exists.
         twin._owner = self if self._owner is None else self._owner
         return twin
 
     def for_rows(self, rows: IndexArray | None) -> Self:
-        """A view that sends other processes these rows alone (None for all), with all sums."""
+        """Return a view that sends these rows, None for all, and all sums to other processes."""
         twin = self.scaled(1.0)
         twin._rows = rows
         return twin
@@ -400,18 +400,19 @@ class RunningStats:
         return twin
 
     def draft(self, rows: IndexArray | None) -> Self:
-        """A copy for steps that add to these rows only; None for all.
+        """Return a copy for steps that add to these rows only; None for all rows.
 
-        With rows, the cost of a copy depends on these, not on the vocabulary: it is made in the
-        arrays of the predecessor, from which this object was drafted, once that has been freed.
+        If ``rows`` is not None, the cost of the copy depends on their number, not on the size of
+        the vocabulary: the copy reuses the arrays of the object from which this one was drafted,
+        if that object has been freed.
         """
         if rows is None or self._owner is not None:
             return self.copy()
-        # (atomic: of two threads only one gets it)
+        # The operation is atomic, so that only one of two threads gets the arrays.
         spare = self.__dict__.pop("_spare", None)
         twin = self._twin()
         is_free = spare is not None and spare[2]() is None
-        # (those of a file mapped read-only cannot be written to)
+        # Arrays of a file that is mapped read-only cannot be reused.
         if not is_free or not all(array.flags.writeable for array in spare[0]):
             twin._arrays = tuple(np.array(array) for array in self.arrays)
         else:
@@ -426,8 +427,8 @@ class RunningStats:
 
     @classmethod
     def zeros_like(cls, other: "Stats | RunningStats") -> Self:
-        """Statistics of no data, shaped as ``other``."""
-        # (of zeros that nobody touches, there are none in memory: to sum them would touch them)
+        """Return the statistics of no data, in the shapes of ``other``."""
+        # Zeros take no memory until they are read. The sums are therefore set without reading them.
         twin = cls(np.zeros((0, *array.shape[1:]), array.dtype) for array in other.arrays)
         twin._arrays = tuple(np.zeros(array.shape, array.dtype) for array in other.arrays)
         if len(twin._arrays) == 1 and twin._arrays[0].ndim == 2:

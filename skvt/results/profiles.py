@@ -1,30 +1,30 @@
-"""Profiles of components or clusters: what the table of ``describe`` shows, in short."""
+"""Profiles of components or clusters: short summaries of the table of ``describe``."""
 
 from typing import NamedTuple
 
 import numpy as np
 
-# Columns that a sentence names, of at least this relevance in nats a row.
+# Maximum number of columns that a sentence names, and their minimum relevance in nats per row.
 MOST_COLUMNS = 4
 LEAST_RELEVANCE = 0.02
 
 
 class Profiles(NamedTuple):
-    """The table of ``describe`` by component or cluster; index K is the whole table."""
+    """The table of ``describe`` by component or cluster; index K stands for all rows together."""
 
-    # "component" or "cluster"
+    # "component" or "cluster".
     kind: str
-    # (block, name) of each column
+    # (block, name) of each column.
     columns: list
-    # (K + 1,)
+    # (K + 1,): weights; the last is 1.
     weights: np.ndarray
-    # (K + 1, n_columns)
+    # (K + 1, n_columns): relevance in nats per row; the last row is the weighted mean.
     relevance: np.ndarray
     # Parts of the text by (component, column): a category and a probability, or a number.
     cells: dict
     # (quantity, category, estimate) of each parameter by (component, column).
     estimates: dict
-    # A third of the standard deviation of each column, by which numbers are rounded.
+    # A third of the standard deviation of each column, to which numbers are rounded.
     steps: list
 
 

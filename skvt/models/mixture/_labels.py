@@ -1,10 +1,10 @@
-"""Rows whose classes are known: a component has rows of one class at most.
+"""Mixtures in which the classes of some rows are known; a component has rows of at most one class.
 
     log p(y_n | z_n = k) = 0 if y_n is unknown or the class of component k, else -inf.
 
-The class of a row is a last column of the rows: 0 where it is unknown, else 1, ..., C. Its
-indicators are features, so that the statistics of a component say how many rows of each class it
-has. They determine its class; statistics, memos and moves therefore need nothing else.
+The class of a row is in the last column of the rows: 0 if it is unknown, else 1, ..., C. Its
+indicators are features, so that the statistics of a component contain its number of rows of each
+class. They determine the component's class, so that moves and memos need no other information.
 """
 
 from dataclasses import dataclass, replace
@@ -22,39 +22,45 @@ from skvt.models.mixture.components import ConjugateComponent
 from skvt.rows import dense
 from skvt.typing import Array, IndexArray
 
-# What stands for a log density of -inf: products with 0 are 0.
+# Log density in place of -inf, whose product with 0 would be NaN.
 _IMPOSSIBLE = -1e25
-# A component of a birth has a class if the share of its rows that have a label is this part of the
-# share in all rows, and at least half a row has.
+# A component of a birth has a class only if its rows of this class are at least _LEAST_ROWS and at
+# least the share _LEAST_SHARE * s of its rows, where s is the share of all rows that have a label.
 _LEAST_SHARE = 0.1
 _LEAST_ROWS = 0.5
 
 
 def classes_of(counts: Array) -> IndexArray:
-    """The class 1, ..., C that has most rows of each component, 0 of none; counts (K, C + 1)."""
+    """Return the class 1, ..., C of most rows of each component; 0 if no row has a class.
+
+    ``counts`` are (K, C + 1): rows without a class, and rows of each class.
+    """
     known = counts[..., 1:]
     return np.where(known.max(axis=-1) > 0.0, known.argmax(axis=-1) + 1, 0)
 
 
 @dataclass(frozen=True)
 class _OneClass:
-    """A point mass at the class of each component; natural parameters are rows of each class."""
+    """A point mass at the class of each component; natural parameters are counts of classes."""
 
-    # Share of the rows that have a label where few rows give no class, see `_LEAST_SHARE`.
+    # Share of all rows that have a label, for births, see `_LEAST_SHARE`; None otherwise.
     share: float | None = None
 
     def log_normalizer(self, eta: Array) -> Array:
-        """0 for rows of one class; impossible for each row of another class."""
+        """Return 0 if all rows are of one class; each other row adds the log density -inf."""
         known = eta[..., 1:]
         return np.asarray(_IMPOSSIBLE * (known.sum(axis=-1) - known.max(axis=-1)))
 
     def expectation(self, eta: Array) -> Array:
-        """0 for rows without a label and of the class, impossible for others, (..., C + 1)."""
+        """Return the log density of rows of each class, (..., C + 1).
+
+        It is 0 for rows without a label and of the component's class, and -inf for others.
+        """
         classes = classes_of(eta)
         if self.share is not None and eta.ndim == 2:
             known = eta[:, 1:].max(axis=1)
             least = np.maximum(_LEAST_ROWS, _LEAST_SHARE * self.share * eta.sum(axis=1))
-            # (a class keeps the component that has most of its rows)
+            # For each class, the component with most of its rows keeps the class.
             kept = np.isin(np.arange(len(eta)), eta[:, 1:].argmax(axis=0))
             classes = np.where(kept | (known >= least), classes, 0)
         allowed = classes[..., None] == np.arange(eta.shape[-1])
@@ -76,7 +82,7 @@ class _Classes(ConjugateComponent):
         return np.eye(self.prior.size)[np.asarray(dense(X), np.intp)[:, 0]]
 
     def row_fits(self, X: Any) -> Any:
-        """Nothing: seeds are found by the other columns."""
+        """Return fits of 0, so that only the other columns determine seeds."""
         return _NoFits(X)
 
 
@@ -98,7 +104,7 @@ class _NoFits:
 
 @dataclass(frozen=True)
 class _Labelled(Product):
-    """A component beside the classes of its rows, which are unknown where there is no column."""
+    """Product of a component and of classes, unknown for rows without a column of classes."""
 
     def _made(self, X: Any) -> Any:
         if X.shape[1] > self.n_features:
@@ -108,7 +114,7 @@ class _Labelled(Product):
 
 @dataclass(frozen=True)
 class LabelledMixture(Mixture):
-    """A mixture of such components, during a fit."""
+    """A mixture of components with classes, which is used during a fit only."""
 
     # Share of the rows that have a label.
     share: float = 1.0
@@ -116,7 +122,7 @@ class LabelledMixture(Mixture):
     def resized(
         self, n_components: int, *, learns: bool = False, init_params: str = "k-means++"
     ) -> "LabelledMixture":
-        """The model of births, whose components have no class where few of their rows have one."""
+        """Return the model of births, whose components have no class if few of their rows do."""
         component: Any = self.component
         values, block = component.blocks
         classes: Any = block.component
