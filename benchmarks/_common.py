@@ -281,7 +281,8 @@ def print_header(args, *libraries):
         )
     names = ["skvt", "numpy", "scipy", "scikit-learn", "numba", *libraries]
     # where data and results lie on this machine is nobody's concern
-    command = shlex.join("PATH" if a == getattr(args, "data", 0) else a for a in sys.argv)
+    words = ["PATH" if a == getattr(args, "data", 0) else a for a in sys.argv[1:]]
+    command = shlex.join([f"benchmarks/{Path(sys.argv[0]).name}", *words])
     RESULT.update({
         "command": f"python {command}".replace(f" --save {args.save}", ""),
         "versions": {"python": platform.python_version()} | {n: _version(n) for n in names},
@@ -324,8 +325,10 @@ def _processor():
 
 
 def spread(values, digits=4):
-    """``mean +- sd`` (sample standard deviation); one value alone has none."""
+    """``mean +- sd`` (sample standard deviation); one value alone has none, NaN are a dash."""
     values = np.asarray(values, dtype=float)
+    if np.isnan(values).all():
+        return "-"
     if values.size == 1:
         return f"{values[0]:.{digits}f}"
     return f"{values.mean():.{digits}f} +- {values.std(ddof=1):.{digits}f}"
