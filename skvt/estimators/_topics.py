@@ -126,8 +126,8 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
         Raises
         ------
         ValueError
-            If there is nothing to resume, if these are other documents, or if a parameter has
-            changed that the passes so far depend on.
+            If there is nothing to resume, if these are other documents or covariates, or if a
+            parameter has changed that the passes so far depend on.
         """
         return self._resume(X, y, sample_weight, covariates=covariates)
 

@@ -26,7 +26,8 @@ class RowsSeen:
     # (N, D), without rows of weight 0.
     shape: tuple[int, int]
     dtype: str
-    # BLAKE2b of at most 1,000 rows at even distances, their weights, and lengths of chunks.
+    # BLAKE2b of at most 1,000 rows at even distances, with their weights and covariates, and of
+    # the lengths of chunks.
     digest: str
 
     @classmethod
@@ -35,7 +36,7 @@ class RowsSeen:
         n_rows = X.shape[0]
         rows = np.unique(np.linspace(0, n_rows - 1, min(n_rows, _SAMPLED)).astype(np.int64))
         sample, of_rows = some_rows(X, weights, rows)
-        parts = [np.asarray(of_rows, np.float64), layout_of(X)]
+        parts = [np.asarray(of_rows, np.float64), layout_of(X), *_design_of(sample)]
         if sp.issparse(sample):
             sample = sp.csr_array(sample)
             sample.sum_duplicates()
@@ -56,21 +57,28 @@ class RowsSeen:
                 f"{self.shape[0]} rows of positive weight, {self.shape[1]} columns, "
                 f"{self.dtype}, checksum {self.digest}. Got {current.shape[0]} rows, "
                 f"{current.shape[1]} columns, {current.dtype}, checksum {current.digest}. Pass the "
-                "same X and sample_weight, or call fit to start anew."
+                "same X and sample_weight, with the same covariates if there were any, or call fit "
+                "to start anew."
             )
 
 
+def _design_of(X):
+    """Return the design of the covariates of rows, in a list that is empty without covariates."""
+    design = getattr(X, "design", None)
+    return [] if design is None else [design]
+
+
 def checksum(X, weights):
-    """Return a text that identifies all rows and their weights."""
+    """Return a text that identifies all rows, their weights and covariates."""
     (digest,) = sums_of_rows(X, weights, _digest)
     return f"{X.shape} {np.dtype(X.dtype).name} {layout_of(X).tolist()} {digest.tobytes().hex()}"
 
 
 def _digest(X, weights):
-    """Return BLAKE2b of rows and their weights as integers; those of chunks are added up."""
+    """Return BLAKE2b of rows, weights and covariates as integers; those of chunks are added up."""
     digest = hashlib.blake2b(digest_size=16)
     arrays = [weights, X.indptr, X.indices, X.data] if sp.issparse(X) else [weights, X]
-    for array in arrays:
+    for array in [*arrays, *_design_of(X)]:
         step = max(1, _HASHED // max(1, array[:1].nbytes))
         for start in range(0, len(array), step):
             digest.update(np.ascontiguousarray(array[start : start + step]))

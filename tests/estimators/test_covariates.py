@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from estimators._registry import StopAfter, assert_same_fit
 from scipy.integrate import quad
 from scipy.stats import beta as beta_distribution
 from sklearn import config_context
@@ -12,6 +13,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from skvt import StructuredLDA, TemperedLDA, load, save
+from skvt.fitting import checksum
+from skvt.rows import Documents
 
 RNG = np.random.default_rng(0)
 N, K, V = 120, 3, 20
@@ -140,6 +143,23 @@ def test_streams_warm_starts_files_and_merged_topics(tmp_path, batch):
     merged = warm.merge_topics([[0, 2]])
     at = FRAME.assign(day=FRAME["day"].mean(), party="blue")[:1]
     assert merged.transform(X[:1], covariates=at).shape == (1, 2)
+
+
+@pytest.mark.parametrize("name", FITS)
+def test_an_interrupted_fit_is_resumed_with_the_same_covariates_only(name, tmp_path):
+    path, whole = tmp_path / "fit.skvt", copy_of(name).fit(X, covariates=FRAME)
+    with pytest.raises(KeyboardInterrupt):
+        copy_of(name).set_callbacks(StopAfter(path, 2)).fit(X, covariates=FRAME)
+    assert_same_fit(load(path).resume(X, covariates=FRAME), whole)
+    with pytest.raises(ValueError, match="same covariates"):
+        load(path).resume(X, covariates=FRAME.assign(day=FRAME["day"] ** 2))
+    with pytest.raises(ValueError, match="Pass covariates with a row for each row"):
+        load(path).resume(X)
+
+
+def test_rows_are_identified_with_their_covariates():
+    one, other = (Documents.of(X, np.full((N, 1), value)) for value in (1.0, 2.0))
+    assert checksum(one, np.ones(N)) != checksum(other, np.ones(N))
 
 
 def test_rows_of_weight_zero_are_left_out(batch):
