@@ -39,6 +39,8 @@ FOR_USERS = {
     "results/_effects.py": {"covariate_effects"},
     "results/_outcomes.py": {"outcome_by_cluster"},
     "plotting/_components.py": {"plot", "from_estimator"},
+    "plotting/_effects.py": {"from_estimator"},
+    "plotting/_explorer.py": {"topic_explorer"},
     "plotting/_profiles.py": {"from_estimator"},
 }
 # A decorator.

@@ -292,7 +292,16 @@ class TopicSharesDisplay:
 
     @classmethod
     def from_estimator(
-        cls, estimator, X, groups, *, feature_names=None, confidence=0.95, ax=None, **options
+        cls,
+        estimator,
+        X,
+        groups,
+        *,
+        feature_names=None,
+        confidence=0.95,
+        covariates=None,
+        ax=None,
+        **options,
     ):
         """Estimate the shares of topics by group and draw them.
 
@@ -308,6 +317,8 @@ class TopicSharesDisplay:
             Words, as in :func:`skvt.topic_shares`.
         confidence : float, default=0.95
             Probability of the intervals, between 0 and 1.
+        covariates : data frame or array-like, optional
+            Covariates of the rows, as in :func:`skvt.topic_shares`.
         ax, **options : see :meth:`plot`
             Parameters of :meth:`plot`.
 
@@ -316,7 +327,8 @@ class TopicSharesDisplay:
         TopicSharesDisplay
             The display, drawn.
         """
-        shares = topic_shares(estimator, X, groups, feature_names, confidence=confidence)
+        given = {"confidence": confidence, "covariates": covariates}
+        shares = topic_shares(estimator, X, groups, feature_names, **given)
         return cls.from_data(shares, ax=ax, **options)
 
 

@@ -18,7 +18,15 @@ MOST_CHARACTERS = 600
 
 
 def topic_explorer(
-    estimator, X, feature_names=None, path=None, texts=None, groups=None, *, n_words=20
+    estimator,
+    X,
+    feature_names=None,
+    path=None,
+    texts=None,
+    groups=None,
+    *,
+    n_words=20,
+    covariates=None,
 ):
     """Write a page to explore the topics of a fitted model: one HTML file that needs no network.
 
@@ -42,6 +50,8 @@ def topic_explorer(
         :func:`skvt.topic_shares`; rows whose group is missing are left out.
     n_words : int, default=20
         Number of words shown of a topic.
+    covariates : data frame or array-like, optional
+        As of :func:`skvt.topic_table`.
 
     See Also
     --------
@@ -66,7 +76,9 @@ def topic_explorer(
     """
     require_path(path, "topic_explorer")
     check_scalar(n_words, "n_words", Integral, min_val=1)
-    corpus = corpus_of(estimator, X, feature_names, texts, whom="topic_explorer")
+    corpus = corpus_of(
+        estimator, X, feature_names, texts, whom="topic_explorer", covariates=covariates
+    )
     by_group = [] if groups is None else list(shares_by_group(corpus, groups, 0.95))
     # words among the first at any position of the slider
     chosen = [

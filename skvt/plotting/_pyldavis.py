@@ -9,7 +9,7 @@ from skvt.replacing import replacing
 from skvt.results.topic_tables import corpus_of
 
 
-def prepare_arguments(estimator, X, feature_names=None):
+def prepare_arguments(estimator, X, feature_names=None, *, covariates=None):
     """Return the arguments of ``pyLDAvis.prepare`` for a fitted topic model.
 
     Use them as ``pyLDAvis.prepare(**prepare_arguments(lda, X, names))``. X may be a sparse array, a
@@ -22,6 +22,8 @@ def prepare_arguments(estimator, X, feature_names=None):
     feature_names : array-like of str of shape (n_features,) or None, default=None
         Such as ``CountVectorizer.get_feature_names_out()``; by default as of
         :func:`skvt.topic_table`.
+    covariates : data frame or array-like, optional
+        As of :func:`skvt.topic_table`.
 
     Returns
     -------
@@ -45,7 +47,7 @@ def prepare_arguments(estimator, X, feature_names=None):
     >>> prepare_arguments(lda, X)["doc_topic_dists"].shape
     (200, 3)
     """
-    corpus = corpus_of(estimator, X, feature_names, whom="prepare_arguments")
+    corpus = corpus_of(estimator, X, feature_names, whom="prepare_arguments", covariates=covariates)
     words = corpus.frequency > 0.0
     if not words.any():
         raise ValueError("X has no words: pass the counts of at least one document.")
@@ -71,7 +73,7 @@ def require_path(path, whom):
         raise TypeError(f'{whom} needs a path: {whom}(estimator, X, path="topics.html").')
 
 
-def save_pyldavis(estimator, X, feature_names=None, path=None):
+def save_pyldavis(estimator, X, feature_names=None, path=None, *, covariates=None):
     """Write the page of pyLDAvis as one HTML file that needs no network.
 
     The page of ``pyLDAvis.save_html`` loads scripts from the network, and is blank without them;
@@ -86,6 +88,8 @@ def save_pyldavis(estimator, X, feature_names=None, path=None):
     path : str or path-like, default=None
         Where the file is written, as a whole or not at all: an error leaves the page before. It is
         required, by name where words are not given.
+    covariates : data frame or array-like, optional
+        As of :func:`skvt.topic_table`.
 
     Examples
     --------
@@ -97,7 +101,7 @@ def save_pyldavis(estimator, X, feature_names=None, path=None):
     >>> save_pyldavis(lda, X, path="topics.html")  # doctest: +SKIP
     """
     require_path(path, "save_pyldavis")
-    arguments = prepare_arguments(estimator, X, feature_names)
+    arguments = prepare_arguments(estimator, X, feature_names, covariates=covariates)
     try:
         from pyLDAvis import prepare, urls
     except ImportError as error:

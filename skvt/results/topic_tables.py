@@ -86,8 +86,11 @@ class Corpus:
         return order[shares[order] > 0.0]
 
 
-def corpus_of(estimator, X, feature_names=None, texts=None, whom="topic_table"):
-    """Return the :class:`Corpus` of the rows X; for a pipeline, X is its input."""
+def corpus_of(estimator, X, feature_names=None, texts=None, whom="topic_table", *, covariates=None):
+    """Return the :class:`Corpus` of the rows X; for a pipeline, X is its input.
+
+    The ``covariates`` of the rows go to ``transform`` of the model.
+    """
     require_rows_in_memory(X, whom)
     topics = topic_probabilities(estimator)
     names = column_names(estimator, feature_names, topics.shape[1])
@@ -96,7 +99,9 @@ def corpus_of(estimator, X, feature_names=None, texts=None, whom="topic_table"):
         rows = list(X) if texts is None else []
         texts = rows if rows and isinstance(rows[0], str) else texts
         X = preprocessing.transform(X)
-    proportions = np.array(model.transform(X), np.float64)
+    # models of other libraries have no such parameter
+    options = {} if covariates is None else {"covariates": covariates}
+    proportions = np.array(model.transform(X, **options), np.float64)
     counts = sp.csr_array(X)
     lengths, frequency = (np.asarray(counts.sum(axis=axis), np.float64) for axis in (1, 0))
     if texts is not None:
@@ -113,7 +118,9 @@ def corpus_of(estimator, X, feature_names=None, texts=None, whom="topic_table"):
     return Corpus(counts, names, topics, words, proportions, lengths, frequency, texts, labels)
 
 
-def topic_table(estimator, X, feature_names=None, texts=None, *, n_words=10, n_rows=3):
+def topic_table(
+    estimator, X, feature_names=None, texts=None, *, n_words=10, n_rows=3, covariates=None
+):
     """Return the topics of a fitted model as a data frame: shares, words, typical rows.
 
     Parameters
@@ -132,6 +139,9 @@ def topic_table(estimator, X, feature_names=None, texts=None, *, n_words=10, n_r
         Number of words per topic.
     n_rows : int, default=3
         Number of rows per topic.
+    covariates : data frame or array-like, optional
+        Covariates of the rows, for a model that was fitted with covariates, as in its
+        ``transform``.
 
     Returns
     -------
@@ -143,6 +153,12 @@ def topic_table(estimator, X, feature_names=None, texts=None, *, n_words=10, n_r
         :func:`skvt.top_words`), numbers of the "rows" of which it has most, and their "texts", if
         there are any. Rows without words belong to no topic; ``attrs["rows_without_words"]`` has
         their numbers.
+
+    Raises
+    ------
+    ValueError
+        If the model was fitted with covariates and these are absent or do not fit, or if it was
+        fitted without and there are covariates.
 
     Warns
     -----
@@ -163,7 +179,7 @@ def topic_table(estimator, X, feature_names=None, texts=None, *, n_words=10, n_r
     pandas = pandas_for("topic_table")
     check_scalar(n_words, "n_words", Integral, min_val=1)
     check_scalar(n_rows, "n_rows", Integral, min_val=1)
-    corpus = corpus_of(estimator, X, feature_names, texts)
+    corpus = corpus_of(estimator, X, feature_names, texts, covariates=covariates)
     empty, shown = corpus.empty_rows
     if empty.size:
         warnings.warn(
@@ -190,7 +206,7 @@ def topic_table(estimator, X, feature_names=None, texts=None, *, n_words=10, n_r
     return table
 
 
-def topic_shares(estimator, X, groups, feature_names=None, *, confidence=0.95):
+def topic_shares(estimator, X, groups, feature_names=None, *, confidence=0.95, covariates=None):
     """Estimate shares of topics by group, such as a year or a party, with intervals.
 
     Parameters
@@ -207,6 +223,8 @@ def topic_shares(estimator, X, groups, feature_names=None, *, confidence=0.95):
         Words, by which topics without ``topic_labels_`` are labelled.
     confidence : float, default=0.95
         Probability of the intervals, between 0 and 1.
+    covariates : data frame or array-like, optional
+        As of :func:`skvt.topic_table`.
 
     Returns
     -------
@@ -244,7 +262,7 @@ def topic_shares(estimator, X, groups, feature_names=None, *, confidence=0.95):
     (6, 7)
     """
     pandas = pandas_for("topic_shares")
-    corpus = corpus_of(estimator, X, feature_names, whom="topic_shares")
+    corpus = corpus_of(estimator, X, feature_names, whom="topic_shares", covariates=covariates)
     of_shares = ["topic", "label", "share", "low", "high", "n_rows"]
     columns = _columns_of(groups)
     taken = sorted({*columns} & {*of_shares})

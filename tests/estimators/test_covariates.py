@@ -12,8 +12,17 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
-from skvt import StructuredLDA, TemperedLDA, load, save
+from skvt import (
+    StructuredLDA,
+    TemperedLDA,
+    covariate_effects,
+    load,
+    save,
+    topic_shares,
+    topic_table,
+)
 from skvt.fitting import checksum
+from skvt.plotting import TopicSharesDisplay, prepare_arguments, save_pyldavis, topic_explorer
 from skvt.rows import Documents
 
 RNG = np.random.default_rng(0)
@@ -160,6 +169,51 @@ def test_an_interrupted_fit_is_resumed_with_the_same_covariates_only(name, tmp_p
 def test_rows_are_identified_with_their_covariates():
     one, other = (Documents.of(X, np.full((N, 1), value)) for value in (1.0, 2.0))
     assert checksum(one, np.ones(N)) != checksum(other, np.ones(N))
+
+
+READERS = {
+    "topic_table": topic_table,
+    "topic_shares": lambda *args, **given: topic_shares(*args, np.zeros(N), **given),
+    "topic_explorer": lambda *args, **given: topic_explorer(*args, path="page.html", **given),
+    "prepare_arguments": prepare_arguments,
+    "save_pyldavis": lambda *args, **given: save_pyldavis(*args, path="page.html", **given),
+    "display": lambda *args, **given: TopicSharesDisplay.from_estimator(
+        *args, np.zeros(N), **given
+    ),
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_tables_and_pages_hand_covariates_to_the_model(name, batch, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    read, plain = READERS[name], TemperedLDA(K, max_iter=1, random_state=0).fit(X)
+    same = FunctionTransformer(accept_sparse=True, feature_names_out="one-to-one").fit(X)
+    pipeline = make_pipeline(same, batch)
+    for fit in batch, pipeline:
+        with pytest.raises(ValueError, match=r"depends on the covariates \['day', 'party'\]"):
+            read(fit, X)
+        with pytest.raises(ValueError, match="covariates has 119 rows and X 120"):
+            read(fit, X, covariates=FRAME[:-1])
+    with pytest.raises(ValueError, match="was fitted without covariates"):
+        read(plain, X, covariates=FRAME)
+    assert not list(tmp_path.iterdir())
+    if name != "save_pyldavis":  # its page needs pyLDAvis, its errors do not
+        read(pipeline, X, covariates=FRAME)
+
+
+def test_shares_of_tables_are_those_of_the_prior_with_covariates(batch):
+    shares = batch.transform(X, covariates=FRAME)
+    # each document has 15 words
+    np.testing.assert_allclose(
+        topic_table(batch, X, covariates=FRAME)["share"], shares.mean(axis=0)
+    )
+    arguments = prepare_arguments(batch, X, covariates=FRAME)
+    np.testing.assert_allclose(arguments["doc_topic_dists"], shares)
+
+
+def test_effects_are_of_fits_with_or_without_covariates(batch):
+    table = covariate_effects(batch, X, FRAME, n_draws=2, random_state=0)
+    assert len(table) == K * 4 and np.isfinite(table["effect"]).all()
 
 
 def test_rows_of_weight_zero_are_left_out(batch):
