@@ -11,14 +11,15 @@ from skvt.files import in_files
 from skvt.rows import stacked
 from skvt.typing import Array
 
-# Maximum number of rows of a batch gathered from small calls, and of a call with an id that counts
-# as small.
+# Maximum number of rows of a batch gathered from small calls.
 _MOST_GATHERED = 500
+# Maximum number of rows of a call with an id that counts as small.
 _FEW_ROWS = 100
-# Key of the joint memo of calls with ids while births are tried, unlikely as an id of a user.
+# Key of the joint memo of calls with ids while births are tried. No user is likely to choose it as
+# the id of a batch.
 TOGETHER = ("calls gathered",)
-# Share by which a gathered batch must have grown before births are tried again, and the limits of
-# the number of additional rows.
+# Births are tried again when a gathered batch has grown by this share of the rows among which they
+# were last tried. The limits below apply to the number of additional rows.
 _GROWTH = 0.3
 _LEAST_GROWN = 20
 _MOST_GROWN = 50
@@ -33,7 +34,7 @@ class Gathered:
     calls with ids remain separate batches.
     """
 
-    # Key of the batch's memo; for calls with ids, of the joint memo while births are tried.
+    # Key of the batch's memo. For calls with ids, key of their joint memo while births are tried.
     key: Hashable
     # (n, D)
     X: Any
@@ -48,11 +49,16 @@ class Gathered:
 
     @classmethod
     def of(cls, before, X, weights, batch_id, memos):
-        """Return ``before`` with a call's rows, or these alone; None for an id with many rows."""
-        n_rows, named = weights.size, batch_id is not None
-        if named and n_rows > _FEW_ROWS:
+        """Return the gathered rows after a call.
+
+        They are the rows of ``before`` and of the call; the rows of the call alone if there are
+        none before, if these are of the other kind (with or without ids), or if both are too many;
+        None for a call of many rows with an id.
+        """
+        n_rows, has_id = weights.size, batch_id is not None
+        if has_id and n_rows > _FEW_ROWS:
             return None
-        if before is not None and bool(before.calls) == named:
+        if before is not None and bool(before.calls) == has_id:
             before = before._without(batch_id)
             if before.weights.size + n_rows <= _MOST_GATHERED:
                 return replace(
@@ -60,9 +66,9 @@ class Gathered:
                     X=stacked([before.X, X]),
                     weights=np.concatenate([before.weights, weights]),
                     n_last=n_rows,
-                    calls=before.calls | ({batch_id: n_rows} if named else {}),
+                    calls=before.calls | ({batch_id: n_rows} if has_id else {}),
                 )
-        if named:
+        if has_id:
             return cls(TOGETHER, X, weights, n_rows, calls={batch_id: n_rows})
         key = len(memos)
         while key in memos:
@@ -70,7 +76,7 @@ class Gathered:
         return cls(key, X, weights, n_rows)
 
     def are_legal(self, reader, n_features):
-        """Return whether a file can have these rows for a reader and so many columns."""
+        """Return whether a file may hold these rows, given the reader and ``n_features``."""
         X, weights, sizes = self.X, self.weights, [*self.calls.values()]
         values = X.data if sp.issparse(X) else X
         return (
@@ -85,21 +91,21 @@ class Gathered:
         )
 
     def _without(self, batch_id):
-        """Return the rows without those of the call with this id, if there is one."""
+        """Return the gathered rows without the rows of an earlier call with this id, if any."""
         parts = self.parts
-        gone = parts.pop(batch_id, None)
-        if gone is None:
+        replaced = parts.pop(batch_id, None)
+        if replaced is None:
             return self
         rows = np.concatenate([np.empty(0, np.intp), *parts.values()])
         calls = {name: part.size for name, part in parts.items()}
-        # rows that replace others count as rows for which births were not tried
-        judged = max(0, self.n_judged - gone.size)
+        # Births have not been tried among the rows that replace these.
+        n_judged = max(0, self.n_judged - replaced.size)
         X, weights = self.X[rows], self.weights[rows]
-        return replace(self, X=X, weights=weights, n_judged=judged, calls=calls)
+        return replace(self, X=X, weights=weights, n_judged=n_judged, calls=calls)
 
     @property
     def parts(self):
-        """Positions of the rows of each call with an id."""
+        """Positions of the rows of each call, by id; empty for calls without ids."""
         ends = np.cumsum(list(self.calls.values()), dtype=np.intp)
         return dict(zip(self.calls, np.split(np.arange(self.weights.size), ends), strict=False))
 
@@ -110,12 +116,12 @@ class Gathered:
 
     @property
     def batch_id(self):
-        """Key of the memo of all these rows: the id if there is one call with an id."""
+        """Key of the memo of all gathered rows: the id if there is a single call with an id."""
         return next(iter(self.calls)) if len(self.calls) == 1 else self.key
 
     @property
     def is_new(self):
-        """Whether these are the rows of one call."""
+        """Whether all gathered rows are of the last call."""
         return self.n_last == self.weights.size
 
     def kept(self):
@@ -125,13 +131,13 @@ class Gathered:
         """
         if self.weights.size > _MOST_GATHERED:
             return None
-        if not self.is_new:  # concatenation has made copies
+        if not self.is_new:  # concatenation has already copied the rows
             return self
         return replace(self, X=self.X.copy(), weights=self.weights.copy())
 
     @property
     def is_due(self):
-        """Whether births are tried: many rows were added, or another such call would not fit."""
+        """Whether births are to be tried: many rows were added, or another call would not fit."""
         n_rows = self.weights.size
         enough = np.clip(_GROWTH * self.n_judged, _LEAST_GROWN, _MOST_GROWN)
         return n_rows - self.n_judged >= enough or n_rows + self.n_last > _MOST_GATHERED

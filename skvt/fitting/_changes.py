@@ -1,20 +1,20 @@
-"""Parameters of an estimator, compared with those of its last call."""
+"""Comparison of an estimator's parameters with their values at its last call."""
 
 import numpy as np
 from sklearn.base import BaseEstimator
 
 # Parameters that may change before an interrupted fit is resumed, since the passes so far do not
-# depend on them; the seeds of its starts are kept.
+# depend on them. ``random_state`` is one of them, because a file holds the seeds of the starts.
 FREE_TO_CHANGE = frozenset(
     "max_iter tol perp_tol evaluate_every verbose verbose_interval n_jobs random_state".split()
 )
 
 
 def parameters_of(estimator):
-    """Return the parameters by name, with copies that reveal later changes.
+    """Return the parameters by name, for a later comparison.
 
-    Estimators and parameters that are fixed in streams are copied. Other arrays may be as large as
-    the data, and are not.
+    Estimators and parameters that are fixed in streams are copied, so that changes in place are
+    noticed. Other parameters are not copied, since their arrays may be as large as the data.
     """
     return {
         name: _copied(value)
@@ -29,13 +29,13 @@ def _values(estimator):
     return {name: getattr(estimator, name) for name in estimator._get_param_names()}
 
 
-def refuse_changes(estimator, fitted, whom, names, remedy):
-    """Raise ValueError if one of these parameters differs from that of the last call."""
+def refuse_changes(estimator, fitted, caller, names, remedy):
+    """Raise ValueError if one of these parameters differs from its value at the last call."""
     for name in names:
         before, now = fitted.parameters[name], getattr(estimator, name)
         if not _is_same(before, now):
             raise ValueError(
-                f"{whom} continues the model fitted before, with {name}={before!r}. Got "
+                f"{caller} continues the model fitted before, with {name}={before!r}. Got "
                 f"{name}={now!r}; set it back, or {remedy}."
             )
 
@@ -49,7 +49,7 @@ def check_changes(estimator, fitted):
     changed = {name for name in now if not _is_same(before.get(name), now[name])}
     if not changed:
         return None
-    # scikit-learn validates parameters in the first call of partial_fit only
+    # Validate again, since scikit-learn does so only in the first call of partial_fit.
     estimator._validate_params()
     fixed = estimator._fixed_in_streams
     refuse_changes(estimator, fitted, "partial_fit", fixed, "fit a clone to start anew")
@@ -71,14 +71,14 @@ def _copied(value):
     return value.copy() if isinstance(value, np.ndarray) else value
 
 
-def _is_same(one, other):
+def _is_same(first, second):
     """Return whether two values of a parameter are equal; arrays are compared by element."""
-    if one is other:
+    if first is second:
         return True
-    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
-        return len(one) == len(other) and all(map(_is_same, one, other))
-    if isinstance(one, BaseEstimator) and type(one) is type(other):
-        return _is_same(list(one.get_params().items()), list(other.get_params().items()))
-    if np.ndim(one) == np.ndim(other) == 0:
-        return bool(one == other)
-    return np.shape(one) == np.shape(other) and bool(np.array_equal(one, other))
+    if isinstance(first, list | tuple) and isinstance(second, list | tuple):
+        return len(first) == len(second) and all(map(_is_same, first, second))
+    if isinstance(first, BaseEstimator) and type(first) is type(second):
+        return _is_same(list(first.get_params().items()), list(second.get_params().items()))
+    if np.ndim(first) == np.ndim(second) == 0:
+        return bool(first == second)
+    return np.shape(first) == np.shape(second) and bool(np.array_equal(first, second))

@@ -27,28 +27,31 @@ from skvt.sklearn_private import CallbackSupportMixin
 class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
     """Base of all estimators.
 
-    A subclass defines ``_reads``, the class of its reader; ``_build_model(X, weights, old=None)``,
-    which returns the model for rows like X and, in a warm start or after a change of parameters,
-    keeps what the ``old`` model has learned; and ``_plan(model, X, weights, *, stream=False)``,
-    which returns the :class:`Plan` of a fit to these rows or of a call of ``partial_fit``.
+    A subclass defines
+
+    - ``_reads``, the class of its reader;
+    - ``_build_model(X, weights, old=None)``, which returns the model for rows like X. In a warm
+      start or after a change of parameters, it keeps what the ``old`` model has learned;
+    - ``_plan(model, X, weights, *, stream=False)``, which returns the :class:`Plan` of a fit to
+      these rows or of a call of ``partial_fit``.
     """
 
-    # Legal values of parameters, parameters that cannot change in warm starts, and parameters that
-    # cannot change within a stream; `estimator` sets all three from the annotations.
+    # The decorator `estimator` sets these three from the annotations: legal values of parameters,
+    # parameters that cannot change in warm starts, parameters that cannot change within a stream.
     _parameter_constraints = {}
     _fixed_parameters = ()
     _fixed_in_streams = ()
-    # Whether ``y`` of ``fit`` holds classes of rows; a parameter of some mixtures.
+    # Whether ``y`` of ``fit`` holds classes of rows. Some mixtures have this as a parameter.
     use_labels = False
-    # Names of the methods after which the bound is not known, for an error.
+    # Names of the methods after which the bound is not known, for the error message of ``elbo_``.
     _loses_bound = "partial_fit"
-    # Makes the :class:`Restarts` of a fit from seeds and the :class:`Fit`.
+    # Function that makes the :class:`Restarts` of a fit from its seeds and the :class:`Fit`.
     _restarts = SameModel
-    # How covariates of rows are read; None without.
+    # The :class:`~skvt.results.Covariates` that encode covariates of rows; None without covariates.
     _covariates = None
     # Class of the reader of rows.
     _reads = Reader
-    # Where the diagram of scikit-learn links to.
+    # Addresses to which the diagram of scikit-learn links.
     _doc_link_module = "skvt"
     _doc_link_template = (
         "https://skvt.readthedocs.io/en/latest/generated/skvt.{estimator_name}.html"
@@ -57,10 +60,11 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
     @classmethod
     @cache
     def _get_param_names(cls):
-        # cached, as scikit-learn inspects the signature in each call, which takes a millisecond
+        # The result is cached: scikit-learn inspects the signature in each call, which takes a
+        # millisecond.
         return super()._get_param_names()
 
-    # ----------------------------------------------------------------------- for subclasses
+    # --------------------------------------------------- methods that subclasses override
     def _published(self, model):
         """Return the attributes that depend on the fitted model, by name."""
         return {}
@@ -70,11 +74,14 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         return {}
 
     def _adapted(self, fitted, X, weights):
-        """Return the fit, adapted to rows of another kind."""
+        """Return the :class:`Fitted`, adapted to rows that differ in kind from those before."""
         return fitted
 
     def _with_covariates(self, rows, covariates, used, *, reset):
-        """Return ``rows.X`` with covariates, of which only the ``used`` ones are of these rows."""
+        """Return ``rows.X`` with the covariates of these rows.
+
+        ``covariates`` are of all rows as passed; ``used`` selects the rows of positive weight.
+        """
         return rows.X
 
     def _gathers(self, before=None):
@@ -82,7 +89,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         return False
 
     def _model_for_bounds(self):
-        """Return the model by which bounds of other rows are evaluated."""
+        """Return the model that evaluates the bound of rows passed to ``elbo``."""
         return self._fitted.model
 
     # --------------------------------------------------------------------------------- fit
@@ -93,11 +100,11 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         Parameters
         ----------
         X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features)
-            Rows, as far as the model takes them: a sparse matrix, missing values (NaN, and None and
-            NA in data frames), columns of other types than numbers.
+            Rows. It depends on the model whether they may be a sparse matrix, have missing values
+            (NaN, and None and NA in data frames), or have columns of other types than numbers.
         y : array-like of shape (n_samples,), optional
-            Ignored, but by mixtures with ``use_labels=True``, for which it holds the classes of
-            rows, -1 where unknown.
+            With ``use_labels=True``, which some mixtures have, the classes of rows, -1 where
+            unknown. Otherwise ignored.
         sample_weight : array-like of shape (n_samples,), optional
             A row of weight w counts w times; where local steps draw, it is drawn once. Minibatches
             are drawn regardless of weights.
@@ -116,21 +123,21 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         return self._fit(X, y, sample_weight)
 
     def _fit(self, X, y, sample_weight, covariates=None):
-        """Fit to all rows; ``covariates`` of rows are for topic models, see `_with_covariates`."""
+        """Fit to all rows; only topic models take ``covariates``, see `_with_covariates`."""
         for name in ("_progress", "restart_elbos_"):
             vars(self).pop(name, None)
         labels, before = RowLabels.of(self, X, y, sample_weight), None
         if self._continues():
             before, remedy = self._fitted, "set warm_start=False to start anew"
             refuse_changes(self, before, "A warm start", self._fixed_parameters, remedy)
-        given = {"labels": labels, "covariates": covariates, "reset": before is None}
-        with rows_at_work(self, X, y, sample_weight, **given) as (rows, workers):
+        options = {"labels": labels, "covariates": covariates, "reset": before is None}
+        with rows_at_work(self, X, y, sample_weight, **options) as (rows, workers):
             before = before and self._adapted(before, rows.X, rows.weights)
             run_fit(self, rows, workers, before)
         return self
 
     def _read(self, X, covariates=None):
-        """Return rows like those of the fit as numbers, with covariates where these are taken."""
+        """Return rows as numbers, by the reader of the fit; topic models add ``covariates``."""
         return self._fitted.reader.read(X)
 
     @all_or_nothing
@@ -149,7 +156,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         batch_id : hashable or None, default=None
             None adds X as a new batch. With the id of an earlier call (or the number of a batch of
             ``fit``, from 0), X replaces that batch: several passes over batches on disk are thus
-            calls with the same ids. Not used where nothing is remembered.
+            calls with the same ids. Not used unless inference is memoized.
 
         Returns
         -------
@@ -160,10 +167,10 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         -----
         Moves are made only where the exact bound rises. Births are tried within the batch, or among
         the last 500 rows of small calls. Components of a mixture are merged by the memos of all
-        batches. Topics are merged only if no other batch has both, such as topics just added, and
-        deleted only if no other batch has them; new topics may replace all of these. Other moves
-        need the rows of all batches, and are made by ``fit`` alone. Priors, categories and all else
-        that ``fit`` takes from the data come from the first rows.
+        batches. Two topics are merged only if no other batch has both, as with topics just added; a
+        topic is deleted only if no other batch has it, and new topics may replace all such topics.
+        Other moves need the rows of all batches, and only ``fit`` makes them. Priors, categories
+        and everything else that ``fit`` takes from the data come from the first rows.
         """
         return self._partial_fit(X, sample_weight, batch_id)
 
@@ -172,7 +179,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         refuse_labels(self, "partial_fit")
         if not is_chunked(X):
             return self._update(X, X, sample_weight, batch_id, covariates)
-        # one chunk after the other, in order, with one at a time in this process
+        # Chunks are loaded in order, so that this process holds one at a time.
         loads = loads_of(X, sample_weight)
         numbered = batch_id is not None and len(loads.rows) > 1
         for number, (rows, weights) in enumerate(zip(loads.rows, loads.weights, strict=True)):
@@ -183,11 +190,11 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         return self
 
     def _update(self, passed, X, sample_weight, batch_id, covariates=None):
-        """Update on rows in memory; ``passed`` is None for one of several chunks."""
-        vars(self).pop("_progress", None)  # no resume after other rows
+        """Update on rows in memory; ``passed`` is X as passed, None for one of several chunks."""
+        vars(self).pop("_progress", None)  # after other rows, the fit cannot be resumed
         before = vars(self).get("_fitted")
-        how = {"reset": before is None, "in_stream": True}
-        rows = read_rows(self, X, sample_weight, covariates, **how)
+        options = {"reset": before is None, "in_stream": True}
+        rows = read_rows(self, X, sample_weight, covariates, **options)
         rows = replace(rows, passed=passed)
         with Workers(self.n_jobs) as workers:
             fitted = updated(self, before, rows, batch_id, workers)
@@ -220,7 +227,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         ------
         ValueError
             If there is nothing to resume, if these are other rows, or if a parameter has changed
-            that the passes so far depend on: all but ``max_iter``, ``tol``, ``perp_tol``,
+            on which the passes so far depend: any but ``max_iter``, ``tol``, ``perp_tol``,
             ``evaluate_every``, ``verbose``, ``verbose_interval``, ``n_jobs`` and ``random_state``.
 
         Notes
@@ -232,7 +239,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         return self._resume(X, y, sample_weight)
 
     def _resume(self, X, y, sample_weight, covariates=None):
-        """Continue an interrupted fit; ``covariates`` as in `_fit`."""
+        """Continue an interrupted fit; only topic models take ``covariates``."""
         self._require_fitted()
         refuse_labels(self, "resume")
         progress = vars(self).get("_progress")
@@ -268,7 +275,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         return self._elbo(X)
 
     def _elbo(self, X, covariates=None):
-        """Return the bound of X; ``covariates`` as in `_fit`."""
+        """Return the bound of X in nats; only topic models take ``covariates``."""
         fitted = self._require_fitted()
         reading = given_rows(self, X, covariates=covariates)
         with reading as rows, Workers(self.n_jobs) as workers:
@@ -283,10 +290,11 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         return copy
 
     def _continues(self):
+        """Return whether the next call of ``fit`` is a warm start."""
         return getattr(self, "warm_start", False) and hasattr(self, "_fitted")
 
     def _result_for_display(self):
-        """Return what notebooks show of a fit: a title, names of columns, and rows in order."""
+        """Return a title, the names of columns and the rows of a table, for notebooks."""
         return f"after {self.history_['n_iter'][-1]} iterations", (), ()
 
     def _html_repr(self):
@@ -312,11 +320,12 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         return hasattr(self, "_fitted")
 
     def _rng_of_draws(self, random_state):
-        """Generator for draws after a fit; None uses the estimator's ``random_state``."""
+        """Return a generator for draws after a fit; None uses the estimator's ``random_state``."""
         seed = self.random_state if random_state is None else random_state
         return np.random.default_rng(check_random_state(seed).randint(np.iinfo(np.int32).max))
 
     def _require_fitted(self):
+        """Return the :class:`Fitted`; raise NotFittedError before a fit."""
         check_is_fitted(self)
         return self._fitted
 

@@ -1,4 +1,4 @@
-"""A call of ``fit`` or ``resume``: its starts, the best of them, and what callbacks see."""
+"""A call of ``fit`` or ``resume``: its starts, the best of them, and its callbacks."""
 
 import warnings
 from copy import deepcopy
@@ -41,8 +41,8 @@ def resume_fit(estimator, rows, workers, progress):
 class Fit:
     """The starts of one call of ``fit`` or ``resume``.
 
-    ``before`` is the :class:`Fitted` that a warm start continues (``is_warm``). The estimator
-    builds models and plans; nothing else depends on its class.
+    ``before`` is the :class:`Fitted` that a warm start continues, else None. The estimator builds
+    models and plans; nothing else depends on its class.
     """
 
     def __init__(self, estimator, rows, workers, before=None):
@@ -53,7 +53,7 @@ class Fit:
     # ------------------------------------------------------------------------------- launches
     @cached_property
     def _parts(self):
-        """The model of the rows, and the rows with which it works."""
+        """The model, and the rows; with labels, the rows have a further column of classes."""
         X, weights, labels = self.rows.X, self.rows.weights, self.rows.labels
         old = None if self.before is None else self.before.model
         model = self.estimator._build_model(X, weights, old)
@@ -79,7 +79,7 @@ class Fit:
         ``kind`` describes a start of another ``model``, or with another temperature ``policy``.
         """
         model = self.model if model is None else model
-        # an engine serves one start
+        # Each start needs a plan of its own, since an engine serves one start.
         plan = self._new_plan() if self._has_launched else self.plan
         self._has_launched = True
         rng = np.random.default_rng(seed)
@@ -87,14 +87,14 @@ class Fit:
         before, data = self.before, plan.data
         if before is None:
             state, running = plan.begin(model, self.workers, rng)
-            fitted = self._begun(plan, model, state, running)
+            fitted = self._initial_fitted(plan, model, state, running)
         else:
             before = before.draft()
             state = before.state
             if not self._has_memos_of(data):
                 state = state.without_memos(data.total)
             before.policy.resume(data.n_rows)
-            fitted = self._begun(plan, model, state, before.policy, before)
+            fitted = self._initial_fitted(plan, model, state, before.policy, before)
         state = plan.engine.start(state, data.total)
         state.row_starts = plan.row_starts
         start = Start(rng, kind, n_starts, n_moves=len(state.move_log))
@@ -110,24 +110,27 @@ class Fit:
         start = replace(progress.start, rng=deepcopy(progress.start.rng))
         self.plan, self._has_launched = plan, True
         self.is_warm = len(before.history) > start.position.n_passes
-        begun = self._begun(plan, before.model, before.state, before.policy, before)
-        return Launch(plan, begun, start)
+        fitted = self._initial_fitted(plan, before.model, before.state, before.policy, before)
+        return Launch(plan, fitted, start)
 
     def _has_memos_of(self, data):
-        """Return whether the fit before has memos of these rows in batches of this size."""
+        """Return whether the fit ``before`` has memos of these rows in batches of this size."""
         before = self.before
         if before.elbo is None or before.seen is None:
             return False
         return before.seen == (checksum(data.X, data.weights), data.batch_size)
 
-    def _begun(self, plan, model, state, policy, before=None):
-        """Return a :class:`Fitted` without bound, with the history and names of the one before."""
+    def _initial_fitted(self, plan, model, state, policy, before=None):
+        """Return the :class:`Fitted` of a start before its first pass, without a bound.
+
+        It has the history, the topic labels and the words of the fit ``before``, if there is one.
+        """
         parameters = parameters_of(self.estimator)
-        begun = Fitted(model, state, policy, plan.data.total, parameters=parameters)
+        fitted = Fitted(model, state, policy, plan.data.total, parameters=parameters)
         if before is None:
-            return begun
+            return fitted
         names = {"topic_labels": before.topic_labels, "words": before.words}
-        return replace(begun, history=before.history, **names)
+        return replace(fitted, history=before.history, **names)
 
     # ----------------------------------------------------------------------------------- runs
     def run(self, launch, restarts, outcomes):
@@ -147,22 +150,25 @@ class Fit:
             if plan.phases[-1].engine.knows_exact_bound:
                 seen = checksum(self.rows.X, self.rows.weights), plan.data.batch_size
                 best = replace(best, seen=seen)
-            best = self._without_labels(self._last_phase(best, plan))
-        ended = {"converged_": outcomes.converged, "restart_elbos_": np.array(outcomes.elbos)}
-        publish(estimator, best, self.rows, **ended)
+            best = self._without_labels(self._run_last_phase(best, plan))
+        results = {"converged_": outcomes.converged, "restart_elbos_": np.array(outcomes.elbos)}
+        publish(estimator, best, self.rows, **results)
         context.call_on_fit_task_end(
             estimator=estimator, X=raw, y=y, reconstruction_attributes=lambda: {}
         )
         self._warn(plan, best, outcomes.converged or stopped)
 
     def _without_labels(self, fitted):
-        """Return the fit as it is published, of a model that does not know classes of rows."""
+        """Return the fit to publish: its model has no column of classes of rows."""
         return fitted if self.rows.labels is None else self.rows.labels.removed(fitted)
 
     def _run_start(self, launch, outcomes, restarts, context):
-        """Run a start; return its :class:`Fitted`, and whether it converged and was stopped."""
-        plan, begun, start = launch.plan, launch.fitted, launch.start
-        state, history, data = begun.state, begun.history, plan.data
+        """Run a start.
+
+        Return its :class:`Fitted`, whether it converged, and whether a callback stopped it.
+        """
+        plan, initial, start = launch.plan, launch.fitted, launch.start
+        state, history, data = initial.state, initial.history, plan.data
         n_before = len(history) - start.position.n_passes
 
         @cache
@@ -170,34 +176,34 @@ class Fit:
             return RowsSeen.of(data.X, data.weights)
 
         def snapshot(model, state, position):
-            fitted = replace(begun, model=model).draft()
-            log = fitted.state.move_log = _numbered(state.move_log, start.n_moves, n_before)
-            here = replace(start, rng=deepcopy(start.rng), position=position, n_moves=len(log))
+            fitted = replace(initial, model=model).draft()
+            log = fitted.state.move_log = _renumber(state.move_log, start.n_moves, n_before)
+            now = replace(start, rng=deepcopy(start.rng), position=position, n_moves=len(log))
             row_starts = None if state.row_starts is None else state.row_starts.copy()
-            progress = Progress(rows(), restarts.seeds, outcomes, here, plan.progress(), row_starts)
-            return self._shown(fitted, progress)
+            progress = Progress(rows(), restarts.seeds, outcomes, now, plan.progress(), row_starts)
+            return self._attributes_to_show(fitted, progress)
 
         number, n_starts = len(outcomes.elbos) + 1, start.n_starts
         kind = f"{start.kind}, " if start.kind else ""
         name = f"start {number} of {n_starts}, {kind}" if n_starts > 1 else ""
         monitor = FitMonitor(self.estimator, context, self.shown, snapshot, history, start, name)
         run = state, self.workers, start.rng, monitor
-        model, converged = fit_loop(begun.model, plan, begun.policy, *run)
+        model, converged = fit_loop(initial.model, plan, initial.policy, *run)
         elbo = plan.finish(model, state)
         if elbo is None:
             elbo = self._bound(model, state, data)
         if not np.isfinite(elbo):
             raise out_of_range(f"the bound is {elbo}")
         state.row_starts = None
-        state.move_log = _numbered(state.move_log, start.n_moves, n_before)
-        return replace(begun, model=model, elbo=float(elbo)), converged, monitor.stopped
+        state.move_log = _renumber(state.move_log, start.n_moves, n_before)
+        return replace(initial, model=model, elbo=float(elbo)), converged, monitor.stopped
 
-    def _shown(self, fitted, progress):
-        """Return the attributes of an estimator whose fit has stopped here, for callbacks."""
+    def _attributes_to_show(self, fitted, progress):
+        """Return the attributes that the estimator would have if the fit ended now."""
         estimator, shown = self.estimator, self._without_labels(fitted)
         return {
             "_fitted": replace(shown, reader=self.rows.reader),
-            # a fit that works with labels cannot be resumed
+            # A fit with labels of rows cannot be resumed.
             **({"_progress": progress} if shown is fitted else {}),
             "n_iter_": len(fitted.history),
             "converged_": progress.start.position.converged,
@@ -210,29 +216,35 @@ class Fit:
         rows = rows_of(data.X, data.weights)
         return evaluate_bound(model, state.plain_stats, rows, self.workers)
 
-    def _last_phase(self, best, plan):
-        """Return the best start after the plan's last phase, if any, with its exact bound."""
+    def _run_last_phase(self, best, plan):
+        """Run the plan's last phase, if any, on the best start; return it with its exact bound.
+
+        There is none for a single component, or above T = 1.
+        """
         phase, model = plan.last, best.model
-        several = model.size(best.stats) > 1
-        if phase is None or not (several and best.policy.at_unit_temperature):
+        has_several = model.size(best.stats) > 1
+        if phase is None or not (has_several and best.policy.at_unit_temperature):
             return best
         state = best.state
         phase.engine.run_pass(model, state, PassInputs(plan.data, phase.policy, self.workers))
         elbo = float(self._bound(model, state, plan.data))
         return replace(best, elbo=elbo, seen=None)
 
-    def _warn(self, plan, fitted, ended):
-        """Warn if the fit has not ended by itself, or has the maximum number of components."""
-        estimator, most = self.estimator, plan.most_components
-        if not ended and plan.stopping.warns and plan.judges_convergence:
+    def _warn(self, plan, fitted, has_ended):
+        """Warn if the maximum number of passes ended the fit, or if births reached the limit.
+
+        ``has_ended`` tells whether the fit converged or a callback stopped it.
+        """
+        estimator, limit = self.estimator, plan.most_components
+        if not has_ended and plan.stopping.warns and plan.judges_convergence:
             reasons = (
                 f"max_iter={plan.stopping.max_iter} passes: the bound still rises by "
                 f"tol={estimator.tol:g} or more, or is too rarely evaluated, or moves have more to "
                 "try. Raise max_iter or tol."
             )
-        elif most and estimator.n_components < most <= fitted.model.size(fitted.stats):
+        elif limit and estimator.n_components < limit <= fitted.model.size(fitted.stats):
             reasons = (
-                f"max_components={most} components: births would go on. Raise "
+                f"max_components={limit} components: births would go on. Raise "
                 "max_components; or let components have another shape or other columns, of which "
                 "fewer may describe the rows."
             )
@@ -242,8 +254,8 @@ class Fit:
         warnings.warn(warning, ConvergenceWarning, stacklevel=stack_level())
 
 
-def _numbered(log, n_moves, n_before):
-    """Return the log of moves; add ``n_before`` to pass numbers from entry ``n_moves`` on."""
+def _renumber(log, n_moves, n_before):
+    """Return the log of moves, with ``n_before`` added to pass numbers from ``n_moves`` on."""
     return log[:n_moves] + [
         replace(record, n_iter=n_before + record.n_iter) for record in log[n_moves:]
     ]

@@ -1,4 +1,4 @@
-"""The outcome of a fit, and the attributes that all estimators publish of it."""
+"""The outcome of a fit, and the attributes of it that all estimators have."""
 
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
@@ -23,20 +23,21 @@ from skvt.typing import Array, IndexArray
 class Fitted:
     """The outcome of a fit: the model with its priors, the state, the running policy.
 
-    ``n_rows`` is the weight of the rows that the state represents: those of ``fit`` and all since
-    (``counts_rows``), or the assumed size of a stream. ``elbo`` is the bound of these rows; None
-    during a fit and in a stream, where it is not known. ``parameters`` are the estimator's at the
-    last call of ``fit`` or ``partial_fit``. ``assignments`` (n, K) are the q(z) of the rows of the
-    last call, where the estimator publishes them; ``labels`` (n,) the components of the rows of
-    the last call; ``component_classes`` (K,) the classes of components, where rows had labels;
-    ``topic_labels`` the names that topics were given, by what tells them apart, and ``words``
-    (n_features,) those of the columns;
-    ``joins``, how its components join to clusters.
-    ``seen`` are the checksum of the rows of ``elbo`` and the size of their batches, where memos of
-    them are kept.
-    ``gathered`` are rows of the last calls of a stream that are one batch.
-    ``reader`` reads rows like those of the fit; None during a fit.
-    ``n_words`` is the total of the rows of ``fit``, where these are counts of words.
+    - ``n_rows``: the total weight of the rows that the state represents. With ``counts_rows`` these
+      are the rows of ``fit`` and of all calls since; otherwise it is the assumed size of a stream.
+    - ``elbo``: the bound of these rows in nats; None during a fit and in a stream.
+    - ``parameters``: values of the estimator's parameters at the last call.
+    - ``assignments`` (n, K): q(z) of the rows of the last call, if the estimator publishes it.
+    - ``labels`` (n,): the most probable component of each row of the last call.
+    - ``component_classes`` (K,): the classes of components, if rows had labels.
+    - ``topic_labels``: the names that the user gave to topics, by identifiers of topics.
+    - ``words`` (n_features,): the names of the columns.
+    - ``joins``: how components join to clusters.
+    - ``seen``: the checksum of the rows of ``fit`` and the number of rows of a batch, if there are
+      memos of these rows.
+    - ``gathered``: rows of the last calls of a stream that form one batch.
+    - ``n_words``: the total of the counts of words in ``fit``.
+    - ``reader``: reads rows like those of the fit; None during a fit.
     """
 
     model: object
@@ -56,7 +57,7 @@ class Fitted:
     seen: tuple[str, int] | None = None
     gathered: Gathered | None = None
     n_words: float | None = None
-    # Not in files: `skvt.load` makes it from the attributes of the estimator.
+    # The reader is not in files: `skvt.load` makes it from the attributes of the estimator.
     reader: Reader | None = field(default=None, metadata={"of_process": True})
 
     @property
@@ -76,7 +77,7 @@ class Fitted:
         return lam
 
     def draft(self, rows=None):
-        """Return an independent copy, in which only ``rows`` of the statistics change if given."""
+        """Return an independent copy; if ``rows`` are given, only they may change in statistics."""
         history, policy = History(self.history), deepcopy(self.policy)
         state = self.state.draft(rows)
         return replace(self, state=state, policy=policy, history=history)
@@ -89,7 +90,7 @@ class Fitted:
     def knows_only(self, gathered):
         """Return whether a new model of the gathered rows can replace the fit without loss.
 
-        Without memos, it can as soon as there are rows of several calls, as all rows are gathered.
+        Without memos, it can once rows of several calls are gathered, since these are all rows.
         With memos, births must be due, the gathered rows must be those of all memos, and there must
         be one component.
         """
@@ -116,7 +117,7 @@ class Fitted:
 
 
 class of_fit(property):
-    """Property whose getter takes the estimator and its :class:`Fitted`."""
+    """A property of fitted estimators; its getter takes the estimator and the :class:`Fitted`."""
 
     def __set_name__(self, owner, name):
         self.name = name
@@ -148,13 +149,13 @@ def of_model(path, doc):
 # Attributes of all estimators.
 @of_fit
 def updates_of_fit(estimator, fitted):
-    """Global updates made so far."""
+    """Number of global updates so far."""
     return fitted.state.n_steps
 
 
 @of_fit
 def temperature_of_fit(estimator, fitted):
-    """Temperature T of the last step, the mean over its rows; at 1 the fit is not tempered."""
+    """Temperature T of the last step, on average over its rows; 1 means not tempered."""
     return float(fitted.policy.temperature)
 
 

@@ -1,4 +1,4 @@
-"""Parameters of estimators: how they are declared, and legal values."""
+"""Parameters of estimators: their declaration and legal values."""
 
 from dataclasses import dataclass, fields
 from numbers import Integral, Real
@@ -19,8 +19,9 @@ FRACTION = Interval(Real, 0, 1, closed="both")
 OFFSET = Interval(Real, 1.0, None, closed="left")
 AUTO = StrOptions({"auto"})
 
-# Marks of parameters that cannot change in warm starts and streams, and in streams alone.
+# Mark of parameters that cannot change in warm starts or within a stream.
 FIXED = object()
+# Mark of parameters that cannot change within a stream, but in warm starts.
 FIXED_IN_STREAMS = object()
 _MARKS = {FIXED, FIXED_IN_STREAMS}
 
@@ -80,7 +81,7 @@ def estimator(cls):
     ``CONSTRAINTS`` is used. Shared texts are added to the docstring, see `skvt.fitting._texts`.
     """
     cls = dataclass(eq=False, repr=False)(cls)
-    # help() and the API reference show names and defaults; types stand in the docstring
+    # help() and the API reference show names and defaults only, as types are in the docstring.
     cls.__init__.__annotations__ = {}
     hints, rules = get_type_hints(cls, include_extras=True), {}
     for name in (field.name for field in fields(cls)):

@@ -9,7 +9,7 @@ from skvt.moves import Birth, Delete, Merge
 from skvt.schedules import RobbinsMonro
 from skvt.temperature import POLICIES, ConstantTemperature
 
-# Default number of rows of a batch: about ten batches, within this range.
+# Range of the default number of rows per batch, which is a tenth of the rows.
 ROWS_OF_BATCH = 1_000, 50_000
 
 
@@ -32,7 +32,7 @@ def check_moves(moves, known):
 
 
 def check_memoized(estimator):
-    """Raise ValueError for contradictory batches or numbers of components, and unknown moves."""
+    """Raise ValueError for contradictory sizes of batches or of models, and unknown moves."""
     n_batches, batch_size = estimator.n_batches, estimator.batch_size
     if n_batches is not None and batch_size is not None:
         raise ValueError(
@@ -57,12 +57,12 @@ def most_components(estimator):
 
 
 def rate_of(estimator, scale):
-    """Return the step sizes by ``learning_offset`` and ``learning_decay``."""
+    """Return the schedule of step sizes given ``learning_offset`` and ``learning_decay``."""
     return RobbinsMonro(estimator.learning_offset, estimator.learning_decay, scale)
 
 
 def rows_of_batch(estimator, n_rows, limits=ROWS_OF_BATCH, *, stream):
-    """Return the number of rows per batch; except in streams, refuse more batches than rows."""
+    """Return the number of rows per batch; raise ValueError if a fit has more batches than rows."""
     if not stream and estimator.n_batches is not None and estimator.n_batches > n_rows:
         raise ValueError(
             f"The 'n_batches' parameter must be in the range [1, n_samples] = [1, {n_rows}]. "
@@ -80,22 +80,23 @@ def rows_of_batch(estimator, n_rows, limits=ROWS_OF_BATCH, *, stream):
 def memoized_plan(estimator, X, weights, moves=None, *, stream, scale=1.0, limits=ROWS_OF_BATCH):
     """Return the plan of memoized inference with moves, or of stochastic inference.
 
-    ``moves`` maps names to constructors of moves, in the order in which moves finish, by default
-    those of mixtures. ``scale`` multiplies the step sizes. ``limits`` are the smallest and largest
-    number of rows of a batch where the user gives none.
+    ``moves`` maps names to constructors of moves, in the order in which moves are completed; by
+    default they are the moves of mixtures. ``scale`` multiplies the step sizes. ``limits`` are the
+    smallest and largest default number of rows per batch.
     """
-    if moves is None:  # deletes before merges, as rows then go to the best component
+    if moves is None:
+        # Deletes come before merges, so that rows of a deleted component go to the best one.
         birth = partial(Birth, most_components(estimator))
         moves = {"delete": Delete, "merge": Merge, "birth": birth}
-    n_rows, at_once = X.shape[0], estimator.n_parallel_batches
-    size = rows_of_batch(estimator, n_rows, limits, stream=stream)
-    rate, data = rate_of(estimator, scale), rows_of(X, weights, size, at_once)
-    minibatches, made = data, [name for name in moves if name in estimator.moves]
+    n_rows, n_parallel = X.shape[0], estimator.n_parallel_batches
+    batch_rows = rows_of_batch(estimator, n_rows, limits, stream=stream)
+    rate, data = rate_of(estimator, scale), rows_of(X, weights, batch_rows, n_parallel)
+    minibatches, chosen = data, [name for name in moves if name in estimator.moves]
     if estimator.learning_method == "online":
-        engine, made = StochasticInference(rate), []
+        engine, chosen = StochasticInference(rate), []
     else:
-        engine = MemoizedInference([moves[name]() for name in made])
-        data = rows_of(X, weights, n_rows, at_once) if stream else data
+        engine = MemoizedInference([moves[name]() for name in chosen])
+        data = rows_of(X, weights, n_rows, n_parallel) if stream else data
     return Plan(
         data=data,
         engine=engine,
@@ -104,5 +105,5 @@ def memoized_plan(estimator, X, weights, moves=None, *, stream, scale=1.0, limit
         minibatches=minibatches,
         rate=rate,
         total_samples=estimator.total_samples,
-        most_components=most_components(estimator) if "birth" in made else None,
+        most_components=most_components(estimator) if "birth" in chosen else None,
     )

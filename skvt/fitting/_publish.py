@@ -4,10 +4,13 @@ from dataclasses import replace
 
 
 def publish(estimator, fitted, rows, **attributes):
-    """Set all attributes of an estimator after a call: no other function does."""
+    """Set the attributes of an estimator that depend on the fit, after a call.
+
+    Attributes of columns and covariates were already set when the rows were read.
+    """
     vars(estimator).pop("_progress", None)
     fitted = replace(fitted, reader=rows.reader)
     estimator._fitted, estimator.n_iter_ = fitted, len(fitted.history)
     vars(estimator).update(attributes | estimator._published(fitted.model))
-    # results of rows are computed from the attributes so far
+    # The results of rows come last, since they are computed from the attributes set so far.
     estimator._fitted = replace(fitted, **estimator._row_results(rows))

@@ -1,4 +1,4 @@
-"""The starts of a fit: what each begins with, how those that ended did, and which one follows."""
+"""The starts of a fit, their outcomes, and the rule that decides which start follows."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -14,16 +14,16 @@ from skvt.ties import exceeds
 @in_files("estimators.Start")
 @dataclass(frozen=True)
 class Start:
-    """The course of one start: what passes change besides the model and the state."""
+    """A start of a fit, apart from its model and state: random numbers, kind and position."""
 
     rng: np.random.Generator
-    # What distinguishes the start, for printed lines; "" for a start of the model as it is.
+    # Kind of the start, for printed lines; "" for a start of the model that the estimator builds.
     kind: str = ""
-    # Number of starts of the fit, as far as they are known.
+    # Number of starts of the fit, as far as is known.
     n_starts: int = 1
     position: Position = field(default_factory=Position)
-    # Number of entries of the log of moves whose passes count from the first fit of the model:
-    # entries from before this fit, or from before the interruption.
+    # Number of entries of the log of moves from before this fit or before the interruption. Their
+    # pass numbers already count the passes of earlier fits.
     n_moves: int = 0
 
 
@@ -31,7 +31,7 @@ class Start:
 class Launch:
     """The values with which a start begins, or with which an interrupted one continues."""
 
-    # Its engines serve this start alone.
+    # The plan of this start alone, whose engines serve no other.
     plan: Plan
     # The model, the state, the running policy and the history before the next pass.
     fitted: Fitted
@@ -52,12 +52,15 @@ class Outcomes:
     converged: bool = False
 
     def including(self, kind: str, fitted: Fitted, converged: bool) -> "Outcomes":
-        """Return the outcomes with those of another start; of equal bounds the first is best."""
-        ended = replace(self, kinds=(*self.kinds, kind), elbos=(*self.elbos, fitted.elbo))
+        """Return the outcomes with that of another start.
+
+        The new start is the best one only if its bound is higher by more than rounding.
+        """
+        outcomes = replace(self, kinds=(*self.kinds, kind), elbos=(*self.elbos, fitted.elbo))
         dtype = fitted.model.dtype
         if self.best is not None and not exceeds(fitted.elbo, self.best.elbo, dtype=dtype):
-            return ended
-        return replace(ended, best=fitted, converged=converged)
+            return outcomes
+        return replace(outcomes, best=fitted, converged=converged)
 
 
 class Restarts(Protocol):

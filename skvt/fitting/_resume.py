@@ -1,4 +1,4 @@
-"""An interrupted fit: the data that :meth:`resume` needs besides the model and the state."""
+"""An interrupted fit: the data that ``resume`` needs besides the model and the state."""
 
 import hashlib
 from dataclasses import dataclass
@@ -12,10 +12,10 @@ from skvt.fitting._restarts import Outcomes, Start
 from skvt.rows import layout_of, some_rows, sums_of_rows
 from skvt.typing import Array
 
-# Number of rows of which a checksum is kept.
-_SAMPLED = 1000
-# Bytes hashed at a time.
-_HASHED = 2**22
+# Maximum number of rows in the sample whose checksum identifies the rows of a fit.
+_MOST_SAMPLED = 1000
+# Number of bytes that are hashed at a time.
+_BYTES_HASHED = 2**22
 
 
 @in_files("estimators.RowsSeen")
@@ -26,7 +26,7 @@ class RowsSeen:
     # (N, D), without rows of weight 0.
     shape: tuple[int, int]
     dtype: str
-    # BLAKE2b of at most 1,000 rows at even distances, with their weights and covariates, and of
+    # BLAKE2b of at most 1,000 evenly spaced rows, with their weights and covariates, and of
     # the lengths of chunks.
     digest: str
 
@@ -34,9 +34,9 @@ class RowsSeen:
     def of(cls, X, weights):
         """Return the shape, type and digest of rows and their weights."""
         n_rows = X.shape[0]
-        rows = np.unique(np.linspace(0, n_rows - 1, min(n_rows, _SAMPLED)).astype(np.int64))
-        sample, of_rows = some_rows(X, weights, rows)
-        parts = [np.asarray(of_rows, np.float64), layout_of(X), *_design_of(sample)]
+        rows = np.unique(np.linspace(0, n_rows - 1, min(n_rows, _MOST_SAMPLED)).astype(np.int64))
+        sample, sample_weights = some_rows(X, weights, rows)
+        parts = [np.asarray(sample_weights, np.float64), layout_of(X), *_design_of(sample)]
         if sp.issparse(sample):
             sample = sp.csr_array(sample)
             sample.sum_duplicates()
@@ -79,7 +79,7 @@ def _digest(X, weights):
     digest = hashlib.blake2b(digest_size=16)
     arrays = [weights, X.indptr, X.indices, X.data] if sp.issparse(X) else [weights, X]
     for array in [*arrays, *_design_of(X)]:
-        step = max(1, _HASHED // max(1, array[:1].nbytes))
+        step = max(1, _BYTES_HASHED // max(1, array[:1].nbytes))
         for start in range(0, len(array), step):
             digest.update(np.ascontiguousarray(array[start : start + step]))
     return (np.frombuffer(digest.digest(), np.uint64),)
@@ -88,15 +88,15 @@ def _digest(X, weights):
 @in_files("estimators.Progress", nan=("row_starts", "engine"))
 @dataclass(frozen=True)
 class Progress:
-    """An interrupted fit."""
+    """The state of an interrupted fit, apart from the :class:`Fitted` of the current start."""
 
     rows: RowsSeen
-    # Seeds of the starts of the model as it is.
+    # Seeds of the starts of the model that the estimator builds.
     seeds: tuple[int, ...]
     # The starts that have ended, and the one that was interrupted.
     outcomes: Outcomes
     start: Start
     # The engine's data between passes, see :class:`~skvt.progress.Continued`.
     engine: dict[str, Any]
-    # Starts of the next local steps of rows; None for default starts.
+    # Initial values of the next local step of each row; None for default values.
     row_starts: Array | None = None

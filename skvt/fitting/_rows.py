@@ -1,4 +1,4 @@
-"""The rows of a call, read for an estimator."""
+"""The rows of a call, as an estimator's reader reads them."""
 
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -23,28 +23,28 @@ class CallRows:
     # Rows of positive weight, (n, D), and their weights, (n,), in memory or in chunks.
     X: Any
     weights: Any
-    # The reader that has made them, which reads further rows.
+    # The reader of these rows, which also reads later rows.
     reader: Reader
     # y as passed.
     y: Any = None
-    # Classes of the rows; None unless the estimator uses them.
+    # Classes of the rows; None unless the estimator uses labels.
     labels: RowLabels | None = None
     # Whether the call is one of ``partial_fit``.
     in_stream: bool = False
 
     @property
     def shown(self):
-        """X and y for callbacks."""
+        """X and y as callbacks get them; zeros in place of y if there is none."""
         if self.y is not None:
             return self.passed, self.y
-        # ScoringMonitor of scikit-learn 1.9 scores only with a target, which scorers of models
-        # without targets ignore
+        # ScoringMonitor of scikit-learn 1.9 needs a target to compute scores, even if the scorer
+        # ignores it.
         n_rows = self.X.shape[0] if layout_of(self.X).size else np.shape(self.passed)[0]
         return self.passed, np.zeros(n_rows)
 
 
 def read_rows(estimator, X, sample_weight, covariates=None, *, reset, in_stream=False):
-    """Return the rows of a call, read by a new reader (``reset``) or by that of the fit."""
+    """Return the rows of a call, read by a new reader if ``reset``, else by that of the fit."""
     reader = replace(estimator._reads.of(estimator), in_stream=in_stream)
     reader = reader if reset else estimator._fitted.reader
     reader, numbers, weights = rows_read(reader, X, sample_weight)
@@ -61,7 +61,7 @@ def read_rows(estimator, X, sample_weight, covariates=None, *, reset, in_stream=
 
 @contextmanager
 def given_rows(estimator, X, sample_weight=None, covariates=None, *, reset=False):
-    """Provide the :class:`CallRows` of a call; a cluster keeps them until the block ends."""
+    """Provide the :class:`CallRows` of a call; after the block, a cluster may free the rows."""
     rows = read_rows(estimator, X, sample_weight, covariates, reset=reset)
     try:
         yield rows
@@ -71,7 +71,7 @@ def given_rows(estimator, X, sample_weight=None, covariates=None, *, reset=False
 
 @contextmanager
 def rows_at_work(estimator, X, y, sample_weight, *, labels=None, covariates=None, reset=False):
-    """Provide the rows of a fit and threads, and print stages of the fit."""
+    """Provide the :class:`CallRows` of a fit and its threads; print stages if it is verbose."""
     reading = given_rows(estimator, X, sample_weight, covariates, reset=reset)
     shown, threads = stages_printed(estimator.verbose), Workers(estimator.n_jobs)
     with shown, reading as rows, threads as workers:

@@ -12,12 +12,16 @@ from skvt.fitting._changes import check_changes, parameters_of
 from skvt.fitting._fitted import Fitted
 from skvt.inference import Entry, History
 
-# Assumed rows of a stream started by partial_fit, unless given by the user; as in scikit-learn.
+# Assumed number of rows of a stream started by partial_fit unless the user gives it; scikit-learn
+# has the same default.
 STREAM_ROWS = 1e6
 
 
 def updated(estimator, before, rows, batch_id, workers):
-    """Return the :class:`Fitted` after a call of ``partial_fit``; None ``before`` the first one."""
+    """Return the :class:`Fitted` after a call of ``partial_fit``.
+
+    ``before`` is the fit that the call continues; None in the first call.
+    """
     X, weights, gathered = rows.X, rows.weights, None
     if estimator._gathers(before):
         memos = {} if before is None else before.memos
@@ -26,24 +30,25 @@ def updated(estimator, before, rows, batch_id, workers):
     if gathered is not None and (begins or gathered.is_due or gathered.is_new):
         X, weights, batch_id = gathered.X, gathered.weights, gathered.batch_id
     if begins:
-        fitted, plan = _begun(estimator, before, X, weights, workers)
+        fitted, plan = _begin_stream(estimator, before, X, weights, workers)
     else:
         fitted = before.draft(before.model.touched_columns(X))
     started = time.perf_counter()
     fitted = replace(fitted, gathered=gathered if begins or before.memos else None)
     fitted.policy.resume(X.shape[0])
-    fitted = _with_changes(estimator, estimator._adapted(fitted, X, weights), X, weights)
+    fitted = _with_changed_parameters(estimator, estimator._adapted(fitted, X, weights), X, weights)
     n_moves = len(fitted.state.move_log)
     if not begins:
         plan = estimator._plan(fitted.model, X, weights, stream=True)
-    fitted, rate = _stepped(fitted, plan, workers, batch_id, estimator.random_state)
-    return _recorded(fitted, rate, n_moves, started)
+    fitted, rate = _make_steps(fitted, plan, workers, batch_id, estimator.random_state)
+    return _record_call(fitted, rate, n_moves, started)
 
 
-def _begun(estimator, before, X, weights, workers):
-    """Return the :class:`Fitted` before any rows, and the plan of the first call.
+def _begin_stream(estimator, before, X, weights, workers):
+    """Return a :class:`Fitted` that represents no rows yet, and the plan of the first call.
 
-    It keeps the history, the parameters and the names of the fit ``before`` that it replaces.
+    If it replaces a fit ``before``, it has the history, the log of moves, the parameters and the
+    words of that fit.
     """
     model = estimator._build_model(X, weights)
     random_state = check_random_state(estimator.random_state)
@@ -61,8 +66,8 @@ def _begun(estimator, before, X, weights, workers):
     return replace(fitted, history=History(before.history), **kept), plan
 
 
-def _with_changes(estimator, fitted, X, weights):
-    """Return the fit with parameters changed since the last call, once they are checked."""
+def _with_changed_parameters(estimator, fitted, X, weights):
+    """Check parameters changed since the last call; return the fit with these parameters."""
     changed = check_changes(estimator, fitted)
     if changed is None:
         return fitted
@@ -70,24 +75,24 @@ def _with_changes(estimator, fitted, X, weights):
     return replace(fitted, model=model, parameters=parameters_of(estimator))
 
 
-def _stepped(fitted, plan, workers, batch_id, random_state):
-    """Make steps on rows of a stream; return the fit and the size of the last step."""
+def _make_steps(fitted, plan, workers, batch_id, random_state):
+    """Make steps on rows of a stream; return the :class:`Fitted` and the last step's size."""
     n_steps, gathered = fitted.state.n_steps, fitted.gathered
 
     def make_rng():
         seed = check_random_state(random_state).randint(np.iinfo(np.int32).max)
         return np.random.default_rng([seed, n_steps])
 
-    moves = gathered is None or gathered.is_due
+    tries_moves = gathered is None or gathered.is_due
     stream = Stream(
-        fitted.n_rows, fitted.counts_rows, plan.total_samples, batch_id, make_rng, moves
+        fitted.n_rows, fitted.counts_rows, plan.total_samples, batch_id, make_rng, tries_moves
     )
     if gathered is not None and batch_id == gathered.key:
         stream.parts = gathered.parts
     elif gathered is not None and batch_id is None:
         stream.joins = gathered.key
     if gathered is not None:
-        n_judged = gathered.weights.size if moves else gathered.n_judged
+        n_judged = gathered.weights.size if tries_moves else gathered.n_judged
         gathered = replace(gathered, n_judged=n_judged).kept()
     state = plan.engine.resume(fitted.state, fitted.n_rows)
     inputs = PassInputs(plan.data, fitted.policy, workers)
@@ -96,8 +101,11 @@ def _stepped(fitted, plan, workers, batch_id, random_state):
     return fitted, rate
 
 
-def _recorded(fitted, rate, n_moves, started):
-    """Append a call to the history; ``rate`` is the size of its last step."""
+def _record_call(fitted, rate, n_moves, started):
+    """Append a call to the history; return the fit without results of rows before.
+
+    ``rate`` is the size of the last step, ``n_moves`` the length of the log of moves before.
+    """
     state, number = fitted.state, len(fitted.history) + 1
     state.move_log[n_moves:] = [
         replace(record, n_iter=number) for record in state.move_log[n_moves:]

@@ -1,4 +1,4 @@
-"""Parameters and attributes that several estimators have: one text each.
+"""Descriptions of parameters and attributes that several estimators share.
 
 A line ``.. shared: n_init, n_jobs`` in the docstring of a class stands for the entries of these
 names below; indented lines after it continue the last of these entries. Defaults are taken from the
@@ -13,16 +13,16 @@ TEXTS = """
 batch_size : int
     Number of rows in a minibatch.
 components_init : array-like of shape (n_components, n_features) or None
-    Topics to begin with, instead of topics at random: numbers of which each row, divided by its
-    sum, is the probabilities of words, such as ``components_`` of another fit. Zeros are
-    allowed: where the prior is, no word is impossible. Each topic begins with an equal part of
-    the tokens. ``temperature="annealed"`` is then T = 1 throughout, since heat would wash the
-    topics out; other temperatures are taken as they are. Moves may put another topic in the
-    place of one that has become the same as a third: ``moves=()`` keeps each where it is.
+    Initial topics, instead of random ones, such as ``components_`` of another fit. Each row is
+    divided by its sum to give the probabilities of words. Zeros are allowed, since the prior
+    makes each word possible. Each topic begins with an equal part of the tokens.
+    ``temperature="annealed"`` is then T = 1 throughout, since annealing would destroy the
+    initial topics; other temperatures are used as given. If two topics become the same, moves
+    may replace one of them by another topic; ``moves=()`` keeps each topic in its place.
 evaluate_every : int
     Number of passes between evaluations of the bound on all data; 0 or a negative number means
-    never. Memoized inference knows it anyway. With "online", convergence is judged at these
-    evaluations only.
+    never. Memoized inference knows the bound after each pass. With "online", convergence is
+    judged at these evaluations only.
 init_params : {"k-means++", "random", "random_from_data"}
     How the initial components are found: from rows as seeds, drawn with probabilities that grow
     with how badly the earlier seeds explain a row; from random responsibilities; or from rows
@@ -48,8 +48,8 @@ learning_method : {"memoized", "online", "batch"}
 learning_offset : float
     Down-weights early steps; at least 1.
 max_components : int or None
-    Maximum number of components that births may reach. None is 200 (of topics 400), or
-    twice ``n_components`` where that is more.
+    Maximum number of components that births may reach. None is 200, for topic models 400, or
+    twice ``n_components`` if that is more.
 max_doc_update_iter : int
     Maximum number of sweeps in a document's local step.
 max_iter : int
@@ -79,10 +79,10 @@ n_init : int
 n_jobs : int or None
     Number of threads. The result does not depend on it, to the last bit.
 n_parallel_batches : int or None
-    Number of batches that are visited at once, with the same globals. Of minibatches, they make
-    one step that is as large as theirs together. It changes the result; ``n_jobs`` and the
-    number of workers of a cluster do not. None is 1, and for rows of Dask one minibatch of each
-    of up to 8 chunks.
+    Number of batches that are visited at once, with the same globals. Minibatches that are
+    visited at once make one step, on all of their rows. It changes the result; ``n_jobs`` and
+    the number of workers of a cluster do not. None is 1, and for rows of Dask one minibatch of
+    each of up to 8 chunks.
 n_parallel_batches (memoized) : int or None
     Number of batches that are visited at once, with the same globals. It changes the result;
     ``n_jobs`` and the number of workers of a cluster do not. None is 1, and for rows of Dask a
@@ -91,7 +91,7 @@ n_samples : int
     Number of sweeps that are kept.
 random_state : int, RandomState instance or None
     Source of randomness. It determines the start, the order in which rows are visited, and all
-    that is drawn.
+    random draws.
 temperature : None, str or policy
     None is T = 1 throughout; otherwise a policy of :mod:`skvt.temperature`, or its name.
     Policies that learn the temperature are refused. Moves are made only at T = 1.
@@ -125,29 +125,29 @@ labels : {"components", "clusters"}
     something else: the components, or the ``n_clusters_`` clusters that they are joined to. After
     ``partial_fit``, which joins none, components.
 verbose : int
-    Print one line per pass if positive, what is chosen before the first pass, and where the fit
-    is after ten seconds without a line.
+    If positive, print the choices made before the first pass, a line per pass, and the stage of
+    the fit after ten seconds without a line.
 verbose_interval : int
     Number of passes from one printed line to the next.
 warm_start : bool
     Whether another call of ``fit`` continues from the posterior, step number and temperature of
     the last one.
 block_relevance_ : ndarray of shape (K, n_blocks)
-    Evidence that the rows of a component have parameters of their own in a block, rather than
-    those of all other rows: the log Bayes factor of the two hypotheses in nats, divided by the
-    component's number of rows. If positive, the block distinguishes the component from the
-    rest. Components of less than one row count as one row.
+    Evidence that the rows of a component and all other rows have different parameters in a
+    block: the log Bayes factor against equal parameters in nats, divided by the component's
+    number of rows. If positive, the block distinguishes the component from the rest. Components
+    of less than one row count as one row.
 bound_ : float
     Perplexity of the training data by the bound, ``exp(-elbo_ / words)``, as in scikit-learn.
     That of held-out words is ``perplexity(X)``.
 column_relevance_ : ndarray of shape (K, n_columns)
-    The same for each column. The values of independent columns add up to that of their block;
-    with full covariances, and for counts of tokens, the value is that of the column by itself;
-    columns of a spherical block have equal shares of the block's value.
+    The evidence of ``block_relevance_``, for each column. The values of independent columns add
+    up to that of their block; with full covariances, and for counts of tokens, the value is that
+    of the column by itself; columns of a spherical block have equal shares of the block's value.
 component_classes_ : ndarray of shape (K,)
-    With ``use_labels=True`` the class of each component: that of its rows with a label, -1 where it
-    has none. ``component_classes_[predict(X)]`` are the classes of new rows. An array of numbers,
-    or of objects if classes are strings.
+    With ``use_labels=True`` the class of each component: that of its rows with a label, -1 if no
+    row has one. ``component_classes_[predict(X)]`` are the classes of new rows. An array of
+    numbers, or of objects if classes are strings.
 components_ : ndarray of shape (n_components, n_features)
     Variational parameters lam of the topics: pseudo-counts, prior included.
 converged_ : bool
@@ -180,7 +180,7 @@ hierarchy_ : ndarray of shape (K - 1, 4)
     per row: entropy of the assignments of the rows of ``fit``, then evidence. Not available after
     ``partial_fit``, see ``join_components``.
 hierarchy_criteria_ : ndarray of str, shape (K - 1,)
-    What chose each pair, "valley", "entropy" or "evidence".
+    Criterion by which each pair was chosen, "valley", "entropy" or "evidence".
 history_ : dict of lists
     One entry per pass of ``fit``, including those of earlier warm starts, and one per call of
     ``partial_fit``, without bounds (NaN): "n_iter", "elbo", "objective", "temperature",
@@ -205,34 +205,32 @@ move_log_ (topics) : dict of lists
     One entry for each kind of move due in a pass: "n_iter", "move", "proposed", "accepted",
     "gain" (nats), "reason". Gains are estimated on a sample.
 n_active_components_ : int
-    Number of components to which at least a thousandth of the data is expected to belong. Data
-    are rows.
+    Number of components to which at least a thousandth of the rows is expected to belong.
 n_batch_iter_ : int
     Number of global updates so far.
 n_clusters_ : int
     Number of clusters suggested. Pairs are joined that lose at least a tenth of the entropy
-    that they could lose; and where the entropy has an elbow, also pairs before it that lose at
-    least a hundredth. See the user guide for rows that are too few for that, and for classes
-    that overlap. ``predict(X, n_clusters="auto")`` gives these clusters.
+    that they could lose. If the entropy has an elbow, pairs before it are joined that lose at
+    least a hundredth. The user guide tells what happens with too few rows, and with classes that
+    overlap. ``predict(X, n_clusters="auto")`` gives these clusters.
 n_clusters_reason_ : str
     Why this number is suggested.
 n_components_ (memoized) : int
-    Number of components K. It is found by the fit.
+    Number of components K, as inferred by the fit.
 n_features_in_ : int
     Number of columns of X.
 n_iter_ : int
     Number of passes of ``fit`` and calls of ``partial_fit`` so far, the length of ``history_``.
 posterior_ : Posterior
-    The posterior q: ``sample``, ``log_prob``, ``mean``, ``var``, ``entropy``. It is that of the
-    topics.
+    The posterior q of the topics: ``sample``, ``log_prob``, ``mean``, ``var``, ``entropy``.
 restart_elbos_ : ndarray of shape (n_init,)
     ELBO of each start.
 temperature_ : float
     Temperature T of the last step. A stream that ends above 1 has not cooled: its components are
     blurred, and more rows, or fewer ``total_samples``, would bring it to 1.
 topic_labels_ : list of str or None
-    Names of the topics that you have set, as a list of all or a dict of some; those of
-    the others are their first three words. ``get_feature_names_out`` and
+    Names of topics, which you may set as a list of all or as a dict of some. The other topics
+    are named by their first three words. ``get_feature_names_out`` and
     :func:`skvt.topic_table` show them, and files keep them.
 weight_concentration_ : ndarray of shape (2, K) or (K,)
     Parameters (a, b) of q(v_k) = Beta. With "dirichlet_distribution", the concentration of q(w)
@@ -240,9 +238,9 @@ weight_concentration_ : ndarray of shape (2, K) or (K,)
 weight_concentration_prior_ : float
     Concentration of the weights as used.
 weights_ : ndarray of shape (K,)
-    Expected weights, normalised: the mass of components not yet seen is left out.
+    Expected weights, normalised without the mass of components that have no rows yet.
 words_ : ndarray of shape (`n_features_in_`,)
-    The words: those given to ``set_words``, else the column names of X, where it had any.
+    The words given to ``set_words``, else the column names of X, if it had any.
 """
 
 _ENTRY = re.compile(r"^(\S.*?) : (.*)\n((?:    .*\n)+)", re.MULTILINE)

@@ -11,9 +11,10 @@ from skvt.sklearn_private import fit_context
 def all_or_nothing(method):
     """Validate parameters as scikit-learn does, and change the estimator only at the very end.
 
-    The decorated method runs on a copy, the twin, whose attributes the estimator then takes over in
-    one assignment. An exception, which an interrupt can raise anywhere, thus leaves the estimator
-    unchanged. Objects that both share are never written to, see :meth:`Fitted.draft`.
+    The decorated method runs on a shallow copy, the twin. A single assignment then gives the
+    estimator the attributes of the twin. An exception, which an interrupt can raise anywhere, thus
+    leaves the estimator unchanged. Objects that both share are never written to, see
+    :meth:`Fitted.draft`.
     """
     validated = fit_context(prefer_skip_nested_validation=True)(method)
 
@@ -32,7 +33,7 @@ def all_or_nothing(method):
         new = {name: value for name, value in after.items()
                if name not in before or value is not before[name]}  # fmt: skip
         changed = kept | new
-        # no call follows this assignment, so that no interrupt is handled before the return
+        # No call follows this assignment, so that Python handles no interrupt before the return.
         self.__dict__ = changed
         return self
 
