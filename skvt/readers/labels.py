@@ -9,7 +9,7 @@ from skvt.readers.chunks import is_chunked
 from skvt.sklearn_private import num_samples
 from skvt.typing import Array, IndexArray
 
-# The label of rows without one, and the class of components without one.
+# Label of rows whose class is unknown, and class of components that no labelled row belongs to.
 UNKNOWN = -1
 
 
@@ -17,26 +17,26 @@ UNKNOWN = -1
 class RowLabels:
     """The classes of the rows of a fit."""
 
-    # (C,) in order.
+    # (C,): the classes in order.
     known: Array
-    # (n,) of all rows as passed: the position of the class in ``known``, -1 where unknown.
+    # (n,): the position in ``known`` of the class of each row as passed, -1 where unknown.
     codes: IndexArray
-    # The same for rows of positive weight.
+    # (m,): the codes of the m rows of positive weight.
     used: IndexArray
 
     @classmethod
     def of(cls, estimator, X, y, sample_weight):
-        """Return y as classes of rows, None if the estimator does not use them."""
+        """Return the classes in y; None if the estimator does not use labels."""
         if not estimator.use_labels:
             return None
         if estimator._continues():
             refuse_labels(estimator, "warm_start=True")
         if is_chunked(X):
             refuse_labels(estimator, "A fit to rows in chunks")
-        known, codes = _encoded(y, num_samples(X))
+        known, codes = _encode(y, num_samples(X))
         _check_start(estimator, known.size)
         used = np.ones(codes.size, bool)
-        if np.shape(sample_weight) == codes.shape:  # others are refused where rows are read
+        if np.shape(sample_weight) == codes.shape:  # the reader refuses weights of other shapes
             used = np.asarray(sample_weight) > 0.0
         if not np.isin(np.arange(known.size), codes[used]).all():
             raise ValueError(
@@ -46,12 +46,12 @@ class RowLabels:
         return cls(known, codes, codes[used])
 
     def joined(self, model, X, weights):
-        """Return the model and the rows that know the classes."""
+        """Return the model and the rows with a further column, the classes of rows."""
         X = with_column(X, self.used + 1)
         return with_labels(model, X, weights, self.used + 1), X
 
     def removed(self, fitted):
-        """Return a fit of such a model without its column of classes, but those of components."""
+        """Return the fit without the column of classes, and with the classes of components."""
         state = fitted.state.without_memos(fitted.n_rows)
         model, stats, classes = without_labels(fitted.model, state.stats)
         return replace(
@@ -63,7 +63,7 @@ class RowLabels:
 
 
 def refuse_labels(estimator, whom):
-    """Raise ValueError if the estimator uses labels of rows, which this method cannot."""
+    """Raise ValueError if the estimator uses labels; ``whom`` names what does not take them."""
     if estimator.use_labels:
         raise ValueError(
             f"{whom} takes no labels of rows, but use_labels=True. Call fit with all rows in "
@@ -93,32 +93,32 @@ def _check_start(estimator, n_classes):
             "With use_labels=True the 'n_components' parameter must be in the range "
             f"{limits}, as y has {n_classes} classes. Got {n_components!r}."
         )
-    most = estimator.max_components
-    if most is not None and most < n_classes:
+    max_components = estimator.max_components
+    if max_components is not None and max_components < n_classes:
         raise ValueError(
             "With use_labels=True the 'max_components' parameter must be at least the number "
-            f"of classes of y, {n_classes}. Got {most!r}."
+            f"of classes of y, {n_classes}. Got {max_components!r}."
         )
 
 
-def _encoded(y, n_rows):
-    """Return the known classes in order, and the position of each row's class, -1 if unknown."""
-    given = np.asarray(y)
-    if given.shape != (n_rows,):
-        got = "None" if y is None else f"an array of shape {given.shape}"
+def _encode(y, n_rows):
+    """Return the classes in order, and the position of each row's class, -1 if unknown."""
+    labels = np.asarray(y)
+    if labels.shape != (n_rows,):
+        got = "None" if y is None else f"an array of shape {labels.shape}"
         raise ValueError(
             "With use_labels=True, y must be an array of shape (n_samples,) = "
             f"({n_rows},), -1 where the class is not known. Got {got}."
         )
-    if given.dtype.kind == "f" and not np.isfinite(given).all():
+    if labels.dtype.kind == "f" and not np.isfinite(labels).all():
         raise ValueError(
             "With use_labels=True, y must have finite numbers. Got NaN or infinity; set y to -1 "
             "where the class is not known."
         )
-    if given.dtype.kind == "O":
-        unknown = np.array([_is_unknown(label) for label in given.tolist()])
+    if labels.dtype.kind == "O":
+        unknown = np.array([_is_unknown(label) for label in labels.tolist()])
     else:
-        unknown = given == UNKNOWN if given.dtype.kind in "iuf" else np.zeros(n_rows, bool)
+        unknown = labels == UNKNOWN if labels.dtype.kind in "iuf" else np.zeros(n_rows, bool)
     if unknown.all():
         raise ValueError(
             "With use_labels=True, the class of at least one row must be known. Got y = -1 in all "
@@ -126,20 +126,20 @@ def _encoded(y, n_rows):
         )
     codes = np.full(n_rows, -1, np.intp)
     try:
-        known, codes[~unknown] = np.unique(given[~unknown], return_inverse=True)
+        known, codes[~unknown] = np.unique(labels[~unknown], return_inverse=True)
     except TypeError as error:
         raise ValueError(
             "With use_labels=True, classes in y must be of one type, such as strings or whole "
-            f"numbers. Got {sorted({type(one).__name__ for one in given[~unknown].tolist()})}."
+            f"numbers. Got {sorted({type(label).__name__ for label in labels[~unknown].tolist()})}."
         ) from error
-    # (-1 is to be a value of their type)
-    of_type = {"U": object, "S": object, "u": np.int64, "b": np.int64}.get(known.dtype.kind)
-    return known if of_type is None else known.astype(of_type), codes
+    # The array gets a type of which -1 is a value.
+    dtype = {"U": object, "S": object, "u": np.int64, "b": np.int64}.get(known.dtype.kind)
+    return known if dtype is None else known.astype(dtype), codes
 
 
 def _is_unknown(label):
-    """Whether an object is no class: None, a missing value, or -1."""
+    """Return whether a label stands for an unknown class: None, a missing value, or -1."""
     try:
         return label is None or bool(label != label) or bool(label == UNKNOWN)
-    except TypeError:  # of pandas.NA
+    except TypeError:  # pandas.NA has no truth value
         return True

@@ -112,7 +112,7 @@ class CollapsedLDA(LDAGivenTopics):
 
     @property
     def _is_sparse(self) -> bool:
-        """Whether sums over many topics are sparse, which takes one alpha for all documents."""
+        """Whether sums over topics are sparse: for many topics, if all documents have one alpha."""
         return self.n_components > MOST_DENSE and self.regression is None
 
     def batch(self, X: Any, rows: IndexArray, weights: Array) -> TokenBatch:

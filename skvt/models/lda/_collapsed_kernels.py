@@ -46,7 +46,7 @@ _MULTIPLIED = 8
 MOST_TOKENS = 1000
 # Smallest probability of a token: a product of ``_MULTIPLIED`` smaller ones could underflow.
 _LEAST = 1e-30
-# Up to this number, a difference of digammas is computed as a sum of reciprocals.
+# Up to this whole number n, psi(x + n) - psi(x) is computed as a sum of n reciprocals.
 MOST_RECIPROCALS = 16.0
 # Smallest total of a topic, to which rounding errors are clipped.
 LEAST_TOTAL = 1e-15
@@ -348,7 +348,7 @@ def add_log_proportions(
 
 @part
 def _rise_of_digamma(x: float, n: float) -> float:
-    """Return psi(x + n) - psi(x); for a small whole number n, as a sum of reciprocals."""
+    """Return psi(x + n) - psi(x), for a small whole number n as a sum of reciprocals."""
     if n > MOST_RECIPROCALS or n != np.floor(n):
         return digamma(x + n) - digamma(x)
     value = 0.0
@@ -359,9 +359,10 @@ def _rise_of_digamma(x: float, n: float) -> float:
 
 @jit
 def derivatives_of_counts(counts: Array, alpha: Array, gradient: Array, curvature: Array) -> None:
-    """Write derivatives in log alpha of the log probability of drawn topics, (n, K) each.
+    """Write derivatives with respect to log alpha, (n, K) each.
 
-    The second derivative, with the opposite sign, is that of a lower bound [Minka00 eq. 55].
+    ``gradient`` is the first derivative of the log probability of the drawn topics, ``curvature``
+    minus the second derivative of a lower bound of it [Minka00 eq. 55].
     """
     for d in range(counts.shape[0]):
         total, size = 0.0, 0.0

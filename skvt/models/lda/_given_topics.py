@@ -223,7 +223,7 @@ class LDAGivenTopics(LDA):
     ) -> tuple[Array, Stats | None]:  # fmt: skip
         """Return means of ``alpha + n_k`` over the kept Gibbs sweeps, and the statistics."""
         alpha = self.document_priors(batch)
-        # For alpha of each document, tabulate n = 0 only, whose gain is 0 for any alpha.
+        # If documents have different alpha, tabulate n = 0 only, where the gain is always 0.
         n_sizes = _SIZES if inv_temp < 1.0 and len(alpha) == 1 else 1
         sizes, first = np.arange(n_sizes, dtype=self.dtype), self.doc_topic_prior[:, None]
         gains = ((first + inv_temp * sizes) ** inv_temp - first**inv_temp).astype(table.dtype)

@@ -31,7 +31,8 @@ CACHE_LINE = 64  # bytes
 # A topic with fewer tokens of a document than this, and than a tenth of an equal share, is set
 # aside in the later sweeps over the document.
 PRUNE = 0.01
-# A topic's prior excludes words whose pseudo-count is below this share of another topic's.
+# A topic's prior excludes a word if its pseudo-count is below this share of the word's largest
+# pseudo-count in any topic.
 EXCLUDED = 1e-2
 
 
@@ -197,15 +198,15 @@ class LDA:
     counts_tokens: bool = False
     # (K, V): word probabilities of the initial topics; None draws initial statistics.
     start: Annotated[Array | None, "n d"] = None
-    # Coefficients of covariates in the prior of documents; alpha above is that of documents with
-    # mean covariates.
+    # The regression of log alpha on covariates of documents; None without covariates.
+    # ``doc_topic_prior`` is then alpha at mean covariates.
     regression: DocumentRegression | None = None
 
     families: ClassVar[tuple[Family, ...]] = (Dirichlet,)
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        if self.regression is not None:  # log C(T) is known for one alpha only
+        if self.regression is not None:  # log C(T) is not known if documents differ in alpha
             return frozenset({Capability.TOPICS, Capability.HYPERPRIOR})
         return frozenset({Capability.TEMPERABLE, Capability.TOPICS})
 
@@ -255,7 +256,7 @@ class LDA:
     def initial(self, data: RowSource, rng: np.random.Generator) -> RunningStats:
         """Draw S_vk ~ Gamma(100, 1/100), or share all tokens equally among the given topics.
 
-        A topic starts without the words that its prior excludes.
+        Drawn topics have no tokens of the words that their prior excludes.
         """
         if self.start is not None:
             tokens, weight = sums_of_rows(data.X, data.weights, total_and_weight)
@@ -419,7 +420,7 @@ class LDA:
         return self.regression.alpha(batch.design).astype(self.dtype)
 
     def _filled_priors(self, batch: DocumentBatch) -> Array:
-        """Return alpha, padded by its minimum, and log Gamma of it, (2, 1 or n, w)."""
+        """Return alpha, padded by its minimum, and log Gamma(alpha), as (2, 1 or n, w)."""
         alpha = self.document_priors(batch).astype(np.float64)
         n_more = -alpha.shape[1] % kernels.LANES
         alpha = np.hstack([alpha, alpha.min(axis=1, keepdims=True).repeat(n_more, axis=1)])
@@ -476,7 +477,10 @@ class LDA:
 
     # ------------------------------------------------------------------------ learned priors
     def _with(self, regression: DocumentRegression | None) -> Self:
-        """Return the model with another regression, if any, and its alpha at mean covariates."""
+        """Return the model with another regression and its alpha at mean covariates.
+
+        Return the model itself if ``regression`` is None.
+        """
         if regression is None:
             return self
         alpha = regression.alpha(np.eye(1, len(regression.coef)))[0].astype(self.dtype)
@@ -495,7 +499,7 @@ class LDA:
             return None
         weights = batch.weights.astype(np.float64)
         if self.regression is not None:
-            assert batch.design is not None  # as prepared
+            assert batch.design is not None  # `batch` has set it
             gamma = result.q.astype(np.float64)
             return self.regression.statistics(batch.design, weights, gamma), weights.sum()
         return weights @ Dirichlet.expectation(result.q), weights.sum()

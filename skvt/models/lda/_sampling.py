@@ -378,7 +378,7 @@ def _gibbs_steps(
         ``entries`` (M,) are their numbers; those of document d begin at ``indptr[d]``, (n + 1,).
         ``means`` (M, K) float64 must be 0; their mean tokens of each topic over the kept sweeps are
         added.
-    entry_of : None, or scratch (tokens of the longest document,) if each document has its alpha
+    entry_of : scratch (tokens of the longest document,) if each document has its alpha; else None
     members, place, tokens_of, word_of, topic, size, weights, extra, partial : scratch, of topics or
         of the tokens of the longest document
     """
@@ -403,7 +403,7 @@ def _gibbs_steps(
         origin = token_indptr[indptr[d]]
         n_own = token_indptr[indptr[d + 1]] - origin
         p = min(d, last)  # row of alpha and of base
-        if entry_of is not None:  # this, too
+        if entry_of is not None:  # numba decides this, too, when it compiles
             for j in range(indptr[d], indptr[d + 1]):
                 e = j - indptr[d]
                 _accumulate(base[p], table[words[j]], cumulative[e])
