@@ -24,30 +24,31 @@ from skvt.models.lda import LDA, CollapsedLDA, LDAGivenTopics
 from skvt.sklearn_private import StrOptions
 from skvt.temperature import ConstantTemperature, LinearAnnealing
 
-# Steps of a fit of M minibatches a pass: 5 / M (0.4 + t / M)^-decay.
+# Step t of a fit with M minibatches per pass has size FIT_SCALE / M (FIT_DELAY + t / M)^-decay.
 FIT_SCALE = 5.0
 FIT_DELAY = 0.4
-# "annealed" starts at HOTTEST for topic priors up to HOT_PRIOR: drawn topics are then nearly zero
-# for words that do not occur in them, and assignments would freeze. From COOL_PRIOR on, draws vary
-# enough without annealing.
+# "annealed" starts at T = HOTTEST for topic priors up to HOT_PRIOR. Under such priors, drawn topics
+# are nearly zero for words that do not occur in them, and assignments would not change any more.
+# From COOL_PRIOR on, draws vary enough without annealing, and T = 1 from the start.
 HOTTEST = 1.5
 HOT_PRIOR = 0.02
 COOL_PRIOR = 0.1
 # Annealing takes a third of the passes: drawn topics settle slowly, because step sizes fall.
 ANNEALED_SHARE = 1.0 / 3.0
-# eta under which the topics of tokens are drawn if none is given. The most probable eta is smaller,
-# but the sampler then moves less. The eta of the topics is learned (``benchmarks/``).
+# eta of the conditional from which the topics of tokens are drawn, unless the user gives a prior.
+# The eta of the posterior is learned, and usually smaller; under small eta the sampler moves less
+# (``benchmarks/``).
 COLLAPSED_PRIOR = 0.1
-# Default numbers of passes, of "collapsed" and of the other global steps: a collapsed pass takes a
-# tenth of the time of one with draws of the topics, and gains less.
+# Default numbers of passes for "collapsed" and for other global steps. A collapsed pass takes a
+# tenth of the time of a pass with drawn topics, and gains less.
 COLLAPSED_PASSES = 200
 PASSES = 40
-# Number of passes from which "auto" is "collapsed".
+# Minimum number of passes for which "auto" is "collapsed".
 MANY_PASSES = 100
-# Defaults of `average`, for collapsed passes and otherwise.
+# Defaults of ``average`` for "collapsed" and for other global steps.
 COLLAPSED_AVERAGED = 0.5
 AVERAGED = 0.25
-# Documents in a batch of a collapsed sweep: counts are updated between batches.
+# Maximum number of documents in a batch of a collapsed sweep. Counts are updated between batches.
 ROWS_OF_SWEEP = 16_384
 
 
@@ -79,9 +80,10 @@ class StructuredLDA(TopicEstimator):
         each word, shape (n_features,), or for each topic and word, shape (n_components,
         n_features), such as :func:`skvt.seeded_prior` makes of words: topic k then has row k of
         the prior, and keeps it, since no move exchanges topics whose priors differ. None is ``1 /
-        n_components``. "auto" starts there and learns one value for all words. If ``global_step``
-        is "collapsed", None is learned, too; "auto" and None then start at 0.1, and tokens are
-        always drawn with eta = 0.1, because the sampler moves less under smaller values.
+        n_components``. "auto" starts from this value and learns one value for all words. If
+        ``global_step`` is "collapsed", None is learned, too: "auto" and None then start from 0.1.
+        The topics of tokens are still drawn with eta = 0.1 while eta is learned, because the
+        sampler moves less under smaller values.
     .. shared: components_init
     local_step : {"gibbs", "cvb0", "mean_field"}, default="gibbs"
         Local step of a row given the globals. For a document, Gibbs sampling of its assignments
@@ -166,12 +168,14 @@ class StructuredLDA(TopicEstimator):
     Notes
     -----
     A step draws beta_k ~ Dir(lam_k), finds the expected counts S of a minibatch of B documents
-    given beta, and moves ``lam <- (1 - rho) lam + rho (eta + (N / B) V(beta, lam) S)``. V corrects
-    for the dependence of the draw on lam; "ssvi-a" replaces it by its expectation, the identity. A
-    count that is not whole
-    consists of tokens of weight 1 and one token of the remaining weight. The sampler visits tokens
-    one by one, given the others; the tokens of a count above 100, or above the number of topics
-    if that is more, are drawn jointly, given a draw of the document's proportions.
+    given beta, and updates ``lam <- (1 - rho) lam + rho (eta + (N / B) V(beta, lam) S)``. V
+    corrects for the dependence of the draw on lam; "ssvi-a" replaces it by its expectation, the
+    identity.
+
+    A count that is not whole consists of tokens of weight 1 and one token of the remaining weight.
+    The sampler visits tokens one by one, given the others; the tokens of a count above 100, or
+    above the number of topics if that is more, are drawn jointly, given a draw of the document's
+    proportions.
 
     References
     ----------
@@ -223,7 +227,7 @@ class StructuredLDA(TopicEstimator):
     random_state: Seed = None
 
     def _is_collapsed(self, model):
-        """Whether topics are summed out; a fit that continues ``model`` keeps the choice of it."""
+        """Return whether topics are summed out; a fit that continues ``model`` does as before."""
         if self.global_step != "auto":
             return self.global_step == "collapsed"
         if self.local_step != "gibbs" or not self._is_unheated:
@@ -240,14 +244,14 @@ class StructuredLDA(TopicEstimator):
         return self.temperature is None or self.temperature == "annealed"
 
     def _build_model(self, X, weights, old=None):
-        """Topics summed out, or local steps given topics."""
+        """Return the model with topics summed out, or with local steps given topics."""
         if not self._is_collapsed(old):
             lda = self._lda(X, weights, old, 1.0 / self.n_components)
             corrected = self.global_step == "ssvi"
             return LDAGivenTopics.of(
                 lda, self.local_step, self.n_burn_in, self.n_samples, corrected
             )
-        # Priors that the user does not give are learned, too.
+        # Priors that are None are learned, too.
         lda = self._lda(X, weights, old, COLLAPSED_PRIOR, str | None)
         if self.local_step != "gibbs":
             raise ValueError(
@@ -260,25 +264,25 @@ class StructuredLDA(TopicEstimator):
         return model
 
     def _plan(self, model, X, weights, *, stream=False):
-        """Plan sweeps with topics summed out, or stochastic steps given topics."""
+        """Return the plan of sweeps with topics summed out, or of stochastic steps given topics."""
         if self._is_collapsed(model) and not stream:
             return self._collapsed_plan(model, X, weights)
         n_passes = PASSES if self.max_iter is None else self.max_iter
         share = AVERAGED if self.average is None else self.average
-        whole = self.learning_method == "batch"
-        size = X.shape[0] if whole else self.batch_size
-        data = rows_of(X, weights, size, self.n_parallel_batches)
+        is_batch = self.learning_method == "batch"
+        batch_rows = X.shape[0] if is_batch else self.batch_size
+        data = rows_of(X, weights, batch_rows, self.n_parallel_batches)
         corrected = self.global_step == "ssvi"
         n_batches = None if stream or corrected else data.n_batches
         rate = self._learning_rate(n_batches, FIT_SCALE, FIT_DELAY)
-        # A stream stores no topics of tokens, which "collapsed" would condition on.
+        # "collapsed" would condition on the topics of tokens, which a stream does not store.
         step = self.global_step if self.global_step in GLOBAL_STEPS else "ssvi-a"
         engine = StructuredInference(rate, step)
         moves, policy = None if stream else self.moves, self._policy(model)
         return self._topic_plan(data, engine, policy, rate, n_passes, moves, share)
 
     def _collapsed_plan(self, model, X, weights):
-        """Plan sweeps over all documents, without steps, moves or annealing."""
+        """Return the plan of sweeps over all documents, without steps, moves or annealing."""
         n_passes = COLLAPSED_PASSES if self.max_iter is None else self.max_iter
         share = COLLAPSED_AVERAGED if self.average is None else self.average
         data = rows_of(X, weights, min(ROWS_OF_SWEEP, X.shape[0]), self.n_parallel_batches)
@@ -288,7 +292,10 @@ class StructuredLDA(TopicEstimator):
         return self._topic_plan(data, engine, self._policy(model), rate, n_passes, (), share)
 
     def _policy(self, model):
-        """Return T = 1 if topics are summed out, else annealing from a start set by their prior."""
+        """Return the temperature policy: T = 1 if topics are summed out, else as the user asks.
+
+        The topic prior determines the initial temperature of "annealed".
+        """
         if self._is_collapsed(model):
             if not self._is_unheated:
                 raise ValueError(
@@ -299,11 +306,11 @@ class StructuredLDA(TopicEstimator):
         if self.temperature != "annealed":
             return policy_of(self.temperature)
         if model.start is not None:
-            return ConstantTemperature()  # annealing would destroy the topics given as a start
+            return ConstantTemperature()  # annealing would destroy the initial topics
         eta = model.topic_word_prior
-        # For a prior of each topic and word, take the value that most words have.
+        # For a prior of each topic and word, take the median, the value of words without seeds.
         eta = eta.mean() if eta.ndim == 1 else np.median(eta)
-        # the initial value of a learned prior says little about its final one
+        # The initial value of a learned prior tells little about its final value.
         eta = HOT_PRIOR if model.learn_topic_word_prior else eta
         first = np.interp(np.log(eta), np.log([HOT_PRIOR, COOL_PRIOR]), [HOTTEST, 1.0])
         return LinearAnnealing(first, replication=1.0, share=ANNEALED_SHARE)
