@@ -1,14 +1,15 @@
-"""The classes whose objects a model file may hold, and what it must say of their fields.
+"""The classes whose objects a model file may hold, and rules for the values of their fields.
 
-A class is registered beside its definition. `skvt.io` checks that fields have the declared types,
-and :func:`check_fields` their further rules, which are metadata of ``Annotated``: `PRIOR` or
-`POSITIVE` for numbers, and the shape of an array such as "d 4", with alternatives "d | d k". A
-length is a number, a sum such as "2+d+t" or a name: d for columns, k for components, t for the
-d (d + 1) / 2 entries of a triangle, another field that is an integer; any other name stands for one
-length in all fields of an object. Rules do not apply to None.
+A class is registered where it is defined. `skvt.io` checks that fields have the declared types;
+:func:`check_fields` checks further rules, which are metadata of ``Annotated``. For numbers they are
+`PRIOR` or `POSITIVE`. For arrays they are shapes, such as "d 4", or alternatives, "d | d k". A
+length is a number, a name, or a sum such as "2+d+t". Names are d for the number of columns, k for
+the number of components, t for the d (d + 1) / 2 entries of a triangle, or a field that is an
+integer; any other name stands for the same length in all fields of an object. Rules do not apply to
+None.
 
-What else must be true of an object of d columns and k components is the result of its method
-``validate(d, k)``.
+Further conditions on an object of d columns and k components are checked by its method
+``validate(d, k)``, which returns whether they are true.
 """
 
 import re
@@ -20,27 +21,28 @@ import numpy as np
 
 from skvt.typing import IndexArray, T
 
-# Largest sum of counts and largest parameter of a prior; the smallest are the inverse. Draws and
-# tables of float64 data may be in single precision.
+# Largest sum of counts and largest parameter of a prior; the smallest are its inverse. The range is
+# within that of single precision, which draws and tables of float64 data may have.
 LARGEST = 1e30
 LEGAL_RANGE = f"the range [{1.0 / LARGEST:g}, {LARGEST:g}]"
-#: Rules of numbers: in the range of priors, or positive and finite.
+#: Rules for numbers: in the range of priors, or positive and finite.
 PRIOR, POSITIVE = f"in {LEGAL_RANGE}", "in the range (0, inf)"
 
 
 class InFiles(NamedTuple):
-    """What files say of a class."""
+    """A class whose objects files may hold, with rules for them."""
 
     cls: type
     # Names of the fields that may hold NaN.
     nan: tuple[str, ...] = ()
-    # Classes that parts of the outcome of an estimator's fit may have, such as "model.weights".
+    # For an estimator, the allowed classes of parts of its :class:`Fitted`, by paths such as
+    # "model.weights".
     fitted: Mapping[str, tuple[type, ...]] = {}
     # Names of further attributes that a fitted estimator must have.
     attributes: tuple[str, ...] = ()
 
 
-#: The classes by their names in files, and these names by class.
+#: Entries by names of classes in files, and these names by class.
 IN_FILES: dict[str, InFiles] = {}
 NAMES: dict[type, str] = {}
 
@@ -52,7 +54,10 @@ def in_files(
     fitted: Mapping[str, tuple[type, ...]] = InFiles._field_defaults["fitted"],
     attributes: tuple[str, ...] = (),
 ) -> Callable[[type[T]], type[T]]:
-    """Let files hold objects of a class under a name that remains when the class is renamed."""
+    """Return a decorator that lets files hold objects of a class.
+
+    Files call the class ``name``, which must not change if the class is renamed.
+    """
 
     def registered(cls: type[T]) -> type[T]:
         IN_FILES[name], NAMES[cls] = InFiles(cls, nan, fitted, attributes), name
@@ -95,22 +100,23 @@ def check_fields(part: Any, d: int, k: int) -> None:
 
 
 def _follows(value: Any, rule: str, lengths: dict[str, int]) -> bool:
-    """Return whether a value follows a rule; new names of a shape enter ``lengths``."""
+    """Return whether a value follows a rule; add the lengths of new names to ``lengths``."""
     if rule in (PRIOR, POSITIVE):
         return in_range(value) if rule == PRIOR else is_positive(value)
     return any(_has_shape(np.shape(value), form.split(), lengths) for form in rule.split("|"))
 
 
 def _has_shape(shape: Sequence[int], form: list[str], lengths: dict[str, int]) -> bool:
+    """Return whether a shape is of a form such as "d 2+t"; add new names to ``lengths``."""
     if len(shape) != len(form):
         return False
-    for number, terms in zip(shape, form, strict=True):
+    for remainder, terms in zip(shape, form, strict=True):
         if terms.isidentifier():
-            lengths.setdefault(terms, number)
+            lengths.setdefault(terms, remainder)
         for sign, term in re.findall(r"(-?)(\w+)", terms):
             size = int(term) if term.isdigit() else lengths[term]
-            number -= -size if sign else size
-        if number != 0:
+            remainder -= -size if sign else size
+        if remainder != 0:
             return False
     return True
 
@@ -127,7 +133,10 @@ def is_positive(values: Any) -> bool:
 
 
 def are_like(arrays: Sequence[Any], shapes: Iterable[tuple[int, ...]]) -> bool:
-    """Return whether arrays of real numbers have these shapes for any number of rows."""
+    """Return whether arrays are of real numbers and have these shapes but for the first length.
+
+    The first length must be the same for all arrays.
+    """
     legal = [(len(arrays[0]), *shape[1:]) for shape in shapes]
     return [a.shape for a in arrays] == legal and all(a.dtype.kind == "f" for a in arrays)
 

@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 
 from skvt.files import are_like, is_within
 
-# Rules of values in files, beyond types: functions of the shapes of the statistics and of the
-# numbers of components and steps.
+# Rules for values in files, besides their types: functions of the value, the shapes of the
+# statistics, the number k of components and the number of steps.
 RULES: dict[str, Callable[..., bool]] = {
     "statistics": lambda value, shapes, k, n_steps: (
         value is None
@@ -32,21 +32,21 @@ RULES: dict[str, Callable[..., bool]] = {
 class Continued:
     """Base of engines and moves that keep data from one pass to the next."""
 
-    # Types of the attributes that are kept, by which files are checked. Attributes that are needed
-    # only within a pass, or follow from the parameters, are not among them. A type may be
+    # The attributes that are kept, and their types, by which files are checked. Attributes that are
+    # needed only within a pass or that follow from the parameters are not kept. A type may be
     # ``Annotated`` with the name of one of the `RULES`.
     kept: ClassVar[Mapping[str, Any]] = {}
-    # Attributes that are sequences of further objects of this class.
+    # Names of attributes that are sequences of other Continued objects.
     parts: ClassVar[frozenset[str]] = frozenset()
 
     def progress(self) -> dict[str, Any]:
-        """Return independent copies of the attributes that are kept."""
+        """Return copies of the attributes that are kept, by name, and those of all parts."""
         values = {name: deepcopy(getattr(self, name)) for name in self.kept}
         parts = {name: [part.progress() for part in getattr(self, name)] for name in self.parts}
         return values | parts
 
     def take_up(self, progress: dict[str, Any]) -> None:
-        """Continue from the :meth:`progress` of an object made with the same parameters."""
+        """Set the attributes to the :meth:`progress` of an object with the same parameters."""
         if not set(progress) <= {*self.kept, *self.parts}:
             raise ValueError(
                 f"The interrupted fit was made by other parameters: {type(self).__name__} does not "

@@ -1,4 +1,4 @@
-"""The file: an uncompressed zip archive of one JSON text and of arrays in NumPy's format.
+"""Model files as uncompressed zip archives of one JSON text and of arrays in NumPy's format.
 
 Nothing is unpickled, and memory is allocated only for data that the file holds: members are not
 compressed, so that an array cannot be larger than the part of the file from which it is read.
@@ -13,17 +13,18 @@ import numpy as np
 from skvt.replacing import replacing
 
 DOCUMENT = "model.json"
-# Kinds of arrays: booleans, integers, real numbers and text; below, sizes of real numbers in bytes.
+# Kinds of arrays that files hold: booleans, integers, real numbers and text.
 _KINDS = "biufU"
+# Sizes of their real numbers in bytes.
 REAL_SIZES = 4, 8
-# Number of elements of an array that are processed together, to avoid copies of all elements.
+# Number of elements of an array that are processed at a time, to avoid a copy of the array.
 PART = 2**17
-# Memory that load may take, in bytes: this multiple of the file's size,
-_TIMES = 10
-# plus this number of bytes.
-_MORE = 2**23
-# Bytes of memory for the objects in JSON and the objects made of them: for each of these
-# characters, and for numbers by commas or by digits, whichever give less.
+# Bytes of memory that loading may take for each byte of the file, and in addition for any file.
+_MEMORY_PER_BYTE = 10
+_MEMORY_OF_ANY_FILE = 2**23
+# Estimates of the bytes of memory that the objects in JSON and the objects made of them take: for
+# each of these characters, and in addition for each number. The number of numbers is not known:
+# their memory is the smaller of the estimates by commas and by digits.
 _PER_MARK = {"{": 200, "[": 180, ",": 16, ":": 40, '"': 13}
 _PER_NUMBER = 32
 _PER_DIGIT = 7
@@ -53,19 +54,20 @@ def member_of(number):
 
 
 def is_kept(dtype):
-    """Return whether a file may hold arrays of this type, which compiled loops can take."""
+    """Return whether files may hold arrays of this type: compiled loops must accept it."""
     of_size = dtype.kind != "f" or dtype.itemsize in REAL_SIZES
     return dtype.kind in _KINDS and not dtype.hasobject and dtype.isnative and of_size
 
 
 def memory_for(size):
     """Return the number of bytes of memory that loading a file of this size may take."""
-    return _TIMES * size + _MORE
+    return _MEMORY_PER_BYTE * size + _MEMORY_OF_ANY_FILE
 
 
 def check_document(text, size):
     """Raise FileError if the JSON of a file of this size would take too much memory."""
     digits = sum(map(text.count, "0123456789"))
+    # The text is in memory as bytes and as a string, of up to 4 bytes per character.
     memory = (2 if text.isascii() else 5) * len(text)
     memory += sum(text.count(mark) * n for mark, n in _PER_MARK.items())
     memory += min(_PER_NUMBER * text.count(","), _PER_DIGIT * digits)
@@ -74,7 +76,7 @@ def check_document(text, size):
 
 
 def write(path, text, arrays):
-    """Write the file, as a whole or not at all."""
+    """Write a file of JSON ``text`` and ``arrays``, completely or not at all."""
     with replacing(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         for number, array in enumerate(arrays):
             with archive.open(_info(member_of(number)), "w", force_zip64=True) as member:
@@ -83,14 +85,17 @@ def write(path, text, arrays):
 
 
 def _info(name):
-    """Return a member with a fixed date, so that equal models make equal files."""
+    """Return the header of a member with a fixed date, so that equal models make equal files."""
     info = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
     info.external_attr = 0o644 << 16
     return info
 
 
 class Archive:
-    """A file opened for reading; a file that :func:`write` has not made raises any exception."""
+    """An archive opened for reading.
+
+    Any exception may be raised if :func:`write` has not made the file.
+    """
 
     def __init__(self, file):
         self._zip, self.size = zipfile.ZipFile(file), os.fstat(file.fileno()).st_size
@@ -107,13 +112,16 @@ class Archive:
             raise FileError("Parts of the file overlap.")
 
     def document(self):
-        """Return the JSON as Python objects."""
+        """Return the JSON text as Python objects."""
         text = self._zip.read(DOCUMENT).decode()
         check_document(text, self.size)
         return json.loads(text, parse_constant=_no_constant)
 
     def array(self, number, *, as_double=False):
-        """Return an array, read only once; ``as_double`` converts float32 to float64."""
+        """Return the array of this number; ``as_double`` converts float32 to float64.
+
+        It is read once: later calls return the same array.
+        """
         if isinstance(number, bool) or not isinstance(number, int):
             raise FileError(f"{number!r} is no number of an array.")
         if (number, as_double) not in self._arrays:
@@ -124,7 +132,7 @@ class Archive:
 
 
 def _read_array(member, size, as_double):
-    """Read an array in NumPy's format; ``size`` is the number of bytes with the header."""
+    """Read an array in NumPy's format of ``size`` bytes, the header included."""
     version = np.lib.format.read_magic(member)
     reader = {(1, 0): np.lib.format.read_array_header_1_0}.get(
         version, np.lib.format.read_array_header_2_0
@@ -141,7 +149,7 @@ def _read_array(member, size, as_double):
         raise FileError(f"An array of shape {shape} does not fit into its {size} bytes.")
     array = np.empty(shape, np.float64 if as_double else dtype, "F" if fortran_order else "C")
     flat = array.reshape(-1, order="A")
-    # read in parts, to avoid a second copy of the array
+    # Read in parts, to avoid a second copy of the array.
     for start in range(0, count, PART):
         part = np.empty(min(PART, count - start), dtype)
         if part.nbytes and member.readinto(memoryview(part.view(np.uint8))) != part.nbytes:

@@ -1,7 +1,8 @@
 """Checks that the parts of an estimator in a file fit together.
 
-Compiled loops rely on the shapes of their arguments. What must be true of an object is said beside
-its class, see `skvt.files`. The shapes of arrays are checked before anything is computed from them.
+The checks are needed because compiled loops rely on the shapes of their arguments. Conditions on
+single objects are declared with their classes, see `skvt.files`. The shapes of arrays are checked
+before anything is computed from them.
 """
 
 import operator
@@ -14,12 +15,15 @@ from skvt.io._archive import PART, FileError
 from skvt.io._classes import conforms, name_of
 from skvt.progress import RULES, Continued
 
-# Largest parameter of q of a topic, above the largest sum of counts.
+# Largest parameter of q(beta) of a topic, a multiple of the largest sum of counts.
 _MOST_WORDS = 1e3 * LARGEST
 
 
 def check_estimator(estimator, memory):
-    """Raise FileError unless the estimator's parts fit; use at most ``memory`` bytes."""
+    """Raise FileError unless the estimator's parts fit together.
+
+    ``memory`` is the number of bytes that loading may take.
+    """
     values, entry = vars(estimator), IN_FILES[name_of(type(estimator))]
     needed = {*type(estimator)._get_param_names(), "_fitted", "n_features_in_", *entry.attributes}
     missing = needed - set(values)
@@ -54,6 +58,7 @@ def _check_names(names, n_features):
 
 # ------------------------------------------------------------------------- the outcome of a fit
 def _check_fitted(fitted, estimator, memory):
+    """Raise FileError unless the parts of the outcome of a fit are legal and fit together."""
     model, state, n_features = fitted.model, fitted.state, estimator.n_features_in_
     entry = IN_FILES[name_of(type(estimator))]
     for path, classes in entry.fitted.items():
@@ -85,8 +90,8 @@ def _check_fitted(fitted, estimator, memory):
     legal = is_positive(positive) and min(state.n_steps, state.seed) >= 0
     _require(legal, "The position in the fit is not legible.")
     regression = getattr(model, "regression", None)
-    of_priors = (k,) if regression is None else regression.statistics_shape
-    legal = np.shape(state.prior_stats.total) in ((), of_priors)
+    prior_shape = (k,) if regression is None else regression.statistics_shape
+    legal = np.shape(state.prior_stats.total) in ((), prior_shape)
     _require(legal, "Priors are learned from statistics of other components.")
     memos = getattr(state, "memos", None)
     if memos is not None:
@@ -97,14 +102,17 @@ def _check_fitted(fitted, estimator, memory):
 
 
 def shapes_of(model, n_components, stats):
-    """Return the shapes of the statistics; those of a model of a user may be any."""
+    """Return the legal shapes of the statistics; for a user's model, the shapes that they have."""
     if hasattr(model, "statistics_shapes"):
         return model.statistics_shapes(n_components)
     return [array.shape for array in stats.arrays]
 
 
 def _are_legal_parts(model, stats):
-    """Yield whether natural parameters are legal, in parts to avoid a copy of the statistics."""
+    """Yield, for one part of the statistics after another, whether q has legal parameters.
+
+    The parts avoid a copy of the statistics.
+    """
     arrays = stats.arrays
     if hasattr(model, "topic_word_prior"):
         words, eta = arrays[0], model.topic_word_prior
@@ -132,6 +140,7 @@ def _are_legal_parts(model, stats):
 
 # ------------------------------------------------------------------------------ interrupted fits
 def _check_progress(progress, estimator, memory):
+    """Raise FileError unless the state of an interrupted fit is legal for the estimator."""
     fitted, outcomes, start = estimator._fitted, progress.outcomes, progress.start
     n_rows, n_features = progress.rows.shape
     best, state, model = outcomes.best, fitted.state, fitted.model
@@ -156,7 +165,7 @@ def _check_progress(progress, estimator, memory):
 
 
 def _check_memories(name, memories, sizes):
-    """Raise FileError unless each item is the memory of an engine, step or move."""
+    """Raise FileError unless each item is what an engine, step or move remembers, as a dict."""
     _require(conforms(memories, list[dict]), f"{name!r} is not what parts of an engine remember.")
     for memory in memories:
         _check_memory(memory, sizes)
@@ -166,7 +175,7 @@ def _check_memory(memory, sizes):
     """Raise FileError unless a subclass of Continued remembers these names and values."""
     for cls in _every_subclass(Continued):
         names = {*cls.kept, *cls.parts}
-        # attributes with a default of the class may be missing
+        # Attributes for which the class has a default may be missing.
         if set(memory) <= names and all(hasattr(cls, name) for name in names - set(memory)):
             hints = {name: cls.kept[name] for name in set(memory) & set(cls.kept)}
             if all(_is_remembered(memory[name], hints[name], sizes) for name in hints):
@@ -178,11 +187,13 @@ def _check_memory(memory, sizes):
 
 
 def _is_remembered(value, hint, sizes):
+    """Return whether a value is of the type ``hint`` and follows its rules."""
     rules = getattr(hint, "__metadata__", ())
     return conforms(value, hint) and all(RULES[rule](value, *sizes) for rule in rules)
 
 
 def _every_subclass(cls):
-    for one in cls.__subclasses__():
-        yield one
-        yield from _every_subclass(one)
+    """Yield the direct and indirect subclasses of a class."""
+    for subclass in cls.__subclasses__():
+        yield subclass
+        yield from _every_subclass(subclass)

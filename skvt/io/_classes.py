@@ -1,7 +1,7 @@
 """The types of the fields of the classes whose objects a model file may hold.
 
-An estimator is imported when it is needed, with the classes that it needs, so that reading a
-mixture does not import other models.
+An estimator is imported, with the classes on which it depends, when a file names it, so that
+reading a mixture does not import other models.
 """
 
 import dataclasses
@@ -21,11 +21,12 @@ from skvt.files import IN_FILES, NAMES, in_files
 from skvt.fitting import VariationalEstimator
 from skvt.io._archive import FileError
 
-# First parts of the names in files of the package's classes.
+# Prefixes of the names in files of the package's own classes.
 _FOLDERS = (
     "components", "estimators", "expfam", "inference", "models", "moves", "schedules", "temperature"
 )  # fmt: skip
-# Types of attributes of estimators other than parameters; further names must end with "_".
+# Types of attributes of estimators other than parameters. A string is a prefix of the names that
+# the allowed classes have in files. The names of all other attributes must end with "_".
 OF_ESTIMATORS = {
     "_fitted": "estimators.Fitted",
     "_progress": "estimators.Progress",
@@ -39,8 +40,8 @@ OF_ESTIMATORS = {
     "restart_elbos_": np.ndarray,
     "priors_": dict[str, dict[str, Any]],
 }
-# Classes of numbers and text, lists of which are written by column, since each pass of a fit and
-# each call of a stream adds an object.
+# Classes with fields of numbers and text. Lists of their objects are written by column, since they
+# are long: each pass of a fit and each call of a stream adds an object.
 RECORDS = "inference.Entry", "moves.MoveRecord"
 
 
@@ -57,7 +58,8 @@ def register(prefix, *classes):
         Names in files are ``prefix.ClassName``, in whatever modules the classes are. It must not
         be a prefix of the package.
     *classes : type
-        The classes. Reading a file calls only the validation of estimators' parameters.
+        The classes. Reading a file does not call ``__init__``; it calls the validation of
+        estimators' parameters and the methods by which the parts of a model are checked.
 
     Examples
     --------
@@ -83,7 +85,7 @@ def is_key(value):
 
 
 def is_estimator(cls):
-    """Return whether a class is that of an estimator that files can hold."""
+    """Return whether a class is an estimator that files can hold."""
     name = name_of(cls)
     return name is not None and issubclass(cls, VariationalEstimator)
 
@@ -92,7 +94,7 @@ def class_of(name):
     """Return the class of this name in files."""
     folder, _, public = name.partition(".")
     if folder == "estimators" and public in skvt.__all__:
-        getattr(skvt, public)  # whose import registers its parts
+        getattr(skvt, public)  # imports the estimator, which registers the classes of its parts
     if name not in IN_FILES:
         raise FileError(f"There is no class {name!r} in model files.")
     return IN_FILES[name].cls
@@ -104,7 +106,7 @@ def name_of(cls):
 
 
 def fields_of(obj):
-    """Return the fields of an object that files hold, by name."""
+    """Return the values of the fields that files hold, by name; "" is the name of a list."""
     cls = type(obj)
     if issubclass(cls, tuple):
         return obj._asdict()
@@ -116,7 +118,10 @@ def fields_of(obj):
 
 
 def _has_fields(cls):
-    """Return whether a class is a dataclass but no estimator, whose fields are parameters only."""
+    """Return whether the fields of a class are all that its objects hold.
+
+    This is true of dataclasses but not of estimators, which have attributes besides parameters.
+    """
     return dataclasses.is_dataclass(cls) and not issubclass(cls, VariationalEstimator)
 
 
@@ -127,7 +132,7 @@ def _fields(cls):
 
 @cache
 def types_of(name):
-    """Return the types of a class's fields; None for an estimator, which validates parameters."""
+    """Return the types of the fields of a class; None for an estimator, which validates itself."""
     cls = class_of(name)
     if _has_fields(cls) or issubclass(cls, tuple):
         hints = typing.get_type_hints(cls)
@@ -137,13 +142,13 @@ def types_of(name):
 
 
 def defaults_of(name):
-    """Return default values of fields, which complete files of earlier releases."""
+    """Return the default values of fields: they stand in for fields that earlier files lack."""
     cls = class_of(name)
     if issubclass(cls, tuple):
         return dict(cls._field_defaults)
     if not _has_fields(cls):
         parameters = inspect.signature(cls.__init__).parameters.values()
-        return {one.name: one.default for one in parameters if one.default is not one.empty}
+        return {each.name: each.default for each in parameters if each.default is not each.empty}
     fields, missing = _fields(cls), dataclasses.MISSING
     plain = {field.name: field.default for field in fields if field.default is not missing}
     made = {f.name: f.default_factory() for f in fields if f.default_factory is not missing}
@@ -158,7 +163,7 @@ def required(name):
 
 
 def conforms(value, hint):
-    """Return whether a value is of the type that a field declares."""
+    """Return whether a value is of type ``hint``; a string is a prefix of names in files."""
     if hint in (Any, object) or isinstance(hint, typing.TypeVar):
         return True
     if isinstance(hint, str):
@@ -166,7 +171,7 @@ def conforms(value, hint):
         return name is not None and name.startswith(hint)
     origin = get_origin(hint)
     alias = getattr(hint if origin is None else origin, "__value__", None)
-    if alias is not None:  # a `type` statement, as NumPy's NDArray is one from Python 3.12 on
+    if alias is not None:  # made by a `type` statement, as is NumPy's NDArray from Python 3.12 on
         return conforms(value, alias if origin is None else alias[get_args(hint)])
     if origin in (typing.Union, types.UnionType):
         return any(conforms(value, option) for option in get_args(hint))
@@ -191,7 +196,7 @@ def conforms(value, hint):
 
 def _conforms_to_generic(value, origin, arguments):
     if origin is np.ndarray:
-        # an array of shape () may be a NumPy number
+        # A NumPy number may take the place of an array of shape ().
         return isinstance(value, np.ndarray | np.generic) and (
             len(arguments) < 2 or _is_of_kind(value.dtype, get_args(arguments[1]))
         )
@@ -215,7 +220,7 @@ def _conforms_to_generic(value, origin, arguments):
 
 
 def _is_of_kind(dtype, kinds):
-    """Return whether an array's type is that of its annotation, such as ``np.floating``."""
+    """Return whether the type of an array is of the annotated kind, such as ``np.floating``."""
     kind = get_origin(kinds[0]) or kinds[0] if kinds else Any
     return not (isinstance(kind, type) and issubclass(kind, np.generic)) or (
         np.issubdtype(dtype, kind)

@@ -16,7 +16,8 @@ from skvt.io._graph import Decoder, Encoder
 
 FORMAT = "skvt model"
 VERSION = 1
-# Attributes that scikit-learn sets for callbacks; users set callbacks again after loading.
+# Attributes that scikit-learn sets for callbacks. Files do not hold them, since users set callbacks
+# again after loading.
 _OF_THE_PROCESS = "_skl_callbacks", "_callback_fit_ctx", "_parent_callback_ctx"
 _OF_TEARDOWN = "_skl_callbacks_to_teardown"
 
@@ -66,7 +67,7 @@ def save(estimator, path, *, dtype=None):
     """
     name = name_of(type(estimator))
     if not is_estimator(type(estimator)):
-        estimators = [one for one in skvt.__all__ if is_estimator(getattr(skvt, one))]
+        estimators = [public for public in skvt.__all__ if is_estimator(getattr(skvt, public))]
         raise TypeError(
             f"save takes an estimator of skvt, one of {', '.join(estimators)}. Got a "
             f"{type(estimator).__qualname__}; of a pipeline, save the last step, or save all of "
@@ -93,7 +94,7 @@ def save(estimator, path, *, dtype=None):
     try:
         with _file_errors(path):
             check_document(text, size)
-            _made_of(document["estimator"], encoder, size)
+            _decode_estimator(document["estimator"], encoder, size)
     except FileError as error:
         raise FileError(
             f"Nothing was written: load would refuse the file of this {name}. {error} Use pickle "
@@ -139,7 +140,7 @@ def load(path):
     >>> bool(skvt.load(path).elbo_ == mixture.elbo_)
     True
     """
-    # other kinds of files, such as pipes and devices, may have no end
+    # Other kinds of files, such as pipes and devices, may have no end.
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise FileError(f"{path} is no regular file.")
     with open(path, "rb") as file, _file_errors(path):
@@ -153,12 +154,12 @@ def load(path):
                 f"{skvt.__version__}, reads version {VERSION}. Use the one that wrote it, "
                 f"{document.get('skvt')!r}, or a later one."
             )
-        return _made_of(document.get("estimator"), archive, archive.size)
+        return _decode_estimator(document.get("estimator"), archive, archive.size)
 
 
 @contextmanager
 def _file_errors(path):
-    """Convert any exception that a hostile file raises to a FileError."""
+    """Convert any exception, which a hostile file may raise, to a FileError."""
     try:
         yield
     except FileError:
@@ -167,14 +168,14 @@ def _file_errors(path):
         raise FileError(f"{path} is no model file, or a damaged one: {error!r}") from error
 
 
-def _made_of(node, arrays, size):
-    """Decode and check the estimator of a file of this size."""
+def _decode_estimator(node, arrays, size):
+    """Decode and check the estimator of a file of ``size`` bytes."""
     estimator = Decoder(arrays).decode(node)
     name = name_of(type(estimator))
     if not is_estimator(type(estimator)):
         raise FileError("The file holds no estimator.")
     check_estimator(estimator, memory_for(size))
-    # files of earlier releases may lack parameters
+    # Files of earlier releases may lack parameters: use the defaults.
     parameters = estimator._fitted.parameters
     parameters |= {key: v for key, v in defaults_of(name).items() if key not in parameters}
     fitted = estimator._fitted

@@ -1,12 +1,12 @@
 """Conversion of objects to JSON and arrays, and back.
 
-None, booleans, finite numbers, strings and lists are themselves in JSON; everything else is a JSON
+None, booleans, finite numbers, strings and lists are written as in JSON. Everything else is a JSON
 object with a key that names its kind:
 
 ===================  =============================================================================
 ``array``            number of an array in the file; ``as`` its precision if it was reduced
 ``object``           name of a class; ``fields`` its fields
-``ref``              number of an object that came before, counted from 0
+``ref``              number of an earlier object, counted from 0
 ``tuple``, ``set``,  list of the elements
 ``frozenset``
 ``dict``             list of pairs of key and value
@@ -49,9 +49,9 @@ from skvt.io._classes import (
 _NUMBER_TYPES = ("float32", "float64")
 _SINGLE = np.finfo(np.float32)
 _MOST_GENERATORS = 100
-# Maximum number of numbers in the seed of a generator of random numbers.
+# Maximum length of the seed of a generator of random numbers.
 _LONGEST_SEED = 100
-# Maximum number of keys of a set or dict with the same hash, which are compared pair by pair.
+# Maximum number of keys of a set or dict with the same hash, as Python compares these pair by pair.
 _MOST_OF_ONE_HASH = 20
 
 
@@ -60,14 +60,15 @@ class NotWritableError(TypeError):
 
 
 class Encoder:
-    """Encoder of Python objects as JSON and a list of arrays, rounded if ``dtype="float32"``."""
+    """Encoder of Python objects as JSON and arrays; ``dtype="float32"`` rounds the arrays."""
 
     def __init__(self, dtype=None):
-        self._arrays, self._single = [], set()
-        self._reduced = dtype
+        self._arrays, self._rounded = [], set()
+        self._dtype = dtype
         self._numbers_of_arrays = {}
         self._numbers_of_objects = {}
-        # numbers are stored by the id of an object, which must not be freed
+        # Objects whose ids are keys of the dicts above. They must not be freed, since other objects
+        # could then get these ids.
         self._alive = []
 
     def encode(self, value, where):
@@ -92,7 +93,7 @@ class Encoder:
         kind = type(value).__name__
         if kind not in ("tuple", "set", "frozenset"):
             raise self._refusal(value, where)
-        # in a fixed order, so that equal models make equal files
+        # Elements of sets are written in a fixed order, so that equal models make equal files.
         parts = value if kind == "tuple" else sorted(value, key=repr)
         return {kind: [self.encode(part, f"{where}[{i}]") for i, part in enumerate(parts)]}
 
@@ -126,7 +127,7 @@ class Encoder:
         columns = {}
         for field, hint in types_of(name).items():
             column = [getattr(record, field) for record in value]
-            if hint in (int, float):  # numbers in JSON take thirty times as much memory
+            if hint in (int, float):  # in JSON, numbers would take thirty times as much memory
                 column = np.array(column, hint)
                 columns[field] = self._array(column, where, exact=True)
             else:
@@ -153,7 +154,7 @@ class Encoder:
     def _generator(self, value, where):
         if type(value.bit_generator) is not np.random.PCG64:
             raise self._refusal(value, where)
-        # the children of spawn() depend on the number of earlier children
+        # Keep the number of spawned children, since the next children depend on it.
         seeds = value.bit_generator.seed_seq
         sequence = {
             "entropy": seeds.entropy,
@@ -188,21 +189,21 @@ class Encoder:
             if not is_kept(array.dtype) or (array.dtype.itemsize == 0 and array.size):
                 raise self._refusal(value, where)
             if (
-                self._reduced == "float32"
+                self._dtype == "float32"
                 and not exact
                 and array.dtype == np.float64
                 and _is_in_range(array)
             ):
-                self._single.add(number)
+                self._rounded.add(number)
             self._arrays.append(array)
             self._numbers_of_arrays[id(value)] = number
             self._alive.append(value)
-        if number in self._single:
+        if number in self._rounded:
             return {"array": number, "as": "float64"}
         return {"array": number}
 
     def array(self, number, *, as_double=False):
-        """Return an array as :class:`~skvt.io._archive.Archive` would read it from the file."""
+        """Return an array as an :class:`~skvt.io._archive.Archive` will read it from the file."""
         if not as_double:
             return self._arrays[number]
         array = np.array(self._arrays[number], order="C")
@@ -211,14 +212,14 @@ class Encoder:
         return array
 
     def written(self):
-        """Yield the arrays in the precision of the file."""
+        """Yield the arrays in the precision in which they are written."""
         for number, array in enumerate(self._arrays):
-            yield array.astype(np.float32) if number in self._single else array
+            yield array.astype(np.float32) if number in self._rounded else array
 
     @property
     def n_bytes(self):
-        """Number of bytes of all arrays in the precision of the file."""
-        return sum(a.nbytes // (1 + (i in self._single)) for i, a in enumerate(self._arrays))
+        """Number of bytes of all arrays in the precision in which they are written."""
+        return sum(a.nbytes // (1 + (i in self._rounded)) for i, a in enumerate(self._arrays))
 
     def _object(self, value, where):
         cls = type(value)
@@ -233,7 +234,7 @@ class Encoder:
             field: self.encode(part, f"{where}.{field}" if where else field)
             for field, part in fields_of(value).items()
         }
-        # the number is given after the fields, in the order in which a Decoder completes objects
+        # Objects are numbered after their fields, in the order in which a Decoder completes them.
         self._numbers_of_objects[id(value)] = len(self._numbers_of_objects)
         self._alive.append(value)
         return {"object": name, "fields": fields}
@@ -272,7 +273,10 @@ def _parts(array):
 
 
 class Decoder:
-    """Decoder of JSON and arrays; input that no :class:`Encoder` writes raises any exception."""
+    """Decoder of JSON and arrays.
+
+    Any exception may be raised if an :class:`Encoder` has not written the input.
+    """
 
     def __init__(self, archive):
         self._archive = archive
@@ -280,7 +284,7 @@ class Decoder:
         self._n_generators = 0
 
     def decode(self, node, *, nan=False):
-        """Return the value of a node; ``nan`` says whether it may be or contain NaN."""
+        """Return the value of a node; ``nan`` tells whether it may be or contain NaN."""
         if node is None or isinstance(node, bool | int | float | str):
             return node
         if isinstance(node, list):
@@ -317,14 +321,14 @@ class Decoder:
             if not {*map(name_of, {*map(type, value)})} <= {"inference.Entry"}:
                 raise FileError(f"{name} holds something else than entries.")
         else:
-            may_be = IN_FILES[name].nan
-            of_user = is_estimator(cls)
+            nan_fields = IN_FILES[name].nan
+            allows_nan = is_estimator(cls)
             fields = {
-                field: self.decode(part, nan=of_user or field in may_be)
+                field: self.decode(part, nan=allows_nan or field in nan_fields)
                 for field, part in nodes.items()
             }
             _check_fields(name, fields)
-            value = _made(cls, defaults_of(name) | fields)
+            value = _make_object(cls, defaults_of(name) | fields)
         self._objects.append(value)
         return value
 
@@ -343,15 +347,15 @@ class Decoder:
             column = self.decode(part, nan=field in IN_FILES[name].nan)
             if isinstance(column, np.ndarray) and column.ndim == 1:
                 column = column.tolist()
-            kinds = {type(value): value for value in column}.values()
-            if field not in declared or not all(conforms(one, declared[field]) for one in kinds):
+            examples = {type(value): value for value in column}.values()
+            if field not in declared or not all(conforms(one, declared[field]) for one in examples):
                 raise FileError(f"{name} has no field {field!r}, or not of such values.")
             columns[field] = column
         if required(name) - set(columns) or len({*map(len, columns.values())}) != 1:
             raise FileError(f"Columns of {name} are missing, or of unequal length.")
-        cls, others = class_of(name), defaults_of(name)
+        cls, defaults = class_of(name), defaults_of(name)
         return [
-            _made(cls, others | dict(zip(columns, values, strict=True)))
+            _make_object(cls, defaults | dict(zip(columns, values, strict=True)))
             for values in zip(*columns.values(), strict=True)
         ]
 
@@ -412,7 +416,7 @@ class Decoder:
         return class_of(name)[member]
 
     def _count_generators(self):
-        """Limit the number of generators, each of which takes time and 3 kB."""
+        """Count a generator; raise FileError if there are too many, since each takes 3 kB."""
         self._n_generators += 1
         if self._n_generators > _MOST_GENERATORS:
             raise FileError("There are more generators of random numbers than an estimator has.")
@@ -462,7 +466,7 @@ def _keys(keys):
     """Return the keys of a set or dict; raise FileError if hashing them would take too long."""
     if not all(map(is_key, keys)):
         raise FileError("A key is neither a number nor text, nor a tuple of these.")
-    # sorting hashes takes less than quadratic time, whatever their values
+    # Sorting finds equal hashes in less than quadratic time, whatever their values.
     _, counts = np.unique(np.array([hash(key) for key in keys], np.int64), return_counts=True)
     if counts.max(initial=0) > _MOST_OF_ONE_HASH:
         raise FileError("Too many keys of a set or dict have the same hash.")
@@ -470,7 +474,7 @@ def _keys(keys):
 
 
 def _check_fields(name, fields):
-    """Raise FileError unless these are the fields of the class, of the declared types."""
+    """Raise FileError unless the fields are complete, declared, and of the declared types."""
     missing = required(name) - set(fields)
     if missing:
         raise FileError(f"An object of {name} has no {sorted(missing)[0]!r}.")
@@ -478,7 +482,7 @@ def _check_fields(name, fields):
     for field, value in fields.items():
         if declared is not None:
             legal = field in declared and conforms(value, declared[field])
-        else:  # an estimator: parameters, what validation sets, and what was fitted
+        else:  # an estimator: parameters, attributes of OF_ESTIMATORS, and public attributes
             cls = class_of(name)
             legal = field in cls._get_param_names() or (
                 conforms(value, OF_ESTIMATORS[field])
@@ -491,8 +495,8 @@ def _check_fields(name, fields):
             )
 
 
-def _made(cls, fields):
-    """Return an object with these fields, without calling code of the class."""
+def _make_object(cls, fields):
+    """Return an object with these fields; only named tuples are made by a call of the class."""
     if issubclass(cls, tuple):
         return cls(**fields)
     value = object.__new__(cls)
