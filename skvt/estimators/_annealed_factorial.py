@@ -195,14 +195,19 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
         return np.broadcast_to(prior, (self.n_components,)).copy()
 
     def _build_model(self, X, weights, old=None):
-        """Priors given or guessed from the rows; what is learned goes on from the ``old`` model."""
+        """Build the model, with priors as passed or guessed from the rows.
+
+        Learned parameters continue from their values in the ``old`` model.
+        """
         check_moves(self.moves, ("superposition",))
         prior = self._given_activation_prior()
         first, largest = first_guess(X, weights, self.n_components, prior.sum())
         given = {name: getattr(self, name) for name in (*first, "activation_prior")}
         learned = {name for name, value in given.items() if isinstance(value, str)}
-        square = first["prior_variance"]  # of what one component explains
-        for name in first:  # the noise before the prior
+        # The mean square of one component's contribution. The noise variance is checked first, and
+        # the prior variance against the larger of the two.
+        square = first["prior_variance"]
+        for name in first:
             if name not in learned:
                 check_variance(name, given[name], X.dtype, square)
                 first[name] = float(given[name])
@@ -223,7 +228,7 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
         return replace(model, **learned, by_column=old.by_column)
 
     def _plan(self, model, X, weights, *, stream=False):
-        """What a fit is made of."""
+        """Return the plan of a fit: its batches, engine, number of passes and starts."""
         n_rows = X.shape[0]
         minibatches = rows_of(X, weights, min(self.batch_size, n_rows), self.n_parallel_batches)
         rate = RobbinsMonro(self.learning_offset, self.learning_decay)
@@ -235,7 +240,7 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
         else:
             data = rows_of(X, weights, n_rows, self.n_parallel_batches)
             engine = MemoizedInference([Superposition()] if self.moves else [])
-            # components that are learned already are worth a search for those of each row
+            # If components have been learned already, a search for the subset of each row pays.
             begin = np.inf if self._continues() else np.nan
             starts = np.full((n_rows, self.n_components), begin, X.dtype)
         return Plan(
@@ -299,7 +304,7 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
 
     @by_chunk(lambda self: (None, np.dtype(np.float64)))
     def score_samples(self, X):
-        """Log posterior predictive density of each row.
+        """Return the log posterior predictive density of each row.
 
         Components are integrated out; exact for up to 12 components, and otherwise an estimate by
         annealed particles, slightly too low on average. It does not depend on the other rows.
@@ -319,7 +324,7 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
         return self._explained(X).log_density
 
     def _explained(self, X):
-        """How rows are explained, batch by batch: density, and chances of components."""
+        """Return the log densities of rows and the probabilities of components, batch by batch."""
         model, stats = self._fitted.model, self._fitted.stats
         with Workers(self.n_jobs) as workers:
             data = rows_of(X, np.ones(X.shape[0]))
@@ -354,7 +359,7 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
 
 
 def _policy_of(temperature, model):
-    """The policy; by name, as hot as the first guess of the model needs."""
+    """Return the temperature policy; if named, its start depends on the model's first guess."""
     if temperature == "annealed":
         first = min(max(1.0, SHARE_OF_CRITICAL * model.critical_temperature), HOTTEST)
         return LinearAnnealing(initial_temperature=first, replication=1.0)

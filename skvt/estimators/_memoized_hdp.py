@@ -32,14 +32,14 @@ from skvt.models.hdp import HDP, BirthOfTopics, DeleteTopic, MergeTopics, Sticks
 from skvt.models.lda import LDA
 from skvt.results import TopicEditsMixin, TopicsMixin, simplest
 
-# Smallest and largest number of documents of a batch where the user gives none.
+# Minimum and maximum number of documents of a batch if the user passes no batch size.
 ROWS_OF_BATCH = 250, 5_000
-# What to do where a topic is to have words of the user's.
+# Advice in the error if a prior for each topic is passed.
 NO_PRIOR_OF_EACH = (
     " Topics whose number is found share one prior, since births, merges and deletes exchange "
     "them; components_init begins with topics of yours."
 )
-# First values of what is learned.
+# Initial values of learned parameters.
 TOPIC_WORD_PRIOR = 0.1
 TOPIC_CONCENTRATION = 1.0
 DOC_TOPIC_CONCENTRATION = 0.5
@@ -209,7 +209,7 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
 
     # --------------------------------------------------------------------------------- model
     def _build_model(self, X, weights, old=None):
-        """Topics and their weights; what is learned goes on from the ``old`` model."""
+        """Build the model; learned parameters continue from their values in the ``old`` model."""
         check_memoized(self)
         eta = given_prior(
             self,

@@ -117,7 +117,7 @@ def _groups(profiles, counts):
 
 
 def _profile_table(profiles):
-    """The most relevant columns, coloured by relevance, with a row for each column."""
+    """Return a table of the most relevant columns, a row for each, coloured by relevance."""
     whole = len(profiles.weights) - 1
     order = np.argsort(-profiles.relevance[whole], kind="stable")[:MOST_COLUMNS].tolist()
     # A few small clusters of errors do not pale the others.
@@ -161,7 +161,7 @@ def _missing(mixture, X, labels, clusters):
 
 
 def _shown(value):
-    """A value as text: numbers with four digits, nothing for None."""
+    """Return a value as text: numbers with four digits, and nothing for None."""
     if value is None:
         return ""
     is_number = isinstance(value, float | np.floating)

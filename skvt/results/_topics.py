@@ -154,7 +154,7 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         return ids.tolist() if ids.size else list(range(self._n_features_out))
 
     def get_feature_names_out(self, input_features=None):
-        """Names of the topics: those set in ``topic_labels_``, else the class's name with numbers.
+        """Return names of the topics: ``topic_labels_`` if set, else the class's name and numbers.
 
         Where several topics have one label, their numbers are added to it.
 

@@ -378,7 +378,7 @@ def add_expected_features(
             if not known:
                 continue
             if ordinal is not None:
-                # add the variances of x_c, and what they add to x_m, which contains -W x_c
+                # Add the variances of x_c, and their effect on x_m, whose mean contains -W x_c.
                 for j in range(cut.size):
                     half = 0.5 * spread[j]
                     second[cut[j], cut[j]] += half
