@@ -73,11 +73,10 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
         Concentration alpha of the topic proportions of a document about the weights of topics: the
         larger, the more topics a document has. "auto" starts at 0.5 and learns it.
     components_init : array-like of shape (n_components, n_features) or None, default=None
-        Topics to begin with, instead of topics at random: numbers of which each row, divided by its
-        sum, is the probabilities of words, such as ``components_`` of another fit. Zeros are
-        allowed: where the prior is, no word is impossible. Each topic begins with an equal part of
-        the tokens. ``topic_ids_`` of the first one is 0, that of the next 1, and so on, as long as
-        they live and wherever they stand.
+        Initial topics, instead of random ones, such as ``components_`` of another fit. Each row is
+        divided by its sum to give the probabilities of words. Zeros are allowed, since the prior
+        makes each word possible. Each topic begins with an equal part of the tokens. ``topic_ids_``
+        of the first one is 0, that of the next 1, and so on, as long as these topics exist.
     learning_method : {"memoized", "batch", "online"}, default="memoized"
         How the posterior q is found. "memoized": memoized inference. "batch": memoized inference
         with one batch, which is coordinate ascent. "online": stochastic inference on shuffled

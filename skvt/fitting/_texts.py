@@ -205,7 +205,7 @@ move_log_ (topics) : dict of lists
     One entry for each kind of move due in a pass: "n_iter", "move", "proposed", "accepted",
     "gain" (nats), "reason". Gains are estimated on a sample.
 n_active_components_ : int
-    Number of components to which at least a thousandth of the rows is expected to belong.
+    Number of components to which at least a thousandth of the data is expected to belong.
 n_batch_iter_ : int
     Number of global updates so far.
 n_clusters_ : int
@@ -216,13 +216,13 @@ n_clusters_ : int
 n_clusters_reason_ : str
     Why this number is suggested.
 n_components_ (memoized) : int
-    Number of components K, as inferred by the fit.
+    Number of components K.
 n_features_in_ : int
     Number of columns of X.
 n_iter_ : int
     Number of passes of ``fit`` and calls of ``partial_fit`` so far, the length of ``history_``.
 posterior_ : Posterior
-    The posterior q of the topics: ``sample``, ``log_prob``, ``mean``, ``var``, ``entropy``.
+    The posterior q: ``sample``, ``log_prob``, ``mean``, ``var``, ``entropy``.
 restart_elbos_ : ndarray of shape (n_init,)
     ELBO of each start.
 temperature_ : float
