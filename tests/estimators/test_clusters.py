@@ -122,8 +122,8 @@ def test_of_many_pairs_few_losses_are_computed(relative, monkeypatch):
     monkeypatch.setattr(Assignments, "losses", counted)
     assignments = Assignments([(resp, weights, np.zeros(weights.size))])
     linkage = join_components(assignments, relative=relative).linkage
-    # of the losses of all pairs at first, and of the joined cluster after each join
-    assert sum(n_computed) < K * (K - 1) / 2
+    # of the losses of 780 pairs at first, and of the joined cluster after each join
+    assert sum(n_computed) < 10 * K
     # the pairs are those of all losses
     assignments.bounds = None
     expected = join_components(assignments, relative=relative).linkage

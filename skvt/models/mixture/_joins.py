@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from skvt.contracts import Component
 from skvt.files import in_files
-from skvt.models.mixture._kernels import loss_of_pair, loss_of_pair_in_rows
+from skvt.models.mixture._kernels import bounds_of_pairs, loss_of_pair, loss_of_pair_in_rows
 from skvt.ties import RTOL, stable_argmax, stable_order
 from skvt.typing import Array, IndexArray
 
@@ -60,6 +60,8 @@ _NEIGHBOURS = 24
 _FIRST_COMPUTED = 4
 # A cluster's responsibilities are kept for all rows if more than this share of them are positive.
 _DENSE = 0.25
+# Number of rows whose responsibilities are summed for bounds of losses.
+_ROWS_OF_GROUP = 16
 # Bounds are multiplied by this factor, so that rounding does not make them too small.
 _ROUNDED_UP = 1.0 + 1e-9
 # Clusters are joined if the valley between them is less than this many standard errors deep.
@@ -222,6 +224,10 @@ class Pairs:
         """Return the loss of joining a with each of the others, in nats per row."""
         raise NotImplementedError
 
+    def bounds_with(self, a: int, others: IndexArray) -> Array:
+        """Return upper bounds of the losses of joining a with each of the others."""
+        return np.full(others.size, np.inf)
+
     def loss_of_join(self, a: int, b: int) -> float | None:
         """Return the loss of the pair that is joined; None if :meth:`losses` has computed it."""
         return None
@@ -301,6 +307,7 @@ class Assignments(Pairs):
     def __init__(self, batches: Iterable[tuple[NDArray[Any], Array, Array]]) -> None:
         parts: list[tuple[NDArray[Any], ...]] = []
         columns: list[list[tuple[IndexArray, Array]]] = []
+        groups: list[Array] = []
         n_rows, total = 0, 0.0
         mass: Any = 0.0
         bounds: Any = 0.0
@@ -318,8 +325,15 @@ class Assignments(Pairs):
                 [(n_rows + at, column[at]) for at, column in zip(present, by_column, strict=True)]
             )
             n_rows += unsure.size
+            # rows with the same two most probable components are next to each other
+            first, rest = r[unsure].argmax(axis=1), by_column.copy()
+            rest[first, np.arange(unsure.size)] = 0.0
+            order = np.lexsort((rest.argmax(axis=0), first))
+            begins = np.arange(0, unsure.size, _ROWS_OF_GROUP)
+            by_column *= weight[unsure]
+            groups.append(np.add.reduceat(by_column[:, order], begins, axis=1))
             root = np.sqrt(by_column, out=by_column)
-            bounds = bounds + (root * weight[unsure]) @ root.T
+            bounds = bounds + root @ root.T
         of_all_batches = (np.concatenate(part) for part in zip(*parts, strict=True))
         weights, self.between, self.labels, self.densities = of_all_batches
         self.weights, self.mass = weights / total, mass / total
@@ -336,6 +350,9 @@ class Assignments(Pairs):
             )
             for pieces in zip(*columns, strict=True)
         ]
+        # (K, n_groups): weighted responsibilities of groups of rows, and x log x of these.
+        self.groups = np.concatenate(groups, axis=1) / total
+        self.group_terms = _x_log_x(self.groups)
         # (K,): number of the join that made each cluster, 0 for components.
         self.join_numbers = np.zeros(self.mass.size, int)
 
@@ -346,6 +363,7 @@ class Assignments(Pairs):
             self.vacant.copy(),
             self.join_numbers.copy(),
         )
+        out.groups, out.group_terms = self.groups.copy(), self.group_terms.copy()
         out.columns = list(self.columns)
         return out
 
@@ -382,6 +400,16 @@ class Assignments(Pairs):
         column = self.columns[a].dense(self.weights.size)
         return np.array([self.columns[b].loss_with(column, self.weights) for b in others])
 
+    def bounds_with(self, a: int, others: IndexArray) -> Array:
+        """Return the losses of the summed responsibilities of groups of rows.
+
+        The loss of a row is concave and homogeneous in its responsibilities, so that a sum of
+        losses is at most the loss of the sums.
+        """
+        out = np.empty(others.size)
+        bounds_of_pairs(a, others, self.groups, self.group_terms, out)
+        return out * _ROUNDED_UP
+
     def shares(self, a: int, others: IndexArray) -> Array:
         """Return the losses of joining a with each of the others, relative to their maxima."""
         mass = np.maximum(self.mass, np.finfo(float).tiny)
@@ -392,8 +420,7 @@ class Assignments(Pairs):
         if self.join_numbers[a] < self.join_numbers[b]:
             a, b = b, a
         column, other = (self.columns[k].dense(self.weights.size) for k in (a, b))
-        both = column.resp + other.resp
-        both *= np.log(np.maximum(both, np.finfo(float).tiny))
+        both = _x_log_x(column.resp + other.resp)
         # Losses are negative only by rounding.
         loss = np.maximum(both - column.terms - other.terms, 0.0) * self.weights
         return float(loss.cumsum()[-1]) if loss.size else 0.0
@@ -405,7 +432,14 @@ class Assignments(Pairs):
         rows = np.flatnonzero(both)
         self.columns[a] = _Column.from_positive(rows, both[rows], n_rows)
         self.columns[b] = _Column.from_positive(rows[:0], both[:0], n_rows)
+        self.groups[a] += self.groups[b]
+        self.group_terms[a] = _x_log_x(self.groups[a])
         self.join_numbers[a] = self.join_numbers.max() + 1
+
+
+def _x_log_x(x: Array) -> Array:
+    """Return ``x log x`` of numbers that are not negative."""
+    return x * np.log(np.maximum(x, np.finfo(float).tiny))
 
 
 @dataclass(frozen=True)
@@ -517,14 +551,18 @@ class _Losses:
     def best_pair(self) -> tuple[int, int]:
         """Return the next pair a < b to join; while clusters are vacant, one of these is vacant."""
         floor = -np.inf  # the largest value of a known loss so far
+        best = self.values.max(axis=1)
         while True:
-            best = self.values.max(axis=1)
             least = best.max() - self.tolerance
             rows = np.flatnonzero(best >= least)
             open_rows = rows[(~self.known[rows] & (self.values[rows] >= least)).any(axis=1)]
             if not open_rows.size:
                 break
-            floor = self._compute(int(open_rows[0]), floor)
+            a = int(open_rows[0])
+            was_known = self.known[a].copy()
+            floor = self._compute(a, floor)
+            changed = np.flatnonzero(self.known[a] & ~was_known)
+            best[changed], best[a] = self.values[changed].max(axis=1), self.values[a].max()
         a = int(stable_argmax(best, scale=1.0, dtype=self.pairs.dtype))
         later = self.values[a, a + 1 :]
         return a, a + 1 + int(stable_argmax(later, scale=1.0, dtype=self.pairs.dtype))
@@ -560,7 +598,10 @@ class _Losses:
         others = np.flatnonzero(left[a])
         bounds = self.losses[a, others] + self.losses[b, others]
         pairs.join(a, b)
-        losses = pairs.losses(a, others) if pairs.bounds is None else bounds
+        if pairs.bounds is None:
+            losses = pairs.losses(a, others)
+        else:
+            losses = np.minimum(bounds, pairs.bounds_with(a, others))
         self.losses[a, others] = self.losses[others, a] = losses
         known = (bounds == 0.0) | (pairs.bounds is None)
         self.known[a, others] = self.known[others, a] = known

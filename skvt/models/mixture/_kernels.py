@@ -267,3 +267,13 @@ def loss_of_pair_in_rows(
         n = rows[i]
         total += weights[n] * _loss(a[n], terms_a[n], b[i], terms_b[i])
     return total
+
+
+@jit
+def bounds_of_pairs(a: int, others: IndexArray, resp: Array, terms: Array, out: Array) -> None:
+    """:func:`loss_of_pair` of a and each of the others, with the rows of ``resp`` and ``terms``."""
+    for i in range(others.size):
+        b, total = others[i], 0.0
+        for n in range(resp.shape[1]):
+            total += _loss(resp[a, n], terms[a, n], resp[b, n], terms[b, n])
+        out[i] = total
