@@ -46,6 +46,10 @@ _FOLDS = 4
 _FOLDS_OF_TINY = 16
 _TINY = 500
 _TINY_ROWS = 4.0
+# After the first part, a type is dropped if its density of at least so many rows is below that of
+# the best type by more than so many standard errors of the difference.
+_ROWS_OF_CLEAR = 20
+_CLEARLY = 4.0
 # Number of passes of a short fit; the last passes have merges.
 _PASSES = 10
 
@@ -60,14 +64,45 @@ def best_type(X, weights, build, learned, most=None, among=CANDIDATES):
     bounds = bounds_of_types(X, weights, build, learned, most, among)
     best, *_ = bounds
     close = [kind for kind in bounds if bounds[kind] > bounds[best] - _CLOSE]
+    if {"diag", "low_rank"} <= {*close} and _has_no_factors(bounds, float(weights.sum())):
+        close.remove("low_rank")
     X = _some_columns(X)
     if not _has_few_rows(X, weights) or len(X) < _FOLDS or len(close) == 1:
         return best
-    densities = [
-        _held_out_density(X, weights, partial(build, covariance_type=kind), learned, most)
-        for kind in close
-    ]
-    return close[stable_argmax(densities)]
+    is_tiny = X.size <= _TINY and len(X) <= _TINY_ROWS * X.shape[1]
+    n_folds = min(len(X), _FOLDS_OF_TINY) if is_tiny else _FOLDS
+    parts, total = np.random.default_rng(0).permutation(len(X)) % n_folds, float(weights.sum())
+    densities = {kind: 0.0 for kind in close}
+    for part in range(n_folds):
+        of_rows = {
+            kind: _held_out_densities(
+                X, weights, parts == part, partial(build, covariance_type=kind), learned, most
+            )
+            for kind in densities
+        }
+        for kind, values in of_rows.items():
+            densities[kind] += values.sum() / total
+        if part == 0:
+            first = of_rows[max(of_rows, key=lambda kind: of_rows[kind].sum())]
+            densities = {
+                kind: densities[kind]
+                for kind, values in of_rows.items()
+                if not _is_clearly_below(values - first)
+            }
+    kinds = [*densities]
+    return kinds[stable_argmax([densities[kind] for kind in kinds])]
+
+
+def _has_no_factors(bounds, n_rows):
+    """Return whether "low_rank" is "diag", less log 2 for each component's choice of rank."""
+    return 0.0 <= n_rows * (bounds["diag"] - bounds["low_rank"]) <= NUMBERS[-1] * np.log(2.0)
+
+
+def _is_clearly_below(differences):
+    """Return whether the sum of the differences of rows is below 0 by many standard errors."""
+    n_rows = differences.size
+    error = np.sqrt(n_rows) * differences.std()
+    return n_rows >= _ROWS_OF_CLEAR and differences.sum() < -_CLEARLY * error
 
 
 def bounds_of_types(X, weights, build, learned, most=None, among=CANDIDATES):
@@ -110,17 +145,11 @@ def _has_few_rows(X, weights):
     return weights.sum() <= ROWS_PER_COLUMN_OF_SCALE * X.shape[1]
 
 
-def _held_out_density(X, weights, build, learned, most):
-    """Return the mean log predictive density of held-out rows under short fits, nats per row."""
-    is_tiny = X.size <= _TINY and len(X) <= _TINY_ROWS * X.shape[1]
-    n_folds = min(len(X), _FOLDS_OF_TINY) if is_tiny else _FOLDS
-    folds, total = np.random.default_rng(0).permutation(len(X)) % n_folds, 0.0
-    for fold in range(n_folds):
-        is_fitted, is_held_out = folds != fold, folds == fold
-        _, memo, model = _best_fit(X[is_fitted], weights[is_fitted], build, learned, most)
-        stats = RunningStats(memo.stats.arrays)
-        total += weights[is_held_out] @ model.log_predictive(X[is_held_out], stats, serial_map)
-    return total / float(weights.sum())
+def _held_out_densities(X, weights, out, build, learned, most):
+    """Return weighted log predictive densities of the rows ``out`` under a fit to the others."""
+    _, memo, model = _best_fit(X[~out], weights[~out], build, learned, most)
+    stats = RunningStats(memo.stats.arrays)
+    return weights[out] * model.log_predictive(X[out], stats, serial_map)
 
 
 def _best_fit(X, weights, build, learned, most):

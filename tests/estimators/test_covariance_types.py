@@ -197,3 +197,26 @@ def test_few_rows_in_many_columns_determine_no_matrix():
 def test_a_scale_has_the_shape_of_one_type():
     with pytest.raises(ValueError, match="another shape for each covariance type"):
         MemoizedDPGMM(covariance_type="auto", covariance_prior=np.ones(4)).fit(clusters("diag"))
+
+
+def test_a_type_that_is_clearly_behind_is_dropped_after_the_first_part_of_the_rows(monkeypatch):
+    monkeypatch.setattr(types, "bounds_of_types", lambda *_: {"diag": -1.0, "spherical": -1.1})
+    fits, rng = [], np.random.default_rng(0)
+
+    def densities(X, weights, out, build, *_):
+        kind = build.keywords["covariance_type"]
+        fits.append(kind)
+        return rng.normal(-5.0 if kind == "spherical" else 0.0, 1.0, out.sum())
+
+    monkeypatch.setattr(types, "_held_out_densities", densities)
+    assert types.best_type(rng.normal(size=(120, 60)), np.ones(120), dict, ()) == "diag"
+    assert [fits.count(kind) for kind in ("diag", "spherical")] == [4, 1]
+
+
+def test_low_rank_without_factors_is_not_compared_with_diag(monkeypatch):
+    # three components, each of which chooses rank 0 of two ranks
+    bounds = {"diag": -1.0, "low_rank": -1.0 - 3 * np.log(2.0) / 120}
+    monkeypatch.setattr(types, "NUMBERS", (3, 20))
+    monkeypatch.setattr(types, "bounds_of_types", lambda *_: bounds)
+    monkeypatch.setattr(types, "_best_fit", None)
+    assert types.best_type(np.zeros((120, 60)), np.ones(120), dict, ()) == "diag"
