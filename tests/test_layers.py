@@ -11,14 +11,16 @@ ROOT = Path(__file__).parents[1]
 FILES = {path.relative_to(ROOT).as_posix() for path in (ROOT / "skvt").rglob("*.py")}
 
 
-def floors():
-    """The rooms of each floor in the drawing of the architecture page, from top to bottom."""
+def layers():
+    """The folders of each layer in the drawing of the architecture page, from top to bottom."""
     page = (ROOT / "doc" / "architecture.md").read_text(encoding="utf-8")
-    drawing = page.split("## The floors\n")[1].split("```")[1]
+    drawing = page.split("## The layers\n")[1].split("```")[1]
     return [re.split(r" {2,}", line)[0].split(", ") for line in drawing.split("\n")[1:-1]]
 
 
-FLOOR_OF = {room: floor for floor, rooms in enumerate([["__init__"], *floors()]) for room in rooms}
+LAYER_OF = {
+    folder: layer for layer, folders in enumerate([["__init__"], *layers()]) for folder in folders
+}
 # Helpers beside the stairs: who may import them, themselves apart.
 LEAVES = {
     "sklearn_private": {"estimators", "fitting", "readers", "components", "results"},
@@ -30,9 +32,9 @@ LEAVES = {
 OF_LEAVES = {
     "posterior": {"expfam", "typing"}, "monitoring": {"stages"}, "schedules": {"files"}
 }  # fmt: skip
-# They look into every floor, and no floor needs them.
-SIDE_ROOMS = {"metrics", "datasets", "plotting", "io", "callbacks"}
-ROOMS = {*FLOOR_OF, *LEAVES, *SIDE_ROOMS}
+# They import from every layer, and no layer imports them.
+BESIDE = {"metrics", "datasets", "plotting", "io", "callbacks"}
+FOLDERS = {*LAYER_OF, *LEAVES, *BESIDE}
 
 # Only the functions that need them import these: they are not among the package's dependencies.
 LOADED_ON_DEMAND = {
@@ -73,40 +75,40 @@ def _walk(node, at_import=True):
         yield from _walk(child, at_import and not function)
 
 
-def room_of(target):
-    """The room of a dotted name under skvt: `skvt.models.lda._model.LDA` lies in `models`."""
+def folder_of(target):
+    """The folder of a dotted name under skvt: `skvt.models.lda._model.LDA` lies in `models`."""
     parts = target.split(".")[1:3]
-    if ".".join(parts) in FLOOR_OF:
+    if ".".join(parts) in LAYER_OF:
         return ".".join(parts)
-    return parts[0] if parts and parts[0] in ROOMS else "__init__"
+    return parts[0] if parts and parts[0] in FOLDERS else "__init__"
 
 
-def breach(room, target_room, at_import):
-    """What is wrong with an import from one room into another, or None."""
-    if room == target_room:
+def breach(folder_from, folder_to, at_import):
+    """What is wrong with an import from one folder into another, or None."""
+    if folder_from == folder_to:
         return None
-    if target_room in LEAVES:
-        users = sorted(LEAVES[target_room])
-        return None if room in LEAVES[target_room] else f"{target_room} is only for {users}"
-    if room in LEAVES:
-        if target_room in OF_LEAVES.get(room, ()):
+    if folder_to in LEAVES:
+        users = sorted(LEAVES[folder_to])
+        return None if folder_from in LEAVES[folder_to] else f"{folder_to} is only for {users}"
+    if folder_from in LEAVES:
+        if folder_to in OF_LEAVES.get(folder_from, ()):
             return None
-        return f"{room} imports nothing of skvt but what {sorted(LEAVES)} allow"
-    if room in SIDE_ROOMS:
+        return f"{folder_from} imports nothing of skvt but what {sorted(LEAVES)} allow"
+    if folder_from in BESIDE:
         return None
-    if target_room in SIDE_ROOMS:
-        if room == "__init__" and not at_import:
+    if folder_to in BESIDE:
+        if folder_from == "__init__" and not at_import:
             return None
-        return f"no floor may import the side room {target_room}"
-    if FLOOR_OF[target_room] <= FLOOR_OF[room]:
-        return f"{target_room} is on no lower floor than {room}"
+        return f"no layer may import {folder_to}"
+    if LAYER_OF[folder_to] <= LAYER_OF[folder_from]:
+        return f"{folder_to} is in no lower layer than {folder_from}"
     return None
 
 
 def private(name, path, target):
     """What is wrong with an import of a private module or name of another folder, or None.
 
-    A folder within the folder of the same room may import it.
+    A folder within the same folder of a layer may import it.
     """
     folder = name if path.name == "__init__.py" else name.rpartition(".")[0]
     parts = target.split(".")
@@ -114,7 +116,7 @@ def private(name, path, target):
     if hidden is None or parts[hidden] == "__init__":
         return None
     home = ".".join(parts[:hidden])
-    if folder == home or (folder.startswith(f"{home}.") and room_of(folder) == room_of(target)):
+    if folder == home or (folder.startswith(f"{home}.") and folder_of(folder) == folder_of(target)):
         return None
     return "private to its folder"
 
@@ -124,13 +126,15 @@ def breaches(package):
     found = []
     for name, path in modules(package):
         where = path.relative_to(package.parent).as_posix()
-        room = room_of(name + ".")
-        if "." in name and name.split(".")[1] not in ROOMS:
-            found.append(f"{where}: no room of this name in tests/test_layers.py")
+        folder_from = folder_of(name + ".")
+        if "." in name and name.split(".")[1] not in FOLDERS:
+            found.append(f"{where}: no folder of this name in tests/test_layers.py")
             continue
         for target, line, at_import in imports(name, path):
             if target.split(".")[0] == package.name:
-                why = breach(room, room_of(target), at_import) or private(name, path, target)
+                why = breach(folder_from, folder_of(target), at_import) or private(
+                    name, path, target
+                )
             elif at_import and target.split(".")[0] in LOADED_ON_DEMAND:
                 why = "import it inside the function that needs it"
             else:
@@ -176,8 +180,8 @@ def test_modules_need_no_optional_packages_and_those_of_the_reference_one_import
     absent = f"import sys\nsys.modules.update(dict.fromkeys({sorted(LOADED_ON_DEMAND)}))\n"
     names = [name for name, _ in modules(ROOT / "skvt")]
     reference = (ROOT / "doc" / "api.rst").read_text(encoding="utf-8")
-    rooms = sorted(set(re.findall(r"^ +(skvt\.\w+)\.\w+$", reference, flags=re.MULTILINE)))
-    imports = ["import skvt", *rooms, *(f"import {name}" for name in names)]
+    folders = sorted(set(re.findall(r"^ +(skvt\.\w+)\.\w+$", reference, flags=re.MULTILINE)))
+    imports = ["import skvt", *folders, *(f"import {name}" for name in names)]
     run_afresh(absent + "\n".join(imports), tmp_path)
 
 

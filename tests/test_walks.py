@@ -107,7 +107,7 @@ def walk(estimator, X):
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("estimator, X", FITS, ids=lambda value: type(value).__name__)
-def test_the_loop_is_a_few_calls_away_of_which_only_what_a_face_is_asked_goes_up(estimator, X):
+def test_the_loop_is_a_few_calls_away(estimator, X):
     calls = walk(estimator, X)
     assert calls[-1][1] == ("inference/_loop.py", "fit_loop")
     most = MOST_CALLS[type(estimator).__name__]

@@ -1,4 +1,4 @@
-"""What each model knows of its likelihood: what rooms share, and a room for each."""
+"""Models, a folder for each likelihood, and the functions that several models share."""
 
 from skvt.models._active import n_active
 from skvt.models._dirichlet_correction import Gammas, corrected_statistics
