@@ -33,9 +33,11 @@ REMEDIES = {
     "constant": "one value in all rows says nothing: leave it out",
     "identifier": "(nearly) every row has its own value: leave it out, or name it in 'components'",
     "one value": "one value fills most rows: skvt.components.Hurdle(component, at=value)",
-    "few values": "whole numbers with few values, read as real: Categorical() or Poisson()",
+    "few values": "whole numbers with few values, read as real: Categorical() or Poisson(); "
+    "columns of counts that depend on the total of their row, such as genes of cells: "
+    "NegativeBinomial(exposure='row_total')",
     "code": "whole numbers, read as real, that may be a code: Categorical()",
-    "overdispersed": "counts spread more than Poisson: NegativeBinomial()",
+    "overdispersed": "counts vary more than Poisson: NegativeBinomial()",
     "repeated": "says what another column says: leave one of the two out",
 }
 
