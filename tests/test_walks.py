@@ -71,7 +71,7 @@ def is_unseen(frame):
     if frame.f_back is None:
         return True
     caller, name = frame.f_back.f_code.co_filename, frame.f_code.co_name
-    of_scikit_learn = "sklearn" in caller.split(os.sep)
+    of_scikit_learn = not {"sklearn", "sklearn_private"}.isdisjoint(caller.split(os.sep))
     return of_scikit_learn or (caller == "<string>" and name != "__post_init__")
 
 
