@@ -7,7 +7,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[1] / "skvt"
 MOST_PARAMETERS = 7
 MOST_LINES = 60
-DEEPEST = 4
+DEEPEST = 3
 MOST_ANCESTORS = 5
 # Compiled functions work on arrays, which cannot be bundled without a copy or a longer compilation.
 COMPILED = {"jit", "jit_allocating", "part", "part_allocating"}

@@ -121,14 +121,9 @@ class EffectsDisplay:
         for place, row in enumerate(rows.itertuples()):
             clear = row.low > 0.0 or row.high < 0.0
             color = _CLEAR if clear else _UNCLEAR
-            self.points_.append(
-                panel.errorbar(
-                    row.effect, place, xerr=[[row.effect - row.low], [row.high - row.effect]],
-                    fmt="o", color=color, markerfacecolor=color if clear else "white", markersize=4,
-                    linewidth=1.2,
-                )
-            )  # fmt: skip
-        panel.tick_params(axis="x", labelsize=7)
+            values = [row.effect], [row.low], [row.high]
+            fill = color if clear else "white"
+            self.points_.append(_draw_points(panel, *values, [place], color, fill))
         panel.locator_params(axis="x", nbins=5)
 
     @classmethod
@@ -258,16 +253,9 @@ class TopicSharesDisplay:
         labels = [textwrap.shorten(", ".join(map(str, row)), _WIDTH) for row in values]
         for panel, k in zip(self.axes_, numbers, strict=True):
             rows = table[table["topic"] == k]
-            errors = [rows["share"] - rows["low"], rows["high"] - rows["share"]]
-            places = np.arange(len(rows))
-            self.points_.append(
-                panel.errorbar(
-                    rows["share"], places, xerr=errors, fmt="o", color=_CLEAR, markersize=4,
-                    linewidth=1.2,
-                )
-            )  # fmt: skip
+            values = (rows[name].to_numpy() for name in ("share", "low", "high"))
+            self.points_.append(_draw_points(panel, *values, np.arange(len(rows)), _CLEAR, _CLEAR))
             _name_rows(panel, labels)
-            panel.tick_params(axis="x", labelsize=7)
             panel.locator_params(axis="x", nbins=3)
             panel.set_title(names[k], fontsize=7)
         return self
@@ -341,6 +329,16 @@ def _names(table, kind):
                          max_lines=2, placeholder=" ...")
         for k in rows.index
     }  # fmt: skip
+
+
+def _draw_points(panel, values, low, high, positions, color, fill):
+    """Draw values with intervals from low to high at these y positions; ``fill`` is of markers."""
+    panel.tick_params(axis="x", labelsize=7)
+    errors = np.subtract(values, low), np.subtract(high, values)
+    style = {"fmt": "o", "markersize": 4, "linewidth": 1.2}
+    return panel.errorbar(
+        values, positions, xerr=errors, color=color, markerfacecolor=fill, **style
+    )
 
 
 def _name_rows(panel, labels):

@@ -33,7 +33,7 @@ CACHE_LINE = 64  # bytes
 PRUNE = 0.01
 # A topic's prior excludes a word if its pseudo-count is below this share of the word's largest
 # pseudo-count in any topic.
-EXCLUDED = 1e-2
+EXCLUDED_SHARE = 1e-2
 
 
 @dataclass(frozen=True)
@@ -266,7 +266,7 @@ class LDA:
             counts = rng.gamma(100.0, 0.01, size=(self.n_components, self.n_features))
             eta = self.topic_word_prior
             if eta.ndim == 2:
-                counts[(eta < EXCLUDED * eta.max(axis=1, keepdims=True)).T] = 0.0
+                counts[(eta < EXCLUDED_SHARE * eta.max(axis=1, keepdims=True)).T] = 0.0
         return RunningStats([np.ascontiguousarray(counts.T, self.dtype)])
 
     def from_topics(self, lam: ArrayLike) -> RunningStats:

@@ -17,8 +17,8 @@ import numpy as np
 from skvt.contracts import Component
 from skvt.files import in_files
 from skvt.models.mixture._given_columns import Conditioned, GivenColumns, conditioned
-from skvt.models.mixture._product import Block
-from skvt.models.mixture._wrap import Wrapped
+from skvt.models.mixture._product import Block, Product
+from skvt.models.mixture._wrap import WrapperMixin
 from skvt.models.mixture.components import Bernoulli
 from skvt.rows import dense
 from skvt.typing import Array
@@ -26,7 +26,7 @@ from skvt.typing import Array
 
 @in_files("models.Indicated")
 @dataclass(frozen=True)
-class Indicated(Wrapped):
+class Indicated(WrapperMixin, Product):
     """Product of the blocks "values" and "indicators".
 
     The blocks describe rows of D + F columns: D columns of values and F of indicators. The first F

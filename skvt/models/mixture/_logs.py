@@ -18,8 +18,8 @@ from skvt.contracts import Component
 from skvt.expfam import Dirichlet
 from skvt.files import in_files, is_within
 from skvt.models.mixture._marginals import Marginals
-from skvt.models.mixture._product import Block
-from skvt.models.mixture._wrap import Wrapped
+from skvt.models.mixture._product import Block, Product
+from skvt.models.mixture._wrap import WrapperMixin
 from skvt.models.mixture.components import ConjugateComponent
 from skvt.rows import dense
 from skvt.typing import Array, IndexArray
@@ -57,7 +57,7 @@ class Volume(ConjugateComponent):
 
 @in_files("models.Logged")
 @dataclass(frozen=True)
-class Logged(Wrapped):
+class Logged(WrapperMixin, Product):
     """Product of the block "values" of all columns and the block "volume" of those in logarithms.
 
     The values are logarithms in some columns and numbers in the others.

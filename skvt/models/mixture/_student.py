@@ -37,8 +37,8 @@ from skvt.expfam import NormalGamma
 from skvt.files import in_files
 from skvt.models.mixture._marginals import Marginals
 from skvt.models.mixture._missing import GaussianCompletion, GaussianHoles
-from skvt.models.mixture._product import Block, FitsOfBlocks
-from skvt.models.mixture._wrap import Wrapped
+from skvt.models.mixture._product import Block, FitsOfBlocks, Product
+from skvt.models.mixture._wrap import WrapperMixin
 from skvt.models.mixture.components import (
     LOG_2PI,
     ConjugateComponent,
@@ -217,7 +217,7 @@ class Freedom(ConjugateComponent):
 
 @in_files("models.StudentT")
 @dataclass(frozen=True)
-class StudentT(Wrapped):
+class StudentT(WrapperMixin, Product):
     """Student t of "full" or "diag" scale; the blocks are "gaussian" and "freedom".
 
     Only the first feature of each block does not depend on u. The completion adds all others.

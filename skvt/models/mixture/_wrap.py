@@ -8,18 +8,24 @@ from typing import Any
 
 import numpy as np
 
-from skvt.models.mixture._product import Product
 from skvt.models.mixture.components import ConjugateComponent
 from skvt.typing import Array
 
 
-class Wrapped(Product):
-    """Base of products whose first block describes the values of all columns.
+class WrapperMixin:
+    """Methods of a :class:`Product` whose first block describes the values of all columns.
 
     The method `_made` returns the values in its first columns. The other blocks describe the
     variables that convert values to rows of the data: indicators, volumes or scales. Missing values
     are filled in by the first block and converted to the units of the data.
     """
+
+    # Attributes of the product.
+    blocks: Any
+    family: Any
+    n_features: Any
+    dtype: Any
+    _made: Any
 
     @property
     def _values(self) -> Any:
@@ -39,7 +45,8 @@ class Wrapped(Product):
         """Convert draws of values (n, D) to draws of rows X; ``others`` are ``lam`` of blocks."""
         return draws
 
-    imputed = ConjugateComponent.imputed
+    def imputed(self: Any, X: Array, lam: Array, memberships: Array) -> Array:
+        return ConjugateComponent.imputed(self, X, lam, memberships)
 
     def filled(self, X: Any) -> Any:
         """Return the rows unchanged: the block of values completes them to compute features."""
