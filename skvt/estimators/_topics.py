@@ -1,4 +1,4 @@
-"""What both estimators of latent Dirichlet allocation share: parameters, model, step sizes."""
+"""Base of both estimators of latent Dirichlet allocation: methods, model, and plan."""
 
 from dataclasses import replace
 
@@ -31,14 +31,14 @@ from skvt.rows import Documents, sums_of_rows, total_and_weight
 from skvt.schedules import RobbinsMonro
 from skvt.sklearn_private import num_samples
 
-# learning_offset of a stream where it is not given
+# Default of learning_offset in a stream.
 STREAM_OFFSET = 64.0
-# What takes rows in memory only.
+# Subject of the error message for covariates of rows in chunks.
 COVARIATES = "A prior of documents that depends on covariates"
 
 
 class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimator):
-    """Base of latent Dirichlet allocation: a given number of topics."""
+    """Base of the estimators of latent Dirichlet allocation with a given number of topics."""
 
     @all_or_nothing
     def fit(self, X, y=None, sample_weight=None, covariates=None):
@@ -57,7 +57,7 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
                 optional
             Covariates on which the prior of a document's topics depends, see
             ``covariate_coef_``. Categories become one column for each level but the first.
-            ``doc_topic_prior`` is then learned, and its value is where learning starts.
+            ``doc_topic_prior`` is then learned, starting from its value.
 
         Returns
         -------
@@ -68,9 +68,9 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
         ------
         ValueError
             For values that are no counts or that leave the range of floating point, for illegal
-            parameters and combinations of them, and for covariates of other rows, with missing
-            values, or which are constant or collinear. (A single constant covariate stands for the
-            intercept.)
+            parameters and combinations of them, and for covariates of another number of rows, with
+            missing values, or which are constant or collinear. A single constant covariate is
+            allowed: it stands for the intercept.
         """
         return self._fit(X, y, sample_weight, covariates)
 
@@ -127,7 +127,7 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
         ------
         ValueError
             If there is nothing to resume, if these are other documents or covariates, or if a
-            parameter has changed that the passes so far depend on.
+            parameter has changed on which the passes so far depend.
         """
         return self._resume(X, y, sample_weight, covariates=covariates)
 
@@ -253,8 +253,8 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
     def covariate_coef_(self, fitted):
         """Effects of covariates on log alpha, (n_components, n_terms), the intercept first.
 
-        ``alpha_k = exp(intercept_k + sum of coefficient times covariate)`` of a document. A data
-        frame with the names of terms as columns if the fit had one.
+        A document has ``alpha_k = exp(intercept_k + sum of coefficients times covariates)``. If the
+        covariates of the fit were a data frame, so is this, with the names of terms as columns.
         """
         if self._covariates is None:
             raise AttributeError(
@@ -286,7 +286,7 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
 
     @property
     def _stream_rows(self):
-        """Number of documents of a stream."""
+        """Assumed number of documents of a stream."""
         return STREAM_ROWS if self.total_samples is None else float(self.total_samples)
 
     def _read(self, X, covariates=None):
@@ -296,7 +296,7 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
         return Documents.of(rows, self._covariates.encode(covariates, num_samples(X)))
 
     def _require_covariates(self, X, covariates):
-        """Raise ValueError unless there are covariates of X if and only if the fit had some."""
+        """Raise ValueError if covariates are passed but the fit had none, or the reverse."""
         self._require_fitted()
         if self._covariates is None and covariates is not None:
             raise ValueError(
@@ -313,10 +313,11 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
             require_rows_in_memory(X, COVARIATES)
 
     def _lda(self, X, weights, old, first_eta, learned=str):
-        """The model by the parameters; what is learned goes on from the ``old`` one.
+        """Return the model given the estimator's parameters.
 
-        ``first_eta`` is eta where None is given, and where learning begins: of priors whose
-        parameters have a ``learned`` type.
+        ``first_eta`` is eta where ``topic_word_prior`` is None, and its first value where it is
+        learned. Priors are learned whose parameters are of a type in ``learned``; their values in
+        the ``old`` model are kept.
         """
         if isinstance(self.n_components, bool):
             raise ValueError(
@@ -330,7 +331,7 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
         eta = given_prior(self, "topic_word_prior", X.shape[1], "n_features", first_eta, n_topics=K)
         lda = LDA(
             doc_topic_prior=alpha.astype(X.dtype),
-            # word by word, as statistics
+            # Transposed, since statistics are (V, K).
             topic_word_prior=np.ascontiguousarray(eta.T, X.dtype),
             max_doc_update_iter=self.max_doc_update_iter,
             mean_change_tol=self.mean_change_tol,
@@ -338,7 +339,7 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
             learn_topic_word_prior=isinstance(self.topic_word_prior, learned),
             start=given_topics(self, X),
         )
-        # (other rows may be shorter than those of which alpha was found)
+        # A default alpha is kept, too: new documents may have another mean length.
         if old is not None and (lda.learn_doc_topic_prior or self.doc_topic_prior is None):
             lda = replace(lda, doc_topic_prior=old.doc_topic_prior)
         if old is not None and lda.learn_topic_word_prior:
@@ -346,13 +347,13 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
         return self._with_regression(lda, X, old)
 
     def _with_regression(self, lda, X, old):
-        """Return the model with a prior that depends on covariates, if there are any."""
+        """Return the model with a prior that depends on covariates, if the fit has any."""
         if self._covariates is None:
             return lda
         alpha = lda.doc_topic_prior if old is None else old.doc_topic_prior
         lda = replace(lda, doc_topic_prior=alpha, learn_doc_topic_prior=True)
         terms = self._covariates.columns.terms
-        if terms.size == 1:  # a prior without covariates is learned by more exact steps
+        if terms.size == 1:  # without covariates, other steps learn alpha more exactly
             return lda
         if X.n_documents is None:  # a running stream
             return replace(lda, regression=old.regression)
@@ -362,9 +363,10 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
         return replace(lda, regression=regression)
 
     def _learning_rate(self, n_batches, scale, delay):
-        """Step sizes of a fit with this number of minibatches per pass; None is a stream.
+        """Return the schedule of step sizes, given the number M of minibatches per pass.
 
-        Without ``learning_offset``, of M minibatches: scale / M (delay + t / M)^-decay.
+        Without ``learning_offset``, step t has size scale / M (delay + t / M)^-decay. In a stream M
+        is None, and the default of ``learning_offset`` is used.
         """
         if self.learning_offset is not None:
             return RobbinsMonro(self.learning_offset, self.learning_decay)
@@ -372,25 +374,27 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
             return RobbinsMonro(STREAM_OFFSET, self.learning_decay)
         offset = delay * n_batches
         if self._continues() and self._fitted.counts_rows:
-            # the passes before may have had another number of steps
+            # Earlier passes may have had another number of steps: count them in passes.
             state = self._fitted.state
             offset += state.rows_seen / self._fitted.n_rows * n_batches - state.n_steps
         scale *= n_batches ** (self.learning_decay - 1.0)
         return RobbinsMonro(offset, self.learning_decay, scale)
 
     def _topic_plan(self, data, engine, policy, rate, n_passes, moves, share):
-        """Passes over documents, and the mean of the topics over this share of the last.
+        """Return the plan of a fit, or of a call of ``partial_fit`` if ``moves`` is None.
 
-        ``moves`` are tried between passes; None is a stream, which has neither.
+        A fit tries ``moves`` between passes, and averages the topics over the last passes, whose
+        share of all passes is ``share``. A call of ``partial_fit`` does neither.
         """
-        # ``perp_tol`` unless there is a ``tol``, and no warning, as in scikit-learn
+        # ``tol`` is used instead of ``perp_tol`` if given. As in scikit-learn, no warning says that
+        # the fit has not converged.
         stopping = Stopping(n_passes, self.evaluate_every, self.tol, warns=False)
         if self.tol is None:
             stopping = replace(stopping, tol=self.perp_tol, gain=perplexity_fall)
-        first, after_pass = None, []
+        first_rows, after_pass = None, []
         if moves is None:
-            # the first rows stand for the whole of a stream: so do topics that are given
-            first = rows_of(data.X, data.weights, data.n_rows, total=self._stream_rows)
+            # Scale initial statistics, also of given topics, to the assumed size of the stream.
+            first_rows = rows_of(data.X, data.weights, data.n_rows, total=self._stream_rows)
         elif moves:
             after_pass.append(MovesBetween([SplitMerge()], n_passes))
         if moves is not None and share > 0.0:
@@ -405,7 +409,7 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
             total_samples=self.total_samples,
             in_words=True,
             after_pass=tuple(after_pass),
-            first_rows=first,
+            first_rows=first_rows,
         )
 
     def _row_results(self, rows):
@@ -415,22 +419,22 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
 
     @of_fit
     def bound_(self, fitted):
-        """Perplexity of the training data by the bound: ``exp(-elbo_ / words)``."""
+        """Perplexity of the training data by the bound, ``exp(-elbo_ / words)``."""
         return perplexity(self.elbo_, fitted.n_words)
 
     @of_fit
     def doc_topic_prior_(self, fitted):
-        """Prior of the topics of a document as used, a float where all entries are one."""
+        """Prior of a document's topics as used; a float if it has one value for all topics."""
         return simplest(fitted.parameters["doc_topic_prior"], fitted.model.doc_topic_prior)
 
     @of_fit
     def topic_word_prior_(self, fitted):
-        """Prior of a topic's words as used, a float where all entries are one."""
+        """Prior of a topic's words as used; a float if it has one value for all words."""
         return simplest(fitted.parameters["topic_word_prior"], fitted.model.topic_word_prior.T)
 
 
 def given_prior(estimator, name, size, size_name, default, *, n_topics=None, remedy=""):
-    """The prior's vector: given, or filled with the default, which is where learning starts."""
+    """Return a prior as an array; ``default`` for all entries if it is None or a string."""
     value = getattr(estimator, name)
     if value is None or isinstance(value, str):
         return np.full(size, default)
@@ -438,7 +442,7 @@ def given_prior(estimator, name, size, size_name, default, *, n_topics=None, rem
 
 
 def given_topics(estimator, X):
-    """Word probabilities of the topics given to begin with, (K, V); None without."""
+    """Return the word probabilities (K, V) of ``components_init``; None if it is not given."""
     if estimator.components_init is None:
         return None
     shape = (estimator.n_components, X.shape[1])
@@ -455,10 +459,10 @@ def given_topics(estimator, X):
             f"{legal} Got an array of shape {topics.shape} instead; give a row for each topic, "
             "or set n_components."
         )
-    wrong = ~((topics >= 0.0) & (topics <= LARGEST))
-    if wrong.any():
+    illegal = ~((topics >= 0.0) & (topics <= LARGEST))
+    if illegal.any():
         raise ValueError(
-            f"{legal} Got {topics[wrong][0]:g} in row {wrong.any(axis=1).argmax()}; rows need "
+            f"{legal} Got {topics[illegal][0]:g} in row {illegal.any(axis=1).argmax()}; rows need "
             "not be normalised."
         )
     totals = topics.sum(axis=1, keepdims=True)
@@ -472,9 +476,10 @@ def given_topics(estimator, X):
 
 
 def _default_concentration(X, weights, n_topics):
-    """alpha where none is given: 1 / n_topics, and more where documents are shorter than that.
+    """Return the default alpha: 1 / n_topics, or more if documents have fewer tokens than topics.
 
-    alpha below the reciprocal of a document's length makes its first token decide the topic of all.
+    If alpha were below the reciprocal of a document's length, the topic of its first token would
+    decide the topics of all its tokens.
     """
     tokens, n_documents = map(float, sums_of_rows(X, weights, _tokens_and_documents))
     mean_length = tokens / n_documents if n_documents > 0.0 else 1.0
@@ -482,6 +487,6 @@ def _default_concentration(X, weights, n_topics):
 
 
 def _tokens_and_documents(X, weights):
-    """Weights of all tokens, and of all documents that have some; for `sums_of_rows`."""
+    """Return the weighted numbers of tokens, and of documents with tokens; for `sums_of_rows`."""
     lengths = np.asarray(X.sum(axis=1, dtype=np.float64)).ravel()
     return weights @ lengths, weights @ (lengths > 0.0)
