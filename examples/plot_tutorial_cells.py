@@ -62,8 +62,8 @@ genes = pd.read_csv(folder / "features.tsv", header=None)[0].to_numpy()
 # was read: negative binomials with the row's total as exposure. How many clusters there are is
 # found.
 
-blocks = [("genes", NegativeBinomial(exposure="row_total"), slice(None))]
-mixture = MemoizedDPMixture(components=blocks, random_state=0).fit(X)
+counts = NegativeBinomial(exposure="row_total")
+mixture = MemoizedDPMixture(components=counts, random_state=0).fit(X)
 print(f"{mixture.n_components_} clusters; adjusted Rand index with the kinds of cells "
       f"{adjusted_rand_score(kind, mixture.labels_):.2f}")  # fmt: skip
 markers = pd.DataFrame(

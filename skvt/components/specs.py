@@ -328,8 +328,7 @@ class Gaussian(_GaussianSpec):
     >>> from skvt import MemoizedDPMixture
     >>> from skvt.components import Gaussian
     >>> X = np.random.default_rng(0).normal(size=(200, 2)) + np.repeat([[0.0], [9.0]], 100, axis=0)
-    >>> blocks = [("size", Gaussian("diag"), slice(None))]
-    >>> MemoizedDPMixture(components=blocks, random_state=0).fit(X).n_components_
+    >>> MemoizedDPMixture(components=Gaussian("diag"), random_state=0).fit(X).n_components_
     2
     """
 
@@ -511,8 +510,8 @@ class Categorical(_Conditioned):
     >>> from skvt import MemoizedDPMixture
     >>> from skvt.components import Categorical
     >>> X = [["cat", "milk"], ["dog", "bone"]] * 50
-    >>> blocks = [("survey", Categorical(concentration_prior=0.1), slice(None))]
-    >>> mixture = MemoizedDPMixture(components=blocks, random_state=0).fit(X)
+    >>> items = Categorical(concentration_prior=0.1)
+    >>> mixture = MemoizedDPMixture(components=items, random_state=0).fit(X)
     >>> mixture.predict_column(X[:2], 1).tolist()
     ['milk', 'bone']
     """
@@ -568,8 +567,7 @@ class Bernoulli(_Conditioned):
     >>> from skvt import MemoizedDPMixture
     >>> from skvt.components import Bernoulli
     >>> X = [[1, 1, 1, 0, 0, 0], [0, 0, 0, 1, 1, 1]] * 50
-    >>> blocks = [("flags", Bernoulli(), slice(None))]
-    >>> MemoizedDPMixture(components=blocks, random_state=0).fit(X).n_components_
+    >>> MemoizedDPMixture(components=Bernoulli(), random_state=0).fit(X).n_components_
     2
     """
 
@@ -738,8 +736,12 @@ class NegativeBinomial(_Counts):
 
     Examples
     --------
+    >>> from skvt import MemoizedDPMixture
     >>> from skvt.components import NegativeBinomial
-    >>> blocks = [("genes", NegativeBinomial(exposure="row_total"), slice(None))]
+    >>> X = np.random.default_rng(0).poisson([[9.0, 1.0, 3.0]] * 60 + [[1.0, 9.0, 3.0]] * 60)
+    >>> counts = NegativeBinomial(exposure="row_total")
+    >>> MemoizedDPMixture(components=counts, random_state=0).fit(X).n_components_
+    2
     """
 
     _parameter_constraints = _Counts._parameter_constraints | {
@@ -805,8 +807,7 @@ class Multinomial(ComponentSpec):
     >>> from skvt import MemoizedDPMixture
     >>> from skvt.components import Multinomial
     >>> X = [[9, 1, 0], [0, 2, 8]] * 50
-    >>> blocks = [("words", Multinomial(), slice(None))]
-    >>> MemoizedDPMixture(components=blocks, random_state=0).fit(X).n_components_
+    >>> MemoizedDPMixture(components=Multinomial(), random_state=0).fit(X).n_components_
     2
     """
 
@@ -874,8 +875,7 @@ class StudentT(_GaussianSpec):
     >>> from skvt.components import StudentT
     >>> X = np.random.default_rng(0).normal(size=(200, 2))
     >>> X[0] = 1000.0  # a slip
-    >>> blocks = [("measured", StudentT(), slice(None))]
-    >>> mixture = MemoizedDPMixture(components=blocks, max_components=2, random_state=0).fit(X)
+    >>> mixture = MemoizedDPMixture(components=StudentT(), max_components=2, random_state=0).fit(X)
     >>> int(mixture.score_samples(X).argmin())
     0
     """

@@ -9,6 +9,7 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike
 from sklearn.base import clone
 
+from skvt.components import ComponentSpec
 from skvt.components.specs import BY_NAME, built
 from skvt.estimators._mixtures import begun_with_labels, require_rows
 from skvt.files import in_files
@@ -37,7 +38,7 @@ from skvt.models.mixture import (
     of_block,
 )
 from skvt.posterior import JointPosterior, Posterior
-from skvt.readers import TableReader, levels, table_report
+from skvt.readers import TableReader, is_alone, levels, table_report, triples
 from skvt.readers.chunks import require_rows_in_memory
 from skvt.readers.validation import positive_int
 from skvt.results import GrowingMixin, MixtureEstimator, learned_values
@@ -66,9 +67,11 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
     Parameters
     ----------
     .. shared: n_components (memoized)
-    components : "auto" or list of tuple, default="auto"
+    components : "auto", component, or list of tuple, default="auto"
         What the columns are: ``(name, component, columns)`` for each block, as in scikit-learn's
-        :class:`~sklearn.compose.ColumnTransformer`. A component is an object of
+        :class:`~sklearn.compose.ColumnTransformer`, or one component, such as
+        ``NegativeBinomial(exposure="row_total")``, for all columns except given ones and the
+        exposure (the name of this block is "all"). A component is an object of
         :mod:`skvt.components`, or the name of one: "gaussian", "categorical", "bernoulli",
         "poisson", "negative_binomial", "multinomial". Columns are names, positions, slices, boolean
         masks, or a callable such as :func:`~sklearn.compose.make_column_selector`; those not listed
@@ -82,7 +85,8 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         ten times as many. It leaves out columns that say nothing, see ``table_report_``; in a
         stream constant columns and identifiers are kept, unless they count the rows, since later
         rows may vary.
-        Nested parameters are ``components__<name>__<parameter>``.
+        Nested parameters are ``components__<name>__<parameter>``, or ``components__<parameter>`` of
+        one component for all columns.
     handle_unknown : {"prior", "missing", "error"}, default="prior"
         What is done with a category, or a whole number that was read as one, that did not occur in
         the rows of ``fit``. "prior": it has the share that the Dirichlet prior of its column gives
@@ -195,7 +199,9 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
 
     n_components: int = 1
     _: KW_ONLY
-    components: Annotated[list | str, FIXED, AUTO, list, tuple] = "auto"
+    components: Annotated[ComponentSpec | list | str, FIXED, AUTO, ComponentSpec, list, tuple] = (
+        "auto"
+    )
     handle_unknown: Annotated[str, StrOptions({"prior", "missing", "error"})] = "prior"
     given: Annotated[Any, FIXED, None, str, Integral, "array-like", slice, callable] = None
     max_components: int | None = None
@@ -230,7 +236,8 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         ----------
         deep : bool, default=True
             Whether to include those of the components, as ``components__<name>`` and
-            ``components__<name>__<parameter>``.
+            ``components__<name>__<parameter>``, or ``components__<parameter>`` if one component
+            describes all columns.
 
         Returns
         -------
@@ -238,7 +245,7 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
             Values by name.
         """
         params = super().get_params(deep=deep)
-        if deep:
+        if deep and not is_alone(self.components):
             for name, component, _ in _triples(self.components):
                 params[f"components__{name}"] = component
                 if not isinstance(component, str):
@@ -253,7 +260,8 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         ----------
         **params : dict
             ``components__<name>`` replaces a component, ``components__<name>__<parameter>`` sets a
-            parameter of it.
+            parameter of it, as does ``components__<parameter>`` if one component describes all
+            columns.
 
         Returns
         -------
@@ -269,7 +277,10 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         return self
 
     def _set_component(self, path, value):
-        """Replace a component, or set a parameter of it; neither changes the list as given."""
+        """Replace a component, or set a parameter of it; neither changes what the user has set."""
+        if is_alone(self.components):
+            self.components = clone(self.components).set_params(**{path: value})
+            return
         name, _, parameter = path.partition("__")
         blocks = _triples(self.components)
         places = [place for place, block in enumerate(blocks) if block[0] == name]
@@ -540,6 +551,8 @@ def _posterior_of(component, lam):
 
 
 def _triples(components):
-    """``(name, component, columns)`` of a list of blocks; none of anything else."""
-    blocks = list(components) if isinstance(components, list | tuple) else []
-    return blocks if all(isinstance(block, tuple) and len(block) == 3 for block in blocks) else []
+    """Return ``(name, component, columns)`` of each block; none if the parameter is not legal."""
+    try:
+        return [] if isinstance(components, str) else triples(components)
+    except TypeError:
+        return []

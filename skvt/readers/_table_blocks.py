@@ -155,8 +155,11 @@ def look(X, columns, components, handle_unknown, given=None, kinds=None):
             values[j] = Values.of(X[:, j] if columns is None else columns[j].numbers())
     else:
         blocks = [
-            (name, _spec(name, given), _positions(X, key, name)) for name, given, key in components
+            (name, _spec(name, component), _positions(X, key, name))
+            for name, component, key in triples(components)
         ]
+        if is_alone(components):
+            blocks = [_of_all_columns(*blocks[0], X, of_given)]
     _check_blocks(blocks, names, of_given)
     done = []
     for name, spec, positions in blocks:
@@ -352,6 +355,36 @@ def _reasons(X, columns, kinds):
             reason = f"2 to {FEW_VALUES} distinct whole numbers"
         reasons.append(reason)
     return tuple(reasons)
+
+
+def is_alone(components):
+    """Return whether the parameter is one component for all columns: neither "auto" nor a list."""
+    return not isinstance(components, str | list | tuple)
+
+
+def triples(components):
+    """Return ``(name, component, columns)`` of each block that users describe.
+
+    A component that stands alone describes all columns, under the name "all".
+    """
+    if is_alone(components):
+        return [("all", components, slice(None))]
+    for block in components:
+        if not (isinstance(block, tuple | list) and len(block) == 3):
+            raise TypeError(
+                "The 'components' parameter must be 'auto', a list of tuples (name, component, "
+                "columns), such as [('counts', NegativeBinomial(), ['reads', 'visits'])], or one "
+                f"component for all columns, such as NegativeBinomial(). Got {block!r} in the list."
+            )
+    return list(components)
+
+
+def _of_all_columns(name, spec, positions, X, given):
+    """Return the block of all columns but given ones and the exposure."""
+    apart = set(given)
+    if spec.reads_exposure:
+        apart.update(_positions(X, spec.exposure, name))
+    return name, spec, [j for j in positions if j not in apart]
 
 
 def _spec(name, given):

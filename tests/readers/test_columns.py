@@ -12,9 +12,10 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from estimators._registry import ENTRIES
+from sklearn.base import clone
 
 import skvt
-from skvt.components import Categorical, Gaussian
+from skvt.components import Categorical, Gaussian, Poisson
 from skvt.metrics import topic_coherence
 from skvt.rows import dense
 
@@ -195,3 +196,39 @@ def test_masked_chunks_and_corpora():
     topics = np.full((2, 4), 0.25)
     with pytest.raises(ValueError, match="are masked"):
         topic_coherence(topics, counts, n_words=2)
+
+
+# ------------------------------------------------------------------- one component for all columns
+COUNTS = np.random.default_rng(0).poisson([[3.0, 9.0, 1.0]] * 40 + [[9.0, 2.0, 8.0]] * 40)
+
+
+def test_one_component_describes_all_columns_except_given_ones_and_the_exposure(tmp_path):
+    alone, listed = (
+        skvt.MemoizedDPMixture(components=components, random_state=0).fit(COUNTS)
+        for components in (Poisson(), [("all", Poisson(), slice(None))])
+    )
+    assert alone.elbo_ == listed.elbo_
+    skvt.save(alone, tmp_path / "file.skvt")
+    np.testing.assert_array_equal(
+        skvt.load(tmp_path / "file.skvt").predict(COUNTS), listed.predict(COUNTS)
+    )
+    frame = pd.DataFrame(COUNTS + 1, columns=["a", "b", "years"])
+    for settings in ({"components": Poisson(exposure="years")},
+                     {"components": Gaussian(), "given": ["years"]}):  # fmt: skip
+        model = skvt.MemoizedDPMixture(**settings, random_state=0).fit(frame)
+        assert {*model.describe()["column"]} == {"a", "b"}
+
+
+def test_parameters_of_one_component_have_short_names():
+    alone = skvt.MemoizedDPMixture(components=Poisson())
+    changed = clone(alone).set_params(components__shape_prior=3.0)
+    assert changed.get_params()["components__shape_prior"] == 3.0
+    assert alone.components.shape_prior == "auto"
+    changed.set_params(components=[("x", Poisson(), [0])], components__x__shape_prior=2.0)
+    assert changed.get_params()["components__x__shape_prior"] == 2.0
+
+
+@pytest.mark.parametrize("components", [[Poisson()], [("a", Poisson())]], ids=repr)
+def test_lists_without_triples_are_refused_with_the_remedy(components):
+    with pytest.raises(TypeError, match=r"one component for all columns, such as Negative"):
+        skvt.MemoizedDPMixture(components=components).fit(COUNTS)
