@@ -25,6 +25,7 @@ QUESTIONS = {
     "number of clusters": "guide/clusters",
     "which estimator": "user_guide",
     "csv": "auto_examples/plot_tutorial_texts",
+    "speeches": "auto_examples/plot_tutorial_speeches",
     "anndata": "auto_examples/plot_tutorial_cells",
     "embeddings": "auto_examples/plot_tutorial_embeddings",
     "latency": "auto_examples/plot_tutorial_api",

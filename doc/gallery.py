@@ -9,6 +9,7 @@ from sphinx_gallery.scrapers import matplotlib_scraper
 # tutorials and topics first, then mixtures, factors and spectra, then what holds for all of them
 ORDER = [
     "plot_tutorial_texts",
+    "plot_tutorial_speeches",
     "plot_tutorial_penguins",
     "plot_mixed_table",
     "plot_tutorial_cells",
