@@ -7,7 +7,7 @@ import numpy as np
 
 from skvt.compiled import serial_map
 from skvt.expfam import RunningStats
-from skvt.inference import Workers, fresh_mixture
+from skvt.inference import Tools, Workers
 from skvt.models.mixture import (
     MATRICES,
     ROWS_PER_COLUMN,
@@ -16,7 +16,7 @@ from skvt.models.mixture import (
     Mixture,
     StickBreaking,
 )
-from skvt.moves import bound_of
+from skvt.moves import bound_of, fresh_mixture
 from skvt.rows import dense, some_rows
 from skvt.ties import stable_argmax, stable_order
 
@@ -185,4 +185,4 @@ def short_fit(model, X, weights, n_components, workers, n_passes):
     """Fit a mixture to the rows; return its memo, and its model with learned priors."""
     batch, rng = model.batch(X, np.arange(len(X)), weights), np.random.default_rng(0)
     start = model.resized(n_components, learns=True)
-    return fresh_mixture(start, batch, -np.inf, workers, rng, most_passes=n_passes)
+    return fresh_mixture(start, batch, Tools(1, rng, workers), -np.inf, most_passes=n_passes)

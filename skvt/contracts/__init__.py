@@ -51,6 +51,8 @@ from skvt.contracts._move import (
     Observer,
     ObserverTools,
     SampledMove,
+    SamplingTools,
+    SeparateFit,
     Solved,
 )
 from skvt.contracts._policy import Batch, Energies, FitPlan, RunningPolicy, TemperaturePolicy

@@ -1,6 +1,6 @@
 """The contract of a move, its tools and its record."""
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
@@ -8,10 +8,10 @@ import numpy as np
 
 from skvt.contracts._memo import Memo, MovableState, SampledState
 from skvt.contracts._model import LocalResult, Requirement, RowSource
-from skvt.expfam import Stats
+from skvt.contracts._policy import RunningPolicy
 from skvt.files import in_files
 from skvt.progress import Continued
-from skvt.typing import Run
+from skvt.typing import Array, IndexArray, Run
 
 
 @in_files("moves.MoveRecord")
@@ -33,29 +33,46 @@ class MoveRecord:
     reason: str = ""
 
 
-def _no_memos(*args: Any) -> Any:
-    raise RuntimeError("An engine without memos lends its moves none.")
+class SeparateFit(Protocol):
+    """A memoized fit of a few rows, made beside the fit whose move needs it."""
+
+    @property
+    def state(self) -> MovableState: ...
+
+    def sweep(self, model: Any, moves: "Sequence[Move]" = ()) -> tuple[Any, bool]:
+        """Make a pass and these moves; return the model and whether the moves are exhausted."""
 
 
-@dataclass(frozen=True)
-class MoveTools:
-    """Tools that an engine provides to its moves."""
+class SamplingTools(Protocol):
+    """Tools that every engine provides to its moves."""
 
     # The pass, from 1.
-    n_iter: int
-    rng: np.random.Generator
+    @property
+    def n_iter(self) -> int: ...
+    @property
+    def rng(self) -> np.random.Generator: ...
     # ``run(function, tasks)``.
-    run: Run
-    # ``fresh(model, batch, n_components, goal, others, init_params)`` fits a new mixture to a batch
-    # and returns its memo and the model with its priors. The priors are kept if ``others`` is None;
-    # else they suit the seeds and the statistics ``others``, whose loss of evidence counts. The fit
-    # ends early if its bound will not reach the ``goal``. Only with memos.
-    fresh: Callable[[Any, Any, int, float, Stats | None, str], tuple[Memo, Any]] = _no_memos
-    # ``memo_of(model, result, batch)`` returns a `skvt.inference._memos.Memo`. Only with memos.
-    memo_of: Callable[[Any, LocalResult, Any], Memo] = _no_memos
-    # ``annealed(model, X, weights, n_components)`` fits the model from a new start to rows of these
-    # weights with falling temperature, and returns its statistics. Only with memos.
-    annealed: Callable[[Any, Any, Any, int], Stats] = _no_memos
+    @property
+    def run(self) -> Run: ...
+
+
+class MoveTools(SamplingTools, Protocol):
+    """Tools that an engine with memos provides to its moves."""
+
+    def memo_of(self, model: Any, result: LocalResult, batch: Any) -> Memo:
+        """Return the memo of a batch after its local step."""
+
+    def separate_fit(
+        self,
+        model: Any,
+        X: Any,
+        weights: Array,
+        policy: RunningPolicy,
+        *,
+        n_batches: int = 1,
+        seeds: IndexArray | None = None,
+    ) -> SeparateFit:
+        """Begin a fit of these rows; initial components are chosen among the rows ``seeds``."""
 
 
 class Solved(NamedTuple):
@@ -140,6 +157,6 @@ class SampledMove(Protocol):
     exhausted: bool
 
     def between(
-        self, model: Any, data: RowSource, state: SampledState, tools: MoveTools
+        self, model: Any, data: RowSource, state: SampledState, tools: SamplingTools
     ) -> MoveRecord:
         """Change the state after a pass at T = 1; return a :class:`MoveRecord`."""

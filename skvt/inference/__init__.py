@@ -16,7 +16,7 @@ from skvt.inference._loop import (
     perplexity,
     perplexity_fall,
 )
-from skvt.inference._memoized import MemoizedInference, fresh_mixture
+from skvt.inference._memoized import MemoizedInference, Tools
 from skvt.inference._parallel import Workers, one_blas_thread
 from skvt.inference._phases import Phase, then_coordinate_ascent, then_polish
 from skvt.inference._pilot import pilot_energies

@@ -5,8 +5,9 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
-from skvt.contracts import MoveTools, PassInputs, PassResult, Requirement, SampledMove
+from skvt.contracts import PassInputs, PassResult, Requirement, SampledMove
 from skvt.expfam import RunningStats
+from skvt.inference._memoized import Tools
 from skvt.inference._state import State
 from skvt.progress import Continued
 from skvt.typing import Array
@@ -40,7 +41,7 @@ class MovesBetween(Continued):
         if self._first <= number < self._n_passes and given.policy.at_unit_temperature:
             # a separate generator, so that rows are shuffled alike with and without moves
             rng = np.random.default_rng([state.seed, state.n_steps, 1])
-            tools = MoveTools(number, rng, given.workers.run)
+            tools = Tools(number, rng, given.workers)
             for move in self._moves:
                 record = move.between(result.model, given.data, state, tools)
                 state.move_log.append(record)

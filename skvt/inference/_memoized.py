@@ -1,65 +1,38 @@
 """Memoized inference: exact full-data updates from one batch at a time [HS13 sec. 3]."""
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-import scipy.sparse as sp
 
 from skvt.compiled import serial_map
 from skvt.contracts import (
     Capability,
-    FitPlan,
     LocalResult,
     LocalTotals,
     Memoizable,
-    Mergeable,
     Move,
     MoveTools,
     PassInputs,
     PassResult,
     Requirement,
-    Restartable,
     RunningPolicy,
     Stream,
 )
-from skvt.expfam import RunningStats, Stats
 from skvt.inference._bound import global_divergence
 from skvt.inference._memos import Memo
 from skvt.inference._parallel import Workers
 from skvt.inference._state import MemoizedState, Rows, State
 from skvt.inference._visit import VisitRequest, memo_of
-from skvt.moves import Merge, bound_of, dissolve, joined
 from skvt.progress import Continued
-from skvt.temperature import LinearAnnealing
 from skvt.ties import exceeds
-from skvt.typing import IndexArray
+from skvt.typing import Array, IndexArray, Run
 
-# Least number of rows per component from which seeds of a fresh mixture are chosen,
-_ROWS_PER_SEED = 50
-# number of these rows per column,
-_ROWS_PER_COLUMN = 4
-# and their largest number.
-_MOST_PER_SEED = 1_000
-# Maximum numbers of passes of a fresh mixture without merges and in all.
-_PASSES_UNMERGED = 5
-_FRESH_PASSES = 40
-# A pass without merges follows another if this share of rows has changed its component.
-_STILL = 1e-5
-# Gain in nats per row below which the fit of a fresh mixture ends.
-_FRESH_TOL = 1e-4
-# Nats per row by which a mixture with newly learned priors may miss its goal after one pass.
-_HOPELESS = 0.02
 # Maximum number of rounds of moves in one call of a stream.
 _MOST_ROUNDS = 5
 # Stop after this many consecutive reverted passes.
 _MOST_TAKEN_BACK = 2
-# Passes of an annealed fit, and number of passes in which the temperature falls.
-_ANNEALED_PASSES = 10
-_HOT_PASSES = 8
-# Largest number of batches of an annealed fit, and smallest number of rows of a batch.
-_MOST_BATCHES = 10
-_ROWS_PER_BATCH = 100
 
 
 class MemoVisits(NamedTuple):
@@ -145,7 +118,7 @@ class MemoizedInference(Continued):
             # learn priors from the initial components, which merges compare under these priors
             model = model.with_learned_priors(state.prior_stats, state.plain_stats)
         moves = self._moves if self._moving else ()
-        tools = self._tools(self._n_passes, workers, rng)
+        tools = Tools(self._n_passes, rng, workers)
         # Births begin first, so that the others see the new components, and finish last.
         for move in reversed(moves):
             move.begin(model, state, tools)
@@ -214,7 +187,7 @@ class MemoizedInference(Continued):
         state.resum()
         moves = self._moves if policy.at_unit_temperature and stream.moves else ()
         rng = stream.make_rng() if moves else np.random.default_rng(0)
-        tools = self._tools(len(memos), workers, rng)
+        tools = Tools(len(memos), rng, workers)
 
         def visit_again(parts: Mapping[Hashable, IndexArray]) -> None:
             counted = state.n_steps, state.rows_seen
@@ -295,26 +268,52 @@ class MemoizedInference(Continued):
                 if noted is not None:
                     move.note(noted)
 
-    def _tools(self, n_iter: int, workers: Workers, rng: np.random.Generator) -> MoveTools:
-        def fresh(
-            model: Mergeable,
-            batch: Any,
-            n_components: int,
-            goal: float,
-            others: Stats | None,
-            init_params: str,
-        ) -> tuple[Memo, Mergeable]:
-            learns = others is not None
-            start = model.resized(n_components, learns=learns, init_params=init_params)
-            return fresh_mixture(start, batch, goal, workers, rng, others)
 
-        def memo(model: Memoizable, result: LocalResult, batch: Any) -> Memo:
-            return memo_of(model, result, batch, workers.run, pairs=True)
+@dataclass(frozen=True)
+class Tools:
+    """The tools that engines provide to moves: see `skvt.contracts.MoveTools`."""
 
-        def annealed(model: Restartable, X: Any, weights: Any, n_components: int) -> Stats:
-            return annealed_fit(model, X, weights, n_components, workers, rng)
+    n_iter: int
+    rng: np.random.Generator
+    workers: Workers
 
-        return MoveTools(n_iter, rng, workers.run, fresh, memo, annealed)
+    @property
+    def run(self) -> Run:
+        """The threads of the fit."""
+        return self.workers.run
+
+    def memo_of(self, model: Memoizable, result: LocalResult, batch: Any) -> Memo:
+        """Return the memo of a batch after its local step."""
+        return memo_of(model, result, batch, self.workers.run, pairs=True)
+
+    def separate_fit(
+        self,
+        model: Memoizable,
+        X: Any,
+        weights: Array,
+        policy: RunningPolicy,
+        *,
+        n_batches: int = 1,
+        seeds: IndexArray | None = None,
+    ) -> "SeparateFit":
+        """Begin a fit of these rows; initial components are chosen among the rows ``seeds``."""
+        data = sample = Rows(X, weights, max(1, -(-weights.size // n_batches)))
+        if seeds is not None:
+            sample = Rows(X[seeds], weights[seeds], seeds.size, data.total)
+        state = MemoizedState(model.initial(sample, self.rng))
+        return SeparateFit(state, PassInputs(data, policy, self.workers, self.rng))
+
+
+class SeparateFit:
+    """A memoized fit of a few rows, made beside the fit whose move needs it."""
+
+    def __init__(self, state: MemoizedState, given: PassInputs) -> None:
+        self.state, self._given, self._engine = state, given, MemoizedInference()
+
+    def sweep(self, model: Any, moves: Sequence[Move] = ()) -> tuple[Any, bool]:
+        """Make a pass and these moves; return the model and whether the moves are exhausted."""
+        self._engine._moves = moves
+        return self._engine.sweep(model, self.state, self._given)
 
 
 def _asks_all(n_passes: int) -> bool:
@@ -347,85 +346,3 @@ def sort_by_mass(model: Memoizable, state: MemoizedState) -> None:
     if order is not None:
         state.rearrange(order)
         state.resum()
-
-
-def fresh_mixture(
-    model: Any,
-    batch: Any,
-    goal: float,
-    workers: Workers,
-    rng: np.random.Generator,
-    others: Stats | None = None,
-    most_passes: int = _FRESH_PASSES,
-) -> tuple[Memo, Any]:
-    """Fit a mixture to these rows and return its total memo and model.
-
-    The fit ends early if the mixture will miss the ``goal``. If there are ``others`` with the same
-    prior, the prior is learned from them and from the seeds, and their loss counts.
-    """
-    n_components = model.n_initial
-    data = sample = Rows(batch.X, batch.weights, batch.n_rows)
-    # constant columns of dense rows do not count
-    n_columns = batch.X.shape[1] if sp.issparse(batch.X) else np.any(batch.X != batch.X[0], 0).sum()
-    of_seed = int(np.clip(_ROWS_PER_COLUMN * n_columns, _ROWS_PER_SEED, _MOST_PER_SEED))
-    if batch.n_rows > of_seed * n_components:
-        few = rng.permutation(batch.n_rows)[: of_seed * n_components]
-        sample = Rows(batch.X[few], batch.weights[few], few.size, data.total)
-    stats = model.initial(sample, rng)
-    engine, policy, previous = MemoizedInference(), RunningPolicy(), float("-inf")
-    given = PassInputs(data, policy, workers, rng)
-    policy.done = False  # priors are learned from seeds, and again when merges begin
-    state = engine.start(State(stats), data.total)
-    joint = others is not None and others.arrays[0].size > 0
-    if others is not None and joint:
-        goal += model.collapsed_energy(others)
-        together = joined([others, state.plain_stats.value()])
-        model = model.with_learned_priors(None, RunningStats(together.arrays))
-        model = model.resized(n_components)
-        goal -= model.collapsed_energy(others)
-    model = model.with_learned_priors(state.prior_stats, state.plain_stats)
-    counts = model.component_masses(stats.value())
-    for n_passes in range(most_passes):
-        merging = bool(engine._moves)
-        model, may_stop = engine.sweep(model, state, given)
-        if joint and n_passes == 0:
-            if bound_of(model, state.memos.total()) < goal - _HOPELESS * data.total:
-                break
-        if not merging:
-            # delay merges, because similar seeds would all become one component at first
-            before, counts = counts, model.component_masses(state.plain_stats.value())
-            moves_on = np.abs(counts - before).sum() > _STILL * data.total
-            if moves_on and n_passes < _PASSES_UNMERGED - 1:
-                continue
-            engine._moves, policy.done = [Merge()], True
-            model = model.with_learned_priors(state.prior_stats, state.plain_stats)
-        bound = bound_of(model, state.memos.total())
-        gain, previous = bound - previous, bound
-        if merging and may_stop:
-            hopeless = bound + (most_passes - n_passes) * gain < goal
-            if hopeless or gain < _FRESH_TOL * data.total:
-                break
-        if model.size(state.stats) == 1:
-            break
-    dissolve(model, state)
-    return state.memos.total(), model
-
-
-def annealed_fit(
-    model: Restartable,
-    X: Any,
-    weights: Any,
-    n_components: int,
-    workers: Workers,
-    rng: np.random.Generator,
-) -> Stats:
-    """Return the statistics of a separate memoized fit without moves, annealed to T = 1."""
-    n_batches = min(_MOST_BATCHES, max(2, len(weights) // _ROWS_PER_BATCH))
-    data = Rows(X, weights, max(1, -(-len(weights) // n_batches)))
-    model = model.resized(n_components)
-    policy = LinearAnnealing(n_passes=_HOT_PASSES).start(FitPlan(model, _ANNEALED_PASSES))
-    engine, given = MemoizedInference(), PassInputs(data, policy, workers, rng)
-    state = engine.start(State(model.initial(data, rng)), data.total)
-    for _ in range(_ANNEALED_PASSES):
-        engine.run_pass(model, state, given)
-    return state.memos.total().stats

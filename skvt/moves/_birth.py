@@ -51,6 +51,7 @@ from skvt.moves._base import (
     shares_of,
     size_of,
 )
+from skvt.moves._fresh import fresh_mixture
 from skvt.moves._merge import FEWEST_ROWS as FEWEST_WON
 from skvt.moves._merge import dissolve
 from skvt.rows import stacked
@@ -422,7 +423,8 @@ class Birth(Move):
         if self._in_stream:
             proposals.insert(0, (most, "few in line"))
         for n_components, init_params in proposals:
-            memo, under = tools.fresh(model, batch, n_components, goal, others, init_params)
+            start = model.resized(n_components, learns=True, init_params=init_params)
+            memo, under = fresh_mixture(start, batch, tools, goal, others)
             loss = model.collapsed_energy(others) - under.collapsed_energy(others)
             gain, least = bound_of(under, memo) - loss - goal, SMALLEST_GAIN_PER_ROW
             if is_accepted(gain, size_of(goal, memo), least * batch.weights.sum()):
@@ -475,9 +477,8 @@ class Birth(Move):
                 continue
             goal_now = max(bound, target + least)
             learned_with = others if learns else None
-            new, under = tools.fresh(
-                model, batch, n_components, goal_now, learned_with, init_params
-            )
+            start = model.resized(n_components, learns=learns, init_params=init_params)
+            new, under = fresh_mixture(start, batch, tools, goal_now, learned_with)
             new_bound, n_new = bound_of(under, new), new.entropy.size
             # no prior can be learned from one component
             legal = n_new > 1 or not learns

@@ -11,10 +11,9 @@ from scipy.special import betaln, gammaln, psi
 
 from skvt import MemoizedHDP
 from skvt.compiled import serial_map as run
-from skvt.contracts import MoveTools
 from skvt.datasets import make_topic_corpus
 from skvt.expfam import Stats
-from skvt.inference import CollapsedInference, MemoizedInference, Rows, State
+from skvt.inference import CollapsedInference, MemoizedInference, Rows, State, Tools, Workers
 from skvt.inference._memoized import exact_bound
 from skvt.inference._memos import Memo
 from skvt.models.hdp import HDP, BirthOfTopics, DeleteTopic, MergeTopics, Sticks, _delete
@@ -519,7 +518,7 @@ def test_a_polish_of_words_that_come_often_has_fewer_sweeps(monkeypatch):
 
 def test_deletes_that_waited_for_merges_keep_a_fit_from_its_end():
     state, _, model = fitted(corpus(), model_of(200, 8, eta=0.1, mean_change_tol=1e-3), n_passes=2)
-    move, tools = DeleteTopic(), MoveTools(1, np.random.default_rng(0), run)
+    move, tools = DeleteTopic(), Tools(1, np.random.default_rng(0), Workers())
     move.begin(model, state, tools)
     state.component_ids = state.component_ids + 8  # as merges of the same pass leave them
     record = move.finish(model, state, tools)

@@ -9,10 +9,9 @@ import scipy.sparse as sp
 from scipy.special import digamma, gammaln, softmax
 
 from skvt import StructuredLDA, TemperedLDA
-from skvt.contracts import MoveTools
 from skvt.datasets import make_topic_corpus
 from skvt.expfam import RunningStats
-from skvt.inference import Rows, State, Workers, evaluate_bound
+from skvt.inference import Rows, State, Tools, Workers, evaluate_bound
 from skvt.models.lda import SplitMerge, _split_merge
 from skvt.models.lda._kernels import SMALLEST_SHARE
 from skvt.models.lda._model import LDA
@@ -49,7 +48,7 @@ def moved(data, S, move=None, rng=0, lda=None):
     """(state after one search, record)."""
     state = State(RunningStats([S.copy()]))
     with Workers() as workers:
-        tools = MoveTools(1, np.random.default_rng(rng), workers.run)
+        tools = Tools(1, np.random.default_rng(rng), workers)
         record = (move or SplitMerge()).between(lda or model(), data, state, tools)
     return state, record
 
@@ -221,7 +220,7 @@ def test_a_trial_that_is_refused_leaves_all_as_it_was(monkeypatch):
     monkeypatch.setattr(_split_merge, "exceeds", lambda *_, **__: False)
     stats = RunningStats([S.copy()])
     with Workers() as workers:
-        tools = MoveTools(1, np.random.default_rng(0), workers.run)
+        tools = Tools(1, np.random.default_rng(0), workers)
         sample = _split_merge._Sample(model(), data_of(drawn.X), tools)
         shares = np.full(sample.batch.active.size, 0.3)
         assert _split_merge._trial(sample, stats, np.arange(20), [0, 1, 2], shares) == 0.0
@@ -271,7 +270,7 @@ def test_shares_are_the_expected_counts_of_the_local_step():
     drawn = corpus(n=50)
     S = stuck(drawn.topics, drawn.X.sum())
     with Workers() as workers:
-        tools = MoveTools(1, np.random.default_rng(0), workers.run)
+        tools = Tools(1, np.random.default_rng(0), workers)
         sample = _split_merge._Sample(model(), data_of(drawn.X), tools)
         stats = RunningStats([S])
         result = sample.solve(stats, sample.batch)

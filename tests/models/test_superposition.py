@@ -7,10 +7,9 @@ import pytest
 from _engines import sweeps as sweeps_of
 from scipy.optimize import linear_sum_assignment
 
-from skvt.contracts import MoveTools
 from skvt.datasets import make_shapes
 from skvt.expfam import RunningStats
-from skvt.inference import MemoizedState, Rows, Workers
+from skvt.inference import MemoizedState, Rows, Tools, Workers
 from skvt.models.factorial import Superposition, _superposition
 from skvt.models.factorial._model import FactorialMixture
 from skvt.moves._base import bound_of
@@ -112,7 +111,7 @@ def test_each_row_keeps_the_better_of_two_starts():
     q = np.where((rows % 2 == 0)[:, None], ACTIVATIONS[rows], 1.0 - ACTIVATIONS[rows])
     batch = replace(model.batch(X, rows, np.ones(300)), start=q)
     with Workers() as workers:
-        tools = MoveTools(1, np.random.default_rng(0), workers.run)
+        tools = Tools(1, np.random.default_rng(0), workers)
         g = model.expectation(state.stats, batch, workers.run)
         on, anew = (
             model.local_step(b, g, 1.0, workers.run).bound

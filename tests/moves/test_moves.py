@@ -14,7 +14,7 @@ from skvt import MemoizedDPGMM
 from skvt.compiled import serial_map as run
 from skvt.contracts import LocalResult, Move, PassInputs, RunningPolicy, Solved, Stream
 from skvt.expfam import RunningStats, Stats
-from skvt.inference import MemoizedInference, MemoizedState, Rows, Workers
+from skvt.inference import MemoizedInference, MemoizedState, Rows, Tools, Workers
 from skvt.inference._memos import Memos
 from skvt.inference._visit import memo_of
 from skvt.models.mixture import GaussianLearner
@@ -62,7 +62,7 @@ def drawn(name, n=90, K=4, seed=0, sharpness=0.3):
     return KINDS[name].rows(n, 2, rng), rng.uniform(0.3, 2.0, n), resp
 
 
-class Tools:
+class OneThread:
     """The tools of an engine, for rows on one thread."""
 
     n_iter, rng, run = 3, None, staticmethod(run)
@@ -137,7 +137,7 @@ def test_halves_of_a_component_are_put_together(name):
     halves = np.concatenate([whole * u, whole * (1.0 - u)], axis=1)
     state = state_from(model, X, weights, halves)
     before, names = bound_of(model, state.memos.total()), state.component_ids.copy()
-    record = Merge().finish(model, state, Tools())
+    record = Merge().finish(model, state, OneThread())
     after = bound_of(model, state.memos.total())
     assert record.move == "merge" and record.n_iter == 3
     assert record.proposed == 6
@@ -163,7 +163,7 @@ def test_merges_raise_the_bound_by_what_they_record(name, seed):
     model = mixture(name)
     state = state_from(model, *drawn(name, K=6, seed=seed, sharpness=2.0))
     move, before = Merge(), bound_of(model, state.memos.total())
-    record = move.finish(model, state, Tools())
+    record = move.finish(model, state, OneThread())
     after = bound_of(model, state.memos.total())
     assert after - before == pytest.approx(record.gain, rel=1e-9, abs=1e-8)
     assert record.accepted > 0 and record.gain > 0.0
@@ -175,7 +175,7 @@ def test_of_merges_that_gain_alike_the_first_is_made(seed):
     model, (X, weights, _) = mixture("full"), drawn("full")
     noise = np.random.default_rng(seed).uniform(-1e-13, 1e-13, (len(X), 3))
     state = state_from(model, X, weights, np.full((len(X), 3), 1.0 / 3.0) * (1.0 + noise))
-    record = Merge().finish(model, state, Tools())
+    record = Merge().finish(model, state, OneThread())
     assert (record.proposed, record.accepted) == (3, 1)
     # 0 and 1, which get a new name
     assert state.component_ids.tolist() == [3, 2]
@@ -191,9 +191,9 @@ def test_a_merge_needs_more_than_rounding(merge_entropy_loss, monkeypatch):
     gain += merge_entropy_loss * abs(gain)
     pair = np.array([0]), np.array([1])
     monkeypatch.setattr(merge_module, "pair_gains", lambda *_: (*pair, gain.copy()))
-    assert Merge().finish(model, state, Tools()).accepted == 0
+    assert Merge().finish(model, state, OneThread()).accepted == 0
     gain += 1e-3
-    assert Merge().finish(model, state, Tools()).accepted == 1
+    assert Merge().finish(model, state, OneThread()).accepted == 1
 
 
 def test_clusters_apart_are_not_merged():
@@ -204,7 +204,7 @@ def test_clusters_apart_are_not_merged():
     state = state_from(model, X, np.ones(150), np.eye(3)[labels])
     memos, stats = Memos(state.memos), state.stats
     move = Merge()
-    record = move.finish(model, state, Tools())
+    record = move.finish(model, state, OneThread())
     assert (record.proposed, record.accepted, record.gain) == (3, 0, 0.0)
     assert move.exhausted
     assert state.stats is stats and all(state.memos[key] is memos[key] for key in memos)
@@ -222,7 +222,7 @@ def test_pairs_whose_entropy_is_not_known_are_left_alone():
     plain = state.memos[0].__class__(state.memos[0].stats, state.memos[0].entropy, None, 1.0)
     state.memos[0] = plain
     assert pair_gains(model, state.memos.total())[0].size == 0
-    assert Merge().finish(model, state, Tools()).accepted == 0
+    assert Merge().finish(model, state, OneThread()).accepted == 0
 
 
 # ------------------------------------------------------------------------------------ deletes
@@ -544,7 +544,7 @@ def test_targets_are_weighed_as_their_components_explain_the_rows(monkeypatch):
     monkeypatch.setattr(birth_module, "SMALLEST_SHARE", 0.2)
     monkeypatch.setattr(birth_module, "MOST_ROWS", 50)
     model, (X, weights, resp) = mixture("full"), drawn("full", sharpness=2.0)
-    birth, tools = Birth(50), Tools()
+    birth, tools = Birth(50), OneThread()
     birth._targets = targets = [
         birth_module._Target([1], [1], [1.0]), birth_module._Target([3, 0], [3, 0], [1.0, 1.0]),
     ]  # fmt: skip
@@ -571,26 +571,29 @@ def test_targets_are_weighed_as_their_components_explain_the_rows(monkeypatch):
     def worse(memo):
         return memo.__class__(memo.stats, memo.entropy - 1e6, memo.merge_entropy_loss, memo.weight)
 
+    def fitted_anew(fit):
+        monkeypatch.setattr(birth_module, "fresh_mixture", fit)
+
     # here one component for all rows is better than both, whatever is fitted anew
-    tools.fresh = lambda *_: (worse(memo), model)
+    fitted_anew(lambda *_: (worse(memo), model))
     assert len(birth._create(model, targets[1], tools, 4, None).arrays[0]) == 1
 
     def not_alone(model, result, batch):
-        memo = Tools.memo_of(model, result, batch)
+        memo = OneThread.memo_of(model, result, batch)
         return memo if memo.entropy.size > 1 else worse(memo)
 
     tools.memo_of = not_alone
     for gain, accepted in ((-0.1, False), (0.0, False), (0.1, True)):
 
-        def fresh(model, batch, n_components, goal, others, init_params, gain=gain):
-            asked.append((n_components, init_params))
+        def fresh(model, batch, tools, goal, others, gain=gain):
+            asked.append((model.n_initial, model.init_params))
             np.testing.assert_allclose(batch.weights, whole)
             np.testing.assert_array_equal(batch.X, X[rows])
             entropy = memo.entropy + gain * whole.sum()
             found = memo.__class__(memo.stats, entropy, memo.merge_entropy_loss, memo.weight)
             return found, model
 
-        tools.fresh = fresh
+        fitted_anew(fresh)
         n_failed = birth._tries(1.0, 3)
         found = birth._create(model, targets[1], tools, 4, None)
         assert (found is not None) == accepted
@@ -603,33 +606,32 @@ def test_targets_are_weighed_as_their_components_explain_the_rows(monkeypatch):
     better = memo.__class__(fewer.stats, memo.entropy + 0.2 * whole.sum(), None, memo.weight)
     goal = memo_from(model, X[rows], whole, share), worse(memo), 4
     for few, many in ((fewer, better), (better, fewer)):
-        tools.fresh = lambda model, batch, n, *_, few=few, many=many: (
-            few if n == 3 else many,
-            model,
+        fitted_anew(
+            lambda model, *_, few=few, many=many: (few if model.n_initial == 3 else many, model)
         )
         found = birth._fresh_mixture(model, model.batch(X, rows, whole), tools, goal, None)
         assert found is fewer
     # but each for no more than two
     targets[1].total = 1000.0
-    tools.fresh = lambda model, batch, *_: asked.append(batch.weights) or (memo, model)
+    fitted_anew(lambda model, batch, *_: asked.append(batch.weights) or (memo, model))
     birth._create(model, targets[1], tools, 4, None)
     np.testing.assert_allclose(asked[-1], 2.0 * (weights * mass)[rows])
 
 
-def test_what_priors_of_fresh_components_cost_all_others_counts():
+def test_what_priors_of_fresh_components_cost_all_others_counts(monkeypatch):
     model, (X, weights, resp) = mixture("full"), drawn("full")
     prior = 3.0 * model.component.prior
     under = replace(model, component=replace(model.component, prior=prior))
     others, batch = memo_from(model, X, weights, resp).stats, model.batch(X, np.arange(90), weights)
     cost = model.collapsed_energy(others) - under.collapsed_energy(others)
     goal = bound_of(model, memo_from(model, X, weights, np.ones((90, 1))))
-    memo, tools = memo_from(model, X, weights, resp[:, :2] + 0.5 * resp[:, 2:]), Tools()
+    memo, tools = memo_from(model, X, weights, resp[:, :2] + 0.5 * resp[:, 2:]), OneThread()
     enough = goal + cost + birth_module.SMALLEST_GAIN_PER_ROW * weights.sum()
     assert abs(cost) > 1.0
     for excess, accepted in ((-0.1, False), (0.1, True)):
         more = (enough + excess - bound_of(under, memo)) / memo.entropy.size
         found = memo.__class__(memo.stats, memo.entropy + more, None, memo.weight)
-        tools.fresh = lambda *_, found=found: (found, under)
+        monkeypatch.setattr(birth_module, "fresh_mixture", lambda *_, found=found: (found, under))
         birth = Birth(50)
         own = birth._under_own_priors(model, batch, tools, 50, others)
         assert (own is found.stats) == accepted == birth._learns
@@ -642,7 +644,7 @@ def test_fresh_components_take_the_place_of_their_target():
     birth = Birth(50)
     birth._fresh = [Stats(tuple(0.3 * array[[0, 2]] for array in before.arrays))]
     birth._targets = [birth_module._Target([2, 0], names[[2, 0]].tolist(), [1.0, 1.0])]
-    birth.begin(model, state, Tools())
+    birth.begin(model, state, OneThread())
     np.testing.assert_array_equal(state.component_ids[:2], names[[1, 3]])
     assert not set(state.component_ids[2:]) & set(names)
     for now, then in zip(state.stats.value().arrays, before.arrays, strict=True):
@@ -710,7 +712,7 @@ def test_a_merge_is_judged_with_the_priors_as_they_will_be_after_it():
     assert gains.max() < -10.0  # under which the halves are better apart
     before = bound_of(model.with_learned_priors(None, state.stats), state.memos.total())
     merge = Merge()
-    record = merge.finish(model, state, Tools())
+    record = merge.finish(model, state, OneThread())
     after = bound_of(merge.under_priors(model), state.memos.total())
     assert record.accepted == 1 and size(model, state) == 3
     assert after - before == pytest.approx(record.gain, rel=1e-6) and record.gain > 10.0
@@ -724,7 +726,7 @@ def test_pairs_far_apart_are_not_judged_by_other_priors(monkeypatch):
     model = Mixture(StickBreaking(1.0), component, learner=learner)
     state = state_from(model, X, np.ones(90), np.eye(3)[labels])
     monkeypatch.setattr(Merge, "_relearn", lambda *given: pytest.fail("learned in vain"))
-    assert Merge().finish(model, state, Tools()).accepted == 0
+    assert Merge().finish(model, state, OneThread()).accepted == 0
 
 
 def test_of_sorted_rows_a_target_has_as_many_of_each_batch(monkeypatch):
@@ -791,7 +793,7 @@ def test_the_largest_of_too_many_is_left_to_the_target():
 def test_births_within_a_batch_raise_the_bound_by_what_they_record(name):
     model, rng = mixture(name, D=3), np.random.default_rng(8)
     state = MemoizedState(model.initial(Rows(KINDS[name].rows(50, 3, rng), np.ones(50), 50), rng))
-    engine, bounds = MemoizedInference([Merge(), Birth(50)]), []
+    bounds = []
     plain = MemoizedInference([Watcher()])
     with Workers() as workers:
         for key in range(4):
@@ -802,7 +804,7 @@ def test_births_within_a_batch_raise_the_bound_by_what_they_record(name):
             batch, stream = data.batch(model, np.arange(200)), Stream(0.0, True, batch_id=key)
             plain.update(model, state, stream, PassInputs(data, RunningPolicy(), workers))
             before = bound_of(model, state.memos.total())
-            tools = engine._tools(1, workers, rng)
+            tools = Tools(1, rng, workers)
             (record,) = Birth(50).within(model, batch, key, state, tools)
             after = bound_of(model, state.memos.total())
             assert record.gain == pytest.approx(after - before, rel=1e-8, abs=1e-7)
@@ -825,7 +827,7 @@ def test_several_births_within_a_batch_add_up_in_their_record():
     batch = Rows(X, np.ones(400), 400).batch(model, np.arange(400))
     before = bound_of(model, state.memos.total())
     with Workers() as workers:
-        tools = MemoizedInference()._tools(1, workers, rng)
+        tools = Tools(1, rng, workers)
         birth = Birth(50)
         (record,) = birth.within(model, batch, 0, state, tools)
     assert record.accepted >= 2

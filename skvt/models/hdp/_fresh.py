@@ -5,16 +5,23 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from skvt.contracts import MoveTools
+from skvt.contracts import FitPlan, MoveTools
 from skvt.expfam import RunningStats, Stats
 from skvt.models.hdp._merge import changes_of_pairs, merge_greedily, pairs_alike
 from skvt.models.hdp._model import HDP, Globals, occurring_in
+from skvt.temperature import LinearAnnealing
 from skvt.typing import Array
 
 # Updates of all documents at once before merges.
 STEPS_BEFORE = 3
 # Updates of all documents at once after merges.
 STEPS_AFTER = 2
+# Passes of an annealed fit, and number of passes in which the temperature falls.
+ANNEALED_PASSES = 10
+HOT_PASSES = 8
+# Largest number of batches of an annealed fit, and smallest number of documents of a batch.
+MOST_BATCHES = 10
+DOCUMENTS_PER_BATCH = 100
 
 
 def fresh_topics(
@@ -35,7 +42,7 @@ def fresh_topics(
         indices = np.searchsorted(used_words, X.indices).astype(X.indices.dtype)
         # The last column represents all words that do not occur.
         X = sp.csr_array((X.data, indices, X.indptr), shape=(rows.size, used_words.size + 1))
-    stats = tools.annealed(model, X, weights, n_topics)
+    stats = _annealed_fit(model, X, weights, n_topics, tools)
     batch = model.batch(X, np.arange(rows.size), weights)
 
     def updated() -> tuple[Globals, Any]:
@@ -70,3 +77,16 @@ def fresh_topics(
     words = np.zeros((len(stats.arrays[0]), n_words))
     words[:, used_words] = stats.arrays[0][:, :-1]  # without the column of all other words
     return Stats((words, *stats.arrays[1:]))
+
+
+def _annealed_fit(
+    model: HDP, X: sp.csr_array, weights: Array, n_topics: int, tools: MoveTools
+) -> Stats:
+    """Return the statistics of topics fitted to these documents, annealed to T = 1."""
+    n_batches = min(MOST_BATCHES, max(2, weights.size // DOCUMENTS_PER_BATCH))
+    model = model.resized(n_topics)
+    policy = LinearAnnealing(n_passes=HOT_PASSES).start(FitPlan(model, ANNEALED_PASSES))
+    fit = tools.separate_fit(model, X, weights, policy, n_batches=n_batches)
+    for _ in range(ANNEALED_PASSES):
+        model, _ = fit.sweep(model)
+    return fit.state.memos.total().stats

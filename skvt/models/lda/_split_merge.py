@@ -17,10 +17,10 @@ from skvt.contracts import (
     Capability,
     LocalResult,
     MoveRecord,
-    MoveTools,
     Requirement,
     RowSource,
     SampledState,
+    SamplingTools,
 )
 from skvt.expfam import Dirichlet, RunningStats, kl_divergence
 from skvt.models.lda import _kernels as kernels
@@ -70,7 +70,7 @@ class SplitMerge(Continued):
         self._pause, self._waiting = 0, 0
 
     def between(
-        self, model: LDA, data: RowSource, state: SampledState, tools: MoveTools
+        self, model: LDA, data: RowSource, state: SampledState, tools: SamplingTools
     ) -> MoveRecord:
         """Search for changes after a pass at T = 1, and make those that raise the bound."""
         tried = 0
@@ -138,7 +138,7 @@ class _Sample:
     in the sample.
     """
 
-    def __init__(self, model: LDA, data: RowSource, tools: MoveTools) -> None:
+    def __init__(self, model: LDA, data: RowSource, tools: SamplingTools) -> None:
         self.model, self.data, self.run = model, data, tools.run
         self.rows = np.arange(data.n_rows)
         if data.n_rows > SAMPLE:
