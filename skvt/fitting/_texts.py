@@ -4,12 +4,7 @@ A line ``.. shared: n_init, n_jobs`` in the docstring of a class stands for the 
 names below; indented lines after it continue the last of these entries. Defaults are taken from the
 signature. If a name has several texts, all but one are marked "(memoized)", "(topics)" or
 "(factors)". Names that share one text are joined by "&".
-"""
 
-import inspect
-import re
-
-TEXTS = """
 batch_size : int
     Number of rows in a minibatch.
 components_init : array-like of shape (n_components, n_features) or None
@@ -243,9 +238,12 @@ words_ : ndarray of shape (`n_features_in_`,)
     The words given to ``set_words``, else the column names of X, if it had any.
 """
 
+import inspect
+import re
+
 _ENTRY = re.compile(r"^(\S.*?) : (.*)\n((?:    .*\n)+)", re.MULTILINE)
 _LINE = re.compile(r"^ *\.\. shared: (.*)$", re.MULTILINE)
-_OF_NAME = {name: (kind, text) for name, kind, text in _ENTRY.findall(TEXTS)}
+_OF_NAME = {name: (kind, text) for name, kind, text in _ENTRY.findall(__doc__ or "")}
 
 
 def with_shared_texts(cls):
