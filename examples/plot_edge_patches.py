@@ -19,7 +19,7 @@ import numpy as np
 from skvt import MemoizedDPGMM
 from skvt.contracts import MoveRecord
 from skvt.datasets import make_edge_patches
-from skvt.inference import MemoizedInference
+from skvt.inference import MemoizedInference, Phase
 from skvt.metrics import match_components
 from skvt.moves import Merge, pair_gains
 from skvt.plotting import ComponentsDisplay, ELBODisplay
@@ -64,7 +64,7 @@ class GreedyMergeDPGMM(MemoizedDPGMM):
 
     def _plan(self, model, X, weights, *, stream=False):
         plan = super()._plan(model, X, weights, stream=stream)
-        return replace(plan, engine=MemoizedInference([GreedyMerge()]))
+        return replace(plan, phases=(Phase(MemoizedInference([GreedyMerge()])),))
 
 
 # %%

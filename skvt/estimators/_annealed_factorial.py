@@ -25,9 +25,12 @@ from skvt.fitting import (
 )
 from skvt.inference import (
     MemoizedInference,
+    Phase,
+    Pilot,
     Plan,
     StochasticInference,
     Stopping,
+    StreamPlan,
     Workers,
     rows_of,
 )
@@ -245,14 +248,12 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
             starts = np.full((n_rows, self.n_components), begin, X.dtype)
         return Plan(
             data=data,
-            engine=engine,
+            phases=(Phase(engine),),
             policy=_policy_of(self.temperature, model),
-            stopping=Stopping(n_passes, self.evaluate_every, self.tol),
-            minibatches=minibatches,
-            rate=rate,
-            planned_passes=100.0,
-            total_samples=self.total_samples,
+            stopping=Stopping(n_passes, self.evaluate_every, self.tol, planned_passes=100.0),
+            pilot=Pilot(rate, minibatches),
             row_starts=starts,
+            stream=StreamPlan(self.total_samples),
         )
 
     def _adapted(self, fitted, X, weights):

@@ -10,7 +10,7 @@ from skvt.estimators._mixtures import given_means, require_rows
 from skvt.expfam import Categorical, Normal, Stats
 from skvt.files import in_files
 from skvt.fitting import FIXED, POSITIVE, Seed, Temperature, estimator, of_fit, policy_of
-from skvt.inference import MemoizedInference, Plan, Stopping, Workers, rows_of
+from skvt.inference import MemoizedInference, Phase, Pilot, Plan, Stopping, Workers, rows_of
 from skvt.models.mixture import KnownVarianceGaussian, KnownWeights, Mixture, weighted_moments
 from skvt.posterior import JointPosterior, Posterior
 from skvt.readers.validation import check_variance
@@ -188,10 +188,10 @@ class CAVIGaussianMixture(MixtureEstimator):
         data = rows_of(X, weights, X.shape[0])
         return Plan(
             data=data,
-            engine=MemoizedInference(),
+            phases=(Phase(MemoizedInference()),),
             policy=policy_of(self.temperature),
             stopping=Stopping(self.max_iter, tol=self.tol),
-            rate=RobbinsMonro(1.0, 0.0),
+            pilot=Pilot(RobbinsMonro(1.0, 0.0)),
         )
 
     def _row_results(self, rows):

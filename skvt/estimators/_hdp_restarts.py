@@ -56,7 +56,7 @@ class TopicRestarts:
     @classmethod
     def of(cls, seeds, fit, *, samples):
         """Return the restarts of a fit with births."""
-        n_documents, most = fit.plan.data.n_rows, fit.plan.most_components
+        n_documents, most = fit.plan.data.n_rows, fit.plan.stopping.most_components
         enough = [n for n in ANNEALED_TOPICS if n * DOCUMENTS_OF_EACH <= n_documents]
         numbers = sorted({min(n, most) for n in enough} - {1})
         return cls(seeds, fit, tuple(numbers), samples and n_documents <= FEW_DOCUMENTS)
@@ -111,7 +111,7 @@ class TopicSampling:
 
     def phase(self):
         """Return the phase of this engine, at T = 1."""
-        return Phase(0, self, policy=RunningPolicy())
+        return Phase(self, policy=RunningPolicy())
 
     def run_pass(self, model, state, given):
         """Replace the topics in ``state`` by sampled ones; the pass has no bound (NaN)."""

@@ -256,14 +256,14 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
         }
         plan = memoized_plan(self, X, weights, moves, stream=stream, limits=ROWS_OF_BATCH)
         last = TopicSampling(self.n_polish).phase() if self.n_polish and not stream else None
-        return replace(plan, in_words=True, last=last)
+        return replace(plan, stopping=replace(plan.stopping, in_words=True), last=last)
 
     def _gathers(self, before=None):
         return self.learning_method != "online" and "birth" in self.moves
 
     def _restarts(self, seeds, fit):
         """Add starts from other numbers of topics, except to a warm start or without births."""
-        if fit.plan.most_components is None or fit.is_warm:
+        if fit.plan.stopping.most_components is None or fit.is_warm:
             return SameModel(seeds, fit)
         return TopicRestarts.of(seeds, fit, samples=self.n_components == 1)
 

@@ -25,7 +25,16 @@ from skvt.fitting import (
     rate_of,
     rows_of_batch,
 )
-from skvt.inference import GLOBAL_STEPS, Plan, Stopping, StructuredInference, rows_of
+from skvt.inference import (
+    GLOBAL_STEPS,
+    Phase,
+    Pilot,
+    Plan,
+    Stopping,
+    StreamPlan,
+    StructuredInference,
+    rows_of,
+)
 from skvt.models.mixture import (
     Bernoulli,
     Mixture,
@@ -284,7 +293,8 @@ default="dirichlet_process"
             plan = memoized_plan(self, X, weights, stream=stream, scale=scale)
             if stream and self._gathers():
                 # at one component: births find the others, and a stream deletes none
-                plan = replace(plan, first_rows=rows_of(X[:1], weights[:1], 1))
+                first_rows = rows_of(X[:1], weights[:1], 1)
+                plan = replace(plan, stream=replace(plan.stream, first_rows=first_rows))
             return plan
         undivided = self.n_batches is None and self.batch_size is None
         if scale is None:
@@ -295,12 +305,11 @@ default="dirichlet_process"
         data = rows_of(X, weights, size, self.n_parallel_batches)
         return Plan(
             data=data,
-            engine=StructuredInference(rate, self.global_step, MOST_OF_SHARE),
+            phases=(Phase(StructuredInference(rate, self.global_step, MOST_OF_SHARE)),),
             policy=policy_of(self.temperature),
             stopping=Stopping(self.max_iter, self.evaluate_every, self.tol),
-            rate=rate,
-            total_samples=self.total_samples,
-            counts_rows=True,
+            pilot=Pilot(rate),
+            stream=StreamPlan(self.total_samples, counts_rows=True),
         )
 
     # --------------------------------------------------------------------------- attributes

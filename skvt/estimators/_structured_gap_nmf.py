@@ -26,9 +26,12 @@ from skvt.fitting import (
 from skvt.inference import (
     ROWS_PER_BATCH,
     CoordinateAscent,
+    Phase,
+    Pilot,
     Plan,
     StochasticInference,
     Stopping,
+    StreamPlan,
     StructuredInference,
     Workers,
     local_results,
@@ -265,14 +268,12 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
             starts = np.full((X.shape[0], self.n_components), begin, X.dtype)
         return Plan(
             data=data,
-            engine=engine,
-            then=then,
+            phases=(Phase(engine), *then),
             policy=policy_of(self.temperature),
             stopping=Stopping(self.max_iter, self.evaluate_every, self.tol),
-            minibatches=minibatches,
-            rate=rate,
-            total_samples=self.total_samples,
+            pilot=Pilot(rate, minibatches),
             row_starts=starts,
+            stream=StreamPlan(self.total_samples),
         )
 
     def _turns(self, n_rounds):

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 from skvt.estimators._topics import TopicEstimator
 from skvt.files import in_files
 from skvt.fitting import FRACTION, NOT_NEGATIVE, OFFSET, Seed, Temperature, estimator, policy_of
-from skvt.inference import CoordinateAscent, StochasticInference, rows_of, then_polish
+from skvt.inference import CoordinateAscent, Pilot, StochasticInference, rows_of, then_polish
 from skvt.models.lda import LDA, LDAGivenTopics
 from skvt.schedules import RobbinsMonro
 
@@ -184,11 +184,11 @@ class TemperedLDA(TopicEstimator):
         plan = self._topic_plan(data, engine, policy, rate, self.max_iter, moves, share)
         return replace(
             plan,
-            then=then,
-            stopping=replace(plan.stopping, max_iter=self.max_iter + self.n_polish),
-            n_passes=self.max_iter,
-            planned_passes=10.0,
-            minibatches=minibatches,
+            phases=(*plan.phases, *then),
+            stopping=replace(
+                plan.stopping, max_iter=self.max_iter + self.n_polish, planned_passes=10.0
+            ),
+            pilot=Pilot(rate, minibatches),
         )
 
 

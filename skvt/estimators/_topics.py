@@ -15,8 +15,11 @@ from skvt.fitting import (
 from skvt.inference import (
     Averaging,
     MovesBetween,
+    Phase,
+    Pilot,
     Plan,
     Stopping,
+    StreamPlan,
     perplexity,
     perplexity_fall,
     rows_of,
@@ -388,7 +391,9 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
         """
         # ``tol`` is used instead of ``perp_tol`` if given. As in scikit-learn, no warning says that
         # the fit has not converged.
-        stopping = Stopping(n_passes, self.evaluate_every, self.tol, warns=False)
+        stopping = Stopping(
+            n_passes, self.evaluate_every, self.tol, warns=False, planned_passes=40.0, in_words=True
+        )
         if self.tol is None:
             stopping = replace(stopping, tol=self.perp_tol, gain=perplexity_fall)
         first_rows, after_pass = None, []
@@ -401,15 +406,12 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
             after_pass.append(Averaging(n_passes, share))
         return Plan(
             data=data,
-            engine=engine,
+            phases=(Phase(engine),),
             policy=policy,
             stopping=stopping,
-            rate=rate,
-            planned_passes=40.0,
-            total_samples=self.total_samples,
-            in_words=True,
+            pilot=Pilot(rate),
             after_pass=tuple(after_pass),
-            first_rows=first_rows,
+            stream=StreamPlan(self.total_samples, first_rows),
         )
 
     def _row_results(self, rows):

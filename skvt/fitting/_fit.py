@@ -95,7 +95,7 @@ class Fit:
                 state = state.without_memos(data.total)
             before.policy.resume(data.n_rows)
             fitted = self._initial_fitted(plan, model, state, before.policy, before)
-        state = plan.engine.start(state, data.total)
+        state = plan.phases[0].engine.start(state, data.total)
         state.row_starts = plan.row_starts
         start = Start(rng, kind, n_starts, n_moves=len(state.move_log))
         return Launch(plan, replace(fitted, state=state), start)
@@ -235,7 +235,7 @@ class Fit:
 
         ``has_ended`` tells whether the fit converged or a callback stopped it.
         """
-        estimator, limit = self.estimator, plan.most_components
+        estimator, limit = self.estimator, plan.stopping.most_components
         if not has_ended and plan.stopping.warns and plan.judges_convergence:
             reasons = (
                 f"max_iter={plan.stopping.max_iter} passes: the bound still rises by "

@@ -4,7 +4,16 @@ from functools import partial
 
 import numpy as np
 
-from skvt.inference import MemoizedInference, Plan, StochasticInference, Stopping, rows_of
+from skvt.inference import (
+    MemoizedInference,
+    Phase,
+    Pilot,
+    Plan,
+    StochasticInference,
+    Stopping,
+    StreamPlan,
+    rows_of,
+)
 from skvt.moves import Birth, Delete, Merge
 from skvt.schedules import RobbinsMonro
 from skvt.temperature import POLICIES, ConstantTemperature
@@ -99,11 +108,14 @@ def memoized_plan(estimator, X, weights, moves=None, *, stream, scale=1.0, limit
         data = rows_of(X, weights, n_rows, n_parallel) if stream else data
     return Plan(
         data=data,
-        engine=engine,
+        phases=(Phase(engine),),
         policy=policy_of(estimator.temperature),
-        stopping=Stopping(estimator.max_iter, estimator.evaluate_every, estimator.tol),
-        minibatches=minibatches,
-        rate=rate,
-        total_samples=estimator.total_samples,
-        most_components=most_components(estimator) if "birth" in chosen else None,
+        stopping=Stopping(
+            estimator.max_iter,
+            estimator.evaluate_every,
+            estimator.tol,
+            most_components=most_components(estimator) if "birth" in chosen else None,
+        ),
+        pilot=Pilot(rate, minibatches),
+        stream=StreamPlan(estimator.total_samples),
     )

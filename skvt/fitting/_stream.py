@@ -53,12 +53,14 @@ def _begin_stream(estimator, before, X, weights, workers):
     model = estimator._build_model(X, weights)
     random_state = check_random_state(estimator.random_state)
     rng = np.random.default_rng(random_state.randint(np.iinfo(np.int32).max))
-    plan = replace(estimator._plan(model, X, weights, stream=True), n_passes=np.inf)
+    plan = estimator._plan(model, X, weights, stream=True)
+    plan = replace(plan, stopping=replace(plan.stopping, max_iter=np.inf))
     plan.check(model)
     state, policy = plan.begin(model, workers, rng)
-    n_rows = 0.0 if plan.counts_rows else STREAM_ROWS
+    counts_rows = plan.stream.counts_rows
+    n_rows = 0.0 if counts_rows else STREAM_ROWS
     parameters = parameters_of(estimator)
-    fitted = Fitted(model, state, policy, n_rows, plan.counts_rows, parameters=parameters)
+    fitted = Fitted(model, state, policy, n_rows, counts_rows, parameters=parameters)
     if before is None:
         return fitted, plan
     state.move_log = list(before.state.move_log)
@@ -84,9 +86,8 @@ def _make_steps(fitted, plan, workers, batch_id, random_state):
         return np.random.default_rng([seed, n_steps])
 
     tries_moves = gathered is None or gathered.is_due
-    stream = Stream(
-        fitted.n_rows, fitted.counts_rows, plan.total_samples, batch_id, make_rng, tries_moves
-    )
+    total = plan.stream.total_samples
+    stream = Stream(fitted.n_rows, fitted.counts_rows, total, batch_id, make_rng, tries_moves)
     if gathered is not None and batch_id == gathered.key:
         stream.parts = gathered.parts
     elif gathered is not None and batch_id is None:
@@ -94,9 +95,10 @@ def _make_steps(fitted, plan, workers, batch_id, random_state):
     if gathered is not None:
         n_judged = gathered.weights.size if tries_moves else gathered.n_judged
         gathered = replace(gathered, n_judged=n_judged).kept()
-    state = plan.engine.resume(fitted.state, fitted.n_rows)
+    engine = plan.phases[0].engine
+    state = engine.resume(fitted.state, fitted.n_rows)
     inputs = PassInputs(plan.data, fitted.policy, workers)
-    model, rate = plan.engine.update(fitted.model, state, stream, inputs)
+    model, rate = engine.update(fitted.model, state, stream, inputs)
     fitted = replace(fitted, model=model, state=state, n_rows=stream.n_rows, gathered=gathered)
     return fitted, rate
 

@@ -6,20 +6,12 @@ from skvt.inference._chunks import Chunk, Chunks, ChunkWeights, facts_of
 from skvt.inference._cluster import Handle, Sealed, active_site, of_chunk
 from skvt.inference._collapsed import CollapsedInference, collapsed_means
 from skvt.inference._coordinate import CoordinateAscent
-from skvt.inference._loop import (
-    Entry,
-    History,
-    Plan,
-    Position,
-    Stopping,
-    fit_loop,
-    perplexity,
-    perplexity_fall,
-)
+from skvt.inference._loop import Entry, History, Position, fit_loop
 from skvt.inference._memoized import MemoizedInference, Tools
 from skvt.inference._parallel import Workers, one_blas_thread
 from skvt.inference._phases import Phase, then_coordinate_ascent, then_polish
-from skvt.inference._pilot import pilot_energies
+from skvt.inference._pilot import Pilot
+from skvt.inference._plan import Plan, Stopping, StreamPlan, perplexity, perplexity_fall
 from skvt.inference._state import ROWS_PER_BATCH, MemoizedState, Rows, State, rows_of
 from skvt.inference._stochastic import StochasticInference
 from skvt.inference._structured import GLOBAL_STEPS, StructuredInference

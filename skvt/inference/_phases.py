@@ -27,9 +27,9 @@ def _learned(model: Any, learned: Any) -> Any:
 class Phase:
     """The passes of one engine up to the next phase."""
 
-    # Number of passes before this phase.
-    first: int
     engine: AnyEngine
+    # Number of passes before this phase.
+    first: int = 0
     # ``view(model)`` is the model with the local steps of this phase.
     view: Callable[[Any], Any] = _itself
     # ``restored(model, learned)``, called after each pass, returns the model without ``view``.
@@ -55,8 +55,8 @@ def then_coordinate_ascent(
     """
     ascent, phases = CoordinateAscent(), []
     for n_ascents, n_returned in (*turns, (0, 0)):
-        phases.append(Phase(n_passes, ascent, lambda m: m.mean_field(), lambda m, learned: m))
-        phases.append(Phase(n_passes + n_ascents, engine))
+        phases.append(Phase(ascent, n_passes, lambda m: m.mean_field(), lambda m, learned: m))
+        phases.append(Phase(engine, n_passes + n_ascents))
         n_passes += n_ascents + n_returned
     return tuple(phases[:-1])
 
@@ -77,4 +77,4 @@ def then_polish(
     def begin(state: State) -> None:
         engine.rate = replace(rate, offset=rate.offset - state.n_steps)
 
-    return (Phase(n_passes, engine, view, restored, RunningPolicy(), begin),)
+    return (Phase(engine, n_passes, view, restored, RunningPolicy(), begin),)

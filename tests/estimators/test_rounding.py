@@ -9,7 +9,8 @@ from sklearn.decomposition import LatentDirichletAllocation
 
 from skvt import CAVIGaussianMixture, MemoizedDPGMM, top_words
 from skvt.contracts import FitPlan
-from skvt.inference._loop import Stopping, _has_converged
+from skvt.inference import Stopping
+from skvt.inference._loop import _has_converged
 from skvt.metrics import topic_coherence
 from skvt.models.mixture._model import Mixture
 from skvt.temperature import GeometricAnnealing, LinearAnnealing

@@ -14,7 +14,8 @@ from skvt import (
     StructuredGaPNMF,
     TemperedLDA,
 )
-from skvt.inference._loop import Stopping, _has_converged
+from skvt.inference import Stopping
+from skvt.inference._loop import _has_converged
 
 RNG = np.random.default_rng(0)
 REALS = RNG.normal(size=(60, 2)) + RNG.integers(3, size=(60, 1)) * 4.0

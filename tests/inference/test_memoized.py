@@ -19,11 +19,11 @@ from skvt.inference import (
     CoordinateAscent,
     MemoizedInference,
     MemoizedState,
+    Pilot,
     Rows,
     StochasticInference,
     Workers,
     _memos,
-    pilot_energies,
 )
 from skvt.inference._memoized import MemoVisits, exact_bound, sort_by_mass
 from skvt.inference._memos import Memo, Memos
@@ -116,7 +116,7 @@ def test_the_energies_of_a_pilot_are_those_of_a_row():
     rate = RobbinsMonro(8.0, 0.6)
     with Workers() as workers:
         rng = np.random.default_rng(0)
-        mean, each = pilot_energies(model, data, rate, 1.0, workers, rng, every_row=True)
+        mean, each = Pilot(rate).energies(model, data, 1.0, workers, rng, every_row=True)
     assert mean == pytest.approx(np.average(each, weights=data.weights), rel=1e-12)
     # nats of two columns
     assert each.shape == (120,) and -50.0 < mean < 0.0

@@ -15,6 +15,7 @@ from skvt.contracts import PassInputs
 from skvt.expfam import Gamma, RunningStats
 from skvt.inference import (
     CoordinateAscent,
+    Phase,
     Plan,
     Rows,
     State,
@@ -350,12 +351,12 @@ class InPhases:
     """Passes of structured inference, and of coordinate ascent after them."""
 
     def __init__(self, *phases):
-        self.engine, self.n = StructuredInference(lambda step: 1.0, "ssvi-a"), 0
-        self.then = then_coordinate_ascent(self.engine, *phases)
+        engine, self.n = StructuredInference(lambda step: 1.0, "ssvi-a"), 0
+        self.phases = Phase(engine), *then_coordinate_ascent(engine, *phases)
 
     def run_pass(self, model, state, given):
         self.n += 1
-        plan = Plan(given.data, self.engine, given.policy, None, None, then=self.then)
+        plan = Plan(given.data, self.phases, given.policy, None, None)
         return plan.run_pass(self.n, model, state, given)
 
 
