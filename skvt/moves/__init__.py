@@ -4,4 +4,5 @@ from skvt.moves._base import bound_of, is_accepted, joined, size_of
 from skvt.moves._birth import Birth
 from skvt.moves._delete import Delete
 from skvt.moves._fresh import fresh_mixture
+from skvt.moves._ledger import Ledger
 from skvt.moves._merge import Merge, dissolve, pair_gains

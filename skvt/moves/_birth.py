@@ -52,6 +52,7 @@ from skvt.moves._base import (
     size_of,
 )
 from skvt.moves._fresh import fresh_mixture
+from skvt.moves._ledger import Ledger
 from skvt.moves._merge import FEWEST_ROWS as FEWEST_WON
 from skvt.moves._merge import dissolve
 from skvt.rows import stacked
@@ -73,11 +74,6 @@ _FEWEST_FOR_EACH = 5
 _MOST_FRESH = 4
 # Least number of rows of a component that may be split.
 FEWEST_ROWS = 20.0
-# A component whose mass has changed by a larger fraction since its births failed counts as untried.
-SAME_MASS = 0.1
-# Nats by which the priors' log-normalisers must change before failed births are tried again. The
-# number doubles each time, since late changes of many prior parameters do not affect births.
-OTHER_PRIOR = 5.0
 # Number of failed births after which a component is no longer a target. Births from it alone come
 # first, then with up to two neighbours, then with up to N_FRESH - 1. A birth without any acceptable
 # proposal counts `_LOST` times.
@@ -126,9 +122,7 @@ class Birth(Move):
         **Move.kept,
         "_targets": list[_Target],
         "_fresh": Annotated[list[Stats], "fresh"],
-        "_failed": dict[int, tuple[float, int]],
-        "_judged_by": float | None,
-        "_other_prior": float,
+        "_ledger": Ledger,
         "_share": float,
         "_learns": bool,
         "_seed": int,
@@ -139,8 +133,6 @@ class Birth(Move):
     # Whether rows are those of a call of a stream. No later call can find clusters that this one
     # misses, so that even few clusters in a line are searched for.
     _in_stream: bool = False
-    # Change of the priors after which failed births are tried again, see `OTHER_PRIOR`.
-    _other_prior: float = OTHER_PRIOR
     # Seed of the choice among the rows of large targets.
     _seed: int = 0
 
@@ -148,10 +140,7 @@ class Birth(Move):
         self._max_components = max_components
         self._targets: list[_Target] = []
         self._fresh: list[Stats] = []
-        # (mass, number of failed births) by the id of a component
-        self._failed: dict[int, tuple[float, int]] = {}
-        # log-normaliser of the priors under which they failed
-        self._judged_by: float | None = None
+        self._ledger = Ledger()
         # state, bound and model before the adoption, and targets of the adopted components
         self._before: tuple[Any, float, Any] | None = None
         self._adopted: list[_Target] = []
@@ -166,7 +155,7 @@ class Birth(Move):
     def begin(self, model: Mergeable, state: MovableState, tools: MoveTools) -> None:
         """Adopt the components created after the last pass, then choose targets for this one."""
         self._before, self._adopted = None, self._targets
-        self._notice_priors(model)
+        self._ledger = self._ledger.under(model)
         if self._fresh:
             self._before = state.checkpoint(), bound_of(model, state.memos.total()), model
             gone = [id_ for target in self._adopted for id_ in target.ids]
@@ -255,7 +244,8 @@ class Birth(Move):
         # one of several births may have been good, so try fewer at a time
         self._share *= 0.5
         if len(self._adopted) == 1:
-            self._fail(self._adopted[0])
+            (target,) = self._adopted
+            self._ledger = self._ledger.failed(target.ids, target.masses)
         return 0.0
 
     # ----------------------------------------------------------------------------- a stream
@@ -298,7 +288,7 @@ class Birth(Move):
                 apart = self._apart, np.arange(n_before)
                 rise, under = _try(model, model, batch, key, state, apart, tools), model
             if rise <= 0.0:
-                self._fail(target)
+                self._ledger = self._ledger.failed(target.ids, target.masses)
             else:
                 model = self._relearned = under
                 born += model.size(state.stats) - n_before
@@ -319,7 +309,7 @@ class Birth(Move):
 
         A component whose births have failed is tried together with its nearest neighbours.
         """
-        tries = np.array([self._tries(n, id_) for n, id_ in zip(counts, ids, strict=True)])
+        tries = self._ledger.tries(ids, counts)
         free = np.ones(counts.size, bool)
         eligible = exceeds(counts, FEWEST_ROWS) & (tries < most_tries)
         targets: list[_Target] = []
@@ -344,26 +334,6 @@ class Birth(Move):
                 _Target(components, ids[components].tolist(), counts[components].tolist())
             )
         return targets
-
-    def _tries(self, mass: float, id_: int) -> int:
-        """Return the number of failed births of a component since its mass last changed."""
-        before, tries = self._failed.get(int(id_), (0.0, 0))
-        return 0 if exceeds(abs(mass - before), SAME_MASS * before, scale=before) else tries
-
-    def _notice_priors(self, model: Mergeable) -> None:
-        """Forget failed births if the learned priors have changed, since they may succeed now."""
-        blocks = zip(model.families, model.prior().arrays, strict=True)
-        now = sum(float(np.sum(family.log_normalizer(prior))) for family, prior in blocks)
-        if self._judged_by is None:
-            self._judged_by = now
-        elif abs(now - self._judged_by) > self._other_prior:
-            self._failed, self._judged_by = {}, now
-            self._other_prior *= 2.0
-
-    def _fail(self, target: _Target, number: int = 1) -> None:
-        """Remember that a birth from this target failed, and count it ``number`` times."""
-        for id_, mass in zip(target.ids, target.masses, strict=True):
-            self._failed[id_] = mass, self._tries(mass, id_) + number
 
     def _create(
         self, model: Mergeable, target: _Target, tools: MoveTools, most: int, others: Stats | None
@@ -397,14 +367,14 @@ class Birth(Move):
                 alone = model.given_assignments(batch, np.ones((weights.size, 1)))
                 together = tools.memo_of(model, alone, batch)
             self._apart = together.stats
-            if self._tries(target.masses[0], target.ids[0]) and len(target.ids) == 1:
+            if len(target.ids) == 1 and self._ledger.tries(target.ids, target.masses)[0]:
                 # many components failed before, and there is no neighbour to add
                 most = min(most, FEWER)
             goal = before, together, most
             memo = self._fresh_mixture(model, batch, tools, goal, others)
             if memo is not None:
                 return memo.stats
-        self._fail(target, _LOST)
+        self._ledger = self._ledger.failed(target.ids, target.masses, _LOST)
         return None
 
     def _under_own_priors(

@@ -21,7 +21,7 @@ from skvt.models.mixture import GaussianLearner
 from skvt.models.mixture._gaussian_prior import GaussianPrior, gaussian_component
 from skvt.models.mixture._model import Mixture
 from skvt.models.mixture._weights import StickBreaking
-from skvt.moves import Birth, Delete, Merge
+from skvt.moves import Birth, Delete, Ledger, Merge
 from skvt.moves import _birth as birth_module
 from skvt.moves import _merge as merge_module
 from skvt.moves._base import bound_of
@@ -477,15 +477,40 @@ def test_a_birth_that_does_not_pay_leaves_no_trace(monkeypatch):
     assert birth.exhausted
 
 
+def tries(ledger, id_, mass):
+    """How often a component has failed at this mass."""
+    return ledger.tries([id_], [mass])[0]
+
+
 def test_a_component_that_has_changed_is_tried_like_a_new_one():
-    birth = Birth(50)
+    empty = ledger = Ledger()
     for n in range(3):
-        assert birth._tries(100.0, 7) == n
-        birth._fail(birth_module._Target([0, 1], [7, 8], [100.0, 40.0]))
-    assert birth._tries(105.0, 7) == birth._tries(95.0, 7) == birth._tries(40.0, 8) == 3
-    assert birth._tries(115.0, 7) == birth._tries(100.0, 9) == 0
-    birth._fail(birth_module._Target([0], [7], [115.0]))
-    assert birth._tries(115.0, 7) == 1 and birth._tries(100.0, 7) == 0
+        assert tries(ledger, 7, 100.0) == n
+        ledger = ledger.failed([7, 8], [100.0, 40.0])
+    np.testing.assert_array_equal(
+        ledger.tries([7, 7, 8, 7, 9], [105, 95, 40, 115, 100]), [3, 3, 3, 0, 0]
+    )
+    changed = ledger.failed([7], [115.0])
+    assert tries(changed, 7, 115.0) == 1 and tries(changed, 7, 100.0) == 0
+    # a ledger is a value
+    assert tries(ledger, 7, 100.0) == 3 and empty == Ledger()
+    assert tries(replace(ledger, same_mass=0.2), 7, 115.0) == 3
+
+
+def test_successes_cancel_failures_and_new_components_end_pauses():
+    ledger = Ledger().failed([1], [10.0]).failed([2], [10.0]).failed([3], [10.0])
+    assert ledger.n_in_vain == 3
+    succeeded = ledger.succeeded(2, [1, 4], [30.0, 20.0])
+    assert succeeded.n_in_vain == 1 and succeeded.succeeded(2, [], []).n_in_vain == 0
+    # what was just judged waits until its mass changes
+    np.testing.assert_array_equal(succeeded.tries([1, 4, 4], [30.0, 20.0, 25.0]), [1, 1, 0])
+    pauses = [ledger := ledger.searched(False, 5) for _ in range(4)]
+    assert [each.pause for each in pauses] == [each.waiting for each in pauses] == [1, 3, 5, 5]
+    assert ledger.next_pass().waiting == 4 and ledger.searched(True).pause == 0
+    known = ledger.among(np.array([1, 2]))
+    assert (known.pause, known.waiting, known.n_in_vain) == (0, 0, 0)
+    waits = known.searched(False)
+    assert waits.among(np.array([2])) is waits and waits.among(np.array([2, 3])).pause == 0
 
 
 def test_failures_halve_the_number_of_targets_and_gains_double_it_again(monkeypatch):
@@ -503,13 +528,13 @@ def test_failures_halve_the_number_of_targets_and_gains_double_it_again(monkeypa
 
 
 def test_births_that_failed_are_tried_again_as_priors_change_by_more_and_more():
-    birth, forgotten = Birth(50), []
+    ledger, forgotten = Ledger(), []
     for now in (0.0, 4.0, 6.0, 12.0, 17.0, -2.0):
         prior = Stats((np.array([now]),))
         same = SimpleNamespace(log_normalizer=lambda eta: eta)
-        birth._failed = {1: (10.0, 2)}
-        birth._notice_priors(SimpleNamespace(families=(same,), prior=lambda prior=prior: prior))
-        forgotten.append(not birth._failed)
+        ledger = replace(ledger, failures={1: (10.0, 2)})
+        ledger = ledger.under(SimpleNamespace(families=(same,), prior=lambda prior=prior: prior))
+        forgotten.append(not ledger.failures)
     assert forgotten == [False, False, True, False, True, False]
 
 
@@ -520,23 +545,21 @@ def test_after_failures_the_nearest_neighbours_come_along():
         overlaps[a, b] = overlaps[b, a] = nats
     # the chosen one, then whom it takes after each number of failures; of few rows, none is chosen
     expected = {0: [0, 2, 4], 1: [1, 3, 0], 2: [2, 4, 0], 3: [3, 1, 0]}
-    for tries, seed in [(0, 0), *((tries, seed) for tries in (1, 2) for seed in range(8))]:
+    for n_tries, seed in [(0, 0), *((n, seed) for n in (1, 2) for seed in range(8))]:
         birth = Birth(50)
-        birth._failed = {
-            name: (mass, tries) for name, mass in zip(names.tolist(), counts, strict=True)
-        }
+        birth._ledger = Ledger().failed(names.tolist(), counts, n_tries)
         targets = birth._choose(counts, names, overlaps, np.random.default_rng(seed))
-        assert targets[0].components == expected[targets[0].components[0]][: 1 + tries]
+        assert targets[0].components == expected[targets[0].components[0]][: 1 + n_tries]
         members = [k for target in targets for k in target.components]
         assert len(targets) <= 2 and len(set(members)) == len(members)
         for target in targets:
             assert target.ids == [names[k] for k in target.components]
             assert target.masses == [counts[k] for k in target.components]
     # then all that overlap, each with one taken before it
-    birth._failed = {name: (mass, 4) for name, (mass, _) in birth._failed.items()}
+    birth._ledger = Ledger().failed(names.tolist(), counts, 4)
     (target, *_) = birth._choose(counts, names, overlaps, np.random.default_rng(0))
     assert set(target.components) >= {0, 1, 2, 3}
-    birth._failed = {name: (mass, 5) for name, (mass, _) in birth._failed.items()}
+    birth._ledger = Ledger().failed(names.tolist(), counts, 5)
     assert birth._choose(counts, names, overlaps, np.random.default_rng(0)) == []
 
 
@@ -594,10 +617,10 @@ def test_targets_are_weighed_as_their_components_explain_the_rows(monkeypatch):
             return found, model
 
         fitted_anew(fresh)
-        n_failed = birth._tries(1.0, 3)
+        n_failed = tries(birth._ledger, 3, 1.0)
         found = birth._create(model, targets[1], tools, 4, None)
         assert (found is not None) == accepted
-        assert birth._tries(1.0, 3) == birth._tries(1.0, 0) == n_failed + 2 * (not accepted)
+        assert set(birth._ledger.tries([3, 0], [1.0, 1.0])) == {n_failed + 2 * (not accepted)}
     # of few rows a mixture of fewer components is fitted, too; where both end in as many as there
     # are, also from where rows are least normal
     both = [(4, "k-means++"), (3, "k-means++")]
@@ -659,7 +682,7 @@ def test_neighbours_are_found_anew_together():
     model, data = mixture_for(X, K=2), Rows(X, np.ones(300), 100)
     resp = np.random.default_rng(0).dirichlet([5.0, 5.0], size=300)
     state, birth = state_from(model, X, np.ones(300), resp), Birth(50)
-    birth._failed = {int(name): (150.0, 1) for name in state.component_ids}
+    birth._ledger = Ledger().failed(state.component_ids.tolist(), [150.0, 150.0])
     masses = state.memos.total().stats.arrays[0]
     assert np.all(np.abs(masses - 150.0) < 15.0)
     old = set(state.component_ids)

@@ -35,7 +35,7 @@ from skvt.contracts import (
 from skvt.expfam import RunningStats, Stats
 from skvt.models.factorial._kernels import LANES
 from skvt.models.factorial._model import FactorialBatch, FactorialMixture, FactorialResult
-from skvt.moves import bound_of, is_accepted, size_of
+from skvt.moves import Ledger, bound_of, is_accepted, size_of
 from skvt.ties import exceeds, stable_order
 from skvt.typing import Array, IndexArray
 
@@ -81,8 +81,7 @@ class Superposition(Move):
         "_change": Annotated[_Change | None, "pair"],
         "_proposal": Annotated[RunningStats | None, "statistics"],
         "_failed": set[_Change],
-        "_pause": int,
-        "_waiting": int,
+        "_ledger": Ledger,
     }
 
     def __init__(self) -> None:
@@ -97,8 +96,7 @@ class Superposition(Move):
         self._ends: list[tuple[IndexArray, Array]] = []
         self._sample: list[_Sampled] = []
         self._failed: set[_Change] = set()
-        # Number of passes from an unsuccessful search to the next, and number of those left.
-        self._pause, self._waiting = 0, 0
+        self._ledger = Ledger()
 
     def begin(self, model: FactorialMixture, state: MovableState, tools: MoveTools) -> None:
         """Pause if the bound has not risen since nothing was left to try."""
@@ -136,13 +134,11 @@ class Superposition(Move):
         elif self._change is not None:
             self._failed.add(self._change)
         at_rest = gain < NEXT_TO_NOTHING * before.weight
-        self._waiting -= 1
+        self._ledger = self._ledger.next_pass()
         chosen: tuple[_Change | None, RunningStats | None] = (None, None)
-        if at_rest or self._waiting <= 0:
+        if at_rest or self._ledger.waiting <= 0:
             chosen = self._chosen(model, state, tools)
-            # Each search without a change makes the pause longer.
-            self._pause = 2 * self._pause + 1 if chosen[0] is None else 0
-            self._waiting = self._pause
+            self._ledger = self._ledger.searched(chosen[0] is not None)
         self._change, self._proposal = chosen
         self.exhausted = chosen[0] is None and at_rest
         self._rested_at = max(bound, bound + gain)

@@ -15,7 +15,7 @@ Documents that were not collected can use the fresh topics from the next pass on
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -37,7 +37,7 @@ from skvt.models.hdp._fresh import fresh_topics
 from skvt.models.hdp._merge import of_other_batches
 from skvt.models.hdp._model import HDP, Globals
 from skvt.models.hdp._sticks import IN_USE
-from skvt.moves import bound_of, is_accepted, size_of
+from skvt.moves import Ledger, bound_of, is_accepted, size_of
 from skvt.rows import pieces
 from skvt.ties import exceeds, stable_order
 from skvt.typing import Array, IndexArray
@@ -96,17 +96,14 @@ class BirthOfTopics(Move):
 
     kept: ClassVar[dict[str, Any]] = {
         **Move.kept,
-        "_failed": dict[int, float],
-        "_in_vain": int,
-        "_ids": Annotated[IndexArray, "ids"],
+        "_ledger": Ledger,
     }
 
     def __init__(self, max_components: int) -> None:
         self._max_components = max_components
         self._targets: list[_Target] = []
-        # Tokens of each topic, by id, when a birth from it failed or when a birth made it.
-        self._failed: dict[int, float] = {}
-        self._in_vain = 0
+        # Failures of topics, by their tokens; topics count as tried when a birth makes them.
+        self._ledger = Ledger(same_mass=SAME_MASS)
         self._most, self._share = MOST_DOCUMENTS, 1.0
         self._ids: IndexArray = np.empty(0, np.int64)
         # Whether the topics of this call's batch have been replaced once.
@@ -117,7 +114,7 @@ class BirthOfTopics(Move):
     def begin(self, model: HDP, state: MovableState, tools: MoveTools) -> None:
         """Choose targets."""
         masses = model.component_masses(state.plain_stats.value())
-        self._ids, trying = state.component_ids, self._in_vain < MOST_FAILURES
+        self._ids, trying = state.component_ids, self._ledger.n_in_vain < MOST_FAILURES
         self._targets = self._choose(masses, self._ids, tools.rng) if trying else []
         n_rows = state.memos.total().weight if len(state.memos) else 0.0
         self._most = MOST_DOCUMENTS // max(1, len(self._targets))
@@ -153,7 +150,7 @@ class BirthOfTopics(Move):
         if np.array_equal(self._ids, state.component_ids):
             for target in self._targets:
                 if target.n_documents < FEWEST_DOCUMENTS:
-                    self._fail(target)
+                    self._ledger = self._ledger.failed([target.id], [target.mass])
                     continue
                 proposed += 1
                 n, rise = self._birth(model, target, state, tools)
@@ -230,8 +227,7 @@ class BirthOfTopics(Move):
     # --------------------------------------------------------------------------------- both
     def _choose(self, masses: Array, ids: IndexArray, rng: np.random.Generator) -> list[_Target]:
         """Draw targets in proportion to their tokens, without topics from which births failed."""
-        before = np.array([self._failed.get(id_, np.inf) for id_ in ids.tolist()])
-        eligible = exceeds(np.abs(masses - before), SAME_MASS * masses, scale=masses)
+        eligible = self._ledger.tries(ids, masses) == 0
         targets: list[_Target] = []
         if masses.size >= self._max_components:
             return targets
@@ -244,10 +240,6 @@ class BirthOfTopics(Move):
             eligible[k] = False
             targets.append(_Target(k, int(ids[k]), float(masses[k])))
         return targets
-
-    def _fail(self, target: _Target) -> None:
-        self._failed[target.id] = target.mass
-        self._in_vain += 1
 
     def _birth(
         self, model: HDP, target: _Target, state: MovableState, tools: MoveTools
@@ -269,9 +261,8 @@ class BirthOfTopics(Move):
                     new = Stats(tuple(array[first:] for array in fresh.arrays))
                     born, gain = self._trial(model, target.parts, topic, new, state, tools)
                     if born:
-                        self._in_vain = max(0, self._in_vain - FAILURES_OF_BIRTH)
                         return born, gain
-        self._fail(target)
+        self._ledger = self._ledger.failed([target.id], [target.mass])
         return 0, 0.0
 
     def _trial(
@@ -307,8 +298,9 @@ class BirthOfTopics(Move):
                     trial.keep(state)
                     # Topics that were just judged are tried again only if they change.
                     masses = model.component_masses(state.memos.total().stats)
-                    for k in (*([] if own is None else [own]), *range(n_old, masses.size)):
-                        self._failed[int(state.component_ids[k])] = float(masses[k])
+                    judged = [*([] if own is None else [own]), *range(n_old, masses.size)]
+                    ids = state.component_ids[judged].tolist()
+                    self._ledger = self._ledger.succeeded(FAILURES_OF_BIRTH, ids, masses[judged])
                     return order.size, gain
                 break
             order = order[lives]

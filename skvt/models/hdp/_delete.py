@@ -7,7 +7,7 @@ Documents without tokens of it do not change, so that the bound without the topi
 from collections.abc import Hashable
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -24,8 +24,8 @@ from skvt.models.hdp._documents import Part, Trial, of_topics
 from skvt.models.hdp._merge import LEAST_TOKENS, of_other_batches
 from skvt.models.hdp._model import HDP
 from skvt.models.hdp._sticks import DOCUMENTS, IN_USE
-from skvt.moves import bound_of, is_accepted, size_of
-from skvt.ties import exceeds, stable_order
+from skvt.moves import Ledger, bound_of, is_accepted, size_of
+from skvt.ties import stable_order
 from skvt.typing import IndexArray
 
 # Maximum number of topics tried in a pass.
@@ -36,8 +36,6 @@ LARGEST_SHARE = 0.3
 MOST_BYTES = 2**28
 # Maximum number of updates by which a delete is judged; see :meth:`Trial.gain`.
 TRIAL_STEPS = 5
-# A topic is tried again after a failure if the number of its documents changes by a larger share.
-SAME_USE = 0.1
 # After this number of failures in a row, no topic is tried until topics are born or deleted.
 MOST_FAILURES = 8
 
@@ -47,9 +45,7 @@ class DeleteTopic(Move):
 
     kept: ClassVar[dict[str, Any]] = {
         **Move.kept,
-        "_failed": dict[int, float],
-        "_in_vain": int,
-        "_ids": Annotated[IndexArray, "ids"],
+        "_ledger": Ledger,
     }
     requires = of_topics("A delete")
 
@@ -57,9 +53,8 @@ class DeleteTopic(Move):
         # Documents of each candidate, and the rows of these documents in the batches.
         self._parts: dict[int, list[tuple[Part, IndexArray]]] = {}
         self._ids: IndexArray = np.empty(0, np.int64)
-        # Number of documents, by id, of topics that could not be deleted.
-        self._failed: dict[int, float] = {}
-        self._in_vain = 0
+        # Topics that could not be deleted; their masses are numbers of documents.
+        self._ledger = Ledger()
         # Number of documents of each candidate; whether a candidate waits for a later pass.
         self._use: dict[int, float] = {}
         self._waiting = False
@@ -67,18 +62,16 @@ class DeleteTopic(Move):
     def begin(self, model: HDP, state: MovableState, tools: MoveTools) -> None:
         """Choose as candidates the topics in the fewest documents that were not tried in vain."""
         usage = state.plain_stats.value().arrays[1]
-        if set(self._ids.tolist()) != set(state.component_ids.tolist()):
-            self._in_vain = 0
         self._ids = state.component_ids
+        self._ledger = self._ledger.among(self._ids)
         n, total = usage[:, IN_USE], float(usage[:, DOCUMENTS].max())
         self._parts, self._use, self._waiting = {}, {}, False
-        if len(n) < 2 or not len(state.memos) or self._in_vain >= MOST_FAILURES:
+        if len(n) < 2 or not len(state.memos) or self._ledger.n_in_vain >= MOST_FAILURES:
             return
-        failed = np.array([self._failed.get(int(id_), np.inf) for id_ in self._ids])
-        fresh = exceeds(np.abs(n - failed), SAME_USE * n, scale=total)
+        untried = self._ledger.tries(self._ids, n) == 0
         room = LARGEST_SHARE * total
         for k in stable_order(n, scale=total):
-            if fresh[k] and n[k] < room and len(self._parts) < MOST_CANDIDATES:
+            if untried[k] and n[k] < room and len(self._parts) < MOST_CANDIDATES:
                 self._parts[int(k)], self._use[int(k)] = [], float(n[k])
                 room -= n[k]
 
@@ -96,7 +89,7 @@ class DeleteTopic(Move):
             topic, _ = self._parts.popitem()
             self._waiting = self._waiting or bool(self._parts)
             if not self._parts:
-                self._failed[int(self._ids[topic])] = self._use[topic]
+                self._ledger = self._ledger.failed([int(self._ids[topic])], [self._use[topic]])
 
     def finish(self, model: HDP, state: MovableState, tools: MoveTools) -> MoveRecord:
         """Delete candidates without which the bound rises.
@@ -118,7 +111,7 @@ class DeleteTopic(Move):
             tried += 1
             gain = self._delete(model, [part for part, _ in parts], k, state, tools)
             if gain > 0.0:
-                self.exhausted, self._in_vain = False, 0
+                self.exhausted = False
                 deleted, rise = deleted + 1, rise + gain
                 for part, rows in parts:
                     changed[part.key] = [*changed.get(part.key, []), *rows.tolist()]
@@ -160,9 +153,10 @@ class DeleteTopic(Move):
         gain = trial.gain(trial.total.stats, before, TRIAL_STEPS, size)
         if is_accepted(gain, size):
             trial.keep(state)
+            self._ledger = self._ledger.succeeded(MOST_FAILURES, [], [])
             return gain
-        self._failed[int(state.component_ids[k])] = float(total.stats.arrays[1][k, IN_USE])
-        self._in_vain += 1
+        n_documents = float(total.stats.arrays[1][k, IN_USE])
+        self._ledger = self._ledger.failed([int(state.component_ids[k])], [n_documents])
         return 0.0
 
 

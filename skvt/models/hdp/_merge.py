@@ -30,7 +30,7 @@ from skvt.models.hdp._documents import of_topics
 from skvt.models.hdp._kernels import pair_losses
 from skvt.models.hdp._model import HDP, Globals, narrowed, occurring
 from skvt.models.hdp._sticks import IN_USE, SLOPE, TRACES, expected_weights
-from skvt.moves import bound_of, is_accepted, size_of
+from skvt.moves import Ledger, bound_of, is_accepted, size_of
 from skvt.rows import pieces
 from skvt.ties import exceeds, stable_order
 from skvt.typing import Array, IndexArray, Run
@@ -209,10 +209,7 @@ class MergeTopics(Move):
     kept: ClassVar[dict[str, Any]] = {
         **Move.kept,
         "_overlap": Annotated[tuple[IndexArray, Array] | None, "square"],
-        "_ids": Annotated[IndexArray, "ids"],
-        "_pause": int,
-        "_waiting": int,
-        "_seen": set[int],
+        "_ledger": Ledger,
     }
     requires = of_topics("A merge")
 
@@ -223,19 +220,15 @@ class MergeTopics(Move):
         self._overlap: tuple[IndexArray, Array] | None = None
         self._gathered: Array | None = None
         self._ids: IndexArray = np.empty(0, np.int64)
-        self._pause, self._waiting = 0, 0
-        self._seen: set[int] = set()
+        self._ledger = Ledger()
 
     def begin(self, model: HDP, state: MovableState, tools: MoveTools) -> None:
         """Choose the pairs; after searches of the same topics in vain, pause for some passes."""
         self._changes, self._gathered = {}, None
         self._pairs = np.empty((0, 2), np.int64)
         self._ids = ids = state.component_ids
-        if not set(ids.tolist()) <= self._seen:
-            self._seen |= set(ids.tolist())
-            self._pause = self._waiting = 0
-        self._waiting -= 1
-        if self._waiting < 0 and len(state.memos):
+        self._ledger = self._ledger.among(ids).next_pass()
+        if self._ledger.waiting < 0 and len(state.memos):
             words = state.memos.total().stats.arrays[0]
             self._pairs = pairs_alike(model, words, self._documents(ids))
 
@@ -267,10 +260,10 @@ class MergeTopics(Move):
             self._overlap = self._ids, _cosines(self._gathered)
         if not np.array_equal(self._ids, state.component_ids):
             # Another move of this pass has changed the documents since the changes were gathered.
-            self.exhausted, self._waiting = False, 0
+            self.exhausted, self._ledger = False, replace(self._ledger, waiting=0)
             return MoveRecord(tools.n_iter, "merge", 0, 0, 0.0)
         if not len(self._pairs):
-            self.exhausted = self._pause > 0 or state.component_ids.size < 2
+            self.exhausted = self._ledger.pause > 0 or state.component_ids.size < 2
             return MoveRecord(tools.n_iter, "merge", 0, 0, 0.0)
         parts = list(self._changes.values())
         changes = PairChanges(
@@ -282,8 +275,7 @@ class MergeTopics(Move):
         if chosen:
             _merge(state, self._changes, self._pairs, chosen)
         self.exhausted = not chosen
-        self._pause = 0 if chosen else min(2 * self._pause + 1, _LONGEST_PAUSE)
-        self._waiting = self._pause
+        self._ledger = self._ledger.searched(bool(chosen), _LONGEST_PAUSE)
         return MoveRecord(tools.n_iter, "merge", len(self._pairs), len(chosen), rise)
 
     def within(

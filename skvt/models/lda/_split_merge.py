@@ -25,6 +25,7 @@ from skvt.contracts import (
 from skvt.expfam import Dirichlet, RunningStats, kl_divergence
 from skvt.models.lda import _kernels as kernels
 from skvt.models.lda._model import LDA, DocumentBatch
+from skvt.moves import Ledger
 from skvt.progress import Continued
 from skvt.ties import exceeds, stable_order
 from skvt.typing import Array, IndexArray
@@ -61,13 +62,12 @@ class SplitMerge(Continued):
         Requirement("Split-merge", Capability.TOPICS, "Leave it out of moves."),
     )
 
-    kept: ClassVar[dict[str, Any]] = {"exhausted": bool, "_pause": int, "_waiting": int}
+    kept: ClassVar[dict[str, Any]] = {"exhausted": bool, "_ledger": Ledger}
 
     def __init__(self) -> None:
         # Whether the last search made no change.
         self.exhausted = False
-        # Number of passes from an unsuccessful search to the next, and number of those left.
-        self._pause, self._waiting = 0, 0
+        self._ledger = Ledger()
 
     def between(
         self, model: LDA, data: RowSource, state: SampledState, tools: SamplingTools
@@ -75,15 +75,14 @@ class SplitMerge(Continued):
         """Search for changes after a pass at T = 1, and make those that raise the bound."""
         tried = 0
         gains: list[float] = []
-        self._waiting -= 1
-        if self._waiting < 0 and self._pause < LAST_PAUSE:
+        self._ledger = self._ledger.next_pass()
+        if self._ledger.waiting < 0 and self._ledger.pause < LAST_PAUSE:
             sample = _Sample(model.mean_field(), data, tools)
             most = sample.rows.size / DOCUMENTS_PER_TOPIC
             if 2 < model.n_components <= most and sample.batch.counts.size > 0:
                 tried, gains = self._search(sample, state, tools.rng)
             self.exhausted = not gains
-            self._pause = 2 * self._pause + 1 if self.exhausted else 0
-            self._waiting = self._pause
+            self._ledger = self._ledger.searched(not self.exhausted)
         return MoveRecord(tools.n_iter, "split-merge", tried, len(gains), float(sum(gains)))
 
     def _search(
