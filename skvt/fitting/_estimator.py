@@ -1,6 +1,5 @@
 """The base of all estimators: ``fit``, ``partial_fit`` and ``resume``."""
 
-from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -8,18 +7,17 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from skvt.fitting._changes import FREE_TO_CHANGE, refuse_changes
+from skvt.fitting._changes import refuse_changes
 from skvt.fitting._display import with_result
 from skvt.fitting._fit import resume_fit, run_fit
 from skvt.fitting._fitted import bound_of_fit, history_of_fit, temperature_of_fit, updates_of_fit
-from skvt.fitting._publish import publish
 from skvt.fitting._restarts import SameModel
-from skvt.fitting._rows import given_rows, read_rows, rows_at_work
-from skvt.fitting._stream import updated
+from skvt.fitting._resume import progress_of
+from skvt.fitting._rows import given_rows, rows_at_work
+from skvt.fitting._stream import update
 from skvt.fitting._twin import all_or_nothing
-from skvt.inference import Workers, evaluate_bound, of_chunk, rows_of
+from skvt.inference import Workers, evaluate_bound, rows_of
 from skvt.readers import Reader
-from skvt.readers.chunks import is_chunked, loaded, loads_of
 from skvt.readers.labels import RowLabels, refuse_labels
 from skvt.sklearn_private import CallbackSupportMixin
 
@@ -175,30 +173,9 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         return self._partial_fit(X, sample_weight, batch_id)
 
     def _partial_fit(self, X, sample_weight, batch_id, covariates=None):
-        """Update on rows in memory, or on one chunk after the other."""
+        """Update on rows of a stream; only topic models take ``covariates``."""
         refuse_labels(self, "partial_fit")
-        if not is_chunked(X):
-            return self._update(X, X, sample_weight, batch_id, covariates)
-        # Chunks are loaded in order, so that this process holds one at a time.
-        loads = loads_of(X, sample_weight)
-        numbered = batch_id is not None and len(loads.rows) > 1
-        for number, (rows, weights) in enumerate(zip(loads.rows, loads.weights, strict=True)):
-            with of_chunk(number):
-                chunk = loaded(rows, weights)
-                if chunk is not None:
-                    self._update(None, *chunk, (batch_id, number) if numbered else batch_id)
-        return self
-
-    def _update(self, passed, X, sample_weight, batch_id, covariates=None):
-        """Update on rows in memory; ``passed`` is X as passed, None for one of several chunks."""
-        vars(self).pop("_progress", None)  # after other rows, the fit cannot be resumed
-        before = vars(self).get("_fitted")
-        options = {"reset": before is None, "in_stream": True}
-        rows = read_rows(self, X, sample_weight, covariates, **options)
-        rows = replace(rows, passed=passed)
-        with Workers(self.n_jobs) as workers:
-            fitted = updated(self, before, rows, batch_id, workers)
-        publish(self, fitted, rows)
+        update(self, X, sample_weight, batch_id, covariates)
         return self
 
     @all_or_nothing
@@ -242,16 +219,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         """Continue an interrupted fit; only topic models take ``covariates``."""
         self._require_fitted()
         refuse_labels(self, "resume")
-        progress = vars(self).get("_progress")
-        if progress is None:
-            raise ValueError(
-                f"This {type(self).__name__} has no interrupted fit to resume. Load a file written "
-                "during a fit by skvt.callbacks.Checkpoint; to continue a fit that has ended, call "
-                "fit with warm_start=True."
-            )
-        self._validate_params()
-        fixed = [name for name in self._fitted.parameters if name not in FREE_TO_CHANGE]
-        refuse_changes(self, self._fitted, "resume", fixed, "call fit to start anew")
+        progress = progress_of(self)
         with rows_at_work(self, X, y, sample_weight, covariates=covariates) as (rows, workers):
             progress.rows.check(rows.X, rows.weights)
             resume_fit(self, rows, workers, progress)
@@ -277,8 +245,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
     def _elbo(self, X, covariates=None):
         """Return the bound of X in nats; only topic models take ``covariates``."""
         fitted = self._require_fitted()
-        reading = given_rows(self, X, covariates=covariates)
-        with reading as rows, Workers(self.n_jobs) as workers:
+        with given_rows(self, X, covariates=covariates) as rows, Workers(self.n_jobs) as workers:
             data = rows_of(rows.X, rows.weights)
             return evaluate_bound(self._model_for_bounds(), fitted.stats, data, workers)
 

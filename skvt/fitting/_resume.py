@@ -8,6 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from skvt.files import in_files
+from skvt.fitting._changes import FREE_TO_CHANGE, refuse_changes
 from skvt.fitting._restarts import Outcomes, Start
 from skvt.rows import layout_of, some_rows, sums_of_rows
 from skvt.typing import Array
@@ -100,3 +101,22 @@ class Progress:
     engine: dict[str, Any]
     # Initial values of the next local step of each row; None for default values.
     row_starts: Array | None = None
+
+
+def progress_of(estimator):
+    """Return the :class:`Progress` of an estimator's interrupted fit.
+
+    Raise ValueError if there is none, or if a parameter has changed on which the passes depend.
+    """
+    progress = vars(estimator).get("_progress")
+    if progress is None:
+        raise ValueError(
+            f"This {type(estimator).__name__} has no interrupted fit to resume. Load a file "
+            "written during a fit by skvt.callbacks.Checkpoint; to continue a fit that has ended, "
+            "call fit with warm_start=True."
+        )
+    estimator._validate_params()
+    fitted = estimator._fitted
+    fixed = [name for name in fitted.parameters if name not in FREE_TO_CHANGE]
+    refuse_changes(estimator, fitted, "resume", fixed, "call fit to start anew")
+    return progress

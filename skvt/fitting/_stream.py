@@ -10,14 +10,43 @@ from skvt.contracts import PassInputs, Stream
 from skvt.fitting._buffer import Gathered
 from skvt.fitting._changes import check_changes, parameters_of
 from skvt.fitting._fitted import Fitted
-from skvt.inference import Entry, History
+from skvt.fitting._publish import publish
+from skvt.fitting._rows import read_rows
+from skvt.inference import Entry, History, Workers, of_chunk
+from skvt.readers.chunks import is_chunked, loaded, loads_of
 
 # Assumed number of rows of a stream started by partial_fit unless the user gives it; scikit-learn
 # has the same default.
 STREAM_ROWS = 1e6
 
 
-def updated(estimator, before, rows, batch_id, workers):
+def update(estimator, X, sample_weight, batch_id, covariates=None):
+    """Update an estimator on rows in memory, or on one chunk after the other."""
+    if not is_chunked(X):
+        _update(estimator, X, X, sample_weight, batch_id, covariates)
+        return
+    # Chunks are loaded in order, so that this process holds one at a time.
+    loads = loads_of(X, sample_weight)
+    numbered = batch_id is not None and len(loads.rows) > 1
+    for number, (rows, weights) in enumerate(zip(loads.rows, loads.weights, strict=True)):
+        with of_chunk(number):
+            chunk = loaded(rows, weights)
+            if chunk is not None:
+                _update(estimator, None, *chunk, (batch_id, number) if numbered else batch_id)
+
+
+def _update(estimator, passed, X, sample_weight, batch_id, covariates=None):
+    """Update on rows in memory; ``passed`` is X as passed, None for one of several chunks."""
+    vars(estimator).pop("_progress", None)  # after other rows, the fit cannot be resumed
+    before = vars(estimator).get("_fitted")
+    options = {"reset": before is None, "in_stream": True}
+    rows = replace(read_rows(estimator, X, sample_weight, covariates, **options), passed=passed)
+    with Workers(estimator.n_jobs) as workers:
+        fitted = _updated(estimator, before, rows, batch_id, workers)
+    publish(estimator, fitted, rows)
+
+
+def _updated(estimator, before, rows, batch_id, workers):
     """Return the :class:`Fitted` after a call of ``partial_fit``.
 
     ``before`` is the fit that the call continues; None in the first call.
