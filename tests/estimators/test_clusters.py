@@ -131,6 +131,17 @@ def test_of_many_pairs_few_losses_are_computed(relative, monkeypatch):
     np.testing.assert_allclose(linkage[:, 2], expected[:, 2], rtol=1e-12)
 
 
+def test_joins_of_another_hierarchy_are_made_without_losses_of_other_pairs(monkeypatch):
+    resp = overlapping(300, 40)
+    assignments = Assignments([(resp, np.ones(300), np.zeros(300))])
+    linkage, n_computed = join_components(assignments).linkage, []
+    bounds = Assignments.bounds_with
+    monkeypatch.setattr(Assignments, "bounds_with", lambda *_: n_computed.append(1) or bounds(*_))
+    monkeypatch.setattr(Assignments, "losses", lambda *_: pytest.fail("losses were computed"))
+    np.testing.assert_array_equal(join_components(assignments, first=linkage).linkage, linkage)
+    assert not n_computed
+
+
 def test_clusters_are_cut_from_the_hierarchy_and_probabilities_add_up(X, weights, mixture):
     mixture = copy(mixture).join_components(X, weights, criterion="share")
     resp, Z = mixture.predict_proba(X), mixture.hierarchy_

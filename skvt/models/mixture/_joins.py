@@ -32,6 +32,7 @@ _LEAST = 1e-10
 # Minimum of the largest possible losses by which losses are divided: it is 0 for components without
 # rows.
 _LEAST_MASS = 1e-100
+_TINY = float(np.finfo(float).tiny)
 # Two clusters are joined if the loss of entropy, as a share of the largest possible loss, is at
 # least _ONE_MODE; at least _SURELY_ONE, if there is no valley between them; at least _MAYBE_ONE, if
 # the join is before the elbow. For two normal clusters with equal weights and spherical
@@ -220,17 +221,22 @@ class Pairs:
         """Return a copy whose clusters can be joined."""
         raise NotImplementedError
 
-    def losses(self, a: int, others: IndexArray) -> Array:
-        """Return the loss of joining a with each of the others, in nats per row."""
+    def losses(self, a: int | IndexArray, b: IndexArray) -> Array:
+        """Return the losses of joining a with each of b, or pair by pair, in nats per row."""
         raise NotImplementedError
 
     def bounds_with(self, a: int, others: IndexArray) -> Array:
         """Return upper bounds of the losses of joining a with each of the others."""
         return np.full(others.size, np.inf)
 
-    def loss_of_join(self, a: int, b: int) -> float | None:
-        """Return the loss of the pair that is joined; None if :meth:`losses` has computed it."""
-        return None
+    def loss_of_join(self, a: int, b: int, loss: float | None) -> float:
+        """Return the exact loss of the pair that is joined; ``loss`` is that of :meth:`losses`."""
+        return float(self.losses(a, np.array([b]))[0]) if loss is None else loss
+
+    def shares_of(self, losses: Any, i: Any, j: Any) -> Any:
+        """Return the losses of joining i with j, relative to their largest possible values."""
+        mass = np.maximum(self.mass, _TINY)
+        return losses / np.maximum(_lost(mass[i], mass[j]), _LEAST_MASS)
 
     def join(self, a: int, b: int) -> None:
         """Join b into a: a has the rows of both, and b has none."""
@@ -271,20 +277,21 @@ class Evidence(Pairs):
     def copy(self) -> Self:
         return deepcopy(self)
 
-    def losses(self, a: int, others: IndexArray) -> Array:
+    def losses(self, a: int | IndexArray, b: IndexArray) -> Array:
         """Return ``log M(S_a) + log M(S_b) - log M(S_a + S_b)`` per row, M being the evidence."""
-        near, out = np.ones(others.size, bool), np.zeros(others.size)
+        near, out = np.ones(b.size, bool), np.zeros(b.size)
         if self.near is not None:
-            near, out = self.near[a, others], self.cost[a, others]
-        out[near] = self._lost(a, others[near])
+            near, out = self.near[a, b], self.cost[a, b]
+        out[near] = self._lost(np.broadcast_to(a, b.shape)[near], b[near])
         return out
 
-    def loss_of_join(self, a: int, b: int) -> float | None:
-        return None if self.near is None else float(self._lost(a, np.array([b]))[0])
+    def loss_of_join(self, a: int, b: int, loss: float | None) -> float:
+        if loss is not None and (self.near is None or self.near[a, b]):
+            return loss
+        return float(self._lost(np.array([a]), np.array([b]))[0])
 
-    def _lost(self, a: int, others: IndexArray) -> Array:
-        pairs = np.full(others.size, a), others
-        return -self.component.merge_gains(self.sums, *pairs) / self.n_rows
+    def _lost(self, a: IndexArray, b: IndexArray) -> Array:
+        return -self.component.merge_gains(self.sums, a, b) / self.n_rows
 
     def join(self, a: int, b: int) -> None:
         super().join(a, b)
@@ -319,16 +326,17 @@ class Assignments(Pairs):
             total += float(weight.sum())
             unsure = np.flatnonzero(np.count_nonzero(r, axis=1) > 1)
             parts.append((weight[unsure], density[unsure], stable_argmax(resp), density))
-            by_column = np.array(r[unsure].T, order="C")
+            rest = r[unsure]
+            by_column = np.array(rest.T, order="C")
             present = [np.flatnonzero(column) for column in by_column]
             columns.append(
                 [(n_rows + at, column[at]) for at, column in zip(present, by_column, strict=True)]
             )
             n_rows += unsure.size
             # rows with the same two most probable components are next to each other
-            first, rest = r[unsure].argmax(axis=1), by_column.copy()
-            rest[first, np.arange(unsure.size)] = 0.0
-            order = np.lexsort((rest.argmax(axis=0), first))
+            first = rest.argmax(axis=1)
+            rest[np.arange(unsure.size), first] = 0.0
+            order = np.lexsort((rest.argmax(axis=1), first))
             begins = np.arange(0, unsure.size, _ROWS_OF_GROUP)
             by_column *= weight[unsure]
             groups.append(np.add.reduceat(by_column[:, order], begins, axis=1))
@@ -365,6 +373,7 @@ class Assignments(Pairs):
         )
         out.groups, out.group_terms = self.groups.copy(), self.group_terms.copy()
         out.columns = list(self.columns)
+        out.bounds = None if self.bounds is None else self.bounds.copy()
         return out
 
     def valley(self, clusters: IndexArray, pair: IndexArray) -> float:
@@ -373,32 +382,47 @@ class Assignments(Pairs):
         ``clusters`` (K,) is the cluster of each component, and ``pair`` are two of them. The result
         is inf if no row is between them, NaN if one is the most probable one for no row.
         """
-        labels, between = clusters[self.labels], np.ones(self.weights.size, bool)
-        for c in pair:
-            resp = np.zeros(between.size)
-            for k in np.flatnonzero(clusters == c):
-                column = self.columns[k]
-                resp[slice(None) if column.rows is None else column.rows] += column.resp
-            between &= resp >= _BETWEEN
-        within = [self.densities[labels == c] for c in pair]
-        if not all(densities.size for densities in within):
-            return np.nan
-        if not between.any():
-            return np.inf
-        lower = min(np.quantile(densities, _DENSEST) for densities in within)
-        return float(lower - np.quantile(self.between[between], _DENSEST))
+        members = [np.flatnonzero(clusters == cluster).tolist() for cluster in pair]
+        a, b = (np.sum([self._resp_of(k) for k in group], axis=0) for group in members)
+        return self._depth(clusters[self.labels], pair, a, b)
 
     def valleys(self, joins: Joins) -> Array:
         """Return the depth of the valley between the two clusters of each join, (K - 1,) nats."""
         clusters, depths = np.arange(joins.n_components), np.empty(len(joins.linkage))
+        # Positive responsibilities of joined clusters, and their rows.
+        joined: dict[int, tuple[IndexArray, Array]] = {}
         for step, pair in enumerate(joins.linkage[:, :2].astype(int)):
-            depths[step] = self.valley(clusters, pair)
+            a, b = (self._resp_of(k, joined.pop(k, None)) for k in pair.tolist())
+            depths[step] = self._depth(clusters[self.labels], pair, a, b)
             clusters[np.isin(clusters, pair)] = joins.n_components + step
+            both = a + b
+            rows = np.flatnonzero(both)
+            joined[joins.n_components + step] = rows, both[rows]
         return depths
 
-    def losses(self, a: int, others: IndexArray) -> Array:
-        column = self.columns[a].dense(self.weights.size)
-        return np.array([self.columns[b].loss_with(column, self.weights) for b in others])
+    def _resp_of(self, k: int, positive: tuple[IndexArray, Array] | None = None) -> Array:
+        """Return the responsibilities of a component, or those with these ``positive`` ones."""
+        rows, resp = (self.columns[k].rows, self.columns[k].resp) if positive is None else positive
+        out = np.zeros(self.weights.size)
+        out[slice(None) if rows is None else rows] = resp
+        return out
+
+    def _depth(self, labels: IndexArray, pair: IndexArray, a: Array, b: Array) -> float:
+        """Return :meth:`valley` of two clusters by their responsibilities and the rows' labels."""
+        within = [self.densities[labels == cluster] for cluster in pair]
+        if not all(densities.size for densities in within):
+            return np.nan
+        between = self.between[np.minimum(a, b) >= _BETWEEN]
+        if not between.size:
+            return np.inf
+        lower = min(np.quantile(densities, _DENSEST) for densities in within)
+        return float(lower - np.quantile(between, _DENSEST))
+
+    def losses(self, a: int | IndexArray, b: IndexArray) -> Array:
+        first = np.atleast_1d(a).tolist()
+        dense = {k: self.columns[k].dense(self.weights.size) for k in {*first}}
+        pairs = zip(np.broadcast_to(a, b.shape), b, strict=True)
+        return np.array([self.columns[j].loss_with(dense[i], self.weights) for i, j in pairs])
 
     def bounds_with(self, a: int, others: IndexArray) -> Array:
         """Return the losses of the summed responsibilities of groups of rows.
@@ -412,18 +436,17 @@ class Assignments(Pairs):
 
     def shares(self, a: int, others: IndexArray) -> Array:
         """Return the losses of joining a with each of the others, relative to their maxima."""
-        mass = np.maximum(self.mass, np.finfo(float).tiny)
-        return self.losses(a, others) / np.maximum(_lost(mass[a], mass[others]), _LEAST_MASS)
+        return np.asarray(self.shares_of(self.losses(a, others), a, others))
 
-    def loss_of_join(self, a: int, b: int) -> float:
+    def loss_of_join(self, a: int, b: int, loss: float | None) -> float:
         # A cumulative sum adds row by row, so that the result does not depend on the processor.
         if self.join_numbers[a] < self.join_numbers[b]:
             a, b = b, a
         column, other = (self.columns[k].dense(self.weights.size) for k in (a, b))
         both = _x_log_x(column.resp + other.resp)
         # Losses are negative only by rounding.
-        loss = np.maximum(both - column.terms - other.terms, 0.0) * self.weights
-        return float(loss.cumsum()[-1]) if loss.size else 0.0
+        lost = np.maximum(both - column.terms - other.terms, 0.0) * self.weights
+        return float(lost.cumsum()[-1]) if lost.size else 0.0
 
     def join(self, a: int, b: int) -> None:
         super().join(a, b)
@@ -435,11 +458,14 @@ class Assignments(Pairs):
         self.groups[a] += self.groups[b]
         self.group_terms[a] = _x_log_x(self.groups[a])
         self.join_numbers[a] = self.join_numbers.max() + 1
+        if self.bounds is not None:
+            self.bounds[a] += self.bounds[b]
+            self.bounds[:, a] = self.bounds[a]
 
 
 def _x_log_x(x: Array) -> Array:
     """Return ``x log x`` of numbers that are not negative."""
-    return x * np.log(np.maximum(x, np.finfo(float).tiny))
+    return x * np.log(np.maximum(x, _TINY))
 
 
 @dataclass(frozen=True)
@@ -484,26 +510,33 @@ def join_components(pairs: Pairs, *, relative: bool = True, first: Array | None 
     next. [Baudry10 sec. 3] uses the entropy itself, which favours pairs with many rows even if they
     are well separated, so that one large cluster absorbs the others. If ``relative``, the loss is
     divided by the largest possible loss of the pair. ``first`` are rows of another linkage matrix:
-    these joins are made before all others, and heights that are NaN are computed. Components that
-    are the most probable one for no row are joined next.
+    these joins are made before all others, and heights that are NaN are computed; the shares of the
+    others are NaN. Components that are the most probable one for no row are joined next.
     """
     pairs, K, n_vacant = pairs.copy(), pairs.mass.size, int(pairs.vacant.sum())
-    table = _Losses(pairs, relative)
-    number, size = np.arange(K), np.ones(K)
-    linkage, shares, masses = np.empty((K - 1, 4)), np.empty(K - 1), np.empty(K - 1)
-    height, first = 0.0, np.empty((0, 4)) if first is None else first
+    number, size, left = np.arange(K), np.ones(K), np.ones(K, bool)
+    linkage, shares, masses = np.empty((K - 1, 4)), np.full(K - 1, np.nan), np.empty(K - 1)
+    height, first, table = 0.0, np.empty((0, 4)) if first is None else first, None
     for step in range(K - 1):
         if step < len(first):
             a, b = sorted(int(np.flatnonzero(number == i)[0]) for i in first[step, :2])
+            loss = None
         else:
+            table = _Losses(pairs, relative, left) if table is None else table
             a, b = table.best_pair()
-        loss, shares[step] = table.of_join(a, b)
-        known = first[step, 2] if step < len(first) else np.nan
-        height = height + max(loss, 0.0) if np.isnan(known) else known
+            loss = float(table.losses[a, b])
+        if step < len(first) and not np.isnan(first[step, 2]):
+            height = first[step, 2]
+        else:
+            loss = pairs.loss_of_join(a, b, loss)
+            height, shares[step] = height + max(loss, 0.0), pairs.shares_of(loss, a, b)
         size[a] += size[b]
         linkage[step] = *sorted((number[a], number[b])), height, size[a]
-        table.join(a, b)
-        masses[step] = pairs.mass[a]
+        if table is None:
+            pairs.join(a, b)
+        else:
+            table.join(a, b)
+        masses[step], left[b] = pairs.mass[a], False
         number[a] = K + step
     return Joins(linkage, shares, masses, n_vacant)
 
@@ -516,16 +549,15 @@ class _Losses:
     otherwise.
     """
 
-    def __init__(self, pairs: Pairs, relative: bool) -> None:
+    def __init__(self, pairs: Pairs, relative: bool, left: NDArray[np.bool_]) -> None:
         self.pairs, self.relative, K = pairs, relative, pairs.mass.size
+        self.left = left & left[:, None] & ~np.eye(K, dtype=bool)
         # (K, K), symmetric: losses where ``known``, else upper bounds.
         self.losses = np.zeros((K, K)) if pairs.bounds is None else pairs.bounds.copy()
         self.known = np.full((K, K), True) if pairs.bounds is None else self.losses == 0.0
         if pairs.bounds is None:
-            for a in range(K - 1):
-                others = np.arange(a + 1, K)
-                self.losses[a, others] = self.losses[others, a] = pairs.losses(a, others)
-        self.left = ~np.eye(K, dtype=bool)
+            a, b = np.nonzero(np.triu(self.left))
+            self.losses[a, b] = self.losses[b, a] = pairs.losses(a, b)
         # A pair cannot be tied with the best if its bound is lower by more than the tolerance.
         self.tolerance = 2.0 * RTOL[np.dtype(pairs.dtype)]
         self._weigh_all()
@@ -535,23 +567,22 @@ class _Losses:
         every = np.arange(self.pairs.mass.size)
         self.only_vacant = bool(self.pairs.vacant.any())
         self.values = self._values(every[:, None], every)
-
-    def _shares(self, i: Any, j: Any) -> Any:
-        mass = np.maximum(self.pairs.mass, np.finfo(float).tiny)
-        return self.losses[i, j] / np.maximum(_lost(mass[i], mass[j]), _LEAST_MASS)
+        # (K,): the largest value of each cluster.
+        self.best = self.values.max(axis=1)
 
     def _values(self, i: Any, j: Any) -> Any:
         """Return the values of pairs i, j; the pair with the largest value is joined next."""
         legal, vacant = self.left[i, j], self.pairs.vacant
         if self.only_vacant:
             legal = legal & (vacant[i] | vacant[j])
-        value = self._shares(i, j) if self.relative else self.losses[i, j]
+        value = self.losses[i, j]
+        value = self.pairs.shares_of(value, i, j) if self.relative else value
         return np.where(legal, self.pairs.sign * value, -np.inf)
 
     def best_pair(self) -> tuple[int, int]:
         """Return the next pair a < b to join; while clusters are vacant, one of these is vacant."""
         floor = -np.inf  # the largest value of a known loss so far
-        best = self.values.max(axis=1)
+        best = self.best
         while True:
             least = best.max() - self.tolerance
             rows = np.flatnonzero(best >= least)
@@ -584,13 +615,6 @@ class _Losses:
             floor = max(floor, values[now].max())
         return floor
 
-    def of_join(self, a: int, b: int) -> tuple[float, float]:
-        """Return the loss of the pair that is joined, and its ratio to the largest possible one."""
-        loss = self.pairs.loss_of_join(a, b)
-        if loss is not None:
-            self.losses[a, b] = self.losses[b, a] = loss
-        return float(self.losses[a, b]), float(self._shares(a, b))
-
     def join(self, a: int, b: int) -> None:
         """Join b into a, and update the losses and values of pairs with a."""
         pairs, left = self.pairs, self.left
@@ -608,8 +632,13 @@ class _Losses:
         if self.only_vacant and not pairs.vacant.any():
             self._weigh_all()
             return
-        self.values[b] = self.values[:, b] = -np.inf
-        self.values[a] = self.values[:, a] = self._values(a, np.arange(left.shape[0]))
+        values, best = self.values, self.best
+        stale = (np.maximum(values[a], values[b]) >= best) & (best > -np.inf)
+        values[b] = values[:, b] = -np.inf
+        values[a] = values[:, a] = self._values(a, np.arange(left.shape[0]))
+        np.maximum(best, values[a], out=best)
+        stale[[a, b]] = True
+        best[stale] = values[stale].max(axis=1)
 
 
 def choose_clusters(
@@ -624,12 +653,11 @@ def choose_clusters(
     number. The rule does not look for valleys of the density if there are several blocks of
     columns, since components that differ in all blocks overlap as classes do.
     """
-    entropy, n_by_valley = join_components(assignments), 0
-    n_with_rows = entropy.n_components - entropy.n_vacant
+    n_with_rows, n_by_valley = int(np.count_nonzero(~assignments.vacant)), 0
     if n_with_rows == 1:
-        return replace(entropy, reason="no other component has rows")
+        return replace(join_components(assignments), reason="no other component has rows")
     # There are fewer rows than statistics, on average over components with rows.
-    if evidence.n_rows < np.count_nonzero(~evidence.vacant) * evidence.sums.shape[1]:
+    if evidence.n_rows < n_with_rows * evidence.sums.shape[1]:
         joins = by_elbow(evidence, "with few rows and many columns components hardly overlap")
         if joins.n_clusters < n_with_rows:
             return joins
@@ -646,6 +674,7 @@ def choose_clusters(
             "valleys separate all components",
         )
     else:
+        entropy = join_components(assignments)
         number = entropy.n_from(_ONE_MODE)
         if n_blocks < 2:
             number = _n_until_valley(entropy, assignments, number)

@@ -70,10 +70,10 @@ class Valleys(Pairs):
         tests = join_components(self, relative=False, first=linkage).losses
         return np.where(tests > 0.5 * (_APART + _NOT_TOUCHING), np.inf, tests)
 
-    def losses(self, a: int, others: IndexArray) -> Array:
-        out = np.full(others.size, _NOT_TOUCHING)
-        weights = self.weights[a, others]
-        return np.divide(self.sums[a, others], weights, out=out, where=weights > 0.0)
+    def losses(self, a: int | IndexArray, b: IndexArray) -> Array:
+        out = np.full(b.size, _NOT_TOUCHING)
+        weights = self.weights[a, b]
+        return np.divide(self.sums[a, b], weights, out=out, where=weights > 0.0)
 
     def join(self, a: int, b: int) -> None:
         super().join(a, b)
