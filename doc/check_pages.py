@@ -26,7 +26,7 @@ QUESTIONS = {
     "which estimator": "user_guide",
     "csv": "auto_examples/plot_tutorial_texts",
     "speeches": "auto_examples/plot_tutorial_speeches",
-    "anndata": "auto_examples/plot_tutorial_cells",
+    "anndata": "auto_examples/plot_tutorial_blood_cells",
     "embeddings": "auto_examples/plot_tutorial_embeddings",
     "latency": "auto_examples/plot_tutorial_api",
     "categories holes": "auto_examples/plot_mixed_table",
