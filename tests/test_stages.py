@@ -47,12 +47,13 @@ def test_without_verbose_nothing_is_printed(short_silence, capsys):
 
 def test_choices_are_printed_before_the_first_pass(capsys):
     X = np.random.default_rng(0).gamma(2.0, size=(40, 3))
-    MemoizedDPMixture(random_state=0, max_iter=1, verbose=1).fit(X)
+    mixture = MemoizedDPMixture(random_state=0, max_iter=1, verbose=1).fit(X)
+    kind, logs = (mixture.priors_["numbers"].get(name, []) for name in ("covariance_type", "log"))
     lines = capsys.readouterr().out.splitlines()
-    choices = [line for line in lines if line.startswith("choosing")]
+    choices = [line for line in lines if line.startswith("chosen")]
     assert choices == [
-        "choosing logarithms among 3 columns",
-        "choosing the covariance type of 3 columns",
+        f"chosen logarithms in {len(logs)} of 3 columns",
+        f"chosen covariance type of 3 columns: {kind!r}",
     ]
     assert lines.index(choices[-1]) < next(n for n, line in enumerate(lines) if "pass 1" in line)
 

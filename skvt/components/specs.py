@@ -60,34 +60,48 @@ def gaussian_prior(given):
     return models.GaussianPrior(*(None if is_auto(value) else value for value in values))
 
 
-def gaussian_component(given, X, weights, error=0.0, most=None, among=CANDIDATES):
-    """Return the Gaussian that ``given`` describes, and its prior's parameters.
+def covariance_type_for(given, X, weights, error=0.0, most=None, among=CANDIDATES):
+    """Return the covariance type of an estimator or component, the best type in place of "auto".
 
-    ``given`` is an estimator or a component. If its covariance type is "auto", the best of the
-    types ``among`` is chosen. ``most`` is the maximum number of components of the mixture.
+    The best of the types ``among`` is that of the best short fits. ``most`` is the maximum number
+    of components of the mixture; ``error`` is that of :func:`gaussian_component`.
     """
-    kind, zero_mean = given.covariance_type, given.mean_type == "zero"
+    if given.covariance_type != "auto" or given.mean_type == "zero":
+        return given.covariance_type
+    if not (given.covariance_prior is None or is_auto(given.covariance_prior)):
+        raise ValueError(
+            "The 'covariance_prior' parameter has another shape for each covariance type: with "
+            "covariance_type='auto' leave it None, or 'auto' to learn it."
+        )
+    n_columns = X.shape[1]
+    if n_columns == 1:
+        return "diag"  # for one column, all types are equivalent
+    begin_stage(f"choosing the covariance type of {n_columns} columns")
+    learned = learned_names(given, GAUSSIAN_PRIORS)
+    kind = best_type(X, weights, _builder(given, error), learned, most, among)
+    begin_stage(f"chosen covariance type of {n_columns} columns: {kind!r}", printed=True)
+    return kind
+
+
+def gaussian_component(given, covariance_type, X, weights, error=0.0):
+    """Return the Gaussian that an estimator or component describes, and its prior's parameters.
+
+    Values count as if they were measured with errors of the variance ``error``.
+    """
+    return _builder(given, error)(X, weights, covariance_type=covariance_type)
+
+
+def _builder(given, error):
+    """Return the function of rows, weights and a ``covariance_type`` that makes the Gaussian."""
     if error == 0.0 and getattr(given, "max_components", None) == 1:
         error = None  # a single component does not shrink to one repeated value
-    build = partial(
+    return partial(
         models.gaussian_component,
-        zero_mean=zero_mean,
+        zero_mean=given.mean_type == "zero",
         given=gaussian_prior(given),
         error=error,
         max_rank=given.max_rank,
     )
-    if kind == "auto" and not zero_mean:
-        if not (given.covariance_prior is None or is_auto(given.covariance_prior)):
-            raise ValueError(
-                "The 'covariance_prior' parameter has another shape for each covariance type: with "
-                "covariance_type='auto' leave it None, or 'auto' to learn it."
-            )
-        learned = learned_names(given, GAUSSIAN_PRIORS)
-        kind = "diag"  # for one column, all types are equivalent
-        if X.shape[1] > 1:
-            begin_stage(f"choosing the covariance type of {X.shape[1]} columns", printed=True)
-            kind = best_type(X, weights, build, learned, most, among)
-    return build(X, weights, covariance_type=kind)
 
 
 def gaussian_learner(given, component):
@@ -140,6 +154,27 @@ class ComponentSpec(BaseEstimator):
     def reads_exposure(self):
         """Whether the exposure is a column."""
         return self.exposure is not None and self.exposure != "row_total"
+
+    def chosen(self, X, weights, given=None):
+        """Return the description without choices that short fits are to make, and these choices.
+
+        Parameters
+        ----------
+        X : {ndarray, CSR array} of shape (n, d)
+            The columns of the rows of ``fit``, encoded, and the given columns.
+        weights : ndarray of shape (n,)
+            Weights of the rows.
+        given : skvt.models.mixture.GivenColumns or None, default=None
+            The conversion of the last columns of X to regressors and cells.
+
+        Returns
+        -------
+        spec : ComponentSpec
+            This object, unless parameters leave choices open.
+        choices : dict
+            Chosen values, which are published with the prior's parameters.
+        """
+        return self, {}
 
     def build(self, X, weights, sizes):
         """Return the likelihood of these columns with its prior.
@@ -242,6 +277,11 @@ class ComponentSpec(BaseEstimator):
     def check(self):
         """Raise ValueError or TypeError for illegal parameters."""
         self._validate_params()
+
+
+def _in_logarithms(X, logs, least):
+    """Return rows with logarithms in these columns of numbers that are at least ``least``."""
+    return mapped(X, partial(models.logarithms, logs, least)) if logs.size else X
 
 
 class _Conditioned(ComponentSpec):
@@ -357,57 +397,65 @@ class Gaussian(_GaussianSpec):
         regressions = models.Regression, models.IndependentRegressions
         return type(component) in models.GAUSSIANS + regressions
 
-    def build(self, X, weights, sizes=None):
-        """Return a Gaussian component, see :class:`ComponentSpec`."""
-        logs, least = self._logarithms(X, weights)
-        if logs.size:
-            X = mapped(X, partial(models.logarithms, logs, least))
-        component, priors = gaussian_component(self, X, weights)
-        if self.covariance_type == "auto":
-            priors["covariance_type"] = component.covariance_type
-        if logs.size:
-            return models.logged(component, logs, least), priors | {"log": logs}
-        return component, priors
-
-    def build_given(self, X, weights, sizes, given):
-        """Return a regression on the given columns, see :class:`ComponentSpec`."""
-        if self.mean_type == "zero" or self.covariance_type not in ("diag", "full", "auto"):
+    def chosen(self, X, weights, given=None):
+        """Return the description with chosen logarithms and type, see :class:`ComponentSpec`."""
+        kind = self.covariance_type
+        if given is not None and (self.mean_type == "zero" or kind not in ("diag", "full", "auto")):
             raise ValueError(
                 "Gaussian columns with given columns have means, and covariances of the types "
                 f"'diag', 'full' or 'auto'. Got {self!r}."
             )
-        logs, least = self._logarithms(X[:, : X.shape[1] - given.n_columns], weights)
-        if logs.size:
-            X = mapped(X, partial(models.logarithms, logs, least))
-        kind, prior = self.covariance_type, gaussian_prior(self)
-        if kind == "auto":
-            kind = self._best_type(X, weights, given)
-        component, priors = models.regression_component(X, weights, kind, given, prior)
-        if self.covariance_type == "auto":
-            priors["covariance_type"] = kind
-        if logs.size:
-            return models.logged(component, logs, least), priors | {"log": logs}
-        return component, priors
-
-    def _best_type(self, X, weights, given):
-        """Return the type with the highest bound for residuals of one regression for all rows."""
-        X, weights = sample(X, weights, MOST_ROWS)
-        component, _ = models.regression_component(X, weights, "diag", given)
-        residuals = Gaussian("auto", mean_precision_prior=self.mean_precision_prior)
-        plain, _ = gaussian_component(
-            residuals, component.residuals(X), weights, among=("diag", "full")
-        )
-        return plain.covariance_type
-
-    def _logarithms(self, X, weights):
-        """Return the indices of the columns in logarithms, and the least value of each."""
-        prior, given = gaussian_prior(self), None if is_auto(self.log) else self.log
-        located = prior.mean is not None or prior.covariance is not None
-        if self.log is None or (given is None and located):
-            return np.empty(0, np.intp), ()
+        logs, least = self._logarithms(X, weights, given)
+        X = _in_logarithms(X, logs, least)
+        spec = Gaussian(**self.get_params(deep=False) | {"log": logs if logs.size else None})
+        if kind != "auto":
+            return spec, {}
         if given is None:
-            begin_stage(f"choosing logarithms among {X.shape[1]} columns", printed=True)
-        return columns_in_logarithms(X, weights, given)
+            kind = covariance_type_for(self, X, weights)
+        else:
+            # the type with the highest bound for residuals of one regression for all rows
+            X, weights = sample(X, weights, MOST_ROWS)
+            component, _ = models.regression_component(X, weights, "diag", given)
+            residuals = Gaussian("auto", mean_precision_prior=self.mean_precision_prior)
+            X, among = component.residuals(X), ("diag", "full")
+            kind = covariance_type_for(residuals, X, weights, among=among)
+        return spec.set_params(covariance_type=kind), {"covariance_type": kind}
+
+    def build(self, X, weights, sizes=None):
+        """Return a Gaussian component, see :class:`ComponentSpec`."""
+        return self._built(X, weights)
+
+    def build_given(self, X, weights, sizes, given):
+        """Return a regression on the given columns, see :class:`ComponentSpec`."""
+        return self._built(X, weights, given)
+
+    def _built(self, X, weights, given=None):
+        """Return a Gaussian component or a regression, and its prior's parameters."""
+        spec, choices = self.chosen(X, weights, given)
+        logs, least = spec._logarithms(X, weights, given)
+        X, kind = _in_logarithms(X, logs, least), spec.covariance_type
+        if given is None:
+            component, priors = gaussian_component(spec, kind, X, weights)
+        else:
+            prior = gaussian_prior(spec)
+            component, priors = models.regression_component(X, weights, kind, given, prior)
+        if logs.size:
+            component, choices = models.logged(component, logs, least), choices | {"log": logs}
+        return component, priors | choices
+
+    def _logarithms(self, X, weights, given):
+        """Return the indices of the columns in logarithms, and the least value of each."""
+        prior, named = gaussian_prior(self), None if is_auto(self.log) else self.log
+        located = prior.mean is not None or prior.covariance is not None
+        if self.log is None or (named is None and located):
+            return np.empty(0, np.intp), ()
+        X = X if given is None else X[:, : X.shape[1] - given.n_columns]
+        if named is not None:
+            return columns_in_logarithms(X, weights, named)
+        begin_stage(f"choosing logarithms among {X.shape[1]} columns")
+        logs, least = columns_in_logarithms(X, weights)
+        begin_stage(f"chosen logarithms in {logs.size} of {X.shape[1]} columns", printed=True)
+        return logs, least
 
     def learner(self, component):
         """Return the learner of parameters that are "auto", see :class:`ComponentSpec`."""
@@ -896,7 +944,7 @@ class StudentT(_GaussianSpec):
 
     def build(self, X, weights, sizes=None):
         """Return a Gaussian component with scaled rows, see :class:`ComponentSpec`."""
-        gaussian, priors = gaussian_component(self, X, weights)
+        gaussian, priors = gaussian_component(self, self.covariance_type, X, weights)
         return models.student_t_component(gaussian, self.degrees_of_freedom), priors
 
     def learner(self, component):
@@ -970,6 +1018,11 @@ class Hurdle(ComponentSpec):
         inner = self.component.for_columns(columns, positions_of)
         return Hurdle(inner, self.at, missing=self.missing)
 
+    def chosen(self, X, weights, given=None):
+        """Return the description with choices for other values, see :class:`ComponentSpec`."""
+        inner, choices = self.component.chosen(self._others(X, given)[0], weights, given)
+        return Hurdle(inner, self.at, missing=self.missing), choices
+
     def describes(self, component, sizes):
         """Return whether a file can have this description, see :class:`ComponentSpec`."""
         is_hurdle = type(component) is models.Indicated and bool(component.at)
@@ -981,20 +1034,38 @@ class Hurdle(ComponentSpec):
 
     def build_given(self, X, weights, sizes, given):
         """Return a component of values and of indicators of them, see :class:`ComponentSpec`."""
-        n_columns = X.shape[1] - (0 if given is None else given.n_columns)
-        # round the point mass to the precision of the data
-        at = tuple(np.full(n_columns, self.at, X.dtype).tolist())
-        shift = 1.0 if self.encoding == "count" else 0.0
-        values = mapped(X, partial(models.values_beside, at, shift))
+        values, at, shift = self._others(X, given)
         if given is None:
             component, priors = self.component.build(values, weights, sizes)
         else:
             component, priors = self.component.build_given(values, weights, sizes, given)
         return models.indicated(component, at, shift, given=given), priors
 
+    def _others(self, X, given):
+        """Return rows without values at the point mass, the point mass, and the shift of others."""
+        n_columns = X.shape[1] - (0 if given is None else given.n_columns)
+        # round the point mass to the precision of the data
+        at = tuple(np.full(n_columns, self.at, X.dtype).tolist())
+        shift = 1.0 if self.encoding == "count" else 0.0
+        return mapped(X, partial(models.values_beside, at, shift)), at, shift
+
     def learner(self, component):
         """Return the learner of the prior of the values, see :class:`ComponentSpec`."""
         return _learner_of_values(self.component, component)
+
+
+def choose_components(blocks, X, weights, given, of_given):
+    """Return the results of :meth:`ComponentSpec.chosen` for the blocks of a table.
+
+    ``given`` is the :class:`~skvt.models.mixture.GivenColumns` of the columns ``of_given``, or
+    None. Each choice is made by short fits to the block's columns and reported by a line.
+    """
+    choices = []
+    for block in blocks:
+        with models.of_block(block.name):
+            columns = models.as_slice(np.append(block.columns, of_given))
+            choices.append(block.spec.chosen(X[:, columns], weights, given))
+    return choices
 
 
 def built(spec, X, weights, sizes, *, open_levels=False, given=None):

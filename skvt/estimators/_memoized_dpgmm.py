@@ -6,7 +6,12 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import ArrayLike
 
-from skvt.components.specs import COVARIANCE_TYPES, gaussian_component, gaussian_learner
+from skvt.components.specs import (
+    COVARIANCE_TYPES,
+    covariance_type_for,
+    gaussian_component,
+    gaussian_learner,
+)
 from skvt.estimators._mixtures import begun_with_labels, given_means, require_rows
 from skvt.files import in_files
 from skvt.fitting import (
@@ -261,7 +266,8 @@ default="dirichlet_process"
         if self.reg_covar > 0.0:
             check_variance("reg_covar", self.reg_covar, X.dtype)
         most = K if self._is_finite else self.max_components
-        component, priors = gaussian_component(self, X, weights, self.reg_covar, most)
+        kind = covariance_type_for(self, X, weights, self.reg_covar, most)
+        component, priors = gaussian_component(self, kind, X, weights, self.reg_covar)
         vars(self).update({f"{name}_": priors[name] for name in priors})
         if self._is_finite:
             law = SymmetricDirichlet(1.0 if alpha is None else float(alpha) * K, K)

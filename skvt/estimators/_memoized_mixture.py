@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import clone
 
 from skvt.components import ComponentSpec
-from skvt.components.specs import BY_NAME, built
+from skvt.components.specs import BY_NAME, built, choose_components
 from skvt.estimators._mixtures import begun_with_labels, require_rows
 from skvt.files import in_files
 from skvt.fitting import (
@@ -309,14 +309,16 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         alpha = self.weight_concentration_prior
         learns = isinstance(alpha, str)
         given, of_given = self._given_columns(X, weights)
-        for block in self._table.blocks:
+        table = self._table
+        choices = choose_components(table.blocks, X, weights, given, of_given)
+        for block, (spec, chosen) in zip(table.blocks, choices, strict=True):
             columns = np.append(block.columns, of_given)
-            values = X[:, as_slice(columns)]
             with of_block(block.name):
-                component, self.priors_[block.name], learner = built(
-                    block.spec, values, weights, block.sizes,
-                    open_levels=self._table.handle_unknown != "error", given=given,
+                component, priors, learner = built(
+                    spec, X[:, as_slice(columns)], weights, block.sizes,
+                    open_levels=table.handle_unknown != "error", given=given,
                 )  # fmt: skip
+            self.priors_[block.name] = priors | chosen
             learners.append(learner)
             blocks.append(Block(block.name, component, columns, of_given.size))
         model = Mixture(
