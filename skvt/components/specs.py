@@ -343,7 +343,8 @@ class Gaussian(_GaussianSpec):
         the variances. Matrices are diagonal where there are at most ten rows for each column.
     missing : {"ignore", "informative"}, default="ignore"
         Whether missing values are integrated out or carry information: "informative" adds the
-        probability of being observed, for each component and column, with a uniform prior.
+        probability of being observed, for each component and column, with a uniform prior. Columns
+        that are missing in nearly the same rows share one.
     mean_type : {"full", "zero"}, default="full"
         Whether components have means, or all have mean zero (only with "full" covariances).
     max_rank : int or None, default=None
@@ -1082,7 +1083,12 @@ def built(spec, X, weights, sizes, *, open_levels=False, given=None):
     if open_levels and sizes is not None:
         component = component.opened
     if spec.missing == "informative":
-        component = models.indicated(component, exposed=spec.reads_exposure, given=given)
+        n_given = 0 if given is None else given.n_columns
+        n_columns = component.n_features - n_given - spec.reads_exposure
+        component = models.indicated(
+            component, exposed=spec.reads_exposure, given=given,
+            shared=models.columns_missing_together(X, weights, n_columns),
+        )  # fmt: skip
         return component, priors, _learner_of_values(spec, component)
     return component, priors, _learner(spec, component)
 

@@ -7,9 +7,11 @@ import pandas as pd
 import pytest
 from models._textbook import KINDS
 from scipy.integrate import quad
+from scipy.special import betaln
+from sklearn.metrics import adjusted_rand_score
 
 from skvt import MemoizedDPMixture, components, load, save
-from skvt.models.mixture import Poisson, indicated
+from skvt.models.mixture import Poisson, columns_missing_together, indicated
 
 D = 2
 
@@ -129,3 +131,72 @@ def test_a_mixture_with_informative_holes_in_exposed_counts(kind, tmp_path):
     save(informed, tmp_path / "model.skvt")
     loaded = load(tmp_path / "model.skvt")
     np.testing.assert_array_equal(loaded.score_samples(frame), informed.score_samples(frame))
+
+
+# ------------------------------------------------------------------- values missing together
+def together(n=200, n_together=6, seed=0):
+    """Categories of three clusters; a survey of other rows did not ask the last questions."""
+    rng = np.random.default_rng(seed)
+    z = rng.integers(3, size=n)
+    shares = rng.dirichlet(np.full(3, 0.3), size=(3, 12))
+    X = np.array([[rng.choice(3, p=shares[k, j]) for j in range(12)] for k in z], float)
+    X[rng.random(n) < 0.3, -n_together:] = np.nan
+    return X, z
+
+
+@pytest.mark.parametrize("n_together", [1, 6])
+def test_values_missing_together_count_once(n_together, tmp_path):
+    """One fact has the evidence of one column: a beta function, and one of the full columns."""
+    X, _ = together(n_together=n_together)
+    fits = {}
+    for missing in ("ignore", "informative"):
+        block = [("words", components.Categorical(missing=missing), slice(None))]
+        fits[missing] = MemoizedDPMixture(1, components=block, moves=(), random_state=0).fit(X)
+    n, m = len(X), int(np.isnan(X[:, -1]).sum())
+    one_fact = betaln(m + 1.0, n - m + 1.0) - np.log(n + 1.0)
+    assert fits["informative"].elbo_ - fits["ignore"].elbo_ == pytest.approx(one_fact, abs=1e-6)
+    mixture = fits["informative"]
+    drawn, _ = mixture.sample(500, random_state=0)
+    missing = np.isnan(drawn[:, -n_together:])
+    assert (missing == missing[:, :1]).all() and 0.2 < missing.mean() < 0.4
+    shares = mixture.describe().query("quantity == 'share observed'").set_index("column")
+    assert shares["estimate"].tolist()[-n_together:] == n_together * [(n - m + 1.0) / (n + 2.0)]
+    save(mixture, tmp_path / "model.skvt")
+    loaded = load(tmp_path / "model.skvt")
+    np.testing.assert_array_equal(loaded.score_samples(X), mixture.score_samples(X))
+
+
+def test_clusters_are_found_beside_many_columns_missing_together():
+    """Also if one in thirty of their values is missing at random."""
+    X, z = together()
+    rng = np.random.default_rng(1)
+    X[rng.random(X.shape) < 0.03] = np.nan
+    block = [("words", components.Categorical(missing="informative"), slice(None))]
+    mixture = MemoizedDPMixture(components=block, random_state=0).fit(X)
+    assert adjusted_rand_score(z, mixture.labels_) > 0.9
+
+
+def test_values_missing_in_different_rows_count_separately():
+    rng = np.random.default_rng(0)
+    X = np.where(rng.random((300, 5)) < [0.0, 0.0, 0.5, 0.5, 0.9], np.nan, 1.0)
+    X[:, 3] = X[:, 2]
+    assert columns_missing_together(X, np.ones(300), 5) == (0, 0, 1, 1, 2)
+    other = np.where(np.arange(300) % 3 == 0, np.nan, X[:, 2])  # a third of the rows
+    other = np.column_stack([X[:, 2], other])
+    assert columns_missing_together(other, np.ones(300), 2) == (0, 1)
+
+
+def test_an_indicator_without_a_column_is_that_of_the_other_columns():
+    component = indicated(KINDS["categorical"].make(3, np.dtype(np.float64)), shared=(0, 1, 0))
+    rng = np.random.default_rng(0)
+    X = rng.integers(2, size=(20, 3)).astype(float)
+    X[:8, [0, 2]] = np.nan
+    lam = component.natural_parameters(component.features(X).sum(axis=0)[None])
+    rows = X[[0]]
+    np.testing.assert_array_equal(
+        component.without_indicator(0).log_predictive(rows, lam),
+        component.log_predictive(rows, lam),
+    )
+    silent = component.without_indicator(0).without_indicator(2)
+    difference = component.log_predictive(rows, lam) - silent.log_predictive(rows, lam)
+    assert difference[0, 0] == pytest.approx(np.log(9.0 / 22.0))

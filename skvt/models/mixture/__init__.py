@@ -11,7 +11,12 @@ from skvt.models.mixture._gaussian_prior import (
 )
 from skvt.models.mixture._given_columns import Conditioned, GivenColumns, conditioned
 from skvt.models.mixture._given_globals import MixtureGivenGlobals
-from skvt.models.mixture._indicated import Indicated, indicated, values_beside
+from skvt.models.mixture._indicated import (
+    Indicated,
+    columns_missing_together,
+    indicated,
+    values_beside,
+)
 from skvt.models.mixture._joins import (
     Assignments,
     Evidence,
