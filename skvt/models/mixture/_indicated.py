@@ -214,7 +214,7 @@ def columns_missing_together(X: Any, weights: Any, n_columns: int) -> tuple[int,
     expected = share[:, None] + share - 2.0 * np.outer(share, share)
     agree = apart <= (1.0 - LEAST_AGREEMENT) * expected + np.finfo(np.float64).eps
     first: list[int] = []
-    shared = []
+    shared: list[int] = []
     for agrees in agree:
         leaders = np.flatnonzero(agrees[first])
         if leaders.size == 0:
