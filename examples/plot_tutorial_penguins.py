@@ -42,7 +42,7 @@ print(pd.crosstab([truth["species"], truth["sex"]], groups))
 
 # %%
 # The picture shows the groups, the largest on top. A cell is darker if the column sets the group
-# apart.
+# apart; red values are higher than in all rows, and blue values are lower.
 
 ProfilesDisplay.from_estimator(mixture, n_clusters="auto").figure_.set_label("profiles")
 plt.show()

@@ -5,7 +5,7 @@ from functools import cache
 import numpy as np
 
 from skvt.plotting._axes import chosen, fitted_attribute, single
-from skvt.results.profiles import profiles_of
+from skvt.results.profiles import directions, profiles_of
 
 # Sizes of cells in inches and of their text in points: the largest at which numbers fit.
 CELL_WIDTHS = 0.42, 1.0
@@ -27,9 +27,10 @@ class ProfilesDisplay:
     """Profiles of components or clusters: their parameters, and which columns distinguish them.
 
     A row for the whole table and one for each component or cluster, a column for each column of
-    the data, the most relevant first, those of a block together. Colours are
+    the data, the most relevant first, those of a block together. The darker a colour, the larger
     ``column_relevance_``, the evidence in nats per row that a column distinguishes a component
-    from all other rows; the first row has its mean, weighted by the components. Cells show
+    from all other rows: red where the value is higher than that of the whole table, and blue where
+    it is lower; of a category, where it is more or less frequent. Cells show
     parameters: the mean of numbers, rounded to a third of a standard deviation or finer; the most
     probable category and its probability; the probability of a one; the rate of counts. The first
     row shows the parameters of the mixture as a whole, the means over its components. Text that
@@ -49,7 +50,8 @@ class ProfilesDisplay:
     figure_ : matplotlib Figure
         Figure of the axes.
     image_ : matplotlib AxesImage
-        Relevance as colours, of shape (1 + n_shown, n_columns_shown): the whole table is on top.
+        Colours, of shape (1 + n_shown, n_columns_shown): the relevance, with a minus sign where a
+        value is lower than that of the whole table, whose row is on top and has no colour.
     texts_ : ndarray of matplotlib Text or None, shape (1 + n_shown, n_columns_shown)
         Of each cell; None where it did not fit.
     components_ : ndarray of int, shape (n_shown,)
@@ -92,9 +94,9 @@ class ProfilesDisplay:
         max_columns : int or None, default=50
             Number of columns to show at most; the axis says how many are left out. None shows all.
         image_kw : dict or None, default=None
-            Parameters of ``Axes.imshow``. By default blue, the darker the larger the square root of
-            the relevance; what is below 0 is white, what is above the 95 % quantile of the
-            components' cells as dark as that.
+            Parameters of ``Axes.imshow``. By default red and blue, the darker the larger the square
+            root of the relevance; a relevance below 0 is white, and one above the 95 % quantile of
+            the components' cells is as dark as that.
         text_kw : dict or None, default=None
             Parameters of ``Axes.text``.
 
@@ -113,7 +115,8 @@ class ProfilesDisplay:
         places = _places(keys, columns, max_columns, relevance[whole])
         self.columns_ = [keys[j] for j in places]
         numbers = np.append(whole, self.components_)
-        shown = relevance[np.ix_(numbers, places)]
+        cells_shown = np.ix_(numbers, places)
+        shown = (np.maximum(relevance, 0.0) * directions(profiles))[cells_shown]
         if ax is None:
             ax = single(None)
             lines = any(len(cells[k, j]) > 1 for k in numbers for j in places)
@@ -123,8 +126,8 @@ class ProfilesDisplay:
         image_kw = image_kw or {}
         self._own_scale = not {"norm", "vmin", "vmax"} & image_kw.keys()
         if self._own_scale:
-            image_kw = image_kw | {"norm": _square_root(shown[1:])}
-        self.image_ = ax.imshow(shown, **({"cmap": "Blues", "aspect": "auto"} | image_kw))
+            image_kw = image_kw | {"norm": _square_root(relevance[cells_shown][1:])}
+        self.image_ = ax.imshow(shown, **({"cmap": "RdBu_r", "aspect": "auto"} | image_kw))
         rows = [f"{k}: {weights[k]:.1%}" for k in self.components_]
         self._frame(["all", *rows], kind, len(keys) if columns is None else len(places))
         self._write(cells, numbers, places, text_kw or {})
@@ -159,20 +162,21 @@ class ProfilesDisplay:
         top.set_xticks(centres, titles)
         top.tick_params(length=0)
         top.spines["top"].set_visible(False)
-        above = self._own_scale and self.image_.get_array().max() > self.image_.norm.vmax
+        beyond = self._own_scale and (abs(self.image_.get_array()) > self.image_.norm.vmax).any()
         bar = figure.colorbar(
             self.image_,
             ax=ax,
             pad=0.01,
             aspect=30,
             fraction=0.03,
-            extend="max" if above else "neither",
+            extend="both" if beyond else "neither",
         )
-        bar.set_label("relevance (nats per row)", fontsize="small")
+        bar.set_label("relevance (nats per row)\nof low and high values", fontsize="small")
         bar.ax.tick_params(labelsize="small")
         if self._own_scale:  # at equal distances of the square root
-            ticks = self.image_.norm.vmax * np.linspace(0.0, 1.0, 5) ** 2
-            bar.set_ticks(ticks, labels=[f"{tick:.2g}" for tick in ticks])
+            ticks = np.linspace(-1.0, 1.0, 5)
+            ticks = self.image_.norm.vmax * ticks * abs(ticks)
+            bar.set_ticks(ticks, labels=[f"{abs(tick):.2g}" for tick in ticks])
             bar.minorticks_off()
         cell = self._cell()[0]
         upright = any(
@@ -287,12 +291,13 @@ def _resize(figure, n_rows, n_columns, *, two_lines, longest):
 
 
 def _square_root(relevance):
-    """Return a colour norm by the square root, from 0 to a quantile of the cells."""
-    from matplotlib.colors import PowerNorm
+    """Return a colour norm by the signed square root, up to a quantile of the cells."""
+    from matplotlib.colors import FuncNorm
 
     usual = np.quantile(relevance, SCALED, method="lower")
     largest = max(usual, min(relevance.max(), LEAST_SCALE), 1e-12)
-    return PowerNorm(0.5, vmin=0.0, vmax=largest, clip=True)
+    signed_root = (lambda x: np.sign(x) * np.sqrt(abs(x)), lambda x: x * abs(x))
+    return FuncNorm(signed_root, vmin=-largest, vmax=largest, clip=True)
 
 
 def _short(name, n_lines):

@@ -8,7 +8,7 @@ import numpy as np
 from skvt.fitting import html_table
 from skvt.readers.chunks import require_rows_in_memory
 from skvt.replacing import replacing
-from skvt.results.profiles import profiles_of, sentences
+from skvt.results.profiles import directions, profiles_of, sentences
 from skvt.results.unusual import unusual_rows
 from skvt.ties import stable_argmax
 
@@ -122,13 +122,14 @@ def _profile_table(profiles):
     order = np.argsort(-profiles.relevance[whole], kind="stable")[:MOST_COLUMNS].tolist()
     # A few small clusters of errors do not pale the others.
     scale = max(np.quantile(profiles.relevance[:whole, order], 0.95, method="lower"), 1e-12)
-    rows = []
+    signs, rows = directions(profiles), []
     for j in order:
         cells = [f"<th scope=row>{escape(str(profiles.columns[j][1]))}</th>"]
         for k in (whole, *range(whole)):
             relevance = 0.0 if k == whole else profiles.relevance[k, j]
             strength = np.clip(relevance / scale, 0.0, 1.0)
-            style = f" style='background:rgba(var(--bar),{0.6 * strength**0.5:.2f})'"
+            colour = "low" if signs[k, j] < 0.0 else "high"
+            style = f" style='background:rgba(var(--{colour}),{0.6 * strength**0.5:.2f})'"
             cells.append(f"<td{style}>{escape(' '.join(profiles.cells[k, j]))}</td>")
         rows.append("<tr>" + "".join(cells) + "</tr>")
     names = ["column", "all", *(f"{profiles.kind} {k}" for k in range(whole))]
@@ -137,7 +138,8 @@ def _profile_table(profiles):
     return (
         "<p class=note>Means, medians or rates of numbers, the most probable category with its "
         "probability, or the probability of a one. The darker a cell, the more the column sets the "
-        f"{profiles.kind} apart from all other rows.{note}</p><div class=wide><table><tr>"
+        f"{profiles.kind} apart from all other rows: red if the value is higher than in all rows, blue "
+        f"if it is lower.{note}</p><div class=wide><table><tr>"
         + "".join(f"<th scope=col>{name}</th>" for name in names)
         + "</tr>\n" + "\n".join(rows) + "</table></div>"
     )  # fmt: skip

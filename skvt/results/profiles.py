@@ -71,18 +71,30 @@ def sentences(profiles, most_columns=MOST_COLUMNS):
 def _phrase(profiles, k, j, whole):
     """The value of a column in a component, and that of the whole table in parentheses."""
     name, (cell, usual) = profiles.columns[j][1], (profiles.estimates[i, j] for i in (k, whole))
+    (quantity, _, value), in_all = _main(cell, usual)
     parts = profiles.cells[k, j]
-    if len(parts) == 2:  # a category and its probability
-        best = max(_values(cell), key=lambda entry: entry[2])
-        chance = next(entry[2] for entry in _values(usual) if entry[1] == best[1])
-        return f"{name} is {parts[0]} ({best[2]:.0%}; all {chance:.0%})"
-    if _values(cell)[0][0] == "probability":
-        return f"{name} {_values(cell)[0][2]:.0%} (all {_values(usual)[0][2]:.0%})"
+    if quantity == "probability":
+        if len(parts) == 2:  # a category and its probability
+            return f"{name} is {parts[0]} ({value:.0%}; all {in_all:.0%})"
+        return f"{name} {value:.0%} (all {in_all:.0%})"
     text = f"{name} {parts[0]} (all {profiles.cells[whole, j][0]})"
     for (quantity, _, share), (*_, share_of_all) in zip(cell, usual, strict=True):
         if quantity == "share not 0":
             text += f", {1.0 - share:.0%} zero (all {1.0 - share_of_all:.0%})"
     return text
+
+
+def directions(profiles):
+    """Return signs (K + 1, n_columns): 1 if a value is higher than that of all rows, -1 if lower.
+
+    The value is the mean, the median, the rate, or the probability of the most probable category.
+    """
+    whole = len(profiles.weights) - 1
+    signs = np.zeros(profiles.relevance.shape)
+    for (k, j), cell in profiles.estimates.items():
+        (*_, value), in_all = _main(cell, profiles.estimates[whole, j])
+        signs[k, j] = np.sign(value - in_all)
+    return signs
 
 
 def wide(profiles):
@@ -103,12 +115,21 @@ def _values(cell):
 
 def _value(cell):
     """The most probable category, or the mean, median, rate or probability of a one."""
+    quantity, category, estimate = _main(cell)[0]
+    return category if quantity == "probability" and len(_values(cell)) > 1 else estimate
+
+
+def _main(cell, usual=()):
+    """Return the entry of a cell that represents it, and the estimate of the whole table for it.
+
+    The entry is that of the most probable category, or of the mean, median, rate or probability of
+    a one; ``usual`` is the cell of the whole table.
+    """
     values = _values(cell)
-    if values[0][0] == "probability" and len(values) > 1:
-        return max(values, key=lambda entry: entry[2])[1]
-    estimate_of = {quantity: estimate for quantity, _, estimate in values}
     names = "mean", "median", "rate", "probability", "standard deviation"
-    return next(estimate_of[name] for name in names if name in estimate_of)
+    first = min(names.index(entry[0]) for entry in values if entry[0] in names)
+    best = max((entry for entry in values if entry[0] == names[first]), key=lambda entry: entry[2])
+    return best, next((entry[2] for entry in usual if entry[:2] == best[:2]), None)
 
 
 def _mixed(estimates, weights):

@@ -1,4 +1,4 @@
-"""Profiles of components: colours are relevances, texts what a component is in a column."""
+"""Profiles of components: colours are signed relevances, texts what a component is in a column."""
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -54,8 +54,9 @@ def test_colours_are_relevances_and_texts_what_components_are(mixture):
     means = mixture.weights_ @ mixture.column_relevance_
     places = np.argsort(-means)
     assert display.columns_ == [names[j] for j in places]
-    relevance = mixture.column_relevance_[order][:, places]
-    assert_allclose(display.image_.get_array(), np.vstack([means[places], relevance]), rtol=1e-6)
+    relevance = np.maximum(mixture.column_relevance_[order][:, places], 0.0)
+    assert_allclose(abs(display.image_.get_array()[1:]), relevance, rtol=1e-6)
+    assert not display.image_.get_array()[0].any()
     labels = [text.get_text() for text in display.ax_.get_xticklabels()]
     assert labels == [name for _, name in display.columns_]
     entries = mixture.describe().to_dict("records")
@@ -74,15 +75,15 @@ def test_colours_are_relevances_and_texts_what_components_are(mixture):
         assert float(opened) == pytest.approx(table[k, "open 0", "probability"], abs=0.005)
         assert float(visits) == pytest.approx(table[k, "visits 0", "rate"], abs=1.0)
     clusters = ProfilesDisplay.from_estimator(mixture, n_clusters=2)
-    relevance = mixture.column_relevance(2)[clusters.components_][:, places]
+    relevance = np.maximum(mixture.column_relevance(2)[clusters.components_][:, places], 0.0)
     order = [clusters.columns_.index(names[j]) for j in places]
-    assert_allclose(clusters.image_.get_array()[1:, order], relevance)
+    assert_allclose(abs(clusters.image_.get_array()[1:, order]), relevance)
     assert sorted(clusters.components_) == [0, 1]
     assert clusters.ax_.get_ylabel() == "cluster and its weight"
     again = ProfilesDisplay(mixture.describe().to_dict("list")).plot(
         components=[2, 0], columns=["visits 0", "place 0"], image_kw={"vmin": -1.0, "vmax": 2.0}
     )
-    assert_allclose(again.image_.get_array()[1:], mixture.column_relevance_[[2, 0]][:, [3, 1]])
+    assert_allclose(abs(again.image_.get_array()[1:]), mixture.column_relevance_[[2, 0]][:, [3, 1]])
     assert again.image_.get_clim() == (-1.0, 2.0)
 
 
@@ -128,7 +129,9 @@ def test_the_whole_table_is_on_top_and_the_most_relevant_column_and_block_come_f
     whole = [float(text.get_text()) for text in display.texts_[0]]
     assert_allclose(whole, [200.0, 5.0, 1.0, 12.5], rtol=0.05)
     assert [text.get_text() for text in display.ax_.get_yticklabels()][:1] == ["all"]
-    assert_allclose(display.image_.get_array()[0], [4.0, -0.025, 2.125, 1.5])
+    # a rate below the mean of all rows has a minus sign; a negative relevance has no colour
+    assert_allclose(display.image_.get_array()[1], [-5.0, -0.0, 0.0, -1.0])
+    assert_allclose(display.image_.get_array()[2], [1.0, 0.0, 0.0, 3.0])
     fewer = ProfilesDisplay(table).plot(max_columns=3)
     assert [name for _, name in fewer.columns_] == ["d", "b", "a"]
     assert fewer.ax_.get_xlabel() == "1 less relevant columns not shown"
@@ -138,13 +141,14 @@ def test_the_whole_table_is_on_top_and_the_most_relevant_column_and_block_come_f
 def test_one_cell_does_not_pale_the_others_and_noise_stays_pale():
     relevance = np.full((3, 4), 2.0)
     relevance[1, 2] = 5_000.0
-    rates = np.ones((3, 4))
+    rates = np.ones((3, 4)) + np.eye(3, 4)
     usual = ProfilesDisplay(described(relevance, [0.4, 0.3, 0.3], rates, list("abcd"))).plot()
-    assert usual.image_.norm(2.0) > 0.9 and usual.image_.colorbar.extend == "max"
+    assert usual.image_.norm(2.0) > 0.9 and usual.image_.norm(-2.0) < 0.1
+    assert usual.image_.colorbar.extend == "both"
     relevance = np.full((3, 4), 0.001)
     relevance[1, 2] = 5_000.0
     noise = ProfilesDisplay(described(relevance, [0.4, 0.3, 0.3], rates, list("abcd"))).plot()
-    assert noise.image_.norm(0.001) < 0.2
+    assert noise.image_.norm(0.001) < 0.6
 
 
 @pytest.mark.parametrize("n_columns", [6, 20])
