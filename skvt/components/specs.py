@@ -149,6 +149,8 @@ class ComponentSpec(BaseEstimator):
     missing = "ignore"
     exposure = None
     _parameter_constraints: dict = {}
+    # Classes of likelihoods that :meth:`build` returns; empty if not known.
+    _likelihoods: tuple = ()
 
     @property
     def reads_exposure(self):
@@ -255,7 +257,7 @@ class ComponentSpec(BaseEstimator):
         bool
             Whether :meth:`build` can have returned the likelihood.
         """
-        return True
+        return not self._likelihoods or type(component) in self._likelihoods
 
     def for_columns(self, columns, positions_of):
         """Return the description for these columns of a table.
@@ -373,6 +375,7 @@ class Gaussian(_GaussianSpec):
     2
     """
 
+    _likelihoods = (*models.GAUSSIANS, models.Regression, models.IndependentRegressions)
     _parameter_constraints = {
         "covariance_type": [StrOptions(COVARIANCE_TYPES)],
         "mean_type": [StrOptions({"full", "zero"})],
@@ -395,8 +398,7 @@ class Gaussian(_GaussianSpec):
         """Return whether a file can have this description, see :class:`ComponentSpec`."""
         if type(component) is models.Logged and self.log is not None:
             component = component.blocks[0].component
-        regressions = models.Regression, models.IndependentRegressions
-        return type(component) in models.GAUSSIANS + regressions
+        return super().describes(component, sizes)
 
     def chosen(self, X, weights, given=None):
         """Return the description with chosen logarithms and type, see :class:`ComponentSpec`."""
@@ -514,6 +516,7 @@ class LatentGaussian(_GaussianSpec):
     >>> blocks = [("survey", LatentGaussian(ordinal=["grade"]), ["age", "grade"])]
     """
 
+    _likelihoods = models.LATENT_GAUSSIANS
     _parameter_constraints = {
         "covariance_type": [StrOptions({"full", "tied"})],
         **_GaussianSpec._parameter_constraints,
@@ -527,7 +530,7 @@ class LatentGaussian(_GaussianSpec):
 
     def describes(self, component, sizes):
         """Return whether a file can have this description, see :class:`ComponentSpec`."""
-        is_latent = type(component) in models.LATENT_GAUSSIANS
+        is_latent = super().describes(component, sizes)
         return is_latent and np.array_equal(self.ordinal, component.cells.columns)
 
     def build(self, X, weights, sizes=None):
@@ -566,6 +569,7 @@ class Categorical(_Conditioned):
     """
 
     encoding = "category"
+    _likelihoods = (models.Categorical,)
     _parameter_constraints = {
         "concentration_prior": [AUTO, Interval(Real, 0, None, closed="neither"), "array-like"],
         "categories": [StrOptions({"auto"}), list],
@@ -578,7 +582,7 @@ class Categorical(_Conditioned):
 
     def describes(self, component, sizes):
         """Return whether a file can have this description, see :class:`ComponentSpec`."""
-        return type(component) is models.Categorical and component.sizes == sizes
+        return super().describes(component, sizes) and component.sizes == sizes
 
     def build(self, X, weights, sizes):
         """Return independent categorical columns, see :class:`ComponentSpec`."""
@@ -621,6 +625,7 @@ class Bernoulli(_Conditioned):
     """
 
     encoding = "binary"
+    _likelihoods = (models.Bernoulli,)
     _parameter_constraints = {
         "feature_prior": [AUTO, Interval(Real, 0, None, closed="neither"), "array-like"],
         **MISSING_CONSTRAINT,
@@ -628,10 +633,6 @@ class Bernoulli(_Conditioned):
     feature_prior: Any = "auto"
     _: KW_ONLY
     missing: str = "ignore"
-
-    def describes(self, component, sizes):
-        """Return whether a file can have this description, see :class:`ComponentSpec`."""
-        return type(component) is models.Bernoulli
 
     def build(self, X, weights, sizes=None):
         """Return independent binary columns, see :class:`ComponentSpec`."""
@@ -726,9 +727,7 @@ class Poisson(_Counts):
     2
     """
 
-    def describes(self, component, sizes):
-        """Return whether a file can have this description, see :class:`ComponentSpec`."""
-        return type(component) is models.Poisson
+    _likelihoods = (models.Poisson,)
 
     def build(self, X, weights, sizes=None):
         """Return independent Poisson columns, see :class:`ComponentSpec`."""
@@ -793,6 +792,7 @@ class NegativeBinomial(_Counts):
     2
     """
 
+    _likelihoods = (models.NegativeBinomial,)
     _parameter_constraints = _Counts._parameter_constraints | {
         "shape_prior": [Interval(Real, 0, None, closed="neither")],
         "rate_prior": [None, Interval(Real, 0, None, closed="neither"), "array-like"],
@@ -802,10 +802,6 @@ class NegativeBinomial(_Counts):
     _: KW_ONLY
     rate_prior: Any = None
     dispersion_prior: Any = "auto"
-
-    def describes(self, component, sizes):
-        """Return whether a file can have this description, see :class:`ComponentSpec`."""
-        return type(component) is models.NegativeBinomial
 
     def build(self, X, weights, sizes=None):
         """Return independent negative binomial columns, see :class:`ComponentSpec`."""
@@ -861,15 +857,12 @@ class Multinomial(ComponentSpec):
     """
 
     encoding = "count"
+    _likelihoods = (models.Multinomial,)
     allows_missing = False
     _parameter_constraints = {
         "concentration_prior": [AUTO, Interval(Real, 0, None, closed="neither")]
     }
     concentration_prior: Any = "auto"
-
-    def describes(self, component, sizes):
-        """Return whether a file can have this description, see :class:`ComponentSpec`."""
-        return type(component) is models.Multinomial
 
     def build(self, X, weights, sizes=None):
         """Return a distribution of tokens over the columns, see :class:`ComponentSpec`."""
@@ -929,6 +922,7 @@ class StudentT(_GaussianSpec):
     0
     """
 
+    _likelihoods = (models.StudentT,)
     _parameter_constraints = {
         "covariance_type": [StrOptions({"full", "diag"})],
         "degrees_of_freedom": [None, Interval(Real, 0, None, closed="neither")],
@@ -938,10 +932,6 @@ class StudentT(_GaussianSpec):
     covariance_type: str = "full"
     _: KW_ONLY
     degrees_of_freedom: float | None = None
-
-    def describes(self, component, sizes):
-        """Return whether a file can have this description, see :class:`ComponentSpec`."""
-        return type(component) is models.StudentT
 
     def build(self, X, weights, sizes=None):
         """Return a Gaussian component with scaled rows, see :class:`ComponentSpec`."""

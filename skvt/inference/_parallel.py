@@ -1,8 +1,9 @@
 """Threads for compiled loops.
 
 A minibatch of a hundred documents takes 1 to 3 ms. joblib polls for results every 10 ms, so that a
-call of ``joblib.Parallel`` costs more than the work; a plain queue takes 0.03 ms. Kernels release
-the interpreter lock and write into slices of shared arrays.
+call of ``joblib.Parallel`` costs more than the work; a plain queue takes 0.03 ms. A loop of 10
+microseconds that two threads share takes 11 microseconds with a queue, and 19 to 31 with a
+``ThreadPoolExecutor``. Kernels release the interpreter lock and write into slices of shared arrays.
 
 Ctrl-C can arrive between any two bytecodes of the calling thread. Two clean-ups must happen all the
 same: telling the threads to end, and restoring the number of threads of the matrix library. Each is
