@@ -43,25 +43,43 @@ def _is_sparse(X: Any, weights: Array) -> tuple[Any, ...]:
 
 
 class Documents(sp.csr_array):
-    """Counts of the words of documents, with the design (n, P) of their covariates.
+    """Counts of the words of documents, with what is known of each document besides.
 
-    ``n_documents`` is the number of documents that the rows represent; None for further rows of a
-    stream.
+    ``design`` (n, P) is that of covariates, ``allowed`` (n, K) are the topics that each document
+    may have; either may be None. ``n_documents`` is the number of documents that the rows
+    represent; None for further rows of a stream.
     """
 
-    design: Array
-    n_documents: float | None = None
+    design: Array | None
+    allowed: Array | None
+    n_documents: float | None
 
     @classmethod
-    def of(cls, X: Any, design: Array, n_documents: float | None = None) -> Self:
-        """Return the counts X with a design; both are shared."""
+    def of(
+        cls, X: Any, design: Array | None, n_documents: float | None = None,
+        allowed: Array | None = None,
+    ) -> Self:  # fmt: skip
+        """Return the counts X with these arrays, which are shared."""
         documents = cls(X)
-        documents.design, documents.n_documents = design, n_documents
+        documents.design, documents.allowed = design, allowed
+        documents.n_documents = n_documents
         return documents
 
     def __getitem__(self, rows: Any) -> Any:
-        """Return rows with their covariates."""
-        return self.of(sp.csr_array(self)[rows], self.design[rows])
+        """Return rows with their covariates and allowed topics."""
+        design, allowed = (each if each is None else each[rows] for each in described(self))
+        return self.of(sp.csr_array(self)[rows], design, allowed=allowed)
+
+
+@singledispatch
+def described(X: Any) -> tuple[Array | None, Array | None]:
+    """Return the design of the covariates of rows and their allowed topics; None where absent."""
+    return None, None
+
+
+@described.register
+def _described_documents(X: Documents) -> tuple[Array | None, Array | None]:
+    return X.design, X.allowed
 
 
 def pieces(stop: int, step: int, start: int = 0) -> list[slice]:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import numpy as np
 from numpy.typing import ArrayLike
+from sklearn.utils.metadata_routing import UNUSED
 
 from skvt.components.specs import is_auto
 from skvt.estimators._hdp_restarts import TopicRestarts, TopicSampling
@@ -207,6 +208,10 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
     _usual_most = 400  # topics that births may reach
 
     # --------------------------------------------------------------------------------- model
+    # scikit-learn's metadata routing passes it neither: topics come and go.
+    __metadata_request__transform = {"covariates": UNUSED, "allowed_topics": UNUSED}
+    __metadata_request__score = __metadata_request__transform
+
     def _build_model(self, X, weights, old=None):
         """Build the model; learned parameters continue from their values in the ``old`` model."""
         check_memoized(self)

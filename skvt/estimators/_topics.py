@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import scipy.sparse as sp
 
 from skvt.fitting import (
     STREAM_ROWS,
@@ -25,26 +26,32 @@ from skvt.inference import (
     rows_of,
 )
 from skvt.models.lda import LDA, DocumentRegression, SplitMerge
-from skvt.readers.chunks import require_rows_in_memory, sums_over
+from skvt.readers.chunks import require_rows_in_memory
 from skvt.readers.validation import LARGEST, in_range
-from skvt.results import Covariates, TopicEditsMixin, TopicsMixin, prior_vector, simplest
-from skvt.results.completion import mean_of_held_out
+from skvt.results import (
+    Covariates,
+    TopicEditsMixin,
+    TopicsMixin,
+    named_details,
+    prior_vector,
+    simplest,
+)
 from skvt.results.topic_tables import pandas_for
-from skvt.rows import Documents, sums_of_rows, total_and_weight
+from skvt.rows import Documents, described, sums_of_rows, total_and_weight
 from skvt.schedules import RobbinsMonro
 from skvt.sklearn_private import num_samples
 
 # Default of learning_offset in a stream.
 STREAM_OFFSET = 64.0
-# Subject of the error message for covariates of rows in chunks.
-COVARIATES = "A prior of documents that depends on covariates"
+# Subject of the error message for covariates and allowed topics of rows in chunks.
+DETAILS = "A prior that differs between documents"
 
 
 class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimator):
     """Base of the estimators of latent Dirichlet allocation with a given number of topics."""
 
     @all_or_nothing
-    def fit(self, X, y=None, sample_weight=None, covariates=None):
+    def fit(self, X, y=None, sample_weight=None, covariates=None, allowed_topics=None):
         """Fit to all documents.
 
         Parameters
@@ -61,6 +68,9 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
             Covariates on which the prior of a document's topics depends, see
             ``covariate_coef_``. Categories become one column for each level but the first.
             ``doc_topic_prior`` is then learned, starting from its value.
+        allowed_topics : {array-like, sparse matrix} of shape (n_samples, n_components), optional
+            True for the topics that a document may have, for example those of its labels: the
+            other topics have no share in it. A document without labels has a row of True.
 
         Returns
         -------
@@ -73,12 +83,16 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
             For values that are no counts or that leave the range of floating point, for illegal
             parameters and combinations of them, and for covariates of another number of rows, with
             missing values, or which are constant or collinear. A single constant covariate is
-            allowed: it stands for the intercept.
+            allowed: it stands for the intercept. For allowed topics of another shape or with other
+            values, a document that is allowed no topic, and a topic that no document is allowed.
         """
-        return self._fit(X, y, sample_weight, covariates)
+        details = self._passed(X, covariates, allowed_topics)
+        return self._fit(X, y, sample_weight, details)
 
     @all_or_nothing
-    def partial_fit(self, X, y=None, sample_weight=None, batch_id=None, covariates=None):
+    def partial_fit(
+        self, X, y=None, sample_weight=None, batch_id=None, covariates=None, allowed_topics=None
+    ):
         """Update on documents of a stream.
 
         Parameters
@@ -94,6 +108,8 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
         covariates : data frame, or array-like of shape (n_samples,) or (n_samples, n_covariates), \
                 optional
             As in ``fit``, in each call or in none. Levels of categories come from the first call.
+        allowed_topics : {array-like, sparse matrix} of shape (n_samples, n_components), optional
+            As in ``fit``, in each call or in none; a call need not allow each topic.
 
         Returns
         -------
@@ -104,10 +120,11 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
         -----
         No moves are made, since they need the documents of all calls.
         """
-        return self._partial_fit(X, sample_weight, batch_id, covariates=covariates)
+        details = self._passed(X, covariates, allowed_topics)
+        return self._partial_fit(X, sample_weight, batch_id, details)
 
     @all_or_nothing
-    def resume(self, X, y=None, sample_weight=None, covariates=None):
+    def resume(self, X, y=None, sample_weight=None, covariates=None, allowed_topics=None):
         """Continue a fit that was interrupted, to the same result as without interruption.
 
         Parameters
@@ -120,6 +137,8 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
             The weights of the interrupted fit.
         covariates : data frame or array-like, optional
             The covariates of the interrupted fit.
+        allowed_topics : {array-like, sparse matrix} of shape (n_samples, n_components), optional
+            The allowed topics of the interrupted fit.
 
         Returns
         -------
@@ -129,111 +148,13 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
         Raises
         ------
         ValueError
-            If there is nothing to resume, if these are other documents or covariates, or if a
-            parameter has changed on which the passes so far depend.
+            If there is nothing to resume, if these are other documents, covariates or allowed
+            topics, or if a parameter has changed on which the passes so far depend.
         """
-        return self._resume(X, y, sample_weight, covariates=covariates)
+        details = self._passed(X, covariates, allowed_topics)
+        return self._resume(X, y, sample_weight, details)
 
-    def transform(self, X, *, normalize=True, covariates=None):
-        """Return the topic proportions of each document, inferred at T = 1.
-
-        They are inferred by CVB0 at the expected topics [1]_, whatever the local step of the fit:
-        each token's topic is updated given the expected counts of the other tokens. The result is
-        deterministic, and does not depend on other documents or ``n_jobs``.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Counts.
-        normalize : bool, default=True
-            Whether rows sum to 1. With False they are the parameters of q(theta): the expected
-            tokens of each topic plus the prior alpha.
-        covariates : data frame or array-like, optional
-            Covariates of the documents, needed if the fit had any.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_components)
-            E[theta] of each document, or the parameters of q(theta). A document without words has
-            the mean of its prior.
-
-        References
-        ----------
-        .. [1] A. Asuncion, M. Welling, P. Smyth, Y. W. Teh (2009). On smoothing and inference for
-           topic models. UAI.
-        """
-        self._require_covariates(X, covariates)
-        return self._proportions(X, normalize=normalize, covariates=covariates)
-
-    def fit_transform(self, X, y=None, *, normalize=True, sample_weight=None, covariates=None):
-        """Fit to X, then transform it.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Counts.
-        y : ignored
-            Not used.
-        normalize : bool, default=True
-            As in ``transform``.
-        sample_weight : array-like of shape (n_samples,), optional
-            As in ``fit``.
-        covariates : data frame or array-like, optional
-            As in ``fit``.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_components)
-            The result of ``transform``.
-        """
-        fitted = self.fit(X, y, sample_weight=sample_weight, covariates=covariates)
-        return fitted.transform(X, normalize=normalize, covariates=covariates)
-
-    def score(self, X, y=None, covariates=None):
-        """Return the log predictive probability of document completion, nats per held-out word.
-
-        Half of each document's tokens (:func:`skvt.metrics.document_completion_split`) are used to
-        infer its topic proportions as ``transform`` does, and the others are predicted: ``sum log
-        sum_k E[theta_k] E[beta_kw] / number of held-out tokens``. Higher is better. Scores of all
-        topic models and of :func:`skvt.metrics.document_completion_score` are comparable.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Counts; at least one document must have two or more tokens.
-        y : ignored
-            Not used.
-        covariates : data frame or array-like, optional
-            Covariates of the documents, needed if the fit had any.
-
-        Returns
-        -------
-        float
-            Nats per held-out word.
-        """
-        self._require_covariates(X, covariates)
-        return mean_of_held_out(*sums_over(self, X, covariates=covariates))
-
-    def perplexity(self, X, sub_sampling=False, covariates=None):
-        """Return the perplexity of held-out words, ``exp(-score(X))``. Lower is better.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Counts; at least one document must have two or more tokens.
-        sub_sampling : bool, default=False
-            Whether X is a sample of a larger corpus, as in scikit-learn. The result is the same.
-        covariates : data frame or array-like, optional
-            Covariates of the documents, needed if the fit had any.
-
-        Returns
-        -------
-        float
-            The number of equally probable words that would be equally hard to predict.
-        """
-        return float(np.exp(-self.score(X, covariates=covariates)))
-
-    def elbo(self, X, covariates=None):
+    def elbo(self, X, covariates=None, allowed_topics=None):
         """Untempered evidence lower bound of X in nats, every constant included.
 
         X is taken for the whole data set: the divergence of the globals is subtracted once.
@@ -244,13 +165,16 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
             Counts.
         covariates : data frame or array-like, optional
             Covariates of the documents, needed if the fit had any.
+        allowed_topics : {array-like, sparse matrix} of shape (n_samples, n_components), optional
+            Topics that each document may have, see ``fit``; by default all.
 
         Returns
         -------
         float
             Nats for all of X.
         """
-        return self._elbo(X, covariates=covariates)
+        details = self._passed(X, covariates, allowed_topics)
+        return self._elbo(X, details)
 
     @of_fit
     def covariate_coef_(self, fitted):
@@ -274,46 +198,83 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
         pandas = pandas_for("covariate_coef_ of a fit with a data frame")
         return pandas.DataFrame(coef, columns=self._covariates.columns.names)
 
-    def _with_covariates(self, rows, covariates, used, *, reset):
-        require_rows_in_memory(rows.passed, COVARIATES)
-        n_rows = num_samples(rows.passed)
-        if reset:
-            self._covariates = Covariates.of(covariates, n_rows, used)
-        else:
-            self._require_covariates(rows.passed, covariates)
-        n_documents = float(rows.weights.sum())
-        if rows.in_stream:
-            n_documents = self._stream_rows if reset else None
-        design = self._covariates.encode(covariates, n_rows)[used]
-        return Documents.of(rows.X, design, n_documents)
+    def _passed(self, X, covariates, allowed_topics):
+        """Return details of documents by name; raise TypeError if X with details is in chunks."""
+        details = named_details(covariates, allowed_topics)
+        if details:
+            require_rows_in_memory(X, DETAILS)
+        return details
+
+    def _details(self, X, covariates, allowed_topics):
+        details = self._passed(X, covariates, allowed_topics)
+        self._require_same_covariates(details)
+        return details
+
+    def _with_details(self, rows, details, used, *, reset):
+        if reset and "covariates" in details:
+            n_rows = num_samples(rows.passed)
+            self._covariates = Covariates.of(details["covariates"], n_rows, used)
+        if not reset:
+            self._require_same_covariates(details)
+        if rows.in_stream and not reset:
+            self._require_same_restriction(self._fitted.model, "allowed_topics" in details)
+        documents = self._documents(rows.X, rows.passed, details, used, reset=reset)
+        if documents is not rows.X and (reset or not rows.in_stream):
+            n_documents = self._stream_rows if rows.in_stream else float(rows.weights.sum())
+            documents.n_documents = n_documents
+        if reset and not rows.in_stream and "allowed_topics" in details:
+            never = ~documents.allowed.any(axis=0)
+            if never.any():
+                raise ValueError(
+                    f"allowed_topics allows topic {never.argmax()} to no document of positive "
+                    "weight. Allow it to some, or leave it out and lower n_components."
+                )
+        return documents
 
     @property
     def _stream_rows(self):
         """Assumed number of documents of a stream."""
         return STREAM_ROWS if self.total_samples is None else float(self.total_samples)
 
-    def _read(self, X, covariates=None):
-        rows = super()._read(X)
-        if covariates is None:
-            return rows
-        return Documents.of(rows, self._covariates.encode(covariates, num_samples(X)))
+    def _read(self, X, details=None):
+        return self._documents(super()._read(X), X, details or {})
 
-    def _require_covariates(self, X, covariates):
+    def _documents(self, X, passed, details, used=slice(None), *, reset=False):
+        """Return the ``used`` rows X of those passed with their details, if they have any."""
+        model = None if reset else self._fitted.model
+        if not details and (model is None or model.regression is None):
+            return X
+        n_rows, allowed = num_samples(passed), details.get("allowed_topics")
+        design = np.ones((n_rows, 1))
+        if self._covariates is not None:
+            design = self._covariates.encode(details["covariates"], n_rows)
+        if allowed is not None:
+            n_topics = self.n_components if model is None else model.n_components
+            allowed = topics_allowed(allowed, n_rows, n_topics)[used]
+        return Documents.of(X, design[used], allowed=allowed)
+
+    def _require_same_covariates(self, details):
         """Raise ValueError if covariates are passed but the fit had none, or the reverse."""
-        self._require_fitted()
-        if self._covariates is None and covariates is not None:
+        if self._covariates is None and "covariates" in details:
             raise ValueError(
                 f"This {type(self).__name__} was fitted without covariates. Leave them out, or fit "
                 "anew with covariates."
             )
-        if self._covariates is not None:
-            if covariates is None:
-                names = list(self._covariates.columns.levels)
-                raise ValueError(
-                    f"The prior of documents of this {type(self).__name__} depends on the "
-                    f"covariates {names}. Pass covariates with a row for each row of X."
-                )
-            require_rows_in_memory(X, COVARIATES)
+        if self._covariates is not None and "covariates" not in details:
+            names = list(self._covariates.columns.levels)
+            raise ValueError(
+                f"The prior of documents of this {type(self).__name__} depends on the covariates "
+                f"{names}. Pass covariates with a row for each row of X."
+            )
+
+    def _require_same_restriction(self, model, passed):
+        """Raise ValueError unless allowed topics are ``passed`` just where the fit had them."""
+        if passed != (model.topic_groups is not None):
+            raise ValueError(
+                "Pass allowed_topics in each call or in none; documents that may have all topics "
+                f"have rows of True. The calls so far were {'without' if passed else 'with'} "
+                "allowed_topics; to change this, fit anew with warm_start=False."
+            )
 
     def _lda(self, X, weights, old, first_eta, learned=str):
         """Return the model given the estimator's parameters.
@@ -347,20 +308,26 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
             lda = replace(lda, doc_topic_prior=old.doc_topic_prior)
         if old is not None and lda.learn_topic_word_prior:
             lda = replace(lda, topic_word_prior=old.topic_word_prior)
-        return self._with_regression(lda, X, old)
+        return self._with_document_priors(lda, X, old)
 
-    def _with_regression(self, lda, X, old):
-        """Return the model with a prior that depends on covariates, if the fit has any."""
-        if self._covariates is None:
-            return lda
-        alpha = lda.doc_topic_prior if old is None else old.doc_topic_prior
-        lda = replace(lda, doc_topic_prior=alpha, learn_doc_topic_prior=True)
-        terms = self._covariates.columns.terms
-        if terms.size == 1:  # without covariates, other steps learn alpha more exactly
+    def _with_document_priors(self, lda, X, old):
+        """Return the model with a prior that depends on covariates or on allowed topics."""
+        design, allowed = described(X)
+        if old is not None:
+            self._require_same_restriction(old, allowed is not None)
+        if allowed is not None:
+            groups = np.unique(allowed, axis=1, return_inverse=True)[1].ravel()
+            lda = replace(lda, topic_groups=groups)
+        alpha, terms = lda.doc_topic_prior if old is None else old.doc_topic_prior, np.zeros(1, int)
+        if self._covariates is not None:
+            lda = replace(lda, doc_topic_prior=alpha, learn_doc_topic_prior=True)
+            terms = self._covariates.columns.terms
+        # Other steps learn one alpha of all documents more exactly.
+        if terms.size == 1 and (allowed is None or not lda.learn_doc_topic_prior):
             return lda
         if X.n_documents is None:  # a running stream
             return replace(lda, regression=old.regression)
-        regression = DocumentRegression.of(X.design, terms, alpha, X.n_documents)
+        regression = DocumentRegression.of(design, terms, alpha, X.n_documents)
         if old is not None:
             regression = replace(regression, coef=old.regression.coef)
         return replace(lda, regression=regression)
@@ -441,6 +408,34 @@ def given_prior(estimator, name, size, size_name, default, *, n_topics=None, rem
     if value is None or isinstance(value, str):
         return np.full(size, default)
     return prior_vector(name, value, size, size_name, n_topics=n_topics, remedy=remedy)
+
+
+def topics_allowed(allowed, n_rows, n_topics):
+    """Return allowed topics as an array (n, K) of booleans; raise ValueError if it is illegal."""
+    array = np.asarray(allowed.toarray() if sp.issparse(allowed) else allowed)
+    legal = (
+        "allowed_topics must be an array of True and False of shape (n_samples, n_components) = "
+        f"{(n_rows, n_topics)}"
+    )
+    if array.shape != (n_rows, n_topics):
+        raise ValueError(
+            f"{legal}, a row for each row of X and a column for each topic. Got the shape "
+            f"{array.shape}."
+        )
+    if array.dtype.kind not in "buif":
+        raise ValueError(f"{legal}. Got values of type {array.dtype}.")
+    illegal = (array != 0) & (array != 1)
+    if illegal.any():
+        row = illegal.any(axis=1).argmax()
+        raise ValueError(f"{legal}. Got {array[illegal][0]} in row {row}.")
+    array = array.astype(bool)
+    without = ~array.any(axis=1)
+    if without.any():
+        raise ValueError(
+            f"allowed_topics allows no topic to the document in row {without.argmax()}. Allow all "
+            "topics to documents without labels."
+        )
+    return array
 
 
 def given_topics(estimator, X):

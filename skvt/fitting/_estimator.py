@@ -75,10 +75,10 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         """Return the :class:`Fitted`, adapted to rows that differ in kind from those before."""
         return fitted
 
-    def _with_covariates(self, rows, covariates, used, *, reset):
-        """Return ``rows.X`` with the covariates of these rows.
+    def _with_details(self, rows, details, used, *, reset):
+        """Return ``rows.X`` with what else the caller passed about these rows, by name.
 
-        ``covariates`` are of all rows as passed; ``used`` selects the rows of positive weight.
+        ``details`` are of all rows as passed; ``used`` selects the rows of positive weight.
         """
         return rows.X
 
@@ -120,22 +120,22 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         """
         return self._fit(X, y, sample_weight)
 
-    def _fit(self, X, y, sample_weight, covariates=None):
-        """Fit to all rows; only topic models take ``covariates``, see `_with_covariates`."""
+    def _fit(self, X, y, sample_weight, details=None):
+        """Fit to all rows; only topic models take ``details``, see `_with_details`."""
         for name in ("_progress", "restart_elbos_"):
             vars(self).pop(name, None)
         labels, before = RowLabels.of(self, X, y, sample_weight), None
         if self._continues():
             before, remedy = self._fitted, "set warm_start=False to start anew"
             refuse_changes(self, before, "A warm start", self._fixed_parameters, remedy)
-        options = {"labels": labels, "covariates": covariates, "reset": before is None}
+        options = {"labels": labels, "details": details, "reset": before is None}
         with rows_at_work(self, X, y, sample_weight, **options) as (rows, workers):
             before = before and self._adapted(before, rows.X, rows.weights)
             run_fit(self, rows, workers, before)
         return self
 
-    def _read(self, X, covariates=None):
-        """Return rows as numbers, by the reader of the fit; topic models add ``covariates``."""
+    def _read(self, X, details=None):
+        """Return rows as numbers, by the reader of the fit; topic models add ``details``."""
         return self._fitted.reader.read(X)
 
     @all_or_nothing
@@ -172,10 +172,10 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         """
         return self._partial_fit(X, sample_weight, batch_id)
 
-    def _partial_fit(self, X, sample_weight, batch_id, covariates=None):
-        """Update on rows of a stream; only topic models take ``covariates``."""
+    def _partial_fit(self, X, sample_weight, batch_id, details=None):
+        """Update on rows of a stream; only topic models take ``details``."""
         refuse_labels(self, "partial_fit")
-        update(self, X, sample_weight, batch_id, covariates)
+        update(self, X, sample_weight, batch_id, details)
         return self
 
     @all_or_nothing
@@ -215,12 +215,12 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         """
         return self._resume(X, y, sample_weight)
 
-    def _resume(self, X, y, sample_weight, covariates=None):
-        """Continue an interrupted fit; only topic models take ``covariates``."""
+    def _resume(self, X, y, sample_weight, details=None):
+        """Continue an interrupted fit; only topic models take ``details``."""
         self._require_fitted()
         refuse_labels(self, "resume")
         progress = progress_of(self)
-        with rows_at_work(self, X, y, sample_weight, covariates=covariates) as (rows, workers):
+        with rows_at_work(self, X, y, sample_weight, details=details) as (rows, workers):
             progress.rows.check(rows.X, rows.weights)
             resume_fit(self, rows, workers, progress)
         return self
@@ -242,10 +242,10 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         """
         return self._elbo(X)
 
-    def _elbo(self, X, covariates=None):
-        """Return the bound of X in nats; only topic models take ``covariates``."""
+    def _elbo(self, X, details=None):
+        """Return the bound of X in nats; only topic models take ``details``."""
         fitted = self._require_fitted()
-        with given_rows(self, X, covariates=covariates) as rows, Workers(self.n_jobs) as workers:
+        with given_rows(self, X, details=details) as rows, Workers(self.n_jobs) as workers:
             data = rows_of(rows.X, rows.weights)
             return evaluate_bound(self._model_for_bounds(), fitted.stats, data, workers)
 

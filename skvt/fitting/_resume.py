@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from skvt.files import in_files
 from skvt.fitting._changes import FREE_TO_CHANGE, refuse_changes
 from skvt.fitting._restarts import Outcomes, Start
-from skvt.rows import layout_of, some_rows, sums_of_rows
+from skvt.rows import described, layout_of, some_rows, sums_of_rows
 from skvt.typing import Array
 
 # Maximum number of rows in the sample whose checksum identifies the rows of a fit.
@@ -27,8 +27,8 @@ class RowsSeen:
     # (N, D), without rows of weight 0.
     shape: tuple[int, int]
     dtype: str
-    # BLAKE2b of at most 1,000 evenly spaced rows, with their weights and covariates, and of
-    # the lengths of chunks.
+    # BLAKE2b of at most 1,000 evenly spaced rows, with their weights, covariates and
+    # allowed topics, and of the lengths of chunks.
     digest: str
 
     @classmethod
@@ -37,7 +37,7 @@ class RowsSeen:
         n_rows = X.shape[0]
         rows = np.unique(np.linspace(0, n_rows - 1, min(n_rows, _MOST_SAMPLED)).astype(np.int64))
         sample, sample_weights = some_rows(X, weights, rows)
-        parts = [np.asarray(sample_weights, np.float64), layout_of(X), *_design_of(sample)]
+        parts = [np.asarray(sample_weights, np.float64), layout_of(X), *_details_of(sample)]
         if sp.issparse(sample):
             sample = sp.csr_array(sample)
             sample.sum_duplicates()
@@ -58,28 +58,27 @@ class RowsSeen:
                 f"{self.shape[0]} rows of positive weight, {self.shape[1]} columns, "
                 f"{self.dtype}, checksum {self.digest}. Got {current.shape[0]} rows, "
                 f"{current.shape[1]} columns, {current.dtype}, checksum {current.digest}. Pass the "
-                "same X and sample_weight, with the same covariates if there were any, or call fit "
-                "to start anew."
+                "same X and sample_weight, with the same covariates and allowed topics if there "
+                "were any, or call fit to start anew."
             )
 
 
-def _design_of(X):
-    """Return the design of the covariates of rows, in a list that is empty without covariates."""
-    design = getattr(X, "design", None)
-    return [] if design is None else [design]
+def _details_of(X):
+    """Return the design of the covariates of rows and their allowed topics, if there are any."""
+    return [array for array in described(X) if array is not None]
 
 
 def checksum(X, weights):
-    """Return a text that identifies all rows, their weights and covariates."""
+    """Return a text that identifies all rows, with all that is known of them."""
     (digest,) = sums_of_rows(X, weights, _digest)
     return f"{X.shape} {np.dtype(X.dtype).name} {layout_of(X).tolist()} {digest.tobytes().hex()}"
 
 
 def _digest(X, weights):
-    """Return BLAKE2b of rows, weights and covariates as integers; those of chunks are added up."""
+    """Return BLAKE2b of rows and what is known of them as integers, added up over chunks."""
     digest = hashlib.blake2b(digest_size=16)
     arrays = [weights, X.indptr, X.indices, X.data] if sp.issparse(X) else [weights, X]
-    for array in [*arrays, *_design_of(X)]:
+    for array in [*arrays, *_details_of(X)]:
         step = max(1, _BYTES_HASHED // max(1, array[:1].nbytes))
         for start in range(0, len(array), step):
             digest.update(np.ascontiguousarray(array[start : start + step]))

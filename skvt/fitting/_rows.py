@@ -43,8 +43,11 @@ class CallRows:
         return self.passed, np.zeros(n_rows)
 
 
-def read_rows(estimator, X, sample_weight, covariates=None, *, reset, in_stream=False):
-    """Return the rows of a call, read by a new reader if ``reset``, else by that of the fit."""
+def read_rows(estimator, X, sample_weight, details=None, *, reset, in_stream=False):
+    """Return the rows of a call, read by a new reader if ``reset``, else by that of the fit.
+
+    ``details`` is what the caller passed about rows besides X, by name.
+    """
     reader = replace(estimator._reads.of(estimator), in_stream=in_stream)
     reader = reader if reset else estimator._fitted.reader
     reader, numbers, weights = rows_read(reader, X, sample_weight)
@@ -53,16 +56,14 @@ def read_rows(estimator, X, sample_weight, covariates=None, *, reset, in_stream=
             vars(estimator).pop(name, None)
         vars(estimator).update(reader.columns)
     rows = CallRows(X, numbers, weights, reader, in_stream=in_stream)
-    if covariates is None and estimator._covariates is None:
-        return rows
     used = slice(None) if sample_weight is None else np.asarray(sample_weight) > 0.0
-    return replace(rows, X=estimator._with_covariates(rows, covariates, used, reset=reset))
+    return replace(rows, X=estimator._with_details(rows, details or {}, used, reset=reset))
 
 
 @contextmanager
-def given_rows(estimator, X, sample_weight=None, covariates=None, *, reset=False):
+def given_rows(estimator, X, sample_weight=None, details=None, *, reset=False):
     """Provide the :class:`CallRows` of a call; after the block, a cluster may free the rows."""
-    rows = read_rows(estimator, X, sample_weight, covariates, reset=reset)
+    rows = read_rows(estimator, X, sample_weight, details, reset=reset)
     try:
         yield rows
     finally:
@@ -70,9 +71,9 @@ def given_rows(estimator, X, sample_weight=None, covariates=None, *, reset=False
 
 
 @contextmanager
-def rows_at_work(estimator, X, y, sample_weight, *, labels=None, covariates=None, reset=False):
+def rows_at_work(estimator, X, y, sample_weight, *, labels=None, details=None, reset=False):
     """Provide the :class:`CallRows` of a fit and its threads; print stages if it is verbose."""
-    reading = given_rows(estimator, X, sample_weight, covariates, reset=reset)
+    reading = given_rows(estimator, X, sample_weight, details, reset=reset)
     shown, threads = stages_printed(estimator.verbose), Workers(estimator.n_jobs)
     with shown, reading as rows, threads as workers:
         yield replace(rows, y=y, labels=labels), workers

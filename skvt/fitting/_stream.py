@@ -20,10 +20,10 @@ from skvt.readers.chunks import is_chunked, loaded, loads_of
 STREAM_ROWS = 1e6
 
 
-def update(estimator, X, sample_weight, batch_id, covariates=None):
+def update(estimator, X, sample_weight, batch_id, details=None):
     """Update an estimator on rows in memory, or on one chunk after the other."""
     if not is_chunked(X):
-        _update(estimator, X, X, sample_weight, batch_id, covariates)
+        _update(estimator, X, X, sample_weight, batch_id, details)
         return
     # Chunks are loaded in order, so that this process holds one at a time.
     loads = loads_of(X, sample_weight)
@@ -35,12 +35,12 @@ def update(estimator, X, sample_weight, batch_id, covariates=None):
                 _update(estimator, None, *chunk, (batch_id, number) if numbered else batch_id)
 
 
-def _update(estimator, passed, X, sample_weight, batch_id, covariates=None):
+def _update(estimator, passed, X, sample_weight, batch_id, details=None):
     """Update on rows in memory; ``passed`` is X as passed, None for one of several chunks."""
     vars(estimator).pop("_progress", None)  # after other rows, the fit cannot be resumed
     before = vars(estimator).get("_fitted")
     options = {"reset": before is None, "in_stream": True}
-    rows = replace(read_rows(estimator, X, sample_weight, covariates, **options), passed=passed)
+    rows = replace(read_rows(estimator, X, sample_weight, details, **options), passed=passed)
     with Workers(estimator.n_jobs) as workers:
         fitted = _updated(estimator, before, rows, batch_id, workers)
     publish(estimator, fitted, rows)

@@ -34,8 +34,14 @@ def check_estimator(estimator, memory):
     if values.get("_progress") is not None:
         _check_progress(values["_progress"], estimator, memory)
     _check_names(values.get("feature_names_in_"), estimator.n_features_in_)
-    covariates, regression = estimator._covariates, getattr(fitted.model, "regression", None)
-    legal = regression is None if covariates is None else covariates.describes(regression)
+    covariates, model = estimator._covariates, fitted.model
+    regression = getattr(model, "regression", None)
+    if covariates is None:
+        legal = regression is None or (
+            model.topic_groups is not None and np.array_equal(regression.groups, [0])
+        )
+    else:
+        legal = covariates.describes(regression, model.topic_groups is not None)
     _require(legal, "Coefficients of the document prior are those of other covariates.")
     if "_table" in values:
         component, priors = fitted.model.component, values.get("priors_") or ()

@@ -304,14 +304,14 @@ def _of_chunk(number, fitted, sealed, chunk, shape):
     return np.asarray(found, dtype)
 
 
-def sums_over(estimator, X, covariates=None):
+def sums_over(estimator, X, details=None):
     """Sum ``estimator._completion_sums(rows)``, which add up over rows, over all of X.
 
-    Only rows in memory may have covariates.
+    Only rows in memory may have ``details``.
     """
     estimator._require_fitted()
     if not is_chunked(X):
-        return estimator._completion_sums(estimator._read(X, covariates))
+        return estimator._completion_sums(estimator._read(X, details))
     fitted, loads, site = estimator._without_rows(), loads_of(X), active_site()
     try:
         tasks = ((handle, (fitted,)) for handle in loads.handles)

@@ -158,8 +158,11 @@ class Covariates:
             )
         return (self.columns.encode(table) - self.mean) / self.scale
 
-    def describes(self, regression):
-        """Return whether a regression that is read from a file fits these covariates."""
+    def describes(self, regression, allowed):
+        """Return whether a regression that is read from a file fits these covariates.
+
+        ``allowed`` says whether documents have allowed topics.
+        """
         levels, terms = self.columns.levels.values(), self.columns.terms
         if not all(each is None or (type(each) is list and each) for each in levels):
             return False
@@ -168,7 +171,7 @@ class Covariates:
             return False
         if regression is None:
             return terms.size == 1
-        return terms.size > 1 and np.array_equal(regression.groups, terms)
+        return (terms.size > 1 or allowed) and np.array_equal(regression.groups, terms)
 
     def coefficients(self, coef):
         """Convert coefficients (P, K) of the standardised design to (K, P), in the user's units."""

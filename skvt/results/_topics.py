@@ -176,7 +176,7 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         return np.array(names, dtype=object)
 
     # --------------------------------------------------------------------------- inference
-    def transform(self, X, *, normalize=True):
+    def transform(self, X, *, normalize=True, covariates=None, allowed_topics=None):
         """Return the topic proportions of each document, inferred at T = 1.
 
         They are inferred by CVB0 at the expected topics [1]_, whatever the local step of the fit:
@@ -190,30 +190,53 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         normalize : bool, default=True
             Whether rows sum to 1. With False they are the parameters of q(theta): the expected
             tokens of each topic plus the prior alpha.
+        covariates : data frame or array-like, optional
+            Covariates of the documents, needed if the fit had any.
+        allowed_topics : {array-like, sparse matrix} of shape (n_samples, n_components), optional
+            Topics that each document may have, see ``fit``; by default all.
 
         Returns
         -------
         ndarray of shape (n_samples, n_components)
             E[theta] of each document, or the parameters of q(theta). A document without words has
-            the mean of the prior; :func:`skvt.topic_table` lists such documents.
+            the mean of its prior; :func:`skvt.topic_table` lists such documents.
+
+        Raises
+        ------
+        ValueError
+            For covariates or allowed topics that are not those of these rows or not like those of
+            the fit; for any if the estimator takes none.
 
         References
         ----------
         .. [1] A. Asuncion, M. Welling, P. Smyth, Y. W. Teh (2009). On smoothing and inference for
            topic models. UAI.
         """
-        return self._proportions(X, normalize=normalize)
+        self._require_fitted()
+        details = self._details(X, covariates, allowed_topics)
+        return self._proportions(X, normalize=normalize, details=details)
 
     @by_chunk(lambda self, **options: (self._n_features_out, self._fitted.model.dtype))
-    def _proportions(self, X, *, normalize, covariates=None):
-        """Return the topic proportions of documents, which may have covariates."""
-        fitted = self._require_fitted()
-        X = self._read(X, covariates)
+    def _proportions(self, X, *, normalize, details):
+        """Return the topic proportions of documents with these ``details``."""
+        fitted, X = self._fitted, self._read(X, details)
         with Workers(self.n_jobs) as workers:
             gamma = document_parameters(fitted.model, fitted.stats, X, workers)
         return gamma / gamma.sum(axis=1, keepdims=True) if normalize else gamma
 
-    def fit_transform(self, X, y=None, *, normalize=True, sample_weight=None):
+    def _details(self, X, covariates, allowed_topics):
+        """Return details of documents by name; raise ValueError if the fit does not take them."""
+        details = named_details(covariates, allowed_topics)
+        if details:
+            raise ValueError(
+                f"{type(self).__name__} takes no {' and no '.join(details)}. Leave them out, or "
+                "use StructuredLDA or TemperedLDA."
+            )
+        return details
+
+    def fit_transform(
+        self, X, y=None, *, normalize=True, sample_weight=None, covariates=None, allowed_topics=None
+    ):
         """Fit to X, then transform it.
 
         Parameters
@@ -226,15 +249,21 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
             As in ``transform``.
         sample_weight : array-like of shape (n_samples,), optional
             As in ``fit``.
+        covariates : data frame or array-like, optional
+            As in ``fit``.
+        allowed_topics : {array-like, sparse matrix} of shape (n_samples, n_components), optional
+            As in ``fit``.
 
         Returns
         -------
         ndarray of shape (n_samples, n_components)
             The result of ``transform``.
         """
-        return self.fit(X, y, sample_weight=sample_weight).transform(X, normalize=normalize)
+        details = named_details(covariates, allowed_topics)
+        fitted = self.fit(X, y, sample_weight=sample_weight, **details)
+        return fitted.transform(X, normalize=normalize, **details)
 
-    def score(self, X, y=None):
+    def score(self, X, y=None, covariates=None, allowed_topics=None):
         """Return the log predictive probability of document completion, nats per held-out word.
 
         Half of each document's tokens (:func:`skvt.metrics.document_completion_split`) are used to
@@ -248,20 +277,26 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
             Counts; at least one document must have two or more tokens.
         y : ignored
             Not used.
+        covariates : data frame or array-like, optional
+            Covariates of the documents, needed if the fit had any.
+        allowed_topics : {array-like, sparse matrix} of shape (n_samples, n_components), optional
+            Topics that each document may have, see ``fit``; by default all.
 
         Returns
         -------
         float
             Nats per held-out word.
         """
-        return mean_of_held_out(*sums_over(self, X))
+        self._require_fitted()
+        details = self._details(X, covariates, allowed_topics)
+        return mean_of_held_out(*sums_over(self, X, details))
 
     def _completion_sums(self, X):
         fitted = self._fitted
         with Workers(self.n_jobs) as workers:
             return completion_sums(fitted.model, fitted.stats, X, workers)
 
-    def perplexity(self, X, sub_sampling=False):
+    def perplexity(self, X, sub_sampling=False, covariates=None, allowed_topics=None):
         """Return the perplexity of held-out words, ``exp(-score(X))``. Lower is better.
 
         Unlike scikit-learn's, it does not use the words it predicts, and does not depend on the
@@ -273,13 +308,18 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
             Counts; at least one document must have two or more tokens.
         sub_sampling : bool, default=False
             Whether X is a sample of a larger corpus, as in scikit-learn. The result is the same.
+        covariates : data frame or array-like, optional
+            Covariates of the documents, needed if the fit had any.
+        allowed_topics : {array-like, sparse matrix} of shape (n_samples, n_components), optional
+            Topics that each document may have, see ``fit``; by default all.
 
         Returns
         -------
         float
             The number of equally probable words that would be equally hard to predict.
         """
-        return float(np.exp(-self.score(X)))
+        score = self.score(X, covariates=covariates, allowed_topics=allowed_topics)
+        return float(np.exp(-score))
 
     def top_words(self, n_words=10, feature_names=None, *, by="probability"):
         """Return the first words of each topic.
@@ -300,6 +340,12 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
             ``n_components`` lists of ``n_words`` words.
         """
         return top_words(self, n_words, feature_names, by=by)
+
+
+def named_details(covariates, allowed_topics):
+    """Return what was passed about documents besides their counts, by name, without None."""
+    details = {"covariates": covariates, "allowed_topics": allowed_topics}
+    return {name: value for name, value in details.items() if value is not None}
 
 
 def prior_vector(name, value, size, size_name, *, n_topics=None, remedy=""):

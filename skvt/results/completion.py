@@ -11,7 +11,7 @@ from skvt.compiled import GOLDEN, jit, mix, part
 from skvt.expfam import Dirichlet
 from skvt.inference import local_results, rows_of
 from skvt.models.lda import LDAGivenTopics, Topics
-from skvt.rows import Documents
+from skvt.rows import Documents, described
 
 _S63 = np.uint64(63)
 MOST_COINS = 4096
@@ -111,10 +111,8 @@ def mean_of_held_out(total, n_held_out, n_tokens, n_documents):
 
 def completion_sums(model, stats, X, workers):
     """Sum log predictive probabilities in nats; count held-out tokens, all tokens, documents."""
-    parts = split_tokens(X)
-    if model.documents(stats).regression is not None:
-        parts = [Documents.of(part, X.design) for part in parts]
-    observed, held_out = parts
+    design, allowed = described(X)
+    observed, held_out = (Documents.of(part, design, allowed=allowed) for part in split_tokens(X))
     topics = np.ascontiguousarray(Dirichlet.mean(model.natural_parameters(stats)[0]).T)
     gamma = document_parameters(model, stats, observed, workers)
     proportions = gamma / gamma.sum(axis=1, keepdims=True)

@@ -19,6 +19,7 @@ N, K = 40, 3
 DESIGN = np.c_[np.ones(N), RNG.standard_normal(N), RNG.integers(2, size=N) - 0.5]
 COUNTS = RNG.poisson(RNG.exponential(3.0, (N, K))) * (RNG.random((N, K)) < 0.6)
 WEIGHTS = RNG.uniform(0.5, 2.0, N)
+ALL, SOME = np.ones((N, K), bool), np.arange(N * K).reshape(N, K) % 4 > 0
 
 
 def regression(scale=0.5):
@@ -40,19 +41,20 @@ def test_the_prior_of_coefficients_is_a_normal_whose_variance_is_integrated_out(
     assert own.log_prior() == pytest.approx(expected, rel=1e-6)
 
 
-def bound(coef, of_gamma):
+def bound(coef, of_gamma, allowed=ALL):
     """The part of the mean-field bound that depends on alpha, given q(theta) = Dir(gamma)."""
     alpha = np.exp(DESIGN @ coef)
-    logs = digamma(of_gamma) - digamma(of_gamma.sum(axis=1, keepdims=True))
-    value = gammaln(alpha.sum(axis=1)) + (alpha * logs - gammaln(alpha)).sum(axis=1)
-    return WEIGHTS @ value
+    logs = digamma(of_gamma) - digamma((of_gamma * allowed).sum(axis=1, keepdims=True))
+    value = gammaln((alpha * allowed).sum(axis=1))
+    return WEIGHTS @ (value + ((alpha * logs - gammaln(alpha)) * allowed).sum(axis=1))
 
 
-def evidence(coef):
+def evidence(coef, counts=COUNTS, allowed=ALL):
     """The log probability of the drawn topics, proportions integrated out."""
-    alpha, n = np.exp(DESIGN @ coef), COUNTS.sum(axis=1)
-    value = gammaln(alpha.sum(axis=1)) - gammaln(alpha.sum(axis=1) + n)
-    return WEIGHTS @ (value + (gammaln(alpha + COUNTS) - gammaln(alpha)).sum(axis=1))
+    alpha, n = np.exp(DESIGN @ coef), counts.sum(axis=1)
+    total = (alpha * allowed).sum(axis=1)
+    of_topics = (gammaln(alpha + counts) - gammaln(alpha)) * allowed
+    return WEIGHTS @ (gammaln(total) - gammaln(total + n) + of_topics.sum(axis=1))
 
 
 def parabola(h, coef):
@@ -60,20 +62,22 @@ def parabola(h, coef):
     return np.einsum("kp,pk->", h[:, :, 0], coef) - 0.5 * square
 
 
+@pytest.mark.parametrize("allowed", [ALL, SOME])
 @pytest.mark.parametrize("drawn", [False, True])
-def test_the_parabola_touches_the_bound(drawn):
+def test_the_parabola_touches_the_bound(drawn, allowed):
     own = regression()
-    of_gamma = own.alpha(DESIGN) + COUNTS
-    h = own.statistics(DESIGN, WEIGHTS, of_gamma)
+    counts = (COUNTS * allowed).astype(float)
+    of_gamma = own.alpha(DESIGN) + counts
+    h = own.statistics(DESIGN, WEIGHTS, of_gamma * allowed, allowed)
     if drawn:
-        h = own.statistics_of_counts(DESIGN, WEIGHTS, COUNTS.astype(float))
-    value = evidence if drawn else lambda coef: bound(coef, of_gamma)
+        h = own.statistics_of_counts(DESIGN, WEIGHTS, counts, allowed)
     for _ in range(5):
         step = 1e-5 * RNG.standard_normal(own.coef.shape)
-        rise = value(own.coef + step) - value(own.coef - step)
-        assert parabola(h, own.coef + step) - parabola(h, own.coef - step) == pytest.approx(
-            rise, rel=1e-6
-        )
+        up, down = own.coef + step, own.coef - step
+        rise = bound(up, of_gamma, allowed) - bound(down, of_gamma, allowed)
+        if drawn:
+            rise = evidence(up, counts, allowed) - evidence(down, counts, allowed)
+        assert parabola(h, up) - parabola(h, down) == pytest.approx(rise, rel=1e-6)
 
 
 def test_the_parabola_stays_below_the_bound_within_the_radius():

@@ -113,7 +113,7 @@ class CollapsedLDA(LDAGivenTopics):
     @property
     def _is_sparse(self) -> bool:
         """Whether sums over topics are sparse: for many topics, if all documents have one alpha."""
-        return self.n_components > MOST_DENSE and self.regression is None
+        return self.n_components > MOST_DENSE and not self.has_document_priors
 
     def batch(self, X: Any, rows: IndexArray, weights: Array) -> TokenBatch:
         batch = super().batch(X, rows, weights)
@@ -196,7 +196,8 @@ class CollapsedLDA(LDAGivenTopics):
         n_groups, n_topics = draws.groups.size - 1, self.n_components
         priors = self.document_priors(batch)
         alpha = np.zeros((len(priors), lam.shape[1]), np.float32)
-        alpha[:, :n_topics] = np.clip(priors, *RANGE)
+        weights = np.clip(priors, *RANGE) if batch.start is not None else np.float32(1.0)
+        alpha[:, :n_topics] = np.where(priors > 0.0, weights, np.float32(0.0))
         prior = self._of_sampling().topic_word_prior[batch.active]
         prior = np.clip(prior, *RANGE).astype(np.float32)
         prior = prior if prior.ndim == 2 else prior[:, None]
@@ -280,7 +281,9 @@ class CollapsedLDA(LDAGivenTopics):
         alpha, weights = self.doc_topic_prior.astype(np.float64), batch.weights.astype(np.float64)
         if self.regression is not None:
             assert batch.design is not None  # as prepared
-            parabolas = self.regression.statistics_of_counts(batch.design, weights, result.counts)
+            parabolas = self.regression.statistics_of_counts(
+                batch.design, weights, result.counts, batch.allowed
+            )
             return np.append(parabolas, np.zeros_like(parabolas[:1]), axis=0), weights.sum()
         of_none = digamma_array(alpha)
         sums = weights.sum() * of_none

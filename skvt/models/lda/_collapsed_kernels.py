@@ -83,12 +83,12 @@ class _Streams(NamedTuple):
     # (S,): number of probabilities in the current product, and the product.
     n_multiplied: IndexArray
     product: Array
-    # (S,): sum of the document's counts and alpha.
+    # (S,): sum of the document's counts and alpha; of alpha alone while tokens are not placed.
     weight: Array
     # (S, L + 1) and (S, L): words and weights of the document's tokens; the last word is repeated.
     words: NDArray[np.uint32]
     weights: Array
-    # (S + 1, W): ``alpha + n_d``. The last row is 1, for tokens drawn given the topics alone.
+    # (S, W): ``alpha + n_d``.
     own: Array
 
 
@@ -102,8 +102,7 @@ def collapsed_steps(n_streams: int, *arguments: Any) -> None:
         numbers.extend(np.empty((n, n_streams), dtype))
     words = np.empty((n_streams, longest + 1), np.uint32)
     weights = np.empty((n_streams, longest), np.float32)
-    doc_counts = aligned(n_streams + 1, width)
-    doc_counts[n_streams] = 1.0
+    doc_counts = aligned(n_streams, width)
     streams = _Streams._make([*numbers, words, weights, doc_counts])
     table, inverse, sums = aligned(n_words, width), aligned(1, width)[0], aligned(1, width)[0]
     _collapsed_steps(*arguments[:-1], table, inverse, sums, streams, arguments[-1])
@@ -128,7 +127,7 @@ def _begin_document(
             streams.words[s, t], streams.weights[s, t] = words[j], weight
             if placed:
                 streams.own[s, topics[begin + t]] += weight
-            total += np.float64(weight)
+                total += np.float64(weight)
             t += 1
     streams.words[s, t] = streams.words[s, t - 1]
     streams.document[s], streams.begin[s], streams.size[s], streams.place[s] = d, begin, t, 0
@@ -157,7 +156,7 @@ def _collapsed_steps(
 ) -> None:  # fmt: skip
     """Draw the topic of each token given those of all others, group by group.
 
-    If tokens are not ``placed`` yet, they are drawn given the topics alone, ``p ~ E[beta_kw]``.
+    If tokens are not ``placed`` yet, they are drawn given alpha and the topics alone.
 
     Parameters
     ----------
@@ -165,8 +164,8 @@ def _collapsed_steps(
     token_indptr : (nnz + 1,) where each entry's tokens begin
     row_weights : (n,)
     seeds : (n,) uint64
-    alpha : float32 (1, W) or (n, W) prior of proportions of all documents or of each; 0 beyond K
-        topics
+    alpha : float32 (1, W) or (n, W) prior of proportions of all documents or of each; 0 for topics
+        that a document must not have, and beyond K topics
     prior : float32 (A, 1) or (A, K) eta of the words
     groups : (G + 1,) where the documents of each group begin
     lam : float32 (A, W) ``eta + n``; 0 beyond K topics
@@ -178,9 +177,8 @@ def _collapsed_steps(
     streams : :class:`_Streams`, scratch; L is the number of tokens of the longest document
     """
     n_topics, one, last = totals.shape[1], lit(alpha[0, 0], 1.0), alpha.shape[0] - 1
-    wide = 1 if prior.shape[1] > 1 else 0
+    wide, nothing = 1 if prior.shape[1] > 1 else 0, lit(one, 0.0)
     order, place, own, topic = streams.order, streams.place, streams.own, streams.topic
-    no_document = np.uint64(order.size)
     for _ in range(CLAIMS):
         g, stop_group = claim(counter, np.int64(1), groups.size - 1)
         if g >= stop_group:
@@ -232,14 +230,19 @@ def _collapsed_steps(
                 streams.state[s] += GOLDEN
                 # [GriffithsSteyvers04 eq. 5]
                 k, total = draw_of_product(
-                    own[s if placed else no_document], inverse, table[streams.words[s, t]],
+                    own[s], inverse, table[streams.words[s, t]],
                     table[streams.words[s, after]], sums, unit(mix(streams.state[s])),
                 )  # fmt: skip
-                # Rounding may lead to a padding topic beyond K.
-                topic[s] = k if k < n_topics else max(k - LANES, 0)
-                others = np.float64(n_topics)
+                # Rounding may lead to a padding topic beyond K, or to one that is not allowed.
+                k = k if k < n_topics else max(k - LANES, 0)
+                while k > 0 and own[s, np.uint64(k)] == nothing:
+                    k -= 1
+                while own[s, np.uint64(k)] == nothing:
+                    k += 1
+                topic[s] = k
+                others = streams.weight[s]
                 if placed:
-                    others = streams.weight[s] - np.float64(streams.weights[s, t])
+                    others -= np.float64(streams.weights[s, t])
                 streams.product[s] *= max(np.float64(total) / others, _LEAST)
             for at in range(n_streams):
                 s = order[at]

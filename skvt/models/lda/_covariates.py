@@ -89,9 +89,10 @@ class DocumentRegression:
         n_columns, n_topics = self.coef.shape
         return n_topics, n_columns, 1 + n_columns
 
-    def alpha(self, design: Array) -> Array:
-        """Return alpha of documents with this design, (n, K)."""
-        return np.exp(np.clip(design @ self.coef, *RANGE))
+    def alpha(self, design: Array, allowed: Array | None = None) -> Array:
+        """Return alpha of documents with this design, (n, K), 0 for topics not ``allowed``."""
+        alpha = np.exp(np.clip(design @ self.coef, *RANGE))
+        return alpha if allowed is None else alpha * allowed
 
     def log_prior(self) -> float:
         """Return log p(lambda) in nats, without the intercepts, whose prior is flat."""
@@ -117,15 +118,20 @@ class DocumentRegression:
         return out
 
     # -------------------------------------------------------------------------- statistics
-    def statistics(self, design: Array, weights: Array, gamma: Array) -> Array:
+    def statistics(
+        self, design: Array, weights: Array, gamma: Array, allowed: Array | None = None
+    ) -> Array:
         """Return the parabola below the ELBO given gamma of q(theta), summed over documents.
 
         The result h is (K, P, 1 + P). In lambda_k of topic k the parabola is, up to a constant,
         ``h[k, :, 0] @ lambda_k - lambda_k @ h[k, :, 1:] @ lambda_k / 2``.
         """
-        alpha = self.alpha(design)
+        alpha = self.alpha(design, allowed)
         gamma = np.maximum(gamma, alpha)  # gamma may be lower by rounding
-        digamma_gamma, digamma_alpha = digamma_array(gamma), digamma_array(alpha)
+        # Topics with alpha = 0 have the gradient and the curvature 0 for any finite logarithm.
+        digamma_gamma, digamma_alpha = (
+            digamma_array(np.where(alpha > 0.0, each, 1.0)) for each in (gamma, alpha)
+        )
         rise = digamma_array(gamma.sum(axis=1)) - digamma_array(alpha.sum(axis=1))
         slope = rise[:, None] - digamma_gamma
         gradient = -alpha * (slope + digamma_alpha)
@@ -136,14 +142,16 @@ class DocumentRegression:
         curvature += alpha * slope * np.where(slope > 0.0, HIGH, LOW)
         return self._sums(design, weights, alpha, gradient, np.maximum(curvature, 0.0))
 
-    def statistics_of_counts(self, design: Array, weights: Array, counts: Array) -> Array:
+    def statistics_of_counts(
+        self, design: Array, weights: Array, counts: Array, allowed: Array | None = None
+    ) -> Array:
         """Return a parabola, as :meth:`statistics`, given numbers of tokens of topics (n, K).
 
         Its gradient is that of the log probability of the drawn topics. Its second derivatives are
         those of a lower bound [Minka00 eq. 55]: without covariates, the step to its maximum is a
         Newton step on this lower bound.
         """
-        alpha = self.alpha(design)
+        alpha = self.alpha(design, allowed)
         gradient, curvature = np.empty_like(alpha), np.empty_like(alpha)
         derivatives_of_counts(counts, alpha, gradient, curvature)
         return self._sums(design, weights, alpha, gradient, curvature)

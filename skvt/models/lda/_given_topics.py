@@ -225,7 +225,7 @@ class LDAGivenTopics(LDA):
         alpha = self.document_priors(batch)
         # If documents have different alpha, tabulate n = 0 only, where the gain is always 0.
         n_sizes = _SIZES if inv_temp < 1.0 and len(alpha) == 1 else 1
-        sizes, first = np.arange(n_sizes, dtype=self.dtype), self.doc_topic_prior[:, None]
+        sizes, first = np.arange(n_sizes, dtype=self.dtype), alpha[0, :, None]
         gains = ((first + inv_temp * sizes) ** inv_temp - first**inv_temp).astype(table.dtype)
         base = (alpha**inv_temp).astype(table.dtype)
         n_blocks = -(-self.n_components // sampling.PRIOR_TOPICS)

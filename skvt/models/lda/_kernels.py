@@ -48,6 +48,8 @@ LATER = 0.01
 KEPT_SHARE = 0.1
 # Expected counts up to this one are left out by :func:`list_shares`.
 SMALLEST_SHARE = 1e-2
+# Smallest legal entry of a prior; below it is 0, for topics that a document must not have.
+LEAST_PRIOR = 1e-30
 FLOOR = {np.dtype(np.float32): np.float32(1e-17), np.dtype(np.float64): 1e-140}
 
 
@@ -162,15 +164,18 @@ def tempered_table(
 def _topic_weights(gamma: Array, inv_temp: Any, floor: Any, weights: Array) -> Any:
     """Write exp(inv_temp * (digamma(gamma) - top)), at least floor; return the shift.
 
-    The normaliser digamma(sum gamma) cancels in q(z).
+    The normaliser digamma(sum gamma) cancels in q(z). Topics whose gamma is 0, which the document
+    must not have, get weights of 0.
     """
+    zero, least = lit(floor, 0.0), lit(floor, LEAST_PRIOR)
     for k in range(gamma.size):
-        weights[k] = digamma(gamma[k])
+        weights[k] = digamma(max(gamma[k], least))
     top = weights[0]
     for k in range(gamma.size):
         top = max(top, weights[k])
     for k in range(gamma.size):
-        weights[k] = max(exp(inv_temp * (weights[k] - top)), floor)
+        weight = max(exp(inv_temp * (weights[k] - top)), floor)
+        weights[k] = weight if gamma[k] > zero else zero
     return inv_temp * top
 
 
@@ -179,12 +184,16 @@ def _dirichlet_divergence(
     gamma: Array, alpha: Array, gammaln_alpha: Array, constant: float, digamma_sum: float,
     gammaln_sum: float,
 ) -> float:  # fmt: skip
-    """Return KL(Dir(gamma) || Dir(alpha)) in nats; ``constant`` is -log Gamma(sum alpha)."""
+    """Return KL(Dir(gamma) || Dir(alpha)) in nats over the topics whose alpha is above 0.
+
+    ``constant`` is -log Gamma(sum alpha).
+    """
     value = constant + gammaln_sum
     for k in range(alpha.size):
-        g = np.float64(gamma[k])
-        value += (g - alpha[k]) * (digamma(g) - digamma_sum)
-        value += gammaln_alpha[k] - gammaln(g)
+        if alpha[k] > 0.0:
+            g = np.float64(gamma[k])
+            value += (g - alpha[k]) * (digamma(g) - digamma_sum)
+            value += gammaln_alpha[k] - gammaln(g)
     return value
 
 
@@ -277,7 +286,7 @@ def document_steps(
     energy: Any, digamma_sums: Array, gamma: Array, table_of: Array, per_word: Array,
     per_topic: Array, order: IndexArray, counter: IndexArray,
 ) -> None:  # fmt: skip
-    """Optimise q(z, theta) of each document, starting from equal shares of all topics.
+    """Optimise q(z, theta) of each document, starting from equal shares of its topics.
 
     After every CYCLE sweeps, topics whose tokens have fallen below a threshold of at most ``prune``
     are set aside with gamma = alpha, and sweeps continue over the others. The last evaluation is
@@ -291,7 +300,7 @@ def document_steps(
     expected_log : (n_active, K) E[log beta]
     table, table_shift : its tempered exponential, unused with ``own``
     alpha : (2, 1, w) or (2, n, w) float64, prior of all documents or of each, padded by its
-        minimum, and its log Gamma
+        minimum, and its log Gamma; 0 for topics that a document must not have
     inv_temp, own : one inverse temperature; or one for each document, (n,), else None
     tol : mean absolute change of gamma at which a document has converged
     table_of, per_word, per_topic, order : (W w,), (3, W), (6, w), (w,) scratch; W and w are the
@@ -307,15 +316,16 @@ def document_steps(
     # Loops run to a multiple of the vector length, since a scalar remainder would cost more than
     # all else. Padding topics have no words and stay at their prior. The divergence of q(theta) is
     # a difference of large numbers and is computed in float64.
-    limit = tol * n_topics
     for _ in range(CLAIMS):
         d, stop = claim(counter, DOCUMENTS, indptr.size - 1)
         if d >= stop:
             break
         of_prior = min(d, alpha.shape[1] - 1)
-        sum_alpha = 0.0
+        sum_alpha, n_allowed = 0.0, 0
         for k in range(n_topics):
             sum_alpha += alpha[0, of_prior, k]
+            n_allowed += alpha[0, of_prior, k] > 0.0
+        limit = tol * n_allowed
         lo, hi = indptr[d], indptr[d + 1]
         n_words = hi - lo
         filled = (n_words + LANES - 1) // LANES * LANES
@@ -334,14 +344,15 @@ def document_steps(
             _topics_by_words(table, words[lo:hi], topics)
             for j in range(n_words):
                 shift[j] = table_shift[words[lo + j]]
-        share = inv_temp * lengths[d] / n_topics
+        share = inv_temp * lengths[d] / n_allowed
         for k in range(width):
             order[k], prior[k] = k, alpha[0, of_prior, k]
-            g[k] = prior[k] + (share if k < n_topics else lit(inv_temp, 0.0))
+            is_allowed = k < n_topics and alpha[0, of_prior, k] > 0.0
+            g[k] = prior[k] + (share if is_allowed else lit(inv_temp, 0.0))
 
         # Fixed-point updates of q(z) and gamma. ratio_j = n_j / sum_k weights_k table_kj, so that
         # n_j phi_jk = ratio_j weights_k table_kj.
-        most = max_iter if n_words > 0 and n_topics > 1 else 0
+        most = max_iter if n_words > 0 and n_allowed > 1 else 0
         sweeps, last = 0, False
         gamma_of, alpha_of, weights_of, total_of = g, prior, weights, total
         while True:
@@ -420,6 +431,8 @@ def _energy(
     """Return :func:`energies` of a document with its own table (K, W), topics in ``order``."""
     value = 0.0
     for k in range(order.size):
+        if weights[k] == lit(weights[0], 0.0):
+            continue
         total = part = lit(weights[0], 0.0)
         topic = table[k]
         for j in range(words.size):
@@ -486,8 +499,9 @@ def energies(
                 value_of[k] += r * row[k] * logs[k]
         value = 0.0
         for k in range(n_topics):
-            log_share = digamma(np.float64(gamma[d, k])) - digamma_sums[d]
-            value += weights[d, k] * (np.float64(value_of[k]) + mass[k] * log_share)
+            if weights[d, k] > lit(mass[k], 0.0):
+                log_share = digamma(np.float64(gamma[d, k])) - digamma_sums[d]
+                value += weights[d, k] * (np.float64(value_of[k]) + mass[k] * log_share)
         out[d] = value
         finish(counter, d, stop)
 

@@ -24,7 +24,7 @@ from skvt.expfam import Dirichlet, Family, RunningStats, Stats
 from skvt.files import PRIOR, in_files
 from skvt.models.lda import _kernels as kernels
 from skvt.models.lda._covariates import DocumentRegression
-from skvt.rows import sums_of_rows, total_and_weight
+from skvt.rows import described, sums_of_rows, total_and_weight
 from skvt.typing import Array, IndexArray, Run
 
 CACHE_LINE = 64  # bytes
@@ -45,7 +45,8 @@ class DocumentBatch:
     documents. ``documents`` and ``entries`` are row and position of each entry, sorted by word;
     those of word a begin at ``word_indptr[a]``. ``lengths`` (n,) are numbers of tokens,
     ``weights`` (n,) sample weights. ``start`` is the initial state of local steps that need one.
-    ``design`` (n, P) are covariates of the documents, if the prior depends on them.
+    ``design`` (n, P) are covariates of the documents, if the prior depends on them. ``allowed`` (n,
+    K) are the topics that each document may have, None if all may have all.
     """
 
     indptr: IndexArray
@@ -60,6 +61,7 @@ class DocumentBatch:
     rows: IndexArray
     start: Array | None = None
     design: Array | None = None
+    allowed: Array | None = None
 
     @property
     def n_rows(self) -> int:
@@ -201,14 +203,24 @@ class LDA:
     # The regression of log alpha on covariates of documents; None without covariates.
     # ``doc_topic_prior`` is then alpha at mean covariates.
     regression: DocumentRegression | None = None
+    # (K,): groups of topics, each of which is allowed in the same documents. None if all documents
+    # may have all topics. A learned alpha then is the intercept of ``regression``.
+    topic_groups: Annotated[IndexArray | None, "n"] = None
 
     families: ClassVar[tuple[Family, ...]] = (Dirichlet,)
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        if self.regression is not None:  # log C(T) is not known if documents differ in alpha
+        if self.regression is not None:
             return frozenset({Capability.TOPICS, Capability.HYPERPRIOR})
+        if self.has_document_priors:  # log C(T) is not known if documents differ in alpha
+            return frozenset({Capability.TOPICS})
         return frozenset({Capability.TEMPERABLE, Capability.TOPICS})
+
+    @property
+    def has_document_priors(self) -> bool:
+        """Whether documents may differ in alpha."""
+        return self.regression is not None or self.topic_groups is not None
 
     def statistics_shapes(self, n_components: int) -> list[tuple[int, ...]]:
         """Return the shapes of the statistics."""
@@ -232,10 +244,14 @@ class LDA:
         return Stats((np.atleast_2d(self.topic_word_prior.T),))
 
     def prior_kinds(self) -> IndexArray:
-        """Return a number for each topic, (K,), equal for topics with equal priors."""
+        """Return a number for each topic, (K,), equal for topics of equal priors and documents."""
+        groups = self.topic_groups
+        if groups is None:
+            groups = np.zeros(self.n_components, np.intp)
         if self.topic_word_prior.ndim == 1:
-            return np.zeros(self.n_components, np.intp)
-        return np.unique(self.topic_word_prior, axis=1, return_inverse=True)[1].ravel()
+            return groups
+        kinds = np.vstack([self.topic_word_prior, groups])
+        return np.unique(kinds, axis=1, return_inverse=True)[1].ravel()
 
     @property
     def prior_totals(self) -> Array:
@@ -280,7 +296,10 @@ class LDA:
         eta = self.topic_word_prior
         if eta.ndim == 2:
             eta = np.ascontiguousarray(np.stack([eta[:, group].max(axis=1) for group in groups]).T)
-        model = replace(self, doc_topic_prior=alpha, topic_word_prior=eta, start=None)
+        of_topics = None if self.topic_groups is None else np.arange(len(groups))
+        model = replace(
+            self, doc_topic_prior=alpha, topic_word_prior=eta, start=None, topic_groups=of_topics
+        )
         return model._with(self.regression and self.regression.regrouped(list(groups)))
 
     def regrouped_stats(self, stats: Stats, groups: Sequence[IndexArray]) -> Stats:
@@ -306,11 +325,13 @@ class LDA:
             X.indptr, X.indices, X.data, rows, active, marker, indptr, words, counts, lengths,
             word_indptr, documents, entries,
         )  # fmt: skip
+        design, allowed = described(X)
         return DocumentBatch(
             indptr=indptr, words=words, counts=counts, active=active, word_indptr=word_indptr,
             documents=documents, entries=entries, lengths=lengths,
             weights=np.ascontiguousarray(weights, self.dtype), rows=rows,
-            design=None if self.regression is None else X.design[rows],
+            design=None if self.regression is None or design is None else design[rows],
+            allowed=None if allowed is None else allowed[rows],
         )  # fmt: skip
 
     def scope(self, batch: DocumentBatch) -> BatchScope:
@@ -414,10 +435,14 @@ class LDA:
         )  # fmt: skip
 
     def document_priors(self, batch: DocumentBatch) -> Array:
-        """Return alpha of all documents, (1, K), or of each document if it has covariates."""
-        if self.regression is None or batch.design is None:
-            return self.doc_topic_prior[None]
-        return self.regression.alpha(batch.design).astype(self.dtype)
+        """Return alpha of all documents, (1, K), or of each where documents differ.
+
+        It is 0 for topics that a document must not have.
+        """
+        if self.regression is not None and batch.design is not None:
+            return self.regression.alpha(batch.design, batch.allowed).astype(self.dtype)
+        alpha = self.doc_topic_prior[None]
+        return alpha if batch.allowed is None else alpha * batch.allowed
 
     def _filled_priors(self, batch: DocumentBatch) -> Array:
         """Return alpha, padded by its minimum, and log Gamma(alpha), as (2, 1 or n, w)."""
@@ -501,7 +526,8 @@ class LDA:
         if self.regression is not None:
             assert batch.design is not None  # `batch` has set it
             gamma = result.q.astype(np.float64)
-            return self.regression.statistics(batch.design, weights, gamma), weights.sum()
+            parabolas = self.regression.statistics(batch.design, weights, gamma, batch.allowed)
+            return parabolas, weights.sum()
         return weights @ Dirichlet.expectation(result.q), weights.sum()
 
     def with_learned_priors(self, prior_stats: Any, stats: RunningStats | None = None) -> Self:

@@ -207,12 +207,14 @@ def _draw_proportions(
     top = -np.inf
     for k in range(theta.size):
         shape = np.float64(alpha[k]) + np.float64(inv_temp) * sizes[k]
-        if drawn:
+        if drawn and shape > 0.0:
             value, state = gamma_variate(shape, state)
             state += GOLDEN
             theta[k] = np.log(value) + np.log(1.0 - uniform(mix(state))) / shape
-        else:
+        elif shape > 0.0:
             theta[k] = np.log(shape)
+        else:
+            theta[k] = -np.inf
         top = max(top, theta[k])
     for k in range(theta.size):
         theta[k] = np.exp(inv_temp * (theta[k] - top))
@@ -242,7 +244,7 @@ def _draw_assignments(
         if tails[k] > 0.0:
             out[k], state = binomial(left, weight / (weight + tails[k]), state)
         left -= out[k]
-        if draw >= tails[k]:
+        if draw >= tails[k] and weight > 0.0:
             out[k] += rest
             rest = 0.0
     return state
@@ -365,7 +367,8 @@ def _gibbs_steps(
     token_indptr : (nnz + 1,) where each entry's tokens begin
     seeds : (n,) uint64
     table : float32 (A, K) beta_kw^b of the active words, each word up to a factor
-    base : float32 (1, K) or (n, K) alpha^b of all documents or of each
+    base : float32 (1, K) or (n, K) alpha^b of all documents or of each; 0 for topics that a
+        document must not have
     cumulative : float32 (A, K / PRIOR_TOPICS), see :func:`prior_table`; if each document has its
         alpha, (E, K / PRIOR_TOPICS) scratch for the E entries of the document with most of them
     alpha : (1, K) or (n, K)
@@ -470,6 +473,9 @@ def _gibbs_steps(
                     while draw >= zero and k < stop_block:
                         k += 1
                         draw -= base[p, k] * table[word, k]
+                    # Rounding may lead to a topic that the document must not have.
+                    while k > 0 and base[p, k] == zero:
+                        k -= 1
                     m = place[k]
                     if m < 0:
                         m = n_members
@@ -545,6 +551,13 @@ def sampled_statistics(
 
 
 # --------------------------------------------------------------------------------------- CVB0
+@part
+def _base(alpha: Any, inv_temp: Any) -> Any:
+    """Return alpha^b; 0 for alpha = 0."""
+    zero = lit(alpha, 0.0)
+    return _power(alpha, inv_temp) if alpha > zero else zero
+
+
 @jit_allocating
 def cvb0_steps(
     indptr: IndexArray, words: IndexArray, counts: Array, table: Array, priors: Array,
@@ -558,7 +571,8 @@ def cvb0_steps(
 
     Parameters
     ----------
-    priors : (1, K) or (n, K) alpha of all documents or of each
+    priors : (1, K) or (n, K) alpha of all documents or of each; 0 for topics that a document must
+        not have
     shares : (nnz, K) q(z) of a token of each entry, written
     proportions : (n, K) ``alpha + E[n_k]``, written
     tol : mean absolute change of E[n_k] at which a document has converged
@@ -571,7 +585,7 @@ def cvb0_steps(
     tempered = inv_temp != lit(zero, 1.0)
     base = np.empty(n_topics, priors.dtype)
     for k in range(n_topics):
-        base[k] = _power(priors[0, k], inv_temp)
+        base[k] = _base(priors[0, k], inv_temp)
     for _ in range(CLAIMS):
         d, stop = claim(counter, DOCUMENTS, indptr.size - 1)
         if d >= stop:
@@ -579,7 +593,7 @@ def cvb0_steps(
         alpha = priors[min(d, last)]
         if last > 0:
             for k in range(n_topics):
-                base[k] = _power(alpha[k], inv_temp)
+                base[k] = _base(alpha[k], inv_temp)
         size = proportions[d]
         size[:] = zero
         for j in range(indptr[d], indptr[d + 1]):
@@ -607,7 +621,8 @@ def cvb0_steps(
                 if tempered:
                     # Not _power, whose branch makes this loop two to four times as slow.
                     for k in range(n_topics):
-                        new[k] = exp(inv_temp * log(new[k]))
+                        power = exp(inv_temp * log(new[k]))
+                        new[k] = power if alpha[k] > zero else zero
                 for k in range(n_topics):
                     new[k] *= row[k]
                 for k in range(n_topics):

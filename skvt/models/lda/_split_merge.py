@@ -164,7 +164,9 @@ class _Sample:
         """Return the entries of each topic and their expected counts, K pairs."""
         batch = self.batch
         table = _relative(self.model.expected_log_topics(stats, batch, self.run))
-        weights = _relative(Dirichlet.expectation(gamma).astype(table.dtype))
+        log_shares = Dirichlet.expectation(np.where(gamma > 0.0, gamma, kernels.LEAST_PRIOR))
+        # Topics that a document must not have get no tokens.
+        weights = _relative(log_shares.astype(table.dtype)) * (gamma > 0.0)
         row, n_of = np.empty(len(weights[0]), table.dtype), np.zeros(len(weights[0]), np.int64)
         inputs = self.document, batch.words, batch.counts, weights, table, row
         entries, values = np.empty(0, np.int64), row[:0]
