@@ -52,9 +52,9 @@ print(f"{mixture.n_components_} components, bound {mixture.elbo_:,.1f} nats, adj
       f"with the three cultivars {adjusted_rand_score(wine.target, labels):.2f}")  # fmt: skip
 
 # %%
-# What makes a component? Cells say what it is in each column. The darker a cell, the more the column
-# sets the component apart from all other rows; red values are higher than in all rows, and blue
-# values are lower.
+# What makes a component? Cells say what it is in each column. The darker a cell, the more the
+# column sets the component apart from all other rows; red values are higher than in all rows, and
+# blue values are lower.
 
 ProfilesDisplay.from_estimator(mixture).figure_.set_label("profiles")
 plt.show()

@@ -138,8 +138,8 @@ def _profile_table(profiles):
     return (
         "<p class=note>Means, medians or rates of numbers, the most probable category with its "
         "probability, or the probability of a one. The darker a cell, the more the column sets the "
-        f"{profiles.kind} apart from all other rows: red if the value is higher than in all rows, blue "
-        f"if it is lower.{note}</p><div class=wide><table><tr>"
+        f"{profiles.kind} apart from all other rows: red if the value is higher than in all rows, "
+        f"blue if it is lower.{note}</p><div class=wide><table><tr>"
         + "".join(f"<th scope=col>{name}</th>" for name in names)
         + "</tr>\n" + "\n".join(rows) + "</table></div>"
     )  # fmt: skip
