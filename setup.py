@@ -1,4 +1,4 @@
-"""Give the package index a README whose links are absolute; all other metadata is in pyproject.toml."""
+"""Make the links of README absolute for the package index; other metadata is in pyproject.toml."""
 
 import re
 import tomllib
