@@ -16,6 +16,7 @@ ORDER = [
     "plot_tutorial_cells",
     "plot_tutorial_embeddings",
     "plot_tutorial_api",
+    "plot_pictures_for_a_paper",
     "plot_text_topics",
     "plot_structured_local_optima",
     "plot_hyperparameter_sensitivity",

@@ -102,6 +102,7 @@ class ClusterTreeDisplay:
         self.ax_, right = self.axes_
         self.figure_ = self.ax_.figure
         style = {"link_color_func": self._colors(hierarchy).__getitem__, "ax": self.ax_}
+        style["leaf_font_size"] = self.ax_.xaxis.get_ticklabels()[0].get_fontsize()
         if self.weights is not None:
             few = n_components <= MOST_UPRIGHT
             separator, style["leaf_rotation"] = ("\n", 0) if few else (": ", 90)

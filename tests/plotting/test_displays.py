@@ -341,6 +341,13 @@ def test_images_and_ellipses_of_plain_arrays():
 
 
 # --------------------------------------------------------------------------------- cluster trees
+def test_letters_of_the_tree_have_the_size_of_other_ticks(mixture):
+    with plt.rc_context({"xtick.labelsize": 5.0}):
+        display = ClusterTreeDisplay.from_estimator(mixture)
+    sizes = {label.get_fontsize() for axes in display.axes_ for label in axes.get_xticklabels()}
+    assert sizes == {5.0}
+
+
 def test_the_tree_of_clusters_is_the_hierarchy_coloured_by_cluster(mixture):
     K = mixture.n_components_
     n = K - np.count_nonzero(mixture.hierarchy_criteria_ != "evidence")
