@@ -19,6 +19,7 @@ from skvt.models.mixture import (
     StickBreaking,
     gaussian_component,
 )
+from skvt.models.mixture import _gaussian_learner as gaussians
 from skvt.models.mixture import _learned_priors as learning
 from skvt.models.mixture._gaussian_prior import DEFAULTS
 from skvt.moves import Birth, Delete, Merge
@@ -126,7 +127,7 @@ def test_steps_raise_the_evidence_to_a_stationary_point(name, names, monkeypatch
     monkeypatch.setattr(learning, "_SMALLEST_GAIN", 0.0)
     monkeypatch.setattr(_factor_analysis, "_TOL", 1e-12)
     # (the maximum is not at an end of the range)
-    monkeypatch.setattr(learning, "freedom_limits", lambda n_features, least: (1e-2, 1e3))
+    monkeypatch.setattr(gaussians, "freedom_limits", lambda n_features, least: (1e-2, 1e3))
     component, learner, X, resp = case(name, names)
     if isinstance(learner, DirichletLearner):
         component = learner.at(component, np.zeros(component.prior.size))
@@ -152,14 +153,14 @@ def test_what_is_learned_has_its_range():
     assert values["degrees_of_freedom_prior"] == pytest.approx(2.0 * D, rel=1e-9)
     _, learner, _, _ = case("full", ("degrees_of_freedom_prior",))
     least = learner.values(learner.at(component, np.array([-50.0])))["degrees_of_freedom_prior"]
-    assert least == pytest.approx(D - 1.0 + learning.LEAST_FREEDOM, rel=1e-9)
+    assert least == pytest.approx(D - 1.0 + gaussians.LEAST_FREEDOM, rel=1e-9)
     component, learner, X, _ = case("full", ("covariance_prior",))
     sums = 50.0 * component.features(X[:2])
     for _ in range(60):
         component = learner.learned(component, sums)
     scaled = learner.values(component)["covariance_prior"] / np.outer(learner.unit, learner.unit)
     least = np.linalg.eigvalsh(scaled)[0]
-    assert least == pytest.approx(learning.LEAST_SCALE, rel=1e-3)
+    assert least == pytest.approx(gaussians.LEAST_SCALE, rel=1e-3)
     # concentrations, as documented
     component, learner, _, _ = case("Bernoulli")
     ends = learner.at(component, np.resize([-50.0, 50.0], 2 * D)).prior

@@ -11,7 +11,7 @@ from scipy.stats import beta, nbinom, poisson
 
 from skvt.contracts import RowBatch
 from skvt.models.mixture import Mixture, NegativeBinomial, Poisson, exposure_points
-from skvt.models.mixture._learned_priors import SizesLearner
+from skvt.models.mixture._negative_binomial import SizesLearner
 from skvt.models.mixture._weights import StickBreaking
 from skvt.models.mixture.components import ConjugateComponent
 

@@ -1,5 +1,6 @@
 """Mixtures of any component, with any weights."""
 
+from skvt.models.mixture._gaussian_learner import GaussianLearner
 from skvt.models.mixture._gaussian_prior import (
     GAUSSIANS,
     MATRICES,
@@ -27,21 +28,20 @@ from skvt.models.mixture._joins import (
 )
 from skvt.models.mixture._labels import with_column, with_labels, without_labels
 from skvt.models.mixture._latent import LATENT_GAUSSIANS, latent_gaussian
-from skvt.models.mixture._learned_priors import (
-    DirichletLearner,
-    GammaLearner,
-    GaussianLearner,
-    PriorLearner,
-    ProductLearner,
-    SizesLearner,
-    ValuesLearner,
-)
+from skvt.models.mixture._learned_priors import DirichletLearner, GammaLearner, PriorLearner
 from skvt.models.mixture._logs import Logged, logarithms, logged
 from skvt.models.mixture._marginals import Marginals, relevance
 from skvt.models.mixture._model import Mixture
-from skvt.models.mixture._negative_binomial import NegativeBinomial
+from skvt.models.mixture._negative_binomial import NegativeBinomial, SizesLearner
 from skvt.models.mixture._ordinal import Cells
-from skvt.models.mixture._product import Block, Product, as_slice, of_block
+from skvt.models.mixture._product import (
+    Block,
+    Product,
+    ProductLearner,
+    ValuesLearner,
+    as_slice,
+    of_block,
+)
 from skvt.models.mixture._refits import refits_of
 from skvt.models.mixture._regression import (
     IndependentRegressions,

@@ -17,7 +17,7 @@ from skvt.contracts import Capability, DrawnWeights, LocalResult, RowBatch, RowS
 from skvt.expfam import RunningStats, Stats, log_standard_gamma
 from skvt.files import in_files
 from skvt.models import Gammas, corrected_statistics
-from skvt.models.mixture._learned_priors import suits
+from skvt.models.mixture._gaussian_learner import suits
 from skvt.models.mixture._model import Mixture
 from skvt.typing import Array, Run
 

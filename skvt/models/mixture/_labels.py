@@ -14,9 +14,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from skvt.expfam import RunningStats, Stats
-from skvt.models.mixture._learned_priors import ValuesLearner
 from skvt.models.mixture._model import Mixture
-from skvt.models.mixture._product import Block, Product
+from skvt.models.mixture._product import Block, Product, ValuesLearner
 from skvt.models.mixture._starts import labelled_statistics
 from skvt.models.mixture.components import ConjugateComponent
 from skvt.rows import dense

@@ -33,8 +33,9 @@ from skvt.contracts import (
 from skvt.expfam import Family, RunningStats, Stats
 from skvt.files import PRIOR, in_files
 from skvt.models.mixture._candidates import has_candidates, step_of_candidates
+from skvt.models.mixture._gaussian_learner import suits
 from skvt.models.mixture._kernels import assignment_entropy, responsibilities
-from skvt.models.mixture._learned_priors import PriorLearner, suits, with_learned_concentration
+from skvt.models.mixture._learned_priors import PriorLearner, with_learned_concentration
 from skvt.models.mixture._seeds import distinct_rows, memberships_of_seeds
 from skvt.models.mixture._weights import SeparateSticks
 from skvt.rows import of_each_row, pieces, some_rows

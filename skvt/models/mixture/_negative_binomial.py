@@ -10,6 +10,7 @@ from scipy.special import betainc, betaincinv
 
 from skvt.compiled import gammaln_array as gammaln
 from skvt.files import PRIOR, in_files
+from skvt.models.mixture._learned_priors import Ascent
 from skvt.models.mixture._marginals import Marginals
 from skvt.models.mixture._sizes import SIZES, OfSizes, SizesAndRates, betaln
 from skvt.models.mixture.components import OfExposure
@@ -22,6 +23,8 @@ _TABULATED = 1024
 _ENTRIES_AT_ONCE = 2**13
 # Sizes of smaller probability are left out of predictive densities and quantiles.
 _LEAST_SHARE = 1e-9
+# Lower limit of the learned probability of a size, relative to the most probable size.
+_LEAST_LEARNED_SHARE = 1e-5
 # Steps of the bisection for the logarithm of a quantile.
 _HALVINGS = 35
 
@@ -277,3 +280,26 @@ def _log_density(q: OfSizes, columns: IndexArray, counts: Any, exposures: Array)
         logs += gammaln(x + size) - gammaln(size) - gammaln(x + 1.0)
         density[used] += q.share[d, g] * np.exp(logs)
     return np.log(density)
+
+
+@in_files("models.SizesLearner")
+@dataclass(frozen=True)
+class SizesLearner(Ascent):
+    """Learns the probabilities of negative binomials' sizes, the same for all columns."""
+
+    def values(self, component: Any) -> dict[str, Any]:
+        """Return the probabilities of the dispersions in ascending order."""
+        return {"dispersion_prior": np.exp(self.parameters(component))[::-1].copy()}
+
+    def parameters(self, component: Any) -> Array:
+        return np.log(component.family.of_sizes(component.prior[0]).share)
+
+    def at(self, component: Any, x: Array) -> Any:
+        """Return the component with these probabilities, none below the least one."""
+        return component.with_shares(np.maximum(np.exp(x - x.max()), _LEAST_LEARNED_SHARE))
+
+    def step(self, component: Any, sums: Array) -> Array:
+        """Return logarithms of posterior probabilities averaged over components and columns."""
+        share = component.family.of_sizes(component.natural_parameters(sums)).share
+        share = share.reshape(-1, share.shape[-1]).mean(axis=0)
+        return np.log(np.maximum(share, _LEAST_LEARNED_SHARE))

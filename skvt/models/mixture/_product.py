@@ -13,6 +13,7 @@ import scipy.sparse as sp
 from skvt.contracts import Capability, Completion, Component, Holes
 from skvt.expfam import Family
 from skvt.files import in_files, is_within
+from skvt.models.mixture._learned_priors import PriorLearner
 from skvt.models.mixture.components import ConjugateComponent
 from skvt.rows import dense
 from skvt.typing import Array, IndexArray
@@ -432,3 +433,46 @@ def as_slice(columns: IndexArray) -> slice | IndexArray:
     if np.array_equal(columns, np.arange(first, first + columns.size)):
         return slice(first, first + columns.size)
     return columns
+
+
+@in_files("models.ProductLearner")
+@dataclass(frozen=True)
+class ProductLearner:
+    """Learns the priors of blocks of columns; a block whose learner is None keeps its prior."""
+
+    learners: tuple[PriorLearner | None, ...]
+
+    def learned(self, component: Any, sums: Array) -> Any:
+        parts = zip(component.blocks, self.learners, component.of_blocks(sums), strict=True)
+        blocks = []
+        for block, learner, block_sums in parts:
+            if learner is not None:
+                with of_block(block.name):
+                    component_of_block = learner.learned(block.component, block_sums)
+                    block = block._replace(component=component_of_block)
+            blocks.append(block)
+        return replace(component, blocks=tuple(blocks))
+
+    def values(self, component: Any) -> dict[str, Any]:
+        """Return the learned values of each block by its name."""
+        return {
+            block.name: learner.values(block.component)
+            for block, learner in zip(component.blocks, self.learners, strict=True)
+            if learner is not None
+        }
+
+
+@in_files("models.ValuesLearner")
+@dataclass(frozen=True)
+class ValuesLearner:
+    """Learns the prior of the first block of a product; the other priors are fixed."""
+
+    learner: PriorLearner
+
+    def learned(self, component: Any, sums: Array) -> Any:
+        """Return the product with a prior of higher evidence in its first block."""
+        others = (None,) * (len(component.blocks) - 1)
+        return ProductLearner((self.learner, *others)).learned(component, sums)
+
+    def values(self, component: Any) -> dict[str, Any]:
+        return self.learner.values(component.blocks[0].component)

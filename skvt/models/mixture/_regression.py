@@ -32,6 +32,15 @@ import numpy as np
 from skvt.contracts import Completion
 from skvt.expfam import MatrixNormalWishart, triangle
 from skvt.files import in_files
+from skvt.models.mixture._gaussian_learner import (
+    MEAN_PRECISION,
+    TINY,
+    GaussianLearner,
+    degrees_of_freedom,
+    freedom_limits,
+    least_freedom,
+    log_cholesky,
+)
 from skvt.models.mixture._gaussian_prior import (
     DEFAULTS,
     ROWS_PER_COLUMN_OF_SCALE,
@@ -45,20 +54,10 @@ from skvt.models.mixture._gaussian_prior import (
     weighted_moments,
 )
 from skvt.models.mixture._given_columns import GivenColumns
-from skvt.models.mixture._learned_priors import (
-    MEAN_PRECISION,
-    TINY,
-    GaussianLearner,
-    ProductLearner,
-    degrees_of_freedom,
-    freedom_limits,
-    least_freedom,
-    log_cholesky,
-    within,
-)
+from skvt.models.mixture._learned_priors import within
 from skvt.models.mixture._marginals import Marginals, of_deviations, of_means
 from skvt.models.mixture._missing import GaussianCompletion, has_holes
-from skvt.models.mixture._product import Block, Product
+from skvt.models.mixture._product import Block, Product, ProductLearner
 from skvt.models.mixture.components import (
     LOG_2PI,
     ConjugateComponent,
@@ -472,7 +471,7 @@ class RegressionLearner(GaussianLearner):
         M = avg(E[Lambda])^-1 avg(E[Lambda B]),     D = avg(E[(B - M)' Lambda (B - M)]),
         kappa_0 = E / D_00,      kappa_1 = E R / tr(C D_uu),
 
-    with W^-1 and nu as for a Gaussian, see :mod:`skvt.models.mixture._learned_priors`.
+    with W^-1 and nu as for a Gaussian, see :mod:`skvt.models.mixture._gaussian_learner`.
     """
 
     # Number of explained columns of the block, which determines the range of nu.

@@ -7,7 +7,7 @@ import numpy as np
 
 from skvt.contracts import RowBatch
 from skvt.expfam import Stats
-from skvt.models.mixture._learned_priors import gaussian_prior_of
+from skvt.models.mixture._gaussian_learner import gaussian_prior_of
 from skvt.models.mixture._model import Mixture
 from skvt.rows import pieces, sums_of_rows
 from skvt.ties import stable_argmax
