@@ -233,7 +233,7 @@ def test_a_far_origin_costs_no_digits():
     np.testing.assert_allclose(far.means_ - 2.0**27, near.means_, atol=1e-6)
 
 
-def test_draws_and_density_are_those_of_the_predictive():
+def test_densities_are_those_of_the_predictive():
     mixture = fitted(blog(), 3, weights=WEIGHTS, noise_variance=1.3)
     scale = np.sqrt(1.3 + mixture.mean_variances_.ravel())
     x = np.linspace(-9.0, 9.0, 7)
@@ -241,12 +241,6 @@ def test_draws_and_density_are_those_of_the_predictive():
     np.testing.assert_allclose(
         mixture.score_samples(x[:, None]), logsumexp(parts, b=WEIGHTS, axis=1), rtol=1e-10
     )
-    drawn, labels = mixture.sample(20_000, random_state=2)
-    np.testing.assert_allclose(np.bincount(labels) / 20_000, WEIGHTS, atol=0.015)
-    for k in range(3):
-        part = drawn[labels == k]
-        assert abs(part.mean() - mixture.means_[k, 0]) < 4.5 * scale[k] / np.sqrt(len(part))
-        assert part.std() == pytest.approx(scale[k], rel=0.07)
 
 
 # ------------------------------------------------------------------------------------ bad input

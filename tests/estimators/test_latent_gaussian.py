@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from sklearn.base import clone
 
-from skvt import MemoizedDPMixture, load, save
+from skvt import MemoizedDPMixture
 from skvt.components import Bernoulli, Categorical, Gaussian, LatentGaussian, Poisson
 
 COLUMNS = ["size", "grade", "flag"]
@@ -68,15 +68,6 @@ def test_clusters_are_found_and_levels_kept():
     others = [fitted.score_column(X.assign(grade=level), "grade") for level in (1, 2, 5, 9)]
     np.testing.assert_allclose(likely, np.max(others, axis=0), atol=0.05)
     np.testing.assert_allclose(np.exp(others).sum(axis=0), 1.0, atol=0.02)
-
-
-def test_files_keep_the_intervals(tmp_path):
-    _, X, _ = table(80)
-    saved = mixture(max_iter=3).fit(X)
-    save(saved, tmp_path / "mixture")
-    loaded = load(tmp_path / "mixture")
-    pd.testing.assert_frame_equal(loaded.impute(X), saved.impute(X))
-    assert loaded.fit(X).score(X) == saved.fit(X).score(X)
 
 
 @pytest.mark.parametrize("ordinal", [["events"], [], ["grade", "events"]])

@@ -170,19 +170,6 @@ def test_missing_values_are_left_out():
     np.testing.assert_allclose(other.means_[:, -1], 0.5)
 
 
-def test_draws_come_from_the_components_in_use():
-    X, _ = clusters()
-    mixture = fitted(X)
-    drawn, labels = mixture.sample(20_000, random_state=1)
-    assert set(np.unique(drawn)) == {0.0, 1.0} and drawn.shape == (20_000, 30)
-    shares = np.bincount(labels, minlength=12) / 20_000
-    np.testing.assert_allclose(shares, mixture.weights_, atol=0.02)
-    for k in np.flatnonzero(shares > 0.1):
-        p, n = mixture.means_[k], np.sum(labels == k)
-        error = np.sqrt(p * (1.0 - p) / n)
-        assert np.all(np.abs(drawn[labels == k].mean(axis=0) - p) < 5.0 * error)
-
-
 # ---------------------------------------------------------------------------------- binary input
 ILLEGAL = [
     (2.0, r"binary.* Got 2\. .*'binarize'"),

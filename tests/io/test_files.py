@@ -78,38 +78,6 @@ def test_equal_models_make_equal_files(tmp_path):
     assert (tmp_path / "one").read_bytes() == (tmp_path / "other").read_bytes()
 
 
-def test_tables_with_all_their_categories(path):
-    rng = np.random.default_rng(0)
-    table = pd.DataFrame(
-        {
-            "real": rng.normal(size=60),
-            "word": rng.choice(["x", "y", "ż"], 60).astype(object),
-            "flag": rng.random(60) < 0.3,
-            "level": pd.Categorical(rng.choice([1, 2, 5], 60)),
-            "count": rng.poisson(3.0, 60),
-            "falls": rng.poisson(rng.gamma(1.0, 2.0, 60)),
-            "years": rng.uniform(1.0, 3.0, 60),
-        }
-    )
-    table.loc[3:9, "real"] = np.nan
-    table.loc[20:25, "word"] = None
-    blocks = [
-        ("numbers", components.Gaussian(covariance_type="diag", mean_prior="auto"), ["real"]),
-        ("kinds", components.Categorical(missing="informative"), ["word", "flag", "level"]),
-        ("counts", components.Hurdle(components.Poisson(rate_prior="auto"), missing="informative"),
-         ["count"]),
-        ("rates", components.NegativeBinomial(exposure="years"), ["falls"]),
-    ]  # fmt: skip
-    saved = skvt.MemoizedDPMixture(components=blocks, max_iter=5, random_state=0).fit(table)
-    loaded = through(saved, path)
-    assert_same_fit(loaded, saved)
-    pd.testing.assert_frame_equal(loaded.impute(table), saved.impute(table))
-    pd.testing.assert_frame_equal(loaded.describe(), saved.describe())
-    other = table.assign(word="unexpected")
-    with pytest.warns(skvt.ColumnWarning, match="unexpected"):
-        np.testing.assert_array_equal(loaded.score_samples(other), saved.score_samples(other))
-
-
 @pytest.mark.quick_cases("[1, 0]", "gaussian")
 @pytest.mark.parametrize("likelihood", ["gaussian", "poisson", "categorical", "bernoulli",
                                         "negative_binomial", components.Multinomial(),

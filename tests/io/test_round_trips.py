@@ -169,7 +169,7 @@ KINDS = {
 }  # fmt: skip
 
 
-@pytest.mark.quick_cases("ordinal-holes", "student-holes", "hurdle-holes", "rate-dense")
+@pytest.mark.quick_cases("ordinal-holes", "categorical-holes", "hurdle-holes", "rate-dense")
 @pytest.mark.parametrize(
     ("kind", "form"),
     [(kind, form) for kind in KINDS for form in ("dense", "holes")
@@ -183,8 +183,12 @@ def test_every_kind_of_columns(kind, form, path):
         table[columns[0]] = first.mask(first.index.isin(range(3, 9)))
     blocks = [("block", component, columns), ("rest", "gaussian", ["z"])]
     for way in (lambda m: m.fit(table), lambda m: streamed(m, table)):
-        mixture = skvt.MemoizedDPMixture(**SMALL, components=blocks, max_components=4)
-        check_round_trips(way(mixture), table, path)
+        mixture = way(skvt.MemoizedDPMixture(**SMALL, components=blocks, max_components=4))
+        save(mixture, path)
+        loaded = load(path)
+        pd.testing.assert_frame_equal(loaded.impute(table), mixture.impute(table))
+        pd.testing.assert_frame_equal(loaded.describe(), mixture.describe())
+        check_round_trips(mixture, table, path)
 
 
 @pytest.mark.quick_cases("TemperedLDA", "variational")
