@@ -231,8 +231,9 @@ class Fit:
         return replace(best, elbo=elbo, seen=None)
 
     def _warn(self, plan, fitted, has_ended):
-        """Warn if the maximum number of passes ended the fit, or if births reached the limit.
+        """Warn if the maximum number of passes ended the fit, or births reached the default limit.
 
+        A value of ``max_components`` is a decision: births that reach it need no warning.
         ``has_ended`` tells whether the fit converged or a callback stopped it.
         """
         estimator, limit = self.estimator, plan.stopping.most_components
@@ -242,7 +243,11 @@ class Fit:
                 f"tol={estimator.tol:g} or more, or is too rarely evaluated, or moves have more to "
                 "try. Raise max_iter or tol."
             )
-        elif limit and estimator.n_components < limit <= fitted.model.size(fitted.stats):
+        elif (
+            limit
+            and estimator.n_components < limit <= fitted.model.size(fitted.stats)
+            and estimator.max_components is None
+        ):
             reasons = (
                 f"max_components={limit} components: births would go on. Raise "
                 "max_components; or let components have another shape or other columns, of which "

@@ -44,7 +44,7 @@ learning_offset : float
     Down-weights early steps; at least 1.
 max_components : int or None
     Maximum number of components that births may reach. None is 200, for topic models 400, or
-    twice ``n_components`` if that is more.
+    twice ``n_components`` if that is more, with a ConvergenceWarning if births would go on.
 max_doc_update_iter : int
     Maximum number of sweeps in a document's local step.
 max_iter : int

@@ -13,6 +13,7 @@ from skvt.models import n_active
 from skvt.models.mixture import (
     Block,
     Product,
+    have_many_rows,
     relevance,
 )
 from skvt.readers import Table, TableBlock
@@ -21,7 +22,7 @@ from skvt.readers.validation import check_choice, column_names, positive_int
 from skvt.results._clusters import membership
 from skvt.results._display import clusters_for_display
 from skvt.results._mixtures import assignments_of
-from skvt.results.profiles import profiles_of, sentences, wide
+from skvt.results.profiles import parts_that_differ, profiles_of, sentences, unique_names, wide
 from skvt.results.topic_tables import as_frame
 from skvt.ties import stable_argmax
 
@@ -93,6 +94,8 @@ class GrowingMixin(MoveLogMixin):
               apart; that is in its standard deviation.
             - "relevance": that of the column for the component, see ``column_relevance_``, or for
               the cluster, see ``column_relevance``.
+            - "differs_in": "centre" or "spread", whichever part of the divergence between normals
+              of the component and of the average component is larger; otherwise missing (None).
         """
         fitted = self._require_fitted()
         if not isinstance(level, Real) or not 0.0 < level < 1.0:
@@ -102,13 +105,14 @@ class GrowingMixin(MoveLogMixin):
             )
         check_choice("form", form, ("long", "wide", "text"))
         member = self._member(n_clusters)
-        product, sums, counts = self._blocks_of(fitted, member)
+        product, sums, _ = self._blocks_of(fitted, member)
         weights = (self.weights_ if member is None else member @ self.weights_).tolist()
-        relevances = relevance(product.column_evidence, sums, counts)
+        relevances = self._relevance_of(fitted, product.column_evidence, member)
         lam = product.apart(product.natural_parameters(sums))
         entries, first, table = [], 0, self._columns
         parts = zip(table.blocks, product.marginals(lam), strict=True)
         for block, marginals in parts:
+            differs_in = parts_that_differ(marginals, np.array(weights))
             for order, part in enumerate(marginals):
                 low, high = (part.quantile(0.5 * (1.0 + sign * level)) for sign in (-1.0, 1.0))
                 for q, i in enumerate(part.columns.tolist()):
@@ -120,12 +124,13 @@ class GrowingMixin(MoveLogMixin):
                     for k, weight in enumerate(weights):
                         numbers = (part.estimate[k, q], low[k, q], high[k, q],
                                    relevances[k, first + i])  # fmt: skip
-                        row = (k, weight, *labels, *map(float, numbers))
+                        row = (k, weight, *labels, *map(float, numbers), differs_in[k, i])
                         entries.append(((k, first + i, order), row))
             first += block.columns.size
         entries.sort(key=lambda entry: entry[0])
         names = ("component" if n_clusters is None else "cluster", "weight", "block", "column",
-                 "quantity", "category", "estimate", "low", "high", "relevance")  # fmt: skip
+                 "quantity", "category", "estimate", "low", "high", "relevance",
+                 "differs_in")  # fmt: skip
         rows = [row for _, row in entries]
         table = {name: [row[i] for row in rows] for i, name in enumerate(names)}
         if form == "long":
@@ -136,14 +141,14 @@ class GrowingMixin(MoveLogMixin):
     @of_fit
     def block_relevance_(self, fitted):
         """Evidence that a block distinguishes a component from all other rows, nats per row."""
-        product, sums, counts = self._blocks_of(fitted)
-        return relevance(product.alone.block_evidence, sums, counts)
+        product, _, _ = self._blocks_of(fitted)
+        return self._relevance_of(fitted, product.alone.block_evidence)
 
     @of_fit
     def column_relevance_(self, fitted):
         """Evidence that a column distinguishes a component from all other rows, nats per row."""
-        product, sums, counts = self._blocks_of(fitted)
-        return relevance(product.column_evidence, sums, counts)
+        product, _, _ = self._blocks_of(fitted)
+        return self._relevance_of(fitted, product.column_evidence)
 
     def column_relevance(self, n_clusters="auto"):
         """Return the evidence that columns distinguish clusters from other rows, nats per row.
@@ -155,13 +160,34 @@ class GrowingMixin(MoveLogMixin):
 
         Returns
         -------
-        ndarray of shape (n_clusters, n_columns)
+        {ndarray, pandas.DataFrame} of shape (n_clusters, n_columns)
             The log Bayes factor of separate parameters against parameters shared with all other
-            rows, divided by the cluster's number of rows.
+            rows, divided by the cluster's number of rows. Components of less than 5 % of the rows,
+            or of half of the mean share if that is less, are left out of larger clusters and of the
+            other rows, since they may be errors. The result is a data frame with the names of the
+            columns if the rows of the fit had names and pandas can be imported.
         """
-        fitted = self._require_fitted()
-        product, sums, counts = self._blocks_of(fitted, self._member(n_clusters))
-        return relevance(product.column_evidence, sums, counts)
+        fitted, member = self._require_fitted(), self._member(n_clusters)
+        product, _, _ = self._blocks_of(fitted)
+        values = self._relevance_of(fitted, product.column_evidence, member)
+        if not hasattr(self, "feature_names_in_"):
+            return values
+        table = self._columns
+        columns = [(block.name, table.names[j]) for block in table.blocks for j in block.columns]
+        frame = as_frame(dict(zip(unique_names(columns), values.T, strict=True)))
+        return values if isinstance(frame, dict) else frame
+
+    def _relevance_of(self, fitted, evidence, member=None):
+        """Return the relevance of parts of the values for components or for clusters, (K, B).
+
+        Clusters leave out components of a few rows, which may be errors, if they have others.
+        """
+        _, sums, counts = self._blocks_of(fitted)
+        if member is not None:
+            usual = member * have_many_rows(counts)
+            member = np.where(usual.any(axis=1, keepdims=True), usual, member)
+            sums, counts = member @ sums, member @ counts
+        return relevance(evidence, sums, counts)
 
     def _member(self, n_clusters):
         """Return indicators (n_clusters, K) of components in clusters; None for components."""

@@ -1,12 +1,21 @@
 """Profiles of components or clusters: short summaries of the table of ``describe``."""
 
+from numbers import Integral
 from typing import NamedTuple
 
 import numpy as np
 
+from skvt.models.mixture import have_many_rows
+
 # Maximum number of columns that a sentence names, and their minimum relevance in nats per row.
 MOST_COLUMNS = 4
 LEAST_RELEVANCE = 0.02
+# Quantities that are the centre and the spread of a column, and the scale of the centre on which
+# the column is normal.
+_CENTRES_AND_SPREADS = (
+    ("mean", "standard deviation", np.asarray),
+    ("median", "standard deviation of logarithm", np.log),
+)
 
 
 class Profiles(NamedTuple):
@@ -26,6 +35,8 @@ class Profiles(NamedTuple):
     estimates: dict
     # A third of the standard deviation of each column, to which numbers are rounded.
     steps: list
+    # "centre", "spread" or None by (component, column).
+    differs_in: dict
 
 
 def profiles_of(table):
@@ -44,6 +55,11 @@ def profiles_of(table):
     relevance = np.zeros((len(weights), len(keys)))
     for index, (value, _) in entries.items():
         relevance[index] = value
+    differs_in = {}
+    if "differs_in" in table:
+        names = (kind, "block", "column", "differs_in")
+        for k, block, column, part in zip(*(list(table[n]) for n in names), strict=True):
+            differs_in[k, keys[block, column]] = part
     cells, estimates, steps = {}, {}, []
     for j in keys.values():
         column = [entries[k, j][1] for k in range(len(weights))]
@@ -52,7 +68,43 @@ def profiles_of(table):
             estimates[k, j] = cell
             cells[k, j] = _parts(cell, steps[j])
     relevance = np.vstack([relevance, weights @ relevance / weights.sum()])
-    return Profiles(kind, list(keys), np.append(weights, 1.0), relevance, cells, estimates, steps)
+    weights = np.append(weights, 1.0)
+    return Profiles(kind, list(keys), weights, relevance, cells, estimates, steps, differs_in)
+
+
+def parts_that_differ(marginals, weights):
+    """Return whether the centre or the spread of columns differs more from the average component.
+
+    These are the parts of the Kullback-Leibler divergence of the component's normal from that of
+    the average component, whose mean and variance are weighted averages over components with many
+    rows.
+
+    Parameters
+    ----------
+    marginals : sequence of Marginals
+        The parameters of the columns of a block.
+    weights : ndarray of shape (K,)
+        Weights of the components.
+
+    Returns
+    -------
+    ndarray of str or None, shape (K, n_columns)
+        "centre" or "spread"; None for columns without a mean and a standard deviation.
+    """
+    out = np.full((weights.size, 1 + max(int(part.columns.max()) for part in marginals)), None)
+    parts = {part.quantity: part for part in marginals}
+    weights = weights * have_many_rows(weights)
+    for centre_name, spread_name, scale in _CENTRES_AND_SPREADS:
+        if not {centre_name, spread_name} <= parts.keys():
+            continue
+        centres, spreads = parts[centre_name], parts[spread_name]
+        columns, i, j = np.intersect1d(centres.columns, spreads.columns, return_indices=True)
+        centre, variance = scale(centres.estimate[:, i]), spreads.estimate[:, j] ** 2
+        usual, usual_variance = (np.average(part, 0, weights) for part in (centre, variance))
+        ratio = variance / usual_variance
+        is_spread = ratio - 1.0 - np.log(ratio) > (centre - usual) ** 2 / usual_variance
+        out[:, columns] = np.where(is_spread, "spread", "centre")
+    return out
 
 
 def sentences(profiles, most_columns=MOST_COLUMNS):
@@ -72,12 +124,16 @@ def _phrase(profiles, k, j, whole):
     """The value of a column in a component, and that of the whole table in parentheses."""
     name, (cell, usual) = profiles.columns[j][1], (profiles.estimates[i, j] for i in (k, whole))
     (quantity, _, value), in_all = _main(cell, usual)
+    name = f"column {name}" if isinstance(name, Integral) else name
     parts = profiles.cells[k, j]
     if quantity == "probability":
         if len(parts) == 2:  # a category and its probability
             return f"{name} is {parts[0]} ({value:.0%}; all {in_all:.0%})"
         return f"{name} {value:.0%} (all {in_all:.0%})"
     text = f"{name} {parts[0]} (all {profiles.cells[whole, j][0]})"
+    if profiles.differs_in.get((k, j)) == "spread":
+        (quantity, value), (_, value_of_all) = _deviation(cell), _deviation(usual)
+        text = f"{name} with {quantity} {value:.2g} (all {value_of_all:.2g})"
     for (quantity, _, share), (*_, share_of_all) in zip(cell, usual, strict=True):
         if quantity == "share not 0":
             text += f", {1.0 - share:.0%} zero (all {1.0 - share_of_all:.0%})"
@@ -97,13 +153,22 @@ def directions(profiles):
     return signs
 
 
+def _deviation(cell):
+    """Return the name and the value of the standard deviation of a cell."""
+    return next((name, value) for name, _, value in cell if name.startswith("standard deviation"))
+
+
+def unique_names(columns):
+    """Return names of columns from (block, name), with the block if a name occurs twice."""
+    names = [name for _, name in columns]
+    return [name if names.count(name) == 1 else f"{block}: {name}" for block, name in columns]
+
+
 def wide(profiles):
     """Columns of a table with a row for each component or cluster, by name."""
     whole = len(profiles.weights) - 1
     out = {profiles.kind: list(range(whole)), "weight": profiles.weights[:whole].tolist()}
-    names = [name for _, name in profiles.columns]
-    for j, (block, name) in enumerate(profiles.columns):
-        key = name if names.count(name) == 1 else f"{block}: {name}"
+    for j, key in enumerate(unique_names(profiles.columns)):
         out[key] = [_value(profiles.estimates[k, j]) for k in range(whole)]
     return out
 

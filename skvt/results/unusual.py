@@ -11,14 +11,12 @@ import scipy.sparse as sp
 
 from skvt.expfam import RunningStats
 from skvt.inference import Workers
+from skvt.models.mixture import have_many_rows
 from skvt.readers.chunks import require_rows_in_memory
 from skvt.readers.validation import positive_int
 from skvt.results.topic_tables import pandas_for
 from skvt.ties import stable_order
 
-# Components below this share of the rows, or below half of the mean share if that is less, are left
-# out: a few slips with a component of their own would look usual.
-SMALLEST_SHARE = 0.05
 # The part of the log density of independent columns that scores add.
 SHARE_OF_INDEPENDENT = 1.0 / 3.0
 # Rows from which values are removed to estimate how missing values change scores.
@@ -115,21 +113,25 @@ def unusual_rows(mixture, X, n=20):
         alone = np.stack([log_density(encoded, [j]) - given for j in columns], axis=1)
         alone[np.isnan(encoded[:, columns])] = np.nan
 
-        def scores(rows, chosen):
+        def scores(rows, joint, chosen):
             """Scores of rows, some of whose values were removed, before the calibration."""
             is_known = ~np.isnan(rows[:, columns])
             independent = np.where(is_known, alone[chosen], 0.0).sum(axis=1)
-            return given[chosen] - log_density(rows, columns) + SHARE_OF_INDEPENDENT * independent
+            return given[chosen] - joint + SHARE_OF_INDEPENDENT * independent
 
-        score = _calibrated(encoded, scores)
+        joint = log_density(encoded, columns)
+        score = _calibrated(
+            encoded, scores(encoded, joint, slice(None)),
+            lambda rows, chosen: scores(rows, log_density(rows, columns), chosen),
+        )  # fmt: skip
         rows = stable_order(-score)[:n]
         worst = encoded[rows]
-        joint, means = log_density(worst, columns), _means(alone)
+        means = _means(alone)
         usual = means + SHARE_OF_INDEPENDENT * (alone[rows] - means)
         fault = np.empty((len(rows), len(columns)))
         for place, j in enumerate(columns):
             others = log_density(worst, [other for other in columns if other != j])
-            fault[:, place] = others - joint + usual[:, place]
+            fault[:, place] = others - joint[rows] + usual[:, place]
         is_missing = np.isnan(fault)
         at_fault = np.array(columns)[np.where(is_missing, -np.inf, fault).argmax(axis=1)]
         emptied = np.array(worst)
@@ -157,20 +159,18 @@ def _without_small_components(fitted, columns):
     """The model without flags of missing values, and the statistics of its larger components."""
     component = reduce(lambda part, j: part.without_indicator(j), columns, fitted.model.component)
     model, stats = replace(fitted.model, component=component), fitted.stats.value()
-    shares = fitted.model.component_masses(stats)
-    shares = shares / shares.sum()
-    kept = shares >= min(SMALLEST_SHARE, 0.5 / len(shares))
+    kept = have_many_rows(fitted.model.component_masses(stats))
     return model, RunningStats(tuple(array[kept] for array in stats.arrays))
 
 
-def _calibrated(rows, scores):
+def _calibrated(rows, score, scores):
     """Scores of rows as differences from those expected where the same values are missing.
 
-    What removing a value changes, on average, is estimated by least squares: values that are
-    missing in one row are removed from another.
+    ``scores(rows, chosen)`` are those of the chosen rows, from which values were removed. What
+    removing a value changes, on average, is estimated by least squares: values that are missing in
+    one row are removed from another.
     """
     is_missing = np.isnan(rows)
-    score = scores(rows, np.arange(len(rows)))
     with_missing = np.flatnonzero(is_missing.any(axis=1))
     if with_missing.size:
         rng = np.random.default_rng(0)

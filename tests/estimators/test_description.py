@@ -93,6 +93,54 @@ def test_a_cluster_is_described_as_one_component_of_its_rows():
         parts.describe(n_clusters=5)
 
 
+def groups_with_slips():
+    """Two groups that differ in two columns, and two slips in a third column."""
+    rng = np.random.default_rng(0)
+    z = np.repeat([0, 1], 100)
+    frame = pd.DataFrame({
+        "potassium": 4.5 + 0.3 * rng.normal(size=200),
+        "hemo": 11.0 + 4.0 * z + rng.normal(size=200),
+        "noise": (1.0 + 4.0 * z) * rng.normal(size=200),
+    })  # fmt: skip
+    slips = frame.copy()
+    slips.loc[[3, 150], "potassium"] = [39.0, 47.0]
+    return frame, slips, z
+
+
+def test_two_slips_do_not_make_a_column_relevant():
+    """The slips have a component, which the other components are not compared with."""
+    frame, slips, z = groups_with_slips()
+    z_of_slips = np.where(np.isin(np.arange(200), [3, 150]), 2, z)
+    block = [("numbers", Gaussian("diag"), slice(None))]
+    fixed = {"components": block, "moves": (), "random_state": 0}
+    plain = MemoizedDPMixture(2, labels_init=z, **fixed).fit(frame)
+    mixture = MemoizedDPMixture(3, labels_init=z_of_slips, **fixed).fit(slips)
+    expected, relevance = plain.column_relevance(None), mixture.column_relevance(None)
+    assert relevance.columns.tolist() == ["potassium", "hemo", "noise"]
+    np.testing.assert_allclose(relevance[:2], expected, atol=0.05)
+    lines = mixture.describe(form="text").splitlines()
+    assert ["potassium" in line for line in lines] == [False, False, True]
+
+
+def test_descriptions_say_whether_centre_or_spread_differs():
+    frame, _, z = groups_with_slips()
+    block = [("numbers", Gaussian("diag"), slice(None))]
+    fixed = {"components": block, "moves": (), "random_state": 0}
+    mixture = MemoizedDPMixture(2, labels_init=z, **fixed).fit(frame)
+    part = mixture.describe().set_index("column")["differs_in"]
+    assert set(part["hemo"]) == {"centre"} and set(part["noise"]) == {"spread"}
+    assert "noise with standard deviation" in mixture.describe(form="text")
+    assert mixture.column_relevance(None).loc[0, "noise"] > 0.1
+
+
+def test_columns_without_names_are_called_columns():
+    _, _, z = groups_with_slips()
+    X = np.column_stack([np.zeros(200), 9.0 * z]) + np.random.default_rng(0).normal(size=(200, 2))
+    mixture = MemoizedDPGMM(2, labels_init=z, moves=(), random_state=0).fit(X)
+    assert "(50% of rows): column 1 " in mixture.describe(form="text")
+    assert isinstance(mixture.column_relevance(), np.ndarray)
+
+
 @pytest.mark.slow
 def test_intervals_cover_what_the_level_says(fitted):
     # of the posterior: draws of a rate

@@ -803,13 +803,16 @@ def test_a_small_call_with_an_id_is_visited_once(monkeypatch):
     assert visited == [10] and list(stream._fitted.memos) == ["first"]
 
 
-def test_births_that_end_at_max_components_are_named():
+def test_births_that_end_at_the_default_limit_are_named(monkeypatch):
+    """A limit that the user gives is a decision, and needs no warning."""
     X, _ = clusters(150)
-    with pytest.warns(ConvergenceWarning, match="max_components=2 components"):
-        MemoizedDPGMM(max_components=2, random_state=0).fit(X)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        MemoizedDPGMM(max_components=4, random_state=0).fit(X)
+        for most in (2, 4):
+            MemoizedDPGMM(max_components=most, random_state=0).fit(X)
+    monkeypatch.setattr(MemoizedDPGMM, "_usual_most", 2)
+    with pytest.warns(ConvergenceWarning, match="max_components=2 components"):
+        MemoizedDPGMM(random_state=0).fit(X)
 
 
 @pytest.mark.parametrize("make", [MemoizedDPGMM, MemoizedDPMixture, MemoizedHDP])

@@ -7,6 +7,7 @@ from sklearn.metrics import roc_auc_score
 
 import skvt
 from skvt.components import Categorical, Gaussian, Poisson
+from skvt.models.mixture import Mixture
 
 
 @pytest.fixture(scope="module")
@@ -110,3 +111,17 @@ def test_other_estimators_are_refused(table):
         TypeError, match=r"unusual_rows takes a MemoizedDPMixture.*Got.*TemperedLDA"
     ):
         skvt.unusual_rows(skvt.TemperedLDA(), table)
+
+
+def test_the_density_of_the_rows_is_computed_once(mixture, table, monkeypatch):
+    """That of all rows with d + 2 sets of columns, and that of the worst rows without a column."""
+    n_rows, log_predictive = [], Mixture.log_predictive
+
+    def counted(model, X, *args):
+        n_rows.append(len(X))
+        return log_predictive(model, X, *args)
+
+    monkeypatch.setattr(Mixture, "log_predictive", counted)
+    skvt.unusual_rows(mixture, table, n=7)
+    d = table.shape[1]
+    assert sum(n_rows) == (d + 2) * len(table) + d * 7

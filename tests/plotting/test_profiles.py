@@ -75,7 +75,8 @@ def test_colours_are_relevances_and_texts_what_components_are(mixture):
         assert float(opened) == pytest.approx(table[k, "open 0", "probability"], abs=0.005)
         assert float(visits) == pytest.approx(table[k, "visits 0", "rate"], abs=1.0)
     clusters = ProfilesDisplay.from_estimator(mixture, n_clusters=2)
-    relevance = np.maximum(mixture.column_relevance(2)[clusters.components_][:, places], 0.0)
+    relevance = mixture.column_relevance(2).to_numpy()[clusters.components_][:, places]
+    relevance = np.maximum(relevance, 0.0)
     order = [clusters.columns_.index(names[j]) for j in places]
     assert_allclose(abs(clusters.image_.get_array()[1:, order]), relevance)
     assert sorted(clusters.components_) == [0, 1]

@@ -30,7 +30,7 @@ from skvt.models.mixture._labels import with_column, with_labels, without_labels
 from skvt.models.mixture._latent import LATENT_GAUSSIANS, latent_gaussian
 from skvt.models.mixture._learned_priors import DirichletLearner, GammaLearner, PriorLearner
 from skvt.models.mixture._logs import Logged, logarithms, logged
-from skvt.models.mixture._marginals import Marginals, relevance
+from skvt.models.mixture._marginals import Marginals, have_many_rows, relevance
 from skvt.models.mixture._model import Mixture
 from skvt.models.mixture._negative_binomial import NegativeBinomial, SizesLearner
 from skvt.models.mixture._ordinal import Cells

@@ -10,6 +10,8 @@ from skvt.typing import Array, IndexArray
 
 # Pseudo-counts above which scipy's quantiles of a beta may be NaN or far off.
 _MANY = 1e7
+# Components below this share of the rows may consist of errors.
+SMALLEST_SHARE = 0.05
 
 
 class Marginals(NamedTuple):
@@ -93,6 +95,15 @@ def _beta_quantile(a: Array, b: Array, p: float) -> Array:
     return np.where(large > _MANY, of_many, betaincinv(a, b, p))
 
 
+def have_many_rows(counts: Array) -> Array:
+    """Return which components have at least ``SMALLEST_SHARE`` of the rows, (K,).
+
+    Half of the mean share suffices if it is smaller.
+    """
+    shares = counts / counts.sum()
+    return np.asarray(shares >= min(SMALLEST_SHARE, 0.5 / shares.size))
+
+
 def relevance(evidence: Callable[[Array], Array], sums: Array, counts: Array) -> Array:
     """Return the evidence in nats per row that each component differs from all other rows, (K, B).
 
@@ -100,11 +111,16 @@ def relevance(evidence: Callable[[Array], Array], sums: Array, counts: Array) ->
     separate parameters against parameters shared with all other rows. ``evidence`` maps sums of
     features (K, P) to log marginal likelihoods ``log M`` (K, B) of B parts of the values, up to
     terms linear in the sums. N_k (K,) are numbers of rows, taken as at least 1.
+
+    The other rows are those of components with many rows, if there are such components: a few
+    errors with a component for themselves would determine the spread of all other rows.
     """
-    # add up the other components from both ends: differences of sums of squares would lose digits
-    others = np.zeros_like(sums)
-    others[1:] += np.cumsum(sums[:-1], axis=0)
-    others[:-1] += np.cumsum(sums[:0:-1], axis=0)[::-1]
-    shared = evidence(sums.sum(axis=0, keepdims=True))
-    gain = evidence(sums) + evidence(others) - shared
+    usual, others = sums * have_many_rows(counts)[:, None], np.zeros_like(sums)
+    for part in (sums, usual):
+        # add up the other components from both ends: differences of squares would lose digits
+        total = np.zeros_like(sums)
+        total[1:] += np.cumsum(part[:-1], axis=0)
+        total[:-1] += np.cumsum(part[:0:-1], axis=0)[::-1]
+        others = np.where(total.any(axis=1, keepdims=True), total, others)
+    gain = evidence(sums) + evidence(others) - evidence(sums + others)
     return np.asarray(gain / np.maximum(counts, 1.0)[:, None])
