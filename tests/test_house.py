@@ -8,6 +8,8 @@ PACKAGE = Path(__file__).parents[1] / "skvt"
 MOST_PARAMETERS = 7
 MOST_LINES = 60
 DEEPEST = 3
+# Statements of a default, which a subclass may replace.
+MOST_OF_DEFAULT = 4
 MOST_ANCESTORS = 5
 # Compiled functions work on arrays, which cannot be bundled without a copy or a longer compilation.
 COMPILED = {"jit", "jit_allocating", "part", "part_allocating"}
@@ -174,3 +176,34 @@ def test_estimators_have_few_ancestors():
 
     found = {name: ancestors(name) for name in bases if "VariationalEstimator" in ancestors(name)}
     assert not {name: above for name, above in found.items() if len(above) > MOST_ANCESTORS}
+
+
+def test_methods_that_work_are_extended_and_not_replaced():
+    """Models and families apart, whose methods are formulas of one interface."""
+    classes = {
+        node.name: node
+        for path, source in sources()
+        if not path.startswith(("models/", "expfam/"))
+        for node in ast.walk(parsed(source))
+        if isinstance(node, ast.ClassDef)
+    }
+    methods = {
+        name: {part.name: part for part in node.body if isinstance(part, ast.FunctionDef)}
+        for name, node in classes.items()
+    }
+    bases = {name: above for name, above in bases_of_classes().items() if name in classes}
+
+    def statements(method):
+        number = sum(isinstance(node, ast.stmt) for node in ast.walk(method)) - 1
+        return number - (ast.get_docstring(method) is not None)
+
+    def replaced(name, above):
+        for base in filter(classes.get, bases[above]):
+            for method, body in methods[name].items():
+                default = methods[base].get(method)
+                extends = f"super().{method}" in ast.unparse(body) or method.startswith("__")
+                if default and not extends and statements(default) > MOST_OF_DEFAULT:
+                    yield name, method, base
+            yield from replaced(name, base)
+
+    assert not [each for name in classes for each in replaced(name, name)]

@@ -4,7 +4,8 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
-from functools import singledispatch
+from functools import reduce, singledispatch
+from operator import iadd
 from typing import Any, Self, TypeAlias
 
 import numpy as np
@@ -120,10 +121,7 @@ class State:
 
     def replace_first_block(self, of_batches: Iterable[Array]) -> None:
         """Replace the first block of statistics by the sum of these arrays."""
-        blocks = iter(of_batches)
-        first = next(blocks)
-        for block in blocks:
-            first += block
+        first = reduce(iadd, of_batches)
         self.stats = RunningStats([first, *self.plain_stats.value().arrays[1:]])
         self.replication = 1.0
 

@@ -65,6 +65,12 @@ class Reader:
 
     def first(self, X):
         """Return the reader of further rows, and these rows as numbers; raise if illegal."""
+        X, columns = self._numbers(X)
+        X = self._legal(X)
+        return replace(self, columns=columns, dtype=X.dtype), X
+
+    def _numbers(self, X):
+        """Return X as an array or CSR matrix of numbers, and the attributes of its columns."""
         legal = {
             "accept_sparse": "csr" if self.sparse else False,
             "dtype": [np.float64, np.float32] if self.dtype is None else self.dtype,
@@ -73,7 +79,7 @@ class Reader:
         }
         X = admitted(X, self.owner.__name__, missing=self.missing)
         try:
-            X, columns = self._checked(X, legal)
+            return self._checked(X, legal)
         except (TypeError, ValueError) as error:
             example, unread = text_in(X), unread_column(X)
             if example is not None:
@@ -88,8 +94,6 @@ class Reader:
                 f"Column {name!r} is of the type {column.type}, and {self.owner.__name__} takes "
                 f"numbers. {column.remedy}"
             ) from error
-        X = self._legal(X)
-        return replace(self, columns=columns, dtype=X.dtype), X
 
     def first_weighted(self, X, sample_weight):
         """Return the reader of further rows, the rows of positive weight, and their weights."""
@@ -215,10 +219,10 @@ class CountReader(Reader):
         return X
 
 
-class DocumentReader(CountReader):
+class DocumentReader(Reader):
     """Reader of counts of words, as canonical CSR matrices."""
 
-    missing = False
+    sparse = adds_up = True
     remedy = (
         "Count the words first: CountVectorizer().fit_transform(texts), of "
         "sklearn.feature_extraction.text."

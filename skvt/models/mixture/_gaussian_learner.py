@@ -124,7 +124,7 @@ class GaussianLearner(Ascent):
         if "degrees_of_freedom_prior" in self.names:
             nu, x = least + float(np.exp(within(x[0], freedom_limits(D, least)))), x[1:]
         if "covariance_prior" in self.names:
-            scale = self._scale(x, np.ndim(scale))
+            scale = scale_from(x, np.ndim(scale), self.unit)
         prior = natural_prior(component, GaussianPrior(m, kappa, nu, scale))
         return replace(component, prior=prior)
 
@@ -141,25 +141,6 @@ class GaussianLearner(Ascent):
         if "covariance_prior" in self.names:
             parts.append(log_cholesky(scale))
         return np.concatenate(parts)
-
-    def _scale(self, x: Array, ndim: int) -> Any:
-        """Return the inverse scale with log-Cholesky parameters x, raised to its lower limit."""
-        if ndim < 2:
-            scale = np.maximum(np.exp(2.0 * x), LEAST_SCALE * self.unit**2)
-            return scale if ndim else float(scale[0])
-        D = self.unit.size
-        root = np.tril(triangle.unpack(x))
-        root[np.diag_indices(D)] = np.exp(np.diagonal(root))
-        scale = root @ root.T
-        scaled = scale / self.unit[:, None] / self.unit
-        # A Cholesky factor shows that nothing has to be raised; eigenvalues take much longer.
-        try:
-            np.linalg.cholesky(scaled - LEAST_SCALE * np.eye(D))
-            return scale
-        except np.linalg.LinAlgError:
-            values, directions = np.linalg.eigh(scaled)
-        directions = self.unit[:, None] * directions
-        return (directions * np.maximum(values, LEAST_SCALE)) @ directions.T
 
     def step(self, component: Any, sums: Array) -> Array:
         """Return the parameters that maximise the bound at fixed q, see the module docstring."""
@@ -188,6 +169,29 @@ class GaussianLearner(Ascent):
             scale = nu * np.linalg.inv(precision) if full else nu / precision
             scale = scale if np.ndim(scale) < 2 else 0.5 * (scale + scale.T)
         return self._vector(GaussianPrior(m, kappa, nu, scale))
+
+
+def scale_from(x: Array, ndim: int, unit: Array) -> Any:
+    """Return the inverse scale with log-Cholesky parameters x, raised to its lower limit.
+
+    ``unit`` are the units of the lower limit, see :class:`GaussianLearner`.
+    """
+    if ndim < 2:
+        scale = np.maximum(np.exp(2.0 * x), LEAST_SCALE * unit**2)
+        return scale if ndim else float(scale[0])
+    D = unit.size
+    root = np.tril(triangle.unpack(x))
+    root[np.diag_indices(D)] = np.exp(np.diagonal(root))
+    scale = root @ root.T
+    scaled = scale / unit[:, None] / unit
+    # A Cholesky factor shows that nothing has to be raised; eigenvalues take much longer.
+    try:
+        np.linalg.cholesky(scaled - LEAST_SCALE * np.eye(D))
+        return scale
+    except np.linalg.LinAlgError:
+        values, directions = np.linalg.eigh(scaled)
+    directions = unit[:, None] * directions
+    return (directions * np.maximum(values, LEAST_SCALE)) @ directions.T
 
 
 def gaussian_prior_of(component: Any) -> GaussianPrior:

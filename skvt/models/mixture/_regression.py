@@ -35,11 +35,11 @@ from skvt.files import in_files
 from skvt.models.mixture._gaussian_learner import (
     MEAN_PRECISION,
     TINY,
-    GaussianLearner,
     degrees_of_freedom,
     freedom_limits,
     least_freedom,
     log_cholesky,
+    scale_from,
 )
 from skvt.models.mixture._gaussian_prior import (
     DEFAULTS,
@@ -54,7 +54,7 @@ from skvt.models.mixture._gaussian_prior import (
     weighted_moments,
 )
 from skvt.models.mixture._given_columns import GivenColumns
-from skvt.models.mixture._learned_priors import within
+from skvt.models.mixture._learned_priors import MOST_STEPS, Ascent, within
 from skvt.models.mixture._marginals import Marginals, of_deviations, of_means
 from skvt.models.mixture._missing import GaussianCompletion, has_holes
 from skvt.models.mixture._product import Block, Product, ProductLearner
@@ -462,7 +462,7 @@ def _prior_of(component: Regression) -> tuple[Array, Array, float, Array]:
 
 @in_files("models.RegressionLearner")
 @dataclass(frozen=True)
-class RegressionLearner(GaussianLearner):
+class RegressionLearner(Ascent):
     """Learns parameters of a regression's prior.
 
     The parameters of slopes are learned if the same parameters of means are. A step of EM, with
@@ -474,6 +474,11 @@ class RegressionLearner(GaussianLearner):
     with W^-1 and nu as for a Gaussian, see :mod:`skvt.models.mixture._gaussian_learner`.
     """
 
+    # Names of the learned parameters, and units of scales, as those of a Gaussian's learner.
+    names: frozenset[str]
+    unit: Array
+    # Number of steps at a time.
+    most_steps: int = MOST_STEPS
     # Number of explained columns of the block, which determines the range of nu.
     n_columns: int = 1
 
@@ -525,7 +530,7 @@ class RegressionLearner(GaussianLearner):
         if "degrees_of_freedom_prior" in names:
             nu = least + float(np.exp(within(x[n + 2], freedom_limits(self.n_columns, least))))
         if "covariance_prior" in names:
-            scale = self._scale(x[n + 3 :], 2)
+            scale = scale_from(x[n + 3 :], 2, self.unit)
         return component.with_prior(M, kappa, nu, scale)
 
     def step(self, component: Any, sums: Array) -> Array:
