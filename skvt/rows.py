@@ -82,6 +82,12 @@ def _described_documents(X: Documents) -> tuple[Array | None, Array | None]:
     return X.design, X.allowed
 
 
+def named_details(covariates: Any, allowed_topics: Any) -> dict[str, Any]:
+    """Return what was passed about documents besides their counts, by name, without None."""
+    details = {"covariates": covariates, "allowed_topics": allowed_topics}
+    return {name: value for name, value in details.items() if value is not None}
+
+
 def pieces(stop: int, step: int, start: int = 0) -> list[slice]:
     """Return slices of ``step`` rows each, from ``start`` on; the last may be shorter."""
     return [slice(i, min(i + step, stop)) for i in range(start, stop, step)]

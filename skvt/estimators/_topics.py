@@ -32,12 +32,11 @@ from skvt.results import (
     Covariates,
     TopicEditsMixin,
     TopicsMixin,
-    named_details,
     prior_vector,
     simplest,
 )
 from skvt.results.topic_tables import pandas_for
-from skvt.rows import Documents, described, sums_of_rows, total_and_weight
+from skvt.rows import Documents, described, named_details, sums_of_rows, total_and_weight
 from skvt.schedules import RobbinsMonro
 from skvt.sklearn_private import num_samples
 

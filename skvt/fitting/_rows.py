@@ -56,6 +56,8 @@ def read_rows(estimator, X, sample_weight, details=None, *, reset, in_stream=Fal
             vars(estimator).pop(name, None)
         vars(estimator).update(reader.columns)
     rows = CallRows(X, numbers, weights, reader, in_stream=in_stream)
+    if reset and not details:
+        return rows
     used = slice(None) if sample_weight is None else np.asarray(sample_weight) > 0.0
     return replace(rows, X=estimator._with_details(rows, details or {}, used, reset=reset))
 

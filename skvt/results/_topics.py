@@ -18,6 +18,7 @@ from skvt.readers.validation import LARGEST, LEGAL_RANGE, require_prior
 from skvt.results._display import topics_for_display
 from skvt.results.completion import completion_sums, document_parameters, mean_of_held_out
 from skvt.results.topic_words import labels_of, top_words
+from skvt.rows import named_details
 
 
 class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
@@ -340,12 +341,6 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
             ``n_components`` lists of ``n_words`` words.
         """
         return top_words(self, n_words, feature_names, by=by)
-
-
-def named_details(covariates, allowed_topics):
-    """Return what was passed about documents besides their counts, by name, without None."""
-    details = {"covariates": covariates, "allowed_topics": allowed_topics}
-    return {name: value for name, value in details.items() if value is not None}
 
 
 def prior_vector(name, value, size, size_name, *, n_topics=None, remedy=""):
