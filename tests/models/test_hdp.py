@@ -560,3 +560,18 @@ def test_documents_without_words_are_taken_and_change_no_word():
         model.partial_fit(batch)
         words = (model.components_ - model.topic_word_prior_).sum(axis=0)
         np.testing.assert_allclose(words, X.sum(axis=0), atol=1e-6)
+
+
+def test_counts_that_vary_more_than_words_do_are_warned_of():
+    rng = np.random.default_rng(5)
+    rates = rng.lognormal(0.0, 1.2, 300) * rng.lognormal(0.0, 0.7, (5, 300))
+    means = rates[rng.integers(5, size=400)] * rng.lognormal(0.0, 0.3, (400, 1))
+    settings = {"n_components": 2, "max_iter": 1, "moves": (), "n_polish": 0}
+    MemoizedHDP(**settings).fit(rng.poisson(means))
+    genes = rng.poisson(means * rng.gamma(2.0, 0.5, means.shape))
+    with pytest.warns(UserWarning, match=r"NegativeBinomial\(exposure=.row_total.\)"):
+        hdp = MemoizedHDP(**settings).fit(genes)
+    # More topics than most corpora have are no such variation.
+    shares, topics = rng.dirichlet(np.full(60, 0.1), 400), rng.dirichlet(np.full(300, 0.05), 60)
+    MemoizedHDP(**settings).fit(rng.multinomial(500, shares @ topics))
+    assert hdp.set_params(warm_start=True).fit(genes).n_components_ == 2  # no second warning
