@@ -20,6 +20,14 @@ FEW_VALUES = 6
 MOST_CODES = 10
 # Quotient of variance and mean above which counts are overdispersed.
 OVERDISPERSED = 3.0
+# Minimum number of columns of counts that may depend on the total of their row, minimum quotient of
+# the variance of the total and the sum of the columns' variances, and minimum share of columns that
+# are correlated with the total of the others. The variance of counts rises with their mean at
+# least like this power of it.
+FEWEST_COUNTS = 10
+VARIES_IN_TOTAL = 2.0
+RISING = 0.9
+POWER = 0.5
 # Maximum number of columns that are compared with each other.
 MOST_COLUMNS = 500
 # Size of the sample of a longer column of numbers, up to a factor of two.
@@ -33,9 +41,9 @@ REMEDIES = {
     "constant": "one value in all rows says nothing: leave it out",
     "identifier": "(nearly) every row has its own value: leave it out, or name it in 'components'",
     "one value": "one value fills most rows: skvt.components.Hurdle(component, at=value)",
-    "few values": "whole numbers with few values, read as real: Categorical() or Poisson(); "
-    "columns of counts that depend on the total of their row, such as genes of cells: "
-    "NegativeBinomial(exposure='row_total')",
+    "of a total": "counts that rise with the total of their row, such as genes of cells, read as "
+    "numbers or categories: components=NegativeBinomial(exposure='row_total')",
+    "few values": "whole numbers with few values, read as real: Categorical() or Poisson()",
     "code": "whole numbers, read as real, that may be a code: Categorical()",
     "overdispersed": "counts vary more than Poisson: NegativeBinomial()",
     "repeated": "says what another column says: leave one of the two out",
@@ -163,6 +171,7 @@ def audited(seen, table, n_rows):
                 finding = "constant", str(block.categories[i][0])  # the value, not its code
             if finding:
                 findings[j] = finding
+    findings |= _counts_of_a_total(seen, table)
     modelled = {j: seen[j].values for block in table.blocks for j in block.columns.tolist()}
     repeated = {j: ("repeated", f"column {i}") for i, j in _repeated(modelled) if i not in findings}
     return repeated | findings
@@ -188,6 +197,45 @@ def _finding(values, component):
     if component == "Poisson" and values.var() > OVERDISPERSED * max(values.mean(), 1.0):
         return "overdispersed", f"variance {values.var() / values.mean():.1f} times the mean"
     return None
+
+
+def _counts_of_a_total(seen, table):
+    """Return the findings on counts that rise with the total of their row, by position."""
+    counts = {
+        j: seen[j].values
+        for block in table.blocks
+        for j in block.columns.tolist()
+        if type(block.spec).__name__ in ("Gaussian", "StudentT")
+        or (type(block.spec).__name__ == "Categorical" and seen[j].has_few_values)
+    }
+    counts = {j: x for j, x in counts.items() if _are_counts(x)}
+    if len(counts) < FEWEST_COUNTS:
+        return {}
+    X = np.stack([np.nan_to_num(x, nan=np.nanmean(x)) for x in counts.values()], axis=1)
+    mean, variance, total = X.mean(axis=0), X.var(axis=0), X.sum(axis=1)
+    others = total[:, None] - X
+    covariance = ((X - mean) * (others - others.mean(axis=0))).mean(axis=0)
+    joint = np.cov(np.log(mean), np.log(variance))
+    rises = (
+        np.mean(variance > mean) > 0.5
+        and total.var() >= VARIES_IN_TOTAL * variance.sum()
+        and np.mean(covariance > 0.0) >= RISING
+        and joint[0, 1] >= POWER * joint[0, 0] > 0.0
+    )
+    if not rises:
+        return {}
+    return {j: ("of a total", f"mean {m:.2g}") for j, m in zip(counts, mean, strict=True)}
+
+
+def _are_counts(values):
+    """Return whether values of at least ``FEWEST_ROWS`` rows are 0, 1, 2, ... and differ."""
+    values = values[~np.isnan(values)]
+    return (
+        values.size >= FEWEST_ROWS
+        and values.min() >= 0.0
+        and values.max() > values.min()
+        and np.array_equal(values, np.floor(values))
+    )
 
 
 def _repeated(coded):

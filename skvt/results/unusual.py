@@ -120,10 +120,7 @@ def unusual_rows(mixture, X, n=20):
             return given[chosen] - joint + SHARE_OF_INDEPENDENT * independent
 
         joint = log_density(encoded, columns)
-        score = _calibrated(
-            encoded, scores(encoded, joint, slice(None)),
-            lambda rows, chosen: scores(rows, log_density(rows, columns), chosen),
-        )  # fmt: skip
+        score = _calibrated(encoded, joint, lambda rows: log_density(rows, columns), scores)
         rows = stable_order(-score)[:n]
         worst = encoded[rows]
         means = _means(alone)
@@ -163,20 +160,20 @@ def _without_small_components(fitted, columns):
     return model, RunningStats(tuple(array[kept] for array in stats.arrays))
 
 
-def _calibrated(rows, score, scores):
+def _calibrated(rows, joint, log_density, scores):
     """Scores of rows as differences from those expected where the same values are missing.
 
-    ``scores(rows, chosen)`` are those of the chosen rows, from which values were removed. What
-    removing a value changes, on average, is estimated by least squares: values that are missing in
-    one row are removed from another.
+    ``joint`` are the log densities of the rows. What removing a value changes, on average, is
+    estimated by least squares: values that are missing in one row are removed from another.
     """
-    is_missing = np.isnan(rows)
+    is_missing, score = np.isnan(rows), scores(rows, joint, slice(None))
     with_missing = np.flatnonzero(is_missing.any(axis=1))
     if with_missing.size:
         rng = np.random.default_rng(0)
         chosen = rng.integers(len(rows), size=N_REMOVALS)
         removed = is_missing[rng.choice(with_missing, N_REMOVALS)] & ~is_missing[chosen]
-        change = scores(np.where(removed, np.nan, rows[chosen]), chosen) - score[chosen]
+        reduced = np.where(removed, np.nan, rows[chosen])
+        change = scores(reduced, log_density(reduced), chosen) - score[chosen]
         # A weak penalty for columns that are hardly ever removed.
         left = np.vstack([removed, np.eye(rows.shape[1])])
         effects = np.linalg.lstsq(left, np.append(change, np.zeros(rows.shape[1])))[0]

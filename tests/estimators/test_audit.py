@@ -271,3 +271,33 @@ def test_the_report_of_listed_components_and_of_arrays():
     report = skvt.MemoizedDPMixture(**FEW_PASSES).fit(chunks).table_report_
     assert report["read_as"].tolist() == ["Gaussian", "left out"]
     assert report["why"].tolist() == ["numbers", "one value in all rows"]
+
+
+def reads(n, n_genes, depth):
+    """Reads of genes of cells of three kinds, whose depths vary by a lognormal factor, or not."""
+    rng = np.random.default_rng(0)
+    rates = rng.lognormal(size=n_genes) * rng.lognormal(sigma=0.7, size=(3, n_genes))
+    mean = 5.0 * rates[rng.integers(3, size=n)]
+    return rng.poisson(mean * rng.lognormal(sigma=depth, size=(n, 1)))
+
+
+def warnings_of(X):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        skvt.MemoizedDPMixture(2, moves=(), random_state=0, max_iter=1, tol=1e9).fit(X)
+    return [str(warning.message) for warning in caught if warning.category is skvt.ColumnWarning]
+
+
+@pytest.mark.parametrize("make", [np.asarray, lambda X: pd.DataFrame(X).add_prefix("gene ")])
+def test_counts_that_rise_with_their_total_need_an_exposure(make):
+    (message,) = warnings_of(make(reads(120, 30, depth=0.7)))
+    assert "and 25 more: counts that rise with the total of their row" in message
+    assert "components=NegativeBinomial(exposure='row_total')" in message
+
+
+def test_other_whole_numbers_need_no_exposure():
+    """Counts of cells of one depth, and ratings of 20 things by people who rate high or low."""
+    rng = np.random.default_rng(0)
+    ratings = 50.0 + 15.0 * rng.normal(size=(200, 1)) + 20.0 * rng.normal(size=(200, 20))
+    for X in (reads(200, 30, depth=0.0), np.clip(np.rint(ratings), 0, 100)):
+        assert "total of their row" not in "".join(warnings_of(X))
