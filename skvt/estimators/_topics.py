@@ -120,7 +120,7 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
         No moves are made, since they need the documents of all calls.
         """
         details = self._passed(X, covariates, allowed_topics)
-        return self._partial_fit(X, sample_weight, batch_id, details)
+        return self._partial_fit(X, None, sample_weight, batch_id, details)
 
     @all_or_nothing
     def resume(self, X, y=None, sample_weight=None, covariates=None, allowed_topics=None):

@@ -124,9 +124,10 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         """Fit to all rows; only topic models take ``details``, see `_with_details`."""
         for name in ("_progress", "restart_elbos_"):
             vars(self).pop(name, None)
-        labels, before = RowLabels.of(self, X, y, sample_weight), None
-        if self._continues():
-            before, remedy = self._fitted, "set warm_start=False to start anew"
+        before = self._fitted if self._continues() else None
+        labels = RowLabels.of(self, X, y, sample_weight, before)
+        if before is not None:
+            remedy = "set warm_start=False to start anew"
             refuse_changes(self, before, "A warm start", self._fixed_parameters, remedy)
         options = {"labels": labels, "details": details, "reset": before is None}
         with rows_at_work(self, X, y, sample_weight, **options) as (rows, workers):
@@ -147,8 +148,9 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features)
             Rows, as in ``fit``. With memoized inference they are one batch, which is remembered;
             otherwise a step is made for every ``batch_size`` of them.
-        y : ignored
-            Not used.
+        y : array-like of shape (n_samples,), optional
+            With ``use_labels=True``, which some mixtures have, the classes of rows, -1 where
+            unknown; new classes may appear. Otherwise ignored.
         sample_weight : array-like of shape (n_samples,), optional
             A row of weight w counts w times.
         batch_id : hashable or None, default=None
@@ -170,12 +172,12 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         Other moves need the rows of all batches, and only ``fit`` makes them. Priors, categories
         and everything else that ``fit`` takes from the data come from the first rows.
         """
-        return self._partial_fit(X, sample_weight, batch_id)
+        return self._partial_fit(X, y, sample_weight, batch_id)
 
-    def _partial_fit(self, X, sample_weight, batch_id, details=None):
+    def _partial_fit(self, X, y, sample_weight, batch_id, details=None):
         """Update on rows of a stream; only topic models take ``details``."""
-        refuse_labels(self, "partial_fit")
-        update(self, X, sample_weight, batch_id, details)
+        labels = RowLabels.of(self, X, y, sample_weight, vars(self).get("_fitted"), in_stream=True)
+        update(self, X, sample_weight, batch_id, details, labels)
         return self
 
     @all_or_nothing

@@ -93,6 +93,8 @@ class Fit:
             state = before.state
             if not self._has_memos_of(data):
                 state = state.without_memos(data.total)
+            if self.rows.labels is not None:
+                state = self.rows.labels.of_components(state, model, data.X, data.weights)
             before.policy.resume(data.n_rows)
             fitted = self._initial_fitted(plan, model, state, before.policy, before)
         state = plan.phases[0].engine.start(state, data.total)

@@ -20,10 +20,10 @@ from skvt.readers.chunks import is_chunked, loaded, loads_of
 STREAM_ROWS = 1e6
 
 
-def update(estimator, X, sample_weight, batch_id, details=None):
+def update(estimator, X, sample_weight, batch_id, details=None, labels=None):
     """Update an estimator on rows in memory, or on one chunk after the other."""
     if not is_chunked(X):
-        _update(estimator, X, X, sample_weight, batch_id, details)
+        _update(estimator, X, X, sample_weight, batch_id, details, labels)
         return
     # Chunks are loaded in order, so that this process holds one at a time.
     loads = loads_of(X, sample_weight)
@@ -35,12 +35,13 @@ def update(estimator, X, sample_weight, batch_id, details=None):
                 _update(estimator, None, *chunk, (batch_id, number) if numbered else batch_id)
 
 
-def _update(estimator, passed, X, sample_weight, batch_id, details=None):
+def _update(estimator, passed, X, sample_weight, batch_id, details=None, labels=None):
     """Update on rows in memory; ``passed`` is X as passed, None for one of several chunks."""
     vars(estimator).pop("_progress", None)  # after other rows, the fit cannot be resumed
     before = vars(estimator).get("_fitted")
     options = {"reset": before is None, "in_stream": True}
-    rows = replace(read_rows(estimator, X, sample_weight, details, **options), passed=passed)
+    rows = read_rows(estimator, X, sample_weight, details, **options)
+    rows = replace(rows, passed=passed, labels=labels)
     with Workers(estimator.n_jobs) as workers:
         fitted = _updated(estimator, before, rows, batch_id, workers)
     publish(estimator, fitted, rows)
@@ -55,11 +56,11 @@ def _updated(estimator, before, rows, batch_id, workers):
     if estimator._gathers(before):
         memos = {} if before is None else before.memos
         gathered = Gathered.of(before and before.gathered, X, weights, batch_id, memos)
-    begins = before is None or before.knows_only(gathered)
+    begins, labels = before is None or before.knows_only(gathered), rows.labels
     if gathered is not None and (begins or gathered.is_due or gathered.is_new):
         X, weights, batch_id = gathered.X, gathered.weights, gathered.batch_id
     if begins:
-        fitted, plan = _begin_stream(estimator, before, X, weights, workers)
+        fitted, plan = _begin_stream(estimator, before, X, weights, labels, workers)
     else:
         fitted = before.draft(before.model.touched_columns(X))
     started = time.perf_counter()
@@ -68,18 +69,27 @@ def _updated(estimator, before, rows, batch_id, workers):
     fitted = _with_changed_parameters(estimator, estimator._adapted(fitted, X, weights), X, weights)
     n_moves = len(fitted.state.move_log)
     if not begins:
+        if labels is not None:
+            model, X = labels.joined(fitted.model, X, weights)
+            # Without memos, statistics represent all rows of the stream.
+            scale = 1.0 if fitted.memos else fitted.n_rows / weights.sum()
+            state = labels.of_components(fitted.state, model, X, weights, scale)
+            fitted = replace(fitted, model=model, state=state)
         plan = estimator._plan(fitted.model, X, weights, stream=True)
     fitted, rate = _make_steps(fitted, plan, workers, batch_id, estimator.random_state)
+    fitted = replace(fitted, component_classes=None) if labels is None else labels.removed(fitted)
     return _record_call(fitted, rate, n_moves, started)
 
 
-def _begin_stream(estimator, before, X, weights, workers):
+def _begin_stream(estimator, before, X, weights, labels, workers):
     """Return a :class:`Fitted` that represents no rows yet, and the plan of the first call.
 
     If it replaces a fit ``before``, it has the history, the log of moves, the parameters and the
     words of that fit.
     """
     model = estimator._build_model(X, weights)
+    if labels is not None:
+        model, X = labels.joined(model, X, weights)
     random_state = check_random_state(estimator.random_state)
     rng = np.random.default_rng(random_state.randint(np.iinfo(np.int32).max))
     plan = estimator._plan(model, X, weights, stream=True)

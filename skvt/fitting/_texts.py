@@ -108,13 +108,14 @@ total_samples (memoized) : float or None
     "batch", the number of rows seen; otherwise a million for a stream started by
     ``partial_fit``, and after ``fit`` the number of its rows plus those seen since.
 use_labels : bool
-    Whether ``y`` of ``fit`` are classes of rows, -1 where unknown (in arrays of objects also None
-    and NaN). The fit begins with a component for each class, so that ``n_components`` is at most
-    their number. Rows of a known class belong to components of that class alone; other rows may
-    belong to any component. A component that births find among rows without a label has the class
-    -1, see ``component_classes_``. The bound ``elbo_`` is exact: ``log p(y_n | z_n = k)`` is 0 or
-    minus infinity. Otherwise ``y`` is ignored. Not with ``warm_start``, ``partial_fit``,
-    ``resume``, rows in chunks, and other parameters for the start.
+    Whether ``y`` of ``fit`` and ``partial_fit`` are classes of rows, -1 where unknown (in arrays
+    of objects also None and NaN). The fit begins with a component for each class, so that
+    ``n_components`` is at most their number. Rows of a known class belong to components of that
+    class alone; other rows may belong to any component. A component that births find among rows
+    without a label has the class -1, see ``component_classes_``. The bound ``elbo_`` is exact:
+    ``log p(y_n | z_n = k)`` is 0 or minus infinity. A class that appears in a later call or in a
+    warm start gets a component. Otherwise ``y`` is ignored. Not with ``resume``, rows in chunks,
+    and other parameters for the start.
 labels : {"components", "clusters"}
     What ``labels_``, ``fit_predict``, ``predict`` and ``predict_proba`` number unless asked for
     something else: the components, or the ``n_clusters_`` clusters that they are joined to. After

@@ -119,6 +119,11 @@ class State:
         stats = RunningStats(change(self.stats.value()).arrays)
         return replace(self.draft(), stats=stats, prior_stats=PriorStats())
 
+    def rebuilt(self, change: Callable[[Stats], Stats], index: IndexArray) -> Self:
+        """Return the state of components ``index``, empty where -1, with ``change(stats)``."""
+        arrays = tuple(take(array, index) for array in self.stats.value().arrays)
+        return replace(self.draft(), stats=RunningStats(change(Stats(arrays)).arrays))
+
     def replace_first_block(self, of_batches: Iterable[Array]) -> None:
         """Replace the first block of statistics by the sum of these arrays."""
         first = reduce(iadd, of_batches)
@@ -164,6 +169,17 @@ class MemoizedState(State):
             component_ids=self.component_ids[places],
         )
         state.resum()
+        return state
+
+    def rebuilt(self, change: Callable[[Stats], Stats], index: IndexArray) -> Self:
+        """Return the state of components ``index``, with all memos changed, too."""
+        memos = {key: memo.rearranged(index) for key, memo in self.memos.items()}
+        memos = {key: replace(memo, stats=change(memo.stats)) for key, memo in memos.items()}
+        state = replace(super().rebuilt(change, index), memos=Memos.of(memos), initial=None)
+        if state.component_ids.size:
+            ids = state.component_ids[index]
+            ids[index < 0] = state.new_ids(int((index < 0).sum()))
+            state.component_ids = ids
         return state
 
     def replace_first_block(self, of_batches: Iterable[Array]) -> None:

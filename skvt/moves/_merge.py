@@ -32,8 +32,8 @@ def pair_gains(
 
     The gain is ``log M(S_a + S_b) - log M(S_a) - log M(S_b)``, the log ratio of marginal
     likelihoods [HS13 eq. 12], minus the entropy that the assignments lose. The evidence of weights
-    is left out. Pairs whose loss is unknown are left out; with ``among`` (K,), so are pairs of
-    which neither component is in it.
+    is left out. Pairs whose loss is unknown are left out, and pairs of gain -inf, which the model
+    does not allow; with ``among`` (K,), so are pairs of which neither component is in it.
     """
     merge_entropy_loss = memo.merge_entropy_loss
     n_components = memo.entropy.size
@@ -44,7 +44,9 @@ def pair_gains(
     if among is not None:
         wanted &= among[a] | among[b]
     a, b = a[wanted], b[wanted]
-    return a, b, model.merge_gains(memo.stats, a, b) - merge_entropy_loss[a, b]
+    gain = model.merge_gains(memo.stats, a, b) - merge_entropy_loss[a, b]
+    legal = gain > -np.inf
+    return a[legal], b[legal], gain[legal]
 
 
 def dissolve(model: Mergeable, state: MovableState, ids: Iterable[int] | None = None) -> None:

@@ -336,4 +336,5 @@ class GrowingMixin(MoveLogMixin):
         return results
 
     def _gathers(self, before=None):
-        return self.learning_method != "online" and "birth" in self.moves
+        # Labels of rows are not gathered.
+        return self.learning_method != "online" and "birth" in self.moves and not self.use_labels

@@ -151,6 +151,85 @@ def test_labels_hold_with_other_ways_of_fitting(parameters):
     assert np.mean(mixture.component_classes_[mixture.predict(X)] == z) > 0.95
 
 
+# ------------------------------------------------------------------ streams and warm starts
+def test_calls_on_one_batch_end_where_a_fit_does():
+    X, _, y = drawn(3)
+    fit = plain(n_batches=1, tol=1e-12, max_iter=1000).fit(X, y)
+    stream = plain()
+    for _ in range(60):
+        stream.partial_fit(X, y, batch_id=0)
+    assert np.array_equal(stream.component_classes_, fit.component_classes_)
+    assert stream.elbo(X) == pytest.approx(fit.elbo(X), rel=1e-7)
+    assert np.array_equal(stream.component_classes_[stream.labels_[y >= 0]], y[y >= 0])
+
+
+def in_calls(X, y):
+    """Rows and labels of three calls, whose known classes are 0; 0 and 1; and 0, 1 and 2."""
+    return [
+        (X[rows], np.where(y[rows] < known, y[rows], -1))
+        for known, rows in enumerate(np.split(np.arange(len(X)), 3), 1)
+    ]
+
+
+def of_three_classes(seed):
+    """Rows of three classes, their classes, and labels of a fifth of them."""
+    X, z, _ = drawn(seed, n=450, distance=5.0, n_classes=3)
+    return X, z, np.where(np.random.default_rng(seed).random(450) < 0.2, z, -1)
+
+
+def test_components_get_the_classes_of_later_calls_also_in_a_file(tmp_path):
+    """Births find all classes in the first call; later labels name them."""
+    X, z, y = of_three_classes(3)
+    mixture, calls = plain(moves=("birth", "merge")), in_calls(X, y)
+    for (rows, labels), classes in zip(calls, ([-1, -1, 0], [-1, 0, 1], [0, 1, 2]), strict=True):
+        mixture.partial_fit(rows, labels)
+        assert sorted(mixture.component_classes_) == classes
+        save(mixture, tmp_path / "mixture.skvt")
+        mixture = load(tmp_path / "mixture.skvt")
+    assert np.mean(mixture.component_classes_[mixture.predict(X)] == z) > 0.98
+    for key, (rows, labels) in [*enumerate(calls)] * 2:
+        mixture.partial_fit(rows, labels, batch_id=key)
+    fit = plain(moves=("birth", "merge")).fit(X, np.concatenate([each for _, each in calls]))
+    assert mixture.weights_ == pytest.approx(fit.weights_, rel=1e-3)
+
+
+@pytest.mark.parametrize("method", ["memoized", "online"])
+def test_new_classes_get_components_without_moves(method):
+    X, _, y = of_three_classes(3)
+    mixture = plain(learning_method=method)
+    for rows, labels in [(X[:9], np.full(9, -1)), *in_calls(X, y), (X, y), (X, y)]:
+        mixture.partial_fit(rows, labels)
+    classes = mixture.component_classes_
+    assert {0, 1, 2} <= set(classes.tolist())
+    assert np.array_equal(classes[mixture.labels_][y >= 0], y[y >= 0])
+
+
+def test_a_warm_start_takes_labels_and_new_classes():
+    X, _, y = of_three_classes(3)
+    mixture = plain(warm_start=True, max_iter=20).fit(X, np.where(y < 2, y, -1))
+    mixture.fit(X, y)
+    assert mixture.component_classes_.tolist() == plain().fit(X, y).component_classes_.tolist()
+    before = mixture.elbo_
+    assert mixture.fit(X, y).elbo_ >= before - 1e-9 * abs(before)
+    named = mixture.set_params(use_labels=False).fit(X)
+    assert not hasattr(named, "component_classes_")
+
+
+@pytest.mark.parametrize(("parameters", "later", "message"), [
+    ({"max_components": 2}, [2], "The class 2 has no component.*must be at least 3"),
+    ({"weight_concentration_prior_type": "dirichlet_distribution", "n_components": 3}, [2],
+     "Let y of the first call have every class"),
+    ({}, ["a"], r"one type.*\['int', 'str'\]"),
+])  # fmt: skip
+def test_classes_that_cannot_be_added_are_refused_before_any_work(parameters, later, message):
+    X, _, y = drawn(5)
+    mixture = plain(**parameters).partial_fit(X, y)
+    before = mixture.weights_
+    with pytest.raises(ValueError, match=message):
+        mixture.partial_fit(X[:1], np.array(later, object))
+    assert np.array_equal(mixture.weights_, before)
+
+
 # ------------------------------------------------------------------------------------- errors
 BAD = {
     "no y": (lambda y: None, "Got None"),
@@ -193,12 +272,8 @@ def test_parameters_that_contradict_labels_are_refused(parameters, message):
 
 def test_what_takes_no_labels_says_so(tmp_path):
     X, _, y = drawn(6)
-    with pytest.raises(ValueError, match="partial_fit takes no labels"):
-        plain().partial_fit(X, y)
-    mixture = plain(warm_start=True, max_iter=3, tol=1.0)
+    mixture = plain(max_iter=3, tol=1.0)
     mixture.set_callbacks(Checkpoint(tmp_path / "part.skvt")).fit(X, y)
-    with pytest.raises(ValueError, match="warm_start=True takes no labels"):
-        mixture.fit(X, y)
     part = load(tmp_path / "part.skvt")
     assert part.component_classes_.tolist() == mixture.component_classes_.tolist()
     with pytest.raises(ValueError, match="resume takes no labels"):

@@ -26,7 +26,7 @@ from skvt.models.mixture._joins import (
     choose_clusters,
     join_components,
 )
-from skvt.models.mixture._labels import with_column, with_labels, without_labels
+from skvt.models.mixture._labels import with_classes, with_column, with_labels, without_labels
 from skvt.models.mixture._latent import LATENT_GAUSSIANS, latent_gaussian
 from skvt.models.mixture._learned_priors import DirichletLearner, GammaLearner, PriorLearner
 from skvt.models.mixture._logs import Logged, logarithms, logged
@@ -51,7 +51,7 @@ from skvt.models.mixture._regression import (
 )
 from skvt.models.mixture._sizes import SIZES, exposure_points
 from skvt.models.mixture._splits import rows_that_differ, split_clusters
-from skvt.models.mixture._starts import begun_at, labelled_statistics
+from skvt.models.mixture._starts import begun_at, labelled_statistics, statistics_of_labels
 from skvt.models.mixture._student import StudentT, student_t_component
 from skvt.models.mixture._valleys import valley_test, valleys_between
 from skvt.models.mixture._weights import (

@@ -7,6 +7,7 @@ indicators are features, so that the statistics of a component contain its numbe
 class. They determine the component's class, so that moves and memos need no other information.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,6 +24,8 @@ from skvt.typing import Array, IndexArray
 
 # Log density in place of -inf, whose product with 0 would be NaN.
 _IMPOSSIBLE = -1e25
+# A merge of components of different classes has a lower gain than this.
+_LEAST_GAIN = 1e-9 * _IMPOSSIBLE
 # A component of a birth has a class only if its rows of this class are at least _LEAST_ROWS and at
 # least the share _LEAST_SHARE * s of its rows, where s is the share of all rows that have a label.
 _LEAST_SHARE = 0.1
@@ -36,6 +39,16 @@ def classes_of(counts: Array) -> IndexArray:
     """
     known = counts[..., 1:]
     return np.where(known.max(axis=-1) > 0.0, known.argmax(axis=-1) + 1, 0)
+
+
+def with_classes(stats: Stats, classes: IndexArray, n_classes: int) -> Stats:
+    """Return statistics with the numbers of rows of each class, for components of these classes.
+
+    All rows of a component count as rows of its class, 0 if it has none.
+    """
+    counts, sums = stats.arrays
+    of_classes = counts[:, None] * (classes[:, None] == np.arange(n_classes + 1))
+    return Stats((counts, np.hstack([sums, of_classes])))
 
 
 @dataclass(frozen=True)
@@ -129,6 +142,11 @@ class LabelledMixture(Mixture):
         model = replace(self, component=replace(component, blocks=(values, block)))
         return Mixture.resized(model, n_components, learns=learns, init_params=init_params)
 
+    def merge_gains(self, stats: Stats, a: IndexArray, b: IndexArray) -> Array:
+        """Return the gains of merges, -inf for components of different classes."""
+        gains = super().merge_gains(stats, a, b)
+        return np.where(gains < _LEAST_GAIN, -np.inf, gains)
+
     def symmetry_breaking_stats(self, *args: Any) -> Stats:
         """Of a random row for each component, but for its class."""
         counts, sums = super().symmetry_breaking_stats(*args).arrays
@@ -148,30 +166,43 @@ def with_column(X: Any, classes: IndexArray) -> Any:
     return np.concatenate([X, classes[:, None].astype(X.dtype)], axis=1)
 
 
-def with_labels(model: Mixture, X: Any, weights: Array, classes: IndexArray) -> LabelledMixture:
-    """The model of rows that have such a column; it begins with a component for each class.
+def with_labels(
+    model: Mixture, X: Any, weights: Array, classes: IndexArray, n_classes: int, *, begins: bool
+) -> LabelledMixture:
+    """Return the model of rows that have such a column, of classes (n,) 1, ..., C, 0 if unknown.
 
-    Classes (n,) are 1, ..., C, each at least once, and 0 where unknown.
+    A fit that ``begins`` has a component for each class; each class then has a row.
     """
     width, dtype = X.shape[1] - 1, model.dtype
     blocks = (
         Block("values", model.component, np.arange(width)),
-        Block("classes", _Classes(np.zeros(classes.max() + 1), dtype), np.array([width])),
+        Block("classes", _Classes(np.zeros(max(n_classes, 1) + 1), dtype), np.array([width])),
     )
     learner = None if model.learner is None else ValuesLearner(model.learner)
     labelled = LabelledMixture(**vars(model) | {
         "component": _Labelled(blocks, width, dtype), "learner": learner,
         "share": float(weights[classes > 0].sum() / weights.sum()),
     })  # fmt: skip
+    if not (begins and classes.any()):
+        return labelled
     return replace(labelled, start=labelled_statistics(labelled, X, weights, classes - 1))
 
 
-def without_labels(model: Any, stats: RunningStats) -> tuple[Mixture, RunningStats, IndexArray]:
-    """The model and statistics without the classes of rows, and the class of each component."""
-    counts, sums = stats.value().arrays
-    values, known = model.component.of_blocks(sums)
+def without_labels(
+    model: Any, stats: RunningStats
+) -> tuple[Mixture, Callable[[Stats], Stats], IndexArray]:
+    """Return the model without classes of rows, what removes them from statistics, and classes.
+
+    The classes (K,) are those of the components.
+    """
     learner = model.learner and model.learner.learner
     component = model.component.blocks[0].component
     kept = {name: value for name, value in vars(model).items() if name != "share"}
     plain = Mixture(**kept | {"component": component, "learner": learner, "start": None})
-    return plain, RunningStats((counts.copy(), values.copy())), classes_of(known)
+
+    def removed(of_rows: Stats) -> Stats:
+        counts, sums = of_rows.arrays
+        return Stats((counts, model.component.of_blocks(sums)[0].copy()))
+
+    known = model.component.of_blocks(stats.value().arrays[1])[1]
+    return plain, removed, classes_of(known)

@@ -24,7 +24,7 @@ def labelled_statistics(model: Mixture, X: Any, weights: Array, labels: IndexArr
     the component that explains it best after a fit to the labelled rows.
     """
     n_components = int(labels.max()) + 1
-    stats = _statistics(model, X, weights, labels, n_components)
+    stats = statistics_of_labels(model, X, weights, labels, n_components)
     unknown = np.flatnonzero(labels < 0)
     if unknown.size:
         component = model.component
@@ -35,7 +35,7 @@ def labelled_statistics(model: Mixture, X: Any, weights: Array, labels: IndexArr
             features = component.filled_features(X[rows])
             size = (abs(features) @ np.abs(tables).T).max(axis=1, keepdims=True)
             labels[rows] = stable_argmax(features @ tables.T, scale=size)
-        stats = _statistics(model, X, weights, labels, n_components)
+        stats = statistics_of_labels(model, X, weights, labels, n_components)
     return stats
 
 
@@ -61,14 +61,14 @@ def _nearest_to(
     for rows in pieces(X.shape[0], _ROWS_AT_ONCE):
         apart = np.array([_length(np.nan_to_num(X[rows] - mean) @ whitener) for mean in means]).T
         labels[rows] = stable_argmax(-apart, scale=apart.max(axis=1, keepdims=True))
-    return _statistics(model, X, weights, labels, len(means)).arrays
+    return statistics_of_labels(model, X, weights, labels, len(means)).arrays
 
 
 def _length(rows: Array) -> Array:
     return np.asarray(np.einsum("nd,nd->n", rows, rows, dtype=np.float64))
 
 
-def _statistics(
+def statistics_of_labels(
     model: Mixture, X: Any, weights: Array, labels: IndexArray, n_components: int
 ) -> Stats:
     """Return counts (K,) and sums of features (K, P); rows labelled -1 are left out."""
