@@ -11,6 +11,7 @@ ORDER = [
     "plot_tutorial_texts",
     "plot_tutorial_speeches",
     "plot_tutorial_penguins",
+    "plot_tutorial_survey",
     "plot_tutorial_blood_cells",
     "plot_mixed_table",
     "plot_tutorial_cells",
