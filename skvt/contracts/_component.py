@@ -98,6 +98,9 @@ class Completes(Protocol):
     # Whether features of sparse rows are sparse.
     @property
     def sparse(self) -> bool: ...
+    # Whether sums, and densities under few components, are computed without features.
+    @property
+    def avoids_features(self) -> bool: ...
 
     def explain(self, X: Any, table: Array) -> tuple[Array, Callable[[Array], Array]]:
         """Return the log densities ``F(x) T'``, (n, K), given ``table`` (P, K), which is T'.

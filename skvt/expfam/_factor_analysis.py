@@ -58,6 +58,10 @@ _MORE = 4
 _DEPENDENT = 1e-24
 # Regularisation of their combination, relative to the sum of their squares.
 _RIDGE = 1e-10
+# With at least so many columns, few steps are among all directions, and the scatter of few rows is
+# factorised; the largest share of a column's scatter that the factorisation leaves out.
+_MANY_COLUMNS = 64
+_LEFT_OUT = 1e-12
 # Natural parameters of members whose q are kept.
 _ENTRIES_KEPT = 2**22
 
@@ -269,12 +273,43 @@ def _orthonormalise(columns: Array, rows: Array) -> None:
 
 
 @part_allocating
+def _root_of(scatter: Array, most: int) -> Array:
+    """Return F (D, p) with ``F F' = scatter``, or with p = 0 if p had to be more than ``most``.
+
+    By Cholesky's algorithm: the pivot is the column of whose scatter the largest share is left.
+    """
+    D = scatter.shape[0]
+    root, left = np.zeros((D, most)), np.empty(D)
+    for d in range(D):
+        left[d] = scatter[d, d]
+    for p in range(most + 1):
+        pivot, share = 0, 0.0
+        for d in range(D):
+            if left[d] > share * scatter[d, d]:
+                pivot, share = d, left[d] / scatter[d, d]
+        if share <= _LEFT_OUT:
+            return root[:, :p].copy()
+        if p == most:
+            break
+        length = np.sqrt(left[pivot])
+        for d in range(D):
+            value = scatter[d, pivot]
+            for j in range(p):
+                value -= root[d, j] * root[pivot, j]
+            root[d, p] = value / length
+            left[d] -= root[d, p] * root[d, p]
+        left[pivot] = 0.0
+    return np.empty((D, 0))
+
+
+@part_allocating
 def _given_noise(
-    number: float, scatter: Array, log_rate: Array, a0: float, b0: Array, constant: float,
-    basis: Array, target: Array, loadings: Array, variances: Array,
+    number: float, scatter: Array, few: Array, log_rate: Array, a0: float, b0: Array,
+    constant: float, basis: Array, target: Array, loadings: Array, variances: Array,
 ) -> tuple[float, Array]:  # fmt: skip
     """The best factors for given noise: the bound, loadings (D, L) and variances (L,).
 
+    ``few`` (D, p) has the scatter as its product with its transpose, unless p = 0.
     With a ``basis`` (D, p), the best ones in the span of its product with the scatter, by
     orthogonal iteration: as any loadings, these have a bound. Returns a basis for noise that
     differs little, too, and in ``target`` the logarithms of the rates that are best given these
@@ -302,6 +337,13 @@ def _given_noise(
         transposed = np.empty((size, D))
         _orthonormalise(span, transposed)
         inner = transposed @ (scaled @ span)
+    elif few.shape[1] and most:
+        size = few.shape[1]
+        span, transposed = np.empty((D, size)), np.empty((size, D))
+        for d in range(D):
+            for column in range(size):
+                span[d, column] = transposed[column, d] = few[d, column] * root[d]
+        inner = transposed @ span
     number_of_values = size if size else (D if most else 0)
     values = root
     if number_of_values:
@@ -312,6 +354,11 @@ def _given_noise(
                 vectors[d, e] = weights[d, e]
         if size:
             vectors = span @ vectors
+            if not basis.shape[1]:  # eigenvectors of F F' are F times those of F' F
+                for column in range(size):
+                    length = 1.0 / np.sqrt(max(values[column], _LEFT_OUT))
+                    for d in range(D):
+                        vectors[d, column] *= length
     last, there = number_of_values - 1, 0
     for column in range(min(most, number_of_values)):
         value = values[last - column]
@@ -332,7 +379,9 @@ def _given_noise(
         # (factors found in a span can take up more than a column varies)
         target[d] = log(max(target[d], b0[d]))
     clear = 0 < there < last and 2.0 * values[last - there] < values[last - there + 1]
-    first = max(0, last + 1 - there - _MORE) if clear else number_of_values
+    more = _MORE if clear or D < _MANY_COLUMNS else D // 16
+    clear |= D >= _MANY_COLUMNS
+    first = max(0, last + 1 - there - more) if clear else number_of_values
     next_basis = np.empty((D, number_of_values - first))
     for d in range(D):
         for e in range(number_of_values - first):
@@ -384,7 +433,7 @@ def _solve(
     The next noise is a combination of what the last few led to. One that lowers the bound is
     followed by a plain step from the best so far, which never does. The first step finds the
     factors among all directions, unless it is given some, later ones among those that the step
-    before has found.
+    before has found. With many columns, the last step is among all directions, too.
     """
     D, most = loadings.shape[1:]
     x, target, step, best = np.empty(D), np.empty(D), np.empty(D), np.empty(D)
@@ -409,10 +458,13 @@ def _solve(
             x[d] = np.log(rate[k, d])
             for column in range(width):
                 basis[d, column] = loadings[k, d, column] / np.sqrt(rate[k, d])
+        few = np.empty((D, 0))
+        if D >= _MANY_COLUMNS and 2.0 * number[k] < D:
+            few = _root_of(scatter[k], D // 2)
         for n in range(_MOST_STEPS):
             width = basis.shape[1]
             found, basis = _given_noise(
-                number[k], scatter[k], x, a0, b0, constant, basis, target,
+                number[k], scatter[k], few, x, a0, b0, constant, basis, target,
                 some_loadings[:, :some], some_variances[:some],
             )  # fmt: skip
             gain = found - bound[k]
@@ -430,7 +482,13 @@ def _solve(
                 size, accelerated, basis = -1, False, np.empty((D, 0))
                 continue
             if not gain >= least:
-                break
+                if width == 0 or D < _MANY_COLUMNS or tol > _TOL:
+                    break
+                # the factors may be in other directions
+                for d in range(D):
+                    x[d] = best[d]
+                size, accelerated, basis = -1, False, np.empty((D, 0))
+                continue
             for d in range(D):
                 step[d] = target[d] - x[d]
                 if size >= 0:

@@ -129,6 +129,31 @@ def test_of_one_column_it_is_the_normal_gamma(exactly):
     np.testing.assert_allclose(got, student_t(2.0 * s["shape"], m, spread).logpdf(x), rtol=1e-9)
 
 
+def test_factors_among_many_columns_are_those_of_all_directions():
+    rng, D, a0 = np.random.default_rng(0), 80, 1.0
+    numbers = (20, 20, 60)
+    for n, rank in zip(numbers, (0, 2, 2), strict=True):
+        Y = rng.normal(size=(n, D)) + 3.0 * rng.normal(size=(n, rank)) @ rng.normal(size=(rank, D))
+        scatter, variances, rate = Y.T @ Y, np.ones((1, 5)), np.ones((1, D))
+        out = np.zeros(1), rate, np.zeros((1, D, 5)), variances
+        module._solve(np.array([float(n)]), scatter[None], a0, np.ones(D), *out, 1e-6)
+        root = np.sqrt((a0 + 0.5 * n) / rate[0])
+        values = np.linalg.eigvalsh(scatter * root * root[:, None])[::-1][:rank]
+        assert np.count_nonzero(variances < 1.0) == rank
+        np.testing.assert_allclose(variances[0, :rank], (n + 1) / values, rtol=1e-3)
+
+
+def test_the_scatter_of_few_rows_is_factorised():
+    Y = np.random.default_rng(0).normal(size=(7, 30)) * np.logspace(-4, 4, 30)
+    root_of = in_plain_python(module._root_of)
+    root = root_of(Y.T @ Y, 15)
+    assert root.shape == (30, 7)
+    scaled = np.linalg.norm(Y, axis=0)
+    scaled = scaled * scaled[:, None]
+    np.testing.assert_allclose(root @ root.T / scaled, Y.T @ Y / scaled, atol=1e-10)
+    assert root_of(Y.T @ Y, 6).shape == (30, 0)
+
+
 def test_no_other_q_has_a_higher_bound(exactly):
     X = drawn(20, 4, 2)
     component, sums, lam = posterior_of(X)

@@ -7,7 +7,8 @@ from models._textbook import KINDS, with_gaps
 
 from skvt.compiled import serial_map
 from skvt.contracts import RowBatch
-from skvt.models.mixture import Block, Mixture, Product, StickBreaking
+from skvt.models.mixture import Block, Mixture, Product, StickBreaking, gaussian_component
+from skvt.models.mixture.components._full import full_features
 
 NAMES = ("full", "categorical", "spherical", "Poisson", "Bernoulli")
 
@@ -133,3 +134,25 @@ def test_errors_of_a_block_name_it():
     ):
         with pytest.raises(ValueError, match="In the component 'spherical': The rate"):
             ask()
+
+
+def test_blocks_of_many_columns_are_explained_and_summed_without_features(monkeypatch):
+    rng, D = np.random.default_rng(0), 33
+    X, weighted = rng.normal(size=(20, D + 1)), rng.random((20, 3))
+    parts = np.split(np.arange(D + 1), [D])
+    components = [gaussian_component(X[:, c], np.ones(20), "full", False)[0] for c in parts]
+    blocks = [
+        Block(str(c.size), component, c) for component, c in zip(components, parts, strict=True)
+    ]
+    product = Product(tuple(blocks), D + 1, X.dtype)
+    features = product.features(X)
+    sums = weighted.T @ features
+    table = product.table(product.natural_parameters(sums)).T
+    monkeypatch.setattr(
+        "skvt.models.mixture.components._full.full_features",
+        lambda X, *_: full_features(X, *_) if X.shape[1] == 1 else pytest.fail("features"),
+    )
+    logits, sums_of = product.explain(X, table)
+    np.testing.assert_allclose(logits, features @ table, rtol=1e-9)
+    for got in (sums_of(weighted), product.weighted_sums(X, weighted)):
+        np.testing.assert_allclose(got, sums, rtol=1e-9, atol=1e-12)

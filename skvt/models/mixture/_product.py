@@ -216,6 +216,17 @@ class Product(ConjugateComponent):
 
     def explain(self, X: Any, table: Array) -> tuple[Array, Callable[[Array], Array]]:
         """See :class:`Component`; dense and sparse features are multiplied block by block."""
+        if self.avoids_features:
+            explained = [
+                component.explain(part, table[entries])
+                for (component, part), entries in zip(
+                    self._with_columns(X), self._slices, strict=True
+                )
+            ]
+            logits = np.sum([logits for logits, _ in explained], axis=0)
+            return logits, lambda weighted: np.concatenate(
+                [sums_of(weighted) for _, sums_of in explained], axis=1
+            )
         parts = [component.features(part) for component, part in self._with_columns(X)]
         if len(parts) == 1 or not any(map(sp.issparse, parts)):
             features = self._side_by_side(parts)
@@ -227,6 +238,17 @@ class Product(ConjugateComponent):
             return np.concatenate([part.T.dot(weighted) for part in parts]).T
 
         return np.asarray(logits), sums_of
+
+    @cached_property
+    def avoids_features(self) -> bool:  # type: ignore[override]
+        return any(block.component.avoids_features for block in self.blocks)
+
+    def weighted_sums(self, X: Any, weighted: Array) -> Array:
+        if not self.avoids_features:
+            return super().weighted_sums(X, weighted)
+        blocks = self._with_columns(X)
+        sums = [component.weighted_sums(part, weighted) for component, part in blocks]
+        return np.concatenate(sums, axis=1)
 
     def filled_features(self, X: Any) -> Any:
         parts = [component.filled_features(part) for component, part in self._with_columns(X)]

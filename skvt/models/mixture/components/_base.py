@@ -67,6 +67,7 @@ class ConjugateComponent:
     capabilities: frozenset[Capability] = frozenset()
     # Added to the squares of each row, see `FullGaussian`.
     added: Array | None = None
+    avoids_features: bool = False
     if TYPE_CHECKING:  # fields, properties or class attributes of subclasses
 
         @property

@@ -119,10 +119,14 @@ class FullGaussian(CentredMixin, _FullMixin):
         out[..., 0] += t[..., 0]
         return out
 
+    @property
+    def avoids_features(self) -> bool:  # type: ignore[override]
+        return self.n_features >= _MANY_COLUMNS
+
     def explain(self, X: Any, table: Array) -> tuple[Array, Callable[[Array], Array]]:
         """See :class:`Component`; with many columns, products of rows and matrices are faster."""
         D = self.n_features
-        if D < _MANY_COLUMNS or table.shape[1] > _FEW_COMPONENTS:
+        if not self.avoids_features or table.shape[1] > _FEW_COMPONENTS:
             return super().explain(X, table)
         rows, seen = _without_holes(self._centred(X))
         added = 0.0 if self.added is None else self.added @ table[1 + D :]
@@ -133,7 +137,7 @@ class FullGaussian(CentredMixin, _FullMixin):
         return logits, partial(self._sums, rows, seen)
 
     def weighted_sums(self, X: Any, weighted: Array) -> Array:
-        if self.n_features < _MANY_COLUMNS:
+        if not self.avoids_features:
             return super().weighted_sums(X, weighted)
         return self._sums(*_without_holes(self._centred(X)), weighted)
 
