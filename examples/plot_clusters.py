@@ -4,8 +4,8 @@ Density and clusters are two questions
 
 A mixture of Gaussians describes a density: a cluster that is not a Gaussian takes several of its
 components, and that is right for the density. To count clusters as people do, components are joined
-where no valley separates them, where rows do not tell them apart, and then those that are most
-alike. ``hierarchy_`` says in which order, ``n_clusters_`` how far.
+where no valley separates them or where rows do not tell them apart, and then those that are least
+distinct. ``hierarchy_`` says in which order, ``n_clusters_`` how far.
 """
 
 from itertools import product

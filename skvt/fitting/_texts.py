@@ -171,10 +171,11 @@ feature_names_in_ : ndarray of shape (`n_features_in_`,)
 hierarchy_ : ndarray of shape (K - 1, 4)
     Linkage matrix of components successively joined into clusters, as
     :func:`scipy.cluster.hierarchy.dendrogram` takes it: in up to three columns first those that no
-    valley separates; then those between which the assignments of rows are least certain, and those
-    that lose least evidence as one component. Its heights are what has been lost so far, in nats
-    per row: entropy of the assignments of the rows of ``fit``, then evidence. Not available after
-    ``partial_fit``, see ``join_components``.
+    valley separates; otherwise those between which the assignments of rows are least certain; then
+    those that lose least evidence as one component, weighted by how certain rows are and how deep a
+    valley is between the two. Its heights are what has been lost so far, in nats per row: entropy
+    of the assignments of the rows of ``fit``, then evidence. Not available after ``partial_fit``,
+    see ``join_components``.
 hierarchy_criteria_ : ndarray of str, shape (K - 1,)
     Criterion by which each pair was chosen, "valley", "entropy" or "evidence".
 history_ : dict of lists

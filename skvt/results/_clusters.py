@@ -1,4 +1,4 @@
-"""Clusters of a mixture: components that are joined by valleys, by entropy, then by evidence."""
+"""Clusters of a mixture: components joined by valleys or entropy, then by distinctness."""
 
 import warnings
 from dataclasses import replace
@@ -90,8 +90,9 @@ class ClustersMixin:
             divided by its maximum, the loss of two components between which every row is
             undecided. "entropy": the loss itself, as in the paper, which favours pairs with many
             rows. "evidence": the loss of evidence if the two become one component. "auto", as in
-            ``fit``: Gaussians of up to three columns by tests of the valleys between them; then
-            "share" as far as components overlap, then "evidence".
+            ``fit``: Gaussians of up to three columns by tests of the valleys between them, others
+            by "share" as far as components overlap; then by the evidence, weighted by how certain
+            rows are and how deep the valleys are.
 
         Returns
         -------

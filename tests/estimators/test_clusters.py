@@ -92,12 +92,10 @@ def test_the_hierarchy_is_that_of_all_pairs_tried_in_each_step(X, weights, mixtu
     np.testing.assert_allclose(other.hierarchy_[:, 2], expected[:, 2], rtol=1e-6, atol=1e-9)
     assert is_valid_linkage(other.hierarchy_) and is_monotonic(other.hierarchy_)
     assert set(other.hierarchy_criteria_) == {"entropy"}
-    # by default what fit found, to the last bit: the entropy, then the evidence
+    # by default what fit found, to the last bit: the valleys, then the evidence
     np.testing.assert_array_equal(mixture.hierarchy_, before)
     np.testing.assert_array_equal(other.join_components(X, weights).hierarchy_, before)
-    n = np.sum(other.hierarchy_criteria_ == "entropy")
-    assert 0 < n < len(before)
-    assert (criterion == "entropy") != np.array_equal(before[:n, :2], expected[:n, :2])
+    assert set(other.hierarchy_criteria_) == {"valley", "evidence"}
 
 
 def overlapping(n_rows, K):
@@ -499,6 +497,27 @@ def test_components_are_joined_where_rows_show_no_valley(shape):
 def test_a_flat_cloud_of_several_components_is_one_cluster():
     mixture = MemoizedDPGMM(random_state=0).fit(np.random.default_rng(0).uniform(size=(300, 2)))
     assert mixture.n_components_ > 1 and mixture.n_clusters_ == 1
+
+
+def test_normal_clusters_with_a_shallow_valley_are_not_joined():
+    y = np.repeat(np.arange(3), [267, 267, 266])
+    centres = np.array([[0.0, 0.0], [3.0, 0.0], [1.5, 2.6]])
+    X = centres[y] + np.random.default_rng(0).standard_normal((800, 2))
+    mixture = MemoizedDPGMM(3, moves=(), random_state=0).fit(X)
+    # the rows alone do not show one of the valleys, but as normal clusters they have one
+    assert mixture.clusterings_["valley_test"].min() < 3.5
+    assert mixture.n_clusters_ == 3
+
+
+def test_a_given_number_keeps_the_clusters_that_most_rows_tell_apart():
+    y = np.repeat(np.arange(4), [500, 500, 20, 20])
+    centres = np.array([[0.0, 0.0], [4.0, 0.0], [0.0, 20.0], [8.0, 20.0]])
+    X = np.random.default_rng(0).standard_normal((y.size, 4))
+    X[:, :2] += centres[y]
+    mixture = MemoizedDPGMM(6, covariance_type="spherical", random_state=0).fit(X)
+    assert mixture.n_clusters_ == 4
+    labels = mixture.predict(X, n_clusters=3)
+    assert adjusted_rand_score(np.minimum(y, 2), labels) > 0.8  # 0 if the large ones are joined
 
 
 def test_clusters_that_cross_or_are_nested_are_not_joined():

@@ -4,17 +4,28 @@ The fitted density has valleys between components even where several components 
 such as a uniform cloud or a curved band. Whether the rows have a valley is therefore tested. Rows
 of two components that touch are projected to the direction that separates the components best, and
 counted in windows between the two means. There is a valley if a window has fewer rows than windows
-at the lower of the two peaks, by more than chance explains. See doc/guide/clusters.md.
+at the lower of the two peaks, by more than chance explains. Shallow valleys between normal clusters
+need more rows than that. If rows do not contradict that clusters are mixtures of Gaussians, the
+valleys of the fitted density count, too. See doc/guide/clusters.md.
 """
 
+from collections.abc import Callable
 from copy import deepcopy
 from typing import Self
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from skvt.contracts import Component
-from skvt.models.mixture._joins import Assignments, Joins, Pairs, join_components
+from skvt.models.mixture._joins import (
+    SIGNIFICANT,
+    Assignments,
+    Joins,
+    Pairs,
+    join_components,
+    separated,
+)
 from skvt.typing import Array, IndexArray
 
 # Maximum number of columns in which valleys are tested. In more columns, nearly every component is
@@ -45,6 +56,16 @@ _BETWEEN = np.arange(10, 31)
 # Width of a window, and widths of the stretches that are tested, as multiples of it.
 _WIDTH = 4 * _STEP
 _STRETCHES = (1, 2, 3)
+# Rows and draws from the fit are compared by the spread of their log densities. Rows have Gaussian
+# clusters if their spread is not smaller by _SMALLER standard errors, a test at the 10 % level.
+# _DRAWN is the number of draws.
+_SMALLER = 1.28
+_DRAWN = 10_000
+# Two components of Gaussian clusters are separated if the test of the rows that the fit expects
+# between them is at least this.
+_EXPECTED = 0.8
+# Positions of expected rows.
+_POSITIONS = np.linspace(_CENTRES[0] - _WIDTH, _CENTRES[-1] + _WIDTH, 600)
 
 
 class Valleys(Pairs):
@@ -96,7 +117,13 @@ def valleys_between(
         return None
     means, covariances = gaussians
     K, tests = len(means), np.full((len(means),) * 2, _APART)
-    saddles, peaks = _saddles(component, lam, means, covariances, assignments.mass)
+    mass = np.maximum(assignments.mass, np.finfo(float).tiny)
+
+    def joint(points: Array) -> Array:
+        """Return log densities of points in each component, times its mass, (n, K)."""
+        return component.log_predictive(points, lam) + np.log(mass)
+
+    saddles, peaks = _saddles(joint, means, covariances)
     X = np.where(np.isnan(X), means[assignments.labels], X)
     rows_of = [np.flatnonzero(assignments.labels == k) for k in range(K)]
     for a in range(K):
@@ -113,11 +140,76 @@ def valleys_between(
     # The exponents are limited, so that weights of components that touch stay positive.
     highest = max(float(saddles.max()), np.finfo(float).min)
     logs = np.maximum(saddles - highest, 0.5 * np.log(np.finfo(float).tiny))
-    return Valleys(assignments, np.where(saddles > -np.inf, np.exp(logs), 0.0), tests)
+    touching = saddles > -np.inf
+    density = np.where(touching, np.exp(logs), 0.0)
+    valleys = Valleys(assignments, density, tests.copy())
+    draws = _draws(means, covariances, mass)
+    gaussian = _gaussian_clusters(joint, draws, X, weights, separated(valleys))
+    total = weights.sum() * mass
+    for a, b in np.argwhere(np.triu(touching, 1) & gaussian[:, None] & gaussian):
+        expected = _expected_test(means[[a, b]], covariances[[a, b]], total[[a, b]])
+        tests[a, b] = tests[b, a] = max(tests[a, b], expected / _EXPECTED * SIGNIFICANT)
+    valleys.clusters = separated(Valleys(assignments, density, tests))
+    return valleys
+
+
+def _draws(means: Array, covariances: Array, mass: Array) -> Array:
+    """Return points that are drawn from a mixture of Gaussians, (_DRAWN, D)."""
+    rng = np.random.default_rng(0)
+    labels = rng.choice(mass.size, _DRAWN, p=mass / mass.sum())
+    noise = rng.standard_normal((_DRAWN, means.shape[1]))
+    return means[labels] + np.einsum("nij,nj->ni", np.linalg.cholesky(covariances)[labels], noise)
+
+
+def _gaussian_clusters(
+    joint: Callable[[Array], Array], draws: Array, X: Array, weights: Array, clusters: IndexArray
+) -> NDArray[np.bool_]:
+    """Return whether the component's cluster is a mixture of Gaussians as far as rows tell, (K,).
+
+    If Gaussians tile a cluster of another shape, such as a uniform cloud or a curved band, its rows
+    have a smaller spread of log densities than draws from the fit, since they have no tails. The
+    spread is that of differences from the mean of draws with the same most probable component. It
+    is compared in the cluster and in all rows. Of D Gaussian columns, the sample kurtosis of the
+    log density is 3 + 12 / D, so that the log of its standard deviation in n rows has the standard
+    error ``sqrt((1 + 6 / D) / (2 n))``.
+    """
+    (K,), D, parts = clusters.shape, X.shape[1], (joint(draws), joint(X))
+    labels, densities = [p.argmax(axis=1) for p in parts], [logsumexp(p, axis=1) for p in parts]
+    counts = np.maximum(np.bincount(labels[0], minlength=K), 1)
+    centres = np.bincount(labels[0], densities[0], K) / counts
+    counted = np.ones(_DRAWN), weights
+
+    def is_smaller(part: NDArray[np.bool_]) -> bool:
+        """Return whether rows of some components have a smaller spread than draws of these."""
+        logs, variance = [], 0.0
+        for label, density, count in zip(labels, densities, counted, strict=True):
+            kept = part[label] & (count > 0.0)
+            if np.count_nonzero(kept) < 2:
+                return False
+            centred = (density - centres[label])[kept]
+            centred -= np.average(centred, weights=count[kept])
+            logs.append(0.5 * np.log(max(np.average(centred**2, weights=count[kept]), 1e-300)))
+            variance += (1.0 + 6.0 / D) / (2.0 * count[kept].sum())
+        return bool(logs[0] - logs[1] > _SMALLER * np.sqrt(variance))
+
+    if is_smaller(np.ones(K, bool)):
+        return np.zeros(K, bool)
+    return np.array([not is_smaller(clusters == c) for c in range(clusters.max() + 1)])[clusters]
+
+
+def _expected_test(means: Array, covariances: Array, counts: Array) -> float:
+    """Return the test of the valley between two Gaussians for the rows that they expect."""
+    step = means[1] - means[0]
+    direction = np.linalg.solve(covariances[0] + covariances[1], step)
+    squared = max(float(step @ direction), np.finfo(float).tiny)
+    spread = np.sqrt(np.einsum("i,kij,j->k", direction, covariances, direction)) / squared
+    scaled = (_POSITIONS[:, None] - np.arange(2.0)) / spread
+    density = np.exp(-0.5 * scaled**2) / (spread * np.sqrt(2.0 * np.pi))
+    return valley_test(_POSITIONS, density @ counts * (_POSITIONS[1] - _POSITIONS[0]))
 
 
 def _saddles(
-    component: Component, lam: Array, means: Array, covariances: Array, mass: Array
+    joint: Callable[[Array], Array], means: Array, covariances: Array
 ) -> tuple[Array, Array]:
     """Return log densities of the mixture at saddles, (K, K), and at the means, (K,).
 
@@ -125,8 +217,7 @@ def _saddles(
     the curve of points at which their gradients have opposite directions [Ray05 eq. 4]. The
     saddle is approximated by the point of lowest density on this curve.
     """
-    log_mass = np.log(np.maximum(mass, np.finfo(float).tiny))
-    parts, K = component.log_predictive(means, lam) + log_mass, len(means)
+    parts, K = joint(means), len(means)
     peaks, near = logsumexp(parts, axis=1), np.zeros((K, K), bool)
     most_probable = np.argsort(-parts, axis=1, kind="stable")[:, : 1 + _NEIGHBOURS]
     np.put_along_axis(near, most_probable, True, axis=1)
@@ -139,7 +230,7 @@ def _saddles(
         precision = (1.0 - _WAY[..., None]) * precisions[a] + _WAY[..., None] * precisions[others]
         scaled_mean = (1.0 - _WAY) * scaled[a] + _WAY * scaled[others]
         points = np.linalg.solve(precision, scaled_mean[..., None]).reshape(-1, means.shape[1])
-        parts = component.log_predictive(points, lam) + log_mass
+        parts = joint(points)
         density = logsumexp(parts, axis=1).reshape(len(_WAY), -1)
         parts = parts.reshape(*density.shape, K)
         pairs = np.arange(others.size)
