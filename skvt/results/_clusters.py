@@ -9,6 +9,7 @@ import numpy as np
 from skvt.fitting import given_rows, of_fit
 from skvt.inference import Workers, local_results, rows_of
 from skvt.models.mixture import (
+    SIGNIFICANT,
     Assignments,
     Evidence,
     by_elbow,
@@ -232,11 +233,13 @@ def why_not(joins, n_clusters):
     if step < joins.n_vacant:
         return "One of the clusters is the most probable one of no row."
     criterion, test = joins.criteria[step], joins.tests[step]
-    if criterion == "valley":
+    if criterion == "valley" and test < SIGNIFICANT:
         return (
             f"No valley separates two of the clusters: there are {test:.1f} standard errors fewer "
             "rows between them, which chance explains."
         )
+    if criterion == "valley":
+        return "Two of the clusters are parts of one that no valley divides."
     share, loss = joins.shares[step], f"{joins.losses[step]:.3g} nats of evidence per row"
     if criterion == "entropy":
         loss = f"{share:.1%} of the entropy that it could lose"
@@ -246,6 +249,10 @@ def why_not(joins, n_clusters):
     depth, valley = float(joins.valleys[step]), ""
     if np.isfinite(test):
         valley = f", across a valley of {test:.1f} standard errors"
+    elif np.isinf(test):
+        valley = ", and they do not touch"
+    elif np.isinf(depth):
+        valley = ", and no row lies between them"
     elif criterion == "entropy" and 0.0 < depth < np.inf:
         valley = f", across a valley of {depth:.2g} nats"
     subject = "the rule keeps" if criterion == "entropy" else "rows tell"

@@ -1,6 +1,7 @@
 """Components joined to clusters."""
 
 from copy import copy
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -456,6 +457,23 @@ def test_the_table_says_what_each_join_loses(X, weights, mixture):
     share = Z[0, 2] / (entr(first).sum() - entr(first.sum()))  # a coin for each row
     reason = by_entropy.clusterings_["reason"].iloc[-1]
     assert f"joining them loses {share:.1%} of the entropy" in reason
+
+
+@pytest.mark.parametrize(
+    ("test", "valley", "says"),
+    [
+        (np.inf, np.inf, "row, and they do not touch."),
+        (np.nan, np.inf, "row, and no row lies between them."),
+        (4.0, 0.5, "row, across a valley of 4.0 standard errors."),
+    ],
+)
+def test_reasons_say_what_infinite_valleys_mean(test, valley, says):
+    linkage, halves = np.array([[0.0, 1.0, 0.1, 2.0], [2.0, 3.0, 0.5, 3.0]]), np.full(2, 0.5)
+    joins = Joins(linkage, halves, halves, 0, 1, 2, "", np.array([0.1, valley]), 1)
+    joins = replace(joins, tests=np.array([4.0, test]))
+    assert _clusters_mixin.why_not(joins, 1).endswith(says)
+    # a test of parts of one cluster may be large
+    assert _clusters_mixin.why_not(joins, 3).endswith("parts of one that no valley divides.")
 
 
 # --------------------------------------------------------------------- valleys that rows show

@@ -19,6 +19,7 @@ from skvt.models.mixture._indicated import (
     values_beside,
 )
 from skvt.models.mixture._joins import (
+    SIGNIFICANT,
     Assignments,
     Evidence,
     Joins,
