@@ -48,7 +48,6 @@ from skvt.metrics import match_components
 SIZES = {10: 3_000, 40: 2_000, 200: 1_000}
 N_TOPICS = 10
 N_WORDS = 500
-SEPARATIONS = (0.7, 0.8, 0.9)
 OUTCOMES = np.array([-1.0, 1.0, 0.0])
 
 
@@ -63,6 +62,7 @@ def arguments():
     p.add_argument("--draws", type=int, default=5, help="corpora of each length")
     p.add_argument("--fits", type=int, default=4)
     p.add_argument("--tables", type=int, default=100, help="of each separation")
+    p.add_argument("--separations", type=float, nargs="+", default=[0.7, 0.8, 0.9])
     p.add_argument("--peer-tables", type=int, default=10, help="of each separation, for stepmix")
     p.add_argument("--rows", type=int, default=1_000, help="of each table")
     p.add_argument("--post-fits", type=int, default=8, help="fits in each of two sets")
@@ -175,7 +175,7 @@ def drawn_classes(labels, separation, rng):
 
 
 def class_fit(X, seed):
-    """The best of 3 fits with three classes, and its class for each true one."""
+    """The best of 3 fits with three classes, and its probabilities of classes."""
     components = [("items", Bernoulli(), list(range(X.shape[1])))]
     mixture = MemoizedDPMixture(3, moves=(), components=components, n_init=3, random_state=seed)
     return mixture.fit(X), mixture.predict_proba(X)
@@ -186,13 +186,19 @@ def in_order(labels, responsibilities):
     return linear_sum_assignment(np.eye(3)[labels].T @ responsibilities, maximize=True)[1]
 
 
+def orders(labels, mixture, X, r):
+    """The cluster of each class in the refit, on which tables are based, and in the mixture."""
+    refit = mixture._refits(X, np.ones(len(X))).resp
+    return in_order(labels, refit), in_order(labels, r)
+
+
 def classes(args):
     rows = []
     levels = np.arange(1, 6)
     intercepts = np.array([0.0, 2.34459467, -3.65540533])
     chances = softmax(np.outer(levels, [0.0, -1.0, 1.0]) + intercepts, axis=1)
     slopes = np.polyfit(levels, chances, 1)[0]
-    for separation in SEPARATIONS:
+    for separation in args.separations:
         scores = {}
         for seed in range(args.tables):
             rng = np.random.default_rng(seed)
@@ -200,10 +206,10 @@ def classes(args):
             X = drawn_classes(labels, separation, rng)
             outcome = OUTCOMES[labels] + rng.standard_normal(args.rows)
             mixture, r = class_fit(X, seed)
-            order = in_order(labels, r)
+            order, of_fit = orders(labels, mixture, X, r)
             table = outcome_by_cluster(mixture, X, outcome, random_state=0).iloc[order]
             note(scores, "outcome, corrected", table, table["mean"], OUTCOMES)
-            means = (r.T @ outcome / r.sum(0))[order]
+            means = (r.T @ outcome / r.sum(0))[of_fit]
             note(scores, "outcome, posterior means", None, means, OUTCOMES)
             peers = ["naive", "BCH", "ML"] if seed < args.peer_tables else []
             for name, found in three_steps(peers, X, outcome, "gaussian_unit", seed, separation):
@@ -212,11 +218,11 @@ def classes(args):
             labels = (rng.random((args.rows, 1)) > chances[x - 1].cumsum(axis=1)).sum(axis=1)
             X = drawn_classes(labels, separation, rng)
             mixture, r = class_fit(X, seed)
-            order = in_order(labels, r)
+            order, of_fit = orders(labels, mixture, X, r)
             table = covariate_effects(mixture, X, x, random_state=0)
             table = table[table["term"] == "x0"].iloc[order]
             note(scores, "covariate, corrected", table, table["effect"], slopes)
-            note(scores, "covariate, posterior means", None, np.polyfit(x, r, 1)[0][order], slopes)
+            note(scores, "covariate, posterior means", None, np.polyfit(x, r, 1)[0][of_fit], slopes)
             x = x.astype(float)
             for name, found in three_steps(peers, X, x, "covariate", seed, separation):
                 beta = found["beta"]
