@@ -181,6 +181,8 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
 
         A document has ``alpha_k = exp(intercept_k + sum of coefficients times covariates)``. If the
         covariates of the fit were a data frame, so is this, with the names of terms as columns.
+        They are learned at T = 1: in a stream that ends hot, for lack of ``total_samples``, the
+        effects are 0.
         """
         if self._covariates is None:
             raise AttributeError(
