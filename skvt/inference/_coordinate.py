@@ -11,7 +11,11 @@ from skvt.progress import Continued
 
 
 class CoordinateAscent(WithoutMemosMixin, Continued):
-    """Variational inference on all data; the bound never falls at a constant temperature."""
+    """Variational inference on all data.
+
+    At a constant temperature the bound never falls where local steps keep or find their optima.
+    Documents of topic models begin anew in each pass, and may end in lower ones.
+    """
 
     def run_pass(self, model: Model, state: State, given: PassInputs) -> PassResult:
         """Make one pass; ``state`` changes in place.
