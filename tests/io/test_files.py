@@ -397,6 +397,18 @@ def test_hostile_files_get_an_error_and_no_memory(hostile, path):
     assert_refused_in_little_memory(path)
 
 
+@pytest.mark.parametrize("number", [2, 10**9, {"float": "1e30"}])
+def test_a_dirichlet_distribution_of_other_components_is_refused_in_little_memory(number, path):
+    settings = {"weight_concentration_prior_type": "dirichlet_distribution", "max_iter": 2}
+    X = np.random.default_rng(0).normal(size=(30, 2))
+    save(skvt.MemoizedDPGMM(3, random_state=0, **settings).fit(X), path)
+    document, members = parts_of(path)
+    load(path)  # imports what it needs
+    fitted_of(document)["model"]["fields"]["weights"]["fields"].update(n_components=number)
+    put(path, document, members)
+    assert_refused_in_little_memory(path)
+
+
 KEYS = {
     "whole numbers of one hash": [k * (2**61 - 1) for k in range(20_000)],
     "pairs of one hash": [{"tuple": [k * (2**61 - 1), 1]} for k in range(20_000)],

@@ -12,6 +12,9 @@ from skvt.models import choice_log_partition
 from skvt.ties import stable_order
 from skvt.typing import Array, IndexArray
 
+# Maximum number of components of a Dirichlet distribution in a file for which it has no counts.
+_MOST_WITHOUT_COUNTS = 100_000
+
 
 @in_files("models.StickBreaking")
 @dataclass(frozen=True)
@@ -88,6 +91,9 @@ class SymmetricDirichlet:
 
     family = Dirichlet
     capabilities: frozenset[Capability] = frozenset({Capability.MERGEABLE})
+
+    def validate(self, d: int, k: int) -> bool:
+        return k <= self.n_components <= k + _MOST_WITHOUT_COUNTS
 
     def prior(self) -> Array:
         return np.full((1, 1), self.concentration / self.n_components)
