@@ -17,7 +17,6 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from skvt import MemoizedDPGMM
-from skvt.contracts import MoveRecord
 from skvt.datasets import make_edge_patches
 from skvt.inference import MemoizedInference, Phase
 from skvt.metrics import match_components
@@ -56,7 +55,7 @@ class GreedyMerge(Merge):
 
     def finish(self, model, state, tools):
         """Nothing is left to do at the end of a pass."""
-        return MoveRecord(tools.n_iter, "merge", 0, 0, np.nan)
+        return []
 
 
 class GreedyMergeDPGMM(MemoizedDPGMM):

@@ -40,7 +40,7 @@ class FitMonitor:
                 name, bound = "objective", entry.objective
             evaluated = "" if perplexity is None else f"perplexity {perplexity:.6g}, "
             made, self._n_moves = state.move_log[self._n_moves :], len(state.move_log)
-            moves = "".join(f"{_in_words(move)}, " for move in made if move.proposed)
+            moves = "".join(f"{words}, " for words in _in_words(made))
             notes = "".join(f"{note}, " for note in take_notes())
             is_hot = abs(entry.temperature - 1.0) >= 0.0005
             heat = f"temperature {entry.temperature:.3f}, " if is_hot else ""
@@ -59,11 +59,15 @@ class FitMonitor:
         return self.stopped
 
 
-def _in_words(move):
-    """Describe the result of one kind of move; a birth makes several components of one."""
-    if move.move == "birth":
-        return f"{move.accepted} born of {move.proposed} tried"
-    return f"{move.move} {move.accepted} of {move.proposed}"
+def _in_words(records):
+    """Describe the results of each kind of move; a birth makes several components of one."""
+    for kind in dict.fromkeys(record.move for record in records):
+        made = [record for record in records if record.move == kind]
+        n_accepted, n_proposed = (sum(r.accepted for r in made), sum(r.proposed for r in made))
+        if kind == "birth":
+            yield f"{n_accepted} born of {n_proposed} tried"
+        else:
+            yield f"{kind} {n_accepted} of {n_proposed}"
 
 
 class _Announced(event.Listener):

@@ -1,5 +1,7 @@
 """Passes of engines, made by hand."""
 
+from types import SimpleNamespace
+
 import numpy as np
 
 from skvt.contracts import PassInputs, RunningPolicy
@@ -33,6 +35,13 @@ def sweeps(model, data, state, moves=(), n=1, seed=0):
     """The bound after each of n passes of memoized inference, (n,)."""
     rng = np.random.default_rng(seed)
     return np.array([*map(bound, passes(MemoizedInference(moves), model, state, data, n, rng=rng))])
+
+
+def total_of(records):
+    """Numbers of proposals and acceptances of some records, and the gain of all accepted ones."""
+    gain = sum(record.gain for record in records if record.accepted)
+    counts = (sum(getattr(record, name) for record in records) for name in ("proposed", "accepted"))
+    return SimpleNamespace(**dict(zip(("proposed", "accepted"), counts, strict=True)), gain=gain)
 
 
 def merges(model, start):

@@ -51,8 +51,6 @@ from skvt.contracts._move import (
     Observer,
     ObserverTools,
     SampledMove,
-    SamplingTools,
-    SeparateFit,
     Solved,
 )
 from skvt.contracts._policy import Batch, Energies, FitPlan, RunningPolicy, TemperaturePolicy

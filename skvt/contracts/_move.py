@@ -14,37 +14,32 @@ from skvt.progress import Continued
 from skvt.typing import Array, IndexArray, Run
 
 
-@in_files("moves.MoveRecord")
+@in_files("moves.MoveRecord", nan=("gain",))
 @dataclass(frozen=True)
 class MoveRecord:
-    """Record of one kind of move at the end of a pass."""
+    """Record of a proposal, or of several proposals on which a move decided together."""
 
-    # The pass, from 1.
+    # The pass, from 1, in which the move decided.
     n_iter: int
     # "birth", "merge", "delete", "refresh", "superposition" or "split-merge".
     move: str
-    # Numbers of proposals and acceptances: of components added, merged or deleted, or of changes.
+    # Numbers of the components that the proposal concerns, in their order when it was made.
+    target: str
+    # What was tried, in words.
+    tried: str
+    # Number of proposals.
     proposed: int
+    # Number of components added, merged or deleted, or of changes; 0 if nothing was accepted.
     accepted: int
-    # Rise of the exact bound in nats. For births it is the rise since the end of the last pass if
-    # components were adopted in this pass; for "split-merge" it is an estimate from the sample.
+    # Rise of the bound in nats, NaN if it was not computed: of the exact bound if the proposal was
+    # accepted. Negative if the bound would have fallen.
     gain: float
-    # Why each birth failed, in order; empty for other moves.
-    reason: str = ""
+    # Why the proposal was accepted or not, as a sentence.
+    reason: str
 
 
-class SeparateFit(Protocol):
-    """A memoized fit of a few rows, made beside the fit whose move needs it."""
-
-    @property
-    def state(self) -> MovableState: ...
-
-    def sweep(self, model: Any, moves: "Sequence[Move]" = ()) -> tuple[Any, bool]:
-        """Make a pass and these moves; return the model and whether the moves are exhausted."""
-
-
-class SamplingTools(Protocol):
-    """Tools that every engine provides to its moves."""
+class MoveTools(Protocol):
+    """Tools that an engine provides to its moves."""
 
     # The pass, from 1.
     @property
@@ -54,10 +49,6 @@ class SamplingTools(Protocol):
     # ``run(function, tasks)``.
     @property
     def run(self) -> Run: ...
-
-
-class MoveTools(SamplingTools, Protocol):
-    """Tools that an engine with memos provides to its moves."""
 
     def memo_of(self, model: Any, result: LocalResult, batch: Any) -> Memo:
         """Return the memo of a batch after its local step."""
@@ -71,8 +62,12 @@ class MoveTools(SamplingTools, Protocol):
         *,
         n_batches: int = 1,
         seeds: IndexArray | None = None,
-    ) -> SeparateFit:
-        """Begin a fit of these rows; initial components are chosen among the rows ``seeds``."""
+    ) -> tuple[MovableState, "Callable[[Any, Sequence[Move]], tuple[Any, bool]]"]:
+        """Begin a fit of these rows; initial components are chosen among the rows ``seeds``.
+
+        Returns the state and ``sweep(model, moves)``, which makes a pass and these moves, and
+        returns the model and whether the moves are exhausted.
+        """
 
 
 class Solved(NamedTuple):
@@ -128,8 +123,8 @@ class Move(Continued):
     def note(self, noted: Any) -> None:
         """Store the notes that the observer of a batch has returned."""
 
-    def finish(self, model: Any, state: MovableState, tools: MoveTools) -> MoveRecord:
-        """Change the state after the pass, with exact memos; return a :class:`MoveRecord`."""
+    def finish(self, model: Any, state: MovableState, tools: MoveTools) -> list[MoveRecord]:
+        """Change the state after the pass, with exact memos; return a record of each proposal."""
         raise NotImplementedError(f"{type(self).__name__} has no finish(model, state, tools).")
 
     def within(
@@ -157,6 +152,6 @@ class SampledMove(Protocol):
     exhausted: bool
 
     def between(
-        self, model: Any, data: RowSource, state: SampledState, tools: SamplingTools
-    ) -> MoveRecord:
-        """Change the state after a pass at T = 1; return a :class:`MoveRecord`."""
+        self, model: Any, data: RowSource, state: SampledState, tools: MoveTools
+    ) -> list[MoveRecord]:
+        """Change the state after a pass at T = 1; return a record of each proposal."""

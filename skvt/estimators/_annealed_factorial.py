@@ -112,10 +112,7 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
     elbo_ : float
         Evidence lower bound of the training data in nats, every constant included. Not available
         after ``partial_fit``, see ``elbo``.
-    .. shared: history_ (memoized)
-    move_log_ : dict of lists
-        One entry for each kind of move due in a pass: "n_iter", "move", "proposed", "accepted",
-        "gain" (nats), "reason". Moves are "refresh" and "superposition", at T = 1.
+    .. shared: history_ (memoized), move_log_
     posterior_ : Posterior
         The posterior q: ``sample``, ``log_prob``, ``mean``, ``var``, ``entropy``. It is that of the
         components.

@@ -140,11 +140,7 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
         the topics as published, ``elbo(X)``, where there was a polish, which does not maximise it:
         ``history_`` and ``restart_elbos_`` have the bounds before, which are higher at convergence.
         Not there after ``partial_fit``, ``merge_topics`` and ``drop_topics``, see ``elbo``.
-    .. shared: history_ (memoized)
-    move_log_ : dict of lists
-        One entry for each kind of move due in a pass: "n_iter", "move", "proposed", "accepted",
-        "gain" (nats), "reason". Gains are those of the exact bound. For births, "proposed" are
-        topics on whose documents fresh ones were learned.
+    .. shared: history_ (memoized), move_log_
     .. shared: restart_elbos_, converged_, n_iter_, n_batch_iter_, temperature_
     topic_word_prior_ : float or ndarray
         The priors as used or learned.

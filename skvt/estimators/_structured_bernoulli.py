@@ -161,11 +161,7 @@ default="dirichlet_process"
     .. shared: history_
         With "structured", "objective" is the log probability of the rows under what was drawn,
         minus the divergence of the globals, which is not a bound.
-    .. shared: lower_bounds_
-    move_log_ : dict of lists
-        One entry for each kind of move due in a pass: "n_iter", "move", "proposed", "accepted",
-        "gain" (nats), "reason". As in :class:`~skvt.MemoizedDPGMM`.
-    .. shared: weight_concentration_prior_
+    .. shared: lower_bounds_, move_log_, weight_concentration_prior_
     feature_prior_ : ndarray of shape (n_features, 2)
         Parameters (a, b) of the beta priors as used or learned.
     .. shared: restart_elbos_, n_batch_iter_, temperature_, converged_, n_iter_

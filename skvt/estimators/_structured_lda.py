@@ -158,7 +158,7 @@ class StructuredLDA(TopicEstimator):
         "objective" is the log probability of the words of the pass at the drawn topics and fitted
         proportions, minus the divergence of q(beta), which is not a bound; for "collapsed" the sum
         over tokens of the log probability of each given all others.
-    .. shared: move_log_ (topics), restart_elbos_, converged_, n_iter_, n_batch_iter_, temperature_
+    .. shared: move_log_, restart_elbos_, converged_, n_iter_, n_batch_iter_, temperature_
     .. shared: doc_topic_prior_ & topic_word_prior_, n_features_in_, feature_names_in_, words_
 
     See Also

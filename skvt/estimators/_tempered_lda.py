@@ -101,7 +101,7 @@ class TemperedLDA(TopicEstimator):
     .. shared: bound_, history_
         "objective" is the tempered bound. Online, the bounds are estimates from the minibatches of
         the pass, except where ``evaluate_every`` requests exact ones.
-    .. shared: move_log_ (topics), restart_elbos_, converged_, n_iter_, n_batch_iter_, temperature_
+    .. shared: move_log_, restart_elbos_, converged_, n_iter_, n_batch_iter_, temperature_
     .. shared: doc_topic_prior_ & topic_word_prior_, n_features_in_, feature_names_in_, words_
 
     See Also

@@ -1,7 +1,7 @@
 """The outcome of a fit, and the attributes of it that all estimators have."""
 
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from operator import attrgetter
 from typing import Any
@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skvt.contracts import RunningPolicy
+from skvt.contracts import MoveRecord, RunningPolicy
 from skvt.files import in_files
 from skvt.fitting._buffer import Gathered
+from skvt.fitting._move_log import MoveLog
 from skvt.inference import History, State
 from skvt.models.mixture import Joins
 from skvt.readers import Reader
@@ -182,7 +183,6 @@ class MoveLogMixin:
 
     @of_fit
     def move_log_(self, fitted):
-        """Proposed and accepted moves, as columns of a table."""
-        log = fitted.state.move_log
-        names = ("n_iter", "move", "proposed", "accepted", "gain", "reason")
-        return {name: [getattr(record, name) for record in log] for name in names}
+        """Proposals of moves, as columns of a table."""
+        log, names = fitted.state.move_log, [field.name for field in fields(MoveRecord)]
+        return MoveLog({name: [getattr(record, name) for record in log] for name in names})

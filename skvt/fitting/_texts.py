@@ -193,14 +193,14 @@ labels_ : ndarray of int, shape (n_samples,)
 lower_bounds_ : list of float
     ``history_["elbo"]``.
 move_log_ : dict of lists
-    One entry for each kind of move due in a pass: "n_iter", "move", "proposed", "accepted",
-    "gain" (nats), "reason". The gain of births is that of the components adopted in the pass.
-    If a birth does not raise the bound, it is undone together with the other moves of the same
-    pass. The reason is why births came to nothing: for each, the rows that were to be divided,
-    and by how many nats the best proposal fell short.
-move_log_ (topics) : dict of lists
-    One entry for each kind of move due in a pass: "n_iter", "move", "proposed", "accepted",
-    "gain" (nats), "reason". Gains are estimated on a sample.
+    One entry for each proposal, printed as a table; ``move_log_.to_frame()`` is a data frame.
+    "n_iter" is the pass, "move" the kind of move, "target" the numbers of the components that
+    it concerns, in their order before it, and "tried" what was tried. "accepted" is the number
+    of components added, merged or deleted, 0 if nothing has changed. "gain" is the rise of the
+    bound in nats, NaN if it was not computed, and "reason" a sentence. "proposed" is larger than
+    1 where an entry stands for several proposals: births adopted in the same pass, and all merges
+    that were rejected, with the gain of the best. Births that do not raise the bound are undone
+    together with the other moves of the same pass.
 n_active_components_ : int
     Number of components to which at least a thousandth of the data is expected to belong.
 n_batch_iter_ : int

@@ -43,9 +43,9 @@ class MovesBetween(Continued):
             rng = np.random.default_rng([state.seed, state.n_steps, 1])
             tools = Tools(number, rng, given.workers)
             for move in self._moves:
-                record = move.between(result.model, given.data, state, tools)
-                state.move_log.append(record)
-                has_moved |= record.accepted > 0
+                records = move.between(result.model, given.data, state, tools)
+                state.move_log.extend(records)
+                has_moved |= any(record.accepted for record in records)
         self._moved |= has_moved
         # no moves are made under a policy that ends above T = 1
         never = given.policy.done and not given.policy.at_unit_temperature

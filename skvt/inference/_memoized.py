@@ -1,6 +1,6 @@
 """Memoized inference: exact full-data updates from one batch at a time [HS13 sec. 3]."""
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -135,7 +135,7 @@ class MemoizedInference(Continued):
             self.visit(model, batches, data.total, state, visits, moves, tools)
         state.resum()
         for move in moves:
-            state.move_log.append(move.finish(model, state, tools))
+            state.move_log.extend(move.finish(model, state, tools))
             model = move.under_priors(model)
         sort_by_mass(model, state)
         # Local steps that search from the beginning may end in a worse optimum; then revert the
@@ -295,25 +295,19 @@ class Tools:
         *,
         n_batches: int = 1,
         seeds: IndexArray | None = None,
-    ) -> "SeparateFit":
+    ) -> tuple[MemoizedState, Callable[[Any, Sequence[Move]], tuple[Any, bool]]]:
         """Begin a fit of these rows; initial components are chosen among the rows ``seeds``."""
         data = sample = Rows(X, weights, max(1, -(-weights.size // n_batches)))
         if seeds is not None:
             sample = Rows(X[seeds], weights[seeds], seeds.size, data.total)
         state = MemoizedState(model.initial(sample, self.rng))
-        return SeparateFit(state, PassInputs(data, policy, self.workers, self.rng))
+        engine, given = MemoizedInference(), PassInputs(data, policy, self.workers, self.rng)
 
+        def sweep(model: Memoizable, moves: Sequence[Move]) -> tuple[Memoizable, bool]:
+            engine._moves = moves
+            return engine.sweep(model, state, given)
 
-class SeparateFit:
-    """A memoized fit of a few rows, made beside the fit whose move needs it."""
-
-    def __init__(self, state: MemoizedState, given: PassInputs) -> None:
-        self.state, self._given, self._engine = state, given, MemoizedInference()
-
-    def sweep(self, model: Any, moves: Sequence[Move] = ()) -> tuple[Any, bool]:
-        """Make a pass and these moves; return the model and whether the moves are exhausted."""
-        self._engine._moves = moves
-        return self._engine.sweep(model, self.state, self._given)
+        return state, sweep
 
 
 def _asks_all(n_passes: int) -> bool:

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import DTypeLike
 
 from skvt.contracts import Capability, Memo, Memoizable, Requirement
 from skvt.expfam import RunningStats, Stats
@@ -49,6 +50,11 @@ def of_components(whom: str) -> tuple[Requirement, ...]:
     return (Requirement(whom, Capability.MERGEABLE, "Leave it out of moves."),)
 
 
-def is_accepted(gain: float, size: float, least: float = 0.0) -> bool:
-    """Return whether the gain exceeds ``least`` by more than rounding of a bound of ``size``."""
-    return bool(exceeds(gain, least, scale=size))
+def is_accepted(
+    gain: float, size: float, least: float = 0.0, dtype: DTypeLike | None = None
+) -> bool:
+    """Return whether the gain exceeds ``least`` by more than rounding of a bound of ``size``.
+
+    ``dtype`` is the precision of the bound, by default float64.
+    """
+    return bool(exceeds(gain, least, scale=size, dtype=dtype))

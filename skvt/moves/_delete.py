@@ -17,8 +17,9 @@ from skvt.contracts import (
     ObserverTools,
     Solved,
 )
-from skvt.moves._base import bound_of, is_accepted, of_components, shares_of, size_of
+from skvt.moves._base import bound_of, of_components, shares_of, size_of
 from skvt.moves._merge import dissolve
+from skvt.moves._trial import Outcome, judged
 from skvt.ties import exceeds, stable_argmax, stable_order
 
 # Components with fewer rows than this, or a twentieth of an equal share, are candidates.
@@ -61,27 +62,12 @@ class Delete(Move):
         for k, change in changes.items():
             self._changes[k][key] = change
 
-    def finish(self, model: Mergeable, state: MovableState, tools: MoveTools) -> MoveRecord:
+    def finish(self, model: Mergeable, state: MovableState, tools: MoveTools) -> list[MoveRecord]:
         """Delete the best candidate if the bound rises."""
-        best, rise, proposed = self._best(model, state.memos.total())
-        self.exhausted = best is None
-        if best is None:
-            return MoveRecord(tools.n_iter, "delete", proposed, 0, 0.0)
-        for key, change in self._changes[best].items():
-            state.memos[key] = state.memos[key].plus(change)
-        state.rearrange(np.delete(np.arange(state.component_ids.size), best))
-        state.resum()
-        return MoveRecord(tools.n_iter, "delete", proposed, 1, rise)
-
-    def conclude(self, model: Mergeable, state: MovableState) -> bool:
-        """Remove components of less than one row at the end of a fit."""
-        dissolve(model, state)
-        return True
-
-    def _best(self, model: Mergeable, total: Memo) -> tuple[int | None, float, int]:
-        """Return the best candidate or None, the rise of the bound, and the number of trials."""
+        self.exhausted = True
         if not self._candidates:
-            return None, 0.0, 0
+            return []
+        total = state.memos.total()
         before, gains = bound_of(model, total), []
         size = size_of(before, total)
         for k in self._candidates:
@@ -90,9 +76,25 @@ class Delete(Move):
                 memo = memo.plus(change)
             kept = np.delete(np.arange(memo.entropy.size), k)
             gains.append(bound_of(model, memo.rearranged(kept)) - before)
-        first = stable_argmax(gains, scale=size)
-        best = self._candidates[first] if is_accepted(gains[first], size) else None
-        return best, gains[first], len(gains)
+        best = self._candidates[int(stable_argmax(gains, scale=size))]
+        records = []
+        for k, gain in zip(self._candidates, gains, strict=True):
+            outcome = judged(gain, size)
+            if outcome.is_accepted and k != best:
+                outcome = Outcome(False, gain, "The delete of another raises the bound more.")
+            records.append(outcome.record(tools.n_iter, "delete", [k], "its rows to the others"))
+        self.exhausted = not any(record.accepted for record in records)
+        if not self.exhausted:
+            for key, change in self._changes[best].items():
+                state.memos[key] = state.memos[key].plus(change)
+            state.rearrange(np.delete(np.arange(state.component_ids.size), best))
+            state.resum()
+        return records
+
+    def conclude(self, model: Mergeable, state: MovableState) -> bool:
+        """Remove components of less than one row at the end of a fit."""
+        dissolve(model, state)
+        return True
 
 
 def _changes_without(

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from skvt.contracts import Memo, Mergeable, MovableState, Move, MoveRecord, MoveTools
 from skvt.expfam import RunningStats, Stats
 from skvt.moves._base import bound_of, is_accepted, of_components, size_of
+from skvt.moves._trial import ONE_FOR_BOTH, Outcome, judged, rejected
 from skvt.ties import exceeds, stable_argmax, stable_order
 from skvt.typing import Array, IndexArray
 
@@ -78,8 +79,8 @@ class Merge(Move):
 
     requires = of_components("A merge")
 
-    def finish(self, model: Mergeable, state: MovableState, tools: MoveTools) -> MoveRecord:
-        """Merge while the bound rises.
+    def finish(self, model: Mergeable, state: MovableState, tools: MoveTools) -> list[MoveRecord]:
+        """Merge while the bound rises; the pairs that stay have one record, that of the best.
 
         If no merge raises it, the best merge is also tried with priors learned after it, because
         priors that were learned from both halves of a component favour the halves.
@@ -88,19 +89,24 @@ class Merge(Move):
         n_components = memo.entropy.size
         self.exhausted = True
         if n_components < 2:
-            return MoveRecord(tools.n_iter, "merge", 0, 0, 0.0)
+            return []
         a, b, gain = pair_gains(model, memo)
         counts = model.component_masses(memo.stats).copy()
         size = max(memo.weight, float(np.abs(gain).max(initial=0.0)))
         order = stable_order(-gain, scale=size)[: 3 * n_components]
         hopeless = gain < -np.log(2.0) * (counts[a] + counts[b]) - _OF_WEIGHTS
         arrays = tuple(array.copy() for array in memo.stats.arrays)
+        records = list[MoveRecord]()
         gone: list[int] = []
         used: set[int] = set()
-        total = 0.0
+        stay: list[tuple[float, Any]] = []
         weights_before = model.weights_log_evidence(counts)
         for i in order:
-            if hopeless[i] or used & {a[i], b[i]}:
+            if used & {a[i], b[i]}:
+                continue
+            pair = a[i], b[i]
+            if hopeless[i]:
+                stay.append((gain[i], pair))
                 continue
             merged = counts.copy()
             merged[a[i]] += merged[b[i]]
@@ -108,40 +114,42 @@ class Merge(Move):
             kept = np.delete(np.arange(n_components), [*gone, b[i]])
             weights_after = model.weights_log_evidence(merged[kept])
             rise = gain[i] + weights_after - weights_before
-            if not is_accepted(rise, size):
-                continue
-            if gone:
+            if gone and is_accepted(rise, size):
                 # earlier merges have changed parameters that components share
                 assert memo.merge_entropy_loss is not None  # only such memos have pairs
                 now = float(model.merge_gains(Stats(arrays), a[[i]], b[[i]])[0])
-                rise += now - float(memo.merge_entropy_loss[a[i], b[i]]) - gain[i]
-                if not is_accepted(rise, size):
-                    continue
+                rise += now - float(memo.merge_entropy_loss[pair]) - gain[i]
+            outcome = judged(rise, size)
+            if not outcome.is_accepted:
+                stay.append((rise, pair))
+                continue
+            records.append(outcome.record(tools.n_iter, "merge", pair, ONE_FOR_BOTH))
             for array in arrays:
                 array[a[i]] += array[b[i]]
                 array[b[i]] = 0.0
             counts, weights_before = merged, weights_after
-            total += rise
-            used |= {a[i], b[i]}
+            used |= {*pair}
             gone.append(b[i])
             state.merge(a[i], b[i])
         if not gone and order.size and exceeds(gain[order[0]], -_FARTHEST * memo.weight):
-            best = order[0]
-            total = self._relearn(model, memo, a[best], b[best])
-            if total > 0.0:
-                gone.append(b[best])
-                state.merge(a[best], b[best])
+            pair = a[order[0]], b[order[0]]
+            outcome = self._relearn(model, memo, *pair)
+            if outcome.is_accepted:
+                records.append(outcome.record(tools.n_iter, "merge", pair, ONE_FOR_BOTH))
+                stay = []
+                gone.append(pair[1])
+                state.merge(*pair)
         if gone:
             state.rearrange(np.delete(np.arange(n_components), gone))
             state.resum()
         self.exhausted = not gone
-        return MoveRecord(tools.n_iter, "merge", order.size, len(gone), total)
+        return records + rejected(tools.n_iter, "merge", stay, size)
 
-    def _relearn(self, model: Mergeable, memo: Memo, a: int, b: int) -> float:
-        """Return the gain of merging a and b with newly learned priors; 0 if it is too small."""
+    def _relearn(self, model: Mergeable, memo: Memo, a: int, b: int) -> Outcome:
+        """Decide on the merge of a and b with newly learned priors."""
         before = model.with_learned_priors(None, RunningStats(memo.stats.arrays))
         if before is model or memo.merge_entropy_loss is None:
-            return 0.0
+            return Outcome(False, np.nan, "No priors are learned.")
         kept = np.delete(np.arange(memo.entropy.size), b)
         arrays = tuple(array.copy() for array in memo.stats.arrays)
         for array in arrays:
@@ -151,13 +159,13 @@ class Merge(Move):
         bound = bound_of(before, memo)
         gain = after.collapsed_energy(Stats(merged)) + float(memo.entropy.sum()) - bound
         gain -= float(memo.merge_entropy_loss[a, b])
-        if not is_accepted(gain, size_of(bound, memo), SMALLEST_GAIN):
-            return 0.0
-        self._relearned = after
-        return gain
+        outcome = judged(gain, size_of(bound, memo), SMALLEST_GAIN)
+        if outcome.is_accepted:
+            self._relearned = after
+        return outcome
 
     def within(
         self, model: Mergeable, batch: Any, key: Hashable, state: MovableState, tools: MoveTools
     ) -> list[MoveRecord]:
         """Merge as after a pass; pairs with a loss unknown since an earlier merge are left out."""
-        return [self.finish(model, state, tools)]
+        return self.finish(model, state, tools)

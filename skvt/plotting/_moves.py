@@ -78,11 +78,13 @@ class MovesDisplay(HistoryDisplay):
         for move, (marker, color) in STYLES.items():
             made = (moves == move) & (accepted > 0)
             if made.any():
-                at = np.searchsorted(self.history["n_iter"], passes[made])
+                in_pass, which = np.unique(passes[made], return_inverse=True)
+                number = np.bincount(which, accepted[made])
+                at = np.searchsorted(self.history["n_iter"], in_pass)
                 self.markers_[move] = self.ax_.scatter(
                     position[at],
                     n_components[at],
-                    s=24.0 * accepted[made],
+                    s=24.0 * number,
                     marker=marker,
                     facecolors="none",
                     edgecolors=color,

@@ -68,7 +68,7 @@ def test_the_bound_never_falls_where_it_does_not_in_the_passes_nor_moves_change_
         requires, exhausted = (), True
 
         def between(self, model, data, state, tools):
-            return MoveRecord(1, "move", 1, self.accepted, 0.0)
+            return [MoveRecord(1, "move", "", "", 1, self.accepted, 0.0, "")]
 
     move, number, before = Move(), 0, monotone
     moves = MovesBetween([move], n_passes=6)

@@ -143,7 +143,7 @@ def test_moves_stand_at_the_passes_that_accepted_them():
     accepted = {"birth": {}, "merge": {}, "delete": {}}
     for n_iter, move, number in zip(log["n_iter"], log["move"], log["accepted"], strict=True):
         if number:
-            accepted[move][n_iter] = number
+            accepted[move][n_iter] = accepted[move].get(n_iter, 0) + number
     assert all(accepted.values()), "the data shall show all three"
     for x in ("n_iter", "seconds"):
         display = MovesDisplay.from_estimator(mixture, x=x)

@@ -35,7 +35,7 @@ from skvt.contracts import (
 from skvt.expfam import RunningStats, Stats
 from skvt.models.factorial._kernels import LANES
 from skvt.models.factorial._model import FactorialBatch, FactorialMixture, FactorialResult
-from skvt.moves import Ledger, bound_of, is_accepted, size_of
+from skvt.moves import Ledger, bound_of, judged, size_of
 from skvt.ties import exceeds, stable_order
 from skvt.typing import Array, IndexArray
 
@@ -117,22 +117,24 @@ class Superposition(Move):
         self._memos[key] = memo
         self._ends.append(ends)
 
-    def finish(self, model: FactorialMixture, state: MovableState, tools: MoveTools) -> MoveRecord:
+    def finish(
+        self, model: FactorialMixture, state: MovableState, tools: MoveTools
+    ) -> list[MoveRecord]:
         """Keep the change if it raises the bound, and choose the next one."""
-        kind = "refresh" if self._change is None else "superposition"
         if self._rests:
-            return MoveRecord(tools.n_iter, kind, 0, 0, 0.0)
+            return []
+        change = self._change
         after, before = state.memos.of(self._memos), state.memos.total()
         bound = bound_of(model, before)
         gain = bound_of(model, after.total()) - bound
-        accepted = is_accepted(gain, size_of(bound, before), SMALLEST_GAIN)
-        if accepted:
+        outcome = judged(gain, size_of(bound, before), SMALLEST_GAIN)
+        if outcome.is_accepted:
             self._failed = set()
             for rows, start in self._ends:
                 state.remember_ends(rows, start)
             state.restore((after, state.component_ids))
-        elif self._change is not None:
-            self._failed.add(self._change)
+        elif change is not None:
+            self._failed.add(change)
         at_rest = gain < NEXT_TO_NOTHING * before.weight
         self._ledger = self._ledger.next_pass()
         chosen: tuple[_Change | None, RunningStats | None] = (None, None)
@@ -142,7 +144,9 @@ class Superposition(Move):
         self._change, self._proposal = chosen
         self.exhausted = chosen[0] is None and at_rest
         self._rested_at = max(bound, bound + gain)
-        return MoveRecord(tools.n_iter, kind, 1, int(accepted), gain if accepted else 0.0)
+        target = () if change is None else change[:2]
+        kind = "superposition" if target else "refresh"
+        return [outcome.record(tools.n_iter, kind, target, "new activations of all rows")]
 
     def _chosen(
         self, model: FactorialMixture, state: MovableState, tools: MoveTools

@@ -13,7 +13,6 @@ Documents that were not collected can use the fresh topics from the next pass on
 """
 
 from collections.abc import Hashable
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar
 
@@ -31,13 +30,12 @@ from skvt.contracts import (
     ObserverTools,
     Solved,
 )
-from skvt.expfam import Stats
-from skvt.models.hdp._documents import Part, Trial, csr_of, of_topics
+from skvt.expfam import RunningStats, Stats
+from skvt.models.hdp._documents import FEWEST_TOKENS, Part, TopicTrial, csr_of, of_topics
 from skvt.models.hdp._fresh import fresh_topics
 from skvt.models.hdp._merge import of_other_batches
 from skvt.models.hdp._model import HDP, Globals
-from skvt.models.hdp._sticks import IN_USE
-from skvt.moves import Ledger, bound_of, is_accepted, size_of
+from skvt.moves import Ledger, Outcome, Target, bound_of, choose, compete, size_of
 from skvt.rows import pieces
 from skvt.ties import exceeds, stable_order
 from skvt.typing import Array, IndexArray
@@ -46,8 +44,6 @@ from skvt.typing import Array, IndexArray
 MOST_DOCUMENTS = 20_000
 # Minimum number of documents of a target that is tried.
 FEWEST_DOCUMENTS = 10
-# Minimum tokens of a fresh topic, and of a target in a document that is collected for it.
-FEWEST_TOKENS = 2.0
 # Smallest share of the target in a document that is collected for it.
 SMALLEST_SHARE = 0.1
 # Maximum number of targets of a pass.
@@ -72,21 +68,8 @@ STEPS_OF_ALL = 20
 SAME_MASS = 0.15
 # The bound must rise by more nats than this.
 SMALLEST_GAIN = 0.1
-
-
-@dataclass
-class _Target:
-    """A topic from which a birth is tried: number, id, tokens, and documents collected for it."""
-
-    topic: int
-    id: int
-    mass: float
-    parts: list[Part] = field(default_factory=list)
-
-    @property
-    def n_documents(self) -> int:
-        """Number of documents collected."""
-        return sum(part.n_documents for part in self.parts)
+# What is tried of words in surplus.
+SURPLUS = "a topic of words in surplus"
 
 
 class BirthOfTopics(Move):
@@ -101,7 +84,7 @@ class BirthOfTopics(Move):
 
     def __init__(self, max_components: int) -> None:
         self._max_components = max_components
-        self._targets: list[_Target] = []
+        self._targets: list[Target] = []
         # Failures of topics, by their tokens; topics count as tried when a birth makes them.
         self._ledger = Ledger(same_mass=SAME_MASS)
         self._most, self._share = MOST_DOCUMENTS, 1.0
@@ -124,9 +107,9 @@ class BirthOfTopics(Move):
     def observer(self, n_rows: int, tools: MoveTools) -> Observer | None:
         """Collect documents, each for the target that has most of its tokens."""
         wanted = {
-            target.topic: self._most - target.n_documents
+            target.components[0]: self._most - _n_documents(target)
             for target in self._targets
-            if target.n_documents < self._most
+            if _n_documents(target) < self._most
         }
         if not wanted:
             return None
@@ -136,61 +119,50 @@ class BirthOfTopics(Move):
     def note(self, noted: dict[int, Part]) -> None:
         """Keep the collected documents."""
         for target in self._targets:
-            if target.topic in noted:
-                target.parts.append(noted[target.topic])
+            if (topic := target.components[0]) in noted:
+                target.rows.append(noted[topic])
 
-    def finish(self, model: HDP, state: MovableState, tools: MoveTools) -> MoveRecord:
+    def finish(self, model: HDP, state: MovableState, tools: MoveTools) -> list[MoveRecord]:
         """Try births from all targets, one after the other.
 
         If other moves of this pass have changed the topics, no birth is tried, since the collected
         shares of memos are out of date.
         """
-        proposed, born, gain = 0, 0, 0.0
         self.exhausted = not self._targets
-        if np.array_equal(self._ids, state.component_ids):
-            for target in self._targets:
-                if target.n_documents < FEWEST_DOCUMENTS:
-                    self._ledger = self._ledger.failed([target.id], [target.mass])
-                    continue
-                proposed += 1
-                n, rise = self._birth(model, target, state, tools)
-                born, gain = born + n, gain + rise
-        self._targets = []
-        return MoveRecord(tools.n_iter, "birth", proposed, born, gain)
+        is_current = np.array_equal(self._ids, state.component_ids)
+        targets, self._targets = self._targets if is_current else [], []
+        records: list[MoveRecord] = []
+        for target in targets:
+            if _n_documents(target) >= FEWEST_DOCUMENTS:
+                records.append(self._birth(model, target, state, tools))
+            else:
+                self._ledger = self._ledger.failed(target.ids, target.masses)
+        return records
 
     # ----------------------------------------------------------------------------- a stream
     def within(
         self, model: HDP, batch: Any, key: Hashable, state: MovableState, tools: MoveTools
     ) -> list[MoveRecord]:
         """Try births on one batch: from words in surplus, from targets, then all topics anew."""
-        proposed, born, gain = 0, 0, 0.0
-        while state.component_ids.size < self._max_components and proposed < MOST_TARGETS:
-            proposed += 1
-            n, rise = self._birth_of_surprises(model, Part.whole(key, batch, state), state, tools)
-            if not n:
+        records: list[MoveRecord] = []
+        while state.component_ids.size < self._max_components and len(records) < MOST_TARGETS:
+            part = Part.whole(key, batch, state)
+            records.append(self._birth_of_surprises(model, part, state, tools))
+            if not records[-1].accepted:
                 break
-            born, gain = born + n, gain + rise
         masses = model.component_masses(state.memos.total().stats)
-        targets = self._choose(masses, state.component_ids, tools.rng)
-        for target in targets:
-            target.parts = [Part.whole(key, batch, state)]
-            n, rise = self._birth(model, target, state, tools)
-            born, gain = born + n, gain + rise
-        gone = 0
-        if born and not self._begun_again:
-            self._begun_again, proposed = True, proposed + 1
-            n_before = state.component_ids.size
-            n, rise = self._birth_of_all(model, Part.whole(key, batch, state), state, tools)
-            gone = n_before + n - state.component_ids.size
-            born, gain = born + n, gain + rise
-        return [
-            MoveRecord(tools.n_iter, "birth", proposed + len(targets), born, gain),
-            *([MoveRecord(tools.n_iter, "delete", gone, gone, 0.0)] if gone else []),
-        ]
+        for target in self._choose(masses, state.component_ids, tools.rng):
+            target.rows = [Part.whole(key, batch, state)]
+            records.append(self._birth(model, target, state, tools))
+        if any(record.accepted for record in records) and not self._begun_again:
+            self._begun_again = True
+            part = Part.whole(key, batch, state)
+            records += self._birth_of_all(model, part, state, tools)
+        return records
 
     def _birth_of_surprises(
         self, model: HDP, part: Part, state: MovableState, tools: MoveTools
-    ) -> tuple[int, float]:
+    ) -> MoveRecord:
         """Try births from words that occur in a batch more often than its topics predict.
 
         A topic that is new in a stream has no target: each old topic takes a few of its tokens.
@@ -202,17 +174,21 @@ class BirthOfTopics(Move):
         surplus = observed.sum(axis=0) - expected
         surplus[surplus < SURPRISE * np.sqrt(expected)] = 0.0
         if not exceeds(surplus.sum(), FEWEST_TOKENS):
-            return 0, 0.0
+            reason = "No words occur more often than topics predict."
+            return Outcome(False, np.nan, reason).record(tools.n_iter, "birth", (), SURPLUS)
         # Add as many tokens of all words: a topic gains words that it lacks slowly.
         surplus += surplus.sum() * expected / expected.sum()
         # Until the first update, its usage is that of the topic with the most similar mass.
         alike = int(np.argmin(np.abs(masses - surplus.sum())))
         fresh = Stats((surplus[None], usage[alike : alike + 1]))
-        return self._trial(model, [part], None, fresh, state, tools)
+        n_before = state.component_ids.size
+        outcome = self._trial(model, [part], None, fresh, state, tools)
+        number = state.component_ids.size - n_before
+        return outcome.record(tools.n_iter, "birth", (), SURPLUS, number)
 
     def _birth_of_all(
         self, model: HDP, part: Part, state: MovableState, tools: MoveTools
-    ) -> tuple[int, float]:
+    ) -> list[MoveRecord]:
         """Try to replace all topics of which no other batch has tokens by fresh topics.
 
         Topics that were born one after the other have taken words that belong to later topics.
@@ -222,54 +198,57 @@ class BirthOfTopics(Move):
         n_seeds = max(FEWEST_SEEDS, int(np.sqrt(X.sum() / TOKENS_OF_FIRST)))
         n_seeds = min(n_seeds, self._max_components - kept.size)
         fresh = fresh_topics(model, X, np.asarray(batch.weights, np.float64), n_seeds, tools)
-        return self._trial(model, [part], None, fresh, state, tools, kept)
+        n_before = state.component_ids.size
+        outcome = self._trial(model, [part], None, fresh, state, tools, kept)
+        gone = np.delete(np.arange(n_before), kept)
+        number, parts = state.component_ids.size - kept.size, (tools.n_iter, "birth", gone)
+        records = [outcome.record(*parts, "fresh topics for all topics of these rows", number)]
+        if outcome.is_accepted:
+            deleted = Outcome(True, 0.0, "Fresh topics have replaced these topics.")
+            numbers = gone.size, gone.size
+            records.append(deleted.record(tools.n_iter, "delete", gone, "the same", *numbers))
+        return records
 
     # --------------------------------------------------------------------------------- both
-    def _choose(self, masses: Array, ids: IndexArray, rng: np.random.Generator) -> list[_Target]:
-        """Draw targets in proportion to their tokens, without topics from which births failed."""
-        eligible = self._ledger.tries(ids, masses) == 0
-        targets: list[_Target] = []
-        if masses.size >= self._max_components:
-            return targets
+    def _choose(self, masses: Array, ids: IndexArray, rng: np.random.Generator) -> list[Target]:
+        """Choose topics, unless the model has as many topics as it may have."""
         number = min(MOST_TARGETS, max(1, int(TARGETS_PER_TOPIC * masses.size)))
-        while len(targets) < number and eligible.any():
-            chances = np.maximum(masses, 0.0) * eligible
-            if not exceeds(chances.sum(), 0.0, scale=masses.sum()):
-                break
-            k = int(rng.choice(masses.size, p=chances / chances.sum()))
-            eligible[k] = False
-            targets.append(_Target(k, int(ids[k]), float(masses[k])))
-        return targets
+        number = number if masses.size < self._max_components else 0
+        return choose(self._ledger, np.maximum(masses, 0.0), ids, rng, number)
 
     def _birth(
-        self, model: HDP, target: _Target, state: MovableState, tools: MoveTools
-    ) -> tuple[int, float]:
-        """Try births from a target; return the number of topics born and the rise of the bound."""
-        room = self._max_components - state.component_ids.size
-        if room > 0:
-            topic = int(np.flatnonzero(state.component_ids == target.id)[0])
+        self, model: HDP, target: Target, state: MovableState, tools: MoveTools
+    ) -> MoveRecord:
+        """Try births from a target, and remember a failure."""
+        n_before, n_seeds = state.component_ids.size, 0
+        topic = int(np.flatnonzero(state.component_ids == target.ids[0])[0])
+        outcome = Outcome(False, np.nan, "There are as many topics as there may be.")
+        if n_before < self._max_components:
             sample, weights = _tokens_of(model, target, topic, state, tools)
             if not sample.nnz:  # documents without tokens of the topic are no failure
-                return 0, 0.0
+                outcome = outcome._replace(reason="The documents have no tokens of the topic.")
+                return outcome.record(tools.n_iter, "birth", [topic], "no topics")
             n_seeds = max(FEWEST_SEEDS, int(np.sqrt(sample.sum() / TOKENS_OF_FIRST)))
-            fresh = fresh_topics(model, sample, weights, min(n_seeds, room + 1), tools)
+            n_seeds = min(n_seeds, self._max_components - n_before + 1)
+            fresh = fresh_topics(model, sample, weights, n_seeds, tools)
+            outcome = outcome._replace(reason="The fresh topics have become one.")
             order = stable_order(-fresh.arrays[0].sum(axis=1), scale=float(sample.sum()))
-            if order.size > 1:
-                fresh = Stats(tuple(array[order] for array in fresh.arrays))
-                # The largest fresh topic may be the target's remainder, or a new topic.
-                for first in (1, 0):
-                    new = Stats(tuple(array[first:] for array in fresh.arrays))
-                    born, gain = self._trial(model, target.parts, topic, new, state, tools)
-                    if born:
-                        return born, gain
-        self._ledger = self._ledger.failed([target.id], [target.mass])
-        return 0, 0.0
+            # The largest fresh topic may be the target's remainder, or a new topic.
+            for first in (1, 0) if order.size > 1 else ():
+                new = Stats(tuple(array[order[first:]] for array in fresh.arrays))
+                outcome = self._trial(model, target.rows, topic, new, state, tools)
+                if outcome.is_accepted:
+                    break
+        if not outcome.is_accepted:
+            self._ledger = self._ledger.failed(target.ids, target.masses)
+        tried, number = f"{n_seeds} fresh topics", state.component_ids.size - n_before
+        return outcome.record(tools.n_iter, "birth", [topic], tried, number)
 
     def _trial(
         self, model: HDP, parts: list[Part], own: int | None, fresh: Stats,
         state: MovableState, tools: MoveTools, old: IndexArray | None = None,
-    ) -> tuple[int, float]:  # fmt: skip
-        """Try fresh topics; return the number of topics born and the rise of the bound.
+    ) -> Outcome:  # fmt: skip
+        """Add fresh topics if the bound rises.
 
         Their tokens are taken from the target ``own`` unless it is None. With ``old``, only these
         topics stay, and begin without the documents of the trial.
@@ -278,41 +257,42 @@ class BirthOfTopics(Move):
         steps = TRIAL_STEPS if old is None else STEPS_OF_ALL
         others = np.arange(state.component_ids.size) if old is None else old
         before, n_old = bound_of(model, total), others.size
-        order = np.arange(len(fresh.arrays[0]))[: self._max_components - n_old]
-        while order.size:
-            new = Stats(tuple(array[order] for array in fresh.arrays))
-            index = np.concatenate([others, np.full(order.size, -1)])
-            trial = Trial(model, parts, total, index, tools)
+
+        def begin(fresh: Stats) -> tuple[TopicTrial, RunningStats]:
+            index = np.concatenate([others, np.full(len(fresh.arrays[0]), -1)])
+            trial = TopicTrial(model, parts, total, index, tools)
             begun = trial.total if old is None else trial.others
             words, usage = (array.copy() for array in begun.stats.arrays)
-            born = trial.narrowed(new).arrays
+            new = trial.narrowed(fresh).arrays
             if own is not None:
-                words[own] = np.maximum(words[own] - born[0].sum(axis=0), 0.0)
-            words[n_old:], usage[n_old:] = born
-            gain = trial.gain(Stats((words, usage)), before, steps)
-            words, usage = trial.total.stats.arrays
-            lives = exceeds(words[n_old:].sum(axis=1), FEWEST_TOKENS)
-            lives &= exceeds(usage[n_old:, IN_USE], 1.0)
-            if lives.all():
-                if is_accepted(gain, size_of(before, total), SMALLEST_GAIN):
-                    trial.keep(state)
-                    # Topics that were just judged are tried again only if they change.
-                    masses = model.component_masses(state.memos.total().stats)
-                    judged = [*([] if own is None else [own]), *range(n_old, masses.size)]
-                    ids = state.component_ids[judged].tolist()
-                    self._ledger = self._ledger.succeeded(FAILURES_OF_BIRTH, ids, masses[judged])
-                    return order.size, gain
-                break
-            order = order[lives]
-        return 0, 0.0
+                words[own] = np.maximum(words[own] - new[0].sum(axis=0), 0.0)
+            words[n_old:], usage[n_old:] = new
+            return trial, RunningStats((words, usage))
+
+        fresh = Stats(tuple(array[: self._max_components - n_old] for array in fresh.arrays))
+        size = size_of(before, total)
+        trial, outcome = compete(begin, fresh, before, steps, size, SMALLEST_GAIN)
+        if outcome.is_accepted:
+            trial.keep(state)
+            # Topics that were just judged are tried again only if they change.
+            masses = model.component_masses(state.memos.total().stats)
+            topics = [*([] if own is None else [own]), *range(n_old, masses.size)]
+            ids = state.component_ids[topics].tolist()
+            self._ledger = self._ledger.succeeded(FAILURES_OF_BIRTH, ids, masses[topics])
+        return outcome
+
+
+def _n_documents(target: Target) -> int:
+    """Return the number of documents collected."""
+    return sum(part.n_documents for part in target.rows)
 
 
 def _tokens_of(
-    model: HDP, target: _Target, k: int, state: MovableState, tools: MoveTools
+    model: HDP, target: Target, k: int, state: MovableState, tools: MoveTools
 ) -> tuple[sp.csr_array, Array]:
     """Return word counts of topic k, the target, in its documents, and the documents' weights."""
     counts, weights = [], []
-    for part in target.parts:
+    for part in target.rows:
         batch = part.batch
         global_params = model.expectation(state.stats, batch, tools.run)
         result = model.local_step(batch, global_params, 1.0, tools.run)

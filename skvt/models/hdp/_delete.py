@@ -20,11 +20,12 @@ from skvt.contracts import (
     ObserverTools,
     Solved,
 )
-from skvt.models.hdp._documents import Part, Trial, of_topics
+from skvt.expfam import RunningStats
+from skvt.models.hdp._documents import Part, TopicTrial, of_topics
 from skvt.models.hdp._merge import LEAST_TOKENS, of_other_batches
 from skvt.models.hdp._model import HDP
 from skvt.models.hdp._sticks import DOCUMENTS, IN_USE
-from skvt.moves import Ledger, bound_of, is_accepted, size_of
+from skvt.moves import Ledger, bound_of, judged, size_of
 from skvt.ties import stable_order
 from skvt.typing import IndexArray
 
@@ -34,7 +35,7 @@ MOST_CANDIDATES = 8
 LARGEST_SHARE = 0.3
 # Maximum number of bytes kept of their documents; the largest topics wait for a later pass.
 MOST_BYTES = 2**28
-# Maximum number of updates by which a delete is judged; see :meth:`Trial.gain`.
+# Maximum number of updates by which a delete is judged; see :meth:`~skvt.moves.Trial.gain`.
 TRIAL_STEPS = 5
 # After this number of failures in a row, no topic is tried until topics are born or deleted.
 MOST_FAILURES = 8
@@ -91,7 +92,7 @@ class DeleteTopic(Move):
             if not self._parts:
                 self._ledger = self._ledger.failed([int(self._ids[topic])], [self._use[topic]])
 
-    def finish(self, model: HDP, state: MovableState, tools: MoveTools) -> MoveRecord:
+    def finish(self, model: HDP, state: MovableState, tools: MoveTools) -> list[MoveRecord]:
         """Delete candidates without which the bound rises.
 
         A candidate that shares documents with a deleted topic is left out, since the collected
@@ -101,23 +102,21 @@ class DeleteTopic(Move):
         if not np.array_equal(self._ids, state.component_ids):
             # Another move of this pass has changed the documents.
             self.exhausted, candidates = False, []
-        tried, rise, deleted = 0, 0.0, 0
+        records: list[MoveRecord] = []
         changed: dict[Hashable, list[int]] = {}
         for topic in candidates:
             parts = self._parts[topic]
             if any(np.isin(rows, changed.get(part.key, [])).any() for part, rows in parts):
                 continue
             k = int(np.flatnonzero(state.component_ids == self._ids[topic])[0])
-            tried += 1
-            gain = self._delete(model, [part for part, _ in parts], k, state, tools)
-            if gain > 0.0:
+            records.append(self._delete(model, [part for part, _ in parts], k, state, tools))
+            if records[-1].accepted:
                 self.exhausted = False
-                deleted, rise = deleted + 1, rise + gain
                 for part, rows in parts:
                     changed[part.key] = [*changed.get(part.key, []), *rows.tolist()]
                 self._forget(k, len(state.component_ids) + 1)
         self._parts = {}
-        return MoveRecord(tools.n_iter, "delete", tried, deleted, rise)
+        return records
 
     def _forget(self, k: int, n_topics: int) -> None:
         """Remove topic k, which was deleted, from the collected shares."""
@@ -133,31 +132,31 @@ class DeleteTopic(Move):
         """Delete topics without which the bound rises, among those of this batch alone."""
         self.begin(model, state, tools)
         _, is_elsewhere = of_other_batches(model, state, key)
-        gains = []
+        records = []
         for id_ in [self._ids[k] for k in self._parts if not is_elsewhere[k]]:
             k = int(np.flatnonzero(state.component_ids == id_)[0])
-            gains.append(self._delete(model, [Part.whole(key, batch, state)], k, state, tools))
-        deleted = sum(gain > 0.0 for gain in gains)
-        self.exhausted = not deleted
-        return [MoveRecord(tools.n_iter, "delete", len(gains), deleted, sum(gains))]
+            records.append(self._delete(model, [Part.whole(key, batch, state)], k, state, tools))
+        self.exhausted = not any(record.accepted for record in records)
+        return records
 
     def _delete(
         self, model: HDP, parts: list[Part], k: int, state: MovableState, tools: MoveTools
-    ) -> float:
-        """Delete topic k if the bound rises; return the rise, or 0 if nothing was changed."""
+    ) -> MoveRecord:
+        """Delete topic k if the bound rises."""
         total = state.memos.total()
         before = bound_of(model, total)
         size = size_of(before, total)
         kept = np.delete(np.arange(state.component_ids.size), k)
-        trial = Trial(model, parts, total, kept, tools)
-        gain = trial.gain(trial.total.stats, before, TRIAL_STEPS, size)
-        if is_accepted(gain, size):
+        trial = TopicTrial(model, parts, total, kept, tools)
+        begun = RunningStats(trial.total.stats.arrays)
+        outcome = judged(trial.gain(begun, before, TRIAL_STEPS, size), size)
+        if outcome.is_accepted:
             trial.keep(state)
             self._ledger = self._ledger.succeeded(MOST_FAILURES, [], [])
-            return gain
-        n_documents = float(total.stats.arrays[1][k, IN_USE])
-        self._ledger = self._ledger.failed([int(state.component_ids[k])], [n_documents])
-        return 0.0
+        else:
+            n_documents = float(total.stats.arrays[1][k, IN_USE])
+            self._ledger = self._ledger.failed([int(state.component_ids[k])], [n_documents])
+        return outcome.record(tools.n_iter, "delete", [k], "its tokens belong to the others")
 
 
 def _collected(

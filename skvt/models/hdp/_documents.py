@@ -6,11 +6,14 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 
 from skvt.contracts import Capability, MovableState, MoveTools, ObserverTools, Requirement, Solved
 from skvt.expfam import RunningStats, Stats
 from skvt.models.hdp._model import HDP, Globals, narrowed, occurring_in
-from skvt.moves import bound_of, is_accepted
+from skvt.models.hdp._sticks import IN_USE
+from skvt.moves import Trial, bound_of
+from skvt.ties import exceeds
 from skvt.typing import Array, IndexArray
 
 
@@ -19,6 +22,8 @@ def of_topics(whom: str) -> tuple[Requirement, ...]:
     return (Requirement(whom, Capability.GROWING_TOPICS, "Leave it out of moves."),)
 
 
+# Minimum tokens of a fresh topic, and of a target in a document that is collected for it.
+FEWEST_TOKENS = 2.0
 # Bytes of an entry of a batch, which is stored by document and by word.
 _BYTES_OF_ENTRY = 24
 # Tokens below this share of the largest are set to 0, since they are below rounding. The limit is
@@ -116,7 +121,7 @@ def csr_of(batch: Any, values: Array, n_features: int) -> sp.csr_array:
     return sp.csr_array((values, words, indptr), shape=(batch.n_rows, n_features))
 
 
-class Trial:
+class TopicTrial(Trial):
     """Updates of all topics on the documents of some parts; other documents do not change.
 
     Parts may be older than the last births; they have no tokens of topics born since. ``index`` has
@@ -160,33 +165,23 @@ class Trial:
             words = narrowed(words, self._columns)
         return Stats((words, *others))
 
-    def update(self, stats: Stats) -> float:
+    def update(self, stats: RunningStats) -> float:
         """Make one local step of the documents; return the bound of the whole corpus in nats."""
         model, run = self._model, self._tools.run
-        running, self._new = RunningStats(stats.arrays), []
+        self._new = []
         for batch in self._batches:
-            global_params = model.expectation(running, batch, run)
+            global_params = model.expectation(stats, batch, run)
             result = model.local_step(batch, global_params, 1.0, run)
             memo = self._tools.memo_of(model, result, batch)
             self._new.append(Share.of(memo, batch.active))
         self.total = plus(self.others, self._new)
         return bound_of(model, self.total) + self._elsewhere
 
-    def gain(self, stats: Stats, before: float, most: int, size: float | None = None) -> float:
-        """Return the rise of the bound in nats after updates that begin with these statistics.
-
-        There are at most ``most`` updates. They end if the remaining ones, at the rate of the last
-        one, would not make the change positive, or, given the ``size`` of the bound, once the rise
-        is accepted.
-        """
-        gain = previous = self.update(stats) - before
-        for n_left in range(most - 1, 0, -1):
-            if size is not None and is_accepted(gain, size):
-                break
-            previous, gain = gain, self.update(self.total.stats) - before
-            if gain + (n_left - 1) * (gain - previous) < 0.0:
-                break
-        return gain
+    def survivors(self, fresh: Stats) -> tuple[NDArray[np.bool_], Stats]:
+        """Return which fresh topics have enough tokens, and their first statistics."""
+        words, usage = (array[self._index < 0] for array in self.total.stats.arrays)
+        lives = exceeds(words.sum(axis=1), FEWEST_TOKENS) & exceeds(usage[:, IN_USE], 1.0)
+        return lives, Stats(tuple(array[lives] for array in fresh.arrays))
 
     def keep(self, state: MovableState) -> None:
         """Store the result of the last update in the state."""

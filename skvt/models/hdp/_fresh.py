@@ -53,10 +53,8 @@ def fresh_topics(
         for _ in range(n_steps):
             global_params, result = updated()
             stats = result.stats
-        if len(stats.arrays[0]) < 2:
-            break
-        pairs = pairs_alike(model, stats.arrays[0])
-        while True:
+        while len(stats.arrays[0]) > 1:
+            pairs = pairs_alike(model, stats.arrays[0])
             changes = changes_of_pairs(model, batch, global_params, result, pairs, tools.run)
             memo: Any = tools.memo_of(model, result, batch)
             chosen, _ = merge_greedily(model, memo, changes)
@@ -65,11 +63,9 @@ def fresh_topics(
             merged = changes.merged(memo, chosen).stats
             kept = np.delete(np.arange(len(merged.arrays[0])), pairs[chosen, 1])
             stats = Stats(tuple(array[kept] for array in merged.arrays))
-            if len(kept) < 2:
-                break
-            global_params, result = updated()
-            stats = result.stats
-            pairs = pairs_alike(model, stats.arrays[0])
+            if len(kept) > 1:
+                global_params, result = updated()
+                stats = result.stats
         if len(stats.arrays[0]) < 2:
             break
     if used_words is None:
@@ -86,7 +82,7 @@ def _annealed_fit(
     n_batches = min(MOST_BATCHES, max(2, weights.size // DOCUMENTS_PER_BATCH))
     model = model.resized(n_topics)
     policy = LinearAnnealing(n_passes=HOT_PASSES).start(FitPlan(model, ANNEALED_PASSES))
-    fit = tools.separate_fit(model, X, weights, policy, n_batches=n_batches)
+    state, sweep = tools.separate_fit(model, X, weights, policy, n_batches=n_batches)
     for _ in range(ANNEALED_PASSES):
-        model, _ = fit.sweep(model)
-    return fit.state.memos.total().stats
+        model, _ = sweep(model, ())
+    return state.memos.total().stats

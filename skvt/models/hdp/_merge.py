@@ -30,7 +30,7 @@ from skvt.models.hdp._documents import of_topics
 from skvt.models.hdp._kernels import pair_losses
 from skvt.models.hdp._model import HDP, Globals, narrowed, occurring
 from skvt.models.hdp._sticks import IN_USE, SLOPE, TRACES, expected_weights
-from skvt.moves import Ledger, bound_of, is_accepted, size_of
+from skvt.moves import ONE_FOR_BOTH, Ledger, bound_of, is_accepted, judged, rejected, size_of
 from skvt.rows import pieces
 from skvt.ties import exceeds, stable_order
 from skvt.typing import Array, IndexArray, Run
@@ -141,11 +141,14 @@ def _entropy_losses(
     return np.sum([task[-1] for task in tasks], axis=0)
 
 
-def merge_greedily(model: HDP, memo: Any, changes: PairChanges) -> tuple[list[int], float]:
-    """Choose merges, best first, each topic once; return them and the rise of the bound."""
+def merge_greedily(model: HDP, memo: Any, changes: PairChanges) -> tuple[list[int], Array]:
+    """Choose merges, best first, each topic once; return them and the gains of all pairs in nats.
+
+    Gains of pairs that lose much are approximate.
+    """
     pairs = changes.pairs
     if not len(pairs):
-        return [], 0.0
+        return [], np.empty(0)
     size = size_of(bound_of(model, memo), memo)
     words, usage = memo.stats.arrays
     if (occur := occurring(words)) is not None:
@@ -165,7 +168,6 @@ def merge_greedily(model: HDP, memo: Any, changes: PairChanges) -> tuple[list[in
     exact = sticks.best_bound(usage)
     chosen: list[int] = []
     gone: set[int] = set()
-    rise = 0.0
     for p in stable_order(-gains, scale=size):
         if gains[p] < -_DOUBT:
             break
@@ -174,13 +176,12 @@ def merge_greedily(model: HDP, memo: Any, changes: PairChanges) -> tuple[list[in
             continue
         usage_then, here_then = _merged_usage(usage, changes, p, here)
         bound_then = sticks.best_bound(usage_then)
-        gain = float(of_words[p] + changes.entropy[p] + bound_then - exact)
-        if is_accepted(gain, size):
+        gains[p] = of_words[p] + changes.entropy[p] + bound_then - exact
+        if is_accepted(gains[p], size):
             usage, here, exact = usage_then, here_then, bound_then
             chosen.append(int(p))
             gone |= {a, b}
-            rise += gain
-    return chosen, rise
+    return chosen, gains
 
 
 def _merged_usage(
@@ -254,29 +255,30 @@ class MergeTopics(Move):
         if changes is not None:
             self._changes[key] = changes
 
-    def finish(self, model: HDP, state: MovableState, tools: MoveTools) -> MoveRecord:
+    def finish(self, model: HDP, state: MovableState, tools: MoveTools) -> list[MoveRecord]:
         """Merge while the bound rises."""
         if self._gathered is not None:
             self._overlap = self._ids, _cosines(self._gathered)
         if not np.array_equal(self._ids, state.component_ids):
             # Another move of this pass has changed the documents since the changes were gathered.
             self.exhausted, self._ledger = False, replace(self._ledger, waiting=0)
-            return MoveRecord(tools.n_iter, "merge", 0, 0, 0.0)
+            return []
         if not len(self._pairs):
             self.exhausted = self._ledger.pause > 0 or state.component_ids.size < 2
-            return MoveRecord(tools.n_iter, "merge", 0, 0, 0.0)
+            return []
         parts = list(self._changes.values())
         changes = PairChanges(
             self._pairs,
             np.sum([part.usage for part in parts], axis=0),
             np.sum([part.entropy for part in parts], axis=0),
         )
-        chosen, rise = merge_greedily(model, state.memos.total(), changes)
+        total = state.memos.total()
+        chosen, gains = merge_greedily(model, total, changes)
         if chosen:
             _merge(state, self._changes, self._pairs, chosen)
         self.exhausted = not chosen
         self._ledger = self._ledger.searched(bool(chosen), _LONGEST_PAUSE)
-        return MoveRecord(tools.n_iter, "merge", len(self._pairs), len(chosen), rise)
+        return _records(tools, self._pairs, chosen, gains, size_of(bound_of(model, total), total))
 
     def within(
         self, model: HDP, batch: Any, key: Hashable, state: MovableState, tools: MoveTools
@@ -297,10 +299,11 @@ class MergeTopics(Move):
         of_all = replace(changes, usage=changes.usage + PairChanges.where_apart(pairs, usage).usage)
         memo = tools.memo_of(model, result, batch)
         now, before = others.plus(memo), bound_of(model, total)
-        chosen, rise = merge_greedily(model, now, of_all)
-        rise += bound_of(model, now) - before
-        if not chosen or not is_accepted(rise, size_of(before, total)):
-            return [MoveRecord(tools.n_iter, "merge", len(pairs), 0, 0.0)]
+        chosen, gains = merge_greedily(model, now, of_all)
+        gains += (bound_of(model, now) - before) / max(1, len(chosen))
+        size = size_of(before, total)
+        if not chosen or not is_accepted(gains[chosen].sum(), size):
+            return _records(tools, pairs, [], gains, size)
         parts = {
             other: PairChanges.where_apart(pairs, state.memos[other].stats.arrays[1])
             for other in state.memos
@@ -308,7 +311,18 @@ class MergeTopics(Move):
         state.memos[key] = memo
         _merge(state, parts | {key: changes}, pairs, chosen)
         self.exhausted = False
-        return [MoveRecord(tools.n_iter, "merge", len(pairs), len(chosen), rise)]
+        return _records(tools, pairs, chosen, gains, size)
+
+
+def _records(
+    tools: MoveTools, pairs: IndexArray, chosen: list[int], gains: Array, size: float
+) -> list[MoveRecord]:
+    """Return the records of the chosen merges, and one of all others, with the best of them."""
+    records = [
+        judged(gains[p], size).record(tools.n_iter, "merge", pairs[p], ONE_FOR_BOTH) for p in chosen
+    ]
+    stay = [(gains[p], pairs[p]) for p in range(len(pairs)) if p not in chosen]
+    return records + rejected(tools.n_iter, "merge", stay, size)
 
 
 def _merge(

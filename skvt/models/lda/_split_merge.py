@@ -17,15 +17,15 @@ from skvt.contracts import (
     Capability,
     LocalResult,
     MoveRecord,
+    MoveTools,
     Requirement,
     RowSource,
     SampledState,
-    SamplingTools,
 )
 from skvt.expfam import Dirichlet, RunningStats, kl_divergence
 from skvt.models.lda import _kernels as kernels
 from skvt.models.lda._model import LDA, DocumentBatch
-from skvt.moves import Ledger
+from skvt.moves import Ledger, Outcome, judged
 from skvt.progress import Continued
 from skvt.ties import exceeds, stable_order
 from skvt.typing import Array, IndexArray
@@ -70,35 +70,31 @@ class SplitMerge(Continued):
         self._ledger = Ledger()
 
     def between(
-        self, model: LDA, data: RowSource, state: SampledState, tools: SamplingTools
-    ) -> MoveRecord:
+        self, model: LDA, data: RowSource, state: SampledState, tools: MoveTools
+    ) -> list[MoveRecord]:
         """Search for changes after a pass at T = 1, and make those that raise the bound."""
-        tried = 0
-        gains: list[float] = []
+        records: list[MoveRecord] = []
         self._ledger = self._ledger.next_pass()
         if self._ledger.waiting < 0 and self._ledger.pause < LAST_PAUSE:
             sample = _Sample(model.mean_field(), data, tools)
             most = sample.rows.size / DOCUMENTS_PER_TOPIC
             if 2 < model.n_components <= most and sample.batch.counts.size > 0:
-                tried, gains = self._search(sample, state, tools.rng)
-            self.exhausted = not gains
+                records = self._search(sample, state, tools)
+            self.exhausted = not any(record.accepted for record in records)
             self._ledger = self._ledger.searched(not self.exhausted)
-        return MoveRecord(tools.n_iter, "split-merge", tried, len(gains), float(sum(gains)))
+        return records
 
-    def _search(
-        self, sample: "_Sample", state: SampledState, rng: np.random.Generator
-    ) -> tuple[int, list[float]]:
-        """Return the number of changes tried and the gains of those accepted."""
+    def _search(self, sample: "_Sample", state: SampledState, tools: MoveTools) -> list[MoveRecord]:
+        """Try changes on the sample and make those that raise its bound; return their records."""
         # Structured inference's correction may leave negative statistics.
         S = np.maximum(state.stats.value().arrays[0], 0.0)
         stats = RunningStats([np.ascontiguousarray(S, sample.model.dtype)])
         S = S.astype(np.float64)
         result = sample.solve(stats, sample.batch, with_stats=False)
         tokens = result.q - sample.model.document_priors(sample.batch)
-        splits = _splits(sample, stats, result, rng)
+        splits = _splits(sample, stats, result, tools.rng)
         merges = _merges(sample, S)
-        tried = 0
-        gains: list[float] = []
+        records: list[MoveRecord] = []
         used: set[int] = set()
         # Evidence is a sum over tokens, and so is its rounding error.
         precise = {"scale": S.sum() / sample.factor, "dtype": sample.model.dtype}
@@ -117,17 +113,16 @@ class SplitMerge(Continued):
                 continue
             if left <= 0.0:
                 break
-            tried += 1
             used |= {a, b, c}
             topics = [a, b, c]
             documents = np.flatnonzero(tokens[:, topics].max(axis=1) > 0.5 * FEWEST_TOKENS)
             left -= sample.batch.lengths[documents].sum(dtype=np.float64)
-            rise = _trial(sample, stats, documents, topics, shares)
-            if rise > 0.0:
-                gains.append(rise)
-        if gains:
+            outcome = _trial(sample, stats, documents, topics, shares)
+            tried = "one topic for the first two, two for the third"
+            records.append(outcome.record(tools.n_iter, "split-merge", topics, tried))
+        if any(record.accepted for record in records):
             state.stats = RunningStats(stats.arrays)
-        return tried, gains
+        return records
 
 
 class _Sample:
@@ -137,7 +132,7 @@ class _Sample:
     in the sample.
     """
 
-    def __init__(self, model: LDA, data: RowSource, tools: SamplingTools) -> None:
+    def __init__(self, model: LDA, data: RowSource, tools: MoveTools) -> None:
         self.model, self.data, self.run = model, data, tools.run
         self.rows = np.arange(data.n_rows)
         if data.n_rows > SAMPLE:
@@ -300,11 +295,8 @@ def _leading_direction(counts: Any, weights: Array, rng: np.random.Generator) ->
 
 def _trial(
     sample: "_Sample", stats: RunningStats, documents: IndexArray, topics: list[int], shares: Array
-) -> float:
-    """Return the rise of the bound in nats if topics a and b merge and c splits into b and c.
-
-    If the rise exceeds rounding, the statistics are changed; otherwise the result is 0.
-    """
+) -> Outcome:
+    """Decide whether topics a and b merge and c splits into b and c; change the statistics then."""
     batch = sample.data.batch(sample.model, sample.rows[documents])
     current = stats.arrays[0][:, topics].astype(np.float64)
     share = np.full(len(current), 0.5)
@@ -313,13 +305,15 @@ def _trial(
     changed = np.stack([one + other, both * share, both * (1.0 - share)], axis=1)
     before, _ = _after_updates(sample, stats, batch, topics, current)
     after, updated = _after_updates(sample, stats, batch, topics, changed)
-    if not exceeds(after, before, dtype=sample.model.dtype):
+    size, dtype = max(abs(after), abs(before)), sample.model.dtype
+    outcome = judged(after - before, size, rows="the sample", dtype=dtype)
+    if not outcome.is_accepted:
         stats.replace_columns(topics, current)
-        return 0.0
+        return outcome
     # Topics updated on a sample would have its noise.
     is_all = sample.rows.size == sample.data.n_rows
     stats.replace_columns(topics, updated if is_all else changed)
-    return after - before
+    return outcome
 
 
 def _after_updates(
