@@ -19,10 +19,6 @@ RULES: dict[str, Callable[..., bool]] = {
         array.ndim == 1 and is_within(array, k) for array in value
     ),
     "pair": lambda value, shapes, k, n_steps: value is None or all(0 <= a < k for a in value[:2]),
-    "square": lambda value, shapes, k, n_steps: (
-        value is None or (value[0].shape * 2 == value[1].shape and value[0].ndim == 1)
-    ),
-    "ids": lambda value, shapes, k, n_steps: value.ndim == 1,
     "rate": lambda value, shapes, k, n_steps: (
         value.offset + n_steps > 0.0 and value.decay >= 0.0 and 0.0 < value.scale < float("inf")
     ),

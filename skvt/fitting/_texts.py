@@ -193,14 +193,11 @@ labels_ : ndarray of int, shape (n_samples,)
 lower_bounds_ : list of float
     ``history_["elbo"]``.
 move_log_ : dict of lists
-    One entry for each proposal, printed as a table; ``move_log_.to_frame()`` is a data frame.
-    "n_iter" is the pass, "move" the kind of move, "target" the numbers of the components that
-    it concerns, in their order before it, and "tried" what was tried. "accepted" is the number
-    of components added, merged or deleted, 0 if nothing has changed. "gain" is the rise of the
-    bound in nats, NaN if it was not computed, and "reason" a sentence. "proposed" is larger than
-    1 where an entry stands for several proposals: births adopted in the same pass, and all merges
-    that were rejected, with the gain of the best. Births that do not raise the bound are undone
-    together with the other moves of the same pass.
+    One entry for each proposal, printed as a table; ``move_log_.to_frame()`` is a data frame:
+    the pass "n_iter", the "move", the components "target" by their numbers at the time, what was
+    "tried", the number of components added, merged or deleted ("accepted"), the "gain" in nats,
+    NaN if it was not computed, and the "reason" as a sentence. If "proposed" exceeds 1, births
+    were adopted together, or merges were rejected, of which the entry shows the best.
 n_active_components_ : int
     Number of components to which at least a thousandth of the data is expected to belong.
 n_batch_iter_ : int

@@ -81,8 +81,7 @@ class Ledger:
         """Count a pass of the pause."""
         return replace(self, waiting=self.waiting - 1)
 
-    def searched(self, has_succeeded: bool, longest: int | None = None) -> Self:
+    def searched(self, has_succeeded: bool, longest: float = float("inf")) -> Self:
         """Begin the pause after a search: twice as long as the last, or none after a success."""
-        pause = 0 if has_succeeded else 2 * self.pause + 1
-        pause = pause if longest is None else min(pause, longest)
+        pause = 0 if has_succeeded else int(min(2 * self.pause + 1, longest))
         return replace(self, pause=pause, waiting=pause)

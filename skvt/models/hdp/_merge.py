@@ -8,7 +8,7 @@ which are gathered during a pass for the most similar pairs.
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,10 +35,8 @@ from skvt.rows import pieces
 from skvt.ties import exceeds, stable_order
 from skvt.typing import Array, IndexArray, Run
 
-# Number of pairs per topic that are chosen by similar words.
-BY_WORDS = 2
-# Number of pairs per topic that are chosen by shared documents.
-BY_DOCUMENTS = 1
+# Number of pairs per topic, those with the most similar words.
+PAIRS_PER_TOPIC = 2
 # Fewer tokens of a topic in a document count as none; the error is below rounding.
 LEAST_TOKENS = 1e-9
 # Number of documents of a task.
@@ -209,7 +207,6 @@ class MergeTopics(Move):
 
     kept: ClassVar[dict[str, Any]] = {
         **Move.kept,
-        "_overlap": Annotated[tuple[IndexArray, Array] | None, "square"],
         "_ledger": Ledger,
     }
     requires = of_topics("A merge")
@@ -217,48 +214,30 @@ class MergeTopics(Move):
     def __init__(self) -> None:
         self._pairs: IndexArray = np.empty((0, 2), np.int64)
         self._changes: dict[Hashable, PairChanges] = {}
-        # Ids of topics, and how far these topics share documents.
-        self._overlap: tuple[IndexArray, Array] | None = None
-        self._gathered: Array | None = None
         self._ids: IndexArray = np.empty(0, np.int64)
         self._ledger = Ledger()
 
     def begin(self, model: HDP, state: MovableState, tools: MoveTools) -> None:
         """Choose the pairs; after searches of the same topics in vain, pause for some passes."""
-        self._changes, self._gathered = {}, None
+        self._changes = {}
         self._pairs = np.empty((0, 2), np.int64)
         self._ids = ids = state.component_ids
         self._ledger = self._ledger.among(ids).next_pass()
         if self._ledger.waiting < 0 and len(state.memos):
             words = state.memos.total().stats.arrays[0]
-            self._pairs = pairs_alike(model, words, self._documents(ids))
-
-    def _documents(self, ids: IndexArray) -> Array:
-        """Return how far topics share documents, (K, K); 0 where it is not known."""
-        out = np.zeros((ids.size, ids.size))
-        if self._overlap is not None:
-            places = {id_: i for i, id_ in enumerate(self._overlap[0].tolist())}
-            known = np.array([places.get(id_, -1) for id_ in ids.tolist()])
-            rows = np.flatnonzero(known >= 0)
-            square = self._overlap[1][np.ix_(known[rows], known[rows])]
-            out[np.ix_(rows, rows)] = square
-        return out
+            self._pairs = pairs_alike(model, words)
 
     def observer(self, n_rows: int, tools: MoveTools) -> Observer | None:
         """Compute the changes of the batch's memo if each pair merges."""
-        return partial(_observed, self._pairs)
+        return partial(_observed, self._pairs) if len(self._pairs) else None
 
-    def note(self, noted: "tuple[Hashable, Array, PairChanges | None]") -> None:
-        """Keep the changes, and add up how far topics share documents."""
-        key, square, changes = noted
-        self._gathered = square if self._gathered is None else self._gathered + square
-        if changes is not None:
-            self._changes[key] = changes
+    def note(self, noted: tuple[Hashable, PairChanges]) -> None:
+        """Keep the changes of a batch."""
+        key, changes = noted
+        self._changes[key] = changes
 
     def finish(self, model: HDP, state: MovableState, tools: MoveTools) -> list[MoveRecord]:
         """Merge while the bound rises."""
-        if self._gathered is not None:
-            self._overlap = self._ids, _cosines(self._gathered)
         if not np.array_equal(self._ids, state.component_ids):
             # Another move of this pass has changed the documents since the changes were gathered.
             self.exhausted, self._ledger = False, replace(self._ledger, waiting=0)
@@ -292,8 +271,7 @@ class MergeTopics(Move):
             return []
         global_params = model.expectation(state.stats, batch, tools.run)
         result = model.local_step(batch, global_params, 1.0, tools.run)
-        alike = _cosines(_shared_documents(batch, result))
-        pairs = pairs_alike(model, total.stats.arrays[0], alike)
+        pairs = pairs_alike(model, total.stats.arrays[0])
         pairs = pairs[~is_elsewhere[pairs].all(axis=1)]
         changes = changes_of_pairs(model, batch, global_params, result, pairs, tools.run)
         of_all = replace(changes, usage=changes.usage + PairChanges.where_apart(pairs, usage).usage)
@@ -337,40 +315,22 @@ def _merge(
 
 def _observed(
     pairs: IndexArray, model: HDP, solved: Solved, tools: ObserverTools
-) -> tuple[Hashable, Array, PairChanges | None]:
-    """Return a batch's key, how far topics share its documents, and the changes of pairs."""
-    key, batch, result, changes = solved.key, solved.batch, solved.result, None
-    if len(pairs):
-        changes = changes_of_pairs(model, batch, solved.global_params, result, pairs, tools.run)
-    return key, _shared_documents(batch, result), changes
+) -> tuple[Hashable, PairChanges]:
+    """Return a batch's key and the changes of its memo if each pair merges."""
+    batch, given, result = solved.batch, solved.global_params, solved.result
+    return solved.key, changes_of_pairs(model, batch, given, result, pairs, tools.run)
 
 
-def _shared_documents(batch: Any, result: LocalResult) -> Array:
-    """Return ``sum_d w_d sqrt(N_da N_db)`` over documents for all pairs of topics, (K, K)."""
-    assert result.counts is not None
-    tokens = np.sqrt(result.counts)
-    return np.asarray(tokens.T @ (batch.weights.astype(np.float64)[:, None] * tokens))
-
-
-def _cosines(square: Array) -> Array:
-    """Return the cosines, (K, K), that belong to a matrix of scalar products."""
-    size = np.sqrt(np.maximum(np.diag(square), 1e-300))
-    return square / size / size[:, None]
-
-
-def pairs_alike(model: HDP, words: Array, documents: Array | None = None) -> IndexArray:
-    """Return pairs (P, 2) of topics with similar words or documents, the lower number first."""
+def pairs_alike(model: HDP, words: Array) -> IndexArray:
+    """Return pairs (P, 2) of topics with similar words, the lower number first."""
     n_topics, occur = len(words), occurring(words)
     if occur is not None:
         model, words = model.within(occur), narrowed(words, occur)
     root = np.sqrt(Dirichlet.mean(words + model.topic_word_prior))
-    by_words = root @ root.T
+    likeness = root @ root.T
     pairs: set[tuple[int, int]] = set()
-    for nearness, number in ((by_words, BY_WORDS), (documents, BY_DOCUMENTS)):
-        if nearness is None:
-            continue
-        for k in range(n_topics):
-            others = np.delete(np.arange(n_topics), k)
-            order = others[stable_order(-nearness[k, others], scale=1.0)]
-            pairs |= {(min(k, other), max(k, other)) for other in order[:number].tolist()}
+    for k in range(n_topics):
+        others = np.delete(np.arange(n_topics), k)
+        order = others[stable_order(-likeness[k, others], scale=1.0)]
+        pairs |= {(min(k, other), max(k, other)) for other in order[:PAIRS_PER_TOPIC].tolist()}
     return np.array(sorted(pairs), np.int64).reshape(-1, 2)
