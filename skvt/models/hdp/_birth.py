@@ -17,9 +17,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
-from scipy.special import psi
 
 from skvt.contracts import (
     MovableState,
@@ -31,12 +29,11 @@ from skvt.contracts import (
     Solved,
 )
 from skvt.expfam import RunningStats, Stats
-from skvt.models.hdp._documents import FEWEST_TOKENS, Part, TopicTrial, csr_of, of_topics
+from skvt.models.hdp._documents import FEWEST_TOKENS, Part, TopicTrial, csr_of, of_topics, tokens_of
 from skvt.models.hdp._fresh import fresh_topics
 from skvt.models.hdp._merge import of_other_batches
-from skvt.models.hdp._model import HDP, Globals
+from skvt.models.hdp._model import HDP
 from skvt.moves import Ledger, Outcome, Target, bound_of, choose, compete, size_of
-from skvt.rows import pieces
 from skvt.ties import exceeds, stable_order
 from skvt.typing import Array, IndexArray
 
@@ -93,7 +90,6 @@ class BirthOfTopics(Move):
         self._begun_again = False
         self.exhausted = False
 
-    # ------------------------------------------------------------------------------- a pass
     def begin(self, model: HDP, state: MovableState, tools: MoveTools) -> None:
         """Choose targets."""
         masses = model.component_masses(state.plain_stats.value())
@@ -139,7 +135,6 @@ class BirthOfTopics(Move):
                 self._ledger = self._ledger.failed(target.ids, target.masses)
         return records
 
-    # ----------------------------------------------------------------------------- a stream
     def within(
         self, model: HDP, batch: Any, key: Hashable, state: MovableState, tools: MoveTools
     ) -> list[MoveRecord]:
@@ -156,8 +151,7 @@ class BirthOfTopics(Move):
             records.append(self._birth(model, target, state, tools))
         if any(record.accepted for record in records) and not self._begun_again:
             self._begun_again = True
-            part = Part.whole(key, batch, state)
-            records += self._birth_of_all(model, part, state, tools)
+            records += self._birth_of_all(model, Part.whole(key, batch, state), state, tools)
         return records
 
     def _birth_of_surprises(
@@ -183,8 +177,8 @@ class BirthOfTopics(Move):
         fresh = Stats((surplus[None], usage[alike : alike + 1]))
         n_before = state.component_ids.size
         outcome = self._trial(model, [part], None, fresh, state, tools)
-        number = state.component_ids.size - n_before
-        return outcome.record(tools.n_iter, "birth", (), SURPLUS, number)
+        parts = tools.n_iter, "birth", (), SURPLUS, state.component_ids.size - n_before
+        return outcome.record(*parts)
 
     def _birth_of_all(
         self, model: HDP, part: Part, state: MovableState, tools: MoveTools
@@ -209,7 +203,6 @@ class BirthOfTopics(Move):
             records.append(deleted.record(tools.n_iter, "delete", gone, "the same", *numbers))
         return records
 
-    # --------------------------------------------------------------------------------- both
     def _choose(self, masses: Array, ids: IndexArray, rng: np.random.Generator) -> list[Target]:
         """Choose topics, unless the model has as many topics as it may have."""
         number = min(MOST_TARGETS, max(1, int(TARGETS_PER_TOPIC * masses.size)))
@@ -224,7 +217,7 @@ class BirthOfTopics(Move):
         topic = int(np.flatnonzero(state.component_ids == target.ids[0])[0])
         outcome = Outcome(False, np.nan, "There are as many topics as there may be.")
         if n_before < self._max_components:
-            sample, weights = _tokens_of(model, target, topic, state, tools)
+            sample, weights = tokens_of(model, target.rows, topic, state, tools)
             if not sample.nnz:  # documents without tokens of the topic are no failure
                 outcome = outcome._replace(reason="The documents have no tokens of the topic.")
                 return outcome.record(tools.n_iter, "birth", [topic], "no topics")
@@ -285,39 +278,6 @@ class BirthOfTopics(Move):
 def _n_documents(target: Target) -> int:
     """Return the number of documents collected."""
     return sum(part.n_documents for part in target.rows)
-
-
-def _tokens_of(
-    model: HDP, target: Target, k: int, state: MovableState, tools: MoveTools
-) -> tuple[sp.csr_array, Array]:
-    """Return word counts of topic k, the target, in its documents, and the documents' weights."""
-    counts, weights = [], []
-    for part in target.rows:
-        batch = part.batch
-        global_params = model.expectation(state.stats, batch, tools.run)
-        result = model.local_step(batch, global_params, 1.0, tools.run)
-        counts.append(tokens_in(model, batch, global_params, result, k))
-        weights.append(np.asarray(batch.weights, np.float64))
-    return sp.vstack(counts, format="csr"), np.concatenate(weights)
-
-
-def tokens_in(
-    model: HDP, batch: Any, global_params: Globals, result: Any, topic: int
-) -> sp.csr_array:
-    """Return the expected word counts of a topic in each document, (n, V)."""
-    table = global_params.expected_log
-    log_share = psi(result.found)
-    document = np.repeat(np.arange(batch.n_rows), np.diff(batch.indptr))
-    values = np.empty(batch.counts.size)
-    for entries in pieces(values.size, max(1, 2_000_000 // table.shape[1])):
-        logits = log_share[document[entries]] + table[batch.words[entries]]
-        logits -= logits.max(axis=1, keepdims=True)
-        shares = np.exp(logits)
-        values[entries] = batch.counts[entries] * shares[:, topic] / shares.sum(axis=1)
-    X = csr_of(batch, values, model.n_features)
-    X.data[X.data < 1e-3] = 0.0
-    X.eliminate_zeros()
-    return X
 
 
 def _collected(

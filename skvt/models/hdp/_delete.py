@@ -22,8 +22,9 @@ from skvt.contracts import (
 )
 from skvt.expfam import RunningStats
 from skvt.models.hdp._documents import Part, TopicTrial, of_topics
-from skvt.models.hdp._merge import LEAST_TOKENS, of_other_batches
+from skvt.models.hdp._merge import of_other_batches
 from skvt.models.hdp._model import HDP
+from skvt.models.hdp._pairs import LEAST_TOKENS
 from skvt.models.hdp._sticks import DOCUMENTS, IN_USE
 from skvt.moves import Ledger, bound_of, judged, size_of
 from skvt.ties import stable_order

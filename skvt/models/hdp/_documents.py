@@ -7,12 +7,14 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
+from scipy.special import psi
 
 from skvt.contracts import Capability, MovableState, MoveTools, ObserverTools, Requirement, Solved
 from skvt.expfam import RunningStats, Stats
 from skvt.models.hdp._model import HDP, Globals, narrowed, occurring_in
 from skvt.models.hdp._sticks import IN_USE
 from skvt.moves import Trial, bound_of
+from skvt.rows import pieces
 from skvt.ties import exceeds
 from skvt.typing import Array, IndexArray
 
@@ -119,6 +121,39 @@ def csr_of(batch: Any, values: Array, n_features: int) -> sp.csr_array:
     dtype = np.int32 if values.size < 2**31 else np.int64
     words, indptr = batch.active[batch.words].astype(dtype), batch.indptr.astype(dtype)
     return sp.csr_array((values, words, indptr), shape=(batch.n_rows, n_features))
+
+
+def tokens_of(
+    model: HDP, parts: list[Part], k: int, state: MovableState, tools: MoveTools
+) -> tuple[sp.csr_array, Array]:
+    """Return word counts of topic k in these documents, (n, V), and the documents' weights."""
+    counts, weights = [], []
+    for part in parts:
+        batch = part.batch
+        global_params = model.expectation(state.stats, batch, tools.run)
+        result = model.local_step(batch, global_params, 1.0, tools.run)
+        counts.append(tokens_in(model, batch, global_params, result, k))
+        weights.append(np.asarray(batch.weights, np.float64))
+    return sp.vstack(counts, format="csr"), np.concatenate(weights)
+
+
+def tokens_in(
+    model: HDP, batch: Any, global_params: Globals, result: Any, topic: int
+) -> sp.csr_array:
+    """Return the expected word counts of a topic in each document, (n, V)."""
+    table = global_params.expected_log
+    log_share = psi(result.found)
+    document = np.repeat(np.arange(batch.n_rows), np.diff(batch.indptr))
+    values = np.empty(batch.counts.size)
+    for entries in pieces(values.size, max(1, 2_000_000 // table.shape[1])):
+        logits = log_share[document[entries]] + table[batch.words[entries]]
+        logits -= logits.max(axis=1, keepdims=True)
+        shares = np.exp(logits)
+        values[entries] = batch.counts[entries] * shares[:, topic] / shares.sum(axis=1)
+    X = csr_of(batch, values, model.n_features)
+    X.data[X.data < 1e-3] = 0.0
+    X.eliminate_zeros()
+    return X
 
 
 class TopicTrial(Trial):

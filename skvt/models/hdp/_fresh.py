@@ -7,8 +7,9 @@ import scipy.sparse as sp
 
 from skvt.contracts import FitPlan, MoveTools
 from skvt.expfam import RunningStats, Stats
-from skvt.models.hdp._merge import changes_of_pairs, merge_greedily, pairs_alike
+from skvt.models.hdp._merge import merge_greedily, pairs_alike
 from skvt.models.hdp._model import HDP, Globals, occurring_in
+from skvt.models.hdp._pairs import changes_of_pairs
 from skvt.temperature import LinearAnnealing
 from skvt.typing import Array
 
