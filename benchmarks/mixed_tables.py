@@ -1,6 +1,6 @@
 """Tables of mixed columns with holes: density, number of clusters, imputation.
 
-Six parts, each against other ways to do the same:
+Seven parts, each against other ways to do the same:
 
 - ``peers``: on tables drawn from eight clusters, held-out density beside stepmix at its number of
   classes by BIC, ARI beside k-prototypes that is told the true number, and scikit-learn's Gaussian
@@ -23,6 +23,9 @@ Six parts, each against other ways to do the same:
 - ``given``: three classes of 500 rows with five real columns and two of categories, all shifted by
   two categories: classes found with these as given columns, with these columns described like the
   others, and without them. Classes are 4 or 7 standard deviations apart.
+- ``sparse``: a class of 20 of 300 rows that differs from the others in ten of 34 signs of four
+  levels, and tables of 26 columns of four kinds whose two to six classes differ in four tenths of
+  the columns: classes found and held-out density, with ``sparse_differences`` and without.
 
 In the first two, clusters overlap: tables are drawn anew until the oracle's ARI of 20,000 complete
 rows is between .90 and .97. The evaluator of densities, ``Clusters`` below, is NumPy alone; it
@@ -63,7 +66,7 @@ TRUE = 8
 SIZES = (3, 4, 5, 6)  # categories of the categorical columns
 OVERLAP = (0.90, 0.97)  # ARI of the oracle on complete rows
 MOST = 12  # classes of grids by BIC
-PARTS = ("peers", "imputation", "counts", "ordinal", "people", "given")
+PARTS = ("peers", "imputation", "counts", "ordinal", "people", "given", "sparse")
 
 
 def arguments():
@@ -78,13 +81,15 @@ def arguments():
     p.add_argument("--ordinal-draws", type=int, default=3)
     p.add_argument("--people-draws", type=int, default=5)
     p.add_argument("--given-draws", type=int, default=10)
+    p.add_argument("--sparse-draws", type=int, default=10)
     p.add_argument("--cores", type=int, default=2)
     p.add_argument("--quick", action="store_true", help="few draws, few rows")
     args = p.parse_args()
     if args.quick:
         args.peer_draws, args.peer_rows = 1, [1_000]
         args.stepmix_starts, args.seeds = [1], 1
-        args.items, args.ordinal_draws, args.people_draws, args.given_draws = [10], 1, 1, 1
+        args.items, args.ordinal_draws, args.people_draws = [10], 1, 1
+        args.given_draws = args.sparse_draws = 1
     return args
 
 
@@ -769,11 +774,82 @@ def given_part(args):
         )
 
 
+# ------------------------------------------------------------------------------------------ sparse
+def signs(concentration, seed, n=300, n_rare=20):
+    """Rows of signs of a rare class and the others, held-out rows, and who is rare."""
+    rng = np.random.default_rng(seed)
+    usual = rng.dirichlet(np.full(4, concentration), 34)
+    rare = usual.copy()
+    rare[rng.choice(34, 10, replace=False)] = rng.dirichlet(np.full(4, concentration), 10)
+    is_rare = np.concatenate([np.arange(n) < n_rare, np.arange(1_000) < 1_000 * n_rare / n])
+    chances = np.where(is_rare[:, None, None], rare, usual).cumsum(axis=-1)
+    codes = (rng.random((len(chances), 34, 1)) > chances[..., :-1]).sum(axis=-1)
+    table = pd.DataFrame(codes).rename(columns=str).astype(pd.CategoricalDtype(range(4)))
+    return table[:n], table[n:], is_rare[:n]
+
+
+def of_four_kinds(seed, n=300):
+    """Rows of classes that differ in few columns, held-out rows, and their classes."""
+    rng = np.random.default_rng(seed)
+    n_classes = rng.integers(2, 7)
+    kind = rng.choice(n_classes, 2 * n, p=rng.dirichlet(np.full(n_classes, 3.0)))
+
+    def parameters(draw):
+        own = rng.random((n_classes, *(1,) * np.ndim(draw())))
+        return np.where(own < 0.4, np.array([draw() for _ in range(n_classes)]), draw())[kind]
+
+    columns = {}
+    for j in range(8):
+        below = parameters(lambda: rng.dirichlet(np.ones(4))).cumsum(axis=1)
+        columns[f"category {j}"] = np.array(list("abcd"))[
+            (rng.random((2 * n, 1)) > below[:, :-1]).sum(axis=1)
+        ]
+        columns[f"flag {j}"] = rng.random(2 * n) < parameters(rng.random)
+    for j in range(6):
+        columns[f"number {j}"] = rng.normal(parameters(lambda: rng.normal(0.0, 2.0)))
+    for j in range(4):
+        columns[f"count {j}"] = rng.poisson(parameters(lambda: rng.gamma(2.0, 3.0)))
+    table = pd.DataFrame(columns)
+    return table[:n], table[n:], kind[:n]
+
+
+def sparse_part(args):
+    def named(word):
+        return lambda table: [name for name in table if name.startswith(word)]
+
+    four_kinds = [
+        ("categories", Categorical(), named("category")), ("flags", Bernoulli(), named("flag")),
+        ("numbers", Gaussian("diag"), named("number")), ("counts", Poisson(), named("count")),
+    ]  # fmt: skip
+    for title, draw, components in (
+        ("Signs, a rare class, concentration .5", partial(signs, 0.5), "auto"),
+        ("Signs, a rare class, concentration 1", partial(signs, 1.0), "auto"),
+        ("Four kinds of columns", of_four_kinds, four_kinds),
+    ):
+        runs = {}
+        for seed in range(args.sparse_draws):
+            table, others, kind = draw(seed)
+            for on in (False, True):
+                mixture = mixture_of(components, args, seed, sparse_differences=on)
+                _, cpu, mixture = timed(mixture.fit, table)
+                index = adjusted_rand_score(kind, mixture.labels_)
+                result = mixture.n_components_, index > 0.5, index, mixture.score(others), cpu
+                runs.setdefault(f"sparse_differences={on}", []).append(result)
+                progress("sparse", title, seed, on, result)
+        print_table(
+            f"{title}: {args.sparse_draws} draws",
+            ["method", "components", "share of draws with ARI above .5", "ARI",
+             "held-out nats per row", "CPU s"],
+            rows_of(runs, 1, 2, 2, 2, 1),
+        )  # fmt: skip
+
+
 def main():
     args = arguments()
     print_header(args, *(["stepmix", "kmodes"] if "peers" in args.parts else []))
     run = {"peers": peers_part, "imputation": imputation_part, "counts": counts_part,
-           "ordinal": ordinal_part, "people": people_part, "given": given_part}  # fmt: skip
+           "ordinal": ordinal_part, "people": people_part, "given": given_part,
+           "sparse": sparse_part}  # fmt: skip
     with cores(args.cores):
         compile_all(args)
         for part in args.parts:

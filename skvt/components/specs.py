@@ -1091,7 +1091,11 @@ def _learner(spec, component):
 
 
 def describes(spec, component, sizes):
-    """Return whether :func:`built` can have returned this component for this description."""
+    """Return whether :func:`built` can have returned this component for this description.
+
+    Whether its columns may have a common distribution makes no difference.
+    """
+    component = models.without_sparse_differences(component)
     if spec.missing == "informative":
         if type(component) is not models.Indicated or component.at:
             return False

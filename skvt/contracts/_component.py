@@ -138,6 +138,17 @@ class SharesGlobals(Protocol):
     def alone(self) -> "Component":
         """The component without shared globals, for operations on single components."""
 
+    # Log density of parameters of the prior that have a prior themselves, in nats; otherwise 0.
+    @property
+    def log_hyperprior(self) -> float: ...
+
+    @property
+    def searching(self) -> "Component":
+        """The component with the prior of searches for components that differ in few columns.
+
+        It is this object unless components have a common distribution in some columns.
+        """
+
     def apart(self, lam: Array) -> Array:
         """Return ``lam`` in the form that predictions and descriptions take.
 

@@ -1,6 +1,7 @@
 """Dirichlet process mixtures of rows of any columns: real, categorical, binary and counts."""
 
 from dataclasses import KW_ONLY, replace
+from functools import partial
 from numbers import Integral
 from typing import Annotated, Any
 
@@ -36,12 +37,14 @@ from skvt.models.mixture import (
     StickBreaking,
     as_slice,
     of_block,
+    with_sparse_differences,
 )
 from skvt.posterior import JointPosterior, Posterior
 from skvt.readers import TableReader, is_alone, levels, table_report, triples
 from skvt.readers.chunks import require_rows_in_memory
 from skvt.readers.validation import positive_int
 from skvt.results import GrowingMixin, MixtureEstimator, learned_values
+from skvt.rows import sums_of_rows
 from skvt.sklearn_private import StrOptions
 
 
@@ -107,6 +110,16 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         missing, a missing category is a separate level if a category was missing in ``fit``, and
         levels that did not occur in ``fit`` raise an error. StudentT, LatentGaussian and
         Multinomial take no given columns. See the guide, :doc:`/guide/memoized_mixture`.
+    sparse_differences : bool, default=False
+        Whether components may share parameters with all others, column by column. In each column a
+        component has a parameter of its own with probability pi, and otherwise the parameter that
+        all components share; pi is learned for each block ("share_of_differences" in ``priors_``).
+        A small cluster then pays only for the columns in which it differs, so that it is found in
+        wide tables, and ``column_relevance_`` and ``describe`` name these columns. It is for
+        columns that are independent given the component: Categorical, Bernoulli, Poisson,
+        NegativeBinomial, Gaussian of the types "diag" and known variance, also with ``log``,
+        within a Hurdle and with informative missing values. Other blocks, and columns that given
+        ones explain, keep parameters of their own. See the guide, :doc:`/guide/clusters`.
     .. shared: max_components
     weight_concentration_prior : float, "auto" or None, default=None
         Concentration alpha of the weights; None is 1. The larger, the more components. "auto"
@@ -204,6 +217,7 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
     )
     handle_unknown: Annotated[str, StrOptions({"prior", "missing", "error"})] = "prior"
     given: Annotated[Any, FIXED, None, str, Integral, "array-like", slice, callable] = None
+    sparse_differences: Annotated[bool, FIXED, bool] = False
     max_components: int | None = None
     weight_concentration_prior: Annotated[float | str | None, FIXED, None, AUTO, POSITIVE] = None
     init_params: str = "k-means++"
@@ -313,12 +327,16 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         choices = choose_components(table.blocks, X, weights, given, of_given)
         for block, (spec, chosen) in zip(table.blocks, choices, strict=True):
             columns = np.append(block.columns, of_given)
+            values = X[:, as_slice(columns)]
             with of_block(block.name):
                 component, priors, learner = built(
-                    spec, X[:, as_slice(columns)], weights, block.sizes,
+                    spec, values, weights, block.sizes,
                     open_levels=table.handle_unknown != "error", given=given,
                 )  # fmt: skip
             self.priors_[block.name] = priors | chosen
+            if self.sparse_differences:
+                (sums,) = sums_of_rows(values, weights, partial(_sums_of_features, component))
+                component, learner = with_sparse_differences(component, learner, sums)
             learners.append(learner)
             blocks.append(Block(block.name, component, columns, of_given.size))
         model = Mixture(
@@ -542,6 +560,11 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         encoded[:, j] = np.nan
         component = fitted.model.component.without_indicator(j)
         return replace(fitted.model, component=component), encoded, j, values
+
+
+def _sums_of_features(component, X, weights):
+    """Return the weighted sums (P,) of features of rows, for `sums_of_rows`."""
+    return (component.weighted_sums(X, weights[:, None])[0],)
 
 
 def _posterior_of(component, lam):

@@ -51,6 +51,11 @@ from skvt.models.mixture._regression import (
     regression_component,
 )
 from skvt.models.mixture._sizes import SIZES, exposure_points
+from skvt.models.mixture._sparse_differences import (
+    SparseDifferences,
+    with_sparse_differences,
+    without_sparse_differences,
+)
 from skvt.models.mixture._splits import rows_that_differ, split_clusters
 from skvt.models.mixture._starts import begun_at, labelled_statistics, statistics_of_labels
 from skvt.models.mixture._student import StudentT, student_t_component

@@ -298,6 +298,7 @@ def suits(learner: Any, component: Any) -> bool:
         pairs = zip(learner.learners, component.blocks, strict=True)
         return all(suits(block_learner, block.component) for block_learner, block in pairs)
     if type(learner) is ValuesLearner:
-        return suits(learner.learner, component.blocks[0].component)
+        pairs = zip((learner.learner, learner.second), component.blocks, strict=False)
+        return all(suits(of_block, block.component) for of_block, block in pairs)
     shapes = (component.n_features,), (1,)
     return type(learner) is not GaussianLearner or learner.unit.shape in shapes

@@ -56,7 +56,8 @@ class Indicated(WrapperMixin, Product):
     def validate(self, d: int, k: int) -> bool:
         return (
             [block.name for block in self.blocks] == ["values", "indicators"]
-            and type(self._indicators) in (Bernoulli, Conditioned)
+            and type(getattr(self._indicators, "differing", self._indicators))
+            in (Bernoulli, Conditioned)
             and d - self.blocks[0].n_given - self._n_indicated in (0, 1)  # none of an exposure
             and self._are_disjoint(d + self._n_indicators)
             and {*self._indicator_of} == {*range(self._n_indicators)}

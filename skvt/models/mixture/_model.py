@@ -93,7 +93,7 @@ class Mixture(ConjugateModel):
         """Return MERGEABLE if the weights allow moves, and TEMPERABLE if log C(T) is known."""
         of_weights = self.weights.capabilities
         tempered = of_weights & self.component.capabilities
-        always = frozenset({Capability.MEMOIZABLE, Capability.SELECTIVE})
+        always = frozenset({Capability.MEMOIZABLE, Capability.SELECTIVE, Capability.HYPERPRIOR})
         return always | (of_weights & {Capability.MERGEABLE}) | tempered
 
     @property
@@ -157,9 +157,16 @@ class Mixture(ConjugateModel):
         return self.weights.log_evidence(counts)
 
     def collapsed_energy(self, stats: Stats) -> float:
-        """Return the evidence of weights and components, the bound less entropies [HS13 eq. 8]."""
+        """Return the evidence of weights and components, the bound less entropies [HS13 eq. 8].
+
+        The log density of the parameters of the components' prior is included.
+        """
         counts, sums = stats.arrays
-        return float(self.component.log_evidence(sums).sum() + self.weights_log_evidence(counts))
+        of_components = self.component.log_evidence(sums).sum() + self.log_hyperprior()
+        return float(of_components + self.weights_log_evidence(counts))
+
+    def log_hyperprior(self) -> float:
+        return self.component.log_hyperprior
 
     def best_order(self, stats: RunningStats) -> IndexArray | None:
         counts = stats.value().arrays[0]
@@ -326,11 +333,13 @@ class Mixture(ConjugateModel):
         rows = self.batch(X, np.arange(weights.size), weights)
         seeds = memberships_of_seeds(self.component, X, weights, n_components, init_params, rng)
         proposals = [self._completed(rows, resp, _COMPLETIONS_OF_SEEDS)[0] for resp in seeds]
-        if len(proposals) == 2:
-            best, bound = map(self.collapsed_energy, proposals)
+        chosen = proposals[0]
+        best = self.collapsed_energy(chosen) if len(proposals) > 1 else 0.0
+        for proposal in proposals[1:]:
+            bound = self.collapsed_energy(proposal)
             if exceeds(bound, best, scale=float(weights.sum())):
-                return proposals[1]
-        return proposals[0]
+                chosen, best = proposal, bound
+        return chosen
 
     def _with_fewest(self, arrays: Sequence[Array]) -> list[Array]:
         """Return the statistics, padded with components without rows up to ``n_fewest``."""

@@ -160,6 +160,12 @@ class NegativeBinomial(OfExposure):
         flat = [part.reshape(*lead, -1) for part in parts]
         return np.concatenate([*flat, parts[2].sum(axis=-2), np.zeros((*lead, 1))], axis=-1)
 
+    def sums_of(self, own: Array) -> Array:
+        """Return sums with this ``M S``, which count no row as complete."""
+        sums = self.gather(own)
+        sums[..., -self.points.size - 1 :] = 0.0
+        return sums
+
     def own_fits(self, features: Any) -> tuple[Array, Array]:
         """Interpolate the sum over columns in which a row is zero between exposures."""
         X, D, (G, J) = sp.csr_array(features), len(self.prior), (SIZES.size, self.points.size)

@@ -319,6 +319,19 @@ class Product(ConjugateComponent):
         parts = zip(self.blocks, self.family.split(t), strict=True)
         return np.concatenate([block.component.gather(part) for block, part in parts], axis=-1)
 
+    @property
+    def log_hyperprior(self) -> float:
+        return float(sum(block.component.log_hyperprior for block in self.blocks))
+
+    @property
+    def searching(self) -> "Product":
+        """The product of blocks for searches; this object if no block needs another component."""
+        parts = [block.component.searching for block in self.blocks]
+        if all(new is block.component for new, block in zip(parts, self.blocks, strict=True)):
+            return self
+        pairs = zip(self.blocks, parts, strict=True)
+        return replace(self, blocks=tuple(block._replace(component=new) for block, new in pairs))
+
     @cached_property
     def alone(self) -> "Product":
         """The product of blocks that share nothing between components."""
@@ -487,14 +500,15 @@ class ProductLearner:
 @in_files("models.ValuesLearner")
 @dataclass(frozen=True)
 class ValuesLearner:
-    """Learns the prior of the first block of a product; the other priors are fixed."""
+    """Learns the priors of the first two blocks of a product, unless None; others are fixed."""
 
-    learner: PriorLearner
+    learner: PriorLearner | None
+    second: PriorLearner | None = None
 
     def learned(self, component: Any, sums: Array) -> Any:
-        """Return the product with a prior of higher evidence in its first block."""
-        others = (None,) * (len(component.blocks) - 1)
-        return ProductLearner((self.learner, *others)).learned(component, sums)
+        """Return the product with priors of higher evidence in its first blocks."""
+        learners = (self.learner, self.second, *(None,) * len(component.blocks))
+        return ProductLearner(learners[: len(component.blocks)]).learned(component, sums)
 
     def values(self, component: Any) -> dict[str, Any]:
-        return self.learner.values(component.blocks[0].component)
+        return {} if self.learner is None else self.learner.values(component.blocks[0].component)

@@ -8,6 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from skvt.contracts import Component
+from skvt.models.mixture._ends import clusters_at_ends
 from skvt.models.mixture.components import (
     RowFits,
     clusters_in_line,
@@ -49,6 +50,9 @@ def memberships_of_seeds(
     return two results. "in line" separates clusters at the valleys of the density along one
     direction, and finds one cluster unless there are many. "few in line" does so for two or more
     clusters.
+
+    If components may have a common distribution in some columns, both also return the result of
+    :func:`clusters_at_ends`.
     """
     if n_components == 1:
         return [np.ones((weights.size, 1))]
@@ -61,6 +65,10 @@ def memberships_of_seeds(
     other_rng = np.random.Generator(rng.bit_generator.jumped())  # type: ignore[attr-defined]
     results = [_nearest_seed(fits, weights, n_components, init_params, rng)]
     if init_params in _SUBSPACES:
+        if component.searching is not component:
+            results.append(
+                clusters_at_ends(component.searching, X, weights, n_components - 1, other_rng)
+            )
         directions = partial(_SUBSPACES[init_params], number=n_components - 1)
         projected = component.projected(X, weights, directions)
         if projected is not None:

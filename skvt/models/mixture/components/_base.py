@@ -86,6 +86,19 @@ class ConjugateComponent:
     def base(self) -> Any:
         return 0.0
 
+    @property
+    def log_hyperprior(self) -> float:
+        return 0.0
+
+    @property
+    def searching(self) -> Any:
+        return self
+
+    @property
+    def sizes_of_columns(self) -> tuple[int, ...]:
+        """Numbers of natural parameters of columns that are independent given the component."""
+        return (self.prior[0].size,) * len(self.prior)
+
     def spread(self, sums: Array) -> Array:
         return sums
 

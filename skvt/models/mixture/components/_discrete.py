@@ -1,6 +1,7 @@
 """Columns of bits, categories, tokens and counts."""
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Annotated, Any
 
 import numpy as np
@@ -168,9 +169,13 @@ class Categorical(ConjugateComponent):
     def validate(self, d: int, k: int) -> bool:
         return min(self.sizes) > 0 and sum(self.sizes) == self.prior.size
 
-    @property
+    @cached_property
     def family(self) -> DirichletColumns:
         return DirichletColumns(self.sizes)
+
+    @property
+    def sizes_of_columns(self) -> tuple[int, ...]:
+        return self.sizes
 
     @property
     def n_features(self) -> int:
@@ -202,20 +207,22 @@ class Categorical(ConjugateComponent):
     def opened(self) -> "Categorical":
         return replace(self, open_levels=True)
 
-    def log_predictive(self, X: Any, lam: Array) -> Array:
+    def log_predictive(self, X: Any, lam: Array, n_values: Array | None = None) -> Array:
         """Return log densities, linear in the features since columns are independent.
 
-        With open levels, ``lam`` must contain all components. An unseen level has the same
-        probability ``u = a / (N + A + a)`` in each component, where N is the number of values of
-        the column in all rows, A the sum of its concentrations and ``a`` the smallest one. The
-        levels of the fit share the rest. Each has at least the probability ``(1 - u) a / (N + A) =
-        u`` in every component, so that an unseen level is never more probable than another level.
+        With open levels, ``lam`` must contain all components, unless ``n_values`` (D,), the numbers
+        N of values in all rows, are passed. An unseen level has the same probability
+        ``u = a / (N + A + a)`` in each component, where A is the sum of the column's concentrations
+        and ``a`` the smallest one. The levels of the fit share the rest. Each has at least the
+        probability ``(1 - u) a / (N + A) = u`` in every component, so that an unseen level is never
+        more probable than another level.
         """
         of_levels = np.asarray(self.features(X) @ np.log(self.family.mean(lam)).T)
         if not self.open_levels:
             return of_levels
         X, before = dense_rows(X), self.family.totals(self.prior)
-        n_values = (self.family.totals(lam) - before).sum(axis=0)
+        if n_values is None:
+            n_values = (self.family.totals(lam) - before).sum(axis=0)
         starts = np.cumsum(self.sizes, dtype=np.intp) - np.array(self.sizes, np.intp)
         smallest = np.minimum.reduceat(self.prior, starts)
         log_known, log_unseen = (
@@ -409,6 +416,12 @@ class Poisson(OfExposure):
         if self.sparse:
             rest.append(t[..., 1].sum(axis=-1, keepdims=True))
         return np.concatenate([t[..., 0], t[..., 1], *rest], axis=-1)
+
+    def sums_of(self, own: Array) -> Array:
+        """Return sums with this ``M S``, which count no row as complete."""
+        sums = self.gather(own)
+        sums[..., 2 * len(self.prior) :] = 0.0
+        return sums
 
     def repeated(self, number: int) -> "Poisson":
         return replace(super().repeated(number), sparse=False)

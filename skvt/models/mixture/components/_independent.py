@@ -107,6 +107,9 @@ class DiagonalGaussian(IndependentMixin):
     def gather(self, t: Array) -> Array:
         return np.concatenate([t[..., 0] + t[..., 3], t[..., 2], t[..., 1]], axis=-1)
 
+    def sums_of(self, own: Array) -> Array:
+        return np.concatenate([own[..., 0], own[..., 2], own[..., 1]], axis=-1)
+
     def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
         q = NormalGamma.standard(lam)
         mean, kappa = q["mean"][:, 0], q["mean_precision"][:, 0]

@@ -1,0 +1,83 @@
+"""Clusters that differ from all other rows in few of many columns."""
+
+from typing import Any
+
+import numpy as np
+from scipy.special import expit
+
+from skvt.contracts import Component
+from skvt.rows import dense, pieces
+from skvt.ties import stable_order
+from skvt.typing import Array
+
+# Maximum number of rows among which clusters are searched for.
+_MOST_ROWS = 2_000
+# Number of principal components, and of steps of the power method.
+_DIRECTIONS = 6
+_POWER_STEPS = 30
+# Shares of the rows with which clusters begin, and smallest number of rows of a cluster.
+_SHARES = (0.07,)
+_FEWEST_ROWS = 2.0
+# Steps of EM, and number of first steps in which a cluster has at least the smallest share.
+_STEPS = 20
+_STEPS_OF_LEAST = 8
+# Rows that are assigned at a time.
+_ROWS_AT_ONCE = 1024
+_TINY = float(np.finfo(np.float64).tiny)
+
+
+def clusters_at_ends(
+    component: Component, X: Any, weights: Array, n_clusters: int, rng: np.random.Generator
+) -> Array:
+    """Return one-hot responsibilities (n, K): other rows first, then up to ``n_clusters``.
+
+    A small cluster that differs from the other rows in a few columns lies at an end of a principal
+    component of the features. EM begins with the rows at each end. It fits one component beside
+    that of all rows, whose parameters are kept. The clusters with the highest bounds that share
+    less than half of their rows are returned.
+    """
+    some = np.sort(rng.permutation(weights.size)[:_MOST_ROWS])
+    features = np.asarray(dense(component.filled_features(X[some])), np.float64)
+    of_rows = weights[some]
+    resp = _ends(features, of_rows, rng)
+    all_rows = component.table(component.natural_parameters((of_rows @ features)[None]))
+    for step in range(_STEPS):
+        sums, mass = (resp * of_rows[:, None]).T @ features, of_rows @ resp
+        table = component.table(component.natural_parameters(sums))
+        least = _SHARES[0] if step < _STEPS_OF_LEAST else _TINY
+        share = np.clip(mass / of_rows.sum(), least, 0.5)
+        gain = features @ (table - all_rows).T + np.log(share) - np.log1p(-share)
+        resp = expit(gain)
+    # log p(rows) less that of all rows as one component, without constants
+    bound = of_rows @ (np.logaddexp(0.0, gain) + np.log1p(-share))
+    bound += component.log_evidence(sums) - (sums * table).sum(axis=1)
+    chosen: list[int] = []
+    for j in stable_order(-bound, scale=float(of_rows.sum())).tolist():
+        common = of_rows @ np.minimum(resp[:, [j]], resp[:, chosen])
+        differs = np.all(2.0 * common < np.minimum(mass[j], mass[chosen]))
+        if differs and mass[j] > _FEWEST_ROWS and len(chosen) < n_clusters:
+            chosen.append(j)
+    difference, constant = (table[chosen] - all_rows).T, np.log(share[chosen])
+    out = np.zeros((weights.size, 1 + len(chosen)))
+    for rows in pieces(weights.size, _ROWS_AT_ONCE):
+        fits = component.filled_features(X[rows]) @ difference + constant
+        labels = np.argmax(np.pad(np.asarray(fits), [(0, 0), (1, 0)]), axis=1)
+        out[rows][np.arange(labels.size), labels] = 1.0
+    return out[:, out.any(axis=0)]
+
+
+def _ends(features: Array, weights: Array, rng: np.random.Generator) -> Array:
+    """Return indicators (n, M) of the rows at both ends of each principal component."""
+    share = weights / weights.sum()
+    spread = features - share @ features
+    deviation = np.sqrt(share @ spread**2)
+    spread /= np.where(deviation > 0.0, deviation, np.inf)
+    basis = rng.standard_normal((features.shape[1], min(_DIRECTIONS, *features.shape)))
+    for _ in range(_POWER_STEPS):
+        basis = np.linalg.qr(spread.T @ (share[:, None] * (spread @ basis)))[0]
+    values = spread @ basis
+    values = np.concatenate([values, -values], axis=1)
+    order = np.argsort(-values, axis=0, kind="stable")
+    ranks = np.empty(values.shape)
+    np.put_along_axis(ranks, order, np.cumsum(share[order], axis=0), axis=0)
+    return np.concatenate([1.0 * (ranks <= most) for most in _SHARES], axis=1)
