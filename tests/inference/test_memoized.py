@@ -524,6 +524,7 @@ def test_moves_begin_from_the_last_to_the_first_and_finish_from_the_first_to_the
 
         def finish(self, model, state, tools):
             calls.append(("finish", self.name))
+            return []
 
     model, data = mixture("diagonal"), data_of("diagonal")
     sweep(MemoizedInference([Noted("merge"), Noted("birth")]), model, data, start(model, data))
