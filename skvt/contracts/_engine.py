@@ -1,8 +1,8 @@
 """The contract of an engine, on one page.
 
 An engine turns statistics of rows into a posterior over the globals, pass by pass. It reports each
-pass to the loop in a :class:`PassResult`, and declares in ``requires`` what it needs of a model,
-which is checked before a fit begins.
+pass to the loop in a :class:`PassResult`. In ``requires`` an engine declares the capabilities that
+it needs of a model; they are checked before a fit begins.
 """
 
 import math
@@ -16,8 +16,9 @@ from skvt.contracts._model import LocalResult, Model, Requirement
 from skvt.contracts._policy import RunningPolicy
 from skvt.typing import Array, IndexArray
 
-# The models that an engine accepts, and its kind of `skvt.inference.State`.
+# The type of the models that an engine accepts.
 ModelT = TypeVar("ModelT", bound=Model, contravariant=True)
+# The subclass of `skvt.inference.State` that an engine uses.
 StateT = TypeVar("StateT")
 
 
@@ -27,13 +28,23 @@ class LocalTotals:
 
     # ``sum w (inv_temp * energy + entropy)``.
     tempered: float = 0.0
-    # ``sum w (energy + entropy)``; nan if the energy of a tempered row was not requested.
+    # ``sum w (energy + entropy)``; nan if some rows are tempered and their energy is unknown.
     untempered: float = 0.0
     # Sum of the row weights.
     weight: float = 0.0
 
     def add(self, result: LocalResult, weights: Array, inv_temp: float | Array) -> None:
-        """Add the totals of a batch from its :class:`~skvt.contracts.LocalResult`."""
+        """Add the totals of a batch.
+
+        Parameters
+        ----------
+        result : LocalResult
+            The result of the local step of the batch.
+        weights : ndarray of shape (n,)
+            Weights of the rows of the batch.
+        inv_temp : float or ndarray of shape (n,)
+            Inverse temperature of the local step, for all rows or for each row.
+        """
         weights = np.asarray(weights, dtype=np.float64)
         tempered = float(weights @ result.bound)
         self.tempered += tempered
@@ -46,13 +57,13 @@ class LocalTotals:
         self.weight += float(weights.sum())
 
     def extend(self, other: "LocalTotals") -> None:
-        """Add the totals of other rows."""
+        """Add the totals ``other`` of further rows."""
         self.tempered += other.tempered
         self.untempered += other.untempered
         self.weight += other.weight
 
     def scaled(self, total: float) -> "LocalTotals":
-        """Return these totals scaled to rows of weight ``total``."""
+        """Return the totals multiplied by a factor, so that their weight is ``total``."""
         factor = total / self.weight
         return LocalTotals(self.tempered * factor, self.untempered * factor, total)
 
@@ -60,12 +71,13 @@ class LocalTotals:
 class PassInputs(NamedTuple):
     """Inputs of the passes of a fit, or of a call of ``partial_fit``."""
 
-    # The `skvt.inference.Rows`, divided into batches.
+    # The rows, divided into batches: a `skvt.inference.Rows`.
     data: Any
+    # The policy that sets the temperatures.
     policy: RunningPolicy
-    # The threads, `skvt.inference.Workers`.
+    # The threads: a `skvt.inference.Workers`.
     workers: Any
-    # The `numpy.random.Generator` that shuffles batches and jitters; None in a stream.
+    # The `numpy.random.Generator` of the passes of a fit; None in a stream.
     rng: Any = None
 
 
@@ -74,17 +86,17 @@ class PassResult(NamedTuple):
 
     # Local parts of the bound, in nats.
     totals: LocalTotals
-    # KL(q(beta) || p(beta)) to subtract from them, in nats.
+    # KL(q(beta) || p(beta)) in nats. The bound is ``totals`` minus this divergence.
     divergence: float
     # The model, with the priors learned so far.
     model: Model
-    # {"exact", "estimate", "none"}: "exact" if ``totals`` minus ``divergence`` is the bound at the
-    # current globals; "estimate" if it is the bound at the globals before the pass, or is estimated
-    # from minibatches; "none" if there is no bound.
+    # How ``totals`` minus ``divergence`` relates to the bound. "exact": it is the bound at the
+    # current globals. "estimate": it is the bound at the globals before the pass, or an estimate
+    # from minibatches. "none": there is no bound.
     bound_kind: str = "estimate"
     # Size of the last step.
     learning_rate: float = 1.0
-    # Whether the pass cannot lower the bound at a constant temperature, except by rounding.
+    # True if passes at a constant temperature never lower the bound, apart from rounding errors.
     monotone: bool = False
     # Whether convergence may be judged after this pass.
     may_stop: bool = True
@@ -103,7 +115,10 @@ class Remembering(Protocol):
 
 
 class Engine(Remembering, Protocol[ModelT, StateT]):
-    """An algorithm for the passes of a fit; each start of a fit needs a new engine."""
+    """An algorithm for the passes of a fit.
+
+    An engine serves one fit from one initial state. Further starts of the fit need new engines.
+    """
 
     # Capabilities that the engine needs of a model beyond the :class:`Model` contract.
     requires: tuple[Requirement, ...]
@@ -111,13 +126,16 @@ class Engine(Remembering, Protocol[ModelT, StateT]):
     knows_exact_bound: bool
 
     def start(self, state: Any, total: float) -> StateT:
-        """Return the engine's kind of state, before a fit to rows of weight ``total``."""
+        """Convert ``state`` to the type that the engine uses, before a fit.
+
+        ``total`` is the weight of all rows of the fit.
+        """
 
     def run_pass(self, model: ModelT, state: StateT, given: PassInputs) -> PassResult:
         """Make one pass over the rows, and change ``state`` in place."""
 
     def finish(self, model: ModelT, state: StateT) -> float | None:
-        """Finish after the last pass; return the exact bound in nats, or None if unknown."""
+        """Finish after the last pass; return the exact bound in nats, or None if it is unknown."""
 
 
 #: An engine for any models and states.
@@ -132,35 +150,43 @@ class AfterPass(Remembering, Protocol):
     def requires(self) -> tuple[Requirement, ...]: ...
 
     def after(self, result: PassResult, number: int, state: Any, given: PassInputs) -> PassResult:
-        """Change ``state`` after pass ``number``, from 1; return the result of the pass."""
+        """Change ``state`` in place after a pass; return the result of the pass with the changes.
+
+        Passes have the numbers 1, 2, ...
+        """
 
     def finish(self, state: Any) -> bool:
-        """Finish after the last pass; return whether the state, and so its bound, has changed."""
+        """Finish after the last pass; return whether this has changed ``state`` and the bound."""
 
 
 @dataclass
 class Stream:
-    """A call of ``partial_fit`` within its stream: the weight so far, and the current batch."""
+    """A call of ``partial_fit``: the weight of the stream so far, and the batch of the call."""
 
-    # Weight of the rows that the globals represent so far.
+    # Weight of the rows of the stream so far if the stream grows; otherwise the assumed weight of
+    # the whole stream.
     n_rows: float
-    # Whether new rows add to ``n_rows``; otherwise it is the assumed size of the whole stream.
+    # Whether the weight of new rows is added to ``n_rows``.
     grows: bool
-    # Size of the whole stream if given by the user, regardless of the rows so far.
+    # Weight of the whole stream, if the user gave it. Steps then use it in place of ``n_rows``.
     total: float | None = None
-    # Id of the batch for memoized inference; None is a new batch.
+    # Id of the batch for memoized inference. None stands for a new batch.
     batch_id: Hashable | None = None
-    # Constructor of the random number generator of this call, for engines that need one.
+    # Constructor of the random number generator of this call.
     make_rng: Callable[[], np.random.Generator] = np.random.default_rng
     # Whether moves are tried.
     moves: bool = True
-    # Id of the batch of which the new batch becomes a part.
+    # Id of an earlier batch that the batch of this call joins; None if the batch stays separate.
     joins: Hashable | None = None
-    # Keys and rows of the batches that make up these rows, if only moves take them as one batch.
+    # If the rows consist of several batches: the positions of the rows of each batch, by its id.
+    # Moves treat the rows as one batch, but the batches stay separate after the call.
     parts: Mapping[Hashable, IndexArray] = field(default_factory=dict)
 
     def taken_for(self, weight: float) -> float:
-        """Count the weight of new rows; return the weight to which a step scales statistics."""
+        """Count new rows; return the weight of the stream to which a step scales its statistics.
+
+        ``weight`` is the weight of the new rows. It is added to ``n_rows`` if the stream grows.
+        """
         if self.grows:
             self.n_rows += weight
         return self.total or self.n_rows
@@ -172,9 +198,15 @@ class StreamEngine(Protocol[StateT]):
     requires: tuple[Requirement, ...]
 
     def resume(self, state: Any, total: float) -> StateT:
-        """Return the engine's kind of state in a stream whose rows so far weigh ``total``."""
+        """Convert ``state`` to the type that the engine uses, before a call of ``partial_fit``.
+
+        ``total`` is ``n_rows`` of the :class:`Stream` before the call.
+        """
 
     def update(
         self, model: Any, state: StateT, stream: Stream, given: PassInputs
     ) -> tuple[Any, float]:
-        """Make steps on the rows, change ``state``; return the model and the last step size."""
+        """Make steps on the rows; return the model and the size of the last step.
+
+        ``state`` and ``stream`` change in place.
+        """
