@@ -1,11 +1,14 @@
-"""Axes of displays, and the attributes of estimators that they show."""
+"""Axes of displays, and checks of the attributes and numbers that displays show."""
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 
-def pyplot():
-    """Import matplotlib.pyplot; the error names the remedy."""
+def import_pyplot():
+    """Import and return matplotlib.pyplot.
+
+    Raises ImportError, which says how to install matplotlib, if matplotlib is missing.
+    """
     try:
         import matplotlib.pyplot as plt
     except ImportError as error:
@@ -13,18 +16,39 @@ def pyplot():
     return plt
 
 
-def single(ax):
-    """Return the given axes, or the axes of a new figure."""
-    return pyplot().subplots(layout="constrained")[1] if ax is None else ax
+def ensure_axes(ax):
+    """Return ``ax``, or the axes of a new figure if ``ax`` is None."""
+    return import_pyplot().subplots(layout="constrained")[1] if ax is None else ax
 
 
-def panels(ax, n_panels, n_columns, panel_size):
-    """Return axes for each panel, (n_panels,), and the axes that they replace or None.
+def make_panels(ax, n_panels, n_columns, panel_size):
+    """Return the axes of several panels, and make them if necessary.
 
-    ``ax`` are axes that are divided into panels, a sequence with axes for each panel, or None for a
-    new figure, whose panels have this size in inches.
+    Parameters
+    ----------
+    ax : matplotlib Axes, sequence of Axes, or None
+        Single axes are divided into panels and hidden. A sequence has axes for each panel, of which
+        the first ``n_panels`` are used. None makes a new figure.
+    n_panels : int
+        Number of panels.
+    n_columns : int
+        Largest number of panels side by side, unless ``ax`` is a sequence.
+    panel_size : tuple of two floats
+        Width and height of a panel of a new figure, in inches.
+
+    Returns
+    -------
+    axes : ndarray of object, shape (n_panels,)
+        Axes of each panel.
+    bounding_ax : matplotlib Axes or None
+        ``ax`` if it was divided into panels; otherwise None.
+
+    Raises
+    ------
+    ValueError
+        If ``ax`` is a sequence of fewer than ``n_panels`` axes.
     """
-    plt = pyplot()
+    plt = import_pyplot()
     if isinstance(ax, list | tuple | np.ndarray):
         axes = np.ravel(np.asarray(ax, dtype=object))
         if axes.size < n_panels:
@@ -47,8 +71,12 @@ def panels(ax, n_panels, n_columns, panel_size):
     return np.array([figure.add_subplot(cell) for cell in cells], dtype=object), ax
 
 
-def fitted_attribute(estimator, name, remedy):
-    """Return an attribute of a fitted estimator; if it has none, raise with the ``remedy``."""
+def get_fitted_attribute(estimator, name, remedy):
+    """Return the attribute ``name`` of a fitted estimator.
+
+    Raises NotFittedError if the estimator is not fitted, and ValueError if it has no such
+    attribute. The message ends with ``remedy``, which says how the attribute can be obtained.
+    """
     check_is_fitted(estimator)
     try:
         return getattr(estimator, name)
@@ -58,8 +86,23 @@ def fitted_attribute(estimator, name, remedy):
         ) from None
 
 
-def chosen(which, n_all, name):
-    """Return the numbers of the topics or components to show, by default all."""
+def check_numbers(which, n_all, name):
+    """Return the numbers of the topics or components to show as an array.
+
+    Parameters
+    ----------
+    which : int, array-like of int, or None
+        Requested numbers. None stands for all numbers.
+    n_all : int
+        Number of all topics or components.
+    name : str
+        Name of the parameter that holds ``which``, for the message of an error.
+
+    Raises
+    ------
+    ValueError
+        If ``which`` is empty, or has values that are not integers in the range [0, n_all).
+    """
     if which is None:
         return np.arange(n_all)
     numbers = np.atleast_1d(np.asarray(which))

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from skvt.plotting._axes import fitted_attribute, panels
+from skvt.plotting._axes import get_fitted_attribute, make_panels
 
 # Maximum number of components whose labels are horizontal, in two lines.
 MOST_UPRIGHT = 12
@@ -98,7 +98,7 @@ class ClusterTreeDisplay:
                 f"n_clusters must be in the range [1, n_components] = [1, {n_components}]. Got "
                 f"{self.n_clusters!r} instead."
             )
-        self.axes_, self.bounding_ax_ = panels(ax, 2, 2, (5.5, 3.6))
+        self.axes_, self.bounding_ax_ = make_panels(ax, 2, 2, (5.5, 3.6))
         self.ax_, right = self.axes_
         self.figure_ = self.ax_.figure
         style = {"link_color_func": self._colors(hierarchy).__getitem__, "ax": self.ax_}
@@ -169,7 +169,7 @@ class ClusterTreeDisplay:
             The display, drawn.
         """
         remedy = "Only mixtures have it, after fit or join_components."
-        hierarchy = fitted_attribute(estimator, "hierarchy_", remedy)
+        hierarchy = get_fitted_attribute(estimator, "hierarchy_", remedy)
         if isinstance(n_clusters, str) and n_clusters == "auto":
             n_clusters = estimator.n_clusters_
         weights = getattr(estimator, "weights_", None)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from skvt.plotting._axes import chosen, fitted_attribute, panels, single
+from skvt.plotting._axes import check_numbers, ensure_axes, get_fitted_attribute, make_panels
 from skvt.readers.validation import check_choice, column_names
 
 
@@ -110,9 +110,9 @@ class ComponentsDisplay:
             self._plot_images(ax, components, titles, n_columns, image_kw or {})
         elif np.ndim(self.means) == 2 and np.ndim(self.covariances) == 3:
             n_features = np.shape(self.means)[1]
-            features = chosen(features, n_features, "features")
+            features = check_numbers(features, n_features, "features")
             names = column_names(None, self.feature_names, n_features)[features].astype(str)
-            ax = single(ax)
+            ax = ensure_axes(ax)
             self.axes_, self.bounding_ax_ = np.array([ax], dtype=object), None
             if features.size == 2:
                 self._plot_ellipses(ax, components, features, names, n_std, ellipse_kw or {})
@@ -132,10 +132,10 @@ class ComponentsDisplay:
 
     def _plot_images(self, ax, components, titles, n_columns, image_kw):
         images = np.asarray(self.images)
-        numbers = chosen(components, len(images), "components")
+        numbers = check_numbers(components, len(images), "components")
         if titles is None and self.weights is not None:
             titles = [f"{weight:.3f}" for weight in np.asarray(self.weights)[numbers]]
-        self.axes_, self.bounding_ax_ = panels(ax, numbers.size, n_columns, (1.1, 1.35))
+        self.axes_, self.bounding_ax_ = make_panels(ax, numbers.size, n_columns, (1.1, 1.35))
         for i, (panel, k) in enumerate(zip(self.axes_, numbers, strict=True)):
             self.images_.append(panel.imshow(images[k], **({"cmap": "gray"} | image_kw)))
             panel.set(xticks=[], yticks=[])
@@ -147,7 +147,7 @@ class ComponentsDisplay:
 
         means = np.asarray(self.means)[:, features]
         covariances = np.asarray(self.covariances)[:, features[:, None], features]
-        for k in chosen(components, len(means), "components"):
+        for k in check_numbers(components, len(means), "components"):
             values, vectors = np.linalg.eigh(covariances[k])
             width, height = 2.0 * n_std * np.sqrt(values)
             angle = np.degrees(np.arctan2(vectors[1, 0], vectors[0, 0]))
@@ -161,7 +161,7 @@ class ComponentsDisplay:
 
     def _plot_table(self, ax, components, features, names, image_kw):
         means, covariances = np.asarray(self.means), np.asarray(self.covariances)
-        numbers = chosen(components, len(means), "components")
+        numbers = check_numbers(components, len(means), "components")
         weights = np.ones(len(means)) if self.weights is None else np.asarray(self.weights)
         weights = weights / weights.sum()
         # moments of the mixture of all components, including components not shown
@@ -223,7 +223,7 @@ def _values(estimator, values):
     """Return the named values of a fitted estimator."""
     check_choice("values", values, ("components", "means", "covariances"))
     remedy = "Pass values='components', 'means' or 'covariances', and image_shape for images."
-    return np.asarray(fitted_attribute(estimator, f"{values}_", remedy))
+    return np.asarray(get_fitted_attribute(estimator, f"{values}_", remedy))
 
 
 def _as_images(values, image_shape):

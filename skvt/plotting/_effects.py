@@ -4,7 +4,7 @@ import textwrap
 
 import numpy as np
 
-from skvt.plotting._axes import chosen, panels
+from skvt.plotting._axes import check_numbers, make_panels
 from skvt.results import covariate_effects, topic_shares
 
 # Colours of points whose interval excludes 0, with a filled marker, and of points whose interval
@@ -89,7 +89,7 @@ class EffectsDisplay:
             The display itself.
         """
         table, kind = self.effects, "topic" if "topic" in self.effects else "cluster"
-        numbers = chosen(topics, int(table[kind].max()) + 1, "topics")
+        numbers = check_numbers(topics, int(table[kind].max()) + 1, "topics")
         names = _names(table, kind)
         self.points_, self.lines_, self.bands_ = [], [], []
         if self.x is None:
@@ -99,7 +99,7 @@ class EffectsDisplay:
             if absent or not terms:
                 raise ValueError(f"terms must be among {present}. Got {absent or terms}.")
             size = (3.3, 0.7 + 0.3 * numbers.size)
-            self.axes_, self.bounding_ax_ = panels(ax, len(terms), n_columns, size)
+            self.axes_, self.bounding_ax_ = make_panels(ax, len(terms), n_columns, size)
             for panel, term in zip(self.axes_, terms, strict=True):
                 rows = table[table["term"] == term].set_index(kind)
                 self._points(panel, rows.loc[numbers])
@@ -108,7 +108,7 @@ class EffectsDisplay:
                 panel.set_xlabel("effect", fontsize="small")
         else:
             numbers = numbers if topics is not None else numbers[:_MOST_PANELS]
-            self.axes_, self.bounding_ax_ = panels(ax, numbers.size, n_columns, (2.2, 1.6))
+            self.axes_, self.bounding_ax_ = make_panels(ax, numbers.size, n_columns, (2.2, 1.6))
             _draw_curves(self, table, kind, numbers, names, self.x, "effect")
             for panel in self.axes_:
                 panel.set_xlabel(self.x_name or "", fontsize="small")
@@ -238,12 +238,12 @@ class TopicSharesDisplay:
         """
         table = self.shares
         groups = table[list(table.columns[: table.columns.get_loc("topic")])]
-        numbers = chosen(topics, int(table["topic"].max()) + 1, "topics")
+        numbers = check_numbers(topics, int(table["topic"].max()) + 1, "topics")
         numbers = numbers if topics is not None else numbers[:_MOST_PANELS]
         is_first_topic = table["topic"] == numbers[0]
         values = groups[is_first_topic].to_numpy()
         is_number = values.shape[1] == 1 and groups.dtypes.iloc[0].kind in "iuf"
-        self.axes_, self.bounding_ax_ = panels(ax, numbers.size, n_columns, (2.2, 1.6))
+        self.axes_, self.bounding_ax_ = make_panels(ax, numbers.size, n_columns, (2.2, 1.6))
         self.figure_ = self.axes_[0].figure
         self.points_, self.lines_, self.bands_ = [], [], []
         names = _names(table, "topic")

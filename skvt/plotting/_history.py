@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from skvt.plotting._axes import fitted_attribute, single
+from skvt.plotting._axes import ensure_axes, get_fitted_attribute
 from skvt.readers.validation import check_choice
 
 BOUNDS = {
@@ -47,7 +47,7 @@ class HistoryDisplay:
     def _place(self, ax, x):
         """Set the axes to draw on, and return the horizontal positions."""
         check_choice("x", x, X_LABELS)
-        self.ax_ = single(ax)
+        self.ax_ = ensure_axes(ax)
         self.figure_ = self.ax_.figure
         self.ax_.set_xlabel(X_LABELS[x])
         return np.asarray(self.history[x], dtype=np.float64)
@@ -74,7 +74,7 @@ class HistoryDisplay:
         display
             The display, drawn.
         """
-        shown = [fitted_attribute(estimator, *each) for each in cls._shows.items()]
+        shown = [get_fitted_attribute(estimator, *each) for each in cls._shows.items()]
         name = type(estimator).__name__ if name is None else name
         return cls(*shown, name=name).plot(ax, **options)
 

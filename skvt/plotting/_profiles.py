@@ -4,7 +4,7 @@ from functools import cache
 
 import numpy as np
 
-from skvt.plotting._axes import chosen, fitted_attribute, single
+from skvt.plotting._axes import check_numbers, ensure_axes, get_fitted_attribute
 from skvt.results.profiles import directions, profiles_of
 
 # Sizes of cells in inches and of their text in points: the largest at which numbers fit.
@@ -110,7 +110,7 @@ class ProfilesDisplay:
         whole = len(weights) - 1
         heaviest = np.argsort(-weights[:whole], kind="stable")
         self.components_ = (
-            heaviest if components is None else chosen(components, whole, "components")
+            heaviest if components is None else check_numbers(components, whole, "components")
         )
         places = _places(keys, columns, max_columns, relevance[whole])
         self.columns_ = [keys[j] for j in places]
@@ -118,7 +118,7 @@ class ProfilesDisplay:
         cells_shown = np.ix_(numbers, places)
         shown = (np.maximum(relevance, 0.0) * directions(profiles))[cells_shown]
         if ax is None:
-            ax = single(None)
+            ax = ensure_axes(None)
             lines = any(len(cells[k, j]) > 1 for k in numbers for j in places)
             longest = min(LONGEST_LINE, max(len(str(name)) for _, name in self.columns_))
             _resize(ax.figure, *shown.shape, two_lines=lines, longest=longest)
@@ -249,7 +249,7 @@ class ProfilesDisplay:
         ProfilesDisplay
             The display, drawn.
         """
-        describe = fitted_attribute(
+        describe = get_fitted_attribute(
             estimator, "describe", "Pass a mixture that describes its components."
         )
         return cls(describe(n_clusters=n_clusters)).plot(ax, **options)

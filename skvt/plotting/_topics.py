@@ -5,7 +5,7 @@ from numbers import Integral
 import numpy as np
 from sklearn.utils import check_scalar
 
-from skvt.plotting._axes import chosen, panels
+from skvt.plotting._axes import check_numbers, make_panels
 from skvt.readers.validation import check_choice, column_names, preprocessing_and_model
 from skvt.results.topic_words import relevance, topic_probabilities, word_probabilities
 
@@ -91,13 +91,13 @@ class TopicsDisplay:
         check_scalar(n_words, "n_words", Integral, min_val=1)
         weights, names = np.asarray(self.topics), np.asarray(self.feature_names)
         scores = weights if self.scores is None else np.asarray(self.scores)
-        numbers = chosen(topics, weights.shape[0], "topics")
+        numbers = check_numbers(topics, weights.shape[0], "topics")
         if topics is None and self.shares is not None:
             numbers = np.argsort(-np.asarray(self.shares), kind="stable")
         n_not_shown = max(numbers.size - MOST_TOPICS, 0) if topics is None else 0
         self.topics_ = numbers = numbers[: numbers.size - n_not_shown]
         size = (2.4, 0.5 + 0.2 * n_words)
-        self.axes_, self.bounding_ax_ = panels(ax, numbers.size, n_columns, size)
+        self.axes_, self.bounding_ax_ = make_panels(ax, numbers.size, n_columns, size)
         self.figure_ = self.axes_[0].figure
         self.bars_ = []
         longest = 1.05 * weights[numbers].max() or 1.0
