@@ -7,20 +7,23 @@ import numpy as np
 from skvt.ties import exceeds, stable_order
 from skvt.typing import Array, IndexArray
 
-# Relative eigenvalue below which a direction counts as constant.
+# Rows count as constant along directions whose eigenvalue, relative to the largest, is below this.
 _LEAST_EIGENVALUE = 1e-9
-# Number of columns, and of directions, along which clusters in a line are searched for.
-_LINES = 3
-# Number of rows whose range estimates the density along a line.
-_NEIGHBOURS = 12
-# Factor by which the density between two clusters must be lower than in either cluster.
-_VALLEY = 6.0
-# Fixed-point steps towards directions of extreme kurtosis.
-_STEPS_OF_KURTOSIS = 10
+# :func:`clusters_in_line` tries this number of columns, and this number of other directions.
+_N_LINES = 3
+# The density along a line is the inverse distance between a row and this number of rows later.
+_N_NEIGHBOURS = 12
+# In both clusters beside a valley, the density is at least this multiple of the valley's density.
+_VALLEY_FACTOR = 6.0
+# Number of fixed-point steps towards directions of extreme kurtosis.
+_N_KURTOSIS_STEPS = 10
 
 
-def completed_rows(X: Any, weights: Array) -> Array:
-    """Return rows in float64 with NaN replaced by the means of the columns."""
+def fill_with_means(X: Any, weights: Array) -> Array:
+    """Return rows in float64, with NaN replaced by the weighted mean of their column.
+
+    In columns without any value, NaN are replaced by 0.
+    """
     rows = np.array(X, np.float64)
     missing = np.isnan(rows)
     if missing.any():
@@ -30,8 +33,12 @@ def completed_rows(X: Any, weights: Array) -> Array:
     return rows
 
 
-def _spectrum(X: Array, weights: Array) -> tuple[Array, Array, Array]:
-    """Return standardised columns (n, D), and eigenvalues and eigenvectors of correlations."""
+def _standardise(X: Array, weights: Array) -> tuple[Array, Array, Array]:
+    """Standardise columns, and decompose the matrix of their correlations.
+
+    Returns the standardised columns (n, D), the eigenvalues (D,) in ascending order, and the
+    eigenvectors (D, D) as columns. Constant columns become 0.
+    """
     share = weights / weights.sum()
     X = X - share @ X
     deviation = np.sqrt(share @ X**2)
@@ -40,30 +47,40 @@ def _spectrum(X: Array, weights: Array) -> tuple[Array, Array, Array]:
 
 
 def principal_components(X: Array, weights: Array, number: int) -> Array:
-    """Return the first principal components of standardised columns, more if eigenvalues tie."""
-    X, variances, directions = _spectrum(X, weights)
+    """Project rows onto the first principal components of standardised columns.
+
+    Returns an array (n, ``number``). It has more columns if further eigenvalues are tied with the
+    last one, and at most D columns.
+    """
+    X, variances, directions = _standardise(X, weights)
     number = min(number, variances.size)
     last, scale = variances[-number], variances[-1]
+    # Keep the components that are not clearly behind the last requested component.
     kept = ~exceeds(last, variances, scale=scale)
     components: Array = X @ directions[:, kept]
     return components
 
 
 def least_normal_components(X: Array, weights: Array, number: int) -> Array:
-    """Project rows onto the directions of most extreme kurtosis, (n, number).
+    """Project rows onto orthogonal directions of extreme kurtosis.
 
-    The directions are fixed points for whitened rows; the search starts at the columns of most
-    extreme kurtosis. Components of the same covariance differ in these directions only.
+    Returns an array of shape (n, ``number``), with fewer columns if the rows have fewer columns.
+
+    If the components of a Gaussian mixture have the same covariance, rows are normal along each
+    direction in which the means of the components agree. Directions whose kurtosis differs from 3
+    therefore separate components. They are found by fixed-point steps on whitened rows, which start
+    at the columns of most extreme kurtosis.
     """
-    X, variances, basis = _spectrum(X, weights)
+    X, variances, basis = _standardise(X, weights)
     kept = variances > _LEAST_EIGENVALUE * variances[-1]
     basis = basis[:, kept]
-    # whiten symmetrically, so that tied eigenvalues leave no arbitrary rotation
+    # Whiten symmetrically. The result then does not depend on the arbitrary choice of eigenvectors
+    # of tied eigenvalues.
     Z = X @ ((basis / np.sqrt(variances[kept])) @ basis.T)
     share = weights / weights.sum()
     excess = np.abs(share @ Z**4 - 3.0)
     W = np.eye(Z.shape[1])[:, stable_order(-excess, scale=1.0)[:number]]
-    for _ in range(_STEPS_OF_KURTOSIS):
+    for _ in range(_N_KURTOSIS_STEPS):
         W = (Z * share[:, None]).T @ (Z @ W) ** 3 - 3.0 * W  # [HyvarinenOja97 eq. 8]
         W, _ = np.linalg.qr(W)
     projected: Array = Z @ W
@@ -71,37 +88,48 @@ def least_normal_components(X: Array, weights: Array, number: int) -> Array:
 
 
 def clusters_in_line(X: Array, weights: Array) -> IndexArray:
-    """Return labels (n,) of rows between the valleys of their density along one direction.
+    """Cluster rows by the valleys of their density along one direction; return labels (n,).
 
     The columns of smallest kurtosis and the directions of most extreme kurtosis are tried, and the
-    one with most clusters is used. A valley lies between two much denser regions. The density at a
-    row is the inverse distance between it and the twelfth row after it.
+    direction with most clusters is used. A valley lies between two much denser regions. The density
+    at a row is estimated by the inverse distance between the row and the twelfth row after it.
     """
-    spread = _spectrum(X, weights)[0]
+    spread = _standardise(X, weights)[0]
     kurtosis = weights @ spread**4 / weights.sum()
-    flat = stable_order(np.where(kurtosis > 0.0, kurtosis, np.inf), scale=1.0)[:_LINES]
-    lines = [*X[:, flat].T, *least_normal_components(X, weights, _LINES).T]
-    return max([_between_valleys(line) for line in lines], key=np.max)
+    # Constant columns have kurtosis 0 here; they come last.
+    flat = stable_order(np.where(kurtosis > 0.0, kurtosis, np.inf), scale=1.0)[:_N_LINES]
+    lines = [*X[:, flat].T, *least_normal_components(X, weights, _N_LINES).T]
+    return max([_label_between_valleys(line) for line in lines], key=np.max)
 
 
-def _between_valleys(line: Array) -> IndexArray:
-    """Return labels (n,) of the clusters of these numbers, in ascending order."""
+def _label_between_valleys(line: Array) -> IndexArray:
+    """Cluster numbers (n,) by the valleys of their density; return labels (n,).
+
+    Labels increase with the numbers. All numbers are one cluster if some value occurs more than
+    _N_NEIGHBOURS times, since each repeated value would otherwise be a cluster.
+    """
     order = np.argsort(line, kind="stable")
-    ordered, step = line[order], _NEIGHBOURS // 4
-    wide = ordered[_NEIGHBOURS:] - ordered[:-_NEIGHBOURS]
-    cuts, least, most, at = list[int](), np.inf, 0.0, -1
-    if not wide.size or wide.min() <= 0.0:
-        return np.zeros(line.size, np.intp)  # each rounded value would be a cluster
-    for i, width in zip(range(0, wide.size, step), wide[::step].tolist(), strict=True):
-        if at < 0:
-            least = min(least, width)
-            if width > _VALLEY * least:
-                most, at = width, i
-        elif width > most:
-            most, at = width, i
-        elif _VALLEY * width < most:
-            cuts.append(at + 1 + int(np.argmax(np.diff(ordered[at : at + _NEIGHBOURS + 1]))))
-            least, at = width, -1
+    ordered, step = line[order], _N_NEIGHBOURS // 4
+    widths = ordered[_N_NEIGHBOURS:] - ordered[:-_N_NEIGHBOURS]
+    cuts, least_width, valley_width, valley = list[int](), np.inf, 0.0, -1
+    if not widths.size or widths.min() <= 0.0:
+        return np.zeros(line.size, np.intp)
+    # A width is inverse to the density. ``least_width`` is the smallest width in the present cluster.
+    # When widths are much larger, a valley begins: ``valley`` is the place of its largest width
+    # ``valley_width``; outside valleys it is -1. The valley ends when widths are much smaller again.
+    # The clusters are then cut at the largest gap between numbers at ``valley``.
+    for i, width in zip(range(0, widths.size, step), widths[::step].tolist(), strict=True):
+        if valley < 0:
+            least_width = min(least_width, width)
+            if width > _VALLEY_FACTOR * least_width:
+                valley_width, valley = width, i
+        elif width > valley_width:
+            valley_width, valley = width, i
+        elif _VALLEY_FACTOR * width < valley_width:
+            cuts.append(
+                valley + 1 + int(np.argmax(np.diff(ordered[valley : valley + _N_NEIGHBOURS + 1])))
+            )
+            least_width, valley = width, -1
     labels = np.zeros(line.size, np.intp)
     labels[order] = np.searchsorted(cuts, np.arange(line.size), side="right")
     return labels

@@ -18,7 +18,7 @@ from skvt.models.mixture.components._base import (
     with_draws,
     with_means,
 )
-from skvt.models.mixture.components._directions import completed_rows
+from skvt.models.mixture.components._directions import fill_with_means
 from skvt.typing import Array
 
 
@@ -35,7 +35,7 @@ class CentredMixin(ConjugateComponent):
         """Return fits of spherical Gaussians in these directions; None if rows are too few."""
         if X.shape[0] <= X.shape[1]:
             return None
-        rows = directions(completed_rows(self.filled(X), weights), weights)
+        rows = directions(fill_with_means(self.filled(X), weights), weights)
         size, scale = rows.shape[1], float((weights @ rows**2).mean() / weights.sum())
         if scale == 0.0:
             return None
