@@ -1,4 +1,4 @@
-"""The fitted posterior q of the globals, in the form published to users."""
+"""The fitted posterior q(beta) of the global parameters beta, as users see it."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,14 +11,18 @@ from skvt.typing import Array
 
 
 class Posterior:
-    """A batch of independent distributions of one family: a block of the fitted q(beta).
+    """Represent a block of q(beta): independent distributions of one family, its members.
+
+    Methods take and return values of beta. A value has the leading axes of ``eta``, an entry for
+    each member, and then the axes of one event. It is an array, or a NamedTuple of arrays if an
+    event has fields, such as mean and precision.
 
     Parameters
     ----------
     family : Family
         The family, such as the Dirichlet.
-    eta : ndarray, shape (..., D)
-        Natural parameters, the event in the last axis.
+    eta : ndarray, shape (..., P)
+        The P natural parameters of each member.
 
     Examples
     --------
@@ -46,8 +50,13 @@ class Posterior:
 
         Returns
         -------
-        ndarray of shape (n_samples, ..., D) or NamedTuple
-            For values with fields, such as mean and precision, each field has this shape.
+        ndarray of shape (n_samples, ...) or NamedTuple
+            The draws. The first axis of the array, or of each field, counts them.
+
+        Raises
+        ------
+        ValueError
+            If ``n_samples`` is less than 1.
         """
         seed = check_random_state(random_state).randint(np.iinfo(np.int32).max)
         rng = np.random.default_rng(seed)
@@ -61,66 +70,69 @@ class Posterior:
 
         Parameters
         ----------
-        value : array-like, shape (..., D) or (n, ..., D)
-            Values in the shape of :meth:`mean` or :meth:`sample`, with all fields if they have any.
+        value : array-like or NamedTuple
+            A value shaped like :meth:`mean`, or n values shaped like :meth:`sample`. A NamedTuple
+            needs all fields.
 
         Returns
         -------
         float or ndarray of shape (n,)
-            Nats.
+            The log density of the value, or of each of the n values, in nats.
         """
         density = np.asarray(self.family.log_density(self.eta, value))
         members = np.ndim(self.eta) - 1
         return density.sum(axis=tuple(range(density.ndim - members, density.ndim)))[()]
 
     def mean(self) -> Any:
-        """Mean of q.
+        """Return the mean of q.
 
         Returns
         -------
-        ndarray of shape (..., D) or NamedTuple
-            E_q[beta], or each field of it.
+        ndarray or NamedTuple
+            E_q[beta], shaped like a value. The fields of a NamedTuple are the means of the fields.
         """
         return self.family.mean(self.eta)
 
     def var(self) -> Any:
-        """Variance of each entry under q.
+        """Return the variance of each entry of beta under q.
 
         Returns
         -------
-        ndarray of shape (..., D) or NamedTuple
-            Var_q[beta], or that of each field.
+        ndarray or NamedTuple
+            Var_q[beta], shaped like a value. The fields of a NamedTuple are the variances of the
+            fields.
         """
         return self.family.variance(self.eta)
 
     def entropy(self) -> float:
-        """Differential entropy, summed over the independent members.
+        """Return the differential entropy of q, summed over the independent members.
 
         Returns
         -------
         float
-            Nats.
+            The entropy in nats.
         """
         return float(np.sum(self.family.entropy(self.eta)))
 
     def __repr__(self) -> str:
         members = np.shape(self.eta)[:-1]
         mean = self.mean()
-        named = isinstance(mean, tuple)
-        fields: dict[str, Any] = mean._asdict() if named else {"value": mean}
+        has_fields = isinstance(mean, tuple)
+        fields: dict[str, Any] = mean._asdict() if has_fields else {"value": mean}
         shapes = {name: np.shape(field)[len(members) :] for name, field in fields.items()}
-        inside = ", ".join(f"{name}={shape}" for name, shape in shapes.items())
-        family: Any = self.family  # a class, or an object with a __name__
-        return f"Posterior({family.__name__}, members={members}, {inside})"
+        event_shapes = ", ".join(f"{name}={shape}" for name, shape in shapes.items())
+        # The protocol Family does not declare __name__, which all families have.
+        family: Any = self.family
+        return f"Posterior({family.__name__}, members={members}, {event_shapes})"
 
 
 class JointPosterior:
-    """Independent blocks of a fitted q, each a named :class:`Posterior`.
+    """Represent a fitted q(beta) that is a product of named blocks, each a :class:`Posterior`.
 
     Parameters
     ----------
     **blocks : Posterior
-        Blocks by name, which are also attributes, such as ``posterior.weights``.
+        The blocks by name. Each block is also an attribute, such as ``posterior.weights``.
 
     Examples
     --------
@@ -151,7 +163,12 @@ class JointPosterior:
         Returns
         -------
         dict
-            The draws of each block, see :meth:`Posterior.sample`.
+            The draws of each block by name, see :meth:`Posterior.sample`.
+
+        Raises
+        ------
+        ValueError
+            If ``n_samples`` is less than 1.
         """
         random_state = check_random_state(random_state)
         return {name: block.sample(n_samples, random_state) for name, block in self.blocks.items()}
@@ -162,12 +179,18 @@ class JointPosterior:
         Parameters
         ----------
         value : dict
-            A value for each block, in the shape of :meth:`sample` or :meth:`mean`.
+            A value of each block by name, as returned by :meth:`mean`, or n values of each block,
+            as returned by :meth:`sample`.
 
         Returns
         -------
         float or ndarray of shape (n,)
-            Nats.
+            The log density of the value, or of each of the n values, in nats.
+
+        Raises
+        ------
+        KeyError
+            If a block has no value.
         """
         return sum(block.log_prob(value[name]) for name, block in self.blocks.items())
 
@@ -177,7 +200,7 @@ class JointPosterior:
         Returns
         -------
         dict
-            See :meth:`Posterior.mean`.
+            The means by name of the block, see :meth:`Posterior.mean`.
         """
         return {name: block.mean() for name, block in self.blocks.items()}
 
@@ -187,20 +210,20 @@ class JointPosterior:
         Returns
         -------
         dict
-            See :meth:`Posterior.var`.
+            The variances by name of the block, see :meth:`Posterior.var`.
         """
         return {name: block.var() for name, block in self.blocks.items()}
 
     def entropy(self) -> float:
-        """Return the differential entropy, summed over the blocks.
+        """Return the differential entropy of q, summed over the blocks.
 
         Returns
         -------
         float
-            Nats.
+            The entropy in nats.
         """
         return sum(block.entropy() for block in self.blocks.values())
 
     def __repr__(self) -> str:
-        inside = ", ".join(f"{name}={block!r}" for name, block in self.blocks.items())
-        return f"JointPosterior({inside})"
+        blocks = ", ".join(f"{name}={block!r}" for name, block in self.blocks.items())
+        return f"JointPosterior({blocks})"
