@@ -1,15 +1,22 @@
 """The classes whose objects a model file may hold, and rules for the values of their fields.
 
-A class is registered where it is defined. `skvt.io` checks that fields have the declared types;
-:func:`check_fields` checks further rules, which are metadata of ``Annotated``. For numbers they are
-`PRIOR` or `POSITIVE`. For arrays they are shapes, such as "d 4", or alternatives, "d | d k". A
-length is a number, a name, or a sum such as "2+d+t". Names are d for the number of columns, k for
-the number of components, t for the d (d + 1) / 2 entries of a triangle, or a field that is an
-integer; any other name stands for the same length in all fields of an object. Rules do not apply to
-None.
+The decorator :func:`in_files` registers a class where it is defined. `skvt.io` checks that fields
+have their declared types. :func:`check_fields` checks further rules, which are the metadata of
+``Annotated``, such as ``Annotated[Array, "d", PRIOR]``. No rule applies to None. A rule is
 
-Further conditions on an object of d columns and k components are checked by its method
-``validate(d, k)``, which returns whether they are true.
+- `PRIOR` or `POSITIVE`, the range of a number or of all numbers of an array, or
+- the shape of an array as a text. "d 4" has two lengths, d and 4; "d | d k" has two alternatives.
+
+A length is a number or a name, or a sum or difference of numbers and names, such as "2+d+t" or
+"k-1". Names have these meanings:
+
+- d is the number of columns, k the number of components, and t = d (d + 1) / 2 the number of
+  entries of a triangular matrix.
+- The name of a field of type int stands for the value of this field.
+- Any other name stands for one length, which is the same in all fields of an object.
+
+If a class has a method ``validate(d, k)``, it returns whether the fields of the object fit
+together, given d columns and k components.
 """
 
 import re
@@ -21,29 +28,32 @@ import numpy as np
 
 from skvt.typing import IndexArray, T
 
-# Largest sum of counts and largest parameter of a prior; the smallest are its inverse. The range is
-# within that of single precision, which draws and tables of float64 data may have.
+# Largest legal sum of counts and largest legal parameter of a prior. The smallest legal value is
+# 1 / LARGEST. These values fit single precision, in which some draws and tables are computed even
+# if the data are float64.
 LARGEST = 1e30
 LEGAL_RANGE = f"the range [{1.0 / LARGEST:g}, {LARGEST:g}]"
-#: Rules for numbers: in the range of priors, or positive and finite.
+#: Rules for numbers. PRIOR: numbers are in ``LEGAL_RANGE``. POSITIVE: numbers are positive and
+#: finite.
 PRIOR, POSITIVE = f"in {LEGAL_RANGE}", "in the range (0, inf)"
 
 
 class InFiles(NamedTuple):
-    """A class whose objects files may hold, with rules for them."""
+    """A registered class, with conditions on the objects of this class in files."""
 
     cls: type
     # Names of the fields that may hold NaN.
     nan: tuple[str, ...] = ()
-    # For an estimator, the allowed classes of parts of its :class:`Fitted`, by paths such as
-    # "model.weights".
+    # For an estimator, the allowed classes of parts of its :class:`Fitted`. A key is the path of a
+    # part, such as "model.weights".
     fitted: Mapping[str, tuple[type, ...]] = {}
     # Names of further attributes that a fitted estimator must have.
     attributes: tuple[str, ...] = ()
 
 
-#: Entries by names of classes in files, and these names by class.
+#: The registered classes by the names that files give them.
 IN_FILES: dict[str, InFiles] = {}
+#: The names that files give to the registered classes.
 NAMES: dict[type, str] = {}
 
 
@@ -54,32 +64,44 @@ def in_files(
     fitted: Mapping[str, tuple[type, ...]] = InFiles._field_defaults["fitted"],
     attributes: tuple[str, ...] = (),
 ) -> Callable[[type[T]], type[T]]:
-    """Return a decorator that lets files hold objects of a class.
+    """Return a decorator that registers a class, so that files may hold its objects.
 
-    Files call the class ``name``, which must not change if the class is renamed.
+    ``name`` stands for the class in files. It must not change if the class is renamed, since older
+    files have it. The other arguments are the fields of :class:`InFiles`.
     """
 
-    def registered(cls: type[T]) -> type[T]:
+    def register(cls: type[T]) -> type[T]:
         IN_FILES[name], NAMES[cls] = InFiles(cls, nan, fitted, attributes), name
         return cls
 
-    return registered
+    return register
 
 
 @cache
 def _rules_of(cls: type) -> dict[str, tuple[str, ...]]:
-    """Return the rules of the fields of a class."""
+    """Return the rules of each field of a class; fields without rules are left out."""
     hints = get_type_hints(cls, include_extras=True)
     rules = {field: getattr(hint, "__metadata__", ()) for field, hint in hints.items()}
     return {field: rule for field, rule in rules.items() if rule}
 
 
 def check_fields(part: Any, d: int, k: int) -> None:
-    """Raise ValueError unless an object and its parts fit d columns and k components."""
+    """Raise ValueError unless an object and its parts follow their rules.
+
+    Objects of classes that are not registered have no rules, and their parts are not checked.
+
+    Parameters
+    ----------
+    part : object
+        An object from a file, whose fields have the declared types.
+    d, k : int
+        The numbers of columns and of components of the model.
+    """
     cls, name = type(part), NAMES.get(type(part))
     if name is None:
         return
     values = vars(part) if hasattr(part, "__dict__") else part._asdict()
+    # Fields of type int are names of lengths. A bool is not a length.
     lengths = {field: value for field, value in values.items() if type(value) is int}
     lengths |= {"d": d, "k": k, "t": d * (d + 1) // 2}
     if getattr(part, "n_features", d) != d:
@@ -88,32 +110,42 @@ def check_fields(part: Any, d: int, k: int) -> None:
         value = values.get(field)
         for rule in rules if value is not None else ():
             if not _follows(value, rule, lengths):
-                needed = rule if rule in (PRIOR, POSITIVE) else f"of shape {rule!r}"
+                requirement = rule if rule in (PRIOR, POSITIVE) else f"of shape {rule!r}"
                 shape = f"of shape {np.shape(value)}"
-                raise ValueError(f"{field!r} of {name}, {shape}, is not {needed}.")
+                raise ValueError(f"{field!r} of {name}, {shape}, is not {requirement}.")
     if hasattr(part, "validate") and not part.validate(d, k):
         raise ValueError(f"Parts of {name} do not fit together.")
     for value in values.values():
         check_fields(value, d, k)
+    # The blocks of a component describe some of the columns each.
     for block in getattr(part, "blocks", ()):
         check_fields(block.component, block.columns.size, k)
 
 
 def _follows(value: Any, rule: str, lengths: dict[str, int]) -> bool:
-    """Return whether a value follows a rule; add the lengths of new names to ``lengths``."""
+    """Return whether a value follows a rule.
+
+    A name in the rule that is not in ``lengths`` is added to it.
+    """
     if rule in (PRIOR, POSITIVE):
         return in_range(value) if rule == PRIOR else is_positive(value)
-    return any(_has_shape(np.shape(value), form.split(), lengths) for form in rule.split("|"))
+    return any(
+        _has_shape(np.shape(value), alternative.split(), lengths) for alternative in rule.split("|")
+    )
 
 
-def _has_shape(shape: Sequence[int], form: list[str], lengths: dict[str, int]) -> bool:
-    """Return whether a shape is of a form such as "d 2+t"; add new names to ``lengths``."""
-    if len(shape) != len(form):
+def _has_shape(shape: Sequence[int], expected: list[str], lengths: dict[str, int]) -> bool:
+    """Return whether the lengths of a shape are as expected, such as ["d", "2+t"].
+
+    If an expected length is a single name that is not in ``lengths``, the name is added with the
+    length that the shape has.
+    """
+    if len(shape) != len(expected):
         return False
-    for remainder, terms in zip(shape, form, strict=True):
-        if terms.isidentifier():
-            lengths.setdefault(terms, remainder)
-        for sign, term in re.findall(r"(-?)(\w+)", terms):
+    for remainder, expression in zip(shape, expected, strict=True):
+        if expression.isidentifier():
+            lengths.setdefault(expression, remainder)
+        for sign, term in re.findall(r"(-?)(\w+)", expression):
             size = int(term) if term.isdigit() else lengths[term]
             remainder -= -size if sign else size
         if remainder != 0:
@@ -128,19 +160,20 @@ def in_range(values: Any) -> bool:
 
 
 def is_positive(values: Any) -> bool:
-    """Return whether all numbers are positive and finite."""
+    """Return whether all values are positive and finite."""
     return bool(np.all(np.greater(values, 0.0)) and np.all(np.isfinite(values)))
 
 
 def are_like(arrays: Sequence[Any], shapes: Iterable[tuple[int, ...]]) -> bool:
-    """Return whether arrays are of real numbers and have these shapes but for the first length.
+    """Return whether arrays of real numbers have the given shapes, except for their first lengths.
 
-    The first length must be the same for all arrays.
+    The first lengths of all arrays must be equal, but may differ from the first lengths of
+    ``shapes``. The number of arrays must be the number of shapes, and at least 1.
     """
     legal = [(len(arrays[0]), *shape[1:]) for shape in shapes]
     return [a.shape for a in arrays] == legal and all(a.dtype.kind == "f" for a in arrays)
 
 
 def is_within(numbers: IndexArray, n: int) -> bool:
-    """Return whether numbers are integers from 0 to n - 1."""
+    """Return whether the numbers in an array are integers from 0 to n - 1."""
     return numbers.dtype.kind in "iu" and bool(np.all((numbers >= 0) & (numbers < n)))
