@@ -4,7 +4,8 @@ The decorator :func:`in_files` registers a class where it is defined. `skvt.io` 
 have their declared types. :func:`check_fields` checks further rules, which are the metadata of
 ``Annotated``, such as ``Annotated[Array, "d", PRIOR]``. No rule applies to None. A rule is
 
-- `PRIOR` or `POSITIVE`, the range of a number or of all numbers of an array, or
+- `PRIOR` or `POSITIVE`, the range of a number or of all numbers of an array,
+- `COMPONENTS`, the range of a number of components, or
 - the shape of an array as a text. "d 4" has two lengths, d and 4; "d | d k" has two alternatives.
 
 A length is a number or a name, or a sum or difference of numbers and names, such as "2+d+t" or
@@ -36,6 +37,12 @@ LEGAL_RANGE = f"the range [{1.0 / LARGEST:g}, {LARGEST:g}]"
 #: Rules for numbers. PRIOR: numbers are in ``LEGAL_RANGE``. POSITIVE: numbers are positive and
 #: finite.
 PRIOR, POSITIVE = f"in {LEGAL_RANGE}", "in the range (0, inf)"
+
+# Maximum number of components in a file for which it has no statistics.
+_MOST_WITHOUT_STATISTICS = 100_000
+#: Rule for numbers of components.
+COMPONENTS = f"from 1 to {_MOST_WITHOUT_STATISTICS:,} more than the number of components"
+_OF_NUMBERS = PRIOR, POSITIVE, COMPONENTS
 
 
 class InFiles(NamedTuple):
@@ -110,7 +117,7 @@ def check_fields(part: Any, d: int, k: int) -> None:
         value = values.get(field)
         for rule in rules if value is not None else ():
             if not _follows(value, rule, lengths):
-                requirement = rule if rule in (PRIOR, POSITIVE) else f"of shape {rule!r}"
+                requirement = rule if rule in _OF_NUMBERS else f"of shape {rule!r}"
                 shape = f"of shape {np.shape(value)}"
                 raise ValueError(f"{field!r} of {name}, {shape}, is not {requirement}.")
     if hasattr(part, "validate") and not part.validate(d, k):
@@ -127,7 +134,9 @@ def _follows(value: Any, rule: str, lengths: dict[str, int]) -> bool:
 
     A name in the rule that is not in ``lengths`` is added to it.
     """
-    if rule in (PRIOR, POSITIVE):
+    if rule == COMPONENTS:
+        return bool(1 <= value <= lengths["k"] + _MOST_WITHOUT_STATISTICS)
+    if rule in _OF_NUMBERS:
         return in_range(value) if rule == PRIOR else is_positive(value)
     return any(
         _has_shape(np.shape(value), alternative.split(), lengths) for alternative in rule.split("|")

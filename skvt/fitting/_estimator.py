@@ -259,7 +259,10 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         return copy
 
     def _continues(self):
-        """Return whether the next call of ``fit`` is a warm start."""
+        """Return whether the next call of ``fit``, or the interrupted fit, is a warm start."""
+        progress = vars(self).get("_progress")
+        if progress is not None:
+            return len(self._fitted.history) > progress.start.position.n_passes
         return getattr(self, "warm_start", False) and hasattr(self, "_fitted")
 
     def _result_for_display(self):

@@ -111,7 +111,7 @@ class Fit:
         plan.take_up(deepcopy(progress.engine))
         start = replace(progress.start, rng=deepcopy(progress.start.rng))
         self.plan, self._has_launched = plan, True
-        self.is_warm = len(before.history) > start.position.n_passes
+        self.is_warm = self.estimator._continues()
         fitted = self._initial_fitted(plan, before.model, before.state, before.policy, before)
         return Launch(plan, fitted, start)
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from estimators._registry import ENTRIES, StopAfter, assert_same_fit, counts, rows, sums, takes
 from joblib import parallel_config
+from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 
 import skvt
@@ -70,12 +71,22 @@ def test_resuming_after_any_pass_ends_with_the_same_bits(entry, temperature, par
             np.testing.assert_array_equal(one, other)
 
 
-def test_later_starts_of_a_resumed_first_fit_with_warm_start_begin_anew(tmp_path):
-    X = rows()
-    fit = skvt.MemoizedDPGMM(2, moves=(), n_init=2, warm_start=True, max_iter=2, random_state=0)
+FIRST_FITS = {
+    "mixture": (skvt.MemoizedDPGMM(2, moves=(), max_iter=2), rows),
+    "factors": (skvt.AnnealedFactorialMixture(3, max_iter=3), sums),
+    "sounds": (skvt.StructuredGaPNMF(3, max_iter=3, local_step="mean_field"), counts),
+    "topics": (skvt.StructuredLDA(3, global_step="collapsed", max_iter=14), counts),
+}
+
+
+@pytest.mark.parametrize(("fit", "data"), FIRST_FITS.values(), ids=FIRST_FITS)
+def test_a_resumed_first_fit_with_warm_start_and_its_later_starts_begin_anew(fit, data, tmp_path):
+    X = data()
+    fit = clone(fit).set_params(n_init=2, warm_start=True, random_state=0)
     first, *_ = fit_with_copies(fit, X, tmp_path)
     resumed = load(first).resume(X)
     np.testing.assert_array_equal(resumed.restart_elbos_, fit.restart_elbos_)
+    np.testing.assert_array_equal(resumed._fitted.stats.arrays[0], fit._fitted.stats.arrays[0])
 
 
 def blobs(n_rows=700):

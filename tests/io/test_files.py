@@ -397,6 +397,19 @@ def test_hostile_files_get_an_error_and_no_memory(hostile, path):
     assert_refused_in_little_memory(path)
 
 
+@pytest.mark.parametrize("number", [0, 10**9, 10**30])
+@pytest.mark.parametrize(
+    ("name", "field"),
+    [("MemoizedDPGMM", "n_initial"), ("MemoizedDPGMM", "n_fewest"), ("MemoizedHDP", "n_initial")],
+)
+def test_far_too_many_components_to_begin_with_are_refused(name, field, number, path):
+    document, members = parts_of(VERSION_1 / f"{name}.skvt")
+    fitted_of(document)["model"]["fields"][field] = number
+    put(path, document, members)
+    with pytest.raises(FileError, match=f"'{field}' .* is not from 1 to 100,000 more"):
+        load(path)
+
+
 @pytest.mark.parametrize("number", [2, 10**9, {"float": "1e30"}])
 def test_a_dirichlet_distribution_of_other_components_is_refused_in_little_memory(number, path):
     settings = {"weight_concentration_prior_type": "dirichlet_distribution", "max_iter": 2}

@@ -38,7 +38,7 @@ from scipy.special import gammaln, psi
 from skvt.compiled import digamma_array, gammaln_array
 from skvt.contracts import BatchScope, Capability, ConjugateModel, LocalResult, RowSource
 from skvt.expfam import Beta, Dirichlet, Family, RunningStats, Stats
-from skvt.files import PRIOR, in_files
+from skvt.files import COMPONENTS, in_files
 from skvt.models.hdp._sticks import (
     DOCUMENTS,
     IN_USE,
@@ -91,7 +91,7 @@ class HDP(ConjugateModel):
     # gamma and alpha.
     sticks: Sticks
     # Initial number of topics.
-    n_initial: Annotated[int, PRIOR] = 1
+    n_initial: Annotated[int, COMPONENTS] = 1
     # (n_initial, V): word probabilities of the initial topics; None draws initial statistics.
     start: Annotated[Array | None, "n_initial d"] = None
     # Move gamma, alpha or eta (one value for all words) to the maximum of the bound.

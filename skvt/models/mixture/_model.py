@@ -31,7 +31,7 @@ from skvt.contracts import (
     Weights,
 )
 from skvt.expfam import Family, RunningStats, Stats
-from skvt.files import PRIOR, in_files
+from skvt.files import COMPONENTS, in_files
 from skvt.models.mixture._candidates import has_candidates, step_of_candidates
 from skvt.models.mixture._gaussian_learner import suits
 from skvt.models.mixture._kernels import assignment_entropy, responsibilities
@@ -77,10 +77,10 @@ class Mixture(ConjugateModel):
     # Likelihood and prior of the components.
     component: Component
     # Number of initial components, and the method that finds them, see `memberships_of_seeds`.
-    n_initial: Annotated[int, PRIOR] = 1
+    n_initial: Annotated[int, COMPONENTS] = 1
     init_params: str = "k-means++"
     # Minimum number of initial components; components without rows are added up to it.
-    n_fewest: Annotated[int, PRIOR] = 1
+    n_fewest: Annotated[int, COMPONENTS] = 1
     # Initial statistics; None if they are computed from the rows.
     start: Stats | None = None
     # Learner of the components' prior; None if the prior is fixed.

@@ -7,13 +7,10 @@ import numpy as np
 
 from skvt.contracts import Capability
 from skvt.expfam import Beta, Dirichlet, Family
-from skvt.files import PRIOR, in_files
+from skvt.files import COMPONENTS, PRIOR, in_files
 from skvt.models import choice_log_partition
 from skvt.ties import stable_order
 from skvt.typing import Array, IndexArray
-
-# Maximum number of components of a Dirichlet distribution in a file for which it has no counts.
-_MOST_WITHOUT_COUNTS = 100_000
 
 
 @in_files("models.StickBreaking")
@@ -87,13 +84,13 @@ class SymmetricDirichlet:
 
     # alpha.
     concentration: Annotated[float, PRIOR]
-    n_components: Annotated[int, PRIOR]
+    n_components: Annotated[int, COMPONENTS]
 
     family = Dirichlet
     capabilities: frozenset[Capability] = frozenset({Capability.MERGEABLE})
 
     def validate(self, d: int, k: int) -> bool:
-        return k <= self.n_components <= k + _MOST_WITHOUT_COUNTS
+        return k <= self.n_components
 
     def prior(self) -> Array:
         return np.full((1, 1), self.concentration / self.n_components)
