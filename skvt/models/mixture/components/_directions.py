@@ -116,7 +116,8 @@ def _label_between_valleys(line: Array) -> IndexArray:
         return np.zeros(line.size, np.intp)
     # A width is inverse to the density. ``least_width`` is the smallest width in the present
     # cluster. When widths are much larger, a valley begins: ``valley`` is the place of its largest
-    # width ``valley_width``; outside valleys it is -1. The valley ends when widths are much smaller.
+    # width, ``valley_width``; outside valleys it is -1. The valley ends when widths are much
+    # smaller.
     # The clusters are then cut at the largest gap between numbers at ``valley``.
     for i, width in zip(range(0, widths.size, step), widths[::step].tolist(), strict=True):
         if valley < 0:
