@@ -107,7 +107,7 @@ def test_patterns_of_more_columns_than_bits_are_told_apart():
     kinds = rng.random((5, 130)) < 0.3
     kinds[0], kinds[1] = False, True
     which = rng.integers(5, size=60)
-    rows, starts, columns, offsets = Patterns.of(kinds[which])
+    rows, starts, columns, offsets = Patterns.from_mask(kinds[which])
     np.testing.assert_array_equal(np.sort(rows), np.flatnonzero(which > 1))
     assert starts.size == 4
     for g in range(3):

@@ -212,7 +212,7 @@ def _most_likely(X: Any, weights: Array, zero_mean: bool) -> tuple[Array, Array]
     mean, covariance = np.zeros(D), np.eye(D)
     for _ in range(_STEPS_OF_EM):
         scale = covariance + _RIDGE_OF_EM * np.eye(D)
-        completion = GaussianCompletion.of_scale(0.0, mean[None], scale[None])
+        completion = GaussianCompletion.from_scale(0.0, mean[None], scale[None])
         holes = completion.holes(X, np.ones(1))
         sums = np.zeros((1, 1 + D + D * (D + 1) // 2))
         if holes is not None:

@@ -132,7 +132,7 @@ class LatentGaussian(FullGaussian):
         real = self._with_latent(X, np.full((X.shape[0], n_columns), np.nan)) - self.center
         mean, scale, freedom = self._student(lam)
         density = student_t(real, mean, scale, freedom)
-        holes = GaussianCompletion.of_scale(0.0, mean, scale).holes(real, np.ones(1))
+        holes = GaussianCompletion.from_scale(0.0, mean, scale).holes(real, np.ones(1))
         assert holes is not None  # each row has NaN in ordinal columns
         n_known = X.shape[1] - holes.missing.sum(axis=1)
         # sort missing values last, so that their probabilities are conditional on all others

@@ -4,14 +4,14 @@ Let the columns m of a row be missing and o observed. The row then has another l
 given z = k. With ``A = E[Lambda_k]``, ``b = E[Lambda_k mu_k]`` and ``v = b_m - A_mo x_o``, at
 temperature T, its best q and the entropy of this q are
 
-    q(x_m | z = k) = N(A_mm^-1 v, T A_mm^-1),      h_k = |m| (1 + log(2 pi T)) / 2 - log|A_mm| / 2,
+    q(x_m | z = k) = N(A_mm^-1 v, T A_mm^-1),      h_k = |m| (1 + log(2 pi T)) / 2 - log|A_mm| / 2.
 
-and ``E[log p(x | phi_k)]`` is largest over x_m where it exceeds its value at ``x_m = 0`` by ``v'
-A_mm^-1 v / 2``. With another matrix, the same equations yield the conditional mean of missing
-values under a Student t.
+As a function of x_m, ``E[log p(x | phi_k)]`` is largest at the mean of q. There it exceeds its
+value at ``x_m = 0`` by ``v' A_mm^-1 v / 2``. With the inverse of a Student t's scale matrix as A,
+``A_mm^-1 v`` is the conditional mean of the missing values under the Student t.
 
-Rows are processed in the order of their patterns, the sets m, so that all rows of a pattern share
-the Cholesky factor of A_mm.
+A pattern is a set m of missing columns. Rows are processed pattern by pattern, so that all rows of
+a pattern share the Cholesky factor L of A_mm, with ``A_mm = L L'``.
 """
 
 from dataclasses import dataclass
@@ -29,46 +29,54 @@ _Mask: TypeAlias = NDArray[np.bool_]
 
 
 def has_holes(X: Any) -> bool:
+    """Return whether any value is NaN."""
     return bool(np.isnan(X).any())
 
 
 class Patterns(NamedTuple):
-    """Which columns are missing in which rows; rows without any value are left out."""
+    """Rows grouped by the pattern of their missing columns; rows without any value are left out.
 
-    # (R,): the rows, grouped by pattern.
+    Several groups may have the same pattern.
+    """
+
+    # (R,): numbers of the rows, group after group.
     rows: IndexArray
-    # (G + 1,): index in ``rows`` of each pattern's first row, and R.
+    # (G + 1,): place in ``rows`` where each of the G groups starts, followed by R.
     starts: IndexArray
-    # The missing columns of each pattern, pattern after pattern.
+    # (C,): missing columns of each group, group after group.
     columns: IndexArray
-    # (G + 1,): index in ``columns`` of each pattern's first column, and their number.
+    # (G + 1,): place in ``columns`` where each group's columns start, followed by C.
     offsets: IndexArray
 
     @classmethod
-    def of(cls, missing: _Mask, least: int = 1) -> "Patterns":
-        """Return the patterns of a mask (n, D), for rows with at least ``least`` missing values."""
-        number, keys = _keys(missing)
+    def from_mask(cls, missing: _Mask, least: int = 1) -> "Patterns":
+        """Return the patterns of a mask (n, D), of rows with at least ``least`` missing values."""
+        number, keys = _hash_patterns(missing)
         rows = np.flatnonzero((number >= least) & (number < missing.shape[1]))
         rows = rows[np.argsort(keys[rows], kind="stable")]
-        return cls(rows, *_groups(missing, rows, number))
+        return cls(rows, *_group_rows(missing, rows, number))
 
 
 @dataclass(frozen=True)
 class GaussianCompletion:
-    """Missing values of Gaussians with full covariances, under one table."""
+    """Parameters A and b of K Gaussians with full covariances, which complete missing values."""
 
-    # () or (D,): subtracted from the rows.
+    # () or (D,): subtracted from rows before they are completed.
     center: Any
-    # (K, D): b.
+    # (K, D): b of each component.
     linear: Array
-    # (K, D, D): A.
+    # (K, D, D): A of each component.
     precision: Array
-    # Whether features are ``[1, x, x x']`` rather than ``[1, x x']``.
+    # True if the features of a row x are ``[1, x, x x']``, False if they are ``[1, x x']``.
     means: bool
 
     @classmethod
-    def of_table(cls, center: Any, table: Array, n_features: int) -> "GaussianCompletion":
-        """Return the completion of a table (K, P) of E[log p(x | phi)]."""
+    def from_table(cls, center: Any, table: Array, n_features: int) -> "GaussianCompletion":
+        """Return the completion from the coefficients of E[log p(x | phi_k)].
+
+        ``table`` (K, P) has the coefficients of the features of ``x - center``, with the upper
+        triangle of ``x x'``. ``n_features`` is the number D of columns of x.
+        """
         n_entries = n_features * (n_features + 1) // 2
         precision = -triangle.unpack(table[:, -n_entries:])
         diagonal = np.arange(n_features)
@@ -78,47 +86,63 @@ class GaussianCompletion:
         return cls(center, np.ascontiguousarray(linear), precision, means)
 
     @classmethod
-    def of_scale(cls, center: Any, mean: Array, scale: Array) -> "GaussianCompletion":
-        """Return it for means (K, D) less ``center`` and positive definite matrices (K, D, D)."""
+    def from_scale(cls, center: Any, mean: Array, scale: Array) -> "GaussianCompletion":
+        """Return the completion from means and scale matrices.
+
+        ``mean`` (K, D) are means relative to ``center``, and ``scale`` (K, D, D) are positive
+        definite matrices, the inverses of A.
+        """
         precision = np.linalg.inv(scale)
         precision = 0.5 * (precision + np.swapaxes(precision, 1, 2))
         return cls(center, np.einsum("kij,kj->ki", precision, mean), precision, True)
 
     def holes(self, X: Any, inv_temps: Array) -> "GaussianHoles | None":
-        """Return the missing values of a chunk of rows; None if there are none."""
+        """Return the missing values of a chunk of rows; None if no value is missing.
+
+        ``X`` is (n, D) with NaN for missing values, ``inv_temps`` (n,) or (1,).
+        """
         X = np.subtract(X, self.center, order="C", dtype=np.float64)
         missing = np.isnan(X)
         if not missing.any():
             return None
         X[missing] = 0.0
-        return GaussianHoles(self, X, missing, Patterns.of(missing), inv_temps)
+        return GaussianHoles(self, X, missing, Patterns.from_mask(missing), inv_temps)
 
 
 @dataclass(frozen=True)
 class GaussianHoles:
-    """:class:`Holes`: centred rows (n, D) with 0 where ``missing``; 1 / T (n,) or (1,)."""
+    """Missing values of a chunk of n rows: implements :class:`skvt.contracts.Holes`."""
 
     completion: GaussianCompletion
+    # (n, D): rows relative to the centre, with 0 in place of missing values.
     X: Array
+    # (n, D): True where a value is missing.
     missing: _Mask
     patterns: Patterns
+    # (n,) or (1,): 1 / T of each row, or of all rows.
     inv_temps: Array
 
     def half_log_det(self) -> Array:
-        """Return ``log|A_mm| / 2`` of each row and component, (n, K)."""
+        """Return ``log|A_mm| / 2`` of each row and component, (n, K).
+
+        The result is meaningful at T = 1 only, and for rows with at least one value.
+        """
+        # Solve the equation of the entropy h_k for the determinant.
         logits, entropy = np.zeros((2, self.X.shape[0], len(self.completion.precision)))
         self.add_to(logits, entropy)
         half = 0.5 * self.missing.sum(axis=1)[:, None]
         return half * (1.0 + _LOG_2PI) - entropy
 
     def add_to(self, logits: Array, entropy: Array) -> None:
+        """Correct ``logits`` and add entropies, see :meth:`skvt.contracts.Holes.add_to`."""
         completion = self.completion
-        _add_to(
+        _correct_logits(
             self.X, *self.patterns, completion.linear, completion.precision, self.inv_temps,
             logits, entropy,
         )  # fmt: skip
 
     def add_statistics(self, weighted: Array, sums: Array) -> None:
+        """Add expected features, see :meth:`skvt.contracts.Holes.add_statistics`."""
         completion = self.completion
         add_expected_features(
             self.X, *self.patterns, completion.linear, completion.precision, self.inv_temps,
@@ -126,12 +150,17 @@ class GaussianHoles:
         )  # fmt: skip
 
     def filled(self, k: int, noise: Array | None = None) -> Array:
-        """Return centred rows (n, D) with x_m = ``A_mm^-1 v + L^-T noise_m``, ``A_mm = L L'``."""
+        """Return rows (n, D) relative to the centre, completed under component ``k``.
+
+        Missing values are ``x_m = A_mm^-1 v + L^-T noise_m``, for ``noise`` (n, D) or None. Without
+        noise they are the mean of q, and with standard normal noise a draw from q at T = 1.
+        """
         completion = self.completion
         linear, precision = completion.linear[k], completion.precision[k]
         noise = np.zeros_like(self.X) if noise is None else noise
         out = self.X.copy()
         _fill(self.X, *self.patterns, linear, precision, noise, out)
+        # ``patterns`` leaves out rows without any value.
         empty = self.missing.all(axis=1)
         if empty.any():
             root = np.linalg.cholesky(precision)
@@ -142,7 +171,11 @@ class GaussianHoles:
 
 @part
 def factorize(precision: Array, columns: Array, lower: Array) -> float:
-    """Write the Cholesky factor of A_mm, its diagonal inverted; return ``log|A_mm| / 2``."""
+    """Write the Cholesky factor L of A_mm to ``lower``; return ``log|A_mm| / 2``.
+
+    ``precision`` is A and ``columns`` are m. The diagonal of ``lower`` holds ``1 / L_aa``. The
+    functions below take the factor in this form.
+    """
     half_log_det = 0.0
     for a in range(columns.size):
         row = precision[columns[a]]
@@ -163,7 +196,11 @@ def factorize(precision: Array, columns: Array, lower: Array) -> float:
 def whiten(
     x: Array, linear: Array, precision: Array, columns: Array, lower: Array, u: Array
 ) -> float:
-    """Write ``u = L^-1 v`` and return ``|u|^2``; ``x`` must be 0 where it is missing."""
+    """Write ``u = L^-1 v``; return ``|u|^2``, which is ``v' A_mm^-1 v``.
+
+    ``x`` is the row, which must be 0 where values are missing, ``linear`` is b, ``precision`` is A
+    and ``columns`` are m.
+    """
     square = 0.0
     for a in range(columns.size):
         i = columns[a]
@@ -181,7 +218,7 @@ def whiten(
 
 @part
 def solve_transposed(lower: Array, u: Array, size: int) -> None:
-    """Replace ``u`` by ``L^-T u``."""
+    """Replace the first ``size`` entries of ``u`` by ``L^-T u``."""
     for a in range(size - 1, -1, -1):
         total = u[a]
         for c in range(a + 1, size):
@@ -191,8 +228,12 @@ def solve_transposed(lower: Array, u: Array, size: int) -> None:
 
 @part
 def _add_inverse(lower: Array, columns: Array, factor: float, u: Array, second: Array) -> None:
-    """Add A_mm^-1 times a factor to the block of these columns; ``u`` is overwritten."""
+    """Add ``factor * A_mm^-1`` to the block ``second[m, m]``.
+
+    ``lower`` is the result of :func:`factorize`, ``columns`` are m and ``u`` is scratch.
+    """
     for a in range(columns.size):
+        # Solve ``L L' u = e_a`` for column a of the inverse.
         for c in range(columns.size):
             total = 1.0 if c == a else 0.0
             for e in range(a, c):
@@ -204,8 +245,12 @@ def _add_inverse(lower: Array, columns: Array, factor: float, u: Array, second: 
 
 
 @jit_allocating
-def _keys(missing: _Mask) -> tuple[IndexArray, IndexArray]:
-    """Return the number of missing columns of each row, and a key of its pattern."""
+def _hash_patterns(missing: _Mask) -> tuple[IndexArray, IndexArray]:
+    """Return the number of missing columns and a hash of the pattern of each row.
+
+    The hash is a number in base 3, modulo 2^64. If there are many columns, different patterns may
+    have the same hash.
+    """
     n_rows, n_features = missing.shape
     number, keys = np.zeros(n_rows, np.int64), np.zeros(n_rows, np.int64)
     for n in range(n_rows):
@@ -220,10 +265,14 @@ def _keys(missing: _Mask) -> tuple[IndexArray, IndexArray]:
 
 
 @jit_allocating
-def _groups(
+def _group_rows(
     missing: _Mask, rows: IndexArray, number: IndexArray
 ) -> tuple[IndexArray, IndexArray, IndexArray]:
-    """Return starts, columns and offsets of :class:`Patterns` for rows in the order of ``rows``."""
+    """Group successive ``rows`` of equal patterns; return starts, columns, offsets of the groups.
+
+    The results are the fields of :class:`Patterns`. ``number`` (n,) holds the number of missing
+    columns of each row.
+    """
     n_features = missing.shape[1]
     starts, offsets = np.zeros(rows.size + 1, np.int64), np.zeros(rows.size + 1, np.int64)
     columns = np.empty(number[rows].sum(), np.int64)
@@ -248,11 +297,14 @@ def _groups(
 
 
 @jit_allocating
-def _add_to(
+def _correct_logits(
     X: Array, rows: Array, starts: Array, columns: Array, offsets: Array, linear: Array,
     precision: Array, inv_temps: Array, logits: Array, entropy: Array,
 ) -> None:  # fmt: skip
-    """See :class:`Holes`."""
+    """Add to ``logits`` and ``entropy`` (n, K), see :meth:`skvt.contracts.Holes.add_to`.
+
+    ``rows``, ``starts``, ``columns`` and ``offsets`` are the fields of :class:`Patterns`.
+    """
     n_features = X.shape[1]
     lower, u = np.empty((n_features, n_features)), np.empty(n_features)
     for k in range(precision.shape[0]):
@@ -263,7 +315,8 @@ def _add_to(
                 n = rows[i]
                 inv_temp = inv_temps[n] if inv_temps.size > 1 else inv_temps[0]
                 square = whiten(X[n], linear[k], precision[k], missing, lower, u)
-                # this is the entropy less |m| / 2, by which the variance of x_m lowers the energy
+                # Add the entropy h_k less |m| / 2 to the bound. The difference arises because the
+                # variance of x_m lowers the energy by T |m| / 2.
                 gain = half * (_LOG_2PI - log(inv_temp)) - half_log_det
                 logits[n, k] += 0.5 * square + gain / inv_temp
                 entropy[n, k] += gain + half
@@ -271,11 +324,21 @@ def _add_to(
 
 @part
 def marginal_precision(
-    precision: Array, missing: Array, cut: Array, lower: Array, u: Array, W: Array, S: Array
+    precision: Array,
+    missing: Array,
+    ordinal_columns: Array,
+    lower: Array,
+    u: Array,
+    W: Array,
+    S: Array,
 ) -> None:
-    """Write ``W = A_mm^-1 A_mc`` and ``S = A_cc - A_cm W``; ``lower`` is the factor of A_mm."""
-    for j in range(cut.size):
-        column = precision[cut[j]]
+    """Write ``W = A_mm^-1 A_mc`` and ``S = A_cc - A_cm W``, the precision of x_c without x_m.
+
+    ``precision`` is A, and ``missing`` and ``ordinal_columns`` are m and c. ``lower`` is the result
+    of :func:`factorize`, ``u`` is scratch.
+    """
+    for j in range(ordinal_columns.size):
+        column = precision[ordinal_columns[j]]
         for a in range(missing.size):
             total = column[missing[a]]
             for c in range(a):
@@ -284,19 +347,24 @@ def marginal_precision(
         solve_transposed(lower, u, missing.size)
         for a in range(missing.size):
             W[a, j] = u[a]
-    for i in range(cut.size):
-        for j in range(cut.size):
-            total = precision[cut[i], cut[j]]
+    for i in range(ordinal_columns.size):
+        for j in range(ordinal_columns.size):
+            total = precision[ordinal_columns[i], ordinal_columns[j]]
             for a in range(missing.size):
-                total -= precision[cut[i], missing[a]] * W[a, j]
+                total -= precision[ordinal_columns[i], missing[a]] * W[a, j]
             S[i, j] = total
 
 
 @part
-def cut_columns(columns: Array, missing: Array, places: Array, hidden: Array) -> int:
-    """Return how many of ``columns`` are not missing, and write their indices to ``places``.
+def list_hidden_columns(columns: Array, missing: Array, places: Array, hidden: Array) -> int:
+    """Find the ordinal columns that are not missing; return their number.
 
-    Write the missing columns to ``hidden``, followed by these columns.
+    Parameters
+    ----------
+    columns : (J,) ordinal columns
+    missing : (M,) missing columns, ordinal or not
+    places : places in ``columns`` of the ordinal columns that are not missing, written
+    hidden : ``missing``, followed by the ordinal columns that are not missing, written
     """
     size = 0
     for a in range(missing.size):
@@ -313,22 +381,37 @@ def cut_columns(columns: Array, missing: Array, places: Array, hidden: Array) ->
 
 @jit_allocating
 def add_expected_features(
-    X: Array, rows: Array, starts: Array, gaps: IndexArray, offsets: Array, linear: Array,
-    precision: Array, inv_temps: Array, weighted: Array, ordinal: Any, with_linear: bool,
-    sums: Array,
+    X: Array, rows: Array, starts: Array, missing_columns: IndexArray, offsets: Array,
+    linear: Array, precision: Array, inv_temps: Array, weighted: Array, ordinal: Any,
+    with_linear: bool, sums: Array,
 ) -> None:  # fmt: skip
-    """See :class:`Holes`; the features include x if ``with_linear``.
+    """Add expected features of hidden values, see :meth:`skvt.contracts.Holes.add_statistics`.
 
-    ``ordinal`` is None, or ordinal columns (J,) and means and variances (n, K, J) of their values.
+    The values of a row are hidden if their columns are missing or ordinal. Only entries of the
+    features that contain hidden values are added.
+
+    Parameters
+    ----------
+    X : (n, D) rows relative to the centre, 0 where values are hidden
+    rows, starts, missing_columns, offsets : fields of :class:`Patterns`
+    linear, precision : (K, D) b and (K, D, D) A
+    inv_temps : (n,) or (1,)
+    weighted : (n, K) weights of the rows in each component
+    ordinal : None, or ordinal columns (J,) and means and variances (n, K, J) of their latent values
+    with_linear : whether the features include x
+    sums : (K, P) sums of features; changed
     """
     D = X.shape[1]
     lower, u = np.empty((D, D)), np.empty(D)
-    # x has halves of its hidden values: x x' - x_o x_o' is then the sum of x_h x' and its transpose
+    # ``second`` sums ``w u x'`` over rows. Here u holds the hidden values and 0 elsewhere; ``x``
+    # holds the observed values, and halves of the hidden values. The sum of ``second`` and its
+    # transpose then has all products that contain hidden values.
     x, first, second = np.empty(D), np.empty(D), np.empty((D, D))
-    if ordinal is not None:  # decided when the function is compiled
+    # This condition is evaluated when the function is compiled.
+    if ordinal is not None:
         columns, means, variances = ordinal
-        J, both = columns.size, np.empty(D, np.int64)
-        places, spread, W, S = (
+        J, all_hidden = columns.size, np.empty(D, np.int64)
+        places, sum_of_variances, W, S = (
             np.empty(J, np.int64),
             np.empty(J),
             np.empty((D, J)),
@@ -339,30 +422,32 @@ def add_expected_features(
         first[:] = 0.0
         second[:] = 0.0
         for group in range(starts.size - 1):
-            known, of_variance = False, 0.0
-            missing = gaps[offsets[group] : offsets[group + 1]]
+            is_factorized, sum_of_temperatures = False, 0.0
+            missing = missing_columns[offsets[group] : offsets[group + 1]]
             hidden = missing
             if ordinal is not None:
-                hidden = both[: missing.size + cut_columns(columns, missing, places, both)]
-                cut = hidden[missing.size :]
-                spread[:] = 0.0
+                hidden = all_hidden[
+                    : missing.size + list_hidden_columns(columns, missing, places, all_hidden)
+                ]
+                present = hidden[missing.size :]
+                sum_of_variances[:] = 0.0
             for place in range(starts[group], starts[group + 1]):
                 n = rows[place]
                 w = weighted[n, k]
                 if w == 0.0:
                     continue
-                if not known:
+                if not is_factorized:
                     factorize(A, missing, lower)
-                    known = True
+                    is_factorized = True
                     if ordinal is not None:
-                        marginal_precision(A, missing, cut, lower, u, W, S)
-                of_variance += w / (inv_temps[n] if inv_temps.size > 1 else inv_temps[0])
+                        marginal_precision(A, missing, present, lower, u, W, S)
+                sum_of_temperatures += w / (inv_temps[n] if inv_temps.size > 1 else inv_temps[0])
                 whiten(X[n], linear[k], A, missing, lower, u)
                 solve_transposed(lower, u, missing.size)
                 if ordinal is not None:
-                    for j in range(cut.size):
+                    for j in range(present.size):
                         mean = means[n, k, places[j]]
-                        spread[j] += w * variances[n, k, places[j]]
+                        sum_of_variances[j] += w * variances[n, k, places[j]]
                         u[missing.size + j] = mean
                         for a in range(missing.size):
                             u[a] -= W[a, j] * mean
@@ -375,19 +460,20 @@ def add_expected_features(
                     first[hidden[a]] += factor
                     for i in range(D):
                         target[i] += factor * x[i]
-            if not known:
+            if not is_factorized:
                 continue
             if ordinal is not None:
-                # Add the variances of x_c, and their effect on x_m, whose mean contains -W x_c.
-                for j in range(cut.size):
-                    half = 0.5 * spread[j]
-                    second[cut[j], cut[j]] += half
+                # Add the variances of x_c, and the covariances that follow for x_m, since the mean
+                # of x_m contains -W x_c.
+                for j in range(present.size):
+                    half = 0.5 * sum_of_variances[j]
+                    second[present[j], present[j]] += half
                     for a in range(missing.size):
-                        second[cut[j], missing[a]] -= half * W[a, j]
-                        second[missing[a], cut[j]] -= half * W[a, j]
+                        second[present[j], missing[a]] -= half * W[a, j]
+                        second[missing[a], present[j]] -= half * W[a, j]
                         for c in range(missing.size):
                             second[missing[a], missing[c]] += half * W[a, j] * W[c, j]
-            _add_inverse(lower, missing, 0.5 * of_variance, u, second)
+            _add_inverse(lower, missing, 0.5 * sum_of_temperatures, u, second)
         position = 1
         for i in range(D if with_linear else 0):
             sums[k, position] += first[i]
@@ -403,6 +489,7 @@ def _fill(
     X: Array, rows: Array, starts: Array, columns: Array, offsets: Array, linear: Array,
     precision: Array, noise: Array, out: Array,
 ) -> None:  # fmt: skip
+    """Write missing values ``x_m = A_mm^-1 v + L^-T noise_m`` to ``out`` (n, D)."""
     n_features = X.shape[1]
     lower, u = np.empty((n_features, n_features)), np.empty(n_features)
     for g in range(starts.size - 1):

@@ -37,8 +37,8 @@ from skvt.models.mixture._missing import (
     GaussianCompletion,
     Patterns,
     add_expected_features,
-    cut_columns,
     factorize,
+    list_hidden_columns,
     marginal_precision,
     solve_transposed,
     whiten,
@@ -179,7 +179,7 @@ class OrdinalCompletion:
     @cached_property
     def gaussian(self) -> GaussianCompletion:
         """E[Lambda_k mu_k] (``linear``) and E[Lambda_k] (``precision``) of all components."""
-        return GaussianCompletion.of_table(self.center, self.table, self.center.size)
+        return GaussianCompletion.from_table(self.center, self.table, self.center.size)
 
     def holes(self, X: Any, inv_temps: Array) -> "OrdinalHoles":
         """Return the missing and latent values of a chunk of rows."""
@@ -187,7 +187,10 @@ class OrdinalCompletion:
         missing = np.isnan(rows)
         rows[missing] = 0.0
         rows[:, self.cells.columns] = 0.0
-        ordinal, patterns = (self.cells.columns, self.cells.intervals(X)), Patterns.of(missing, 0)
+        ordinal, patterns = (
+            (self.cells.columns, self.cells.intervals(X)),
+            Patterns.from_mask(missing, 0),
+        )
         return OrdinalHoles(self.gaussian, rows, *ordinal, patterns, inv_temps)
 
 
@@ -315,7 +318,7 @@ def _ascend(
         A = precision[k]
         for group in range(starts.size - 1):
             missing = gaps[offsets[group] : offsets[group + 1]]
-            places = all_places[: cut_columns(columns, missing, all_places, not_known)]
+            places = all_places[: list_hidden_columns(columns, missing, all_places, not_known)]
             cut = not_known[missing.size : missing.size + places.size]
             half_log_det, half = factorize(A, missing, lower), 0.5 * missing.size
             marginal_precision(A, missing, cut, lower, u, W, S)

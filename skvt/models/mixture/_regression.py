@@ -165,7 +165,7 @@ class Regression(ConjugateComponent):
 
     def completion(self, table: Array) -> Completion | None:
         width = self.given.center.size + self.n_explained
-        converted = cache(partial(GaussianCompletion.of_table, 0.0, table, width))
+        converted = cache(partial(GaussianCompletion.from_table, 0.0, table, width))
         return lambda X, inv_temps: (
             converted().holes(self._joint(X), inv_temps)
             if has_holes(X[:, : self.n_explained])

@@ -422,7 +422,7 @@ class _ScalesOfRows:
     def _missing(self) -> GaussianHoles | None:
         of_gaussian = self.table[:, 1:-2]
         center, D = self.gaussian.center, self.gaussian.n_features
-        return GaussianCompletion.of_table(center, of_gaussian, D).holes(self.X, np.ones(1))
+        return GaussianCompletion.from_table(center, of_gaussian, D).holes(self.X, np.ones(1))
 
     @cached_property
     def _scales(self) -> tuple[_Scales, Array]:

@@ -42,7 +42,9 @@ class _FullMixin(ConjugateComponent):
 
     def completion(self, table: Array) -> Completion | None:
         """Return q of missing values; the table is converted once there are missing values."""
-        converted = cache(partial(GaussianCompletion.of_table, self.center, table, self.n_features))
+        converted = cache(
+            partial(GaussianCompletion.from_table, self.center, table, self.n_features)
+        )
         return lambda X, inv_temps: converted().holes(X, inv_temps) if has_holes(X) else None
 
     def filled(self, X: Any) -> Any:
@@ -68,7 +70,7 @@ class _FullMixin(ConjugateComponent):
     def conditional_mean(self, X: Any, lam: Array) -> Array:
         """Return rows with ``x_m`` at its mean given ``x_o`` under the Student t, (K, n, D)."""
         mean, scale, _ = self._student(lam)
-        holes = GaussianCompletion.of_scale(self.center, mean, scale).holes(X, np.ones(1))
+        holes = GaussianCompletion.from_scale(self.center, mean, scale).holes(X, np.ones(1))
         if holes is None:
             return np.repeat(np.asarray(X, np.float64)[None], len(lam), axis=0)
         filled = np.stack([holes.filled(k) for k in range(len(lam))]) + self.center
@@ -327,7 +329,7 @@ def distances(X: Array, mean: Array, scale: Array) -> tuple[Array, Array, Any, A
     half_logdet = np.log(np.diagonal(cholesky, axis1=1, axis2=2)).sum(axis=1)
     holes: Any = None
     if has_holes(X):
-        holes = GaussianCompletion.of_scale(0.0, mean, scale).holes(X, np.ones(1))
+        holes = GaussianCompletion.from_scale(0.0, mean, scale).holes(X, np.ones(1))
         half_logdet = half_logdet + holes.half_log_det()
         n_features = (~holes.missing).sum(axis=1)[:, None]
     out = np.empty((X.shape[0], mean.shape[0]))
