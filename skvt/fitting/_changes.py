@@ -1,36 +1,51 @@
-"""Comparison of an estimator's parameters with their values at its last call."""
+"""Compare the parameters of an estimator with their values at the last call."""
 
 import numpy as np
 from sklearn.base import BaseEstimator
 
-# Parameters that may change before an interrupted fit is resumed, since the passes so far do not
-# depend on them. ``random_state`` is one of them, because a file holds the seeds of the starts.
+# Parameters that may change before an interrupted fit is resumed, since the passes made so far do
+# not depend on them. ``random_state`` may change because the file of an interrupted fit holds the
+# seeds that the fit has drawn.
 FREE_TO_CHANGE = frozenset(
     "max_iter tol perp_tol evaluate_every verbose verbose_interval n_jobs random_state".split()
 )
 
 
 def parameters_of(estimator):
-    """Return the parameters by name, for a later comparison.
+    """Return the values of the parameters by name, for a comparison with later values.
 
-    Estimators and parameters that are fixed in streams are copied, so that changes in place are
-    noticed. Other parameters are not copied, since their arrays may be as large as the data.
+    Values that are estimators and values of parameters that must not change within a stream are
+    copied, so that the comparison also finds changes in place. Other values are not copied, since
+    their arrays may be as large as the data.
     """
     return {
-        name: _copied(value)
+        name: _copy(value)
         if name in estimator._fixed_in_streams or isinstance(value, BaseEstimator)
         else value
-        for name, value in _values(estimator).items()
+        for name, value in _current_values(estimator).items()
     }
 
 
-def _values(estimator):
-    """Return the parameters by name, without copies."""
+def _current_values(estimator):
+    """Return the values of the parameters by name, without copies."""
     return {name: getattr(estimator, name) for name in estimator._get_param_names()}
 
 
 def refuse_changes(estimator, fitted, caller, names, remedy):
-    """Raise ValueError if one of these parameters differs from its value at the last call."""
+    """Raise ValueError if a parameter differs from its value at the last call.
+
+    Parameters
+    ----------
+    estimator : estimator
+    fitted : Fitted
+        The outcome of the last call, with the values of the parameters.
+    caller : str
+        The name of the method, with which the error message begins.
+    names : iterable of str
+        The parameters that are compared.
+    remedy : str
+        What the user may do instead, with which the error message ends.
+    """
     for name in names:
         before, now = fitted.parameters[name], getattr(estimator, name)
         if not _is_same(before, now):
@@ -41,38 +56,51 @@ def refuse_changes(estimator, fitted, caller, names, remedy):
 
 
 def check_changes(estimator, fitted):
-    """Check the parameters changed since the last call of a stream.
+    """Check the parameters that have changed since the last call of a stream.
 
-    Return None if there are none, and otherwise whether the model depends on one of them.
+    Returns
+    -------
+    bool or None
+        None if no parameter has changed. True if the model must be built again, which is so unless
+        all changed parameters are in ``FREE_TO_CHANGE``.
+
+    Raises
+    ------
+    ValueError
+        If a parameter is illegal, or has changed and must not change within a stream.
     """
-    before, now = fitted.parameters, _values(estimator)
+    before, now = fitted.parameters, _current_values(estimator)
     changed = {name for name in now if not _is_same(before.get(name), now[name])}
     if not changed:
         return None
-    # Validate again, since scikit-learn does so only in the first call of partial_fit.
+    # The changed values must be validated here, since scikit-learn validates the parameters only in
+    # the first call of partial_fit.
     estimator._validate_params()
     fixed = estimator._fixed_in_streams
     refuse_changes(estimator, fitted, "partial_fit", fixed, "fit a clone to start anew")
     return not changed <= FREE_TO_CHANGE
 
 
-def _copied(value):
+def _copy(value):
     """Copy the lists, tuples, estimators and arrays in the value of a parameter.
 
-    Other objects, such as selectors of columns, are not copied: a copy would not be equal to the
-    original.
+    Other objects, such as selectors of columns, are not copied, since they may compare by identity:
+    a copy would differ from the original.
     """
     if isinstance(value, list | tuple):
-        return type(value)(map(_copied, value))
+        return type(value)(map(_copy, value))
     if isinstance(value, BaseEstimator):
         return type(value)(
-            **{name: _copied(part) for name, part in value.get_params(deep=False).items()}
+            **{name: _copy(part) for name, part in value.get_params(deep=False).items()}
         )
     return value.copy() if isinstance(value, np.ndarray) else value
 
 
 def _is_same(first, second):
-    """Return whether two values of a parameter are equal; arrays are compared by element."""
+    """Return whether two values of a parameter are equal.
+
+    Lists, tuples, estimators and arrays are compared item by item.
+    """
     if first is second:
         return True
     if isinstance(first, list | tuple) and isinstance(second, list | tuple):

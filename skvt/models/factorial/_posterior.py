@@ -1,7 +1,11 @@
-"""The posterior of a row's activations in a factorial mixture, given q of the components.
+"""The posterior of the activations z of a row in a factorial mixture, given q(mu) of components.
 
-For few components all activations are enumerated, otherwise annealed particles are used. Mean field
-gives one explanation of a row, often a poor one; these methods find others and probabilities.
+z (K,) has the entry 1 for each component that is active in the row, and 0 for all others. With few
+components, all 2^K states of z are enumerated. With more components, states are drawn as annealed
+particles. Mean field approximates the posterior around one state, which is often a poor explanation
+of the row. Enumeration and particles also find other states, with their probabilities.
+
+Names of axes are n for rows, D for columns, K for components and S for states.
 """
 
 from typing import Any, NamedTuple
@@ -15,60 +19,82 @@ from skvt.models.factorial._particles import n_particles, particles_of, spread
 from skvt.rows import pieces
 from skvt.typing import Array, Run
 
-# Maximum number of activations of a row that are enumerated.
+# Maximum number of states that are enumerated.
 MOST_ENUMERATED = 1 << 12
-# If states of particles have more than this share of the posterior, they determine the density.
+# If the states of particles have more than this share of the posterior of a row, the density of the
+# row is computed from their joint densities, and otherwise from the weights of the particles.
 COVERED = 0.5
-# Maximum number of rows of a task.
+# Maximum number of rows in a task.
 _ROWS_PER_TASK = 1024
-# Maximum number of array entries that a task holds.
+# Maximum number of entries in an array of a task.
 _NUMBERS_PER_TASK = 1 << 21
 
 
 class Explanations(NamedTuple):
-    # (n,), float64: ``log sum_z p(z) E_q[p(x | z, mu)]`` in nats, exact or estimated.
+    """Densities of rows and probabilities of their activations."""
+
+    # (n,), float64: ``log p(x) = log sum_z p(z) E_q[p(x | z, mu)]`` in nats. The sum is exact if
+    # states are enumerated, and otherwise an estimate.
     log_density: Array
-    # (n, K), float64: ``p(z_k = 1 | x)``.
+    # (n, K), float64: ``p(z_k = 1 | x)``. Particles estimate it for the likelihood
+    # ``exp(E_q[log p(x | z, mu)])`` instead of ``E_q[p(x | z, mu)]``.
     chances: Array
 
 
 def explain(
     model: FactorialMixture, batch: FactorialBatch, stats: RunningStats, run: Run
 ) -> Explanations:
-    """Compute the density of each row and the probabilities of its activations."""
+    """Compute the density of each row and the probabilities of its activations.
+
+    ``stats`` are the statistics that determine q(mu), ``run`` runs the tasks.
+    """
     q = model.family.standard(model.natural_parameters(stats)[0])
     out = Explanations(np.empty(batch.n_rows), np.empty((batch.n_rows, model.n_components)))
     if 2**model.n_components <= MOST_ENUMERATED:
         K = model.n_components
-        # all activations, (2^K, K)
+        # Row i of ``states`` (2^K, K) has the binary digits of i.
         states = ((np.arange(2**K)[:, None] >> np.arange(K)) & 1).astype(np.float64)
-        tables = None if batch.missing or len(q["covariance"]) > 1 else _table(model, states, q)
-        step = max(1, min(_ROWS_PER_TASK, _NUMBERS_PER_TASK // len(states)))
+        coefficients = (
+            None if batch.missing or len(q["covariance"]) > 1 else _coefficients(model, states, q)
+        )
+        task_rows = max(1, min(_ROWS_PER_TASK, _NUMBERS_PER_TASK // len(states)))
         tasks: list[tuple[Any, ...]] = [
-            (model, batch.X[rows], states, q, tables, out.log_density[rows], out.chances[rows])
-            for rows in pieces(batch.n_rows, step)
+            (
+                model,
+                batch.X[rows],
+                states,
+                q,
+                coefficients,
+                out.log_density[rows],
+                out.chances[rows],
+            )
+            for rows in pieces(batch.n_rows, task_rows)
         ]
         run(_enumerate_task, tasks)
         return out
     global_params = model.expectation(stats, batch, run)
-    width = model.n_components
+    # Count the entries for each row in the largest array of a task.
+    numbers_per_row = model.n_components
     if batch.missing or len(q["covariance"]) > 1:
-        width = max(width, model.n_features)
-    width *= n_particles(model.n_components)
-    step = max(1, min(_ROWS_PER_TASK, _NUMBERS_PER_TASK // width))
+        numbers_per_row = max(numbers_per_row, model.n_features)
+    numbers_per_row *= n_particles(model.n_components)
+    task_rows = max(1, min(_ROWS_PER_TASK, _NUMBERS_PER_TASK // numbers_per_row))
     tasks = [
         (model, batch, rows, global_params, q, out.log_density[rows], out.chances[rows])
-        for rows in pieces(batch.n_rows, step)
+        for rows in pieces(batch.n_rows, task_rows)
     ]
     run(_particle_task, tasks)
     return out
 
 
 def log_joint(model: FactorialMixture, X: Array, z: Array, q: dict[str, Array]) -> Array:
-    """Return ``log p(z) E_q[p(x | z, mu)]`` in nats of activations z (n or 1, S, K), (n, S)."""
+    """Return ``log p(z) E_q[p(x | z, mu)]`` in nats, (n, S).
+
+    X (n, D) are rows, in which NaN stands for a missing value, z (n or 1, S, K) are states.
+    """
     mean = q["mean"]
+    # Given z, each value x_d is normal with mean ``z' mean_d`` and this variance.
     variance = model.noise_variance + spread(z, q["covariance"])
-    # Given z, each value is normal; missing values are left out.
     if variance.shape[2] == 1 and not np.isnan(X).any():
         variance = variance[:, :, 0]
         explained = 2.0 * (z @ (X @ mean.T)[:, :, None])[:, :, 0]
@@ -82,18 +108,26 @@ def log_joint(model: FactorialMixture, X: Array, z: Array, q: dict[str, Array]) 
 
 
 # --------------------------------------------------------------------------------- enumeration
-def _table(model: FactorialMixture, states: Array, q: dict[str, Array]) -> Array:
-    """Return coefficients (S, K + 2) of log p(x, z) in ``[mu x, |x|^2, 1]`` of complete rows."""
+def _coefficients(model: FactorialMixture, states: Array, q: dict[str, Array]) -> Array:
+    """Return the coefficients by which log p(x, z) is linear in features of a complete row x.
+
+    The coefficients are (S, K + 2). The features are ``[m_1' x, ..., m_K' x, |x|^2, 1]``, where m_k
+    is the mean of component k. The components must have one covariance for all columns.
+    """
     mean = q["mean"]
     variance = model.noise_variance + spread(states[None], q["covariance"])[0]
-    square = spread(states[None], (mean @ mean.T)[None])[0]
-    rest = -0.5 * (model.n_features * np.log(2.0 * np.pi * variance) + square / variance)
+    square_norm = spread(states[None], (mean @ mean.T)[None])[0]
+    rest = -0.5 * (model.n_features * np.log(2.0 * np.pi * variance) + square_norm / variance)
     rest += (states @ model.logit)[:, None] + model.log_all_off
     return np.hstack([states / variance, -0.5 / variance, rest])
 
 
-def _table_by_column(model: FactorialMixture, states: Array, q: dict[str, Array]) -> Array:
-    """Return coefficients (S, 3 D + 1) of ``[observed, x, x^2, 1]``; missing values are 0."""
+def _coefficients_by_column(model: FactorialMixture, states: Array, q: dict[str, Array]) -> Array:
+    """Return the coefficients by which log p(x, z) is linear in features of a row x.
+
+    The coefficients are (S, 3 D + 1). The features are ``[o_1, ..., o_D, x_1, ..., x_D, x_1^2, ...,
+    x_D^2, 1]``, where o_d is 1 if x_d is observed. If it is missing, o_d and x_d are 0.
+    """
     shape = len(states), model.n_features
     variance = model.noise_variance + spread(states[None], q["covariance"])[0]
     variance = np.broadcast_to(variance, shape)
@@ -104,23 +138,27 @@ def _table_by_column(model: FactorialMixture, states: Array, q: dict[str, Array]
 
 
 def _enumerate_task(
-    model: FactorialMixture, X: Array, states: Array, q: dict[str, Array], table: Array | None,
-    log_density: Array, chances: Array,
+    model: FactorialMixture, X: Array, states: Array, q: dict[str, Array],
+    coefficients: Array | None, log_density: Array, chances: Array,
 ) -> None:  # fmt: skip
-    """Sum over all activations of these rows."""
+    """Write the densities and probabilities of rows by a sum over all states.
+
+    If ``coefficients`` is None, they are computed here by :func:`_coefficients_by_column`, for one
+    block of states after the other.
+    """
     X = X.astype(np.float64)
-    one = np.ones((len(X), 1))
-    if table is not None:
-        features = np.hstack([X @ q["mean"].T, (X * X).sum(axis=1, keepdims=True), one])
-        joint = features @ table.T
+    ones = np.ones((len(X), 1))
+    if coefficients is not None:
+        features = np.hstack([X @ q["mean"].T, (X * X).sum(axis=1, keepdims=True), ones])
+        joint = features @ coefficients.T
     else:
         observed = ~np.isnan(X)
         X = np.where(observed, X, 0.0)
-        features = np.hstack([observed, X, X * X, one])
+        features = np.hstack([observed, X, X * X, ones])
         joint = np.empty((len(X), len(states)))
-        step = max(1, _NUMBERS_PER_TASK // features.shape[1])
-        for block in pieces(len(states), step):
-            joint[:, block] = features @ _table_by_column(model, states[block], q).T
+        block_size = max(1, _NUMBERS_PER_TASK // features.shape[1])
+        for block in pieces(len(states), block_size):
+            joint[:, block] = features @ _coefficients_by_column(model, states[block], q).T
     largest = joint.max(axis=1, keepdims=True)
     np.exp(np.subtract(joint, largest, out=joint), out=joint)
     total = joint.sum(axis=1)
@@ -133,42 +171,61 @@ def _particle_task(
     model: FactorialMixture, batch: FactorialBatch, rows: slice, global_params: Any,
     q: dict[str, Array], log_density: Array, chances: Array,
 ) -> None:  # fmt: skip
-    """Estimate density and probabilities of these rows by annealed particles."""
+    """Write estimates of the densities and probabilities of rows by annealed particles."""
     X = np.asarray(batch.X[rows], np.float64)
     observed = (~np.isnan(X)).astype(np.float64) if batch.missing else None
     filled, linear, gram, n_values = model.row_terms(X, observed, *global_params)
     noise = model.noise_variance
     log_mass, energies, chances[:], states, _ = particles_of(X, linear, gram, model.logit, noise)
-    rest = -0.5 * (n_values * np.log(2.0 * np.pi * noise) + (filled**2).sum(axis=1) / noise)
-    # Particles are drawn by E[log p(x | z, mu)], while the density is that of E[p(x | z, mu)].
-    known = energies + states @ model.logit + model.log_all_off + rest[:, None]
+    row_constant = -0.5 * (n_values * np.log(2.0 * np.pi * noise) + (filled**2).sum(axis=1) / noise)
+    # Particles are drawn for the likelihood exp(E_q[log p(x | z, mu)]), but the density needs
+    # E_q[p(x | z, mu)]. The weight of a particle is the ratio of the joint densities.
+    log_target = energies + states @ model.logit + model.log_all_off + row_constant[:, None]
     joint = log_joint(model, X, states, q)
-    weight = joint - known
-    from_path = log_mass + rest + logsumexp(weight, axis=1) - np.log(states.shape[1])
-    from_states, covered = _density_of_states(joint, weight, states)
+    log_weight = joint - log_target
+    from_path = log_mass + row_constant + logsumexp(log_weight, axis=1) - np.log(states.shape[1])
+    from_states, covered = _density_of_states(joint, log_weight, states)
     log_density[:] = np.where(covered > COVERED, from_states, from_path)
 
 
 def _density_of_states(joint: Array, log_weight: Array, states: Array) -> tuple[Array, Array]:
-    """Estimate ``log p(x) = log p(x, z in A) - log p(z in A | x)`` for a set A, in nats.
+    """Estimate ``log p(x) = log p(x, z in A) - log p(z in A | x)`` for a set A of states, in nats.
 
-    A are the states of one half of the particles, and p(z in A | x) is estimated from the other
-    half; then the halves are exchanged. The estimate is nearly exact if few states explain the row.
-    Returns the mean of both estimates and the smaller p(z in A | x).
+    The set A has the states of one half of the particles. p(x, z in A) is the sum of their joint
+    densities, each state once. p(z in A | x) is the weight of those particles of the other half
+    whose states are in A. Then the halves are exchanged. The estimate is nearly exact if few states
+    explain the row.
+
+    Parameters
+    ----------
+    joint : ndarray, shape (n, S)
+        log p(x, z) of the particles in nats.
+    log_weight : ndarray, shape (n, S)
+        Logarithms of the weights of the particles.
+    states : ndarray, shape (n, S, K)
+        The states z of the particles.
+
+    Returns
+    -------
+    log_density : ndarray, shape (n,)
+        The mean of the two estimates of log p(x).
+    covered : ndarray, shape (n,)
+        The smaller estimate of p(z in A | x).
     """
     half = states.shape[1] // 2
-    # A number for each state, distinct with near certainty.
+    # Each state has a number. Different states almost surely have different numbers.
     code = states @ np.random.default_rng(0).integers(2**40, size=states.shape[2]).astype(float)
     estimates, shares = [], []
-    for first, other in ((slice(half), slice(half, None)), (slice(half, None), slice(half))):
-        order = np.argsort(code[:, first], axis=1)
-        codes = np.take_along_axis(code[:, first], order, axis=1)
-        once = np.take_along_axis(joint[:, first], order, axis=1)
-        once[:, 1:][codes[:, 1:] == codes[:, :-1]] = -np.inf
-        known = (code[:, other, None] == codes[:, None]).any(axis=2)
-        weight = log_weight[:, other] - log_weight[:, other].max(axis=1, keepdims=True)
+    for set_half, test_half in ((slice(half), slice(half, None)), (slice(half, None), slice(half))):
+        order = np.argsort(code[:, set_half], axis=1)
+        sorted_code = np.take_along_axis(code[:, set_half], order, axis=1)
+        distinct_joint = np.take_along_axis(joint[:, set_half], order, axis=1)
+        # Leave out all but the first particle of each state.
+        distinct_joint[:, 1:][sorted_code[:, 1:] == sorted_code[:, :-1]] = -np.inf
+        is_in_set = (code[:, test_half, None] == sorted_code[:, None]).any(axis=2)
+        weight = log_weight[:, test_half] - log_weight[:, test_half].max(axis=1, keepdims=True)
         weight = np.exp(weight)
-        share = (weight * known).sum(axis=1) / weight.sum(axis=1)
-        estimates.append(logsumexp(once, axis=1) - np.log(np.maximum(share, 1e-300)))
+        share = (weight * is_in_set).sum(axis=1) / weight.sum(axis=1)
+        estimates.append(logsumexp(distinct_joint, axis=1) - np.log(np.maximum(share, 1e-300)))
         shares.append(share)
     return np.mean(estimates, axis=0), np.min(shares, axis=0)
