@@ -54,20 +54,12 @@ def explain(
         K = model.n_components
         # Row i of ``states`` (2^K, K) has the binary digits of i.
         states = ((np.arange(2**K)[:, None] >> np.arange(K)) & 1).astype(np.float64)
-        coefficients = (
+        coef = (
             None if batch.missing or len(q["covariance"]) > 1 else _coefficients(model, states, q)
         )
         task_rows = max(1, min(_ROWS_PER_TASK, _NUMBERS_PER_TASK // len(states)))
         tasks: list[tuple[Any, ...]] = [
-            (
-                model,
-                batch.X[rows],
-                states,
-                q,
-                coefficients,
-                out.log_density[rows],
-                out.chances[rows],
-            )
+            (model, batch.X[rows], states, q, coef, out.log_density[rows], out.chances[rows])
             for rows in pieces(batch.n_rows, task_rows)
         ]
         run(_enumerate_task, tasks)
@@ -139,18 +131,18 @@ def _coefficients_by_column(model: FactorialMixture, states: Array, q: dict[str,
 
 def _enumerate_task(
     model: FactorialMixture, X: Array, states: Array, q: dict[str, Array],
-    coefficients: Array | None, log_density: Array, chances: Array,
+    coef: Array | None, log_density: Array, chances: Array,
 ) -> None:  # fmt: skip
     """Write the densities and probabilities of rows by a sum over all states.
 
-    If ``coefficients`` is None, they are computed here by :func:`_coefficients_by_column`, for one
+    If ``coef`` is None, they are computed here by :func:`_coefficients_by_column`, for one
     block of states after the other.
     """
     X = X.astype(np.float64)
     ones = np.ones((len(X), 1))
-    if coefficients is not None:
+    if coef is not None:
         features = np.hstack([X @ q["mean"].T, (X * X).sum(axis=1, keepdims=True), ones])
-        joint = features @ coefficients.T
+        joint = features @ coef.T
     else:
         observed = ~np.isnan(X)
         X = np.where(observed, X, 0.0)

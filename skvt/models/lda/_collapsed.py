@@ -1,8 +1,9 @@
-"""Latent Dirichlet allocation with topics and proportions summed out.
+"""Latent Dirichlet allocation with topics and proportions integrated out.
 
-Collapsed Gibbs sampling draws the topic z of each token given those of all others
-[GriffithsSteyvers04 eq. 5]. The globals of a local step are the counts over all tokens; its
-statistics are the changes of these counts by the tokens of the batch.
+Collapsed Gibbs sampling draws the topic z of each token given the topics of all other tokens
+[GriffithsSteyvers04 eq. 5]. The globals of a local step are the counts n_wk of tokens of each word
+in each topic over all documents. A local step draws the topics of the tokens of a batch; its
+statistics are the resulting changes of the counts.
 """
 
 from dataclasses import dataclass, replace
@@ -23,50 +24,54 @@ from skvt.models.lda._model import DocumentBatch
 from skvt.models.lda._sampling import row_seeds
 from skvt.typing import Array, IndexArray, Run
 
-# Maximum number of groups of documents. A group sees changes by others only after the sweep.
+# Maximum number of groups of documents. A sweep over a group does not see how sweeps over other
+# groups change the counts.
 MOST_GROUPS = 8
-# Each group has a copy of the counts. Unless there are only two groups, all copies together have
-# at most this many entries for each token.
-TOKENS_OF_COUNT = 3
+# Each group has a copy of the counts. If there are more than two groups, all copies together have
+# at most this number of entries for each token.
+COUNTS_PER_TOKEN = 3
 # Maximum number of documents of a group whose draws are interleaved.
 STREAMS = 4
-# Minimum number of documents of a group for each interleaved one: tokens that are drawn at the
-# same time do not see each other's changes.
-DOCUMENTS_OF_STREAM = 16
-# Up to this number of topics, sums over all topics are as fast as sums over those with counts.
+# Minimum number of documents of a group for each document that is interleaved. The number of
+# interleaved documents is limited since tokens that are drawn at the same time do not see the
+# changes that they make to the counts.
+DOCUMENTS_PER_STREAM = 16
+# Up to this number of topics, sums over all topics are as fast as sums over the topics that have
+# counts.
 MOST_DENSE = 700
-# Numbers are clipped to this range, in which products of two do not leave single precision.
+# Priors and counts are clipped to this range, so that a product of two of them is within the range
+# of single precision.
 RANGE = 1e-15, 1e15
 
 
 class TopicCounts(NamedTuple):
-    """Counts with their prior, ``eta + n``, of the words of a batch: globals of its local step."""
+    """The globals of a local step: the counts n of the words of the batch, and their prior eta."""
 
-    # (A, W), float32, padded with zeros from K to W topics. With many topics that share one eta, a
-    # CSR matrix (A, K) of n alone.
+    # ``eta + n``, (A, W), float32, padded with zeros from K to W topics. If there are many topics,
+    # which share one eta, a CSR matrix (A, K) of n without eta.
     lam: Array
     # (K,): sums of ``eta + n`` over all words of the vocabulary.
     totals: Array
-    # Seed of the random numbers of the sweep.
+    # Seed of the random numbers of the local step.
     seed: int
 
     def at(self, places: IndexArray) -> "TopicCounts":
-        """Return the counts of the words at ``places``."""
+        """Return the globals for the words at positions ``places`` of the batch's words."""
         return self._replace(lam=self.lam[places])
 
 
 class _Draws(NamedTuple):
-    """Input and output arrays of one sweep over the G groups of documents."""
+    """Input and output arrays of a sweep over G groups of documents."""
 
-    # (G + 1,): first document of each group, then n.
+    # (G + 1,): the number of the first document of each group, and n.
     groups: IndexArray
-    # (G, K): total of each topic in each group's copy of the counts, changed by the sweep.
+    # (G, K): the totals of topics in each group's copy of the counts. The sweep changes them.
     totals: Array
-    # (n,), uint64: seed of each document, which the sweep may change.
+    # (n,), uint64: the seed of each document. The sweep may change it.
     seeds: Any
-    # (tokens,): topic of each token, overwritten by the sweep.
+    # (tokens,): the topic of each token. The sweep overwrites it.
     topics: IndexArray
-    # (n,): 0; the sweep adds ``log p(w_i | z_-i, w_-i)`` of each token of the document.
+    # (n,): zeros. The sweep adds ``log p(w_i | z_-i, w_-i)`` of each token of the document.
     log_probability: Array
 
 
@@ -74,36 +79,41 @@ class _Draws(NamedTuple):
 class TokenBatch(DocumentBatch):
     """Documents in which each token has a topic.
 
-    The tokens of entry j begin at ``token_indptr[j]``, (nnz + 1,). ``tokens`` are the tokens sorted
-    by word; those of word a begin at ``word_tokens[a]``, (A + 1,). In the same order,
-    ``token_weights`` are weights of tokens times weights of documents, or None if all are 1, and
-    ``token_documents``, which only the sampler of many topics needs, are their documents.
+    Tokens are numbered document by document, and entry by entry within a document.
     """
 
+    # (nnz + 1,): the number of the first token of each entry, and the number of all tokens.
     token_indptr: IndexArray
+    # (A + 1,): the position in ``tokens`` at which the tokens of each word begin.
     word_tokens: IndexArray
+    # (tokens,): the numbers of the tokens, sorted by word.
     tokens: IndexArray
+    # (tokens,): the weight of each token times the weight of its document, in the order of
+    # ``tokens``. None if all are 1.
     token_weights: Array | None
+    # (tokens,): the document of each token, in the order of ``tokens``. None unless there are many
+    # topics, whose sampler needs it.
     token_documents: IndexArray | None
 
 
 @in_files("models.CollapsedLDA")
 @dataclass(frozen=True)
 class CollapsedLDA(LDAGivenTopics):
-    """LDA whose local step draws the topic of each token given those of all others.
+    """LDA whose local step draws the topic of each token given the topics of all other tokens.
 
-    With topics as globals, as in a stream and for the bound, the local step is that of
-    :class:`LDAGivenTopics`.
+    This local step takes :class:`TopicCounts` as globals. In a stream, and for the bound, the
+    globals are topics, and the local step of :class:`LDAGivenTopics` is used.
 
-    ``start`` of a batch and of a local result are the topics of the tokens, (tokens,). Without
-    ``start``, tokens are drawn given the topics alone. ``q`` of the result is ``n_k`` (n, K), a CSR
-    matrix if there are many topics. Its ``bound`` is not a bound, but the sum of
-    ``log p(w_i | z_-i, w_-i)`` over the tokens of each document.
+    ``start`` of a batch and of a local result are the topics of the tokens, (tokens,). If a batch
+    has no ``start``, its tokens are drawn given the counts in the globals alone, with uniform
+    proportions. ``q`` of the result is n_dk (n, K), the weight of the tokens of each document in
+    each topic; it is a CSR matrix if there are many topics. ``bound`` of the result is not a bound,
+    but the sum of ``log p(w_i | z_-i, w_-i)`` over the tokens of each document.
     """
 
-    # eta of the conditional from which topics of tokens are drawn; None is ``topic_word_prior``,
-    # which everything else uses. Under the small values of eta that are most probable, the sampler
-    # hardly moves.
+    # The eta with which the topics of tokens are drawn; None stands for ``topic_word_prior``. All
+    # other computations use ``topic_word_prior``, whose most probable value may be so small that a
+    # sampler with this eta hardly moves.
     sampling_prior: Annotated[float | None, PRIOR] = None
 
     @property
@@ -112,7 +122,10 @@ class CollapsedLDA(LDAGivenTopics):
 
     @property
     def _is_sparse(self) -> bool:
-        """Whether sums over topics are sparse: for many topics, if all documents have one alpha."""
+        """Whether there are many topics, and one alpha for all documents.
+
+        If topics also share one eta, :mod:`~skvt.models.lda._sparse_kernels` has the sampler.
+        """
         return self.n_components > MOST_DENSE and not self.has_document_priors
 
     def batch(self, X: Any, rows: IndexArray, weights: Array) -> TokenBatch:
@@ -121,7 +134,7 @@ class CollapsedLDA(LDAGivenTopics):
         word_tokens = np.empty(batch.active.size + 1, np.int64)
         tokens = np.empty(token_indptr[-1], np.int32 if token_indptr[-1] < 2**31 else np.int64)
         token_weights = np.empty(tokens.size, self.dtype)
-        alike = kernels.tokens_by_word(
+        all_one = kernels.tokens_by_word(
             batch.word_indptr, batch.documents, batch.entries, batch.counts, token_indptr,
             batch.weights, word_tokens, tokens, token_weights,
         )  # fmt: skip
@@ -130,29 +143,42 @@ class CollapsedLDA(LDAGivenTopics):
             token_documents = batch.documents.repeat(np.diff(token_indptr)[batch.entries])
         return TokenBatch(
             **vars(batch), token_indptr=token_indptr, word_tokens=word_tokens, tokens=tokens,
-            token_weights=None if alike else token_weights, token_documents=token_documents,
+            token_weights=None if all_one else token_weights, token_documents=token_documents,
         )  # fmt: skip
 
     def counts_given_others(
         self, stats: RunningStats, batch: DocumentBatch, seed: int
     ) -> TopicCounts:
-        """Return the globals of a local step on the batch: a :class:`TopicCounts`."""
-        words, sampling_model = batch.active, self._of_sampling()
+        """Return the counts of the words of a batch as globals for its local step.
+
+        Parameters
+        ----------
+        stats : RunningStats
+            The counts over all documents, or initial values of these counts.
+        batch : DocumentBatch
+        seed : int
+            Seed of the random numbers of the local step.
+
+        Returns
+        -------
+        TopicCounts
+        """
+        words, sampling_model = batch.active, self._sampling_model()
         eta = sampling_model.topic_word_prior[words]
         totals = np.maximum(stats.sums[0] + sampling_model.prior_totals, RANGE[0])
         if self._is_sparse and eta.ndim == 1:
-            return TopicCounts(self._present(stats, words), totals, seed)
-        lam = np.empty((words.size, _width(self.n_components)), np.float32)
+            return TopicCounts(self._sparse_counts(stats, words), totals, seed)
+        lam = np.empty((words.size, _padded_width(self.n_components)), np.float32)
         eta = eta if eta.ndim == 2 else eta[:, None]
         kernels.pseudo_counts(stats.arrays[0], words, stats.scale, eta, *RANGE, lam)
         return TopicCounts(lam, totals, seed)
 
-    def _present(self, stats: RunningStats, words: IndexArray) -> Any:
-        """Return the counts of these words as a CSR matrix, float32."""
+    def _sparse_counts(self, stats: RunningStats, words: IndexArray) -> Any:
+        """Return the counts (A, K) of words, without eta, as a CSR matrix of float32."""
         counts = stats.listed(np.float32)
         if words.size < self.n_features:
             counts = counts[words]
-        # Rounding of fractional counts may leave values below 0.
+        # Rounding of fractional counts may make them negative.
         values = np.clip(np.float32(stats.scale) * counts.data, 0.0, RANGE[1])
         return sp.csr_array((values, counts.indices, counts.indptr), shape=counts.shape)
 
@@ -160,7 +186,11 @@ class CollapsedLDA(LDAGivenTopics):
         self, batch: DocumentBatch, global_params: Any, inv_temp: float | Array, run: Run, *,
         with_energy: bool = False, with_marginal: bool = False, with_stats: bool = True,
     ) -> LocalResult:  # fmt: skip
-        """Draw the topic of each token of the batch once, at T = 1; see :class:`CollapsedLDA`."""
+        """Draw the topic of each token of the batch once, see :class:`CollapsedLDA`.
+
+        With :class:`TopicCounts` as globals, the temperature is 1, whatever ``inv_temp`` is, and
+        the result has statistics, but neither energies nor marginals.
+        """
         if not isinstance(global_params, TopicCounts):
             return super().local_step(
                 batch, global_params, inv_temp, run, with_energy=with_energy,
@@ -168,75 +198,80 @@ class CollapsedLDA(LDAGivenTopics):
             )  # fmt: skip
         batch = cast("TokenBatch", batch)
         token_indptr = batch.token_indptr
-        groups = self._groups(token_indptr[batch.indptr], batch.active.size)
+        groups = self._group_bounds(token_indptr[batch.indptr], batch.active.size)
         draws = _Draws(
             groups,
             np.repeat(np.asarray(global_params.totals, np.float64)[None], groups.size - 1, axis=0),
-            # Seeds depend on row numbers, not on how rows are divided into batches.
+            # A seed depends on the number of the row, and not on the division into batches.
             row_seeds(np.uint64(global_params.seed), batch.rows),
-            self._begun(batch, int(token_indptr[-1])),
+            self._initial_topics(batch, int(token_indptr[-1])),
             np.zeros(batch.n_rows),
         )
         if sp.issparse(global_params.lam):
-            of_topics, stats = self._sparse_sweep(batch, global_params.lam, draws, run)
+            doc_counts, stats = self._sparse_sweep(batch, global_params.lam, draws, run)
         else:
-            of_topics = self._sweep(batch, global_params.lam, draws, run)
-            stats = self._changed(batch, draws.topics, run)
+            doc_counts = self._sweep(batch, global_params.lam, draws, run)
+            stats = self._count_changes(batch, draws.topics, run)
         return LocalResult(
             stats,
             draws.log_probability,
             None,
-            of_topics,
-            start=draws.topics,  # type: ignore[arg-type]  # whole numbers
-            counts=of_topics,
+            doc_counts,
+            # ``start`` is declared as an array of floating point, but holds integers here.
+            start=draws.topics,  # type: ignore[arg-type]
+            counts=doc_counts,
         )
 
     def _sweep(self, batch: TokenBatch, lam: Array, draws: _Draws, run: Run) -> Array:
-        """Draw the topics of all tokens by sums over all topics; return ``n_k`` (n, K)."""
+        """Draw the topics of all tokens by sums over all topics; return n_dk (n, K)."""
         n_groups, n_topics = draws.groups.size - 1, self.n_components
         priors = self.document_priors(batch)
+        # Without start, alpha is 1 for all topics that a document may have.
         alpha = np.zeros((len(priors), lam.shape[1]), np.float32)
-        weights = np.clip(priors, *RANGE) if batch.start is not None else np.float32(1.0)
-        alpha[:, :n_topics] = np.where(priors > 0.0, weights, np.float32(0.0))
-        prior = self._of_sampling().topic_word_prior[batch.active]
-        prior = np.clip(prior, *RANGE).astype(np.float32)
-        prior = prior if prior.ndim == 2 else prior[:, None]
-        of_topics = np.zeros((batch.n_rows, n_topics), np.float32)
-        n_streams = min(max(batch.n_rows // (n_groups * DOCUMENTS_OF_STREAM), 1), STREAMS)
+        clipped = np.clip(priors, *RANGE) if batch.start is not None else np.float32(1.0)
+        alpha[:, :n_topics] = np.where(priors > 0.0, clipped, np.float32(0.0))
+        eta = self._sampling_model().topic_word_prior[batch.active]
+        eta = np.clip(eta, *RANGE).astype(np.float32)
+        eta = eta if eta.ndim == 2 else eta[:, None]
+        doc_counts = np.zeros((batch.n_rows, n_topics), np.float32)
+        n_streams = min(max(batch.n_rows // (n_groups * DOCUMENTS_PER_STREAM), 1), STREAMS)
         loop = SharedLoop(
             n_groups, 1, n_streams, batch.indptr, batch.words, batch.counts, batch.token_indptr,
-            batch.weights, draws.seeds, alpha, prior, draws.groups, lam, draws.totals,
-            batch.start is not None, draws.topics, of_topics, draws.log_probability,
+            batch.weights, draws.seeds, alpha, eta, draws.groups, lam, draws.totals,
+            batch.start is not None, draws.topics, doc_counts, draws.log_probability,
         )  # fmt: skip
         run(kernels.collapsed_steps, loop)
-        return of_topics
+        return doc_counts
 
-    def _changed(self, batch: TokenBatch, topics: IndexArray, run: Run) -> Stats:
-        """Return the change of each count of the batch's words."""
-        changed = np.empty((batch.active.size, self.n_components), self.dtype)
+    def _count_changes(self, batch: TokenBatch, topics: IndexArray, run: Run) -> Stats:
+        """Return the changes (A, K) of the counts of the batch's words by the drawn ``topics``."""
+        changes = np.empty((batch.active.size, self.n_components), self.dtype)
         loop = SharedLoop(
             batch.active.size, WORDS, batch.word_tokens, batch.tokens, batch.token_weights,
-            batch.start, topics, changed,
+            batch.start, topics, changes,
         )  # fmt: skip
         run(kernels.changed_statistics, loop)
-        return Stats((changed,), rows=batch.active)
+        return Stats((changes,), rows=batch.active)
 
     def _sparse_sweep(
         self, batch: TokenBatch, counts: Any, draws: _Draws, run: Run
     ) -> tuple[Any, Stats]:
-        """Draw the topics by sparse sums; return ``n_k`` (n, K) as CSR and changes of counts."""
-        placed = batch.start is not None
+        """Draw the topics of all tokens by sparse sums.
+
+        Return n_dk (n, K) as a CSR matrix, and the changes of counts as statistics.
+        """
+        has_start = batch.start is not None
         alpha = np.clip(self.doc_topic_prior, *RANGE).astype(np.float32)
-        prior = np.clip(self._of_sampling().topic_word_prior[batch.active], *RANGE)
-        ends = batch.token_indptr[batch.indptr]
-        proportions = sparse.no_proportions(np.diff(ends), alpha.size)
-        moves = sparse.no_moves(ends[draws.groups[:-1]], draws.topics, self.dtype)
+        eta = np.clip(self._sampling_model().topic_word_prior[batch.active], *RANGE)
+        token_bounds = batch.token_indptr[batch.indptr]
+        proportions = sparse.no_proportions(np.diff(token_bounds), alpha.size)
+        moves = sparse.no_moves(token_bounds[draws.groups[:-1]], draws.topics, self.dtype)
         loop = SharedLoop(
             draws.groups.size - 1, 1, batch.indptr, batch.counts, batch.token_indptr,
             batch.weights, batch.active, batch.word_tokens, batch.tokens, batch.token_weights,
-            batch.token_documents, draws.seeds, alpha if placed else np.ones_like(alpha),
-            prior.astype(np.float32), draws.groups,
-            counts.indptr, counts.indices, counts.data, placed, draws.topics,
+            batch.token_documents, draws.seeds, alpha if has_start else np.ones_like(alpha),
+            eta.astype(np.float32), draws.groups,
+            counts.indptr, counts.indices, counts.data, has_start, draws.topics,
             proportions, np.ones(batch.n_rows), draws.log_probability, draws.totals, moves,
         )  # fmt: skip
         run(sparse.sparse_steps, loop)
@@ -244,15 +279,23 @@ class CollapsedLDA(LDAGivenTopics):
         stats = Stats((weights,), rows=words, columns=topics)
         return sparse.listed(proportions, alpha.size), stats
 
-    def _of_sampling(self) -> Self:
-        """Return the model with ``sampling_prior``, if there is one, as eta."""
+    def _sampling_model(self) -> Self:
+        """Return the model with ``sampling_prior`` as eta; the model itself if it is None."""
         if self.sampling_prior is None:
             return self
         eta = np.full_like(self.topic_word_prior, self.sampling_prior)
         return replace(self, topic_word_prior=eta)
 
-    def _begun(self, batch: DocumentBatch, n_tokens: int) -> IndexArray:
-        """Return a copy of the tokens' topics, or zeros, which the sweep overwrites."""
+    def _initial_topics(self, batch: DocumentBatch, n_tokens: int) -> IndexArray:
+        """Return the topics of the tokens before the sweep, which overwrites the array.
+
+        Without ``start`` of the batch, the topics are zeros.
+
+        Raises
+        ------
+        ValueError
+            If ``start`` has another number of tokens, or topics beyond K.
+        """
         dtype = np.uint16 if self.n_components <= 2**16 else np.int32
         if batch.start is None:
             return np.zeros(n_tokens, dtype)
@@ -261,39 +304,49 @@ class CollapsedLDA(LDAGivenTopics):
             raise ValueError("The topics of tokens to continue from are not those of these rows.")
         return topics
 
-    def _groups(self, ends: IndexArray, n_words: int) -> IndexArray:
-        """Return the first document of each group, then n; groups have similarly many tokens."""
-        n_tokens = int(ends[-1])
-        number = TOKENS_OF_COUNT * n_tokens // max(1, n_words * self.n_components)
-        number = min(max(number, 2), MOST_GROUPS)
-        bounds = np.searchsorted(ends, np.arange(1, number) * (n_tokens / number))
-        return np.concatenate([[0], bounds, [ends.size - 1]])
+    def _group_bounds(self, token_bounds: IndexArray, n_words: int) -> IndexArray:
+        """Divide the documents into groups with similar numbers of tokens.
+
+        Return the number of the first document of each group, and n. ``token_bounds`` (n + 1,) are
+        the numbers of the first token of each document, and of all tokens.
+        """
+        n_tokens = int(token_bounds[-1])
+        n_groups = COUNTS_PER_TOKEN * n_tokens // max(1, n_words * self.n_components)
+        n_groups = min(max(n_groups, 2), MOST_GROUPS)
+        inner = np.searchsorted(token_bounds, np.arange(1, n_groups) * (n_tokens / n_groups))
+        return np.concatenate([[0], inner, [token_bounds.size - 1]])
 
     def prior_statistics(self, batch: DocumentBatch, result: LocalResult) -> PriorTerm | None:
-        """Return ``(sum_d w_d E[log theta_d | z_d], sum_d w_d)``; None unless alpha is learned.
+        """Return the statistics from which alpha is learned; None unless alpha is learned.
 
-        The first array has one more entry, the sum of ``w_d digamma(sum_k alpha_k + n_d)``; with
-        covariates, it is :meth:`DocumentRegression.statistics_of_counts`, and the entry is 0.
+        The statistics are ``(sum_d w_d E[log theta_d | z_d], sum_d w_d)``. The first array has an
+        additional last entry, ``sum_d w_d digamma(sum_k alpha_k + n_d)``, where n_d is the number
+        of tokens of the document.
+
+        With covariates, the first array is the result of
+        :meth:`DocumentRegression.statistics_of_counts`, and the additional last row is 0. If the
+        globals of the local step were topics, there is no additional entry, see
+        :meth:`LDA.prior_statistics`.
         """
         if not self.learn_doc_topic_prior or result.counts is None:
             return super().prior_statistics(batch, result)
         counts: Any
         alpha, weights = self.doc_topic_prior.astype(np.float64), batch.weights.astype(np.float64)
         if self.regression is not None:
-            assert batch.design is not None  # as prepared
+            assert batch.design is not None  # `batch` has set it
             parabolas = self.regression.statistics_of_counts(
                 batch.design, weights, result.counts, batch.allowed
             )
             return np.append(parabolas, np.zeros_like(parabolas[:1]), axis=0), weights.sum()
-        of_none = digamma_array(alpha)
-        sums = weights.sum() * of_none
+        digamma_alpha = digamma_array(alpha)
+        sums = weights.sum() * digamma_alpha
         if sp.issparse(result.counts):
             counts = result.counts.astype(np.float64)
             topics, sizes = counts.indices, counts @ np.ones(alpha.size)
-            counts.data = digamma_array(alpha[topics] + counts.data) - of_none[topics]
+            counts.data = digamma_array(alpha[topics] + counts.data) - digamma_alpha[topics]
             sums += weights @ counts
         else:
-            kernels.add_log_proportions(result.counts, weights, alpha, of_none, sums)
+            kernels.add_log_proportions(result.counts, weights, alpha, digamma_alpha, sums)
             sizes = result.counts.sum(axis=1, dtype=np.float64)
         normaliser = weights @ digamma_array(sizes + alpha.sum())
         return np.append(sums - normaliser, normaliser), weights.sum()
@@ -301,10 +354,24 @@ class CollapsedLDA(LDAGivenTopics):
     def with_most_probable_priors(
         self, prior_stats: Any, stats: RunningStats | None, *, slowly: bool
     ) -> Self:
-        """Return the model with priors of greater probability of all z and words.
+        """Return the model with priors under which the drawn z and the words are more probable.
 
-        alpha takes a step towards the maximum, eta is at the maximum. With ``slowly``, the step of
-        alpha is one of expectation-maximisation, which keeps topics without tokens for long.
+        Parameters
+        ----------
+        prior_stats : PriorStats
+            Sums of :meth:`prior_statistics` over all documents, for alpha.
+        stats : RunningStats or None
+            The counts over all documents, for eta. If it is None, eta does not change.
+        slowly : bool
+            If it is False, alpha makes a fixed-point step towards the most probable alpha. If it is
+            True, alpha makes a step of expectation-maximisation, which keeps topics without tokens
+            for a longer time.
+
+        Returns
+        -------
+        CollapsedLDA
+            The model with the new alpha, and the most probable eta. Priors that are not learned do
+            not change.
         """
         if self.regression is not None and prior_stats.mean is not None:
             model = self._with(self.regression.learned(prior_stats.mean[:-1], slowly=slowly))
@@ -317,8 +384,8 @@ class CollapsedLDA(LDAGivenTopics):
             model = self.with_learned_priors(prior_stats.without_last())
         if not self.learn_topic_word_prior or stats is None:
             return model
-        many = self._is_sparse
-        counts = stats.listed().data if many else stats.arrays[0]
+        is_sparse = self._is_sparse
+        counts = stats.listed().data if is_sparse else stats.arrays[0]
         eta = Dirichlet.fit_symmetric_to_counts(
             self.topic_word_prior[0],
             counts.dtype.type(stats.scale) * counts[counts > 0.0],
@@ -328,6 +395,6 @@ class CollapsedLDA(LDAGivenTopics):
         return replace(model, topic_word_prior=np.full_like(self.topic_word_prior, eta))
 
 
-def _width(n_topics: int) -> int:
-    """Return the number of topics, rounded up to a multiple of LANES."""
+def _padded_width(n_topics: int) -> int:
+    """Round a number of topics up to a multiple of LANES."""
     return -(-n_topics // LANES) * LANES
