@@ -1,7 +1,15 @@
 """Compiled loops of the hierarchical Dirichlet process.
 
-They compute the bound of the sticks and its maximum, which takes dozens of evaluations for each
-batch, and the entropy that is lost if two topics merge.
+They compute the bound of q(u), its gradient and its maximum, and the entropy that is lost if two
+topics merge. They are compiled, since the search for the maximum evaluates the gradient dozens of
+times for each batch.
+
+Throughout, u_k is the stick of topic k, q(u_k) = Beta(a_k, b_k), and ``share`` is E[u_k] = a / (a +
+b), ``rest`` is 1 - E[u_k] and ``size`` is a_k + b_k. The weight of topic k is beta_k = u_k
+prod_{l<k} (1 - u_l). Rows of ``usage`` (K, 5) belong to topics, and its columns have the order of
+:mod:`skvt.models.hdp._sticks`: 0 is SLOPE, 1 is TRACES and 2 is IN_USE. The other columns are not
+read here. ``n_documents`` is D, ``alpha`` is the concentration of document proportions and
+``gamma`` the concentration of the prior Beta(1, gamma) of the sticks.
 """
 
 import numpy as np
@@ -9,38 +17,44 @@ import numpy as np
 from skvt.compiled import digamma, exp, gammaln, jit, jit_allocating, log, part, polynomial
 from skvt.typing import Array, IndexArray
 
-# Largest absolute value of the logit of E[u_k].
+# Largest absolute value of the logit of E[u_k], and largest log(a_k + b_k).
 LARGEST_LOGIT = 300.0
-# Smallest log(a_k + b_k) of q(u_k) = Beta(a_k, b_k).
+# Smallest log(a_k + b_k).
 SMALLEST_LOG_SIZE = -30.0
-# Above this, asymptotic series are exact to rounding.
+# Arguments above this value use asymptotic series, which are exact to rounding there.
 _LARGE = 8.0
 _HALF_LOG_TWO_PI = 0.5 * np.log(2.0 * np.pi)
 
 
 @part
 def trigamma(x: float) -> float:
-    """Derivative of digamma at x > 0: eight recurrence steps, then the asymptotic series."""
-    r = 0.0
+    """Compute the derivative of digamma at x > 0 by the asymptotic series at x + 8.
+
+    Eight steps of the recurrence lead from x + 8 to x.
+    """
+    steps = 0.0
     for i in range(8):
-        r += 1.0 / ((x + i) * (x + i))
+        steps += 1.0 / ((x + i) * (x + i))
     z = 1.0 / ((x + 8.0) * (x + 8.0))
     p = polynomial(z, (7 / 6, -691 / 2730, 5 / 66, -1 / 30, 1 / 42, -1 / 30, 1 / 6))
     y = 1.0 / (x + 8.0)
-    return r + y + 0.5 * z + p * z * y
+    return steps + y + 0.5 * z + p * z * y
 
 
 @part
 def _shares(logit: float) -> tuple[float, float]:
-    """Return E[u] and 1 - E[u] for these log odds; the smaller one is exact to the last digit."""
-    small = exp(-abs(logit))
-    share, rest = 1.0 / (1.0 + small), small / (1.0 + small)
-    return (share, rest) if logit >= 0.0 else (rest, share)
+    """Return E[u] and 1 - E[u], given the logit of E[u].
+
+    The smaller share is computed without a difference, so that it keeps all its digits.
+    """
+    odds = exp(-abs(logit))
+    larger, smaller = 1.0 / (1.0 + odds), odds / (1.0 + odds)
+    return (larger, smaller) if logit >= 0.0 else (smaller, larger)
 
 
 @part
 def _trigamma_excess(x: float) -> float:
-    """Return ``x^2 (trigamma(x) - 1 / x)`` at x > 0, from 1 for small x to 1/2 for large x."""
+    """Return ``x^2 (trigamma(x) - 1 / x)`` at x > 0, which falls from 1 at x = 0 towards 1/2."""
     y = 1.0 / max(x, _LARGE)
     p = polynomial(y * y, (7 / 6, -691 / 2730, 5 / 66, -1 / 30, 1 / 42, -1 / 30, 1 / 6))
     return 0.5 + y * p if x > _LARGE else x * x * trigamma(x) - x
@@ -48,7 +62,7 @@ def _trigamma_excess(x: float) -> float:
 
 @part
 def _digamma_excess(x: float) -> float:
-    """Return ``x (digamma(x) - log x)`` at x > 0, from -1 for small x to -1/2 for large x."""
+    """Return ``x (digamma(x) - log x)`` at x > 0, which rises from -1 at x = 0 towards -1/2."""
     y = 1.0 / max(x, _LARGE)
     p = polynomial(y * y, (1 / 12, -691 / 32760, 1 / 132, -1 / 240, 1 / 252, -1 / 120, 1 / 12))
     return -0.5 - y * p if x > _LARGE else x * (digamma(x) - log(x))
@@ -56,7 +70,10 @@ def _digamma_excess(x: float) -> float:
 
 @part
 def _gammaln_excess(x: float) -> float:
-    """Return ``log Gamma(x) - (x - 1/2) log x + x - log(2 pi) / 2`` at x > 0, 0 for large x."""
+    """Return ``log Gamma(x) - (x - 1/2) log x + x - log(2 pi) / 2`` at x > 0.
+
+    The result is the error of Stirling's formula, which tends to 0 for large x.
+    """
     y = 1.0 / max(x, _LARGE)
     p = polynomial(y * y, (-691 / 360360, 1 / 1188, -1 / 1680, 1 / 1260, -1 / 360, 1 / 12))
     return y * p if x > _LARGE else gammaln(x) - (x - 0.5) * log(x) + x - _HALF_LOG_TWO_PI
@@ -68,25 +85,29 @@ def _stick_terms(
 ) -> tuple[float, float, float]:
     """Return ``E[log u] - log E[u]``, ``E[log(1 - u)] - log E[1 - u]`` and ``KL(q(u) || p(u))``.
 
-    q(u) = Beta(a, b) with a = share * size and b = rest * size; p(u) = Beta(1, gamma).
+    The distributions are q(u) = Beta(share * size, rest * size) and p(u) = Beta(1, gamma).
 
-    With many documents a and b are huge. The terms log Gamma of the divergence then exceed the
-    divergence so much that only their rounding would remain. Therefore (a - 1/2) log a and similar
-    parts, which cancel between the terms, are left out of each.
+    The divergence is a sum of log Gamma and digamma at a, b and a + b. With many documents these
+    are so much larger than the divergence that their sum would be mostly rounding error. Their
+    leading parts, such as (a - 1/2) log a, cancel. The sum is therefore computed from
+    :func:`_digamma_excess` and :func:`_gammaln_excess`, which leave out the leading parts.
     """
     a, b = share * size, rest * size
-    of_a, of_b, of_size = _digamma_excess(a), _digamma_excess(b), _digamma_excess(size)
-    more_u, more_rest = of_a / a - of_size / size, of_b / b - of_size / size
+    excess_a, excess_b, excess_size = _digamma_excess(a), _digamma_excess(b), _digamma_excess(size)
+    log_gap_u, log_gap_rest = excess_a / a - excess_size / size, excess_b / b - excess_size / size
     log_share, log_rest = log(share), log(rest)
-    divergence = of_a + of_b - of_size - more_u - gamma * more_rest
+    divergence = excess_a + excess_b - excess_size - log_gap_u - gamma * log_gap_rest
     divergence -= _gammaln_excess(a) + _gammaln_excess(b) - _gammaln_excess(size)
     divergence += 0.5 * log(b) - 0.5 * log_share - gamma * log_rest - _HALF_LOG_TWO_PI - log(gamma)
-    return more_u, more_rest, divergence
+    return log_gap_u, log_gap_rest, divergence
 
 
 @jit
 def stick_divergence(sticks: Array, gamma: float) -> float:
-    """Return the sum over sticks (K, 2) of KL(Beta(a_k, b_k) || Beta(1, gamma)), in nats."""
+    """Return the sum of KL(Beta(a_k, b_k) || Beta(1, gamma)) over the sticks, in nats.
+
+    Row k of ``sticks`` (K, 2) has a_k and b_k.
+    """
     total = 0.0
     for k in range(sticks.shape[0]):
         size = sticks[k, 0] + sticks[k, 1]
@@ -97,82 +118,99 @@ def stick_divergence(sticks: Array, gamma: float) -> float:
 @jit
 def stick_bound(
     logit: Array, log_size: Array, usage: Array, n_documents: float, alpha: float, gamma: float,
-    least: float,
+    smallest_weight: float,
 ) -> float:  # fmt: skip
-    """Return the bound of q(u) up to a constant, in nats.
+    """Return the bound as a function of q(u), up to a constant, in nats.
 
-    ``a + b = exp(log_size)`` and ``a / b = exp(logit)``. With c = alpha E[beta], it is
+    ``logit`` (K,) has the logits of E[u_k], and ``log_size`` (K,) has log(a_k + b_k). With
+    ``c_k = alpha max(E[beta_k], smallest_weight)`` the bound is
 
         sum_{k <= K+1} { D (E[log beta_k] - log E[beta_k]) + n_k log c_k + c_k slope_k
                          + traces_k psi(c_k) + (D - n_k) log Gamma(1 + c_k) } - KL(q(u) || p(u)),
 
-    where column 0 of ``usage`` (K, 3) is slope, column 1 is traces and column 2 is n. For the rest,
-    k = K + 1, n = slope = traces = 0. The terms are grouped so that D log beta_k, which is huge for
-    a small weight, cancels before it is computed.
+    where slope_k, traces_k and n_k are columns 0, 1 and 2 of ``usage``. The term k = K + 1 belongs
+    to all topics that are not represented: its weight is prod_k (1 - u_k), and slope, traces and n
+    are 0.
+
+    D E[log beta_k] and D log Gamma(c_k) are huge for a small weight, but their sum is not.
+    Therefore the formula has the difference of two logarithms and log Gamma(1 + c_k), and the huge
+    parts are never computed.
     """
     n_topics = logit.size
     value, remaining = 0.0, 1.0
     for k in range(n_topics):
         share, rest = _shares(logit[k])
-        c = alpha * max(share * remaining, least)
+        c = alpha * max(share * remaining, smallest_weight)
         remaining *= rest
         value += c * usage[k, 0] + usage[k, 1] * digamma(c) + usage[k, 2] * log(c)
         value += (n_documents - usage[k, 2]) * gammaln(1.0 + c)
-        more_u, more_rest, divergence = _stick_terms(share, rest, exp(log_size[k]), gamma)
-        later = n_documents * (n_topics - k)
-        value += n_documents * more_u + later * more_rest - divergence
-    return value + n_documents * gammaln(1.0 + alpha * max(remaining, least))
+        log_gap_u, log_gap_rest, divergence = _stick_terms(share, rest, exp(log_size[k]), gamma)
+        coef_rest = n_documents * (n_topics - k)
+        value += n_documents * log_gap_u + coef_rest * log_gap_rest - divergence
+    return value + n_documents * gammaln(1.0 + alpha * max(remaining, smallest_weight))
 
 
 @jit
-def stick_slope(
-    x: Array, far: float, direction: Array, scale: Array, usage: Array, n_documents: float,
-    alpha: float, gamma: float, least: float, out: Array,
+def write_gradient(
+    x: Array, step_length: float, direction: Array, scale: Array, usage: Array, n_documents: float,
+    alpha: float, gamma: float, smallest_weight: float, out: Array,
 ) -> None:  # fmt: skip
-    """Write minus the gradient of :func:`stick_bound` at ``x + far * direction`` to ``out``.
+    """Write the gradient of minus :func:`stick_bound` at ``x + step_length * direction``.
 
-    ``x[0]`` is ``logit * scale[0]`` and ``x[1]`` is ``log_size * scale[1]``; the gradient is with
-    respect to x. All arrays are (2, K).
+    ``x``, ``direction``, ``scale`` and ``out`` are (2, K). ``x[0]`` is the logit of E[u_k] times
+    ``scale[0]``, and ``x[1]`` is log(a_k + b_k) times ``scale[1]``. The gradient with respect to x
+    is written to ``out``, which must be another array than ``x`` and ``direction``. Logits and
+    log(a_k + b_k) beyond their limits are taken at the limits.
     """
     n_topics = x.shape[1]
     remaining = 1.0
     for k in range(n_topics):
-        logit = (x[0, k] + far * direction[0, k]) / scale[0, k]
-        out[1, k] = min(max(logit, -LARGEST_LOGIT), LARGEST_LOGIT)  # kept for the second loop
+        logit = (x[0, k] + step_length * direction[0, k]) / scale[0, k]
+        # Keep the logit for the second loop, which replaces it by the derivative.
+        out[1, k] = min(max(logit, -LARGEST_LOGIT), LARGEST_LOGIT)
         share, rest = _shares(out[1, k])
-        c = alpha * max(share * remaining, least)
+        c = alpha * max(share * remaining, smallest_weight)
         remaining *= rest
-        # Terms in c_k only; D (E[log beta] - log E[beta]) follows in the second loop.
+        # Write the derivative with respect to log c_k, less D. The derivative of
+        # n_k log c_k + (D - n_k) log Gamma(1 + c_k) contains D, which cancels with the derivative
+        # of -D log E[beta_k]. The second loop adds the derivative of D E[log beta_k].
         out[0, k] = c * (usage[k, 0] + usage[k, 1] * trigamma(c))
         out[0, k] += c * (n_documents - usage[k, 2]) * digamma(c)
-    c = alpha * max(remaining, least)
-    after = c * n_documents * digamma(c)
+    c = alpha * max(remaining, smallest_weight)
+    by_later_weights = c * n_documents * digamma(c)
     for i in range(n_topics):
         k = n_topics - 1 - i
-        pull = out[0, k]
+        by_log_weight = out[0, k]
         share, rest = _shares(out[1, k])
-        log_size = (x[1, k] + far * direction[1, k]) / scale[1, k]
+        log_size = (x[1, k] + step_length * direction[1, k]) / scale[1, k]
         size = exp(min(max(log_size, SMALLEST_LOG_SIZE), LARGEST_LOGIT))
         a, b = share * size, rest * size
-        of_u, of_rest = n_documents + 1.0, n_documents * (n_topics - k) + gamma
-        # Only the excess of trigamma over 1 / x enters: the terms with 1 / x are as large as the
-        # number of documents and a + b, and cancel.
-        by_a = _trigamma_excess(a) * (of_u / a - 1.0)
-        by_b = _trigamma_excess(b) * (of_rest / b - 1.0)
-        by_size = _trigamma_excess(size) * ((of_u + of_rest) / size - 1.0)
-        by_logit = rest * (of_u + by_a + pull) - share * (of_rest + by_b + after)
+        coef_u, coef_rest = n_documents + 1.0, n_documents * (n_topics - k) + gamma
+        # The derivatives of E[log u], E[log(1 - u)] and the divergence contain x^2 trigamma(x),
+        # which is x + _trigamma_excess(x). The terms x are as large as a + b; they cancel, so that
+        # they are left out.
+        by_a = _trigamma_excess(a) * (coef_u / a - 1.0)
+        by_b = _trigamma_excess(b) * (coef_rest / b - 1.0)
+        by_size = _trigamma_excess(size) * ((coef_u + coef_rest) / size - 1.0)
+        # A larger logit raises log c_k by ``rest`` and lowers each later log c_l by ``share``.
+        by_logit = rest * (coef_u + by_a + by_log_weight) - share * (
+            coef_rest + by_b + by_later_weights
+        )
         out[0, k] = -by_logit / scale[0, k]
         out[1, k] = -(by_a + by_b - by_size) / scale[1, k]
-        after += pull
+        by_later_weights += by_log_weight
 
 
 @jit_allocating
-def near_sticks(usage: Array, n_documents: float, alpha: float, gamma: float, out: Array) -> None:
-    """Write a starting point near the best q(u) to ``out`` (2, K).
+def write_start(usage: Array, n_documents: float, alpha: float, gamma: float, out: Array) -> None:
+    """Write a starting point of the search for the best q(u) to ``out`` (2, K).
 
-    ``out[0]`` has the logits of E[u_k], ``out[1]`` the logarithms of a_k + b_k. If q(u) were a
-    point, its optimum would be beta_k = ``parts_k / (level - rise_k)`` with the multiplier
-    ``level`` for which these sum to 1; bisection finds it.
+    ``out[0]`` has the logits of E[u_k], and ``out[1]`` has log(a_k + b_k). The starting point is
+    near the best q(u): it maximises ``sum_{k <= K+1} (parts_k log beta_k + rise_k beta_k)``. This
+    sum approximates the bound: q(u) is taken for a point, TRACES are left out, and
+    ``log Gamma(1 + c)`` is replaced by its tangent at 0, ``-0.577 c``. The maximum is at
+    ``beta_k = parts_k / (level - rise_k)`` with the Lagrange multiplier ``level`` for which the
+    weights sum to 1. Bisection finds the multiplier.
     """
     n_topics = usage.shape[0]
     parts, rise = np.empty(n_topics + 1), np.empty(n_topics + 1)
@@ -181,143 +219,157 @@ def near_sticks(usage: Array, n_documents: float, alpha: float, gamma: float, ou
         rise[k] = alpha * (usage[k, 0] - np.euler_gamma * (n_documents - usage[k, 2]))
     parts[n_topics] = gamma
     rise[n_topics] = -alpha * np.euler_gamma * n_documents
-    low, largest, total = -np.inf, -np.inf, 0.0
+    low, largest_rise, total = -np.inf, -np.inf, 0.0
     for k in range(n_topics + 1):
         low = max(low, rise[k] + parts[k])
-        largest = max(largest, rise[k])
+        largest_rise = max(largest_rise, rise[k])
         total += parts[k]
-    high = largest + total
-    for _ in range(100):  # the sum falls from >= 1 at low to <= 1 at high
-        middle = 0.5 * (low + high)
-        if not low < middle < high:
+    high = largest_rise + total
+    # As a function of the multiplier, the sum of weights falls from >= 1 at low to <= 1 at high.
+    for _ in range(100):
+        level = 0.5 * (low + high)
+        if not low < level < high:
             break
         total = 0.0
         for k in range(n_topics + 1):
-            total += parts[k] / (middle - rise[k])
+            total += parts[k] / (level - rise[k])
         if total > 1.0:
-            low = middle
+            low = level
         else:
-            high = middle
+            high = level
     remaining = parts[n_topics] / (high - rise[n_topics])
     for i in range(n_topics):
         k = n_topics - 1 - i
         ratio = parts[k] / (high - rise[k]) / remaining
         remaining *= 1.0 + ratio
         out[0, k] = log(ratio)
-        # The best a + b given E[u], to second order for large a and b.
-        after = n_documents * (n_topics - k) + gamma
-        out[1, k] = log((n_documents + 1.0) / ratio + after * ratio)
+        # This a + b is best given E[u] if _trigamma_excess is 1/2, its limit for large arguments.
+        coef_rest = n_documents * (n_topics - k) + gamma
+        out[1, k] = log((n_documents + 1.0) / ratio + coef_rest * ratio)
 
 
 @jit
 def climb_sticks(
     x: Array, scale: Array, usage: Array, n_documents: float, alpha: float, gamma: float,
-    least: float, enough: float, n_steps: int, n_polish: int, n_conjugate: int, difference: float,
-    scratch: Array,
+    smallest_weight: float, tolerance: float, n_steps: int, n_final_steps: int,
+    n_conjugate_steps: int, difference: float, scratch: Array,
 ) -> float:  # fmt: skip
-    """Improve x (2, K) by Newton's method while the gradient shrinks; return its largest entry.
+    """Improve x (2, K) by Newton's method; return the largest absolute entry of the gradient.
 
-    The bound is flat to rounding within the square root of eps of its maximum, so that gradients
-    alone judge the progress. Each step solves ``H step = -gradient`` by conjugate gradients, where
-    H v comes from differences of gradients. Once no entry of the gradient is above ``enough``,
-    ``n_polish`` more steps are taken with a tighter tolerance. ``scratch`` is (5, 2, K).
+    The objective is minus the bound, with the gradient of :func:`write_gradient` and the Hessian H.
+    Steps end after ``n_steps``, or as soon as a step does not reduce the norm of the gradient; that
+    step is not taken. Near the maximum the bound varies by less than its rounding, so the gradient
+    alone judges progress. Once no entry of the gradient is above ``tolerance``, ``n_final_steps``
+    steps follow, for which the linear equations are solved more exactly.
+
+    A Newton step solves ``H step = -gradient`` by at most ``n_conjugate_steps`` steps of conjugate
+    gradients. The product of H and a vector is computed from the difference of the gradients at two
+    points, at the distance ``difference`` on either side of x. ``scratch`` (5, 2, K) is
+    overwritten.
     """
-    # Explicit loops: each expression of arrays would add half a second of compilation.
-    problem = scale, usage, n_documents, alpha, gamma, least
-    slope, back, direction, residual, step = (
+    # Entries are computed in loops, since each expression of whole arrays would add half a second
+    # of compilation.
+    problem = scale, usage, n_documents, alpha, gamma, smallest_weight
+    gradient, gradient_behind, direction, residual, step = (
         scratch[0], scratch[1], scratch[2], scratch[3], scratch[4],
     )  # fmt: skip
     n_topics = x.shape[1]
     for i in range(2):
         for k in range(n_topics):
             step[i, k] = 0.0
-    largest, before, polished = 0.0, np.inf, 0
+    largest, norm2_of_last, n_final = 0.0, np.inf, 0
     for taken in range(n_steps + 1):
-        stick_slope(x, 1.0, step, *problem, slope)
-        size, now_largest = 0.0, 0.0
+        write_gradient(x, 1.0, step, *problem, gradient)
+        norm2, new_largest = 0.0, 0.0
         for i in range(2):
             for k in range(n_topics):
-                size += slope[i, k] * slope[i, k]
-                now_largest = max(now_largest, abs(slope[i, k]))
-        if taken > 0 and not size < before:
+                norm2 += gradient[i, k] * gradient[i, k]
+                new_largest = max(new_largest, abs(gradient[i, k]))
+        if taken > 0 and not norm2 < norm2_of_last:
             break
-        before, largest = size, np.nan if np.isnan(size) else now_largest
+        norm2_of_last, largest = norm2, np.nan if np.isnan(norm2) else new_largest
         for i in range(2):
             for k in range(n_topics):
                 x[i, k] += step[i, k]
-                residual[i, k] = direction[i, k] = -slope[i, k]
+                residual[i, k] = direction[i, k] = -gradient[i, k]
                 step[i, k] = 0.0
-        close = largest <= enough
-        if taken == n_steps or (close and polished == n_polish):
+        is_close = largest <= tolerance
+        if taken == n_steps or (is_close and n_final == n_final_steps):
             break
-        polished += close
-        smallest = (1e-16 if close else 1e-4) * size
-        of_direction = size
-        for _ in range(n_conjugate):
-            if size <= smallest:
+        n_final += is_close
+        smallest_norm2 = (1e-16 if is_close else 1e-4) * norm2
+        norm2_of_direction = norm2
+        for _ in range(n_conjugate_steps):
+            if norm2 <= smallest_norm2:
                 break
-            unit = difference / np.sqrt(of_direction)
-            stick_slope(x, unit, direction, *problem, slope)
-            stick_slope(x, -unit, direction, *problem, back)
-            half, curvature = 0.5 / unit, 0.0
+            distance = difference / np.sqrt(norm2_of_direction)
+            write_gradient(x, distance, direction, *problem, gradient)
+            write_gradient(x, -distance, direction, *problem, gradient_behind)
+            factor, curvature = 0.5 / distance, 0.0
             for i in range(2):
                 for k in range(n_topics):
-                    slope[i, k] = half * slope[i, k] - half * back[i, k]
-                    curvature += direction[i, k] * slope[i, k]
+                    # The array of the gradient now holds the product of H and the direction.
+                    gradient[i, k] = factor * gradient[i, k] - factor * gradient_behind[i, k]
+                    curvature += direction[i, k] * gradient[i, k]
             if not curvature > 0.0:
                 break
-            length, size_before, size, of_direction = size / curvature, size, 0.0, 0.0
+            length, last_norm2, norm2, norm2_of_direction = norm2 / curvature, norm2, 0.0, 0.0
             for i in range(2):
                 for k in range(n_topics):
                     step[i, k] += length * direction[i, k]
-                    residual[i, k] -= length * slope[i, k]
-                    size += residual[i, k] * residual[i, k]
-            share = size / size_before
+                    residual[i, k] -= length * gradient[i, k]
+                    norm2 += residual[i, k] * residual[i, k]
+            ratio = norm2 / last_norm2
             for i in range(2):
                 for k in range(n_topics):
-                    direction[i, k] = share * direction[i, k] + residual[i, k]
-                    of_direction += direction[i, k] * direction[i, k]
+                    direction[i, k] = ratio * direction[i, k] + residual[i, k]
+                    norm2_of_direction += direction[i, k] * direction[i, k]
     return largest
 
 
 @jit_allocating
-def pair_losses(
+def add_pair_losses(
     indptr: IndexArray, words: IndexArray, counts: Array, row_weights: Array, weights: Array,
-    table: Array, tokens: Array, pairs: IndexArray, least: float, start: int, stop: int,
+    table: Array, tokens: Array, pairs: IndexArray, least_tokens: float, start: int, stop: int,
     loss: Array,
 ) -> None:  # fmt: skip
-    """Add to loss[p] the entropy of q(z), in nats, that is lost if the p-th pair of topics merges.
+    """Add to ``loss[p]`` the entropy of q(z), in nats, that is lost if pair p of topics merges.
 
-    With w_d the ``row_weights`` and n_dj the ``counts``, it is
-    ``sum_dj w_d n_dj ((r_a + r_b) log(r_a + r_b) - r_a log r_a - r_b log r_b)`` with
-    ``r_djk = weights_dk table_jk / sum_k weights_dk table_jk``, over documents that have at least
-    ``least`` tokens of both, from ``start`` to ``stop``.
+    Documents ``start`` to ``stop`` - 1 are counted if they have ``least_tokens`` tokens or more of
+    both topics a and b of the pair. Document d has the words ``words[i]`` with the counts
+    ``counts[i]`` for i from ``indptr[d]`` to ``indptr[d + 1]`` - 1. The share of topic k in the
+    tokens of word v is ``r_dvk = weights_dk table_vk / sum_l weights_dl table_vl``. The loss is
+
+        sum_dv row_weights_d counts_dv ((r_a + r_b) log(r_a + r_b) - r_a log r_a - r_b log r_b)
+
+    where d and v are omitted in r. ``weights`` and ``tokens`` are (N, K), ``table`` is (V, K),
+    ``pairs`` is (P, 2) and ``loss`` is (P,).
     """
     n_topics = table.shape[1]
-    ratio = np.empty(0)
+    inverse_norm = np.empty(0)
     for d in range(start, stop):
-        lo, hi = indptr[d], indptr[d + 1]
-        begun = False
+        first, end = indptr[d], indptr[d + 1]
+        has_norms = False
         for p in range(pairs.shape[0]):
             a, b = pairs[p, 0], pairs[p, 1]
-            if min(tokens[d, a], tokens[d, b]) < least:
+            if min(tokens[d, a], tokens[d, b]) < least_tokens:
                 continue
-            if not begun:
-                begun = True
-                if ratio.size < hi - lo:
-                    ratio = np.empty(hi - lo)
-                for j in range(hi - lo):
+            if not has_norms:
+                has_norms = True
+                if inverse_norm.size < end - first:
+                    inverse_norm = np.empty(end - first)
+                for j in range(end - first):
                     norm = 0.0
-                    row = words[lo + j]
+                    word = words[first + j]
                     for k in range(n_topics):
-                        norm += weights[d, k] * table[row, k]
-                    ratio[j] = 1.0 / norm
-            value = 0.0
-            for j in range(hi - lo):
-                row = words[lo + j]
-                one = ratio[j] * weights[d, a] * table[row, a]
-                other = ratio[j] * weights[d, b] * table[row, b]
-                if min(one, other) > 0.0:
-                    part = one * log(1.0 + other / one) + other * log(1.0 + one / other)
-                    value += counts[lo + j] * part
-            loss[p] += row_weights[d] * value
+                        norm += weights[d, k] * table[word, k]
+                    inverse_norm[j] = 1.0 / norm
+            total = 0.0
+            for j in range(end - first):
+                word = words[first + j]
+                r_a = inverse_norm[j] * weights[d, a] * table[word, a]
+                r_b = inverse_norm[j] * weights[d, b] * table[word, b]
+                if min(r_a, r_b) > 0.0:
+                    lost = r_a * log(1.0 + r_b / r_a) + r_b * log(1.0 + r_a / r_b)
+                    total += counts[first + j] * lost
+            loss[p] += row_weights[d] * total

@@ -8,7 +8,7 @@ from scipy.special import gammaln, psi
 
 from skvt.contracts import LocalResult
 from skvt.expfam import Stats
-from skvt.models.hdp._kernels import pair_losses
+from skvt.models.hdp._kernels import add_pair_losses
 from skvt.models.hdp._model import HDP, Globals
 from skvt.models.hdp._sticks import IN_USE, SLOPE, TRACES, expected_weights
 from skvt.rows import pieces
@@ -108,5 +108,5 @@ def _entropy_losses(
         (*of_all, rows.start, rows.stop, np.zeros(len(pairs)))
         for rows in pieces(batch.n_rows, _ROWS_PER_TASK)
     ]
-    run(pair_losses, tasks)
+    run(add_pair_losses, tasks)
     return np.sum([task[-1] for task in tasks], axis=0)

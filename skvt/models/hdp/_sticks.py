@@ -21,10 +21,10 @@ from skvt.models.hdp._kernels import (
     LARGEST_LOGIT,
     SMALLEST_LOG_SIZE,
     climb_sticks,
-    near_sticks,
     stick_bound,
     stick_divergence,
-    stick_slope,
+    write_gradient,
+    write_start,
 )
 from skvt.typing import Array
 
@@ -225,7 +225,7 @@ class _Problem:
         so that ``beta_k = n_k / (lambda - g_k)`` with the lambda for which these sum to 1.
         """
         x = np.empty_like(self.scale)
-        near_sticks(*self.given, x)
+        write_start(*self.given, x)
         return (x * self.scale).ravel()
 
     def _legal(self, x: Array) -> Array:
@@ -241,7 +241,7 @@ class _Problem:
         """Return minus the bound, up to a constant, and its gradient."""
         logit, log_size = self._legal(x)
         x, gradient = x.reshape(2, -1), np.empty_like(self.scale)
-        stick_slope(x, 0.0, x, self.scale, *self.given, _TINY, gradient)
+        write_gradient(x, 0.0, x, self.scale, *self.given, _TINY, gradient)
         return -stick_bound(logit, log_size, *self.given, _TINY), gradient.ravel()
 
     def climbed(self, x: Array) -> tuple[Array, float]:
