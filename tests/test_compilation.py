@@ -128,7 +128,7 @@ def test_a_full_disk_lets_functions_compile(fresh_function, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("numba.core.caching.IndexDataCacheFile._save_data", full)
-    _special._warn_of_no_cache.cache_clear()
+    _special._warn_once_of_no_cache.cache_clear()
     with pytest.warns(RuntimeWarning, match="cannot be stored: No space left on device"):
         assert fresh_function()(2.0) == 4.0
 

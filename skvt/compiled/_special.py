@@ -1,9 +1,9 @@
 """Special functions that the compiler can vectorise: exp, log, digamma, gammaln.
 
-The loops of :mod:`skvt.models` call these millions of times on short rows. The C library's
-versions are scalar calls (10 to 20 ns each); the polynomials below compile to a few vector
-instructions (about 1 ns each in float32, 2 ns in float64). One source serves both precisions: a
-literal takes the type of the argument through :func:`lit`.
+The loops of :mod:`skvt.models` call these functions millions of times on short rows. A call of the
+C library computes a single value and takes 10 to 20 ns. The polynomials of this module compile to a
+few vector instructions, which take about 1 ns per value in float32 and 2 ns in float64. One source
+serves both precisions: :func:`lit` gives a literal the type of the argument.
 
 Largest errors |difference| / max(1, |f|) measured against SciPy for arguments in [1e-5, 1e9]:
 
@@ -16,9 +16,11 @@ gammaln  2.2e-13 3.5e-6
 exp      2.4e-14 6e-8
 ======== ======= =======
 
-The error of exp is relative, for arguments in [-700, 700]. NaN, infinities, non-positive arguments
-and overflow of exp are not handled. exp is 0 below the smallest normal number, since denormal
-numbers slow down every later loop by a factor of ten.
+The error of exp is relative, for arguments in [-700, 700] in float64 and in [-86.9, 88] in float32.
+
+The functions do not check their arguments. Results are not defined for NaN and infinities, for
+arguments of log, digamma and gammaln that are not positive, and if exp overflows. exp returns 0
+instead of a denormal number, since denormal numbers slow down every later loop by a factor of ten.
 """
 
 import functools
@@ -39,23 +41,26 @@ from numpy.typing import ArrayLike
 
 from skvt.typing import Array
 
-# One source serves both precisions.
+# Type of the argument, which is the type of the result.
 Real = TypeVar("Real", np.float32, np.float64)
 
-# Without "nnan" and "ninf", bad values stay visible. "reassoc" lets sums run in vector lanes.
+# "reassoc" lets the compiler compute sums in vector lanes. "nnan" and "ninf" are left out, so that
+# NaN and infinities stay visible in results.
 FASTMATH = {"reassoc", "contract", "nsz", "arcp"}
 _OPTIONS = {
     "nogil": True, "fastmath": FASTMATH, "error_model": "numpy", "no_cfunc_wrapper": True,
 }  # fmt: skip
 
 
-class _NoCollections(event.Listener):
-    """Listener that stops garbage collection while a function of skvt is compiled.
+class _GarbagePause(event.Listener):
+    """Listener of the compiler that pauses garbage collection while it compiles functions of skvt.
 
-    The compiler makes many objects that stay alive; a tenth of its time would be spent searching
-    for garbage. Two threads never compile at once, since the compiler holds a lock.
+    The compiler makes many objects that stay alive, so that a tenth of the time would be spent on
+    searching for garbage. The listener needs no lock, since numba compiles in one thread at a time.
     """
 
+    # Dispatcher of the function whose compilation paused the garbage collection. Functions that are
+    # compiled meanwhile, as parts of this function, do not end the pause.
     _paused: Any = None
 
     def on_start(self, event: Any) -> None:
@@ -71,20 +76,22 @@ class _NoCollections(event.Listener):
             gc.enable()
 
 
-event.register("numba:compile", _NoCollections())
+event.register("numba:compile", _GarbagePause())
 
 
-class _Files(FunctionCache):
-    """Machine code of a function on disk.
+class _TolerantCache(FunctionCache):
+    """Cache of the machine code of a function in files.
 
-    If its files cannot be read, such as an index that a power failure has cut short, the function
-    is compiled again; if they cannot be written, it is compiled for this process alone.
+    A function is compiled again if its files cannot be read, such as an index that a power failure
+    has cut short. If its files cannot be written, there is a warning, and only this process uses
+    the machine code.
     """
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         try:
             return super().load_overload(sig, target_context)
-        except Exception:  # damaged pickles raise errors of many types
+        # Catch all exceptions, since damaged pickles raise errors of many types.
+        except Exception:
             with suppress(OSError):
                 self.flush()
             return None
@@ -93,21 +100,26 @@ class _Files(FunctionCache):
         try:
             super().save_overload(sig, data)
         except Exception as error:
-            _warn_of_no_cache(getattr(error, "strerror", None) or str(error))
+            _warn_once_of_no_cache(getattr(error, "strerror", None) or str(error))
 
 
 def _cached(function: Callable[..., Any], allocates: bool) -> Any:
-    """Compile ``function`` and keep it on disk, or for this process alone if that fails."""
+    """Return the compiled function, which keeps its machine code on disk if that is possible.
+
+    ``allocates`` is whether the function makes arrays other than views.
+    """
     dispatcher = nb.njit(_nrt=allocates, **_OPTIONS)(function)
     try:
-        dispatcher._cache = _Files(function)  # as numba does where cache=True
+        # The option cache=True of numba sets the same attribute to a FunctionCache.
+        dispatcher._cache = _TolerantCache(function)
     except RuntimeError:
-        _warn_of_no_cache("neither its folder nor the user's cache is writable")
+        _warn_once_of_no_cache("neither its folder nor the user's cache is writable")
     return dispatcher
 
 
 @functools.cache
-def _warn_of_no_cache(why: str) -> None:
+def _warn_once_of_no_cache(why: str) -> None:
+    """Warn that machine code cannot be stored; a second warning for the same reason is left out."""
     warnings.warn(
         f"Compiled functions of skvt cannot be stored: {why}. Every process will compile them "
         "anew, which takes several seconds. Make room there, or set the environment variable "
@@ -122,33 +134,46 @@ jit_allocating: Any
 part: Any
 part_allocating: Any
 if nb.config.DISABLE_JIT:
-    # Integers wrap around, as in compiled code.
+    # Functions run in Python under NUMBA_DISABLE_JIT. The decorator turns off warnings of integer
+    # overflow, since loops of random bits rely on integers that wrap around.
     jit = jit_allocating = part = part_allocating = np.errstate(over="ignore")
 else:
-    #: Decorator of a compiled function that Python calls and that makes no arrays except views.
-    #: Without reference counts it compiles 5 % faster.
+    #: Decorator of a compiled function that Python calls and that makes no arrays except views. It
+    #: compiles 5 % faster, since there are no reference counts.
     jit = functools.partial(_cached, allocates=False)
     #: Decorator of a compiled function that Python calls and that makes arrays.
     jit_allocating = functools.partial(_cached, allocates=True)
-    #: Decorator of a function that only compiled functions call, and that is inlined into them. A
-    #: call from Python crashes the process, since a wrapper would take as long to compile as a
-    #: short part. Inlining lets loops be vectorised. It also keeps results reproducible: a process
-    #: uses the first machine code that it gets for a separate function, and its last digits differ
-    #: between code that was compiled and code that was loaded. A part is compiled alone and again
-    #: within each function above it, so that few levels of calls compile fast.
-    _of_parts = {"no_cpython_wrapper": True, "forceinline": True, **_OPTIONS}
-    part = nb.njit(_nrt=False, **_of_parts)
+    #: Decorator of a *part*: a function that only compiled functions call, and that is inlined into
+    #: them. A call of a part from Python crashes the process: parts have no wrapper for such calls,
+    #: since the wrapper of a short part would take as long to compile as the part.
+    #:
+    #: Parts are inlined for two reasons. Loops that call them can be vectorised. And results are
+    #: reproducible: a process uses the first machine code that it gets for a function that is not
+    #: inlined, and the last digits of results differ between compiled and loaded machine code.
+    #:
+    #: A part is compiled alone and again within each function above it. Few levels of parts
+    #: therefore compile faster than many.
+    _PART_OPTIONS = {"no_cpython_wrapper": True, "forceinline": True, **_OPTIONS}
+    part = nb.njit(_nrt=False, **_PART_OPTIONS)
     #: Decorator of a part that makes arrays.
-    part_allocating = nb.njit(_nrt=True, **_of_parts)
+    part_allocating = nb.njit(_nrt=True, **_PART_OPTIONS)
 
 
 def instruction(in_python: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:
-    """Return a decorator of intrinsics; ``in_python`` replaces one under NUMBA_DISABLE_JIT."""
+    """Return the decorator of a function that emits LLVM instructions.
+
+    The decorator makes an intrinsic of numba. Under NUMBA_DISABLE_JIT it returns ``in_python``
+    instead, a function of the same arguments in Python.
+    """
     return (lambda function: in_python) if nb.config.DISABLE_JIT else intrinsic
 
 
 def _float_layout(bits: int) -> tuple[Any, Any, int, int]:
-    """Return LLVM types, mantissa bits and exponent bias of a float of this width."""
+    """Describe the format of a float of 32 or 64 bits.
+
+    Return the LLVM type of integers with as many bits, the LLVM type of the float, the number of
+    bits of the mantissa and the bias of the exponent.
+    """
     if bits == 32:
         return ir.IntType(32), ir.FloatType(), 23, 127
     return ir.IntType(64), ir.DoubleType(), 52, 1023
@@ -156,7 +181,10 @@ def _float_layout(bits: int) -> tuple[Any, Any, int, int]:
 
 @instruction(lambda bits: (int(bits) & -int(bits)).bit_length() - 1)
 def lowest_bit(typingctx: Any, bits: Any) -> Any:
-    """Return the position of the lowest bit of a uint64 that is 1; one must be."""
+    """Return the position, from 0, of the lowest bit of a uint64 that is 1.
+
+    The result is undefined if all bits are 0.
+    """
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
@@ -198,10 +226,11 @@ def _horner(x: Real, coefficients: tuple[float, ...]) -> Real:
 
 @instruction(_horner)
 def polynomial(typingctx: Any, x: Any, coefficients: Any) -> Any:
-    """Return the polynomial of these compile-time constants at ``x``, highest power first.
+    """Evaluate a polynomial at ``x``.
 
-    As one instruction it compiles fast: for separate products, sums and constants, the compiler
-    would infer types and emit code one after the other.
+    ``coefficients`` is a tuple of compile-time constants, highest power first. The intrinsic emits
+    all instructions at once, which compiles fast: the compiler would infer the type of every
+    product, sum and constant of an expression.
     """
     if not isinstance(x, types.Float):
         return None
@@ -219,7 +248,10 @@ def polynomial(typingctx: Any, x: Any, coefficients: Any) -> Any:
 
 @instruction(lambda x: type(x)(math.floor(x)))
 def _floor(typingctx: Any, x: Any) -> Any:
-    """Return the largest whole number up to x in the type of x; ``math.floor`` returns an int."""
+    """Return the largest whole number up to x, in the type of x.
+
+    ``math.floor`` would return an int.
+    """
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         function = builder.module.declare_intrinsic("llvm.floor", [args[0].type])
@@ -230,7 +262,7 @@ def _floor(typingctx: Any, x: Any) -> Any:
 
 @instruction(lambda n: type(n)(np.ldexp(1.0, int(n))))
 def _power_of_two(typingctx: Any, n: Any) -> Any:
-    """Return 2**n for a whole number n held in a float, by setting the bits of the exponent."""
+    """Return 2**n for a float n that is a whole number, by setting the bits of the exponent."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         integer, real, mantissa, bias = _float_layout(n.bitwidth)
@@ -255,6 +287,8 @@ def _mantissa_exponent(typingctx: Any, x: Any) -> Any:
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         integer, real, mantissa, _ = _float_layout(x.bitwidth)
+        # These are the bits of sqrt(1/2). Subtract them from the bits of x: the bits above the
+        # mantissa then hold e. For x in [sqrt(1/2), sqrt(2)), e is 0; it grows by 1 as x doubles.
         half_root = 0x3F3504F3 if x.bitwidth == 32 else 0x3FE6A09E667F3BCD
         bits = builder.bitcast(args[0], integer)
         exponent = builder.ashr(
@@ -267,16 +301,17 @@ def _mantissa_exponent(typingctx: Any, x: Any) -> Any:
     return nb.types.UniTuple(x, 2)(x), codegen
 
 
-# Taylor coefficients, highest power first.
+# Coefficients of the Taylor series of exp, highest power first.
 _EXP = tuple(1 / math.factorial(i) for i in range(12, -1, -1))
-_EXP_SHORT = _EXP[-9:]  # enough for float32
+# Coefficients up to power 8, which suffice for float32.
+_EXP_SHORT = _EXP[-9:]
 
 
 @part
 def log(x: Real) -> Real:
-    """Natural logarithm of a positive normal number."""
+    """Compute the natural logarithm of a positive normal number."""
     m, e = _mantissa_exponent(x)
-    # log m = 2 artanh(s) with |s| < 0.172: the series needs few terms.
+    # log m is 2 artanh(s) with |s| < 0.172, so that the series of artanh needs few terms.
     s = (m - lit(x, 1.0)) / (m + lit(x, 1.0))
     z = s * s
     p = polynomial(z, (2 / 19, 2 / 17, 2 / 15, 2 / 13, 2 / 11, 2 / 9, 2 / 7, 2 / 5, 2 / 3))
@@ -285,20 +320,29 @@ def log(x: Real) -> Real:
 
 @part
 def exp(x: Real) -> Real:
-    """Exponential, computed in float64; 0 where the result would be a denormal number."""
+    """Compute the exponential of x in float64, in the type of x.
+
+    The result is 0 for x up to -708 in float64 and for x up to -87 in float32, since a little below
+    these limits the exponential is a denormal number.
+    """
     lowest = _by_type(x, -87.0, -708.0)
     y = np.float64(x if x > lowest else lowest)
     n = _floor(y * (1.0 / math.log(2.0)) + 0.5)
-    # log 2 in two parts, so that y - n log 2 keeps its digits.
+    # exp(y) is 2**n exp(r) with r = y - n log 2. Subtract log 2 in two parts: the product of n and
+    # the first part is exact, so that r keeps more digits. "reassoc" permits the compiler
+    # to add the two parts; then the error of r grows with |x|.
     r = (y - n * 0.693145751953125) - n * 1.42860682030941723212e-6
-    n = _power_of_two(n)
-    result = _by_type(x, polynomial(r, _EXP_SHORT) * n, polynomial(r, _EXP) * n)
+    power = _power_of_two(n)
+    result = _by_type(x, polynomial(r, _EXP_SHORT) * power, polynomial(r, _EXP) * power)
     return result if x > lowest else lit(x, 0.0)
 
 
 @part
 def _digamma(x: float, i: float, steps: float) -> float:
-    """Return the asymptotic series at x = 1 / i less ``steps``, the sum of recurrence terms."""
+    """Compute digamma by the asymptotic series at ``x``, less the recurrence terms.
+
+    ``i`` is 1 / x, and ``steps`` is the sum of the recurrence terms.
+    """
     z = i * i
     p = polynomial(z, (1 / 12, -691 / 32760, 1 / 132, -1 / 240, 1 / 252, -1 / 120, 1 / 12))
     return log(x) - i * 0.5 - z * p - steps
@@ -306,19 +350,25 @@ def _digamma(x: float, i: float, steps: float) -> float:
 
 @part
 def digamma(x: Real) -> Real:
-    """Derivative of log Gamma at x > 0: recurrence steps, then the asymptotic series.
+    """Compute the derivative of log Gamma at x > 0.
 
-    It is computed in float64, since logarithm and steps nearly cancel, and sweeps over documents of
-    uncertain topics would multiply the rounding of float32 a hundredfold. Three steps give the
-    digits of float32, six those of float64.
+    With digamma(x) = digamma(x + n) - sum_{j<n} 1 / (x + j), the asymptotic series is evaluated at
+    x + n. For the digits of float32, n is 3; for the digits of float64, n is 6.
+
+    Both are computed in float64. In float32 the rounding of the logarithm and of the sum, which
+    nearly cancel, would grow a hundredfold in sweeps over documents of uncertain topics.
     """
     v: Any = np.float64(x)
     product = v * (v + 1.0) * (v + 2.0)
-    inverse = 1.0 / (product * (v + 3.0))  # one division for both: float32 cannot overflow here
+    # One division serves the sum over j and 1 / (v + 3). The product cannot overflow if x is
+    # float32; if x is float64, ``single`` is not used.
+    inverse = 1.0 / (product * (v + 3.0))
     steps = ((3.0 * v + 6.0) * v + 2.0) * (v + 3.0) * inverse
     single = _digamma(v + 3.0, product * inverse, steps)
-    # sum_{i<6} 1/(v+i), likewise. Above the limit, the steps vanish beside the logarithm.
+    # Likewise for n = 6, with a limit of x that avoids overflow. Beyond the limit the sum over j is
+    # too small to change the logarithm.
     u = min(v, 1e30)
+    # The sum over j is added in pairs: 1 / u + 1 / (u + 1) is (2 u + 1) / a, and so on.
     a, b, c = u * (u + 1.0), (u + 2.0) * (u + 3.0), (u + 4.0) * (u + 5.0)
     product = a * b * c
     inverse = 1.0 / (product * (u + 6.0))
@@ -329,33 +379,40 @@ def digamma(x: Real) -> Real:
 
 @part
 def gammaln(x: Real) -> Real:
-    """Log Gamma at x > 0: six recurrence steps if x < 6, then Stirling's series."""
-    small = x < lit(x, 6.0)
+    """Compute log Gamma at x > 0 by Stirling's series, at x + 6 if x < 6.
+
+    Six steps of the recurrence lead from x + 6 to x.
+    """
+    is_small = x < lit(x, 6.0)
     one = lit(x, 1.0)
     product = x * (x + one) * (x + lit(x, 2.0))
     product *= (x + lit(x, 3.0)) * (x + lit(x, 4.0)) * (x + lit(x, 5.0))
-    shift = log(product if small else one)
-    y = x + lit(x, 6.0) if small else x
-    i = one / y
-    z = i * i
+    steps = log(product if is_small else one)
+    y = x + lit(x, 6.0) if is_small else x
+    inverse = one / y
+    z = inverse * inverse
     p = polynomial(z, (-691 / 360360, 1 / 1188, -1 / 1680, 1 / 1260, -1 / 360, 1 / 12))
     half_log_two_pi = lit(x, 0.5 * math.log(2.0 * math.pi))
-    return (y - lit(x, 0.5)) * log(y) - y + half_log_two_pi + i * p - shift
+    return (y - lit(x, 0.5)) * log(y) - y + half_log_two_pi + inverse * p - steps
 
 
 @jit
 def _map_digamma(x: Array, out: Array) -> None:
+    """Write digamma of each value of ``x`` to ``out``."""
     for i in range(x.size):
         out[i] = digamma(x[i])
 
 
 @jit
 def _map_gammaln(x: Array, out: Array) -> None:
+    """Write log Gamma of each value of ``x`` to ``out``."""
     for i in range(x.size):
         out[i] = gammaln(x[i])
 
 
 def _array_function(kernel: Callable[[Array, Array], None]) -> Callable[[ArrayLike], Array]:
+    """Return a function that applies ``kernel`` to an array of any shape, in float64."""
+
     def function(x: ArrayLike) -> Array:
         x = writeable(np.asarray(x, dtype=np.float64, order="C"))
         out = np.empty(x.shape)
@@ -365,15 +422,17 @@ def _array_function(kernel: Callable[[Array, Array], None]) -> Callable[[ArrayLi
     return function
 
 
-#: digamma and log Gamma of a whole array of positive numbers, in float64.
+#: Compute digamma of an array of positive numbers, of any shape, in float64.
 digamma_array = _array_function(_map_digamma)
+#: Compute log Gamma of an array of positive numbers, of any shape, in float64.
 gammaln_array = _array_function(_map_gammaln)
 
 
 def writeable(array: Array) -> Array:
-    """Return ``array``, or a copy if it is read-only, which numba would take for another type.
+    """Return ``array``, or a copy of it if it is read-only.
 
-    This is for small arguments of large kernels, which would be compiled anew for a model in a
-    memory-mapped file.
+    A read-only array has another type for numba, so that a kernel would be compiled anew for it,
+    such as for the arrays of a model in a memory-mapped file. Use this function for small arguments
+    of large kernels.
     """
     return array if array.flags.writeable else array.copy()
