@@ -1,4 +1,8 @@
-"""Rows of small calls of a stream, gathered to a batch among which births are tried."""
+"""Batches of the rows of several small calls of ``partial_fit``.
+
+Births, the moves that add components, need more rows than a small call has. They are tried among
+the rows of such a batch.
+"""
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
@@ -11,16 +15,17 @@ from skvt.files import in_files
 from skvt.rows import stacked
 from skvt.typing import Array
 
-# Maximum number of rows of a batch gathered from small calls.
+# Maximum number of rows of a batch of several calls.
 _MOST_GATHERED = 500
-# Maximum number of rows of a call with an id that counts as small.
+# Maximum number of rows of a call with an id; larger calls with ids are not gathered.
 _FEW_ROWS = 100
-# Key of the joint memo of calls with ids while births are tried. No user is likely to choose it as
-# the id of a batch.
+# Key of the joint memo of calls with ids. The joint memo exists only while births are tried;
+# otherwise each call has a memo. No user is likely to choose this key as the id of a batch.
 TOGETHER = ("calls gathered",)
-# Births are tried again when a gathered batch has grown by this share of the rows among which they
-# were last tried. The limits below apply to the number of additional rows.
+# Number of additional rows after which births are tried again, as a share of the rows among which
+# births were last tried.
 _GROWTH = 0.3
+# Smallest and largest number of additional rows after which births are tried again.
 _LEAST_GROWN = 20
 _MOST_GROWN = 50
 
@@ -28,32 +33,38 @@ _MOST_GROWN = 50
 @in_files("estimators.Gathered", nan=("X",))
 @dataclass(frozen=True)
 class Gathered:
-    """Rows of small calls of a stream, among which births are tried together.
+    """Rows of one or more small calls of ``partial_fit``, among which births are tried.
 
-    A call of few rows alone does not support new components. Calls without an id form one batch;
-    calls with ids remain separate batches.
+    The calls either all have ids or all have none. Calls without ids form one batch with one memo.
+    Calls with ids remain separate batches with separate memos.
     """
 
-    # Key of the batch's memo. For calls with ids, key of their joint memo while births are tried.
+    # Key of the memo of the batch; for calls with ids, ``TOGETHER``.
     key: Hashable
-    # (n, D)
+    # Rows of all calls in order, (n, D).
     X: Any
-    # (n,)
+    # Weights of the rows, (n,).
     weights: Array
     # Number of rows of the last call.
     n_last: int
     # Number of rows when births were last tried.
     n_judged: int = 0
-    # Number of rows of each call with an id, in order.
+    # Number of rows of each call with an id, in the order of the rows; empty for calls without ids.
     calls: dict[Hashable, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, before, X, weights, batch_id, memos):
-        """Return the gathered rows after a call.
+        """Return the gathered rows after a call of ``partial_fit``.
 
-        They are the rows of ``before`` and of the call; the rows of the call alone if there are
-        none before, if these are of the other kind (with or without ids), or if both are too many;
-        None for a call of many rows with an id.
+        ``before`` are the gathered rows before the call, or None. X, ``weights`` and ``batch_id``
+        are of the call. ``memos`` has the memos of the fit by key; a new batch of calls without ids
+        gets a key that is not among them.
+
+        The result is None if the call has an id and more than ``_FEW_ROWS`` rows. Otherwise it is
+        ``before`` with the rows of the call, which replace the rows of an earlier call with the
+        same id. The result has the rows of the call only if ``before`` is None, if either
+        ``before`` or the call has ids and the other has none, or if there would be more than
+        ``_MOST_GATHERED`` rows.
         """
         n_rows, has_id = weights.size, batch_id is not None
         if has_id and n_rows > _FEW_ROWS:
@@ -76,7 +87,10 @@ class Gathered:
         return cls(key, X, weights, n_rows)
 
     def are_legal(self, reader, n_features):
-        """Return whether a file may hold these rows, given the reader and ``n_features``."""
+        """Return whether rows read from a file are legal.
+
+        ``reader`` is the class of the estimator's reader, and ``n_features`` the number of columns.
+        """
         X, weights, sizes = self.X, self.weights, [*self.calls.values()]
         values = X.data if sp.issparse(X) else X
         return (
@@ -93,13 +107,14 @@ class Gathered:
     def _without(self, batch_id):
         """Return the gathered rows without the rows of an earlier call with this id, if any."""
         parts = self.parts
-        replaced = parts.pop(batch_id, None)
-        if replaced is None:
+        removed = parts.pop(batch_id, None)
+        if removed is None:
             return self
         rows = np.concatenate([np.empty(0, np.intp), *parts.values()])
         calls = {name: part.size for name, part in parts.items()}
-        # Births have not been tried among the rows that replace these.
-        n_judged = max(0, self.n_judged - replaced.size)
+        # Count the removed rows as not judged: births have not been tried among the new rows, which
+        # take their place.
+        n_judged = max(0, self.n_judged - removed.size)
         X, weights = self.X[rows], self.weights[rows]
         return replace(self, X=X, weights=weights, n_judged=n_judged, calls=calls)
 
@@ -111,33 +126,39 @@ class Gathered:
 
     @property
     def memos(self):
-        """Keys of the memos of these rows."""
+        """Keys of the memos of the gathered rows, one for each call with an id or one for all."""
         return set(self.calls or {self.key})
 
     @property
     def batch_id(self):
-        """Key of the memo of all gathered rows: the id if there is a single call with an id."""
+        """Key of the memo of all gathered rows, which is the id of a single call with an id."""
         return next(iter(self.calls)) if len(self.calls) == 1 else self.key
 
     @property
     def is_new(self):
-        """Whether all gathered rows are of the last call."""
+        """Whether the last call provided all gathered rows."""
         return self.n_last == self.weights.size
 
     def kept(self):
-        """Return a copy to which later calls are added; None if the batch is full.
+        """Return gathered rows that outlive the call, or None if no rows can be added to them.
 
-        Rows are copied, since a caller may reuse its arrays after the call.
+        The arrays are not shared with the caller of ``partial_fit``, who may overwrite them after
+        the call.
         """
         if self.weights.size > _MOST_GATHERED:
             return None
-        if not self.is_new:  # concatenation has already copied the rows
+        # Rows of several calls are a copy already, made when they were concatenated.
+        if not self.is_new:
             return self
         return replace(self, X=self.X.copy(), weights=self.weights.copy())
 
     @property
     def is_due(self):
-        """Whether births are to be tried: many rows were added, or another call would not fit."""
+        """Whether births must be tried in this call.
+
+        They must if enough rows were added since births were last tried, or if the rows of another
+        call of the size of the last call would be too many.
+        """
         n_rows = self.weights.size
-        enough = np.clip(_GROWTH * self.n_judged, _LEAST_GROWN, _MOST_GROWN)
-        return n_rows - self.n_judged >= enough or n_rows + self.n_last > _MOST_GATHERED
+        least_added = np.clip(_GROWTH * self.n_judged, _LEAST_GROWN, _MOST_GROWN)
+        return n_rows - self.n_judged >= least_added or n_rows + self.n_last > _MOST_GATHERED

@@ -1,4 +1,4 @@
-"""The rows of a call, as an estimator's reader reads them."""
+"""Reading of the rows that are passed to a method of an estimator."""
 
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -16,46 +16,54 @@ from skvt.stages import stages_printed
 
 @dataclass(frozen=True)
 class CallRows:
-    """The rows of one call, as the caller passed them and as numbers."""
+    """The rows of one call of a method, as the caller passed them and as numbers."""
 
-    # X as passed; None for one of several chunks.
+    # X as the caller passed it; None if this call of ``partial_fit`` is for one of several chunks.
     passed: Any
-    # Rows of positive weight, (n, D), and their weights, (n,), in memory or in chunks.
+    # Rows of positive weight as numbers, (n, D), in memory or in chunks.
     X: Any
+    # Weights of these rows, (n,), in memory or in chunks.
     weights: Any
-    # The reader of these rows, which also reads later rows.
+    # The reader that has read the rows, and that will read later rows in the same way.
     reader: Reader
-    # y as passed.
+    # y as the caller passed it.
     y: Any = None
     # Classes of the rows; None unless the estimator uses labels.
     labels: RowLabels | None = None
-    # Whether the call is one of ``partial_fit``.
+    # Whether the method is ``partial_fit``.
     in_stream: bool = False
 
     @property
     def shown(self):
-        """X and y as callbacks get them; zeros in place of y if there is none."""
+        """X and y for callbacks; y is zeros if the caller passed none."""
         if self.y is not None:
             return self.passed, self.y
-        # ScoringMonitor of scikit-learn 1.9 needs a target to compute scores, even if the scorer
-        # ignores it.
+        # Replace None by zeros: ScoringMonitor of scikit-learn 1.9 computes no scores without a
+        # target, even if the scorer ignores the target. Rows in chunks are counted after reading,
+        # when only rows of positive weight are left.
         n_rows = self.X.shape[0] if layout_of(self.X).size else np.shape(self.passed)[0]
         return self.passed, np.zeros(n_rows)
 
 
 def read_rows(estimator, X, sample_weight, details=None, *, reset, in_stream=False):
-    """Return the rows of a call, read by a new reader if ``reset``, else by that of the fit.
+    """Read the rows of a call; return :class:`CallRows` without y and labels.
 
-    ``details`` is what the caller passed about rows besides X, by name.
+    If ``reset``, a new reader reads the rows and sets the attributes of the columns of the
+    estimator, such as ``n_features_in_``. Otherwise the reader of the fit reads them. ``details``
+    has what the caller passed about the rows besides X and weights, such as covariates, by name.
+    ``in_stream`` is whether the method is ``partial_fit``.
     """
     reader = replace(estimator._reads.of(estimator), in_stream=in_stream)
     reader = reader if reset else estimator._fitted.reader
     reader, numbers, weights = rows_read(reader, X, sample_weight)
     if reset:
+        # Remove attributes of an earlier fit, which the new rows may not have.
         for name in ("feature_names_in_", "_covariates"):
             vars(estimator).pop(name, None)
         vars(estimator).update(reader.columns)
     rows = CallRows(X, numbers, weights, reader, in_stream=in_stream)
+    # The rows of a new fit without details are complete. Rows after a fit are checked by the
+    # estimator even without details, since the fit may require details.
     if reset and not details:
         return rows
     used = slice(None) if sample_weight is None else np.asarray(sample_weight) > 0.0
@@ -64,7 +72,11 @@ def read_rows(estimator, X, sample_weight, details=None, *, reset, in_stream=Fal
 
 @contextmanager
 def given_rows(estimator, X, sample_weight=None, details=None, *, reset=False):
-    """Provide the :class:`CallRows` of a call; after the block, a cluster may free the rows."""
+    """Provide the :class:`CallRows` of a call in a ``with`` block.
+
+    After the block, the rows need not stay in the memory of a cluster any longer. Parameters are
+    explained in :func:`read_rows`.
+    """
     rows = read_rows(estimator, X, sample_weight, details, reset=reset)
     try:
         yield rows
@@ -74,8 +86,12 @@ def given_rows(estimator, X, sample_weight=None, details=None, *, reset=False):
 
 @contextmanager
 def rows_at_work(estimator, X, y, sample_weight, *, labels=None, details=None, reset=False):
-    """Provide the :class:`CallRows` of a fit and its threads; print stages if it is verbose."""
+    """Provide the :class:`CallRows` and the :class:`Workers` of a fit in a ``with`` block.
+
+    Within the block, stages of the fit are printed if the estimator is verbose. y and ``labels``
+    are added to the rows; the other parameters are explained in :func:`read_rows`.
+    """
     reading = given_rows(estimator, X, sample_weight, details, reset=reset)
-    shown, threads = stages_printed(estimator.verbose), Workers(estimator.n_jobs)
-    with shown, reading as rows, threads as workers:
+    printing, threads = stages_printed(estimator.verbose), Workers(estimator.n_jobs)
+    with printing, reading as rows, threads as workers:
         yield replace(rows, y=y, labels=labels), workers
