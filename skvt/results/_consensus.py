@@ -1,4 +1,4 @@
-"""Topics on which independent fits agree."""
+"""Matching of the topics of independent fits, and the mean of matched topics."""
 
 from numbers import Integral
 
@@ -10,38 +10,51 @@ from sklearn.utils import check_array, check_scalar
 
 from skvt.readers.validation import preprocessing_and_model
 
-# Parameters of the last passes of a consensus: all documents, T = 1, and no moves of topics.
+# Parameters of the fit that follows the averaging: each pass visits all documents at T = 1, and no
+# topic is added, merged or deleted.
 _POLISH = {"learning_method": "batch", "temperature": None, "moves": (), "n_init": 1}
 
 
 def consensus(fits, X, *, n_passes=1, sample_weight=None):
     """Average independent fits: match topics one to one, take means, and fit a few passes more.
 
-    The fit with the highest bound is the reference. Topics of each other fit are matched with its
-    topics by shared mass (:func:`skvt.metrics.topic_stability`). The variational parameters ``lam``
-    of partners, which are pseudo-counts of words, are averaged. Then ``n_passes`` passes over the
-    documents at T = 1 follow, in which each topic keeps its index.
+    The fit with the highest bound is the reference. The topics of each other fit are matched with
+    the topics of the reference, so that matched topics share as much probability of words as
+    possible, see :func:`skvt.metrics.topic_stability`. Each topic of the reference is averaged with
+    the topics that are matched with it. The mean is over ``components_``, the pseudo-counts of
+    words. Then ``n_passes`` passes over the documents at T = 1 follow, in which each topic keeps
+    its index.
 
     Parameters
     ----------
     fits : sequence of estimators
         Two or more fitted topic models of one class that takes ``components_init``, fitted to X
-        with different ``random_state``. Numbers of topics may differ; the result has the topics of
-        the reference, each averaged over the fits that have a partner for it.
+        with different ``random_state``. Numbers of topics may differ. The result has as many topics
+        as the reference. If a fit has fewer topics, some topics of the reference are averaged
+        without this fit.
     X : {array-like, sparse matrix} of shape (n_samples, n_features)
         Counts of the documents.
     n_passes : int, default=1
-        Number of passes over X after averaging. More passes raise the bound, but lose the gain of
-        averaging for held-out words.
+        Number of passes over X after averaging. More passes raise the bound; but averaging makes
+        held-out words more probable, and this gain is lost in further passes.
     sample_weight : array-like of shape (n_samples,), optional
-        As in ``fit``.
+        Weights of the documents in the passes after averaging, as in ``fit``.
 
     Returns
     -------
     estimator
-        A new fit with the parameters of the reference, except ``components_init`` and parameters of
-        the last passes: ``learning_method="batch"``, ``temperature=None``, ``moves=()``,
-        ``n_init=1``, ``max_iter=n_passes``. The fits do not change.
+        A new estimator with the parameters of the reference, except ``n_components``,
+        ``components_init`` and these parameters: ``learning_method="batch"``, ``temperature=None``,
+        ``moves=()``, ``n_init=1`` and ``max_iter=n_passes``. ``fits`` do not change.
+
+    Raises
+    ------
+    ValueError
+        If there are fewer than two fits, if they are of several classes or of a class that does not
+        take ``components_init``, or if they have vocabularies of different sizes. Also if a topic
+        has a negative entry or no positive entry.
+    TypeError
+        If ``n_passes`` is not an integer.
 
     See Also
     --------
@@ -72,10 +85,10 @@ def consensus(fits, X, *, n_passes=1, sample_weight=None):
     topics = distributions(fits)
     best = int(np.argmax([fit.elbo_ if hasattr(fit, "elbo_") else -np.inf for fit in fits]))
     total, n_partners = np.zeros_like(topics[best]), np.zeros((len(topics[best]), 1))
-    for fit, of_fit in zip(fits, topics, strict=True):
-        _, places, partners = matched(topics[best], of_fit)
-        total[places] += fit.components_[partners]
-        n_partners[places] += 1.0
+    for fit, fit_topics in zip(fits, topics, strict=True):
+        _, matched_topics, partners = matched(topics[best], fit_topics)
+        total[matched_topics] += fit.components_[partners]
+        n_partners[matched_topics] += 1.0
     reference = clone(fits[best])
     mean = total / n_partners
     reference.set_params(n_components=len(mean), components_init=mean, max_iter=n_passes, **_POLISH)
@@ -83,10 +96,13 @@ def consensus(fits, X, *, n_passes=1, sample_weight=None):
 
 
 def matched(A, B):
-    """Match topics so that the sum of shared mass, ``sum_v min(p_v, q_v)``, is largest.
+    """Match topics one to one so that the sum of the mass that matched topics share is largest.
 
-    The rows of A (K, V) and B (L, V) sum to 1. Return the mass that partners share, 0 to 1, the
-    topics of A, in order, and their partners in B, each (min(K, L),).
+    Topics are the rows of A (K, V) and B (L, V), which sum to 1. Two topics p and q share the mass
+    ``sum_v min(p_v, q_v)``, between 0 and 1.
+
+    Return three arrays with an entry for each of the min(K, L) pairs: the shared mass, the index of
+    the topic in A, in ascending order, and the index of the topic in B.
     """
     shared = np.clip(1.0 - 0.5 * cdist(A, B, "cityblock"), 0.0, 1.0)
     rows, columns = linear_sum_assignment(shared, maximize=True)
@@ -94,9 +110,12 @@ def matched(A, B):
 
 
 def distributions(fits):
-    """Return the topics of each fit, (K, V) with rows that sum to 1, over one vocabulary."""
-    topics = [_distributions(fit, number) for number, fit in enumerate(fits)]
-    sizes = sorted({each.shape[1] for each in topics})
+    """Return the topics of each fit as a list of arrays (K, V) with rows that sum to 1.
+
+    Raise ValueError if the fits differ in the size of the vocabulary.
+    """
+    topics = [_topics_of_fit(fit, number) for number, fit in enumerate(fits)]
+    sizes = sorted({array.shape[1] for array in topics})
     if len(sizes) > 1:
         raise ValueError(
             f"The fits have vocabularies of {', '.join(map(str, sizes))} words; topics can be "
@@ -105,7 +124,12 @@ def distributions(fits):
     return topics
 
 
-def _distributions(fit, number):
+def _topics_of_fit(fit, number):
+    """Return the topics of a fit, or of an array of topics, as rows that sum to 1, (K, V).
+
+    Raise ValueError for negative entries and rows of zeros; ``number`` is the index of the fit in
+    the error.
+    """
     model, name = preprocessing_and_model(fit)[1], f"fits[{number}]"
     weights = model.components_ if hasattr(model, "fit") else model
     weights = check_array(weights, dtype=np.float64, input_name=name)

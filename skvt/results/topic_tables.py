@@ -1,4 +1,4 @@
-"""Tables of topics: their shares, words, rows and names; shares by group.
+"""Tables of topics, with their shares, words and typical rows, and shares of topics by group.
 
 pandas is imported only by functions that return its data frames.
 """
@@ -27,40 +27,43 @@ from skvt.results.topic_words import (
 )
 from skvt.ties import stable_argmax
 
-# Maximum number of steps towards the shares of a group, and the change that ends them.
+# Maximum number of steps of the EM algorithm that estimates the shares of topics in a group.
 _MOST_STEPS = 2000
+# The EM algorithm ends when no share changes by this amount or more.
 _TOL = 1e-8
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """Rows with their topics.
+    """Rows of counts with the topics of a fitted model."""
 
-    ``counts`` (n, V) are CSR; ``topics`` (K, V) are distributions, or 0 for topics without words;
-    ``words`` (V,) their mean;
-    ``proportions`` (n, K) are distributions, or 0 for rows without words; ``lengths`` (n,) are the
-    words of rows, ``frequency`` (V,) how often each word occurs in all. ``labels`` are those of
-    :func:`labels_of`.
-    """
-
+    # Counts of words in rows, a CSR array (n, V).
     counts: Any
+    # Names of the words, (V,).
     names: Any
+    # Distributions of topics over words, (K, V); 0 for topics without words.
     topics: Any
+    # Mean of the topics, weighted by the sums of ``components_``, (V,).
     words: Any
+    # Distributions of rows over topics, (n, K); 0 for rows without words or without topics.
     proportions: Any
+    # Number of words in each row, (n,).
     lengths: Any
+    # Number of times that each word occurs in all rows, (V,).
     frequency: Any
+    # Text of each row; None if texts are not known.
     texts: list | None
+    # Label of each topic, from :func:`labels_of`.
     labels: list
 
     @property
     def is_empty(self):
-        """Whether a row has no words or no topics, (n,)."""
+        """Whether each row has no words or no topics, (n,)."""
         return (self.lengths == 0.0) | ~self.proportions.any(axis=1)
 
     @property
     def empty_rows(self):
-        """Numbers of the rows without words or topics, and the first numbers as text."""
+        """Numbers of the rows without words or topics, and the first ten numbers as text."""
         rows = np.flatnonzero(self.is_empty)
         return rows, ", ".join(map(str, rows[:10])) + (", ..." if rows.size > 10 else "")
 
@@ -71,7 +74,10 @@ class Corpus:
         return tokens / (tokens.sum() or 1.0)
 
     def first_words(self, n_words, *, by_relevance):
-        """Return the first words of each topic, if their probability is positive."""
+        """Return the first words of each topic, without words of probability 0.
+
+        Words are ordered by relevance or by probability.
+        """
         scores = relevance(self.topics, self.words) if by_relevance else self.topics
         order = first_words(scores, n_words)
         return [
@@ -80,16 +86,20 @@ class Corpus:
         ]
 
     def rows_of(self, k, n_rows):
-        """Return the rows with the largest proportions of topic k, if these are positive."""
+        """Return the ``n_rows`` rows with the largest proportions of topic k.
+
+        Rows without topic k are left out.
+        """
         shares = np.where(self.is_empty, 0.0, self.proportions[:, k])
         order = first_words(shares[None], n_rows)[0]
         return order[shares[order] > 0.0]
 
 
 def corpus_of(estimator, X, feature_names=None, texts=None, whom="topic_table", *, covariates=None):
-    """Return the :class:`Corpus` of the rows X; for a pipeline, X is its input.
+    """Return the :class:`Corpus` of a fitted model and the rows X.
 
-    The ``covariates`` of the rows go to ``transform`` of the model.
+    If the estimator is a pipeline, X is the input of the pipeline. ``covariates`` are passed to the
+    method ``transform`` of the model. ``whom`` is the name of the calling function in errors.
     """
     require_rows_in_memory(X, whom)
     topics = topic_probabilities(estimator)
@@ -99,17 +109,18 @@ def corpus_of(estimator, X, feature_names=None, texts=None, whom="topic_table", 
         rows = list(X) if texts is None else []
         texts = rows if rows and isinstance(rows[0], str) else texts
         X = preprocessing.transform(X)
-    # models of other libraries have no such parameter
+    # Pass covariates only if there are any, since models of other libraries do not take them.
     options = {} if covariates is None else {"covariates": covariates}
     proportions = np.array(model.transform(X, **options), np.float64)
     counts = sp.csr_array(X)
     lengths, frequency = (np.asarray(counts.sum(axis=axis), np.float64) for axis in (1, 0))
     if texts is not None:
         texts = list(map(str, texts))
-        _check_one_for_each_row("texts", texts, lengths)
+        _require_value_per_row("texts", texts, lengths)
     totals = proportions.sum(axis=1, keepdims=True)
     if not np.allclose(totals, 1.0):
-        # activations of a factorisation, whose components have sizes
+        # These are activations of a factorisation. Multiply them by the sums of the components, so
+        # that they become expected numbers of words.
         proportions *= np.asarray(model.components_, np.float64).sum(axis=1)
         totals = proportions.sum(axis=1, keepdims=True)
     proportions /= np.where(totals == 0.0, 1.0, totals)
@@ -121,44 +132,58 @@ def corpus_of(estimator, X, feature_names=None, texts=None, whom="topic_table", 
 def topic_table(
     estimator, X, feature_names=None, texts=None, *, n_words=10, n_rows=3, covariates=None
 ):
-    """Return the topics of a fitted model as a data frame: shares, words, typical rows.
+    """Describe the topics of a fitted model by shares, words and typical rows, in a data frame.
 
     Parameters
     ----------
     estimator : estimator or Pipeline
-        A fitted topic model, also scikit-learn's: one with ``components_`` and ``transform``. Or a
-        pipeline that ends in one.
+        A fitted topic model of any library with ``components_`` and ``transform``, or a pipeline
+        that ends in such a model.
     X : {array-like, sparse matrix} of shape (n_samples, n_features)
-        Counts of documents, such as those of ``fit``; for a pipeline, what it takes: texts.
+        Counts of words in documents, such as the documents of ``fit``. If ``estimator`` is a
+        pipeline, X is the input of the pipeline, such as texts.
     feature_names : array-like of str of shape (n_features,) or None, default=None
-        The words; by default those that the model keeps (``words_``, see ``set_words``), else the
-        names that a pipeline gives, or those that the columns had at ``fit``, else column numbers.
+        The words. By default the words that the model keeps (``words_``, see ``set_words``), else
+        the names that the steps before the model give, else the names of the columns at ``fit``,
+        else column numbers.
     texts : list of str of length n_samples or None, default=None
-        The documents, for reading; by default those that a pipeline is given.
+        The texts of the documents, to be shown in the table. By default, if the input of a pipeline
+        is texts, these texts.
     n_words : int, default=10
-        Number of words per topic.
+        Maximum number of words per topic.
     n_rows : int, default=3
-        Number of rows per topic.
+        Maximum number of rows per topic.
     covariates : data frame or array-like, optional
-        Covariates of the rows, for a model that was fitted with covariates, as in its
-        ``transform``.
+        Covariates of the rows, for a model that was fitted with covariates, as in the method
+        ``transform`` of the model.
 
     Returns
     -------
     pandas.DataFrame
-        A row for each topic, with "label" (that of ``topic_labels_`` where it is set, else the
-        first three words by relevance, or "topic 3" and so on where the model knows no words),
-        "share" of the words of X, "n_rows" of which it is the
-        largest topic, "words" by probability and "relevant_words" by relevance (see
-        :func:`skvt.top_words`), numbers of the "rows" of which it has most, and their "texts", if
-        there are any. Rows without words belong to no topic; ``attrs["rows_without_words"]`` has
-        their numbers.
+        The table has a row for each topic and these columns:
+
+        - "label": the label in ``topic_labels_`` if it is set, else the first three words by
+          relevance, else "topic 3" and so on if the model knows no words;
+        - "share": share of the topic in all words of X;
+        - "n_rows": number of rows of X in which the topic has the largest proportion;
+        - "words": first words by probability;
+        - "relevant_words": first words by relevance, see :func:`skvt.top_words`;
+        - "rows": numbers of the rows in which the topic has the largest proportions;
+        - "texts": texts of these rows; left out if texts are not known.
+
+        Rows without words belong to no topic; ``attrs["rows_without_words"]`` has their numbers.
 
     Raises
     ------
     ValueError
-        If the model was fitted with covariates and these are absent or do not fit, or if it was
-        fitted without and there are covariates.
+        If ``n_words`` or ``n_rows`` is less than 1, if ``texts`` does not have a text for each row
+        or ``feature_names`` a name for each column, or if the model has no ``components_``. Also if
+        the model was fitted with covariates and they are missing here or do not fit, or if
+        covariates are passed to a model that was fitted without covariates.
+    TypeError
+        If X is a collection of Dask, or if ``n_words`` or ``n_rows`` is not an integer.
+    ImportError
+        If pandas is not installed.
 
     Warns
     -----
@@ -212,45 +237,63 @@ def topic_shares(estimator, X, groups, feature_names=None, *, confidence=0.95, c
     Parameters
     ----------
     estimator : estimator or Pipeline
-        As of :func:`skvt.topic_table`.
+        A fitted topic model or a pipeline, as in :func:`skvt.topic_table`.
     X : {array-like, sparse matrix} of shape (n_samples, n_features)
-        Likewise.
+        Counts of words in documents, or the input of a pipeline, as in :func:`skvt.topic_table`.
     groups : array-like of shape (n_samples,), data frame or ndarray of shape (n_samples, n_columns)
-        The group of each row, such as its year. By several columns, such as year and party, a group
-        has the rows that agree in all of them. Rows with a missing value are left out. Groups are
-        sorted; those of an ordered categorical type come in its order.
+        The group of each row, such as its year. With several columns, such as year and party, a
+        group consists of the rows with equal values in all columns. Rows with a missing value
+        belong to no group. Groups are sorted; values of an ordered categorical type are sorted in
+        the order of the type.
     feature_names : array-like of str of shape (n_features,) or None, default=None
-        Words, by which topics without ``topic_labels_`` are labelled.
+        The words, which label the topics without ``topic_labels_``.
     confidence : float, default=0.95
         Probability of the intervals, between 0 and 1.
     covariates : data frame or array-like, optional
-        As of :func:`skvt.topic_table`.
+        Covariates of the rows, as in :func:`skvt.topic_table`.
 
     Returns
     -------
     pandas.DataFrame
-        A row for each group, in order, and topic: "group", "topic", "label", estimated "share" of
-        the words of the group, "low" and "high" of its interval, and the "n_rows" of the group that
-        have words. In the place of "group", the columns of a data frame have their names, and those
-        of an array are "group_0", "group_1" and so on.
+        The table has a row for each group and topic, and these columns:
+
+        - "group": the value of ``groups``. If ``groups`` is a data frame, its columns take the
+          place of "group"; if it is an ndarray with two dimensions, the columns "group_0",
+          "group_1" and so on take it;
+        - "topic" and "label": number and label of the topic;
+        - "share": estimated share of the topic in the words of the group, NaN for a group without
+          words;
+        - "low" and "high": limits of the interval of the share, NaN for a group with fewer than two
+          rows that have words;
+        - "n_rows": number of rows of the group that have words.
 
     Raises
     ------
     ValueError
-        If ``groups`` has not a value for each row, or has a column of the name of another column of
-        the result.
+        If ``groups`` does not have a value for each row, if a column of ``groups`` has the name of
+        another column of the result, or if ``confidence`` is not between 0 and 1. Also for models,
+        names and covariates as in :func:`skvt.topic_table`.
+    TypeError
+        If X is a collection of Dask.
+    ImportError
+        If pandas is not installed.
 
     Notes
     -----
-    Shares are those of the population of which the rows of a group are a random sample, ``E[length
-    theta_k] / E[length]``. They maximise the likelihood ``sum_w c_w log sum_k share_k p(w | k)`` of
-    the group's words and one more word with the topics of all rows, so that groups with few words
-    have shares near those of all rows. Averages of the result of ``transform`` would be shrunk
-    towards the proportions of all rows, most of all for short rows. At the true shares, the
-    expected slope of the likelihood is 0 for any proportions of rows, so that the estimate is
-    consistent for rows of any length. Intervals are approximate: normal in log odds, with Student's
-    quantiles, by the sandwich covariance, which allows for dependent words within rows. Topics are
-    taken as known. The interval of a group of one row is NaN.
+    The rows of a group are taken as a random sample of a population. The share of topic k is
+    ``E[length theta_k] / E[length]`` in this population, where theta are the proportions of a row.
+
+    The estimated shares of a group maximise ``sum_w c_w log sum_k share_k p(w | k) + sum_k prior_k
+    log share_k`` with the counts c_w of the group's words. The first sum is the log likelihood of
+    the words. The second sum has the weight of one more word; ``prior_k`` is the mean of 1 / K and
+    the share of topic k in all rows. Groups with few words thus have shares near the prior.
+    Averages of the result of ``transform`` would be shrunk towards the proportions of all rows,
+    most of all for short rows. The estimate does not have this bias: at the true shares, the
+    expected gradient of the likelihood is 0 for rows of any length and any proportions.
+
+    Intervals are approximate. They are intervals of the log odds of a share with quantiles of
+    Student's t distribution. The standard error is computed from the sandwich covariance, which
+    allows for dependence between the words of a row. The topics are taken as known.
 
     Examples
     --------
@@ -263,12 +306,12 @@ def topic_shares(estimator, X, groups, feature_names=None, *, confidence=0.95, c
     """
     pandas = pandas_for("topic_shares")
     corpus = corpus_of(estimator, X, feature_names, whom="topic_shares", covariates=covariates)
-    of_shares = ["topic", "label", "share", "low", "high", "n_rows"]
-    columns = _columns_of(groups)
-    taken = sorted({*columns} & {*of_shares})
+    share_columns = ["topic", "label", "share", "low", "high", "n_rows"]
+    columns = _group_columns(groups)
+    taken = sorted({*columns} & {*share_columns})
     if taken:
         raise ValueError(
-            f"Columns of groups must not be called {', '.join(of_shares)}, as columns of the "
+            f"Columns of groups must not be called {', '.join(share_columns)}, as columns of the "
             f"result are. Got {taken[0]!r}; rename it."
         )
     rows = [
@@ -276,46 +319,51 @@ def topic_shares(estimator, X, groups, feature_names=None, *, confidence=0.95, c
         for group in shares_by_group(corpus, groups, confidence)
         for k in range(len(corpus.topics))
     ]
-    return pandas.DataFrame(rows, columns=[*columns, *of_shares])
+    return pandas.DataFrame(rows, columns=[*columns, *share_columns])
 
 
 @dataclass(frozen=True)
 class Group:
-    """Shares of topics in a group of rows, with intervals, each (K,).
+    """Shares of topics in a group of rows, with intervals."""
 
-    ``values`` are those of the columns of groups.
-    """
-
+    # Value of the group in each column of ``groups``.
     values: tuple[Any, ...]
+    # Number of rows of the group that have words.
     n_rows: int
+    # Share of each topic, (K,).
     share: Any
+    # Limits of the intervals of the shares, (K,) each.
     low: Any
     high: Any
 
     @property
     def name(self):
-        """The values as text."""
+        """The values of the group as text."""
         return ", ".join(map(str, self.values))
 
     def of_topic(self, k):
-        """Share of topic k, with its interval."""
+        """Return the share of topic k, and the lower and upper limit of its interval."""
         return self.share[k], self.low[k], self.high[k]
 
 
 def shares_by_group(corpus, groups, confidence):
-    """A :class:`Group` for each value of ``groups``, or each combination of columns, in order."""
+    """Generate a :class:`Group` for each value of ``groups``, or each combination of values.
+
+    Groups are sorted. Raise ValueError if ``confidence`` is not between 0 and 1, or if ``groups``
+    does not have a value for each row.
+    """
     if not 0.0 < confidence < 1.0:
         raise ValueError(f"confidence must be in the range (0, 1). Got {confidence!r} instead.")
-    columns = [*_columns_of(groups).values()]
-    places = [_places(values) for values in columns]
-    rows_of_values = [list(values) for values in columns]
-    for values in rows_of_values:
-        _check_one_for_each_row("groups", values, corpus.lengths)
+    columns = [*_group_columns(groups).values()]
+    ranks = [_ranks(values) for values in columns]
+    value_lists = [list(values) for values in columns]
+    for values in value_lists:
+        _require_value_per_row("groups", values, corpus.lengths)
     members = {}
-    for row, values in enumerate(zip(*rows_of_values, strict=True)):
+    for row, values in enumerate(zip(*value_lists, strict=True)):
         if not any(map(is_missing, values)):
             members.setdefault(values, []).append(row)
-    order = {values: tuple(place[one] for place, one in zip(places, values, strict=True))
+    order = {values: tuple(rank[value] for rank, value in zip(ranks, values, strict=True))
              for values in members}  # fmt: skip
     for values in sorted(members, key=order.get):
         rows = np.array(members[values])
@@ -324,8 +372,8 @@ def shares_by_group(corpus, groups, confidence):
         if n == 0:
             yield Group(values, n, *np.full((3, len(corpus.topics)), np.nan))
             continue
-        share, error = _share_and_error(corpus, rows)
-        # one row has no variance
+        share, error = _estimate_shares(corpus, rows)
+        # The interval of a group of one row is NaN, since one row has no variance.
         z = student_t.ppf(0.5 + 0.5 * confidence, n - 1.0) if n > 1 else np.nan
         with np.errstate(divide="ignore", invalid="ignore"):
             odds, width = logit(share), z * error / (share * (1.0 - share))
@@ -333,8 +381,8 @@ def shares_by_group(corpus, groups, confidence):
         yield Group(values, n, share, low, high)
 
 
-def _columns_of(groups):
-    """Columns of groups by their name in results."""
+def _group_columns(groups):
+    """Return the columns of ``groups``, by their names in the result."""
     if is_frame(groups):
         frame = nw.from_native(groups, eager_only=True)
         return {str(series.name): series for series in frame.iter_columns()}
@@ -343,8 +391,12 @@ def _columns_of(groups):
     return {"group": groups}
 
 
-def _places(values):
-    """Position in order of each value of a column: declared, sorted, or sorted as text."""
+def _ranks(values):
+    """Return the rank of each value of a column in the order of groups.
+
+    The order is the order of an ordered categorical type; otherwise values are sorted, as text if
+    they cannot be compared.
+    """
     order = declared_order(values)
     if order is None:
         order = {value for value in values if not is_missing(value)}
@@ -352,15 +404,19 @@ def _places(values):
             order = sorted(order)
         except TypeError:
             order = sorted(order, key=str)
-    return {value: place for place, value in enumerate(order)}
+    return {value: rank for rank, value in enumerate(order)}
 
 
-def _share_and_error(corpus, rows):
-    """Return the shares of topics (K,) in the words of rows, and their standard errors."""
+def _estimate_shares(corpus, rows):
+    """Estimate the shares of topics in the words of these rows; return shares and standard errors.
+
+    Both are (K,). The objective and the standard errors are explained in :func:`topic_shares`.
+    """
     X = corpus.counts[rows]
-    seen = corpus.topics.any(axis=0) & (np.asarray(X.sum(axis=0)).ravel() > 0.0)
-    X, topics, n = X[:, seen], corpus.topics[:, seen], rows.size
+    used = corpus.topics.any(axis=0) & (np.asarray(X.sum(axis=0)).ravel() > 0.0)
+    X, topics, n = X[:, used], corpus.topics[:, used], rows.size
     counts, lengths = (np.asarray(X.sum(axis=axis), np.float64).ravel() for axis in (0, 1))
+    # The prior has the weight of one word in all.
     prior = 0.5 * corpus.shares + 0.5 / len(topics)
     share, total = prior, counts.sum()
     for _ in range(_MOST_STEPS):
@@ -368,15 +424,18 @@ def _share_and_error(corpus, rows):
         share = (share * (topics @ (counts / (share @ topics))) + prior) / (total + 1.0)
         if np.abs(share - before).max() < _TOL:
             break
-    words = share @ topics
-    of_prior = np.diag(prior / share**2)
-    inverse = np.linalg.inv((topics * (counts / words**2)) @ topics.T + of_prior)
-    slopes = X @ (topics / words).T - lengths[:, None]
-    spread = slopes.T @ slopes * (n / max(n - 1.0, 1.0)) + of_prior
-    return share, np.sqrt(np.diag(inverse @ spread @ inverse))
+    # The distribution of words at the estimated shares.
+    mixture = share @ topics
+    prior_curvature = np.diag(prior / share**2)
+    inverse_curvature = np.linalg.inv((topics * (counts / mixture**2)) @ topics.T + prior_curvature)
+    # Subtract the length, which is the Lagrange multiplier of the sum of shares.
+    row_gradients = X @ (topics / mixture).T - lengths[:, None]
+    gradient_variance = row_gradients.T @ row_gradients * (n / max(n - 1.0, 1.0)) + prior_curvature
+    return share, np.sqrt(np.diag(inverse_curvature @ gradient_variance @ inverse_curvature))
 
 
-def _check_one_for_each_row(name, values, rows):
+def _require_value_per_row(name, values, rows):
+    """Raise ValueError if ``values`` and ``rows`` differ in length."""
     if len(values) != len(rows):
         raise ValueError(
             f"{name} has {len(values)} values and X {len(rows)} rows; give one for each."
@@ -384,7 +443,11 @@ def _check_one_for_each_row(name, values, rows):
 
 
 def pandas_for(whom):
-    """Import pandas for the function ``whom``; the error names the remedy."""
+    """Import and return pandas.
+
+    If pandas is not installed, raise an ImportError that names the function ``whom`` and the
+    command that installs pandas.
+    """
     try:
         import pandas
     except ImportError as error:
@@ -393,11 +456,12 @@ def pandas_for(whom):
 
 
 def as_frame(columns):
-    """A pandas data frame where there is pandas, otherwise the columns as they are."""
+    """Return a pandas data frame of the columns, or the columns themselves without pandas."""
     try:
         import pandas
     except ImportError:
         return columns
-    if "category" in columns:  # integers beside None would become floats
+    # Keep integers, which pandas would turn into floats if other categories are None.
+    if "category" in columns:
         columns = columns | {"category": pandas.Series(columns["category"], dtype=object)}
     return pandas.DataFrame(columns)
