@@ -1,8 +1,11 @@
 """Draws from products of arrays, written with vector instructions.
 
-The compiler unrolls a loop over few numbers into scalar instructions before it looks for vectors.
-The code here uses vectors of :data:`LANES` numbers, which the compiler splits into vectors of the
-size that a processor has.
+The compiler would turn loops over few numbers into scalar instructions, since it unrolls them
+before it vectorises. The functions here emit instructions for vectors of :data:`LANES` numbers,
+which the compiler splits into vectors of the size that a processor has.
+
+In this module, a *line* is LANES consecutive numbers of an array, and a *lane* is a position within
+lines: index k belongs to lane k modulo LANES.
 """
 
 from typing import Any
@@ -14,8 +17,10 @@ from numba.core import types
 from skvt.compiled._special import instruction
 from skvt.typing import Array
 
+# Number of numbers of a vector.
 LANES = 16
 
+# Types and constants of LLVM.
 _single = ir.FloatType()
 _index = ir.IntType(32)
 _whole = ir.IntType(64)
@@ -26,12 +31,16 @@ _zero, _step, _last = (ir.Constant(_whole, value) for value in (0, LANES, LANES 
 _zeros = ir.Constant(_vector, [0.0] * LANES)
 _undefined = ir.Constant(_vector, ir.Undefined)
 _first = ir.Constant(_index, 0)
-_kinds: Any = types  # mypy finds only some of its names
+# Any hides the module from mypy, which finds only some of its names.
+_kinds: Any = types
 _drawn_place = _kinds.Tuple((_kinds.int64, _kinds.float32))
 
 
 def aligned(n_rows: int, n_columns: int) -> Array:
-    """Return an empty array of float32 in which each LANES numbers lie in one cache line."""
+    """Return an empty float32 array (n_rows, n_columns) that begins at a cache line.
+
+    Each line of LANES numbers thus lies in one cache line.
+    """
     memory = np.empty(n_rows * n_columns + LANES, np.float32)
     begin = -(memory.ctypes.data // memory.itemsize) % LANES
     return memory[begin : begin + n_rows * n_columns].reshape(n_rows, n_columns)
@@ -53,12 +62,13 @@ def _drawn(
 def draw_of_product(
     typingctx: Any, first: Any, second: Any, third: Any, following: Any, sums: Any, number: Any
 ) -> Any:
-    """Draw k by ``p_k ~ first[k] second[k] third[k]``; return k and the sum of the products.
+    """Draw k with probability proportional to ``first[k] * second[k] * third[k]``.
 
-    Arrays are float32 and have the same length, a multiple of LANES. ``number`` from [0, 1)
-    determines first the lane of k, which is k modulo LANES, then the position in the lane by its
-    partial sums, which are written to ``sums``. Meanwhile ``following`` is fetched from memory. The
-    order of summation is the same on all processors.
+    Return k and the sum of the products. The arrays are float32 and have the same length, a
+    multiple of LANES. The random ``number`` in [0, 1) determines first the lane of k, by the sums
+    of the lanes, then the line of k, by the partial sums of the lane. Partial sums are written to
+    ``sums``. Meanwhile the array ``following``, which the next draw needs, is fetched into the
+    caches. The order of summation is the same on all processors.
     """
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -84,8 +94,10 @@ def _drawn_member(
     """Do the same as :func:`draw_of_members` in Python."""
     begin, width, left, weight, value, others, number = numbers
     lines = slice(begin, begin + width)
-    here = members[lines] == left
-    products = (weights[lines] - weight * here) * np.where(here, value, values[members[lines]])
+    is_left = members[lines] == left
+    products = (weights[lines] - weight * is_left) * np.where(
+        is_left, value, values[members[lines]]
+    )
     within = np.cumsum(products.reshape(-1, LANES), axis=0, dtype=np.float32)
     total = np.cumsum(within[-1], dtype=np.float32)[-1]
     whole = total + others
@@ -99,22 +111,23 @@ def _drawn_member(
 def draw_of_members(
     typingctx: Any, weights: Any, members: Any, values: Any, sums: Any, numbers: Any
 ) -> Any:
-    """Draw m by ``p_m ~ weights[begin + m] values[members[begin + m]]``; return m and the sum.
+    """Draw m with probability proportional to ``weights[begin + m] * values[members[begin + m]]``.
 
-    ``numbers`` are begin, width, left, weight, value, others and number. m is below ``width``, a
-    multiple of LANES, or equal to it with ``p ~ others``. For the member ``left``, the weight is
-    reduced by ``weight``, and the value is replaced by ``value``. ``number`` and ``sums`` are as in
-    :func:`draw_of_product`. Members are int32.
+    Return m and the sum of all products and ``others``. ``numbers`` is the tuple begin, width,
+    left, weight, value, others and number. m is less than ``width``, a multiple of LANES; or m is
+    ``width``, with probability proportional to ``others``. For the member ``left``, the weight is
+    reduced by ``weight``, and ``value`` takes the place of the value. ``number`` and ``sums`` are
+    as in :func:`draw_of_product`. Members are int32.
     """
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         arrays = _arrays(context, builder, signature, arguments[:4])
         weights, members, values, sums = (array.data for array in arrays)
-        begin, width, left, *own, others, number = (
+        begin, width, left, *changes, others, number = (
             builder.extract_value(arguments[4], i) for i in range(7)
         )
         weights, members = (builder.gep(pointer, [begin]) for pointer in (weights, members))
-        weight, value = (_everywhere(builder, _vector, part) for part in own)
+        weight, value = (_everywhere(builder, _vector, part) for part in changes)
         left = _everywhere(builder, _pattern, builder.trunc(left, _index))
 
         def product(k: Any) -> Any:
@@ -123,11 +136,12 @@ def draw_of_members(
                 at = ir.Constant(_index, lane)
                 source = builder.gep(values, [builder.extract_element(places, at)])
                 gathered = builder.insert_element(gathered, builder.load(source), at)
-            # Replace the value here, since the array would have to be written before the draw.
-            here = builder.icmp_signed("==", places, left)
-            own = _line(builder, weights, k)
-            own = builder.fsub(own, builder.select(here, weight, _zeros))
-            return builder.fmul(own, builder.select(here, value, gathered))
+            # Replace the value of the member ``left`` in the vector, so that the array of values
+            # need not be changed before the draw.
+            is_left = builder.icmp_signed("==", places, left)
+            line = _line(builder, weights, k)
+            line = builder.fsub(line, builder.select(is_left, weight, _zeros))
+            return builder.fmul(line, builder.select(is_left, value, gathered))
 
         ends = _partial_sums(builder, product, [], sums, width)
         lane, rest, whole, is_other = _lane(builder, ends, number, others)
@@ -139,7 +153,10 @@ def draw_of_members(
 
 @instruction(lambda array, place: None)
 def fetch(typingctx: Any, array: Any, place: Any) -> Any:
-    """Fetch the cache line of ``array[place]``; ``place`` may lie beyond the end."""
+    """Fetch the cache line of ``array[place]`` into the caches.
+
+    ``place`` may lie beyond the end of the array, since no value is read.
+    """
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         (pointer,) = (array.data for array in _arrays(context, builder, signature, arguments[:1]))
@@ -150,6 +167,7 @@ def fetch(typingctx: Any, array: Any, place: Any) -> Any:
 
 
 def _fetch(builder: Any, pointer: Any) -> None:
+    """Emit the instruction that fetches the cache line at a pointer into the caches."""
     prefetch = builder.module.declare_intrinsic(
         "llvm.prefetch",
         [_byte_pointer],
@@ -161,6 +179,7 @@ def _fetch(builder: Any, pointer: Any) -> None:
 
 
 def _arrays(context: Any, builder: Any, signature: Any, arguments: Any) -> list[Any]:
+    """Return the arrays that are passed as arguments, with their attributes ``data`` and so on."""
     return [
         context.make_array(kind)(context, builder, value)
         for kind, value in zip(signature.args, arguments, strict=False)
@@ -168,18 +187,22 @@ def _arrays(context: Any, builder: Any, signature: Any, arguments: Any) -> list[
 
 
 def _line(builder: Any, pointer: Any, k: Any, kind: Any = _vector) -> Any:
-    """Load LANES numbers from k on."""
+    """Load the line of LANES numbers that begins at index k."""
     return builder.load(builder.bitcast(builder.gep(pointer, [k]), kind.as_pointer()), align=4)
 
 
 def _everywhere(builder: Any, kind: Any, number: Any) -> Any:
-    """Return a vector with a number in all lanes."""
+    """Return the vector that has ``number`` in all lanes."""
     first = builder.insert_element(ir.Constant(kind, ir.Undefined), number, _first)
     return builder.shuffle_vector(first, first, ir.Constant(_pattern, [0] * LANES))
 
 
 def _partial_sums(builder: Any, product: Any, ahead: Any, sums: Any, width: Any) -> Any:
-    """Write the sums of products up to each line, lane by lane; return the last sums."""
+    """Write the partial sums of each lane to ``sums``; return the sums of the lanes.
+
+    ``product(k)`` returns the vector of products of the line at k. The lines of the arrays
+    ``ahead`` are fetched into the caches meanwhile.
+    """
     before, loop = builder.block, builder.append_basic_block("sums")
     after = builder.append_basic_block("lane")
     builder.branch(loop)
@@ -199,12 +222,18 @@ def _partial_sums(builder: Any, product: Any, ahead: Any, sums: Any, width: Any)
 
 
 def _lane(builder: Any, ends: Any, number: Any, others: Any = None) -> tuple[Any, Any, Any, Any]:
-    """Return the drawn lane, the remainder within it, the sum, and whether no lane is drawn."""
+    """Draw a lane by ``number`` in [0, 1), given the sums of the lanes.
+
+    Return the lane, the drawn number less the sums of the lanes before, the sum of all lanes and
+    ``others``, and whether ``others`` is drawn instead of a lane.
+    """
 
     def shifted(x: Any, by: int) -> Any:
+        """Return x moved ``by`` lanes up, with 0 in the lowest lanes."""
         places = [LANES + lane - by if lane >= by else 0 for lane in range(LANES)]
         return builder.shuffle_vector(_zeros, x, ir.Constant(_pattern, places))
 
+    # Compute the cumulative sums of the lanes.
     for by in 1, 2, 4, 8:
         ends = builder.fadd(ends, shifted(ends, by))
     total = builder.extract_element(ends, ir.Constant(_index, LANES - 1))
@@ -214,15 +243,20 @@ def _lane(builder: Any, ends: Any, number: Any, others: Any = None) -> tuple[Any
     passed = builder.fcmp_ordered(">=", _everywhere(builder, _vector, drawn), ends)
     passed = builder.bitcast(passed, ir.IntType(LANES))
     lane = builder.zext(builder.ctpop(passed), _whole)
-    # By rounding, the drawn number may be above the sums of all lanes.
-    held = builder.icmp_signed("<", lane, _last)
-    lane, none = builder.select(held, lane, _last), builder.icmp_signed(">", lane, _last)
+    # Take the last lane if the drawn number is not below the sum of all lanes, which can be due to
+    # rounding, or to ``others``.
+    is_below_last = builder.icmp_signed("<", lane, _last)
+    lane, none = builder.select(is_below_last, lane, _last), builder.icmp_signed(">", lane, _last)
     rest = builder.fsub(drawn, builder.extract_element(shifted(ends, 1), lane))
     return lane, rest, total, none
 
 
 def _place(builder: Any, sums: Any, lane: Any, rest: Any, width: Any) -> Any:
-    """Return the drawn index: count the partial sums of the lane, without the last, up to rest."""
+    """Return the drawn index in a lane, given the remainder ``rest`` of the drawn number.
+
+    The number of partial sums of the lane that do not exceed the remainder is the drawn line. The
+    last partial sum is not compared, so that rounding cannot lead beyond the last line.
+    """
     sums = builder.gep(sums, [lane])
     before, test = builder.block, builder.append_basic_block("test")
     loop, after = builder.append_basic_block("place"), builder.append_basic_block("drawn")

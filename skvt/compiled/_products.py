@@ -1,4 +1,7 @@
-"""Products of a matrix and a vector in compiled loops; the number of rows is a multiple of 4."""
+"""Products of a matrix and a vector in compiled loops.
+
+The number of rows of the matrix must be a multiple of 4, since the loops take four rows at a time.
+"""
 
 from skvt.compiled._special import lit, part
 from skvt.typing import Array
@@ -6,7 +9,7 @@ from skvt.typing import Array
 
 @part
 def weighted_sum(table: Array, weights: Array, out: Array) -> None:
-    """Write ``sum_k weights_k table_kj`` to ``out[j]``."""
+    """Write ``sum_k weights_k table_kj`` to ``out[j]``, for ``table`` (K, J), ``out`` (J,)."""
     for k in range(0, weights.size, 4):
         w0, w1, w2, w3 = weights[k], weights[k + 1], weights[k + 2], weights[k + 3]
         t0, t1, t2, t3 = table[k], table[k + 1], table[k + 2], table[k + 3]
@@ -20,7 +23,7 @@ def weighted_sum(table: Array, weights: Array, out: Array) -> None:
 
 @part
 def dot_products(table: Array, vector: Array, out: Array) -> None:
-    """Write ``sum_j table_kj vector_j`` to ``out[k]``."""
+    """Write ``sum_j table_kj vector_j`` to ``out[k]``, for ``table`` (K, J), ``out`` (K,)."""
     for k in range(0, out.size, 4):
         t0, t1, t2, t3 = table[k], table[k + 1], table[k + 2], table[k + 3]
         s0 = s1 = s2 = s3 = lit(vector[0], 0.0)

@@ -1,9 +1,9 @@
 """Compiled loops shared among threads.
 
-Every thread calls the same function with the same arguments and takes the next few items from a
-common counter until none is left. The threads end together, and a call costs the interpreter as
-much as one task, for any number of items. It does not matter which thread does which item, as long
-as the results of an item depend only on itself.
+Every thread calls the same compiled function with the same arguments. The function claims the next
+few items by a common counter until no item is left. The threads thus end together, and the
+interpreter handles one call per thread, for any number of items. Results do not depend on which
+thread computes an item, as long as the results of an item do not depend on other items.
 
     for _ in range(CLAIMS):
         start, stop = claim(counter, SIZE, n)
@@ -13,9 +13,10 @@ as the results of an item depend only on itself.
             ...
         finish(counter, start, stop)
 
-Loops that need each other's results can be one function, with one counter for each loop and
-``all_finished`` between them. ``all_finished`` gives up after a while, so that the function reports
-whether it has finished and is called again until it has; finished loops have no items left then.
+A function can have several loops, of which each needs the results of the loops before. It has one
+counter for each loop, and calls ``all_finished`` between loops. ``all_finished`` gives up after a
+while. The function then returns False and is called again until it returns True; loops that have
+finished have no items left in such calls.
 """
 
 import os
@@ -30,15 +31,18 @@ from numba.core import types
 from skvt.compiled._special import instruction, jit, part
 from skvt.typing import IndexArray, T, Whole
 
-# Maximum number of claims of one call; between calls the interpreter can handle an interrupt.
+# Maximum number of claims of one call. The number is limited so that the interpreter can handle an
+# interrupt between calls.
 CLAIMS = 2000
-# Number of entries of a counter. The last counter of a helper has one more, which marks a helper.
+# Number of entries of a counter. Threads other than the calling thread are helpers. The last
+# counter that a helper gets has one more entry, by which :func:`claim` knows a helper.
 COUNTER = 16
 # Index of the number of claimed items.
 _CLAIMED = 0
-# Index of the number of finished items, in another cache line.
+# Index of the number of finished items, which lies in another cache line than the number of claimed
+# items.
 _FINISHED = 8
-# Number of reads of a counter before a thread gives up, some 30 microseconds.
+# Number of reads of a counter before a thread gives up, which take some 30 microseconds.
 _LOOKS = 6_000
 # Number of reads by which a helper delays its end after the last item is done.
 _LAST_LOOKS = 500
@@ -56,6 +60,7 @@ def _fetch_and_add_in_python(
     size: int,
     lock: threading.Lock = threading.Lock(),  # noqa: B008
 ) -> int:
+    """Do the same as :func:`_fetch_and_add` in Python."""
     with lock:
         value = int(counter[place])
         counter[place] += size
@@ -64,7 +69,7 @@ def _fetch_and_add_in_python(
 
 @instruction(_fetch_and_add_in_python)
 def _fetch_and_add(typingctx: Any, counter: Any, place: Any, size: Any) -> Any:
-    """Add ``size`` to ``counter[place]`` atomically; return its value before."""
+    """Add ``size`` to ``counter[place]`` atomically; return the value before the addition."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         pointer = _pointer(context, builder, signature, args)
@@ -75,7 +80,10 @@ def _fetch_and_add(typingctx: Any, counter: Any, place: Any, size: Any) -> Any:
 
 @instruction(lambda counter, place: int(counter[place]))
 def _look(typingctx: Any, counter: Any, place: Any) -> Any:
-    """Read ``counter[place]`` with acquire order; the fence keeps reads from being merged."""
+    """Read ``counter[place]`` with acquire order.
+
+    A fence prevents the compiler from merging several reads into one.
+    """
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         pointer = _pointer(context, builder, signature, args)
@@ -87,10 +95,11 @@ def _look(typingctx: Any, counter: Any, place: Any) -> Any:
 
 @jit
 def all_finished(counter: IndexArray, n: int) -> bool:
-    """Return whether all n items are done; wait a moment for items that other threads work on.
+    """Return whether all n items are finished, after a short wait for items of other threads.
 
-    The wait is a loop of reads, since a thread that sleeps takes longer to wake up than another
-    thread takes for its last item.
+    The function does not wait if there are items that no thread has claimed. The wait is a loop of
+    reads, since a thread that sleeps takes longer to wake up than another thread takes for its last
+    item.
     """
     if _look(counter, _CLAIMED) < n:
         return False
@@ -102,10 +111,12 @@ def all_finished(counter: IndexArray, n: int) -> bool:
 
 @part
 def claim(counter: IndexArray, size: Whole, n: int) -> tuple[int, int]:
-    """Claim the next ``size`` of n items; return start and stop, start >= stop if none is left.
+    """Claim the next ``size`` of n items; return the start and the stop of their range.
 
-    A helper that ends early waits until shortly after all items are done. Thus the calling thread
-    is the first to need the interpreter; if another thread held it, the calling thread would sleep.
+    If no item is left, start is not below stop. A helper that finds no item waits until shortly
+    after all items are finished, but not longer than :func:`all_finished`. The calling thread then
+    is the first thread that returns to the interpreter. If a helper returned earlier and held the
+    lock of the interpreter, the calling thread would sleep.
     """
     start = _fetch_and_add(counter, _CLAIMED, size)
     if start >= n and counter.size > COUNTER and _look(counter, _FINISHED) < n:
@@ -122,12 +133,12 @@ def finish(counter: IndexArray, start: int, stop: int) -> None:
 
 
 def serial_map(function: Callable[..., T], tasks: Iterable[tuple[Any, ...]]) -> list[T]:
-    """Run tasks one after the other, without threads."""
+    """Call ``function`` with the arguments of each task in this thread; return all results."""
     return [function(*task) for task in tasks]
 
 
 def give_way() -> None:
-    """Yield the core to another thread that waits for it."""
+    """Yield the processor core to another thread that waits for it."""
     if hasattr(os, "sched_yield"):
         os.sched_yield()
     else:
@@ -135,12 +146,13 @@ def give_way() -> None:
 
 
 class SharedLoop(list[tuple[Any, ...]]):
-    """Tasks for ``run``: calls of a shared loop over n items, of which a claim takes ``size``.
+    """Tasks for ``run`` that are calls of a shared loop over n items.
 
-    The list has as many calls as one thread needs; a runner with several threads adds
-    ``helpers_call`` for each other thread. For a function with several loops, n and size are those
-    of the last loop. The function's last argument, which is not among ``args``, is the counter, or
-    all counters in one array.
+    Each claim takes ``size`` items. The list has as many calls as a single thread needs. A runner
+    with several threads adds the call ``helpers_call`` for each thread other than the calling
+    thread. ``args`` are the arguments of the function without the last argument, which is the
+    counter, or an array of all counters if the function has ``n_loops`` loops. With several loops,
+    n and ``size`` belong to the last loop.
     """
 
     def __init__(self, n: int, size: Whole, *args: Any, n_loops: int = 1) -> None:
@@ -151,5 +163,5 @@ class SharedLoop(list[tuple[Any, ...]]):
         self.helpers_call = (*args, counters)
 
     def finished(self) -> bool:
-        """Return whether all items of the last loop are done, see :func:`all_finished`."""
+        """Return whether all items of the last loop are finished, see :func:`all_finished`."""
         return all_finished(self._last, self._n)
