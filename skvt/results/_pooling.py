@@ -1,4 +1,7 @@
-"""Pooling of estimates from several draws and fits, with the variance between fits."""
+"""Pooling of estimates from fit_degrees draws and fit_degrees fits.
+
+The standard error of a pooled estimate includes the variance between fits.
+"""
 
 from dataclasses import dataclass
 from numbers import Integral
@@ -14,13 +17,19 @@ from skvt.sklearn_private import check_sample_weight, num_samples
 
 
 class Settings(NamedTuple):
-    """Weights of rows (n,), after checks of options that effects and outcomes share."""
+    """Checked options that ``covariate_effects`` and ``outcome_by_cluster`` share."""
 
+    # Weights of the rows, (n,).
     weights: Any
 
     @classmethod
     def of(cls, whom, X, n_draws, level, sample_weight):
-        """Return the settings; raise TypeError or ValueError for illegal options."""
+        """Check the options of the function ``whom``; return the settings.
+
+        Raise TypeError for rows of Dask and for an ``n_draws`` that is not an integer. Raise
+        ValueError if ``n_draws`` is less than 2, if ``level`` is not between 0 and 1, or if weights
+        are negative or all 0.
+        """
         require_rows_in_memory(X, whom)
         check_scalar(n_draws, "n_draws", Integral, min_val=2)
         if not 0.0 < level < 1.0:
@@ -37,23 +46,33 @@ class Settings(NamedTuple):
 
 @dataclass(frozen=True)
 class Pooled:
-    """Pooled estimates (Q, K), see :func:`pool`; ``n_fits`` and ``agreement`` are (K,)."""
+    """Pooled estimates of Q terms for each of K components, see :func:`pool`."""
 
+    # Mean of the estimates over draws and fits, (Q, K).
     estimate: Any
+    # Standard error of the estimate, (Q, K).
     standard_error: Any
+    # Degrees of freedom of the standard error, (Q, K).
     degrees: Any
+    # Part (1 + 1/R) F of the total variance, as a share of it, (Q, K); NaN for a single fit.
     between_fits: Any
+    # Number of fits in which the estimate has the sign of the pooled estimate, (Q, K).
     same_sign: Any
+    # Number of fits that have the component, (K,).
     n_fits: Any
+    # Mean mass that the component shares with the matched components of the other fits, (K,).
     agreement: Any
 
     def columns(self, level, names):
-        """Return the columns of a table with Q rows, one per name, for each topic in turn."""
-        n_names, n_topics = self.estimate.shape
+        """Return the columns of a table with a row for each component and term, (K Q,).
+
+        ``names`` are the names of the Q terms, and ``level`` is the probability of the intervals.
+        """
+        n_names, n_components = self.estimate.shape
         width = student.ppf(0.5 + 0.5 * level, self.degrees) * self.standard_error
         return {
-            "component": np.repeat(np.arange(n_topics), n_names),
-            "term": list(names) * n_topics,
+            "component": np.repeat(np.arange(n_components), n_names),
+            "term": list(names) * n_components,
             "effect": self.estimate.T.ravel(),
             "low": (self.estimate - width).T.ravel(),
             "high": (self.estimate + width).T.ravel(),
@@ -66,40 +85,49 @@ class Pooled:
 
 
 def pool(results, shares, degrees):
-    """Pool the estimates of several fits, with components matched to those of the first fit.
+    """Pool the estimates of R fits; the components of each fit are matched to the first fit.
 
-    ``results`` has for each fit the estimates and squared errors of each draw, (2, M, Q, K). The
-    total variance is ``U + (1 + 1/M) B + (1 + 1/R) F``, with the mean squared error U of
-    ``degrees`` degrees of freedom, the variance B between draws, and the variance F between fits
-    [Rubin87 eq. 3.1.5]. Its degrees of freedom are Satterthwaite's.
+    Each entry of ``results`` is an array (2, M, Q, K) with the estimates and squared standard
+    errors of M draws for Q terms and K components. ``shares`` has the ``Shares`` of each fit, whose
+    profiles are matched. A component is pooled over the fits that have a matched component.
+
+    The total variance is ``U + (1 + 1/M) B + (1 + 1/R) F`` [Rubin87 eq. 3.1.5]. U is the mean of
+    the squared standard errors, which have ``degrees`` degrees of freedom; B is the variance
+    between draws, and F is the variance between fits. The degrees of freedom of the total variance
+    are computed by Satterthwaite's formula.
     """
-    n_draws, n_names, n_topics = results[0].shape[1:]
-    aligned = np.zeros((len(results), 2, n_draws, n_names, n_topics))
-    agreement, is_matched = np.zeros((2, len(results), n_topics))
+    n_draws, n_names, n_components = results[0].shape[1:]
+    aligned = np.zeros((len(results), 2, n_draws, n_names, n_components))
+    agreement, is_matched = np.zeros((2, len(results), n_components))
     for r, (result, fit) in enumerate(zip(results, shares, strict=True)):
-        mass, topics, partners = matched(shares[0].profiles, fit.profiles)
+        mass, components, partners = matched(shares[0].profiles, fit.profiles)
+        # Match each component of the first fit with itself, even if two components are equal.
         if r == 0:
-            partners = topics = np.arange(n_topics)
-        aligned[r][..., topics] = result[..., partners]
-        agreement[r, topics], is_matched[r, topics] = mass, 1.0
+            partners = components = np.arange(n_components)
+        aligned[r][..., components] = result[..., partners]
+        agreement[r, components], is_matched[r, components] = mass, 1.0
     n_fits, effects = is_matched.sum(axis=0), aligned[:, 0]
-    several = np.maximum(n_fits - 1.0, 1.0)
-    of_fits = effects.mean(axis=1)
-    estimate = of_fits.sum(axis=0) / n_fits
+    fit_degrees = np.maximum(n_fits - 1.0, 1.0)
+    fit_means = effects.mean(axis=1)
+    estimate = fit_means.sum(axis=0) / n_fits
     within = aligned[:, 1].mean(axis=1).sum(axis=0) / n_fits
-    draws = (1.0 + 1.0 / n_draws) * effects.var(axis=1, ddof=1).sum(axis=0) / n_fits
-    deviations = is_matched[:, None] * (of_fits - estimate) ** 2
-    fits = (1.0 + 1.0 / n_fits) * deviations.sum(axis=0) / several
-    variance = within + draws + fits
-    inverse = within**2 / degrees + draws**2 / (n_fits * (n_draws - 1)) + fits**2 / several
-    same_sign = is_matched[:, None] * (np.sign(of_fits) == np.sign(estimate))
+    between_draws = (1.0 + 1.0 / n_draws) * effects.var(axis=1, ddof=1).sum(axis=0) / n_fits
+    deviations = is_matched[:, None] * (fit_means - estimate) ** 2
+    between_fits = (1.0 + 1.0 / n_fits) * deviations.sum(axis=0) / fit_degrees
+    variance = within + between_draws + between_fits
+    inverse_degrees = (
+        within**2 / degrees
+        + between_draws**2 / (n_fits * (n_draws - 1))
+        + between_fits**2 / fit_degrees
+    )
+    same_sign = is_matched[:, None] * (np.sign(fit_means) == np.sign(estimate))
     with np.errstate(invalid="ignore", divide="ignore"):
         return Pooled(
             estimate=estimate,
             standard_error=np.sqrt(variance),
-            degrees=variance**2 / inverse,
-            between_fits=np.where(n_fits > 1.0, fits / variance, np.nan),
+            degrees=variance**2 / inverse_degrees,
+            between_fits=np.where(n_fits > 1.0, between_fits / variance, np.nan),
             same_sign=same_sign.sum(axis=0).astype(int),
             n_fits=n_fits.astype(int),
-            agreement=agreement[1:].sum(axis=0) / np.where(n_fits > 1.0, several, np.nan),
+            agreement=agreement[1:].sum(axis=0) / np.where(n_fits > 1.0, fit_degrees, np.nan),
         )
