@@ -1,4 +1,7 @@
-"""Regression of shares on covariates, by least squares or fractional logit, with robust errors."""
+"""Regression of shares on covariates, by least squares or fractional logit.
+
+Standard errors are robust: they allow for unequal variances, and for dependence within groups.
+"""
 
 from dataclasses import dataclass
 from typing import Any
@@ -9,8 +12,10 @@ from scipy.special import expit
 
 from skvt.results._design import require_full_rank
 
-# Maximum number of steps of Newton's method, and the relative change at which it has converged.
+# Maximum number of steps of Newton's method.
 _MOST_STEPS = 50
+# Newton's method has converged if no coefficient changes by this share of the largest coefficient,
+# or of 1 if that is larger.
 _CONVERGED = 1e-8
 # Largest change of a linear predictor in one step.
 _LARGEST_STEP = 2.0
@@ -20,16 +25,24 @@ _DIVERGED = 1e12
 
 @dataclass(frozen=True)
 class Regression:
-    """Data of a regression: the design (n, P), weights (n,), and indicators of groups or None."""
+    """A regression of the shares of n rows on P terms."""
 
+    # Values of the terms, (n, P).
     design: Any
+    # Weights of the rows, (n,).
     weights: Any
+    # Indicators of the groups of rows, (number of groups, n); None without groups.
     groups: Any
+    # "identity" or "logit".
     link: str
 
     @classmethod
     def of(cls, design, used, weights, cluster, link):
-        """Return the regression on the used rows; refuse an insufficient design or groups."""
+        """Return the regression of the rows ``used``, which are positions in the design.
+
+        ``cluster`` has the group of every row, or is None. Raise ValueError for too few rows, for a
+        design without full rank, and for missing groups or fewer than two groups.
+        """
         matrix = design.matrix[used]
         n, n_terms = matrix.shape
         if n <= n_terms:
@@ -40,16 +53,19 @@ class Regression:
 
     @property
     def degrees(self):
-        """Degrees of freedom of the errors."""
+        """Degrees of freedom of the standard errors."""
         n, n_terms = self.design.shape
         return n - n_terms if self.groups is None else self.groups.shape[0] - 1
 
     def fit(self, values, start=None):
-        """Return coefficients (P,) for the estimated shares (n,), and their covariance (P, P).
+        """Return the coefficients (P,) and their covariance (P, P).
 
-        With the logit link, Newton's method maximises the fractional likelihood, which is concave
-        also for estimates outside [0, 1]. If no means between 0 and 1 fit, it diverges, and the
-        result is NaN.
+        ``values`` (n,) are the estimated shares, and ``start`` (P,) are initial coefficients of the
+        logit link.
+
+        With the logit link, Newton's method maximises the fractional likelihood. The likelihood is
+        concave even if estimates lie outside [0, 1]; but it has no maximum if no means between 0
+        and 1 fit the estimates. Newton's method then diverges, and the results are NaN.
         """
         design, weights = self.design, self.weights
         if self.link == "identity":
@@ -74,7 +90,10 @@ class Regression:
         return np.full(n_terms, np.nan), np.full((n_terms, n_terms), np.nan)
 
     def _covariance(self, residuals, bread):
-        """Return the sandwich covariance of the coefficients: HC1, or CR1 with groups."""
+        """Return the sandwich covariance of the coefficients, HC1 without groups, CR1 with groups.
+
+        ``bread`` (P, P) is the inverse of the information.
+        """
         n, n_terms = self.design.shape
         scores = self.design * (self.weights * residuals)[:, None]
         correction = n / (n - n_terms)

@@ -1,7 +1,7 @@
-"""Document completion: the split of the tokens of a row into observed and held-out tokens.
+"""Document completion: prediction of held-out tokens of a document from the other tokens.
 
-The split depends only on the row: the side of a token is a bit of a hash of the row's content and
-the token's position in it. A row is therefore split in the same way in any data set.
+Whether a token is observed or held out is a bit of a hash of the content of the row and of the
+position of the token in the row. A row is therefore split in the same way in any data set.
 """
 
 import numpy as np
@@ -14,8 +14,10 @@ from skvt.models.lda import LDAGivenTopics, Topics
 from skvt.rows import Documents, described
 
 _S63 = np.uint64(63)
+# Maximum number of tokens of an entry for which a coin is tossed.
 MOST_COINS = 4096
-# Larger counts have the hash of this count, which fits into an int64.
+# Counts times 1024 are hashed as integers. Larger values are replaced by this value, which fits
+# into an int64.
 _LARGEST_KEY = 2.0**62
 
 
@@ -31,6 +33,7 @@ def _key(start, stop, indices, data):
 
 @jit
 def _keys(indptr, indices, data, out):
+    """Write the hash of each row's content to ``out``."""
     for d in range(indptr.size - 1):
         out[d] = _key(indptr[d], indptr[d + 1], indices, data)
 
@@ -44,35 +47,38 @@ def content_keys(X):
 
 @jit
 def _split(indptr, indices, data, observed):
-    """Set ``observed[j]`` to the part of ``data[j]`` on the observed side.
+    """Write to ``observed[j]`` the part of ``data[j]`` that is observed.
 
-    Whole tokens go to either side with probability 1/2; the fractional part of an entry is treated
-    as one more token.
+    Each token is observed with probability 1/2. If ``data[j]`` is not a whole number, its
+    fractional part is treated as one more token.
     """
     for d in range(indptr.size - 1):
         state = _key(indptr[d], indptr[d + 1], indices, data)
         for j in range(indptr[d], indptr[d + 1]):
             whole = np.floor(np.float64(data[j]))
             token = mix(state + np.uint64(indices[j]) * GOLDEN)
-            # Half of the tokens beyond MOST_COINS are kept, without a toss.
-            kept = np.floor(0.5 * max(whole - MOST_COINS, 0.0))
+            # Half of the tokens beyond MOST_COINS are observed, without a toss for each token.
+            n_observed = np.floor(0.5 * max(whole - MOST_COINS, 0.0))
             for _ in range(np.int64(min(whole, MOST_COINS))):
                 token += GOLDEN
-                kept += np.float64(mix(token) >> _S63)
+                n_observed += np.float64(mix(token) >> _S63)
             rest = data[j] - whole
             if rest > 0.0:
                 token += GOLDEN
                 if mix(token) >> _S63:
-                    kept += rest
-            observed[j] = kept
+                    n_observed += rest
+            observed[j] = n_observed
 
 
 def split_tokens(X):
-    """Split X into two CSR arrays, with a fair coin for each token that the row determines."""
-    left = np.empty(X.nnz, np.float64)
-    _split(X.indptr, X.indices, X.data, left)
+    """Split the tokens of X into observed and held-out tokens; return two CSR arrays.
+
+    Each token is observed with probability 1/2. The split depends on the content of the row only.
+    """
+    observed = np.empty(X.nnz, np.float64)
+    _split(X.indptr, X.indices, X.data, observed)
     parts = []
-    for data in (left, X.data - left):
+    for data in (observed, X.data - observed):
         part = sp.csr_array(
             (data.astype(X.data.dtype), X.indices.copy(), X.indptr.copy()), shape=X.shape
         )
@@ -82,7 +88,10 @@ def split_tokens(X):
 
 
 def document_parameters(model, stats, X, workers):
-    """Return gamma (n, K) of q(theta) at T = 1, by CVB0 at the mean of q(topics)."""
+    """Return the parameters gamma (n, K) of q(theta) at T = 1.
+
+    They are computed by CVB0, with the topics at their mean under q.
+    """
     data = rows_of(X, np.ones(X.shape[0]))
     documents = LDAGivenTopics.of(model.documents(stats), "cvb0")
 
@@ -95,12 +104,16 @@ def document_parameters(model, stats, X, workers):
 
 
 def completion_score(model, stats, X, workers):
-    """Return the mean log predictive probability of held-out tokens, in nats."""
+    """Return the mean log predictive probability of the held-out tokens, in nats per token."""
     return mean_of_held_out(*completion_sums(model, stats, X, workers))
 
 
 def mean_of_held_out(total, n_held_out, n_tokens, n_documents):
-    """Return the mean per held-out token from the result of :func:`completion_sums`."""
+    """Return the mean log predictive probability of the held-out tokens, in nats per token.
+
+    Arguments are the results of :func:`completion_sums`. Raise ValueError if there is no held-out
+    token.
+    """
     if n_held_out == 0.0:
         raise ValueError(
             f"No token to hold out: X has {n_tokens:g} tokens in {n_documents} documents; "
@@ -110,7 +123,11 @@ def mean_of_held_out(total, n_held_out, n_tokens, n_documents):
 
 
 def completion_sums(model, stats, X, workers):
-    """Sum log predictive probabilities in nats; count held-out tokens, all tokens, documents."""
+    """Compute sums over the documents X, from which :func:`mean_of_held_out` computes the score.
+
+    Return the sum of the log predictive probabilities of held-out tokens in nats, the number of
+    held-out tokens, the number of all tokens and the number of documents.
+    """
     design, allowed = described(X)
     observed, held_out = (Documents.of(part, design, allowed=allowed) for part in split_tokens(X))
     topics = np.ascontiguousarray(Dirichlet.mean(model.natural_parameters(stats)[0]).T)

@@ -1,4 +1,4 @@
-"""Rows that fit a mixture worst, with the column at fault.
+"""Search for the rows that fit a mixture worst, and for the column that is at fault.
 
 pandas is imported only by :func:`unusual_rows`.
 """
@@ -17,14 +17,14 @@ from skvt.readers.validation import positive_int
 from skvt.results.topic_tables import pandas_for
 from skvt.ties import stable_order
 
-# The part of the log density of independent columns that scores add.
+# Factor of the log density of independent columns in the score of a row.
 SHARE_OF_INDEPENDENT = 1.0 / 3.0
-# Rows from which values are removed to estimate how missing values change scores.
+# Number of rows from which values are removed, to estimate how missing values change scores.
 N_REMOVALS = 2000
 
 
 def unusual_rows(mixture, X, n=20):
-    """The rows that fit a mixture worst, with the column at fault.
+    """Find the rows that fit a mixture worst, and the column that is at fault in each row.
 
     Parameters
     ----------
@@ -40,18 +40,20 @@ def unusual_rows(mixture, X, n=20):
     pandas.DataFrame
         The ``n`` rows with the largest score, the most unusual first:
 
-        - "row": position in X.
+        - "row": position of the row in X.
         - "column": name of the column whose value fits worst to the other values of the row, or
-          its position if columns have no names; None for a row without values.
-        - "value": this value.
-        - "expected": the predictive mean of numbers and counts given the other values of the row;
-          the most probable value of categories and binary columns.
-        - "score": how much less probable the row is than the average row, in nats; see Notes.
+          position of this column if columns have no names; None for a row without values.
+        - "value": the value in this column.
+        - "expected": the value that the other values of the row predict: the predictive mean of
+          numbers and counts, and the most probable value of categories and binary columns.
+        - "score": by how many nats the row is less probable than the average row, see Notes.
 
     Raises
     ------
     TypeError
         If the mixture is of another class, or X is a collection of Dask.
+    ImportError
+        If pandas is not installed.
 
     See Also
     --------
@@ -63,18 +65,23 @@ def unusual_rows(mixture, X, n=20):
 
         sum_{j in O} log p(x_j) / 3 - log p(x_O) - b_O,
 
-    two thirds of the negative log density of the row and a third of its log ratio to independent
-    columns, because a rare category should count less if it fits to the other values. b_O is the
-    expected score of rows with the same missing values, so that these make a row neither more nor
-    less unusual: it is linear in the missing values, and is estimated from rows that lose values.
-    The average score is 0. The column at fault has the largest
-    ``(log p(x_j) + 2 m_j) / 3 - log p(x_j | other values)``, where m_j is the mean of log p(x_j)
-    over rows. All densities are predictive. Components with less than 5 % of the rows, or less than
-    half of the mean share if that is smaller, are left out, because a component of a few errors
-    would make them look usual. Whether values are missing, which ``missing="informative"`` models,
-    does not count.
+    where all densities are predictive. The first two terms are two thirds of the negative log
+    density of the row plus a third of the log ratio of the density of independent columns to the
+    density of the row. A rare category thus counts less if it fits to the other values.
 
-    The cost is that of d + 2 densities for each row, where d is the number of columns.
+    b_O is the expected score of rows with the same missing values. Its subtraction keeps missing
+    values from making a row more or less unusual. b_O is a sum of a number for each missing value;
+    these numbers are estimated from rows from which values are removed. The average score is 0.
+
+    The column at fault has the largest ``(log p(x_j) + 2 m_j) / 3 - log p(x_j | other values)``,
+    where m_j is the mean of log p(x_j) over rows.
+
+    Components with less than 5 % of the rows, or with less than half of the mean share if half of
+    the mean share is less than 5 %, are left out. Otherwise a component that consists of a few
+    errors would make these errors look usual. Whether values are missing, which
+    ``missing="informative"`` models, does not change the score.
+
+    For each row, d + 2 densities are computed, where d is the number of columns.
 
     Examples
     --------
@@ -98,23 +105,31 @@ def unusual_rows(mixture, X, n=20):
     encoded = mixture._read(X)
     encoded = encoded.toarray() if sp.issparse(encoded) else np.asarray(encoded)
     table = mixture._columns
-    columns = [int(j) for block in table.blocks for j in _columns_apart(block)]
+    columns = [int(j) for block in table.blocks for j in _scored_columns(block)]
     model, stats = _without_small_components(fitted, columns)
     with Workers(mixture.n_jobs) as workers:
 
         def log_density(rows, kept):
-            """Log density of the columns ``kept``, given blocks that cannot be missing, (n,)."""
+            """Return the log density of the columns ``kept`` in each row, (n,).
+
+            It includes the log density of the blocks whose values cannot be missing.
+            """
             hidden = np.setdiff1d(columns, kept)
             rows = np.array(rows)
             rows[:, hidden] = np.nan
             return model.log_predictive(rows, stats, workers.run)
 
+        # Log density of the blocks whose values cannot be missing, which is subtracted from others.
         given = log_density(encoded, [])
         alone = np.stack([log_density(encoded, [j]) - given for j in columns], axis=1)
         alone[np.isnan(encoded[:, columns])] = np.nan
 
         def scores(rows, joint, chosen):
-            """Scores of rows, some of whose values were removed, before the calibration."""
+            """Return scores before the calibration.
+
+            ``rows`` are the ``chosen`` rows of X, from which values may have been removed, and
+            ``joint`` are the log densities of ``rows``.
+            """
             is_known = ~np.isnan(rows[:, columns])
             independent = np.where(is_known, alone[chosen], 0.0).sum(axis=1)
             return given[chosen] - joint + SHARE_OF_INDEPENDENT * independent
@@ -145,15 +160,19 @@ def unusual_rows(mixture, X, n=20):
     return frame.astype({"row": np.intp, "score": np.float64})
 
 
-def _columns_apart(block):
-    """Columns of a block whose values may be missing, without its exposure."""
+def _scored_columns(block):
+    """Return the columns of a block in which values may be missing, without the exposure."""
     if not block.spec.allows_missing:
         return []
     return block.columns[: len(block.columns) - bool(block.spec.reads_exposure)]
 
 
 def _without_small_components(fitted, columns):
-    """The model without flags of missing values, and the statistics of its larger components."""
+    """Return the model and the statistics by which rows are scored.
+
+    The model ignores whether values are missing. The statistics have only the components with many
+    rows.
+    """
     component = reduce(lambda part, j: part.without_indicator(j), columns, fitted.model.component)
     model, stats = replace(fitted.model, component=component), fitted.stats.value()
     kept = have_many_rows(fitted.model.component_masses(stats))
@@ -161,10 +180,13 @@ def _without_small_components(fitted, columns):
 
 
 def _calibrated(rows, joint, log_density, scores):
-    """Scores of rows as differences from those expected where the same values are missing.
+    """Return scores of rows less the expected scores of rows with the same missing values.
 
-    ``joint`` are the log densities of the rows. What removing a value changes, on average, is
-    estimated by least squares: values that are missing in one row are removed from another.
+    ``joint`` are the log densities of the rows. ``log_density(rows)`` and ``scores(rows, joint,
+    chosen)`` compute log densities and scores of rows from which values were removed.
+
+    The average change of a score by the removal of a value is estimated by least squares. The
+    values that are missing in one row are removed from another row, for pairs of rows at random.
     """
     is_missing, score = np.isnan(rows), scores(rows, joint, slice(None))
     with_missing = np.flatnonzero(is_missing.any(axis=1))
@@ -174,14 +196,15 @@ def _calibrated(rows, joint, log_density, scores):
         removed = is_missing[rng.choice(with_missing, N_REMOVALS)] & ~is_missing[chosen]
         reduced = np.where(removed, np.nan, rows[chosen])
         change = scores(reduced, log_density(reduced), chosen) - score[chosen]
-        # A weak penalty for columns that are hardly ever removed.
-        left = np.vstack([removed, np.eye(rows.shape[1])])
-        effects = np.linalg.lstsq(left, np.append(change, np.zeros(rows.shape[1])))[0]
+        # The additional equations are a weak penalty. It matters for columns in which values are
+        # hardly ever removed.
+        equations = np.vstack([removed, np.eye(rows.shape[1])])
+        effects = np.linalg.lstsq(equations, np.append(change, np.zeros(rows.shape[1])))[0]
         score = score - is_missing @ effects
     return score - score.mean()
 
 
 def _means(values):
-    """Means of columns over the values that are known, 0 for columns without one."""
+    """Return the mean of the known values in each column, 0 for a column without known values."""
     is_known = ~np.isnan(values)
     return np.where(is_known, values, 0.0).sum(axis=0) / np.maximum(is_known.sum(axis=0), 1)
