@@ -54,8 +54,8 @@ class CAVIGaussianMixture(MixtureEstimator):
         Probabilities of the components, positive and summing to 1. None means equal ones.
     .. shared: init_params
     means_init : array-like of shape (n_components, n_features) or None, default=None
-        Initial means, instead of those found by ``init_params``, as in
-        :class:`sklearn.mixture.GaussianMixture`. All starts of ``n_init`` are then the same.
+        Initial means, in place of the initial components that ``init_params`` finds. All starts of
+        ``n_init`` are then the same.
     temperature : None, str or policy, default=None
         None is T = 1 throughout; otherwise a policy of :mod:`skvt.temperature`, or its name.
         "annealed" lets it fall to 1; "variational" and "local" learn it, for all rows or for each.

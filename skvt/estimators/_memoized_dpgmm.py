@@ -54,73 +54,95 @@ from skvt.sklearn_private import StrOptions
 class MemoizedDPGMM(GrowingMixin, MixtureEstimator):
     """Dirichlet process mixture of Gaussians that adapts its number of components.
 
-    A counterpart of :class:`sklearn.mixture.BayesianGaussianMixture`, with the same model and
-    names. Memoized inference [HS13]_ visits the data batch by batch and keeps the contribution of
-    each batch, so that the evidence lower bound of all data, including every constant, is known at
-    every step. Moves change the number of components during the fit: births add components that the
-    data support, merges and deletes remove those that they do not, both accepted by that bound. By
-    default a fit starts with one component.
+    Model and names are as in :class:`sklearn.mixture.BayesianGaussianMixture`. Memoized inference
+    [HS13]_ visits the data batch by batch and keeps the contribution of each batch. The evidence
+    lower bound of all data, including every constant, is therefore known at every step.
+
+    Moves change the number of components during the fit. Births add components, merges and deletes
+    remove components, and a move is accepted if it raises the bound. By default a fit starts with
+    one component.
 
     Parameters
     ----------
     .. shared: n_components (memoized), max_components
     covariance_type : {"full", "tied", "diag", "spherical", "low_rank", "auto"}, default="full"
-        Shape of each component's covariance; "tied" is one matrix for all components, "low_rank" a
-        matrix of low rank plus the variances of each column's noise (a factor analyser). "auto" is
-        the one of highest bound in short fits on at most 3,000 rows (in ``partial_fit``, of the
-        first call) and 64 columns; of at most two rows for each column neither "full" nor "tied".
-        Of more columns, with missing values it is "spherical" or "diag", and with at most ten rows
-        for each column neither "full" nor "tied". With at most ten
-        rows for each column, types whose bounds are within a nat a row of the highest are compared
-        by the density of held-out rows. NaN in the data are missing values: integrated out with
-        "diag" and "spherical", local variables of their rows otherwise, see Notes.
+        Shape of each component's covariance. "tied" is one matrix for all components. "low_rank" is
+        a matrix of low rank plus a noise variance for each column, as in factor analysis.
+
+        "auto" chooses the type with the highest bound in short fits, on at most 3,000 rows and 64
+        columns. In ``partial_fit``, the rows of the first call decide. "full" and "tied" are left
+        out with at most two rows for each column, and, if there are more than 64 columns, with at
+        most ten rows for each column. "low_rank" needs at least four columns. With more than 64
+        columns and missing values, only "spherical" and "diag" are compared. With at most ten rows
+        for each column, types whose bounds are within a nat per row of the highest bound are
+        compared by the density of held-out rows.
+
+        NaN in the data are missing values. They are integrated out with "diag" and "spherical".
+        With other types they are local variables of their rows, see Notes.
     mean_type : {"full", "zero"}, default="full"
-        Whether components have means, or all have mean zero (with "full" covariances alone).
+        Whether components have means, or all components have mean zero. "zero" requires
+        ``covariance_type="full"``.
     weight_concentration_prior_type : {"dirichlet_process", "dirichlet_distribution"}, \
 default="dirichlet_process"
-        Weights from the sticks of a Dirichlet process, or from a finite Dirichlet: there are then
-        ``n_components`` components throughout, with rows or without, and no moves are made.
+        Prior of the weights: the sticks of a Dirichlet process, or a finite Dirichlet distribution.
+        With the latter there are ``n_components`` components throughout, of which some may have no
+        rows, and no moves are made.
     weight_concentration_prior : float, "auto" or None, default=None
-        Concentration alpha of the weights; None is 1. In a finite Dirichlet, that of each
-        component; None is ``1 / n_components``. The larger, the more components. "auto", here
-        and below, starts with the value of None and moves it to the maximum of the bound after each
-        pass that ends with two or more components.
+        Concentration alpha of the prior of the weights. A larger concentration favours more
+        components. None is 1. With a Dirichlet distribution it is the concentration of each
+        component, and None is ``1 / n_components``.
+
+        "auto" learns the concentration of a Dirichlet process, between 0.001 and 1,000, and
+        likewise the other parameters of priors below. A learned parameter starts with the value of
+        None. After each pass that ends with two or more components, it moves to the maximum of the
+        bound.
     mean_precision_prior : float, "auto" or None, default="auto"
-        Number of rows that the prior mean of a component is worth (kappa); None is 1. "auto" learns
+        Number of rows that the prior mean of a component is worth, kappa. None is 1. "auto" learns
         it, between 1e-6 and 1.
     mean_prior : array-like of shape (n_features,), "auto" or None, default="auto"
-        Prior mean; None is the mean of the data (with NaN and "full", its maximum-likelihood
-        estimate).
+        Prior mean. None is the mean of the data. With missing values and "full", "tied" or
+        "low_rank", None is the maximum-likelihood estimate of the mean.
     degrees_of_freedom_prior : float, "auto" or None, default="auto"
-        Degrees of freedom nu of the Wishart prior of a precision matrix, more than ``n_features -
-        1``; with "diag", "spherical" and "low_rank" (of the noise) those of a gamma prior of shape
-        nu / 2. None is ``n_features``, for "low_rank" 1. "auto" learns it, up to twice
-        ``n_features``, but not with "tied": of one covariance no prior can be learned.
+        Degrees of freedom nu of the prior of a precision. With "full" and "tied" the prior is a
+        Wishart distribution, and nu must be more than ``n_features - 1``. With "diag", "spherical"
+        and, for the noise, "low_rank", the prior is a gamma distribution with shape nu / 2. None is
+        ``n_features``, or 1 with "low_rank". "auto" learns nu, up to twice ``n_features``. With
+        "tied" it is not learned, since one covariance does not determine its prior.
     covariance_prior : array-like, "auto" or None, default="auto"
-        Inverse scale of that prior: (n_features, n_features), for "diag" and "low_rank"
-        (n_features,), for "spherical" a number (the gamma prior has half of it as rate). None is
-        the covariance of the data (for "low_rank" a hundredth of the variances), or with "zero"
-        their second moment; with NaN, its maximum-likelihood estimate from at
-        most 10,000 rows. "auto" learns it, down to a millionth of the columns' variance. In
-        directions in which the rows vary by less than a millionth of the columns' variance, that
-        value is used. Matrices are diagonal where there are at most ten rows for each column: so
-        few rows do not determine more. The mean and scale are then learned from components of
-        several rows alone.
+        Inverse scale of the prior of a precision: an array (n_features, n_features) with "full" and
+        "tied", an array (n_features,) with "diag" and "low_rank", and a number with "spherical".
+        The rate of a gamma prior is half the inverse scale.
+
+        None is the covariance of the data, a hundredth of the variances with "low_rank", and the
+        second moment of the data with ``mean_type="zero"``. With missing values and "full", "tied"
+        or "low_rank", the covariance is a maximum-likelihood estimate from at most 10,000 rows.
+
+        "auto" learns the inverse scale, down to a millionth of the columns' variances. With "tied"
+        it is not learned. In directions in which the rows vary by less than a millionth of the
+        columns' variances, the rows count as if they varied that much, provided that there are
+        more rows than columns.
+
+        With at most ten rows for each column, the default and learned matrices are diagonal, since
+        so few rows do not determine more. If mean and inverse scale are both learned, they are then
+        learned from components of several rows only.
     reg_covar : float, default=0.0
-        Least variance of a component in any direction: each row counts as if it had been measured
-        with an error of this variance in each column, and so does the prior found from the data. (A
-        given or learned ``covariance_prior_`` below ``degrees_of_freedom_prior_`` times this may
-        lower it.) Densities are those of rows as they are. Bounds of fits with different values do
-        not compare. Columns most of whose rows share their value with nine others or more are taken
-        for rounded, and have an error of a twelfth of the squared distance between values besides.
+        Smallest variance of a component in any direction. Each row counts as if each value had been
+        measured with an error of this variance, and the prior that is found from the data includes
+        the error. The variance may still be smaller if a given or learned ``covariance_prior_`` is
+        less than ``reg_covar * degrees_of_freedom_prior_``. Predicted densities are densities of
+        the rows as they are. Bounds of fits with different ``reg_covar`` cannot be compared.
+
+        A column counts as rounded if most of its rows share their value with nine or more other
+        rows. Values of rounded columns have a further error, whose variance is a twelfth of the
+        squared distance between neighbouring values.
     max_rank : int or None, default=None
-        Maximum rank of the matrix of "low_rank"; the rank of each component is found. None is half
-        of the columns.
+        Maximum rank of the matrix of "low_rank". The fit finds the rank of each component. None is
+        half the number of columns, at least 1.
     .. shared: init_params
     means_init : array-like of shape (n_components, n_features) or None, default=None
-        Initial means, instead of those found by ``init_params``, as in
-        :class:`sklearn.mixture.GaussianMixture`. Each row is initially assigned to the component
-        with the nearest mean, in the metric of the prior's covariance.
+        Initial means, in place of the initial components that ``init_params`` finds. Each row is
+        initially assigned to the component with the nearest mean, in the metric of the prior's
+        covariance.
     .. shared: labels_init, use_labels, labels, learning_method, moves (memoized)
     .. shared: n_batches & batch_size
     .. shared: n_parallel_batches (memoized), temperature, learning_decay, learning_offset
@@ -135,35 +157,39 @@ default="dirichlet_process"
         Expected means.
     covariances_ : ndarray
         Inverse of the expected precision of each component: (K, n_features, n_features) for "full"
-        and "low_rank", (K, n_features) for "diag", (K,) for "spherical".
+        and "low_rank", (K, n_features) for "diag", (K,) for "spherical". For "tied" it is one
+        matrix (n_features, n_features).
     covariance_type_ : str
-        ``covariance_type``, or what "auto" has chosen.
+        ``covariance_type``, or the type that "auto" has chosen.
     ranks_ : ndarray of int, shape (K,)
-        Rank found for each component; of "low_rank" only.
+        Rank found for each component. It exists with "low_rank" only.
     precisions_, precisions_cholesky_ : ndarray
         Expected precisions, and their Cholesky factors as in scikit-learn (square roots for "diag"
         and "spherical").
     .. shared: block_relevance_, column_relevance_
     mean_precision_ : ndarray of shape (K,) or None
-        Number of rows that each mean is worth, those of the prior included; (K, n_features) where
-        columns are independent and have missing values. None with ``mean_type="zero"``.
+        Number of rows that each mean is worth, which includes the rows that the prior is worth. It
+        is (K, n_features) if columns are independent and have missing values, and None with
+        ``mean_type="zero"``.
     degrees_of_freedom_ : ndarray of shape (K,)
-        Degrees of freedom of q of each precision, those of the prior included: a row adds 1, with
-        "spherical" each value; (K, n_features) with "diag" and missing values.
+        Degrees of freedom of q of each precision, which include the prior's degrees of freedom.
+        Each row adds 1; with "spherical", each value adds 1. It is (K, n_features) with "diag" and
+        missing values.
     .. shared: weight_concentration_, hierarchy_
-        The entropy is that of [Baudry10]_.
+        The entropy is defined in [Baudry10]_.
     .. shared: hierarchy_criteria_, n_clusters_, n_clusters_reason_, clusterings_
     .. shared: elbo_ & lower_bound_
     .. shared: history_ (memoized), lower_bounds_, move_log_, weight_concentration_prior_
     mean_prior_ : ndarray of shape (n_features,) or None
-        Prior mean as used or learned; None with ``mean_type="zero"``.
+        Given, default or learned prior mean. None with ``mean_type="zero"``.
     mean_precision_prior_ : float or None
-        Number of rows that the prior mean is worth; None with ``mean_type="zero"``.
+        Number of rows that the prior mean is worth. None with ``mean_type="zero"``.
     degrees_of_freedom_prior_ : float
-        Degrees of freedom of the prior of the precisions as used or learned.
+        Given, default or learned degrees of freedom of the prior of the precisions.
     covariance_prior_ : float or ndarray
-        Inverse scale of that prior as used or learned: a number for "spherical", (n_features,) for
-        "diag" and "low_rank", (n_features, n_features) for "full" and "tied".
+        Given, default or learned inverse scale of the prior of the precisions: a number for
+        "spherical", (n_features,) for "diag" and "low_rank", (n_features, n_features) for "full"
+        and "tied".
     .. shared: restart_elbos_, n_batch_iter_, temperature_, converged_, n_iter_
     posterior_ : JointPosterior
         The posterior q: ``sample``, ``log_prob``, ``mean``, ``var``, ``entropy``. Its blocks are
@@ -176,16 +202,16 @@ default="dirichlet_process"
 
     Notes
     -----
-    Memory: the memo of a batch holds ``K (P + K)`` numbers of 8 bytes, with ``P = D (D + 3) / 2 +
-    1`` for "full", "tied" and "low_rank", ``3 D`` for "diag", ``2 D + 2`` for "spherical"; and
-    while a batch is worked on, its responsibilities, ``batch_size * K`` numbers. Only the number of
-    batches grows with the number of rows: choose larger batches for more rows. ``fit`` reads a
-    memory-mapped array batch by batch.
+    Memory: the memo of a batch holds ``K (P + K)`` numbers of 8 bytes. Here ``P = D (D + 3) / 2 +
+    1`` for "full", "tied" and "low_rank", ``3 D`` for "diag" and ``2 D + 2`` for "spherical", with
+    D columns and K components. During the visit of a batch, its responsibilities take
+    ``batch_size * K`` more numbers. Only the number of batches grows with the number of rows, so
+    choose larger batches for more rows. ``fit`` reads a memory-mapped array batch by batch.
 
     With "full", "tied" and "low_rank", the missing values of a row have a normal distribution given
-    each component, which is part of q and of the bound. A row with NaN costs each component
-    ``O(n_features^2)`` operations more than a complete one, and each pattern of m missing columns
-    among 512 consecutive rows ``O(m^3)``.
+    each component, which is part of q and of the bound. For each component, a row with NaN costs
+    ``O(n_features^2)`` operations more than a complete row. Each pattern of m missing columns among
+    512 consecutive rows costs ``O(m^3)`` operations for each component.
 
     References
     ----------
@@ -246,11 +272,14 @@ default="dirichlet_process"
     # --------------------------------------------------------------------------------- model
     @property
     def _is_finite(self):
-        """Whether there are ``n_components`` components throughout."""
+        """Whether the number of components is ``n_components`` throughout the fit."""
         return self.weight_concentration_prior_type == "dirichlet_distribution"
 
     def _build_model(self, X, weights, old=None):
-        """Sticks or a finite Dirichlet, and Gaussians whose priors are given or found."""
+        """Build the mixture, with given priors or priors that are found from the rows.
+
+        ``old`` is the present model when a fit is continued. It is returned unchanged.
+        """
         check_memoized(self)
         K, alpha = self.n_components, self.weight_concentration_prior
         learns = isinstance(alpha, str)
@@ -294,83 +323,90 @@ default="dirichlet_process"
         return replace(model, start=begun_at(model, X, weights, given_means(self, X)))
 
     def _plan(self, model, X, weights, *, stream=False):
-        """Memoized inference with moves, or stochastic inference."""
+        """Return the plan of memoized inference with moves, or of stochastic inference."""
         return memoized_plan(self, X, weights, {} if self._is_finite else None, stream=stream)
 
     def _published(self, model):
+        """Return the learned parameters of priors under the names of their attributes."""
         learned = learned_values(model)
         return {f"{name}_": learned[name] for name in learned}
 
     # --------------------------------------------------------------------------- attributes
     @of_fit
     def weight_concentration_prior_(self, fitted):
-        """Concentration as used, of a finite Dirichlet that of each component."""
+        """Given, default or learned concentration; of each component if they are finitely many."""
         return float(fitted.model.weights.prior()[0, -1])
 
-    covariance_type_ = of_model("component.covariance_type", "Type of the covariances as used.")
+    covariance_type_ = of_model(
+        "component.covariance_type", 'Given type of the covariances, or the type chosen by "auto".'
+    )
 
     @of_fit
     def means_(self, fitted):
         """Expected means, shape (K, n_features)."""
-        return self._in_precision(self._moments(fitted)[0])
+        return self._as_dtype(self._moments(fitted)[0])
 
     @of_fit
     def covariances_(self, fitted):
-        """Inverse expected precisions, shape (K, ...); of "tied" the matrix of all components."""
-        return self._in_precision(self._moments(fitted)[1])
+        """Inverse expected precisions, shape (K, ...); with "tied" one matrix of all components."""
+        return self._as_dtype(self._moments(fitted)[1])
 
     @of_fit
     def ranks_(self, fitted):
         """Rank found for each component of "low_rank", shape (K,)."""
         if self.covariance_type_ != "low_rank":
-            raise AttributeError("'ranks_' are those of covariance_type='low_rank'.")
+            raise AttributeError("'ranks_' exist with covariance_type='low_rank' only.")
         return fitted.model.component.ranks(fitted.lam()[1])
 
     @of_fit
     def precisions_(self, fitted):
-        """Expected precisions, as ``covariances_``."""
+        """Expected precisions, in the shape of ``covariances_``."""
         covariances = self._moments(fitted)[1]
         inverse = np.linalg.inv(covariances) if self._has_matrices else 1.0 / covariances
-        return self._in_precision(inverse)
+        return self._as_dtype(inverse)
 
     @of_fit
     def precisions_cholesky_(self, fitted):
-        """Upper triangular U with ``precision = U U'``; square roots where not "full"."""
+        """Upper triangular U with ``precision = U U'``; square roots with "diag", "spherical"."""
         covariances = self._moments(fitted)[1]
         if not self._has_matrices:
-            return self._in_precision(1.0 / np.sqrt(covariances))
+            return self._as_dtype(1.0 / np.sqrt(covariances))
         roots = np.linalg.inv(np.linalg.cholesky(covariances))
-        return self._in_precision(np.swapaxes(roots, -2, -1))
+        return self._as_dtype(np.swapaxes(roots, -2, -1))
 
     @of_fit
     def mean_precision_(self, fitted):
-        """Rows that each mean is worth, (K,)."""
-        q = self._of_components(fitted)
-        return self._of_columns(q["mean_precision"]) if "mean_precision" in q else None
+        """Number of rows that each mean is worth, shape (K,) or (K, n_features), or None."""
+        q = self._standard_parameters(fitted)
+        return self._merge_equal_columns(q["mean_precision"]) if "mean_precision" in q else None
 
     @of_fit
     def degrees_of_freedom_(self, fitted):
-        """Degrees of freedom of each precision, (K,)."""
-        q = self._of_components(fitted)
-        return self._of_columns(2.0 * q["shape"] if "shape" in q else q["degrees_of_freedom"])
+        """Degrees of freedom of q of each precision, shape (K,) or (K, n_features)."""
+        q = self._standard_parameters(fitted)
+        return self._merge_equal_columns(
+            2.0 * q["shape"] if "shape" in q else q["degrees_of_freedom"]
+        )
 
-    def _of_components(self, fitted):
-        """Parameters of q of the components, as textbooks name them."""
+    def _standard_parameters(self, fitted):
+        """Return the standard parameters of q of the components, by name."""
         return fitted.model.component.family.standard(fitted.lam()[1])
 
-    def _of_columns(self, value):
-        """(K, ...) as (K, n_features), or as (K,) where all columns have the same."""
+    def _merge_equal_columns(self, value):
+        """Reshape a value (K, ...) to (K, n_features), or to (K,) if all columns are equal."""
         value = value.reshape(len(value), -1)
-        return self._in_precision(value[:, 0] if np.all(value == value[:, :1]) else value)
+        return self._as_dtype(value[:, 0] if np.all(value == value[:, :1]) else value)
 
     def _moments(self, fitted):
-        """Means and covariances in double precision."""
+        """Return means and covariances of the components in double precision."""
         component = fitted.model.component
         return component.moments(component.apart(fitted.lam()[1]))
 
     @property
     def _has_matrices(self):
+        """Whether the covariances are matrices."""
         return self.covariance_type_ in MATRICES
 
-    def _in_precision(self, value):
+    def _as_dtype(self, value):
+        """Convert an array to the floating-point type of the model."""
         return np.asarray(value, self._fitted.model.dtype)

@@ -122,9 +122,9 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         ones explain, keep parameters of their own. See the guide, :doc:`/guide/clusters`.
     .. shared: max_components
     weight_concentration_prior : float, "auto" or None, default=None
-        Concentration alpha of the weights; None is 1. The larger, the more components. "auto"
-        starts with 1 and learns it, between 0.001 and 1,000, at the maximum of the bound. Priors of
-        :mod:`skvt.components` that are "auto" are learned likewise.
+        Concentration alpha of the prior of the weights. A larger concentration favours more
+        components. None is 1. "auto" starts with 1 and learns it, between 0.001 and 1,000, at the
+        maximum of the bound. Priors of :mod:`skvt.components` that are "auto" are learned likewise.
     .. shared: init_params, labels_init, use_labels, labels, learning_method, moves (memoized)
     .. shared: n_batches & batch_size
     .. shared: n_parallel_batches (memoized), temperature, learning_decay, learning_offset

@@ -85,7 +85,8 @@ class StructuredBernoulliMixture(GrowingMixin, MixtureEstimator):
         components if births may add others, and a stream with one. With "structured" and "online"
         they remain without rows.
     weight_concentration_prior : float or None, default=None
-        Concentration alpha of the weights; None is 1. The larger, the more components.
+        Concentration alpha of the prior of the weights. A larger concentration favours more
+        components. None is 1.
     weight_concentration_prior_type : {"dirichlet_process", "dirichlet_distribution"}, \
 default="dirichlet_process"
         Weights from the sticks of a Dirichlet process, or from ``Dirichlet(alpha / K)``, its finite
