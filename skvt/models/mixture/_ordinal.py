@@ -1,21 +1,21 @@
 """Ordinal columns as thresholded Gaussians: the posterior of the latent values.
 
 An ordinal value tells only the interval in which a latent real value lies. Let m be the missing
-columns of a row, c the ordinal ones and o the observed real ones. With ``A = E[Lambda_k]`` and
-``b = E[Lambda_k mu_k]``, the best q(x_m | x_c, z = k) is the Gaussian of
-:mod:`skvt.models.mixture._missing`; what remains of the energy E_q[log p] is a quadratic form in
-x_c,
+columns of a row, c the ordinal columns with values, and o the real columns with values. With
+``A = E[Lambda_k]`` and ``b = E[Lambda_k mu_k]``, the best q(x_m | x_c, z = k) is the Gaussian of
+:mod:`skvt.models.mixture._missing`. With this q, the terms of the energy E_q[log p] that depend on
+x_c are a quadratic form,
 
     d' x_c - x_c' S x_c / 2,      S = A_cc - A_cm A_mm^-1 A_mc,
                                   d = b_c - A_co x_o - A_cm A_mm^-1 (b_m - A_mo x_o),
 
-and q(x_c | z = k) is taken to be a product over columns. At temperature T its best factors are
-normals truncated to the intervals I_j,
+For q(x_c | z = k) a product over columns is used. At temperature T its best factors are normal
+distributions truncated to the intervals I_j,
 
     q_j(x) = N(x; g_j / S_jj, T / S_jj) / Z_j on I_j,      g_j = d_j - sum_{i != j} S_ji E[x_i],
 
-and coordinate ascent computes them: the density of q is log-concave, and the optimum is unique. For
-any g_j, optimal or not, the energy plus T times the entropy of this q is
+which are computed by coordinate ascent. The density of q is log-concave, and the optimum is unique.
+For any g_j, optimal or not, the energy plus T times the entropy of this q is
 
     d' e - e' S e / 2 + sum_j [S_jj e_j^2 / 2 - g_j e_j + T log int_{I_j} exp((g_j x - S_jj x^2 / 2)
     / T) dx],      e_j = E[x_j],
@@ -47,16 +47,20 @@ from skvt.rows import dense, of_each_row
 from skvt.typing import Array, IndexArray
 
 _LOG_2PI = np.log(2.0 * np.pi)
-# Gauss-Legendre nodes on [0, 1]: truncated normals have no closed form that is accurate both far
-# out and in narrow intervals. Ten nodes are exact to rounding if the log density changes by less
-# than 5 over the interval; otherwise 20 are used.
+# Nodes and weights of Gauss-Legendre quadrature on [0, 1]. Quadrature is used since no closed form
+# of the moments of truncated normals is accurate both far out and in narrow intervals. Ten nodes
+# are exact to rounding if the log density changes by less than 5 over the interval; otherwise 20
+# nodes are used.
 _FEW_NODES, _NODES = (0.5 * (np.polynomial.legendre.leggauss(n)[0] + 1.0) for n in (10, 20))
 _FEW_HEIGHTS, _HEIGHTS = (0.5 * np.polynomial.legendre.leggauss(n)[1] for n in (10, 20))
 _FEW_SUFFICE = 5.0
-# A density below exp(-37) of the largest does not change a sum in double precision.
+# Intervals are integrated to where the density is exp(-37) of its maximum. Smaller densities do not
+# change a sum in double precision.
 _FARTHEST = 37.0
-# Coordinate ascent ends when no mean moves by more than this share of its standard deviation.
+# Coordinate ascent ends when all means move by less than this share of the standard deviations of
+# the factors without truncation.
 _TOL = 1e-5
+# Maximum number of sweeps of coordinate ascent.
 _MOST_SWEEPS = 500
 
 
@@ -67,9 +71,9 @@ class Cells:
 
     # (J,): the ordinal columns, in ascending order.
     columns: IndexArray
-    # (C_j,) each: values of a column in the data, ascending.
+    # For each ordinal column, its C_j values in the data in ascending order.
     levels: tuple[Array, ...]
-    # (C_j + 1,) each: ends of their intervals, from -inf to inf.
+    # For each ordinal column, the C_j + 1 ends of the intervals of its values, from -inf to inf.
     edges: tuple[Array, ...]
 
     def validate(self, d: int, k: int) -> bool:
@@ -98,9 +102,10 @@ class Cells:
         return cls(columns, tuple(levels), tuple(edges))
 
     def codes(self, X: Any) -> IndexArray:
-        """Levels of rows (n, D) by number, (n, J); -1 where missing.
+        """Return the numbers (n, J) of the levels of rows (n, D); -1 for missing values.
 
-        A value between two levels counts as the higher one, one above all as the highest.
+        A value between two levels counts as the higher level. A value above all levels counts as
+        the highest level.
         """
         out = np.empty((X.shape[0], self.columns.size), np.intp)
         for place, (j, levels) in enumerate(zip(self.columns, self.levels, strict=True)):
@@ -110,13 +115,19 @@ class Cells:
         return out
 
     def intervals(self, X: Any) -> tuple[Array, Array]:
-        """Lower and upper ends (n, J) of what is known; the whole line where missing."""
+        """Return lower and upper ends of the intervals of the latent values, (n, J) each.
+
+        Missing values have the interval from -inf to inf.
+        """
         codes, places, edges = self.codes(X), np.arange(self.columns.size), self.padded_edges
         lower = np.where(codes < 0, -np.inf, edges[places, codes])
         return lower, np.where(codes < 0, np.inf, edges[places, codes + 1])
 
     def scores(self, X: Any) -> Array:
-        """Mean of a standard normal in the interval of each value, (n, J); NaN where missing."""
+        """Return the mean of a standard normal in the interval of each value, (n, J).
+
+        Missing values have the score NaN.
+        """
         codes = self.codes(X)
         out = np.full(codes.shape, np.nan)
         for place, edges in enumerate(self.edges):
@@ -125,13 +136,17 @@ class Cells:
         return out
 
     def with_scores(self, X: Any) -> Array:
-        """Rows (n, D) in float64 with those means in the ordinal columns."""
+        """Return rows (n, D) in float64, with scores in the ordinal columns."""
         rows = np.array(dense(X), np.float64)
         rows[:, self.columns] = self.scores(rows)
         return rows
 
     def variances_within(self, X: Any, weights: Array) -> tuple[Array, Array]:
-        """Sum the weighted variances within the intervals, and the weights, (J,) each."""
+        """Return weighted sums over rows of variances within the intervals, and sums of weights.
+
+        Both are (J,). The variances are the variances of a standard normal in the intervals of the
+        values. Missing values are left out.
+        """
         codes = self.codes(dense(X))
         total, number = np.zeros((2, self.columns.size))
         for place, edges in enumerate(self.edges):
@@ -141,14 +156,14 @@ class Cells:
 
     @cached_property
     def padded_edges(self) -> Array:
-        """All edges as one array, (J, largest C + 1); shorter rows are padded with inf."""
+        """The edges of all columns as one array (J, largest C_j + 1), padded with inf."""
         out = np.full((len(self.edges), max(edges.size for edges in self.edges)), np.inf)
         for j, edges in enumerate(self.edges):
             out[j, : edges.size] = edges
         return out
 
     def with_levels(self, rows: Array) -> Array:
-        """Rows (n, D) with latent values replaced by the levels in whose intervals they lie."""
+        """Return rows (n, D) with latent values replaced by the levels of their intervals."""
         out = np.array(rows)
         for j, levels, edges in zip(self.columns, self.levels, self.edges, strict=True):
             out[:, j] = levels[np.searchsorted(edges[1:-1], rows[:, j])]
@@ -156,6 +171,7 @@ class Cells:
 
 
 def _column(j: int, X: Any) -> Array:
+    """Return column j of X in float64."""
     return np.asarray(dense(X)[:, j], np.float64)
 
 
@@ -172,13 +188,13 @@ class OrdinalCompletion:
 
     # (D,): subtracted from the rows; 0 in ordinal columns.
     center: Array
-    # (K, P): E[log p(x | phi)].
+    # (K, P): coefficients of the features of a row x in E[log p(x | phi_k)].
     table: Array
     cells: Cells
 
     @cached_property
     def gaussian(self) -> GaussianCompletion:
-        """E[Lambda_k mu_k] (``linear``) and E[Lambda_k] (``precision``) of all components."""
+        """E[Lambda_k mu_k] as ``linear`` and E[Lambda_k] as ``precision``, for all components."""
         return GaussianCompletion.from_table(self.center, self.table, self.center.size)
 
     def holes(self, X: Any, inv_temps: Array) -> "OrdinalHoles":
@@ -196,23 +212,26 @@ class OrdinalCompletion:
 
 @dataclass(frozen=True)
 class OrdinalHoles:
-    """:class:`~skvt.contracts.Holes`: what is missing, and latent values."""
+    """Missing and latent values of a chunk of n rows: implements :class:`skvt.contracts.Holes`."""
 
     gaussian: GaussianCompletion
-    # (n, D): centred, with 0 where the value is not known exactly.
+    # (n, D): rows relative to the centre, with 0 in place of missing and ordinal values.
     rows: Array
     # (J,): the ordinal columns.
     columns: IndexArray
     # (n, J) each: lower and upper ends of the intervals.
     intervals: tuple[Array, Array]
-    # Patterns of missing values; rows without missing values have one, too.
+    # Patterns of missing values, which include the pattern of rows without missing values.
     patterns: Patterns
-    # (n,) or (1,)
+    # (n,) or (1,): 1 / T of each row, or of all rows.
     inv_temps: Array
 
     @cached_property
-    def _found(self) -> tuple[Array, Array, Array]:
-        """Means and variances (n, K, J) of the latent values, and (2, n, K) for the bound."""
+    def _latent_moments(self) -> tuple[Array, Array, Array]:
+        """Means and variances of latent values, (n, K, J), and additions to the bound, (2, n, K).
+
+        The additions are what :meth:`add_to` adds to logits and entropies.
+        """
         K = len(self.gaussian.precision)
         size = (len(self.rows), K, self.columns.size)
         means, variances, of_bound = np.zeros(size), np.zeros(size), np.zeros((2, *size[:2]))
@@ -223,12 +242,14 @@ class OrdinalHoles:
         return means, variances, of_bound
 
     def add_to(self, logits: Array, entropy: Array) -> None:
-        logit_gain, q_entropy = self._found[2]
+        """Correct ``logits`` and add entropies, see :meth:`skvt.contracts.Holes.add_to`."""
+        logit_gain, q_entropy = self._latent_moments[2]
         logits += logit_gain
         entropy += q_entropy
 
     def add_statistics(self, weighted: Array, sums: Array) -> None:
-        means, variances, _ = self._found
+        """Add expected features, see :meth:`skvt.contracts.Holes.add_statistics`."""
+        means, variances, _ = self._latent_moments
         add_expected_features(
             self.rows, *self.patterns, self.gaussian.linear, self.gaussian.precision,
             self.inv_temps, weighted, (self.columns, means, variances), True, sums,
@@ -237,18 +258,22 @@ class OrdinalHoles:
 
 @part
 def _truncated(lower: float, upper: float, mean: float, scale: float) -> tuple[float, float, float]:
-    """Return log int exp(-z^2 / 2) dz over the standardised interval, and truncated moments.
+    """Return log int exp(-z^2 / 2) dz over the standardised interval, and the truncated moments.
 
-    The moments are the mean and variance of N(mean, scale^2) on the interval.
+    The moments are the mean and variance of N(mean, scale^2) truncated to the interval from
+    ``lower`` to ``upper``. An interval of no width has the integral 0 and the variance 0.
     """
     a, b = (lower - mean) / scale, (upper - mean) / scale
-    # Integrate outwards from the point of highest density: to one side, or to both if it is inside.
+    # Integrate outwards from the point of highest density: to both sides if this point is inside
+    # the interval, and otherwise to one side. Mirror intervals below the mean, so that ``a`` is the
+    # end next to the mean.
     side = 1.0
     if b < 0.0:
         a, b, side = -b, -a, -1.0
     start = max(a, 0.0)
     reach = 2.0 * _FARTHEST / (start + np.sqrt(start * start + 2.0 * _FARTHEST))
     total, first, second = 0.0, 0.0, 0.0
+    # Distances, and moments about ``start``, are in standard deviations.
     for half in range(2):
         length = min(b - start if half == 0 else -a, reach)
         if length > 0.0:
@@ -263,7 +288,8 @@ def _truncated(lower: float, upper: float, mean: float, scale: float) -> tuple[f
                 total += f
                 first += f * x
                 second += f * x * x
-    if total <= 0.0:  # an interval of no width
+    # This is an interval of no width.
+    if total <= 0.0:
         return -np.inf, mean + scale * side * start, 0.0
     first /= total
     variance = max(second / total - first * first, 0.0)
@@ -283,8 +309,22 @@ def _latent_ascent(
     S: Array, d: Array, lower: Array, upper: Array, temp: float, e: Array, v: Array,
     log_z: Array, g: Array,
 ) -> None:  # fmt: skip
-    """Factors of q by coordinate ascent: means e, variances v, log Z and g of each."""
+    """Compute the factors of q of one row by coordinate ascent.
+
+    The J values of the row are the values in ordinal columns that are not missing.
+
+    Parameters
+    ----------
+    S, d : (J, J) and (J,), see the docstring of the module
+    lower, upper : (J,) ends of the intervals
+    temp : temperature T
+    e : (J,) means, which must be in the intervals at first; written
+    v : (J,) variances, written
+    log_z : (J,) ``log int exp((g_j x - S_jj x^2 / 2) / T) dx`` over the intervals, written
+    g : (J,) written
+    """
     size = d.size
+    # Until the ascent ends, ``v`` holds the standard deviations before truncation.
     for j in range(size):
         v[j] = np.sqrt(temp / S[j, j])
     for _ in range(_MOST_SWEEPS):
@@ -306,47 +346,60 @@ def _latent_ascent(
 
 @jit_allocating
 def _ascend(
-    X: Array, rows: Array, starts: Array, gaps: Array, offsets: Array, columns: Array,
+    X: Array, rows: Array, starts: Array, missing_columns: Array, offsets: Array, columns: Array,
     low: Array, high: Array, linear: Array, precision: Array, inv_temps: Array,
     means: Array, variances: Array, of_bound: Array,
 ) -> None:  # fmt: skip
-    """Fit q of the latent values of each row and component; write what ``Holes.add_to`` adds."""
+    """Fit q of the latent values of each row and component.
+
+    Parameters
+    ----------
+    X : (n, D) rows relative to the centre, 0 in place of missing and ordinal values
+    rows, starts, missing_columns, offsets : fields of :class:`Patterns`
+    columns : (J,) ordinal columns
+    low, high : (n, J) ends of the intervals
+    linear, precision : (K, D) b and (K, D, D) A
+    inv_temps : (n,) or (1,)
+    means, variances : (n, K, J) moments of the latent values, written
+    of_bound : (2, n, K) additions to logits and entropies, see :meth:`skvt.contracts.Holes.add_to`;
+        written
+    """
     D, J = X.shape[1], columns.size
     lower, u, W, S = np.empty((D, D)), np.empty(D), np.empty((D, J)), np.empty((J, J))
-    all_places, not_known = np.empty(J, np.int64), np.empty(D, np.int64)
+    all_places, all_hidden = np.empty(J, np.int64), np.empty(D, np.int64)
     for k in range(precision.shape[0]):
         A = precision[k]
         for group in range(starts.size - 1):
-            missing = gaps[offsets[group] : offsets[group + 1]]
-            places = all_places[: list_hidden_columns(columns, missing, all_places, not_known)]
-            cut = not_known[missing.size : missing.size + places.size]
+            missing = missing_columns[offsets[group] : offsets[group + 1]]
+            places = all_places[: list_hidden_columns(columns, missing, all_places, all_hidden)]
+            present = all_hidden[missing.size : missing.size + places.size]
             half_log_det, half = factorize(A, missing, lower), 0.5 * missing.size
-            marginal_precision(A, missing, cut, lower, u, W, S)
-            d, e, v = np.empty(cut.size), np.empty(cut.size), np.empty(cut.size)
-            log_z, g = np.empty(cut.size), np.empty(cut.size)
+            marginal_precision(A, missing, present, lower, u, W, S)
+            d, e, v = np.empty(present.size), np.empty(present.size), np.empty(present.size)
+            log_z, g = np.empty(present.size), np.empty(present.size)
             for place in range(starts[group], starts[group + 1]):
                 n = rows[place]
                 temp = 1.0 / (inv_temps[n] if inv_temps.size > 1 else inv_temps[0])
                 square = whiten(X[n], linear[k], A, missing, lower, u)
                 solve_transposed(lower, u, missing.size)
-                for j in range(cut.size):
-                    total = linear[k, cut[j]]
+                for j in range(present.size):
+                    total = linear[k, present[j]]
                     for i in range(D):
-                        total -= A[cut[j], i] * X[n, i]
+                        total -= A[present[j], i] * X[n, i]
                     for a in range(missing.size):
-                        total -= A[cut[j], missing[a]] * u[a]
+                        total -= A[present[j], missing[a]] * u[a]
                     d[j] = total
-                    # start at 0, or the end of the interval that is nearest to it
+                    # Start at 0, or at the end of the interval that is nearest to 0.
                     e[j] = min(max(low[n, places[j]], 0.0), high[n, places[j]])
-                own_low, own_high = low[n, places], high[n, places]
-                _latent_ascent(S, d, own_low, own_high, temp, e, v, log_z, g)
-                hidden = half * (_LOG_2PI + log(temp)) - half_log_det
-                gain, entropy = 0.5 * square + temp * hidden, hidden + half
-                for j in range(cut.size):
+                row_low, row_high = low[n, places], high[n, places]
+                _latent_ascent(S, d, row_low, row_high, temp, e, v, log_z, g)
+                log_normaliser = half * (_LOG_2PI + log(temp)) - half_log_det
+                gain, entropy = 0.5 * square + temp * log_normaliser, log_normaliser + half
+                for j in range(present.size):
                     gain += temp * log_z[j] + (d[j] - g[j] + 0.5 * S[j, j] * e[j]) * e[j]
                     of_energy = (g[j] - 0.5 * S[j, j] * e[j]) * e[j] - 0.5 * S[j, j] * v[j]
                     entropy += log_z[j] - of_energy / temp
-                    for i in range(cut.size):
+                    for i in range(present.size):
                         gain -= 0.5 * e[j] * S[j, i] * e[i]
                     means[n, k, places[j]] = e[j]
                     variances[n, k, places[j]] = v[j]
