@@ -25,14 +25,15 @@ class MoveRecord:
     move: str
     # Numbers of the components that the proposal concerns, in their order when it was made.
     target: str
-    # What was tried, in words.
+    # Description of the proposed change.
     tried: str
     # Number of proposals.
     proposed: int
-    # Number of components added, merged or deleted, or of changes; 0 if nothing was accepted.
+    # Number of components that were added, merged or deleted, or number of other changes. It is 0
+    # if no proposal was accepted.
     accepted: int
-    # Rise of the bound in nats, NaN if it was not computed: of the exact bound if the proposal was
-    # accepted. Negative if the bound would have fallen.
+    # Rise of the bound in nats; negative if the bound would have fallen, NaN if the rise was not
+    # computed. For accepted proposals it is the rise of the exact bound.
     gain: float
     # Why the proposal was accepted or not, as a sentence.
     reason: str
@@ -63,7 +64,7 @@ class MoveTools(Protocol):
         n_batches: int = 1,
         seeds: IndexArray | None = None,
     ) -> tuple[MovableState, "Callable[[Any, Sequence[Move]], tuple[Any, bool]]"]:
-        """Begin a fit of these rows; initial components are chosen among the rows ``seeds``.
+        """Begin a fit to rows X; initial components are chosen among the rows ``seeds``.
 
         Returns the state and ``sweep(model, moves)``, which makes a pass and these moves, and
         returns the model and whether the moves are exhausted.
@@ -110,14 +111,17 @@ class Move(Continued):
     requires: tuple[Requirement, ...] = ()
     kept: ClassVar[dict[str, Any]] = {"exhausted": bool}
     exhausted: bool = True
-    # Model with the priors for the change accepted last; None without one.
+    # Model with the priors that suit the change accepted last; None without such a change.
     _relearned: Any = None
 
     def begin(self, model: Any, state: MovableState, tools: MoveTools) -> None:
         """Prepare before the pass."""
 
     def observer(self, n_rows: int, tools: MoveTools) -> Observer | None:
-        """Return the observer of the next batch, of ``n_rows`` rows, picklable, or None."""
+        """Return the observer of the next batch, which has ``n_rows`` rows; None for no observer.
+
+        The observer must be picklable.
+        """
         return None
 
     def note(self, noted: Any) -> None:
@@ -134,7 +138,7 @@ class Move(Continued):
         return []
 
     def under_priors(self, model: Any) -> Any:
-        """Return the model with the priors for the changes accepted last."""
+        """Return the model with the priors that suit the changes accepted last."""
         relearned, self._relearned = self._relearned, None
         return model if relearned is None else model.with_priors_of(relearned)
 

@@ -1,7 +1,7 @@
 """The contract of the weights of a mixture.
 
-Their statistics are the expected counts of the components, shape (K,), or in structured inference
-what :meth:`DrawnWeights.statistics` computes from them.
+The statistics of the weights are the expected counts of the components, shape (K,). In structured
+inference they are the result of :meth:`DrawnWeights.statistics`.
 """
 
 from typing import Protocol
@@ -29,7 +29,10 @@ class Weights(Protocol):
         """Return ``lam`` of q given counts (K,)."""
 
     def log_weights(self, t: Array) -> Array:
-        """Return ``log w_k`` of at least K components, from ``t``, or E[log w_k], from ``E[t]``."""
+        """Return ``log w_k`` of at least K components from statistics ``t``.
+
+        Given ``E[t]``, it returns ``E[log w_k]``.
+        """
 
     def mean(self, lam: Array) -> Array:
         """Return ``E[w_k]`` of at least K components; new components have the remaining mass."""
@@ -48,4 +51,4 @@ class DrawnWeights(Weights, Protocol):
     """Weights for structured inference: their laws consist of Dirichlets or betas."""
 
     def statistics(self, counts: Array) -> Array:
-        """Return the statistics that structured inference keeps of counts."""
+        """Return the statistics that structured inference keeps in place of counts (K,)."""

@@ -18,17 +18,20 @@ _ENTRIES_AT_ONCE = 2**20
 # Maximum number of rows whose tables are held at a time, and of numbers in these tables.
 _TABLES_AT_ONCE = 512
 _NUMBERS_AT_ONCE = 2**18
-# Number of feature values that are held at a time where features are summed.
+# Number of values of features that are held at a time in sums of features.
 _NUMBERS_OF_SUMS = 2**22
 
 
 def per_component(values: Array) -> Array:
-    """Sum over all axes but the first."""
+    """Return the sums of an array (K, ...) over all axes but the first, (K,)."""
     return values.reshape(values.shape[0], -1).sum(axis=1)
 
 
 class RowFits:
-    """Fits of rows under components fitted to one row each, by ``features`` (n, P)."""
+    """Fits of rows under components that are fitted to single rows.
+
+    ``features`` is a function that returns the features (n, P) of rows.
+    """
 
     def __init__(self, component: Any, features: Callable[[Any], Any]) -> None:
         self._component, self._features = component.alone, features
@@ -37,10 +40,10 @@ class RowFits:
         return self._features(rows)
 
     def given(self, some: Any, seeds: Any) -> tuple[Array, Array]:
-        """Return fits of rows under components of each seed, (n, K), and sizes of the terms.
+        """Return fits of rows under components fitted to seeds, (n, K), and sizes of the terms.
 
-        A fit is ``E[log p(x | phi)]`` in nats, up to a constant. It is rounded relative to the
-        sizes.
+        A fit is ``E[log p(x | phi)]`` in nats, up to a constant. Rounding errors of the fits are
+        relative to the sizes, which are (n, K), too.
         """
         sums, component = dense(self._features(seeds)), self._component
         tables = component.table(component.natural_parameters(sums)).T
@@ -53,22 +56,24 @@ class RowFits:
 
 
 class ConjugateComponent:
-    """Base of components: ``lam`` and ``T`` from ``spread`` (M), ``gather`` (M') and ``base`` (P,).
+    """Base of components, which computes ``lam`` and ``T`` from properties of a subclass.
 
     :class:`skvt.contracts.Component` documents the methods. A subclass defines ``family``,
-    ``prior``, ``n_features``, ``dtype``, ``features`` and ``sample``. It defines ``base`` (P,) if
-    some coefficients of its features do not depend on phi, and ``spread`` and its transpose
-    ``gather`` if features are not the statistics of the family. By default, components share
+    ``prior``, ``n_features``, ``dtype``, ``features`` and ``sample``. If features are not the
+    statistics of the family, it defines ``spread``, which applies the matrix M to sums of features,
+    and ``gather``, which applies the transpose of M. If some coefficients of its features do not
+    depend on phi, it defines these coefficients as ``base`` (P,). By default, components share
     nothing, have no missing values and no subspaces in which rows are compared.
     """
 
     missing: bool = False
     sparse: bool = False
     capabilities: frozenset[Capability] = frozenset()
-    # Added to the squares of each row, see `FullGaussian`.
+    # Constant that is added to the squares of each row, see `FullGaussian`.
     added: Array | None = None
     avoids_features: bool = False
-    if TYPE_CHECKING:  # fields, properties or class attributes of subclasses
+    if TYPE_CHECKING:
+        # These are fields, properties or class attributes of subclasses.
 
         @property
         def family(self) -> Any: ...
@@ -106,7 +111,10 @@ class ConjugateComponent:
         return t
 
     def sums_of(self, own: Array) -> Array:
-        """Return sums S with this ``M S``; if M is no permutation, a subclass overrides this."""
+        """Return sums S of features, given ``M S``.
+
+        This is right if M is a permutation. Other subclasses override the method.
+        """
         return self.gather(own)
 
     def natural_parameters(self, sums: Array) -> Array:
@@ -196,10 +204,10 @@ class ConjugateComponent:
         return lam
 
     def log_evidence(self, sums: Array) -> Array:
-        """Return the log evidence of components' rows, ``A(eta + S_k) - A(eta)``, (K,) nats.
+        """Return the log evidence of each component's rows, (K,) in nats.
 
-        The base measure is included; see M(S_k) of [HS13 eq. 12]. The sum over components is the
-        evidence of all rows, even if components share parameters.
+        It is ``A(eta + S_k) - A(eta)`` plus the base measure, which is log M(S_k) in [HS13 eq. 12].
+        The sum over components is the evidence of all rows, even if components share parameters.
         """
         after = per_component(self.family.log_normalizer(self.natural_parameters(sums)))
         return np.asarray(after - self.log_normalizer + (sums * self.base).sum(axis=1))
@@ -225,7 +233,7 @@ class ConjugateComponent:
         return self.family, lam
 
     def parts(self, lam: Array) -> dict[str, tuple[Any, Array]]:
-        """Return the parts of this component with their ``lam``, here none."""
+        """Return the parts of the component with their ``lam``; there are none by default."""
         return {}
 
     def drawn(self, lam: Array, rng: np.random.Generator) -> tuple[Any, Array]:
@@ -248,10 +256,10 @@ class ConjugateComponent:
         return ()
 
     def column_evidence(self, sums: Array) -> Array:
-        """Return the evidence of each column, (K, D).
+        """Return the log evidence of each column, (K, D) in nats.
 
-        It is exact if the family has a member for each column. The evidence of a shared member is
-        divided equally.
+        It is exact if the family has a member for each column. If all columns share a member, its
+        evidence is divided equally among them.
         """
         after = self.family.log_normalizer(self.natural_parameters(sums))
         evidence = after - self.family.log_normalizer(self.prior)
@@ -260,19 +268,22 @@ class ConjugateComponent:
         return np.asarray(evidence)
 
     def _centred(self, X: Any) -> Array:
-        # use C order, so that rounding does not depend on the layout of X
+        # Use C order, so that rounding does not depend on the layout of X.
         return np.subtract(X, self.center, order="C", dtype=np.float64)
 
 
 class PairOfEachColumn(ConjugateComponent):
-    """Two features and two natural parameters of each column; ``prior`` (D, 2)."""
+    """Base of components with two features and two natural parameters for each column.
+
+    ``prior`` is (D, 2). Features are (n, 2D): the first features of all columns, then the second.
+    """
 
     @property
     def n_features(self) -> int:
         return self.prior.shape[0]
 
     def spread(self, sums: Array) -> Array:
-        """(..., 2D) -> (..., D, 2)."""
+        """Rearrange sums of features (..., 2D) to (..., D, 2)."""
         return np.stack(np.split(sums, 2, axis=-1), axis=-1)
 
     def gather(self, t: Array) -> Array:
@@ -280,16 +291,18 @@ class PairOfEachColumn(ConjugateComponent):
 
 
 def with_means(X: Any, means: Array) -> Array:
-    """Return rows with missing values at the means (K, D) of their columns, (K, n, D)."""
+    """Return rows (K, n, D), with missing values replaced by the means (K, D) of each component."""
     X = dense_rows(X)
     return np.where(np.isnan(X), means[:, None], X)
 
 
 def with_draws(X: Any, draws: Array) -> Array:
+    """Return rows (n, D), with missing values replaced by the values in ``draws`` (n, D)."""
     X = dense_rows(X)
     return np.where(np.isnan(X), draws, X)
 
 
 def dense_rows(X: Any) -> Array:
-    # use C order, so that rounding does not depend on the layout of X
+    """Return rows as a dense array in float64."""
+    # Use C order, so that rounding does not depend on the layout of X.
     return np.ascontiguousarray(dense(X), np.float64)
