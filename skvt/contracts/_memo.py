@@ -10,17 +10,21 @@ from skvt.typing import Array, IndexArray
 class Memo(Protocol):
     """Contribution of one or more batches to statistics and bound: see `skvt.inference`."""
 
+    # Statistics; the first axis of each array has the K components.
     @property
     def stats(self) -> Stats: ...
+    # (K,) or (): entropy of the assignments to each component, or of all local variables, in nats.
     @property
     def entropy(self) -> Array: ...
+    # (K, K): for a < b, the loss of entropy if components a and b became one; None if not known.
     @property
     def merge_entropy_loss(self) -> Array | None: ...
+    # Sum of the weights of the rows.
     @property
     def weight(self) -> float: ...
 
     def plus(self, other: Any, sign: float = 1.0) -> Self:
-        """Return the sum with another memo, or with ``sign=-1`` the difference."""
+        """Return the sum of the memo and ``other``, or their difference if ``sign`` is -1."""
 
     def rearranged(self, index: IndexArray) -> Self:
         """Return a memo of the components ``index``, in this order; -1 is an empty component."""
@@ -59,13 +63,16 @@ class MovableState(SampledState, Protocol):
     def plain_stats(self) -> RunningStats: ...
 
     def with_warm_start(self, batch: Any) -> Any:
-        """Return the batch with starts of local steps where the last steps of its rows ended."""
+        """Return the batch with starts for its local step.
+
+        The local step of each row starts where the last local step of the row ended.
+        """
 
     def remember_ends(self, rows: IndexArray | None, start: Array | None) -> None:
         """Store the starts of the next local steps of these rows."""
 
     def merge(self, a: int, b: int, *, bounded: bool = False) -> None:
-        """Give the rows of component b to component a and leave b empty; a < b."""
+        """Give the rows of component b to component a, and leave b empty; a < b is required."""
 
     def rearrange(self, index: IndexArray) -> None:
         """Put the components ``index`` in this order; -1 is an empty component."""

@@ -33,7 +33,8 @@ class MoveRecord:
     # if no proposal was accepted.
     accepted: int
     # Rise of the bound in nats; negative if the bound would have fallen, NaN if the rise was not
-    # computed. For accepted proposals it is the rise of the exact bound.
+    # computed. It is the rise of the exact bound if a proposal was accepted in memoized inference.
+    # Moves between passes of an engine without memos estimate it from a sample of the rows.
     gain: float
     # Why the proposal was accepted or not, as a sentence.
     reason: str
