@@ -129,7 +129,7 @@ def test_tokens_are_placed_by_the_topics(monkeypatch, dense):
 @pytest.mark.slow
 def test_documents_side_by_side_have_the_law_of_each(monkeypatch):
     monkeypatch.setattr(_collapsed, "MOST_GROUPS", 1)
-    monkeypatch.setattr(_collapsed, "DOCUMENTS_OF_STREAM", 1)
+    monkeypatch.setattr(_collapsed, "DOCUMENTS_PER_STREAM", 1)
     X = np.zeros((6, 3))
     X[0, 1], X[2], X[3, 0], X[4, 0], X[5] = 1.0, [0.0, 1.0, 1.0], 2.0, 1.0, [1.0, 1.0, 0.0]
     # topics that are all but given: tokens of different documents hardly depend on each other
@@ -168,7 +168,7 @@ def test_a_token_knows_nothing_of_itself():
 @pytest.mark.parametrize("dense", [True, False])
 def test_statistics_are_the_counts_of_the_drawn_topics(monkeypatch, dense):
     monkeypatch.setattr(_collapsed, "MOST_DENSE", 3 if dense else 1)
-    monkeypatch.setattr(_collapsed, "DOCUMENTS_OF_STREAM", 5)
+    monkeypatch.setattr(_collapsed, "DOCUMENTS_PER_STREAM", 5)
     rng = np.random.default_rng(0)
     X = sp.csr_array(rng.poisson(1.0, (30, 12)).astype(float))
     X.data[:3] += 0.5
