@@ -1,4 +1,4 @@
-"""Compiled loops of the factorial mixture: activations of a row drawn as annealed particles."""
+"""Compiled loops of the factorial mixture that draw activations of rows as annealed particles."""
 
 from typing import Any
 
@@ -22,20 +22,24 @@ from skvt.typing import Array, IndexArray
 SWEEPS = 2
 # Number of sweeps at the last inverse temperature.
 LAST_SWEEPS = 6
-# Smallest effective sample size after a step of the inverse temperature, as a share of particles.
+# Smallest effective sample size after a step of the inverse temperature, as a share of the number
+# of particles.
 EFFECTIVE = 0.5
-# Maximum number of these steps.
+# Maximum number of steps of the inverse temperature.
 MOST_LEVELS = 1_000
+# Number of bisections by which the size of a step is found.
 _BISECTIONS = 30
-# Number of particles of a row ...
+# Maximum number of particles of a row.
 PARTICLES = 64
-# ... fewer with many components, so that all together have this number of activations at most ...
+# Maximum number of activations, which is particles times components, of a row. With many components
+# it limits the number of particles.
 ACTIVATIONS_OF_PARTICLES = 1 << 13
-# ... but not fewer than this.
+# Minimum number of particles of a row, which takes precedence over the maxima.
 FEWEST_PARTICLES = 8
 
 
 def n_particles(n_components: int) -> int:
+    """Return the number of particles of a row, a multiple of 8."""
     most = ACTIVATIONS_OF_PARTICLES // n_components // 8 * 8
     return max(FEWEST_PARTICLES, min(PARTICLES, most))
 
@@ -46,12 +50,16 @@ def particles_of(
     """Draw annealed particles of rows X (n, D) with log likelihood ``E[log p(x | z, mu)]``.
 
     ``linear`` (n, K) and ``gram`` (1 or n, K, K) are as in
-    :func:`skvt.models.factorial._kernels.sweep_factors`. The random numbers of a row are determined
-    by its values, so that results depend neither on other rows nor on the number of threads, and
-    errors of rows are independent. Returns what :func:`annealed_particles` writes.
+    :func:`skvt.models.factorial._kernels.sweep_factors`. The values of a row determine its random
+    numbers, so that its results depend neither on other rows nor on the number of threads.
+
+    Returns
+    -------
+    log_mass, energies, chances, states, best
+        The arrays that :func:`annealed_particles` writes.
     """
     n_rows, K = linear.shape
-    # Equal rows need equal bits: adding 0 turns -0 into 0, and inf replaces all kinds of NaN.
+    # Equal rows must have equal bits. Adding 0 turns -0 into 0, and inf replaces all kinds of NaN.
     X = np.where(np.isnan(X), np.inf, np.asarray(X, np.float64) + 0.0)
     S = n_particles(K)
     shapes = (n_rows,), (n_rows, S), (n_rows, K), (n_rows, S, K), (n_rows, K)
@@ -64,13 +72,16 @@ def particles_of(
 
 
 def spread(z: Array, covariance: Array) -> Array:
-    """Return the variance of z' mu for each of P covariances, (n, S, P)."""
+    """Return the variance of z' mu for each of P covariances of mu, (n, S, P).
+
+    z are states (n, S, K), ``covariance`` is (P, K, K).
+    """
     return np.einsum("nsk,pkl,nsl->nsp", z, covariance, z, optimize=True)
 
 
 @jit_allocating
 def row_keys(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return a random seed for each row that depends on its values alone; ``bits`` are (n, D)."""
+    """Return a seed for each row, (n,), that depends on the ``bits`` (n, D) of its values alone."""
     keys = np.zeros(bits.shape[0], np.uint64)
     for n in range(bits.shape[0]):
         for d in range(bits.shape[1]):
@@ -116,7 +127,7 @@ def annealed_particles(
                     for p in range(S):
                         field[k, p] -= g * z[j, p]
             for p in range(S):
-                # each pair of activations is counted twice
+                # Each pair of activations is counted twice, which the factor 0.5 corrects.
                 energy[p] += 0.5 * precision * z[k, p] * (field[k, p] + half)
         b, total = 0.0, 0.0
         chances[n] = 0.0
@@ -192,7 +203,11 @@ def _from_prior(logit: Array, key: np.uint64, z: Array, order: IndexArray) -> np
 
 @part_allocating
 def _weigh(energy: Array, step: float, weight: Array) -> float:
-    """Write ``exp(step energy)`` over the largest of them; return the log of the mean weight."""
+    """Weight particles for a step of the inverse temperature.
+
+    ``weight`` gets ``exp(step * energy)`` divided by its maximum. Return the logarithm of the mean
+    of ``exp(step * energy)`` over particles.
+    """
     largest = energy.max()
     total = 0.0
     for p in range(energy.size):
@@ -203,7 +218,7 @@ def _weigh(energy: Array, step: float, weight: Array) -> float:
 
 @part_allocating
 def _next_step(energy: Array, most: float, weight: Array) -> float:
-    """Find the largest step up to ``most`` that leaves enough effective particles, by bisection."""
+    """Find by bisection the largest step up to ``most`` that leaves enough effective particles."""
     low, high = 0.0, most
     step = most
     for _ in range(_BISECTIONS):
