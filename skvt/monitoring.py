@@ -20,7 +20,7 @@ class FitMonitor:
     def __init__(self, estimator, context, shown, snapshot, history, start, name):
         self._estimator, self._context, (self._X, self._y) = estimator, context, shown
         self._snapshot, self._verbose, self.history = snapshot, estimator.verbose, history
-        self._verbose_interval = getattr(estimator, "verbose_interval", 1)
+        self._verbose_interval = _interval(estimator)
         self._name, self._n_moves = name, start.n_moves
         self._pass, self.position = None, start.position
         self.stopped = False
@@ -40,15 +40,8 @@ class FitMonitor:
                 name, bound = "objective", entry.objective
             evaluated = "" if perplexity is None else f"perplexity {perplexity:.6g}, "
             made, self._n_moves = state.move_log[self._n_moves :], len(state.move_log)
-            moves = "".join(f"{words}, " for words in _in_words(made))
-            notes = "".join(f"{note}, " for note in take_notes())
-            is_hot = abs(entry.temperature - 1.0) >= 0.0005
-            heat = f"temperature {entry.temperature:.3f}, " if is_hot else ""
-            line = (
-                f"{self._name}pass {entry.n_iter}: {name} {bound:.6g} nats, {evaluated}"
-                f"{entry.n_components} components, {moves}{notes}{heat}{entry.seconds:.1f} s"
-            )
-            report(line, printed=self._verbose > 0)
+            line = f"{self._name}pass {entry.n_iter}: {name} {bound:.6g} nats, {evaluated}"
+            report(f"{line}{_results(entry, made)}", printed=self._verbose > 0)
             note_line()
         self.stopped = self._pass.call_on_fit_task_end(
             estimator=self._estimator,
@@ -57,6 +50,26 @@ class FitMonitor:
             reconstruction_attributes=lambda: self._snapshot(model, state, self.position),
         )
         return self.stopped
+
+
+def report_call(estimator, entry, moves):
+    """Print or log the line of a call of ``partial_fit``, if one is due."""
+    if is_reported(estimator.verbose) and entry.n_iter % _interval(estimator) == 0:
+        report(f"call {entry.n_iter}: {_results(entry, moves)}", printed=estimator.verbose > 0)
+
+
+def _interval(estimator):
+    """Return the number of passes or calls for each line; a user's estimator may have none."""
+    return getattr(estimator, "verbose_interval", 1)
+
+
+def _results(entry, moves):
+    """Return the end of a line: components, ``moves`` made, notes, temperature and seconds."""
+    of_moves = "".join(f"{words}, " for words in _in_words(moves))
+    notes = "".join(f"{note}, " for note in take_notes())
+    is_hot = abs(entry.temperature - 1.0) >= 0.0005
+    heat = f"temperature {entry.temperature:.3f}, " if is_hot else ""
+    return f"{entry.n_components} components, {of_moves}{notes}{heat}{entry.seconds:.1f} s"
 
 
 def _in_words(records):

@@ -1,12 +1,14 @@
 """Lines that say where a fit is."""
 
 import logging
+import re
 import time
 
 import numpy as np
 import pytest
+from estimators._registry import CLASSES
 
-from skvt import MemoizedDPMixture, StructuredLDA, TemperedLDA, stages
+from skvt import MemoizedDPGMM, MemoizedDPMixture, StructuredLDA, TemperedLDA, stages
 
 
 @pytest.fixture
@@ -79,6 +81,28 @@ def test_lines_have_a_temperature_while_it_is_not_1(capsys):
     hot = [t > 1.0 for t in lda.history_["temperature"]]
     assert True in hot and False in hot
     assert ["temperature" in line for line in lines_of_passes(capsys)] == hot
+
+
+@pytest.mark.parametrize("entry", [e for e in CLASSES if hasattr(e.cls, "partial_fit")], ids=str)
+def test_every_class_has_a_line_for_each_pass_and_call_of_an_interval(entry, capsys):
+    X, settings = entry.data(), {"verbose": 1, "verbose_interval": 2}
+    fit = entry.make(**entry.still, **settings).fit(X)
+    numbers = [int(re.match(r"pass (\d+):", line)[1]) for line in lines_of_passes(capsys)]
+    assert numbers == list(range(2, fit.n_iter_ + 1, 2))
+    stream = entry.make(**settings)
+    for part in np.split(X, [10, 20, 30]):
+        stream.partial_fit(part)
+    lines = [line for line in capsys.readouterr().out.splitlines() if ", " in line]
+    assert [line.split()[:2] for line in lines] == [["call", "2:"], ["call", "4:"]]
+    assert all(re.search(r" \d+ components, .*\d s$", line) for line in lines)
+
+
+def test_calls_of_a_stream_have_stages(short_silence, monkeypatch, capsys):
+    X = np.random.default_rng(0).normal(size=(40, 2))
+    stream = MemoizedDPGMM(max_components=2, random_state=0).partial_fit(X)
+    monkeypatch.setattr(stream, "_adapted", lambda fitted, *rows: time.sleep(0.2) or fitted)
+    stream.set_params(verbose=1).partial_fit(X)
+    assert re.search(r"^call 2, for \d s$", capsys.readouterr().out, flags=re.MULTILINE)
 
 
 def test_lines_are_logged_also_without_verbose(caplog, capsys):

@@ -99,7 +99,8 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
     max_iter : int or None, default=None
         Maximum number of passes over the data. None is 500, and 100 with "online", which by default
         does not judge convergence.
-    .. shared: tol, evaluate_every, n_init, warm_start, n_jobs, verbose, random_state
+    .. shared: tol, evaluate_every, n_init, warm_start, n_jobs, verbose, verbose_interval
+    .. shared: random_state
 
     Attributes
     ----------
@@ -173,6 +174,7 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
     warm_start: bool = False
     n_jobs: int | None = None
     verbose: int = 0
+    verbose_interval: int = 1
     random_state: Seed = None
 
     # ---------------------------------------------------------------------------------- model

@@ -117,7 +117,7 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
         fit ends at one topic, or above T = 1. A sweep costs by tokens, a pass by the words of each
         document: where these come more than 10 times each, sweeps are fewer in proportion, but 20.
     .. shared: mean_change_tol, max_doc_update_iter, n_init, warm_start, n_jobs, verbose
-    .. shared: random_state
+    .. shared: verbose_interval, random_state
 
     Attributes
     ----------
@@ -211,6 +211,7 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
     warm_start: bool = False
     n_jobs: int | None = None
     verbose: int = 0
+    verbose_interval: int = 1
     random_state: Seed = None
 
     _usual_most = 400  # topics that births may reach

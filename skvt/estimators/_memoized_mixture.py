@@ -129,7 +129,7 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
     .. shared: n_batches & batch_size
     .. shared: n_parallel_batches (memoized), temperature, learning_decay, learning_offset
     .. shared: total_samples (memoized), max_iter, tol, evaluate_every, n_init, warm_start, n_jobs
-    .. shared: verbose, random_state
+    .. shared: verbose, verbose_interval, random_state
 
     Attributes
     ----------
@@ -240,6 +240,7 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
     warm_start: bool = False
     n_jobs: int | None = None
     verbose: int = 0
+    verbose_interval: int = 1
     random_state: Seed = None
 
     # --------------------------------------------------------------------------- parameters

@@ -142,7 +142,7 @@ default="dirichlet_process"
         Number of passes between evaluations of the bound on all data; 0 or a negative number means
         never. It is the mean-field bound. A structured step yields no bound: ``history_["elbo"]``
         is NaN for the other passes. Memoized inference knows it anyway.
-    .. shared: n_init, warm_start, n_jobs, verbose, random_state
+    .. shared: n_init, warm_start, n_jobs, verbose, verbose_interval, random_state
 
     Attributes
     ----------
@@ -234,6 +234,7 @@ default="dirichlet_process"
     warm_start: bool = False
     n_jobs: int | None = None
     verbose: int = 0
+    verbose_interval: int = 1
     random_state: Seed = None
 
     # --------------------------------------------------------------------------------- model

@@ -121,7 +121,7 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
         converged when the counts allocated to a component change by less than this on average.
     max_local_iter : int, default=200
         Maximum number of mean-field updates of such a row.
-    .. shared: n_init, warm_start, n_jobs, verbose, random_state
+    .. shared: n_init, warm_start, n_jobs, verbose, verbose_interval, random_state
 
     Attributes
     ----------
@@ -213,6 +213,7 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
     warm_start: bool = False
     n_jobs: int | None = None
     verbose: int = 0
+    verbose_interval: int = 1
     random_state: Seed = None
 
     # -------------------------------------------------------------------------------- model

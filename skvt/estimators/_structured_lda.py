@@ -145,7 +145,7 @@ class StructuredLDA(TopicEstimator):
         For mean field and CVB0; the sampler makes ``n_burn_in + n_samples`` sweeps.
     max_doc_update_iter : int, default=100
         Maximum number of sweeps in a document's local step. For mean field and CVB0 only.
-    .. shared: n_init, warm_start, n_jobs, verbose, random_state
+    .. shared: n_init, warm_start, n_jobs, verbose, verbose_interval, random_state
 
     Attributes
     ----------
@@ -224,6 +224,7 @@ class StructuredLDA(TopicEstimator):
     warm_start: bool = False
     n_jobs: int | None = None
     verbose: int = 0
+    verbose_interval: int = 1
     random_state: Seed = None
 
     def _is_collapsed(self, model):

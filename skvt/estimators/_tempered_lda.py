@@ -89,7 +89,7 @@ class TemperedLDA(TopicEstimator):
         name then reaches 1 within 7.5 passes, whatever ``max_iter`` is. Step sizes do not depend on
         ``max_iter``. With 0 the fit never stops early.
     .. shared: tol (topics), total_samples, mean_change_tol, max_doc_update_iter, n_init, warm_start
-    .. shared: n_jobs, verbose, random_state
+    .. shared: n_jobs, verbose, verbose_interval, random_state
 
     Attributes
     ----------
@@ -158,6 +158,7 @@ class TemperedLDA(TopicEstimator):
     warm_start: bool = False
     n_jobs: int | None = None
     verbose: int = 0
+    verbose_interval: int = 1
     random_state: Seed = None
 
     def _build_model(self, X, weights, old=None):

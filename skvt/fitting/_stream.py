@@ -13,7 +13,9 @@ from skvt.fitting._fitted import Fitted
 from skvt.fitting._publish import publish
 from skvt.fitting._rows import read_rows
 from skvt.inference import Entry, History, Workers, of_chunk
+from skvt.monitoring import compilation_announced, report_call
 from skvt.readers.chunks import is_chunked, loaded, loads_of
+from skvt.stages import begin_stage, stages_printed
 
 # Assumed number of rows of a stream started by partial_fit unless the user gives it; scikit-learn
 # has the same default.
@@ -40,11 +42,15 @@ def _update(estimator, passed, X, sample_weight, batch_id, details=None, labels=
     vars(estimator).pop("_progress", None)  # after other rows, the fit cannot be resumed
     before = vars(estimator).get("_fitted")
     options = {"reset": before is None, "in_stream": True}
-    rows = read_rows(estimator, X, sample_weight, details, **options)
-    rows = replace(rows, passed=passed, labels=labels)
-    with Workers(estimator.n_jobs) as workers:
-        fitted = _updated(estimator, before, rows, batch_id, workers)
-    publish(estimator, fitted, rows)
+    with stages_printed(estimator.verbose), compilation_announced(estimator.verbose):
+        rows = read_rows(estimator, X, sample_weight, details, **options)
+        rows = replace(rows, passed=passed, labels=labels)
+        begin_stage(f"call {1 if before is None else len(before.history) + 1}")
+        with Workers(estimator.n_jobs) as workers:
+            fitted = _updated(estimator, before, rows, batch_id, workers)
+        publish(estimator, fitted, rows)
+        history, n_moves = fitted.history, 0 if before is None else len(before.state.move_log)
+        report_call(estimator, history[-1], fitted.state.move_log[n_moves:])
 
 
 def _updated(estimator, before, rows, batch_id, workers):

@@ -121,10 +121,10 @@ labels : {"components", "clusters"}
     something else: the components, or the ``n_clusters_`` clusters that they are joined to. After
     ``partial_fit``, which joins none, components.
 verbose : int
-    If positive, print the choices made before the first pass, a line per pass, and the stage of
-    the fit after ten seconds without a line.
+    If positive, print the choices made before the first pass, a line per pass of ``fit`` or call
+    of ``partial_fit``, and the stage after ten seconds without a line.
 verbose_interval : int
-    Number of passes from one printed line to the next.
+    Number of passes or calls from one printed line to the next.
 warm_start : bool
     Whether another call of ``fit`` continues from the posterior, step number and temperature of
     the last one.

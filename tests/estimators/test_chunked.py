@@ -337,7 +337,9 @@ def test_partial_fit_takes_chunk_after_chunk():
     [
         (lambda: da.from_array(_words(), chunks=(60, 10)), ValueError, r"rechunk\(\{1: -1\}\)"),
         (lambda: da.from_array(_words().astype(object), chunks=(60, 30)), TypeError, "object"),
+        (lambda: chunked(_words()).astype(str), TypeError, "must hold numbers"),
         (lambda: da.from_array(np.ones(9), chunks=3), ValueError, "Expected 2D array"),
+        (lambda: [], ValueError, "Expected 2D array"),
         (lambda: da.ones((4, 3, 2), chunks=2), ValueError, "Expected 2D array"),
         (lambda: chunked(_words() - (np.arange(120) > 99)[:, None]), ValueError,
          "In chunk 3 of X: Negative values"),

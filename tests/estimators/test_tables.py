@@ -801,6 +801,21 @@ def test_imputed_frames_share_no_memory_with_those_given(package):
             np.testing.assert_array_equal(frame["b"], values[:, 1])
 
 
+@pytest.mark.parametrize("copied", [np.array, pd.DataFrame, lambda rows: rows.astype(object)])
+def test_a_table_may_be_used_again_after_each_call(copied):
+    rng = np.random.default_rng(0)
+    calls, stream = (
+        [rng.normal(centre, 1.0, (50, 2)) for centre in (-50.0, 50.0)],
+        mixture(components="auto"),
+    )
+    table = copied(calls[0])
+    stream.partial_fit(table)
+    (table.iloc if copied is pd.DataFrame else table)[:] = calls[1]
+    stream.partial_fit(table)
+    weights = stream.predict_proba(copied(np.concatenate(calls))).sum(axis=0)
+    np.testing.assert_allclose(np.sort(weights)[-2:], 50.0)
+
+
 # ------------------------------------------------------------------- what densities are of
 def test_counts_of_one_total_do_not_sum_to_one():
     """By enumeration: to the probability that independent Poissons have this total."""
@@ -820,7 +835,14 @@ def test_columns_in_logarithms_are_imputed_by_the_geometric_mean():
     fitted = mixture(n_components=1, components=blocks, moves=()).fit(X)
     holes = np.where([True, False], np.nan, X[:1_000])
     filled = fitted.impute(holes)[:, 0]
-    np.testing.assert_allclose(filled, np.exp(np.log(X[:, 0]).mean()), rtol=0.01)
+    mean = np.exp(np.log(X[:, 0]).mean())
+    np.testing.assert_allclose(filled, mean, rtol=0.01)
     drawn = fitted.impute(holes, n_draws=1, random_state=0)[0][:, 0]
     assert drawn.mean() > 1.3 * filled[0]
     assert abs(np.log(drawn).mean() - np.log(filled[0])) < 4.5 * 1.2 / np.sqrt(1_000)
+    dry = np.where(rng.random(X.shape) < 0.3, 0.0, X)
+    blocks = [("rain", Hurdle(Gaussian("diag", log=[0, 1])), [0, 1])]
+    fitted = mixture(n_components=1, components=blocks, moves=()).fit(dry)
+    wet = dry[dry[:, 0] > 0.0, 0]
+    mean = wet.size / 2_000 * np.exp(np.log(wet).mean())
+    np.testing.assert_allclose(fitted.impute(holes)[:, 0], mean, rtol=0.01)

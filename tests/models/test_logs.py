@@ -62,6 +62,17 @@ def test_a_density_in_logarithms_is_one():
     assert total == pytest.approx(1.0, abs=1e-3)  # (a thousandth is of clusters without rows)
 
 
+def test_a_density_in_logarithms_is_flat_far_below_the_smallest_value():
+    y = np.random.default_rng(0).normal(size=400)
+    blocks = [("amounts", Gaussian("diag", log=[0]), [0])]
+    mixture = MemoizedDPMixture(components=blocks, max_components=1, random_state=0)
+    # as far below the smallest value as this is below the geometric mean
+    least = np.exp(2.0 * y.min() - y.mean())
+    rows = least * np.array([[1e-6], [0.5], [1.0], [1.1]])
+    far, below, at, above = mixture.fit(np.exp(y)[:, None]).score_samples(rows)
+    assert far == below == at and above != at
+
+
 def test_what_is_said_of_logarithms_is_in_units_of_the_data():
     X, kind = positive_rows()
     told = fitted(Gaussian("diag", log=LOGS), X, kind).describe()
