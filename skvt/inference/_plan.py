@@ -1,4 +1,4 @@
-"""The plan of a fit: its rows, phases, temperature, and when it stops."""
+"""The plan of a fit: its rows, its phases, its temperature policy, and when it stops."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -27,43 +27,49 @@ from skvt.typing import Array
 
 
 def gain_per_unit(previous: float, current: float, n_units: float) -> float:
-    """Return the gain in nats per row or word; in all for a corpus without words."""
+    """Return the increase of the bound per unit of data, a row or a word, in nats.
+
+    If there are no units of data, as in a corpus without words, return the whole increase.
+    """
     return (current - previous) / (n_units or 1.0)
 
 
 def perplexity(bound: float, n_words: float) -> float:
-    """Return ``exp(-ELBO / number of words)``."""
+    """Return the perplexity ``exp(-bound / n_words)`` for a bound in nats."""
     with np.errstate(over="ignore"):
         return float(np.exp(-bound / max(1.0, n_words)))
 
 
 def perplexity_fall(previous: float, current: float, n_units: float) -> float:
-    """Return the decrease of the perplexity."""
+    """Return the decrease of the perplexity between two bounds in nats.
+
+    ``n_units`` is the number of words.
+    """
     with np.errstate(invalid="ignore"):
         return float(np.subtract(perplexity(previous, n_units), perplexity(current, n_units)))
 
 
 @dataclass(frozen=True)
 class Stopping:
-    """When to evaluate and when to stop."""
+    """The rules by which a fit evaluates its bound and stops."""
 
     # Maximum number of passes; infinite in a stream.
     max_iter: float
-    # Number of passes between evaluations of the exact bound on all data; never if <= 0.
+    # The exact bound of all data is evaluated every so many passes; never if <= 0.
     evaluate_every: int = 0
-    # Stop when the gain between two evaluations is in [0, tol), up to rounding.
+    # A fit stops when the gain between two evaluations is in [0, tol), up to rounding.
     tol: float = 0.0
-    # ``gain(previous, current, n_units)`` of two values of the exact bound in nats, and the number
-    # of units of data.
+    # ``gain(previous, current, n_units)`` returns the gain, which is compared with ``tol``, between
+    # two exact bounds in nats. ``n_units`` is the number of units of data.
     gain: Callable[[float, float, float], float] = field(default=gain_per_unit)
     # Whether to warn if ``max_iter`` ends a fit that has not converged.
     warns: bool = True
-    # Number of passes of which a policy uses a share if the fit may stop on convergence. Then
-    # ``max_iter`` is only a limit, and a share of it could prolong the annealing needlessly.
+    # Expected number of passes of a fit that may stop on convergence. A temperature policy anneals
+    # over a share of them, since a share of ``max_iter``, which is only a limit, may be too long.
     planned_passes: float = 20.0
-    # Whether a unit of data is a word, not a row.
+    # Whether the unit of data is a word; otherwise it is a row.
     in_words: bool = False
-    # Number of components at which births end; None without births.
+    # Maximum number of components that births may reach; None if the fit makes no births.
     most_components: int | None = None
 
 
@@ -71,33 +77,36 @@ class Stopping:
 class StreamPlan:
     """The parts of a plan that only calls of ``partial_fit`` use."""
 
-    # Assumed number of rows of the whole stream, if given by the user.
+    # Total weight of the rows of the whole stream, if given by the user.
     total_samples: float | None = None
-    # Rows from which a stream makes its initial globals; None for the rows of the first call.
+    # Rows from which the initial globals are made; None for the rows of the first call.
     first_rows: Rows | None = None
-    # Whether the size of a stream is that of the rows seen so far, rather than assumed.
+    # Whether the globals represent the rows seen so far; otherwise they represent an assumed number
+    # of rows from the first call on.
     counts_rows: bool = False
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The parts of a fit, or of a call of ``partial_fit``."""
+    """The parts and settings of a fit, or of a call of ``partial_fit``."""
 
     # The rows, divided into batches for the engines.
     data: Rows
-    # The phases, in the order of their first passes. Their engines serve this fit only.
+    # The phases, in the order of their first passes. Their engines keep data between passes, so
+    # that another fit needs new engines.
     phases: tuple[Phase, ...]
-    # The policy from which the running policy is made.
+    # The temperature policy; each fit starts a running policy from it.
     policy: TemperaturePolicy
     stopping: Stopping
-    # The short fit by which a learned temperature is calibrated.
+    # The short fit that calibrates a learned temperature.
     pilot: Pilot
     # (N, ...): start of the first local step of each row; None for default starts.
     row_starts: Array | None = None
-    # Steps after each pass, in this order.
+    # Steps to make after each pass, in this order.
     after_pass: tuple[AfterPass, ...] = ()
-    # The last phase of the best start, if that ends at T = 1 with several components. It is one
-    # pass, which is neither judged nor recorded, and its ``policy`` is set.
+    # A phase of one pass, made after the best of several starts if this start has ended at T = 1
+    # with several components; None for no such pass. The pass is neither judged for convergence nor
+    # recorded in the history. The phase must have a ``policy``.
     last: Phase | None = None
     stream: StreamPlan = StreamPlan()
 
@@ -107,7 +116,11 @@ class Plan:
         return list(dict.fromkeys(phase.engine for phase in self.phases))
 
     def check(self, model: Model) -> None:
-        """Raise ValueError unless engines, moves and the policy can work with this model."""
+        """Check that the engines, the steps after passes and the policy can work with ``model``.
+
+        Raise ValueError if the model lacks a capability that they need, or if the policy has
+        parameters that are not possible in this fit.
+        """
         parts: list[Any] = [*self.engines, *self.after_pass]
         check_requirements(model, [each for part in parts for each in part.requires])
         self.policy.check(self._for_policy(model))
@@ -115,17 +128,24 @@ class Plan:
     def begin(
         self, model: Model, workers: Workers, rng: np.random.Generator
     ) -> tuple[State, RunningPolicy]:
-        """Return the initial state, without memos, and the running policy."""
+        """Return the initial state and the running policy.
+
+        The state has no memos yet: an engine that needs them adds them in its ``start``.
+        """
         policy = self.policy.start(self._for_policy(model, workers, rng))
         first_rows = self.stream.first_rows
         rows = self.data if first_rows is None else first_rows
         state = State(model.initial(rows, rng))
-        # spawn, so that the stream of rng does not advance
+        # A spawned generator draws the seed, so that `rng` itself does not advance.
         state.seed = int(rng.spawn(1)[0].integers(2**63))
         return state, policy
 
     def run_pass(self, number: int, model: Model, state: State, given: PassInputs) -> PassResult:
-        """Make the pass with this number, from 1, and the steps after it; ``state`` changes."""
+        """Make a pass, and the steps after it, and change ``state`` in place.
+
+        ``number`` is the number of the pass, from 1.
+        """
+        # The latest of the phases that have begun makes this pass.
         phase = next(phase for phase in self.phases[::-1] if phase.first < number)
         if phase.first == number - 1:
             phase.begin(state)
@@ -133,6 +153,7 @@ class Plan:
         result = phase.engine.run_pass(phase.view(model), state, inputs)
         result = result._replace(
             model=phase.restored(model, result.model),
+            # Convergence is judged in the last phase only.
             may_stop=result.may_stop and phase.first == self.phases[-1].first,
         )
         for part in self.after_pass:
@@ -140,19 +161,23 @@ class Plan:
         return result
 
     def finish(self, model: Model, state: State) -> float | None:
-        """Conclude the fit; return the exact bound in nats, or None if it is not known."""
+        """Finish the engine and the steps after passes at the end of a fit.
+
+        Return the exact bound in nats, or None if it is not known. It is not known if the engine
+        does not compute it, or if a step after the last pass changes the state.
+        """
         changed = [part.finish(state) for part in self.after_pass]
         return None if any(changed) else self.phases[-1].engine.finish(model, state)
 
     def progress(self) -> dict[str, Any]:
-        """Return the progress of engines and other parts, from which a fit can continue."""
+        """Return the data of all parts from which an interrupted fit can continue."""
         return {
             "engines": [engine.progress() for engine in self.engines],
             "after_pass": [part.progress() for part in self.after_pass],
         }
 
     def take_up(self, progress: dict[str, Any]) -> None:
-        """Continue an interrupted fit from its :meth:`progress`."""
+        """Continue an interrupted fit from the result of :meth:`progress`."""
         parts: list[Remembering] = [*self.engines, *self.after_pass]
         memories = [*progress["engines"], *progress["after_pass"]]
         for part, memory in zip(parts, memories, strict=True):
@@ -160,33 +185,40 @@ class Plan:
 
     @cached_property
     def n_units(self) -> float:
-        """Total weight of the units of data, rows or words."""
+        """Total weight of the units of data: of the words, or of the rows."""
         return self.data.n_words if self.stopping.in_words else self.data.total
 
     @property
     def judges_convergence(self) -> bool:
-        """Whether the fit may stop before ``max_iter``: known bound, tol > 0."""
+        """Whether the fit may stop before ``max_iter``.
+
+        It may stop if ``tol`` is positive and the exact bound becomes known during the fit: because
+        the last engine computes it, or by evaluations.
+        """
         known = self.phases[-1].engine.knows_exact_bound or self.stopping.evaluate_every > 0
         return known and self.stopping.tol > 0.0
 
     def _for_policy(
         self, model: Model, workers: Workers | None = None, rng: np.random.Generator | None = None
     ) -> FitPlan:
-        """Return the information that the temperature policy needs."""
-        # Phases with a policy of their own come after the passes over which the temperature falls.
-        ends = (phase.first for phase in self.phases if phase.policy is not None)
-        n_passes = next(ends, self.stopping.max_iter)
+        """Return the properties of the fit that the temperature policy needs.
+
+        ``workers`` and ``rng`` are needed to start the policy, but not to check it.
+        """
+        # The policy of the fit sets the temperature until the first phase that has another policy.
+        separate_phases = (phase.first for phase in self.phases if phase.policy is not None)
+        n_passes = next(separate_phases, self.stopping.max_iter)
 
         def pilot(replication: float, *, every_row: bool = False) -> tuple[float, Array]:
-            assert rng is not None and workers is not None  # without them, a plan is for checks
+            assert rng is not None and workers is not None  # A check of the policy needs no pilot.
             run = (self.data, replication, workers, rng.spawn(1)[0])
             return self.pilot.energies(model, *run, every_row=every_row)
 
-        judged = np.isfinite(n_passes) and self.judges_convergence
+        may_converge = np.isfinite(n_passes) and self.judges_convergence
         return FitPlan(
             model=model,
             n_passes=n_passes,
-            planned_passes=self.stopping.planned_passes if judged else None,
+            planned_passes=self.stopping.planned_passes if may_converge else None,
             n_rows=self.data.weights.size,
             n_units=self.n_units,
             pilot=pilot,

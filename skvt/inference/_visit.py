@@ -1,7 +1,7 @@
-"""A visit to a batch of rows: its local step, and the results that engines use.
+"""Visits to batches of rows: a visit makes the local step and returns the results for the engine.
 
-A visit is a function of the batch and of a request, which can be sent to the process that stores
-the rows. :func:`visit_batch` runs in this process or in another one and returns sums over rows.
+An engine describes a visit by a :class:`VisitRequest`. It can send the request to the process that
+stores the rows, where :func:`visit_batch` computes the :class:`VisitResult`.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -27,97 +27,112 @@ from skvt.typing import Array, IndexArray, Run
 
 
 class Draw(NamedTuple):
-    """How a visit draws its globals from statistics, in the process that stores its rows."""
+    """A draw of the globals for the local step of one visit.
 
-    # See :meth:`~skvt.contracts.Drawable.drawn_globals`.
+    The draw is made from statistics, in the process that stores the rows of the visit.
+    """
+
+    # Kind of the globals, see :meth:`~skvt.contracts.Drawable.drawn_globals`.
     kind: str
-    # Seed of the visit's random numbers.
+    # Seed of the random numbers of the draw.
     seed: list[int]
-    # Whether the visit's statistics are corrected for the dependence of the draw on q(beta).
+    # Whether the statistics of the local step are corrected by V(beta, lam) [HB15 eq. 7]. The model
+    # must then be :class:`~skvt.contracts.Correctable`.
     is_corrected: bool = False
 
     def of(self, model: Drawable, stats: RunningStats, batch: Any, run: Run) -> Any:
-        """Draw the globals for the local step of a batch."""
+        """Draw the globals for the local step of ``batch`` from the statistics ``stats``."""
         return model.drawn_globals(stats, batch, self.kind, np.random.default_rng(self.seed), run)
 
     def statistics(
-        self, model: Any, stats: RunningStats, global_params: Any, found: Stats, run: Run
+        self, model: Any, stats: RunningStats, global_params: Any, result_stats: Stats, run: Run
     ) -> Stats:
-        """Return the statistics of the update: those of the local step, corrected if requested."""
+        """Return the statistics ``result_stats`` of the local step, corrected if requested."""
         if not self.is_corrected:
-            return found
-        # `requires` ensures that the model is Correctable
-        return model.corrected(stats, global_params, found, run)
+            return result_stats
+        # The engine's `requires` ensures that the model is Correctable.
+        return model.corrected(stats, global_params, result_stats, run)
 
 
 @dataclass(frozen=True)
 class VisitRequest:
-    """The request of a visit."""
+    """The request for a visit to one batch."""
 
     model: Any
-    # Inverse temperature, of the batch or (n,) of each row.
+    # Inverse temperature: one number for the batch, or an array (n,) with a number for each row.
     inv_temp: float | Array = 1.0
-    # Mean inverse temperature, by which the statistics will be multiplied.
+    # Mean inverse temperature of all rows. The visit only returns it: the engine multiplies the
+    # statistics by it.
     mean_inv_temp: float = 1.0
-    # Keywords of the local step, which select its results.
+    # Keyword arguments of the local step, such as ``with_marginal``, which select its results.
     requested: Mapping[str, bool] = field(default_factory=dict)
-    # (n, ...): where the local step of each row begins.
+    # (n, ...): start of the local step of each row; None for the start in the batch.
     start: Array | None = None
-    # Whether the memo has entropies of pairs; None if there is no memo.
+    # Whether the memo has entropies of pairs of components; None for no memo.
     pair_entropies: bool | None = None
-    # Observers of moves, which take notes of the batch.
+    # One observer for each move, which takes notes of the batch; None for no notes.
     observers: tuple[Observer | None, ...] = ()
-    # Key of the batch among the memos.
+    # Key of the memo of the batch.
     key: Hashable = None
-    # (n, J): candidates of the rows; None for all components.
+    # (n, J): candidate components of each row; None for all components.
     candidates: IndexArray | None = None
-    # How the globals are drawn from the statistics ``global_params``; None for no draw.
+    # The draw of the globals; None for no draw.
     draw: Draw | None = None
-    # The globals as passed to the local step; with ``draw``, the statistics for it.
+    # Without ``draw``, the globals for the local step. With ``draw``, the statistics from which the
+    # globals are drawn.
     global_params: Any = None
 
     @property
     def is_by_row(self) -> bool:
-        """Whether the result has an entry for each row."""
+        """Whether the engine needs entries of the result for each row.
+
+        If not, results of several batches may be summed.
+        """
         with_marginal = self.requested.get("with_marginal", False)
         return with_marginal or np.ndim(self.inv_temp) > 0 or self.start is not None
 
 
 @dataclass(frozen=True)
 class VisitResult:
-    """The result of a visit."""
+    """The result of a visit to a batch, or the sum of several results."""
 
     # Local parts of the bound; empty if there is a memo.
     totals: LocalTotals
-    # Statistics of the local result, corrected if requested.
+    # Statistics of the local step, corrected if requested; None if they were not requested.
     stats: Stats | None = None
-    # Statistics from which priors are learned, see `PriorTerm`.
+    # Statistics from which priors are learned, see `PriorTerm`; None if the priors are
+    # fixed or no statistics were requested.
     prior: PriorTerm | None = None
-    # As asked.
+    # Mean inverse temperature of the request.
     mean_inv_temp: float = 1.0
+    # Memo of the batch; None if it was not requested.
     memo: Memo | None = None
-    # As asked.
+    # Key of the request.
     key: Hashable = None
-    # (n,): marginal energy of the local result and lengths of the batch, if requested.
+    # (n,): marginal energy of each row; None if it was not requested.
     marginal_energy: Array | None = None
+    # (n,): length of each row; None if the marginal energy was not requested.
     lengths: Any = None
-    # (n,): indices of the rows; None for a sum over several batches.
+    # (n,): index of each row; None in a sum, or if the result was sent without entries of rows.
     rows: Any = None
-    # (n,): their weights.
+    # (n,): weight of each row; None if ``rows`` is None.
     weights: Any = None
-    # (n, ...): where the next local step of each row begins.
+    # (n, ...): start of the next local step of each row.
     start: Array | None = None
-    # Notes of each observer.
+    # Notes of each observer; None for no notes.
     notes: tuple[Any, ...] = ()
 
     def __sizeof__(self) -> int:
-        # Dask uses this size to decide where results are sent
+        # Dask uses this estimate of the size in bytes to decide where results are sent.
         arrays = [*(self.stats.arrays if self.stats else ()), self.start, self.marginal_energy]
         return sum(array.nbytes for array in arrays if array is not None) + 1000
 
     @classmethod
     def total(cls, parts: "Sequence[VisitResult]") -> Self:
-        """Return the sum of visits whose results are additive."""
+        """Return the sum of results that have no memo and no entries for rows.
+
+        The requests must have the same mean inverse temperature.
+        """
         totals = LocalTotals()
         for part in parts:
             totals.extend(part.totals)
@@ -130,36 +145,40 @@ class VisitResult:
         return cls(totals, sum_of_stats(stats) if stats else None, prior, mean)
 
 
-def visit_batch(batch: Any, asked: VisitRequest, run: Run) -> VisitResult:
-    """Visit a batch as requested, see :class:`VisitRequest`."""
-    model, inv_temp = asked.model, asked.inv_temp
-    global_params = asked.global_params
-    if asked.draw is not None:
-        global_params = asked.draw.of(model, asked.global_params, batch, run)
-    if asked.candidates is not None:
-        batch = replace(batch, candidates=asked.candidates)
-    begun = batch if asked.start is None else replace(batch, start=asked.start)
+def visit_batch(batch: Any, request: VisitRequest, run: Run) -> VisitResult:
+    """Make the local step of a batch as requested, and return the requested results."""
+    model, inv_temp = request.model, request.inv_temp
+    global_params = request.global_params
+    if request.draw is not None:
+        global_params = request.draw.of(model, request.global_params, batch, run)
+    if request.candidates is not None:
+        batch = replace(batch, candidates=request.candidates)
+    started = batch if request.start is None else replace(batch, start=request.start)
     result = model.local_step(
-        weighted_by_temperature(begun, inv_temp), global_params, inv_temp, run, **asked.requested
+        weighted_by_temperature(started, inv_temp),
+        global_params,
+        inv_temp,
+        run,
+        **request.requested,
     )
     totals, memo = LocalTotals(), None
-    if asked.pair_entropies is None:
+    if request.pair_entropies is None:
         totals.add(result, batch.weights, inv_temp)
     else:
-        memo = memo_of(model, result, batch, run, pairs=asked.pair_entropies)
-    solved = Solved(batch, asked.key, global_params, result)
+        memo = memo_of(model, result, batch, run, pairs=request.pair_entropies)
+    solved = Solved(batch, request.key, global_params, result)
     tools = ObserverTools(run, partial(_memo_with_pairs, run))
-    notes = tuple(note and note(model, solved, tools) for note in asked.observers)
+    notes = tuple(note and note(model, solved, tools) for note in request.observers)
     with_marginal, stats = result.marginal_energy is not None, result.stats
-    if asked.draw is not None and stats is not None:
-        stats = asked.draw.statistics(model, asked.global_params, global_params, stats, run)
+    if request.draw is not None and stats is not None:
+        stats = request.draw.statistics(model, request.global_params, global_params, stats, run)
     return VisitResult(
         totals,
         stats,
         model.prior_statistics(batch, result) if result.stats is not None else None,
-        asked.mean_inv_temp,
+        request.mean_inv_temp,
         memo,
-        asked.key,
+        request.key,
         result.marginal_energy,
         batch.lengths if with_marginal else None,
         batch.rows,
@@ -170,19 +189,26 @@ def visit_batch(batch: Any, asked: VisitRequest, run: Run) -> VisitResult:
 
 
 def memo_of(model: Memoizable, result: LocalResult, batch: Any, run: Run, *, pairs: bool) -> Memo:
-    """Return the :class:`Memo` of a local result; set ``pairs`` if components may be merged."""
+    """Return the :class:`Memo` of a batch after its local step.
+
+    ``pairs`` tells whether the memo has entropies of pairs of components, which merges need.
+    """
     entropy, merge_entropy_loss = model.memo_entropy(batch, result, run, pairs=pairs)
-    assert result.stats is not None  # as requested
+    assert result.stats is not None  # A memo can only be made of a result with statistics.
     weight = float(batch.weights.sum())
     return Memo(result.stats, entropy, merge_entropy_loss, weight, result.candidates)
 
 
 def _memo_with_pairs(run: Run, model: Memoizable, result: LocalResult, batch: Any) -> Memo:
+    """Return the memo with entropies of pairs; ``run`` is first so that it can be bound."""
     return memo_of(model, result, batch, run, pairs=True)
 
 
 def weighted_by_temperature(batch: Any, inv_temp: float | Array) -> Any:
-    """Return the batch with rows weighted by their 1 / T over its mean [VT16 eq. 11]."""
+    """Multiply each row's weight by the ratio of its inverse temperature to the weighted mean.
+
+    Return the batch itself if all rows have the same inverse temperature ``inv_temp``, a float.
+    """
     if np.ndim(inv_temp) == 0:
         return batch
     inv_temps = np.asarray(inv_temp, batch.weights.dtype)
