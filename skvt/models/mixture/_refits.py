@@ -1,9 +1,10 @@
 """Refits of a mixture by expectation-maximisation.
 
-Mean-field inference assigns rows by E[log w_k] and E[log p(x | phi_k)]. These are less than log
-E[w_k] and log E[p(x | phi_k)], and the difference is larger for components with fewer rows. Small
-components that overlap with others therefore lose their rows. Refits have no such bias: they use
-predictive densities and a uniform prior of the weights.
+Mean-field inference assigns rows by E[log w_k] and E[log p(x | phi_k)]. These expectations are less
+than log E[w_k] and log E[p(x | phi_k)], and the difference is larger for components with fewer
+rows. Small components that overlap with other components therefore lose their rows. A refit avoids
+this bias: it assigns rows by predictive densities, log E[p(x | phi_k)], and by expected component
+weights E[w_k] under a uniform prior.
 """
 
 from typing import Any, NamedTuple
@@ -16,59 +17,80 @@ from skvt.models.mixture._seeds import ROWS_TO_SEED, distinct_rows
 from skvt.rows import pieces
 from skvt.typing import Array
 
-# Minimum and maximum number of EM steps. Between these limits, the number of steps times rows times
-# parameters is at most _WORK.
+# Minimum and maximum number of EM steps. Between these limits, the number of steps is such that the
+# product of steps, rows and parameters is at most _WORK.
 _FEWEST_STEPS, _MOST_STEPS = 10, 400
 _WORK = 200_000_000
-# Refits to drawn weights use a sample if there are more rows than this: the number at which rows
-# times parameters are _LARGEST_STEP, but at least _FEWEST_ROWS and at most ROWS_TO_SEED.
+# Refits to drawn weights use a sample of the rows if there are many. In the sample, the product of
+# rows and parameters is at most _LARGEST_STEP, but the sample has at least _FEWEST_ROWS and at most
+# ROWS_TO_SEED rows.
 _FEWEST_ROWS = 200
 _LARGEST_STEP = 20_000_000
-# Steps end when no responsibility changes by this much.
+# EM ends after a step that changes every responsibility by less than this.
 _TOL = 1e-4
 
 
 class Refits(NamedTuple):
-    """Responsibilities after a refit to all rows, and the data for refits to drawn weights.
+    """Responsibilities after a refit to all n rows, and the data for refits to drawn weights.
 
-    ``resp`` (n, K) are the responsibilities of all rows. ``X`` are m distinct rows, of a sample if
-    there are many. Each represents equal rows, and in a sample also rows that are not part of it:
-    ``weights`` (m,) are the sums of their weights, ``numbers`` (m,) their effective numbers
-    ``(sum w)^2 / sum w^2``. ``start`` (m, K) are responsibilities under the fit, and ``before``
-    (m, K) those after a refit with the weights that are not drawn.
+    Refits to drawn weights use m distinct rows. These come from all rows, or from a sample if there
+    are many rows. Each distinct row represents all rows that equal it. If there is a sample, each
+    row of the sample represents n / (size of the sample) rows.
     """
 
+    # (n, K): responsibilities of all rows after the refit.
     resp: Array
     model: Mixture
+    # (m, D): the distinct rows.
     X: Any
+    # (m,): total weight of the rows that each distinct row represents.
     weights: Array
+    # (m,): effective number (sum w)^2 / sum w^2 of the rows that each distinct row represents.
     numbers: Array
+    # (m, K): responsibilities of the distinct rows before a refit.
     start: Array
+    # (m, K): responsibilities of the distinct rows after a refit to ``weights``.
     before: Array
 
     def drawn(self, rng: np.random.Generator) -> tuple[Array, Array, Array]:
-        """Draw weights (m,) and refit; return weights and responsibilities (m, K) before and after.
+        """Draw weights of the distinct rows by the weighted likelihood bootstrap [NR94], and refit.
 
-        The weight of each row of the data is multiplied by a standard exponential variable: the
-        weighted likelihood bootstrap [NR94].
+        The bootstrap multiplies the weight of each row by a standard exponential variable. The sum
+        over r equal rows of equal weight is then a gamma variable of shape r. For rows of unequal
+        weights, this shape is their effective number.
+
+        Returns
+        -------
+        weights : ndarray of shape (m,)
+            The drawn weights.
+        before : ndarray of shape (m, K)
+            The responsibilities after the refit to the weights that are not drawn.
+        after : ndarray of shape (m, K)
+            The responsibilities after the refit to the drawn weights.
         """
+        # Rows without weight have the effective number 0. Their drawn weights are 0 for any shape.
         numbers = np.where(self.numbers > 0.0, self.numbers, 1.0)
         weights = self.weights * rng.standard_gamma(numbers) / numbers
         return weights, self.before, refitted(self.model, self.X, weights, self.start)
 
 
 def refits_of(model: Mixture, X: Any, weights: Array, resp: Array) -> Refits:
-    """Return refits to rows of these weights (n,) that start from responsibilities (n, K)."""
-    fit = _statistics(model, X, weights, resp)
-    n, most = X.shape[0], int(np.clip(_LARGEST_STEP // fit[1].size, _FEWEST_ROWS, ROWS_TO_SEED))
+    """Refit a mixture to rows X of weights (n,), from responsibilities ``resp`` (n, K).
+
+    ``resp`` come from the fit. A sample, if any, is drawn with a fixed seed.
+    """
+    stats = _statistics(model, X, weights, resp)
+    n, limit = X.shape[0], int(np.clip(_LARGEST_STEP // stats[1].size, _FEWEST_ROWS, ROWS_TO_SEED))
     rows = np.arange(n)
-    if n > most:
-        rows = np.sort(np.random.default_rng(0).choice(n, most, replace=False))
+    if n > limit:
+        rows = np.sort(np.random.default_rng(0).choice(n, limit, replace=False))
     scale = n / rows.size
+    # Equal rows are collected. `total` and `squares` are the sums of their weights and of the
+    # squares of their weights.
     sample, total = distinct_rows(model.component, X[rows], weights[rows])
     squares = distinct_rows(model.component, X[rows], weights[rows] ** 2)[1]
     numbers = scale * total**2 / np.where(squares > 0.0, squares, 1.0)
-    start = _memberships(model, sample, *fit)
+    start = _responsibilities(model, sample, *stats)
     return Refits(
         refitted(model, X, weights, resp),
         model, sample, scale * total, numbers, start,
@@ -77,40 +99,44 @@ def refits_of(model: Mixture, X: Any, weights: Array, resp: Array) -> Refits:
 
 
 def refitted(model: Mixture, X: Any, weights: Array, resp: Array) -> Array:
-    """Return responsibilities (n, K) after steps of expectation-maximisation from ``resp``.
+    """Refit a mixture to rows X of weights (n,) by EM; return the responsibilities (n, K).
 
-    Every third step starts from an extrapolation of the preceding ones [VR08].
+    EM begins with the statistics of the responsibilities ``resp`` (n, K). After every third step,
+    an extrapolation of the last steps replaces the responsibilities, to accelerate EM [VR08].
     """
     counts, sums = _statistics(model, X, weights, resp)
-    steps = int(np.clip(_WORK // (X.shape[0] * sums.size), _FEWEST_STEPS, _MOST_STEPS))
+    n_steps = int(np.clip(_WORK // (X.shape[0] * sums.size), _FEWEST_STEPS, _MOST_STEPS))
     previous = resp
-    for step in range(steps):
-        before, previous, resp = previous, resp, _memberships(model, X, counts, sums)
+    for step in range(n_steps):
+        before_previous, previous, resp = previous, resp, _responsibilities(model, X, counts, sums)
         change = resp - previous
         if abs(change).max() < _TOL:
             break
         if step % 3 == 2:
-            first, second = previous - before, change - (previous - before)
-            length = np.sqrt((weights @ first**2).sum() / max((weights @ second**2).sum(), 1e-300))
-            if length > 1.0:
-                resp = np.maximum(before + 2.0 * length * first + length**2 * second, 0.0)
+            # Extrapolate along the change of the previous step, `first`, and the difference
+            # between the last two changes, `second`. A factor of 1 would return `resp` unchanged.
+            first, second = previous - before_previous, change - (previous - before_previous)
+            factor = np.sqrt((weights @ first**2).sum() / max((weights @ second**2).sum(), 1e-300))
+            if factor > 1.0:
+                resp = np.maximum(before_previous + 2.0 * factor * first + factor**2 * second, 0.0)
                 resp /= resp.sum(axis=1, keepdims=True)
         counts, sums = _statistics(model, X, weights, resp)
     return resp
 
 
 def _statistics(model: Mixture, X: Any, weights: Array, resp: Array) -> tuple[Array, Array]:
-    """Return the counts (K,) and the sums of features (K, P) given responsibilities (n, K)."""
+    """Return the counts (K,) and the weighted sums of features (K, P), given responsibilities."""
     stats = model.given_assignments(model.batch(X, np.arange(weights.size), weights), resp).stats
     assert stats is not None
     counts, sums = stats.arrays
     return counts, sums
 
 
-def _memberships(model: Mixture, X: Any, counts: Array, sums: Array) -> Array:
-    """Return responsibilities (n, K) by predictive densities and weights proportional to N_k + 1.
+def _responsibilities(model: Mixture, X: Any, counts: Array, sums: Array) -> Array:
+    """Return the responsibilities (n, K) of rows X under the statistics of the components.
 
-    These weights are the posterior means under a uniform prior, given the counts N_k.
+    The responsibilities use predictive densities and the posterior means of the component weights.
+    Under a uniform prior, these means are proportional to N_k + 1, where N_k is the count.
     """
     component = model.component
     lam = component.apart(component.natural_parameters(sums))

@@ -1,7 +1,8 @@
-"""Base of components that wrap a component of all columns, to add indicators or to take logarithms.
+"""Base of components that model transformed values of rows and variables of the transformation.
 
-See :mod:`skvt.models.mixture._indicated`, :mod:`skvt.models.mixture._logs` and, for scales of
-rows, :mod:`skvt.models.mixture._student`.
+There are three such components: :mod:`skvt.models.mixture._indicated` adds indicators of values,
+:mod:`skvt.models.mixture._logs` takes logarithms, and :mod:`skvt.models.mixture._student` gives
+rows or values random scales.
 """
 
 from typing import Any
@@ -15,12 +16,13 @@ from skvt.typing import Array
 class WrapperMixin:
     """Methods of a :class:`Product` whose first block describes the values of all columns.
 
-    The method `_made` returns the values in its first columns. The other blocks describe the
-    variables that convert values to rows of the data: indicators, volumes or scales. Missing values
-    are filled in by the first block and converted to the units of the data.
+    Values are the numbers that the first block models, such as logarithms of the data. The method
+    `_made` converts rows of the data to values, in its first D columns, where D is ``n_features``.
+    The second block describes indicators, the volume element of logarithms, or scales. Missing
+    values are predicted by the first block and converted to the units of the data.
     """
 
-    # Attributes of the product.
+    # The subclass of Product defines these attributes.
     blocks: Any
     family: Any
     n_features: Any
@@ -29,27 +31,31 @@ class WrapperMixin:
 
     @property
     def _values(self) -> Any:
-        """The component of the first block."""
+        """The component of the first block, which models the values."""
         return self.blocks[0].component
 
     def _means_of_data(self, X: Array, means: Array, *others: Array) -> Array:
-        """Convert means of values (K, n, D) to means of rows X; ``others`` are ``lam`` of blocks.
+        """Convert means of the values of rows X, (K, n, D), to the units of the data.
 
-        There is one ``lam`` for each block but the first.
+        ``others`` has the natural parameters ``lam`` of each block except the first.
         """
         return means
 
     def _draws_of_data(
         self, X: Array, draws: Array, rng: np.random.Generator, *others: Array
     ) -> Array:
-        """Convert draws of values (n, D) to draws of rows X; ``others`` are ``lam`` of blocks."""
+        """Convert draws of the values of rows X, (n, D), to the units of the data.
+
+        ``others`` has the natural parameters ``lam`` of each block except the first.
+        """
         return draws
 
     def imputed(self: Any, X: Array, lam: Array, memberships: Array) -> Array:
+        # Use conditional means in the units of the data; `Product.imputed` would impute each block.
         return ConjugateComponent.imputed(self, X, lam, memberships)
 
     def filled(self, X: Any) -> Any:
-        """Return the rows unchanged: the block of values completes them to compute features."""
+        """Return the rows unchanged, since :meth:`filled_features` completes their values."""
         return X
 
     def with_completed(self, X: Any, completed: Array) -> Any:
@@ -69,6 +75,7 @@ class WrapperMixin:
     def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
         values_lam, *others = self.family.split(lam)
         draws = self._values.sample(values_lam, n_rows, rng)
+        # All values of the rows are unknown, so that all of them are drawn.
         unknown = np.full((n_rows, self.n_features), np.nan)
         return self._draws_of_data(unknown, draws, rng, *others).astype(self.dtype)
 
