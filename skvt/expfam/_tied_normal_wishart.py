@@ -1,4 +1,4 @@
-"""The family of K means that share one precision matrix."""
+"""The conjugate family of K Gaussians with separate means and one shared precision matrix."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,51 +15,68 @@ from skvt.typing import Array
 
 @dataclass(frozen=True, eq=False)
 class TiedNormalWishart:
-    """Joint distribution of K means mu_k and the precision Lambda of all, of K Gaussians.
+    """Joint distribution of the means mu_k of K Gaussians and of their shared precision Lambda.
 
-    ``Lambda ~ Wishart(nu, W)`` and ``mu_k | Lambda ~ N(m_k, (kappa_k Lambda)^-1)``. Natural
-    parameters are (K, E), those of :class:`~skvt.expfam.NormalWishart` for each member: a row x of
-    member k adds ``(1, 1, x, upper triangle of x x')`` to its own, as if it had a precision of its
-    own. What all have added to the prior makes the precision that they share,
+    ``Lambda ~ Wishart(nu, W)`` and ``mu_k | Lambda ~ N(m_k, (kappa_k Lambda)^-1)``.
 
-        nu = nu_0 + sum_k (nu_k - nu_0),      W^-1 = W_0^-1 + sum_k (W_k^-1 - W_0^-1),
+    Natural parameters have shape (K, E), with a row for each of the K Gaussians, the members. Row k
+    has the natural parameters of a separate :class:`~skvt.expfam.NormalWishart`, with degrees of
+    freedom nu_k and scale W_k: an observation x of member k adds ``(1, 1, x, upper triangle of
+    x x')`` to row k. The marginal distribution of Lambda sums the additions of all members to the
+    prior, whose parameters are nu_0 and W_0:
 
-    so that members that equal the prior change nothing. What belongs to Lambda alone (its
-    log-normaliser, density and entropy) counts for each of the K members with one K-th, so that
-    sums over the members are right.
+        nu = nu_0 + sum_k (nu_k - nu_0),      W^-1 = W_0^-1 + sum_k (W_k^-1 - W_0^-1).
+
+    A member without observations therefore does not change the distribution of Lambda.
+
+    The log-normaliser, log density and entropy have one term for each member. Each term includes a
+    K-th of the log-normaliser, log density or entropy of Lambda, so that the sum of the K terms
+    counts Lambda once.
+
+    Parameters
+    ----------
+    prior : ndarray of shape (E,)
+        Natural parameters of the prior of one member, a normal-Wishart; E = 2 + D + D (D + 1) / 2.
     """
 
-    # (E,): natural parameters of the prior of one member, a normal-Wishart.
     prior: Array
     __name__ = "TiedNormalWishart"
 
     def apart(self, eta: ArrayLike) -> Array:
-        """Return the marginals of the members, normal-Wisharts: (K, E)."""
+        """Return natural parameters (K, E) of each member's marginal, a normal-Wishart."""
         return NormalWishart.from_standard(**self.standard(eta))
 
     @cached_property
-    def _of_prior(self) -> tuple[Array, Array]:
-        """The marginal of Lambda under the prior, a Wishart, and its log-normaliser."""
+    def _prior_of_precision(self) -> tuple[Array, Array]:
+        """The natural parameters of the prior of Lambda, a Wishart, and its log-normaliser."""
         marginal = split(self.prior)[2]
         return marginal, Wishart.log_normalizer(marginal)
 
     def shared(self, eta: ArrayLike) -> Array:
-        """Return the marginal of Lambda, a Wishart: shape (1 + D (D + 1) / 2,)."""
-        own, prior = split(eta)[2], self._of_prior[0]
-        return prior + (own - prior).sum(axis=tuple(range(own.ndim - 1)))
+        """Return natural parameters (1 + D (D + 1) / 2,) of the marginal of Lambda, a Wishart."""
+        members, prior = split(eta)[2], self._prior_of_precision[0]
+        return prior + (members - prior).sum(axis=tuple(range(members.ndim - 1)))
 
     def log_normalizer(self, eta: ArrayLike) -> Array:
-        """Return terms (K,) whose sum is the joint log-normaliser, up to a constant of the prior.
+        """Return one term for each member, (K,), nats.
 
-        For the prior, the term is the log-normaliser of the normal-Wishart.
+        The sum of the terms is the joint log-normaliser plus K - 1 times the log-normaliser of the
+        prior of Lambda. If all members equal ``prior``, each term is the log-normaliser of that
+        normal-Wishart.
         """
         kappa, m, _ = split(eta)
-        of_prior, of_means = self._of_prior[1], 0.5 * m.shape[-1] * np.log(2.0 * np.pi / kappa)
+        of_prior, of_means = (
+            self._prior_of_precision[1],
+            0.5 * m.shape[-1] * np.log(2.0 * np.pi / kappa),
+        )
         gain = Wishart.log_normalizer(self.shared(eta)) - of_prior
         return of_prior + of_means + gain / max(1, kappa.size)
 
     def expectation(self, eta: ArrayLike) -> Array:
-        """``E[t]`` of each member; ``E[log|Lambda|]`` and ``E[Lambda]`` are the same in all."""
+        """Return ``E[t(mu_k, Lambda)]`` of each member, (K, E), see :class:`NormalWishart`.
+
+        ``E[log|Lambda|]`` and ``E[Lambda]`` are equal for all members.
+        """
         kappa, m, _ = split(eta)
         log_det, precision = moments(self.shared(eta))
         precision_mean = m @ precision
@@ -69,7 +86,11 @@ class TiedNormalWishart:
         return join(scalars, precision_mean, pack_statistic(precision))
 
     def standard(self, eta: ArrayLike) -> dict[str, Array]:
-        """Return normal-Wishart parameters; members share degrees of freedom and scale."""
+        """Return the parameters of each member's marginal by name.
+
+        ``mean`` is (K, D), ``mean_precision`` (K,), ``degrees_of_freedom`` (K,) and
+        ``scale_inverse`` (K, D, D). The last two are the nu and W^-1 of Lambda, repeated K times.
+        """
         q, shared = NormalWishart.standard(eta), Wishart.standard(self.shared(eta))
         return q | {name: np.broadcast_to(shared[name], q[name].shape) for name in shared}
 
@@ -77,9 +98,10 @@ class TiedNormalWishart:
         self, mean: ArrayLike, mean_precision: ArrayLike, degrees_of_freedom: ArrayLike,
         scale_inverse: ArrayLike,
     ) -> Array:  # fmt: skip
-        """Return natural parameters (K, E), with equal shares of the precision's parameters.
+        """Return natural parameters (K, E) for the parameters that :meth:`standard` returns.
 
-        ``degrees_of_freedom`` (K,) and ``scale_inverse`` (K, D, D) are the same for all members.
+        ``degrees_of_freedom`` (K,) and ``scale_inverse`` (K, D, D) must be equal for all members.
+        Their differences from the prior are divided equally among the members.
         """
         prior, n_members = NormalWishart.standard(self.prior), max(1, np.size(mean_precision))
         freedom, scale = prior["degrees_of_freedom"], prior["scale_inverse"]
@@ -91,18 +113,18 @@ class TiedNormalWishart:
         )
 
     def sample(self, eta: ArrayLike, rng: np.random.Generator) -> MeanPrecision:
-        """Draw means (K, D) and one precision, repeated for each member, (K, D, D)."""
+        """Draw means (K, D) and one precision, which is repeated for each member, (K, D, D)."""
         q = NormalWishart.standard(eta)
         root = drawn_root(self.shared(eta), rng)
         z = rng.standard_normal(q["mean"].shape) / np.sqrt(q["mean_precision"])[..., None]
-        # Lambda = root root', so that root'^-1 z has the covariance Lambda^-1
+        # Since Lambda = root root', the deviation of standard normal z has covariance Lambda^-1.
         deviation = np.linalg.solve(root.T, z.reshape(-1, len(root)).T).T.reshape(z.shape)
         precision = np.broadcast_to(root @ root.T, q["scale_inverse"].shape)
         return MeanPrecision(q["mean"] + deviation, np.array(precision))
 
     @staticmethod
     def certain(x: MeanPrecision) -> Array:
-        """Return the natural parameters of separate normal-Wisharts that are nearly certain."""
+        """Return natural parameters of separate normal-Wisharts nearly certain of ``x``."""
         return NormalWishart.certain(x)
 
     def mean(self, eta: ArrayLike) -> MeanPrecision:
@@ -112,12 +134,14 @@ class TiedNormalWishart:
         return NormalWishart.variance(self.apart(eta))
 
     def log_density(self, eta: ArrayLike, x: tuple[ArrayLike, ArrayLike]) -> Array:
-        """Log density at ``x = (mu, Lambda)`` in nats, (..., K); -inf where precisions differ.
+        """Return one term of the log density at ``x`` for each member, (..., K), nats.
 
-        Means are (..., K, D), precisions (..., K, D, D) with the same for each member.
+        ``x`` has means (..., K, D) and precisions (..., K, D, D). All terms are -inf if the
+        precisions of the K members differ, or are not symmetric and positive definite.
         """
         mean, precision = (np.asarray(part, dtype=np.float64) for part in x)
         each = NormalWishart.log_density(self.apart(eta), (mean, precision))
+        # Each density of a normal-Wishart counts Lambda fully, but a term counts only a K-th.
         surplus = 1.0 - 1.0 / max(1, np.shape(eta)[0])
         with np.errstate(invalid="ignore"):
             value = each - surplus * Wishart.log_density(self.shared(eta), precision)

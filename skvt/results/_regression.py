@@ -1,6 +1,6 @@
-"""Regression of shares on covariates, by least squares or fractional logit.
+"""Regression of estimated shares on covariates, with robust standard errors.
 
-Standard errors are robust: they allow for unequal variances, and for dependence within groups.
+A regression uses least squares, or a logit link and the fractional likelihood.
 """
 
 from dataclasses import dataclass
@@ -14,34 +14,38 @@ from skvt.results._design import require_full_rank
 
 # Maximum number of steps of Newton's method.
 _MOST_STEPS = 50
-# Newton's method has converged if no coefficient changes by this share of the largest coefficient,
-# or of 1 if that is larger.
+# Newton's method has converged when a step changes no coefficient by more than this, relative to
+# the largest coefficient or to 1.
 _CONVERGED = 1e-8
-# Largest change of a linear predictor in one step.
+# Largest change of a linear predictor in one step. Longer steps are shortened to it.
 _LARGEST_STEP = 2.0
-# Condition number of the information above which Newton's method has diverged.
+# Newton's method has diverged if the condition number of the information matrix is larger.
 _DIVERGED = 1e12
 
 
 @dataclass(frozen=True)
 class Regression:
-    """A regression of the shares of n rows on P terms."""
+    """The design of a regression on n rows, its link, and the groups for robust errors."""
 
-    # Values of the terms, (n, P).
+    # (n, P): design matrix of full rank.
     design: Any
-    # Weights of the rows, (n,).
+    # (n,): weights of the rows.
     weights: Any
-    # Indicators of the groups of rows, (number of groups, n); None without groups.
+    # Sparse indicators, (number of groups, n), for errors that are robust to dependence within
+    # groups; None for independent rows.
     groups: Any
-    # "identity" or "logit".
+    # "identity" for least squares, "logit" for the fractional likelihood.
     link: str
 
     @classmethod
     def of(cls, design, used, weights, cluster, link):
-        """Return the regression of the rows ``used``, which are positions in the design.
+        """Return the regression on the rows with indices ``used``.
 
-        ``cluster`` has the group of every row, or is None. Raise ValueError for too few rows, for a
-        design without full rank, and for missing groups or fewer than two groups.
+        ``design`` is the :class:`Design` of all rows, and ``weights`` has the weight of each row.
+        ``cluster`` is None or has the label of the group of each row.
+
+        Raise ValueError if there are too few rows for the terms, if the used rows of the design do
+        not have full rank, or if ``cluster`` has another length, missing values or only one group.
         """
         matrix = design.matrix[used]
         n, n_terms = matrix.shape
@@ -53,19 +57,19 @@ class Regression:
 
     @property
     def degrees(self):
-        """Degrees of freedom of the standard errors."""
+        """Degrees of freedom of the standard errors, by the number of rows or of groups."""
         n, n_terms = self.design.shape
         return n - n_terms if self.groups is None else self.groups.shape[0] - 1
 
     def fit(self, values, start=None):
-        """Return the coefficients (P,) and their covariance (P, P).
+        """Fit the regression to estimated shares (n,).
 
-        ``values`` (n,) are the estimated shares, and ``start`` (P,) are initial coefficients of the
-        logit link.
+        Return the coefficients (P,) and their covariance (P, P).
 
         With the logit link, Newton's method maximises the fractional likelihood. The likelihood is
-        concave even if estimates lie outside [0, 1]; but it has no maximum if no means between 0
-        and 1 fit the estimates. Newton's method then diverges, and the results are NaN.
+        concave, even if estimates are outside [0, 1]. Newton's method begins with the coefficients
+        ``start`` (P,), or with zeros if ``start`` is None or not finite. If it diverges or does not
+        converge, all results are NaN. It diverges if no means between 0 and 1 fit the shares.
         """
         design, weights = self.design, self.weights
         if self.link == "identity":
@@ -73,8 +77,8 @@ class Regression:
             coefficients = bread @ (design.T @ (weights * values))
             return coefficients, self._covariance(values - design @ coefficients, bread)
         n_terms = design.shape[1]
-        is_start = start is not None and np.isfinite(start).all()
-        coefficients = start.copy() if is_start else np.zeros(n_terms)
+        has_start = start is not None and np.isfinite(start).all()
+        coefficients = start.copy() if has_start else np.zeros(n_terms)
         for _ in range(_MOST_STEPS):
             means = expit(design @ coefficients)
             slopes = weights * means * (1.0 - means)
@@ -90,9 +94,10 @@ class Regression:
         return np.full(n_terms, np.nan), np.full((n_terms, n_terms), np.nan)
 
     def _covariance(self, residuals, bread):
-        """Return the sandwich covariance of the coefficients, HC1 without groups, CR1 with groups.
+        """Return the sandwich covariance (P, P) of the coefficients.
 
-        ``bread`` (P, P) is the inverse of the information.
+        ``bread`` (P, P) is the inverse of the information matrix. The correction for small samples
+        is HC1 for independent rows and CR1 for groups.
         """
         n, n_terms = self.design.shape
         scores = self.design * (self.weights * residuals)[:, None]
@@ -101,12 +106,16 @@ class Regression:
             n_groups = self.groups.shape[0]
             scores = self.groups @ scores
             correction = n_groups / (n_groups - 1) * (n - 1) / (n - n_terms)
-        half = scores @ bread
-        return correction * (half.T @ half)
+        scores_by_bread = scores @ bread
+        return correction * (scores_by_bread.T @ scores_by_bread)
 
 
 def _indicators(cluster, used, n_rows):
-    """Return indicators of the groups of used rows, (number of groups, number of used rows)."""
+    """Return sparse indicators of groups, (number of groups, number of used rows).
+
+    Entry (g, i) is 1 if used row i is in group g. Groups are the distinct values of ``cluster`` in
+    the used rows, in the order in which they first occur.
+    """
     cluster = list(cluster)
     if len(cluster) != n_rows:
         raise ValueError(
@@ -118,8 +127,8 @@ def _indicators(cluster, used, n_rows):
             f"cluster is missing in {len(missing)} rows, the first is row {missing[0]}; give such "
             "rows groups of their own."
         )
-    numbers = {}
-    places = [numbers.setdefault(cluster[row], len(numbers)) for row in used]
-    if len(numbers) < 2:
-        raise ValueError(f"Errors need 2 or more groups; cluster has {len(numbers)}.")
-    return sp.csr_array((np.ones(len(used)), (places, np.arange(len(used)))))
+    group_numbers = {}
+    group_of_row = [group_numbers.setdefault(cluster[row], len(group_numbers)) for row in used]
+    if len(group_numbers) < 2:
+        raise ValueError(f"Errors need 2 or more groups; cluster has {len(group_numbers)}.")
+    return sp.csr_array((np.ones(len(used)), (group_of_row, np.arange(len(used)))))
