@@ -25,18 +25,19 @@ def _learned(model: Any, learned: Any) -> Any:
 
 @dataclass(frozen=True)
 class Phase:
-    """The passes of one engine up to the next phase."""
+    """A phase: the passes that one engine makes until the next phase begins."""
 
     engine: AnyEngine
     # Number of passes before this phase.
     first: int = 0
-    # ``view(model)`` is the model with the local steps of this phase.
+    # ``view(model)`` returns the model with the local steps of this phase.
     view: Callable[[Any], Any] = _itself
-    # ``restored(model, learned)``, called after each pass, returns the model without ``view``.
+    # ``restored(model, learned)`` is called after each pass. It returns the model of the fit, given
+    # the model before the pass and the model that the engine has learned under ``view``.
     restored: Callable[[Any, Any], Any] = _learned
     # Temperature policy of the phase; None for the policy of the fit.
     policy: RunningPolicy | None = None
-    # ``begin(state)`` is called before its first pass.
+    # ``begin(state)`` is called before the first pass of the phase.
     begin: Callable[[State], None] = _nothing
 
 
@@ -45,9 +46,10 @@ def then_coordinate_ascent(
 ) -> tuple[Phase, ...]:
     """Return phases of coordinate ascent with mean-field local steps, after passes of an engine.
 
-    The result of a structured engine is the starting point, because it has no bound and noise keeps
-    unneeded components alive. Once these are empty, the engine may continue with fewer components.
-    The priors of the model must be fixed.
+    Coordinate ascent begins from the result of a structured engine. Such an engine has no bound,
+    and the noise of its steps keeps unneeded components alive. After coordinate ascent has emptied
+    these components, the engine may continue with fewer components. The priors of the model must be
+    fixed.
 
     Coordinate ascent begins after ``n_passes``. Each of ``turns`` has a number of passes of
     coordinate ascent and a number of passes of the engine that follow. Coordinate ascent makes the

@@ -1,4 +1,4 @@
-"""A short fit without temperature, which calibrates learned temperatures."""
+"""A short fit at T = 1, which calibrates learned temperatures."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ from skvt.inference._stochastic import StochasticInference, Visits
 from skvt.inference._visit import VisitRequest
 from skvt.typing import Array
 
-# Maximum number of minibatches of a pilot, which makes at most one pass, and number of sampled rows
-# whose energies are measured unless all rows are requested.
+# Maximum number of minibatches in a pilot.
 MOST_BATCHES = 100
+# Number of sampled rows whose energies are computed, unless all rows are requested.
 SAMPLE = 1024
 
 
@@ -24,7 +24,7 @@ SAMPLE = 1024
 class Pilot:
     """A short fit at T = 1, which makes at most one pass of stochastic inference."""
 
-    # Step number -> rho.
+    # ``rate(step)`` returns the size rho of a step by its number.
     rate: Callable[[int], float]
     # The rows, divided into minibatches; None for the batches of the fit.
     minibatches: Rows | None = None
@@ -39,15 +39,32 @@ class Pilot:
         *,
         every_row: bool = False,
     ) -> tuple[float, Array]:
-        """Return marginal energies per unit of length after the fit, in nats.
+        """Make the short fit; return marginal energies per unit of length, in nats.
 
-        Returns the mean over a sample of rows, or over all rows if ``every_row``, and the energy of
-        each of these rows, 0 for rows of length 0. ``data`` are the rows in the batches of the fit.
+        Energies are computed for a sample of rows, or for all rows if ``every_row``.
+
+        Parameters
+        ----------
+        model : Model
+        data : Rows
+            The rows, divided into the batches of the main fit.
+        replication : float
+            Replication of the statistics in the main fit.
+        workers : Workers
+        rng : numpy.random.Generator
+        every_row : bool, default=False
+
+        Returns
+        -------
+        mean : float
+            Weighted sum of the energies over weighted sum of the lengths.
+        energies : ndarray of shape (number of rows,)
+            Energy of each row over its length, and 0 for rows of length 0.
         """
         data = data if self.minibatches is None else self.minibatches
         state = State(model.initial(data, rng))
         engine: StochasticInference[Model] = StochasticInference(self.rate)
-        # T = 1 with the replication of the main fit; no priors are learned
+        # The policy keeps T at 1 and the replication of the main fit, and no priors are learned.
         policy = RunningPolicy()
         policy.replication, policy.done = replication, False
         visits = Visits(data, workers, policy)
