@@ -110,10 +110,7 @@ def unusual_rows(mixture, X, n=20):
     with Workers(mixture.n_jobs) as workers:
 
         def log_density(rows, kept):
-            """Return the log density of the columns ``kept`` in each row, (n,).
-
-            It includes the log density of the blocks whose values cannot be missing.
-            """
+            """Return log densities of ``kept`` columns and blocks that cannot be missing, (n,)."""
             hidden = np.setdiff1d(columns, kept)
             rows = np.array(rows)
             rows[:, hidden] = np.nan
@@ -125,11 +122,7 @@ def unusual_rows(mixture, X, n=20):
         alone[np.isnan(encoded[:, columns])] = np.nan
 
         def scores(rows, joint, chosen):
-            """Return scores before the calibration.
-
-            ``rows`` are the ``chosen`` rows of X, from which values may have been removed, and
-            ``joint`` are the log densities of ``rows``.
-            """
+            """Return uncalibrated scores of ``chosen`` rows of X, perhaps with values removed."""
             is_known = ~np.isnan(rows[:, columns])
             independent = np.where(is_known, alone[chosen], 0.0).sum(axis=1)
             return given[chosen] - joint + SHARE_OF_INDEPENDENT * independent
