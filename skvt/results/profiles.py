@@ -91,7 +91,8 @@ def parts_that_differ(marginals, weights):
     ndarray of str or None, shape (K, n_columns)
         "centre" or "spread"; None for columns without a mean and a standard deviation.
     """
-    out = np.full((weights.size, 1 + max(int(part.columns.max(initial=0)) for part in marginals)), None)
+    n_columns = 1 + max(int(part.columns.max(initial=0)) for part in marginals)
+    out = np.full((weights.size, n_columns), None)
     parts = {part.quantity: part for part in marginals}
     weights = weights * have_many_rows(weights)
     for centre_name, spread_name, scale in _CENTRES_AND_SPREADS:
