@@ -98,6 +98,84 @@ def test_sums_of_statistics_yield_these_statistics(name):
     np.testing.assert_allclose(plain.spread(plain.sums_of(statistics)), statistics, rtol=1e-12)
 
 
+def _alone(rows, column):
+    """Return rows (n, D) whose values but those of one column are missing."""
+    return np.where(np.arange(D) == column, np.asarray(rows, float)[:, None], np.nan)
+
+
+@pytest.mark.parametrize("name", list(SPECS))
+def test_predictions_average_over_both_values_of_each_indicator(name):
+    plain, component, learner, sums = _learned(name, 0)
+    component = learner.learned(component, sums)
+    lam, of_all = component.natural_parameters(sums), component.common
+    statistics = plain.spread(sums)
+    of_rows = statistics * plain.family.expectation(of_all)
+    step = {"gaussian": 0.02}.get(name, 1.0)
+    values = {
+        "bernoulli": np.arange(2.0),
+        "categorical": np.arange(3.0),
+        "gaussian": np.arange(-100.0, 100.0, step),
+    }.get(name, np.arange(1000.0))
+    for d in range(D):
+        # q(s = 1) is proportional to pi times the evidence under a separate parameter
+        entries = slice(3 * d, 3 * d + 3) if name == "categorical" else d
+        log_common = of_rows[:, entries].reshape(K, -1).sum(axis=1)
+        log_separate = plain.column_evidence(sums)[:, d]
+        odds = component.share / (1.0 - component.share) * np.exp(log_separate - log_common)
+        chance = odds / (1.0 + odds)
+        X = _alone(values, d)
+        separate = np.exp(plain.log_predictive(X, plain.natural_parameters(sums)))
+        expected = chance * separate + (1.0 - chance) * np.exp(
+            plain.log_predictive(X, of_all[None])
+        )
+        density = np.exp(component.log_predictive(X, lam))
+        np.testing.assert_allclose(density, expected, rtol=1e-7, atol=1e-9)
+        np.testing.assert_allclose(step * density.sum(axis=0), 1.0, rtol=1e-3)
+        # draws and means of a missing value are those of its density
+        mean, holes = step * values @ density, np.full((4000, D), np.nan)
+        variance = step * values**2 @ density - mean**2
+        if name != "categorical":
+            means = component.conditional_mean(holes[:1], lam)[:, 0, d]
+            np.testing.assert_allclose(means, mean, rtol=1e-3)
+        rng = np.random.default_rng(d)
+        for k in range(K):
+            for draws in (
+                component.conditional_sample(holes, lam[k], rng),
+                component.sample(lam[k], len(holes), rng),
+            ):
+                error = np.sqrt(variance[k] / len(holes))
+                assert abs(draws[:, d].mean() - mean[k]) < 4.0 * error
+    # a row's columns are independent given the component
+    X = _rows(name, 1)
+    alone = sum(component.log_predictive(_alone(X[:, d], d), lam) for d in range(D))
+    np.testing.assert_allclose(component.log_predictive(X, lam), alone, rtol=1e-8)
+
+
+@pytest.mark.parametrize("name", ["bernoulli", "categorical"])
+def test_probabilities_and_imputed_values_average_over_indicators(name):
+    _, component, learner, sums = _learned(name, 0)
+    component = learner.learned(component, sums)
+    lam, levels = component.natural_parameters(sums), 2 if name == "bernoulli" else 3
+    holes, memberships = np.full((1, D), np.nan), np.array([[0.3, 0.7]])
+    imputed = component.imputed(holes, lam, memberships)
+    for d in range(D):
+        density = np.exp(component.log_predictive(_alone(np.arange(levels), d), lam))
+        chances = component.column_probabilities(lam, d, None)
+        np.testing.assert_allclose(chances, density.T, rtol=1e-10)
+        assert imputed[0, d] == (memberships @ chances).argmax()
+
+
+def test_drawn_parameters_are_predicted_without_a_choice():
+    _, component, learner, sums = _learned("gaussian", 0)
+    component = learner.learned(component, sums)
+    rng, lam = np.random.default_rng(0), component.natural_parameters(sums)
+    draws = [component.drawn(lam, rng) for _ in range(300)]
+    X = _rows("gaussian", 1)
+    densities = np.mean([np.exp(drawn.log_predictive(X, known)) for drawn, known in draws], axis=0)
+    ratios = densities / np.exp(component.log_predictive(X, lam))
+    assert np.abs(np.median(ratios, axis=0) - 1.0).max() < 0.1
+
+
 def _signs(seed):
     """Draw 300 rows of 34 signs of four levels, of which 20 differ from the others in ten."""
     rng = np.random.default_rng(seed)

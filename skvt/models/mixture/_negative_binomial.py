@@ -200,17 +200,28 @@ class NegativeBinomial(OfExposure):
         ``1 / A' + 1 / B' = 1 / A + 1 / B``. The sum over columns with zeros is interpolated between
         exposures.
         """
+        return self._log_predictive(X, self.family.of_sizes(lam))
+
+    def log_predictive_mixed(self, X: Any, lam: Array, other: Array, shares: Array) -> Array:
+        """Join the sizes of both distributions, each with its share of the probability."""
+        pairs = zip(self.family.of_sizes(lam), self.family.of_sizes(other), strict=True)
+        q = OfSizes(*(np.concatenate(np.broadcast_arrays(*pair), axis=-1) for pair in pairs))
+        shares = np.repeat(np.stack([shares, 1.0 - shares], axis=-1), SIZES.size, axis=-1)
+        return self._log_predictive(X, q._replace(share=q.share * shares))
+
+    def _log_predictive(self, X: Any, q: OfSizes) -> Array:
+        """Return :meth:`log_predictive` for q (K, D, G'), whose sizes are SIZES, repeated."""
         counts, exposures = self.split(X)
         counts = sp.csr_array(counts)
         counts.eliminate_zeros()
         rows = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
         missing = np.isnan(counts.data)
-        L, q = self._polynomials(exposures), self.family.of_sizes(lam)
-        out = np.empty((counts.shape[0], len(lam)))
-        for k in range(len(lam)):
+        L, (K, D) = self._polynomials(exposures), q.share.shape[:2]
+        out = np.empty((counts.shape[0], K))
+        for k in range(K):
             q_k = OfSizes(*(part[k] for part in q))
-            columns = np.repeat(np.arange(lam.shape[1]), self.points.size)
-            zeros = _log_density(q_k, columns, 0.0, np.tile(self.points, lam.shape[1]))
+            columns = np.repeat(np.arange(D), self.points.size)
+            zeros = _log_density(q_k, columns, 0.0, np.tile(self.points, D))
             zeros = zeros.reshape(-1, self.points.size)
             values = np.where(missing, 0.0, counts.data)
             entries = _log_density(q_k, counts.indices, values, exposures[rows])
@@ -275,7 +286,7 @@ def _log_density(q: OfSizes, columns: IndexArray, counts: Any, exposures: Array)
     """Return predictive log densities (m,) of single entries under one component."""
     counts = np.broadcast_to(np.asarray(counts, np.float64), columns.shape)
     density = np.zeros(columns.size)
-    for g, size in enumerate(SIZES):
+    for g, size in enumerate(np.resize(SIZES, q.share.shape[1])):
         used = np.flatnonzero((q.share[:, g] > _LEAST_SHARE)[columns])
         d, x = columns[used], counts[used]
         a, b = q.a[d, g], q.b[d, g]

@@ -23,10 +23,18 @@ learned like parameters of a prior, with
 
     R_d = sum_k q(s_kd = 0) S_kd,    pi = (1 + sum_kd q(s_kd = 1)) / (2 + K D),
 
-which maximises the bound at fixed q(s), so that the bound never falls. Predictions and descriptions
-take the more probable value of each indicator.
+which maximises the bound at fixed q(s), so that the bound never falls.
+
+Given the component, columns are independent under q, and predictions average over indicators,
+
+    p(x_d | z = k) = q(s_kd = 1) int F(x_d | phi) q(phi_kd = phi | s_kd = 1) dphi
+                     + q(s_kd = 0) int F(x_d | psi) q(psi_d = psi) dpsi.
+
+Both integrals are predictive densities of the conjugate family, exp(A(lam + t(x)) - A(lam)) up to
+the base measure. Descriptions take the more probable value of each indicator.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -110,7 +118,9 @@ class SpikeAndSlab(FamilyOfBlocks):
 
     def weighted(self, differences: Array, evidence: Array) -> tuple[Array, Array]:
         """Return the logarithms of both terms of each column, (..., D): common and separate."""
-        of_common = self._totals(differences * self.common) + np.log1p(-self.share)
+        with np.errstate(divide="ignore"):  # of draws, every column differs
+            log_common = np.log1p(-self.share)
+        of_common = self._totals(differences * self.common) + log_common
         return of_common, evidence + np.log(self.share)
 
     def indicators(self, eta: Array) -> Array:
@@ -201,51 +211,87 @@ class SparseDifferences(Product):
         return ConjugateComponent.merge_gains(self, sums, a, b)
 
     def column_evidence(self, sums: Array) -> Array:
-        evidence = self.family.of_columns(self.natural_parameters(sums))
-        n_others = self.n_features - evidence.shape[1]  # an exposure has no evidence
-        return np.pad(evidence, [(0, 0), (0, n_others)])
+        return self._of_features(self.family.of_columns(self.natural_parameters(sums)))
 
-    # --------------------------------------------------------------- predictions, descriptions
+    def _of_features(self, columns: Array) -> Array:
+        """Append a zero to values (..., D) of columns if an exposure is another feature."""
+        n_others = self.n_features - columns.shape[-1]
+        return np.pad(columns, [*[(0, 0)] * (columns.ndim - 1), (0, n_others)])
+
+    # --------------------------------------------------------------------------- predictions
+    def log_predictive(self, X: Any, lam: Array) -> Array:
+        """Return log densities of products of mixtures, see the module."""
+        return np.asarray(self.differing.log_predictive_mixed(X, *self._either(lam)))
+
+    def _either(self, lam: Array) -> tuple[Array, Array, Array]:
+        """Return separate parameters (K, *shape), common ones, and q(s_kd = 1) (K, D)."""
+        return self.family.split(lam)[0], self.common, self.family.indicators(lam)
+
+    def column_probabilities(self, lam: Array, column: int, X: Any) -> Array:
+        mixed = self.differing.mixed(*self._either(lam))
+        return np.asarray(self.differing.column_probabilities(mixed, column, X))
+
+    def imputed(self, X: Array, lam: Array, memberships: Array) -> Array:
+        mixed = self.differing.mixed(*self._either(lam))
+        if mixed is None:
+            return ConjugateComponent.imputed(self, X, lam, memberships)
+        return np.asarray(self.differing.imputed(X, mixed, memberships))
+
+    def conditional_mean(self, X: Any, lam: Array) -> Array:
+        separate, common = (
+            self.differing.conditional_mean(X, values)
+            for values in (self.family.split(lam)[0], self.common[None])
+        )
+        chances = self._of_features(self.family.indicators(lam))[:, None]
+        return np.asarray(common + chances * (separate - common))
+
+    def conditional_sample(self, X: Array, lam: Array, rng: np.random.Generator) -> Array:
+        return self._of_either(
+            lam, len(X), lambda values: self.differing.conditional_sample(X, values, rng), rng
+        )
+
+    def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
+        return self._of_either(
+            lam, n_rows, lambda values: self.differing.sample(values, n_rows, rng), rng
+        )
+
+    def _of_either(
+        self, lam: Array, n_rows: int, draw: Callable[[Array], Array], rng: np.random.Generator
+    ) -> Array:
+        """Draw the indicators of each row, then its values by ``draw(parameters)``."""
+        chances = self._of_features(self.family.indicators(lam))
+        differs = rng.random((n_rows, chances.size)) < chances
+        return np.where(differs, draw(self.family.split(lam)[0]), draw(self.common))
+
+    def drawn(self, lam: Array, rng: np.random.Generator) -> tuple[Any, Array]:
+        chances = self.family.indicators(lam)
+        random = rng.random(chances.shape)
+        differs = self.family.of_entries(random) < self.family.of_entries(chances)
+        component: Any
+        component, known = super().drawn(lam, rng)
+        common = super().drawn(self.common.reshape(1, -1), rng)[1]
+        # the draws contain those of the common parameters
+        return replace(component, share=1.0), np.where(differs, known, common)
+
+    # -------------------------------------------------------------------------- descriptions
     def separate(self, lam: Array) -> NDArray[np.bool_]:
         """Return for each entry of ``lam`` whether its column probably differs."""
         return np.asarray(self.family.of_entries(self.family.indicators(lam)) > 0.5)
 
-    def apart(self, lam: Array) -> Array:
-        return np.where(self.separate(lam), lam, self.common.reshape(-1))
-
-    def log_predictive(self, X: Any, lam: Array) -> Array:
-        component, (values,) = self.differing, self.family.split(lam)
-        if not getattr(component, "open_levels", False):
-            return super().log_predictive(X, lam)
-        parts = np.where(values == self.common, 0.0, values - component.prior)
-        n_values = component.family.totals(parts.sum(axis=0) + self.common - component.prior)
-        densities: Array = component.log_predictive(X, values, n_values)
-        return densities
-
-    def conditional_mean(self, X: Any, lam: Array) -> Array:
-        return np.asarray(self.differing.conditional_mean(X, self.family.split(lam)[0]))
-
-    def drawn(self, lam: Array, rng: np.random.Generator) -> tuple[Any, Array]:
-        chances = self.family.indicators(lam)
-        separate = self.family.of_entries(chances) > self.family.of_entries(
-            rng.random(chances.shape)
-        )
-        component, known = super().drawn(lam, rng)
-        common = super().drawn(self.common.reshape(1, -1), rng)[1]
-        return component, np.where(separate, known, common)
+    def _more_probable(self, lam: Array) -> Array:
+        """Return parameters (K, *shape), each of the more probable value of the indicator."""
+        return self.family.split(np.where(self.separate(lam), lam, self.common.reshape(-1)))[0]
 
     def uncentred(self, lam: Array) -> tuple[Any, Array]:
-        uncentred: tuple[Any, Array] = self.differing.uncentred(
-            self.family.split(self.apart(lam))[0]
-        )
+        uncentred: tuple[Any, Array] = self.differing.uncentred(self._more_probable(lam))
         return uncentred
+
+    def marginals(self, lam: Array) -> Any:
+        return self.differing.marginals(self._more_probable(lam))
 
     def parts(self, lam: Array) -> dict[str, tuple[Any, Array]]:
         """Return no parts: the posterior is that of the block."""
         return {}
-
-    def marginals(self, lam: Array) -> Any:
-        return super().marginals(lam)[0]
 
 
 @in_files("models.SparseDifferencesLearner")

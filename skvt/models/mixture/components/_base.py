@@ -1,6 +1,6 @@
 """Base classes of mixture components, see :class:`skvt.contracts.Component`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -172,17 +172,45 @@ class ConjugateComponent:
 
     def log_predictive(self, X: Any, lam: Array) -> Array:
         """Return ``A(lam + M F(x)) - A(lam)`` + base measure, exact for every conjugate family."""
+        before = per_component(self.family.log_normalizer(lam))
+        out = np.empty((X.shape[0], lam.shape[0]))
+        for rows, base, changes in self.changes(X, lam.size):
+            after = self.family.log_normalizer(lam + changes[:, None])
+            out[rows] = after.reshape(*after.shape[:2], -1).sum(axis=2) - before + base[:, None]
+        return out
+
+    def log_predictive_mixed(self, X: Any, lam: Array, other: Array, shares: Array) -> Array:
+        """Return log densities, (n, K), if each column has one of two distributions.
+
+        These are the predictives of ``lam`` (K, *shape), with probability ``shares`` (K, D), and of
+        ``other`` (*shape). Columns must be independent given the component.
+        """
+        with np.errstate(divide="ignore"):
+            log_share, log_rest = np.log(shares), np.log1p(-shares)
+        before, before_other = (self.family.log_normalizer(part) for part in (lam, other))
+        out = np.empty((X.shape[0], len(lam)))
+        for rows, base, changes in self.changes(X, lam.size):
+            first = self.family.log_normalizer(lam + changes[:, None]) - before
+            second = (self.family.log_normalizer(other + changes) - before_other)[:, None]
+            columns = np.logaddexp(log_share + first, log_rest + second)
+            out[rows] = columns.sum(axis=2) + base[:, None]
+        return out
+
+    def mixed(self, lam: Array, other: Array, shares: Array) -> Array | None:
+        """Return the ``lam`` with the densities of :meth:`log_predictive_mixed`; None if none."""
+        return None
+
+    def changes(self, X: Any, size: int) -> Iterator[tuple[slice, Array, Array]]:
+        """Yield slices of n rows, their base measures (n,) and M F(x) (n, *shape).
+
+        Arrays of ``size`` numbers for each row of a slice have a limited size.
+        """
         # densities are those of the rows without additions to squares
         component: Any = self if self.added is None else replace(self, added=None)  # type: ignore[type-var]
         features = dense(component.features(X))
         base = features @ np.broadcast_to(self.base, features.shape[1])
-        before = per_component(self.family.log_normalizer(lam))
-        out = np.empty((X.shape[0], lam.shape[0]))
-        for rows in pieces(X.shape[0], max(1, _ENTRIES_AT_ONCE // lam.size)):
-            after = lam + self.spread(features[rows])[:, None]
-            after = self.family.log_normalizer(after)
-            out[rows] = after.reshape(*after.shape[:2], -1).sum(axis=2) - before
-        return out + base[:, None]
+        for rows in pieces(X.shape[0], max(1, _ENTRIES_AT_ONCE // size)):
+            yield rows, base[rows], self.spread(features[rows])
 
     def weighted_sums(self, X: Any, weighted: Array) -> Array:
         sums = np.zeros((weighted.shape[1], self.gather(self.prior).shape[-1]))

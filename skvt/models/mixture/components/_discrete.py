@@ -28,9 +28,21 @@ from skvt.typing import Array
 _LEVELS_OF_SPARSE = 64
 
 
+class OfLevels(ConjugateComponent):
+    """Independent columns of bits or categories, of which two distributions mix to a third one."""
+
+    def mixed(self, lam: Array, other: Array, shares: Array) -> Array:
+        shares = np.repeat(shares, self.sizes_of_columns, axis=-1).reshape(lam.shape)
+        mean = self.family.mean
+        return np.asarray(shares * mean(lam) + (1.0 - shares) * mean(other))
+
+    def log_predictive_mixed(self, X: Any, lam: Array, other: Array, shares: Array) -> Array:
+        return self.log_predictive(X, self.mixed(lam, other, shares))
+
+
 @in_files("models.Bernoulli")
 @dataclass(frozen=True)
-class Bernoulli(PairOfEachColumn):
+class Bernoulli(OfLevels, PairOfEachColumn):
     """Independent binary columns with beta priors; features [x, seen - x]; ``prior`` (D, 2).
 
     With ``sparse``, they are ``[x, -x - missing, 1]``; all but the last are 0 where x is 0.
@@ -149,7 +161,7 @@ class Multinomial(ConjugateComponent):
 
 @in_files("models.Categorical")
 @dataclass(frozen=True)
-class Categorical(ConjugateComponent):
+class Categorical(OfLevels):
     """Independent columns of categories with Dirichlet priors; features are indicators.
 
     Codes of C_d or more are levels that do not occur in the fit. They have no features, so that
@@ -230,6 +242,10 @@ class Categorical(ConjugateComponent):
         )
         of_column = np.where(self.sizes > X, log_known, log_unseen)
         return of_levels + np.where(np.isnan(X), 0.0, of_column).sum(axis=1, keepdims=True)
+
+    def log_predictive_mixed(self, X: Any, lam: Array, other: Array, shares: Array) -> Array:
+        n_values = self.family.totals((lam - self.prior).sum(axis=0))
+        return self.log_predictive(X, self.mixed(lam, other, shares), n_values)
 
     def repeated(self, number: int) -> "Categorical":
         """Return the component of rows in which these columns occur ``number`` times."""
