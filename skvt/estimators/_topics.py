@@ -390,7 +390,7 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
     @of_fit
     def bound_(self, fitted):
         """Perplexity of the training data by the bound, ``exp(-elbo_ / words)``."""
-        return perplexity(self.elbo_, fitted.n_words)
+        return perplexity(self.elbo_, fitted.n_words or 0.0)
 
     @of_fit
     def doc_topic_prior_(self, fitted):

@@ -58,6 +58,7 @@ def local_results(kind, inv_temp, allowed, log_beta, alpha, counts):
     return lda.local_step(batch, given, inv_temp, serial_map, with_energy=True)
 
 
+@pytest.mark.quick_cases("1-mean_field-1.0", "2-mean_field-0.5")
 @pytest.mark.parametrize("inv_temp", [1.0, 0.5])
 @pytest.mark.parametrize("kind", ["mean_field", "cvb0", "gibbs"])
 @pytest.mark.parametrize("n_documents", [1, 2])
@@ -97,6 +98,7 @@ def test_the_bound_is_below_the_probability_by_enumeration():
         assert np.log(total) - gap < bound < np.log(total) + 1e-9
 
 
+@pytest.mark.slow
 def test_sweeps_draw_assignments_as_often_as_they_are_probable():
     alpha, eta, tokens = np.array([0.4, 1.0, 0.6]), 0.5, [(0, 0, 1), (1, 0)]
     allowed = np.array([[True, False, True], [False, True, True]])
@@ -128,6 +130,7 @@ def test_sweeps_draw_assignments_as_often_as_they_are_probable():
     np.testing.assert_allclose(mean, expected / total, atol=0.08)
 
 
+@pytest.mark.quick_cases("collapsed", "batch")
 @pytest.mark.parametrize("name", ["collapsed", "gibbs", "tempered", "batch"])
 def test_the_bound_of_documents_of_one_topic_is_their_evidence(name):
     label = RNG.integers(K, size=N)
@@ -152,6 +155,7 @@ def test_the_bound_never_falls(batch):
     assert bounds[-1] > fixed.elbo_
 
 
+@pytest.mark.quick_cases("collapsed", "batch")
 @pytest.mark.parametrize("name", FITS)
 def test_topics_go_to_the_documents_that_may_have_them(name, tmp_path):
     lda = copy_of(name).fit(X, allowed_topics=ALLOWED)
