@@ -682,6 +682,7 @@ def test_a_cluster_first_seen_beside_another_leaves_no_component_between_them(se
     assert mixture.n_components_ == 5 and abs(counts - 200).max() < 3
 
 
+@pytest.mark.quick_cases("True")
 @pytest.mark.parametrize("diagonal", [False, True])
 def test_many_clusters_in_a_line_are_found_beside_columns_of_noise(diagonal):
     labels, rng = np.repeat(np.arange(30), 40), np.random.default_rng(0)

@@ -410,6 +410,7 @@ def test_topics_just_born_in_a_stream_are_merged_where_the_bound_of_all_batches_
     assert hdp.elbo(X) > 1.02 * truth.elbo_
 
 
+@pytest.mark.quick_cases("False")
 @pytest.mark.parametrize("mixed", [False, True])
 def test_a_stream_of_topics_that_come_one_after_the_other_ends_near_the_bound_of_a_fit(
     mixed, monkeypatch
