@@ -7,7 +7,7 @@ Tutorial: what did a parliament talk about, and what has changed?
 Which subjects have become more frequent in the House of Commons since 1989, and which belong to a
 party? The corpus has 797 speeches of members of the three largest parties, with the date, the party
 and the speaker. They are a random sample of ParlSpeech V2 (Rauh and Schwalbach, 2020), which is in
-the public domain; ``examples/data/README.md`` says what was left out. The tutorial ends with a page
+the public domain; ``examples/data/SOURCE.md`` says what was left out. The tutorial ends with a page
 to hand on.
 """
 
