@@ -217,7 +217,8 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
     _usual_most = 400  # topics that births may reach
 
     # --------------------------------------------------------------------------------- model
-    # scikit-learn's metadata routing passes it neither: topics come and go.
+    # Metadata routing passes neither covariates nor allowed topics, because the model has neither:
+    # births and merges change the topics.
     __metadata_request__transform = {"covariates": UNUSED, "allowed_topics": UNUSED}
     __metadata_request__score = __metadata_request__transform
 
@@ -226,10 +227,10 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
         check_memoized(self)
         if old is None and _noise(X, weights) > MOST_NOISE:
             warnings.warn(
-                "These counts vary more than counts of words do, each column on its own. Topics "
-                "cannot describe this, so that the fit may find many topics that mean nothing. For "
-                "counts such as those of genes in cells use "
-                'MemoizedDPMixture(components=skvt.NegativeBinomial(exposure="row_total")).',
+                "These counts vary more than counts of words do, even in single columns. Topics "
+                "cannot describe this, so the fit may find many topics that mean nothing. For "
+                "counts such as those of genes in cells, use skvt.MemoizedDPMixture with "
+                'components=skvt.components.NegativeBinomial(exposure="row_total").',
                 UserWarning,
                 stacklevel=stack_level(),
             )

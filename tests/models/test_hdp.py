@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from _engines import bound, passes, total_of
 from scipy.special import betaln, gammaln, psi
 
-from skvt import MemoizedHDP
+from skvt import MemoizedHDP, components
 from skvt.compiled import serial_map as run
 from skvt.datasets import make_topic_corpus
 from skvt.expfam import Stats
@@ -570,8 +570,10 @@ def test_counts_that_vary_more_than_words_do_are_warned_of():
     settings = {"n_components": 2, "max_iter": 1, "moves": (), "n_polish": 0}
     MemoizedHDP(**settings).fit(rng.poisson(means))
     genes = rng.poisson(means * rng.gamma(2.0, 0.5, means.shape))
-    with pytest.warns(UserWarning, match=r"NegativeBinomial\(exposure=.row_total.\)"):
+    with pytest.warns(UserWarning, match=r"NegativeBinomial\(exposure=.row_total.\)") as warned:
         hdp = MemoizedHDP(**settings).fit(genes)
+    name = str(warned[0].message).partition("skvt.components.")[2].partition("(")[0]
+    assert getattr(components, name) is components.NegativeBinomial
     # More topics than most corpora have are no such variation.
     shares, topics = rng.dirichlet(np.full(60, 0.1), 400), rng.dirichlet(np.full(300, 0.05), 60)
     MemoizedHDP(**settings).fit(rng.multinomial(500, shares @ topics))
