@@ -402,27 +402,35 @@ class Gaussian(_GaussianSpec):
 
     def chosen(self, X, weights, given=None):
         """Return the description with chosen logarithms and type, see :class:`ComponentSpec`."""
-        kind = self.covariance_type
-        if given is not None and (self.mean_type == "zero" or kind not in ("diag", "full", "auto")):
+        self._check_given(given)
+        logs, least = self._logarithms(X, weights, given)
+        chosen = {"log": logs if logs.size else None}
+        if self.covariance_type != "auto":
+            return Gaussian(**self.get_params(deep=False) | chosen), {}
+        kind = self._type_for(_in_logarithms(X, logs, least), weights, given)
+        spec = Gaussian(**self.get_params(deep=False) | chosen | {"covariance_type": kind})
+        return spec, {"covariance_type": kind}
+
+    def _check_given(self, given):
+        """Raise ValueError if the columns cannot depend on given columns."""
+        legal = self.mean_type != "zero" and self.covariance_type in ("diag", "full", "auto")
+        if given is not None and not legal:
             raise ValueError(
                 "Gaussian columns with given columns have means, and covariances of the types "
                 f"'diag', 'full' or 'auto'. Got {self!r}."
             )
-        logs, least = self._logarithms(X, weights, given)
-        X = _in_logarithms(X, logs, least)
-        spec = Gaussian(**self.get_params(deep=False) | {"log": logs if logs.size else None})
-        if kind != "auto":
-            return spec, {}
-        if given is None:
-            kind = covariance_type_for(self, X, weights)
-        else:
-            # the type with the highest bound for residuals of one regression for all rows
-            X, weights = sample(X, weights, MOST_ROWS)
-            component, _ = models.regression_component(X, weights, "diag", given)
-            residuals = Gaussian("auto", mean_precision_prior=self.mean_precision_prior)
-            X, among = component.residuals(X), ("diag", "full")
-            kind = covariance_type_for(residuals, X, weights, among=among)
-        return spec.set_params(covariance_type=kind), {"covariance_type": kind}
+
+    def _type_for(self, X, weights, given):
+        """Return the covariance type; in place of "auto", choose one for rows in logarithms."""
+        if given is None or self.covariance_type != "auto":
+            return covariance_type_for(self, X, weights)
+        # the type with the highest bound for residuals of one regression for all rows
+        X, weights = sample(X, weights, MOST_ROWS)
+        component, _ = models.regression_component(X, weights, "diag", given)
+        residuals = Gaussian("auto", mean_precision_prior=self.mean_precision_prior)
+        return covariance_type_for(
+            residuals, component.residuals(X), weights, among=("diag", "full")
+        )
 
     def build(self, X, weights, sizes=None):
         """Return a Gaussian component, see :class:`ComponentSpec`."""
@@ -434,17 +442,20 @@ class Gaussian(_GaussianSpec):
 
     def _built(self, X, weights, given=None):
         """Return a Gaussian component or a regression, and its prior's parameters."""
-        spec, choices = self.chosen(X, weights, given)
-        logs, least = spec._logarithms(X, weights, given)
-        X, kind = _in_logarithms(X, logs, least), spec.covariance_type
+        self._check_given(given)
+        logs, least = self._logarithms(X, weights, given)
+        X = _in_logarithms(X, logs, least)
+        kind = self._type_for(X, weights, given)
         if given is None:
-            component, priors = gaussian_component(spec, kind, X, weights)
+            component, priors = gaussian_component(self, kind, X, weights)
         else:
-            prior = gaussian_prior(spec)
+            prior = gaussian_prior(self)
             component, priors = models.regression_component(X, weights, kind, given, prior)
+        if self.covariance_type == "auto":
+            priors["covariance_type"] = kind
         if logs.size:
-            component, choices = models.logged(component, logs, least), choices | {"log": logs}
-        return component, priors | choices
+            component, priors["log"] = models.logged(component, logs, least), logs
+        return component, priors
 
     def _logarithms(self, X, weights, given):
         """Return the indices of the columns in logarithms, and the least value of each."""
