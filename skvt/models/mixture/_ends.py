@@ -15,8 +15,8 @@ _MOST_ROWS = 2_000
 # Number of principal components, and of steps of the power method.
 _DIRECTIONS = 6
 _POWER_STEPS = 30
-# Shares of the rows with which clusters begin, and smallest number of rows of a cluster.
-_SHARES = (0.07,)
+# Share of the rows with which clusters begin, and smallest number of rows of a cluster.
+_SHARE = 0.07
 _FEWEST_ROWS = 2.0
 # Steps of EM, and number of first steps in which a cluster has at least the smallest share.
 _STEPS = 20
@@ -44,7 +44,7 @@ def clusters_at_ends(
     for step in range(_STEPS):
         sums, mass = (resp * of_rows[:, None]).T @ features, of_rows @ resp
         table = component.table(component.natural_parameters(sums))
-        least = _SHARES[0] if step < _STEPS_OF_LEAST else _TINY
+        least = _SHARE if step < _STEPS_OF_LEAST else _TINY
         share = np.clip(mass / of_rows.sum(), least, 0.5)
         gain = features @ (table - all_rows).T + np.log(share) - np.log1p(-share)
         resp = expit(gain)
@@ -80,4 +80,4 @@ def _ends(features: Array, weights: Array, rng: np.random.Generator) -> Array:
     order = np.argsort(-values, axis=0, kind="stable")
     ranks = np.empty(values.shape)
     np.put_along_axis(ranks, order, np.cumsum(share[order], axis=0), axis=0)
-    return np.concatenate([1.0 * (ranks <= most) for most in _SHARES], axis=1)
+    return 1.0 * (ranks <= _SHARE)

@@ -1,11 +1,11 @@
 """Rows of several kinds of columns: blocks that are independent given the component."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -329,14 +329,17 @@ class Product(ConjugateComponent):
         parts = [block.component.searching for block in self.blocks]
         if all(new is block.component for new, block in zip(parts, self.blocks, strict=True)):
             return self
-        pairs = zip(self.blocks, parts, strict=True)
+        return self.with_components(parts)
+
+    def with_components(self, components: Iterable[Any]) -> Self:
+        """Return the product in which the blocks have these components."""
+        pairs = zip(self.blocks, components, strict=True)
         return replace(self, blocks=tuple(block._replace(component=new) for block, new in pairs))
 
     @cached_property
     def alone(self) -> "Product":
         """The product of blocks that share nothing between components."""
-        blocks = (block._replace(component=block.component.alone) for block in self.blocks)
-        return replace(self, blocks=tuple(blocks))
+        return self.with_components(block.component.alone for block in self.blocks)
 
     def apart(self, lam: Array) -> Array:
         parts = zip(self.blocks, self.family.split(lam), strict=True)
@@ -389,12 +392,10 @@ class Product(ConjugateComponent):
         raise ValueError(f"No block has column {column}.")
 
     def drawn(self, lam: Array, rng: np.random.Generator) -> tuple["Product", Array]:
-        blocks, known = [], []
-        for block, lam_of_block in zip(self.blocks, self.family.split(lam), strict=True):
-            component, drawn = block.component.drawn(lam_of_block, rng)
-            blocks.append(block._replace(component=component))
-            known.append(drawn)
-        return replace(self, blocks=tuple(blocks)), self.family.join(known)
+        parts = zip(self.blocks, self.family.split(lam), strict=True)
+        drawn = [block.component.drawn(lam_of_block, rng) for block, lam_of_block in parts]
+        components, known = zip(*drawn, strict=True)
+        return self.with_components(components), self.family.join(list(known))
 
     def with_completed(self, X: Any, completed: Array) -> Array:
         out = np.array(X, np.float64)
@@ -479,14 +480,14 @@ class ProductLearner:
 
     def learned(self, component: Any, sums: Array) -> Any:
         parts = zip(component.blocks, self.learners, component.of_blocks(sums), strict=True)
-        blocks = []
+        components = []
         for block, learner, block_sums in parts:
-            if learner is not None:
-                with of_block(block.name):
-                    component_of_block = learner.learned(block.component, block_sums)
-                    block = block._replace(component=component_of_block)
-            blocks.append(block)
-        return replace(component, blocks=tuple(blocks))
+            with of_block(block.name):
+                before = block.component
+                components.append(
+                    before if learner is None else learner.learned(before, block_sums)
+                )
+        return component.with_components(components)
 
     def values(self, component: Any) -> dict[str, Any]:
         """Return the learned values of each block by its name."""

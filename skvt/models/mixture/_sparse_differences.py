@@ -370,8 +370,7 @@ def _with_prior(
     shared = component.common - inner.prior
     parts = np.concatenate([shared[None], family.split(separate)[0]])
     inner = learner.learned(inner, inner.sums_of(parts))
-    blocks = (component.blocks[0]._replace(component=inner),)
-    return replace(component, blocks=blocks, common=inner.prior + shared)
+    return replace(component.with_components([inner]), common=inner.prior + shared)
 
 
 def with_sparse_differences(
@@ -393,11 +392,7 @@ def with_sparse_differences(
             component.blocks, learners, component.of_blocks(sums), strict=True
         )
     ]
-    blocks = (
-        block._replace(component=changed)
-        for block, (changed, _) in zip(component.blocks, made, strict=True)
-    )
-    component = replace(component, blocks=tuple(blocks))
+    component = component.with_components(changed for changed, _ in made)
     return component, ValuesLearner(made[0][1], made[1][1]) if any(m[1] for m in made) else None
 
 
@@ -407,8 +402,6 @@ def without_sparse_differences(component: Any) -> Any:
         return component.differing
     if type(component) not in (Indicated, Logged):
         return component
-    blocks = (
-        block._replace(component=without_sparse_differences(block.component))
-        for block in component.blocks
+    return component.with_components(
+        without_sparse_differences(block.component) for block in component.blocks
     )
-    return replace(component, blocks=tuple(blocks))
