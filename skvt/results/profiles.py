@@ -42,24 +42,19 @@ class Profiles(NamedTuple):
 def profiles_of(table):
     """Read the table of ``describe``: a data frame, or a dict of lists."""
     kind = "cluster" if "cluster" in table else "component"
-    keys, weights, entries = {}, {}, {}
-    names = (kind, "weight", "block", "column", "relevance")
-    for k, weight, block, column, value in zip(*(list(table[n]) for n in names), strict=True):
-        keys.setdefault((block, column), len(keys))
-        weights[k] = weight
-        entries.setdefault((k, keys[block, column]), (value, []))
-    names = (kind, "block", "column", "quantity", "category", "estimate")
-    for k, block, column, *estimate in zip(*(list(table[n]) for n in names), strict=True):
-        entries[k, keys[block, column]][1].append(tuple(estimate))
+    keys, weights, entries, differs_in = {}, {}, {}, {}
+    names = (kind, "weight", "block", "column", "relevance", "quantity", "category", "estimate")
+    columns = [list(table[name]) for name in names]
+    # A table made by hand may lack this column.
+    parts = list(table["differs_in"]) if "differs_in" in table else [None] * len(columns[0])
+    for k, weight, block, column, value, *estimate, part in zip(*columns, parts, strict=True):
+        index = k, keys.setdefault((block, column), len(keys))
+        weights[k], differs_in[index] = weight, part
+        entries.setdefault(index, (value, []))[1].append(tuple(estimate))
     weights = np.array([weights[k] for k in sorted(weights)])
     relevance = np.zeros((len(weights), len(keys)))
     for index, (value, _) in entries.items():
         relevance[index] = value
-    differs_in = {}
-    if "differs_in" in table:
-        names = (kind, "block", "column", "differs_in")
-        for k, block, column, part in zip(*(list(table[n]) for n in names), strict=True):
-            differs_in[k, keys[block, column]] = part
     cells, estimates, steps = {}, {}, []
     for j in keys.values():
         column = [entries[k, j][1] for k in range(len(weights))]
@@ -224,17 +219,12 @@ def _step(estimates):
 
 def _parts(cell, step):
     """Return the parts of the text of a cell from its (quantity, category, estimate)."""
-    cell = _values(cell)
-    estimate_of = {quantity: estimate for quantity, _, estimate in cell}
-    if "probability" in estimate_of:
-        best = int(np.argmax([estimate for _, _, estimate in cell]))
-        value = cell[best][2]
+    quantity, category, value = _main(cell)[0]
+    if quantity == "probability":
         probability = f"{value:.2f}" if value >= 0.005 else f"{value:.1g}"
-        return (probability,) if len(cell) == 1 else (str(cell[best][1]), probability)
-    for quantity in ("mean", "median", "rate"):
-        if quantity in estimate_of:
-            return (_number(estimate_of[quantity], step),)
-    return ("±" + _number(estimate_of["standard deviation"], step),)
+        return (probability,) if len(_values(cell)) == 1 else (str(category), probability)
+    number = _number(value, step)
+    return ("±" + number,) if quantity == "standard deviation" else (number,)
 
 
 def _number(value, step):
