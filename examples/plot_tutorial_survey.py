@@ -48,13 +48,14 @@ print(mixture.describe(form="text", n_clusters="auto"))
 # place Clinton right of the middle and Dole in the middle, and many of them are Democrats.
 
 # %%
-# **Weights.** The survey reached too many voters with a degree. By the Census Bureau, 18.3 % of the
-# adults from 25 years on had no high school diploma in 1996, and 23.6 % had a bachelor's degree or
-# more. Rows get the weights that give the three levels these shares; a survey that comes with
-# weights has them in a column. They matter for all that is said of the population from here on.
+# **Weights.** The survey reached too many voters with a degree. By the Census Bureau's surveys of
+# 1996, about 18 % of the adults from 25 years on had no high school diploma, and about 24 % had a
+# bachelor's degree or more. Rows get the weights that give the three levels these shares; a survey
+# that comes with weights has them in a column. All that is said of the population below depends on
+# these weights.
 
 group = np.digitize(survey["educ"], [3, 5])
-shares = pd.Series([0.183, 0.581, 0.236], ["no diploma", "diploma", "degree"])
+shares = pd.Series([0.18, 0.58, 0.24], ["no diploma", "diploma", "degree"])
 sampled = np.bincount(group) / len(group)
 weights = (shares.to_numpy() / sampled)[group]
 print(pd.DataFrame({"population": shares, "survey": sampled.round(3)}))
