@@ -43,7 +43,7 @@ def _is_sparse(X: Any, weights: Array) -> tuple[Any, ...]:
 
 
 class Documents(sp.csr_array):
-    """Counts of the words of documents, with what is known of each document besides.
+    """Counts of the words of documents, with the covariates and allowed topics of the documents.
 
     ``design`` (n, P) is that of covariates, ``allowed`` (n, K) are the topics that each document
     may have; either may be None. ``n_documents`` is the number of documents that the rows
@@ -67,23 +67,25 @@ class Documents(sp.csr_array):
 
     def __getitem__(self, rows: Any) -> Any:
         """Return rows with their covariates and allowed topics."""
-        design, allowed = (each if each is None else each[rows] for each in described(self))
+        design, allowed = (
+            each if each is None else each[rows] for each in design_and_allowed(self)
+        )
         return self.of(sp.csr_array(self)[rows], design, allowed=allowed)
 
 
 @singledispatch
-def described(X: Any) -> tuple[Array | None, Array | None]:
+def design_and_allowed(X: Any) -> tuple[Array | None, Array | None]:
     """Return the design of the covariates of rows and their allowed topics; None where absent."""
     return None, None
 
 
-@described.register
-def _described_documents(X: Documents) -> tuple[Array | None, Array | None]:
+@design_and_allowed.register
+def _of_documents(X: Documents) -> tuple[Array | None, Array | None]:
     return X.design, X.allowed
 
 
 def named_details(covariates: Any, allowed_topics: Any) -> dict[str, Any]:
-    """Return what was passed about documents besides their counts, by name, without None."""
+    """Return the arguments that are not None, by name."""
     details = {"covariates": covariates, "allowed_topics": allowed_topics}
     return {name: value for name, value in details.items() if value is not None}
 

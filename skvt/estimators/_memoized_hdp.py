@@ -38,11 +38,11 @@ from skvt.rows import dense, some_rows
 
 # Minimum and maximum number of documents of a batch if the user passes no batch size.
 ROWS_OF_BATCH = 250, 5_000
-# Variance of what topics do not explain, a multiple of that of words, beyond which `fit` warns. It
-# was at most 1.5 in five corpora of texts, 1.9 where ten or thirty texts were taken as one. Drawn
-# counts of genes of mean 2 have 2.4 if the size of their negative binomials is 2.
+# `fit` warns if the variance that topics do not explain is larger, relative to that of words. The
+# ratio was at most 1.5 in five corpora of texts, and 1.9 if ten or thirty texts were taken as one.
+# It is 2.4 for drawn counts of genes, negative binomials of mean 2 and size 2.
 MOST_NOISE = 2.0
-# Numbers of documents and of words, the most frequent ones, from which it is estimated.
+# Numbers of documents, and of the most frequent words, from which the ratio is estimated.
 NOISE_ROWS, NOISE_WORDS = 1_000, 300
 # Minimum number of words for the estimate; documents are at least twice as many. With fewer words,
 # topics may explain most directions.
@@ -317,10 +317,12 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
 
 
 def _noise(X, weights):
-    """Return the variance of counts that topics do not explain, a multiple of that of words.
+    """Return the variance of counts that topics do not explain, relative to that of words.
 
-    Topics explain few directions of the residuals of independence. The variance in most of the
-    others is compared with that of drawn residuals of variance 1.
+    The residuals are those of counts that are independent of the document, divided by their
+    standard deviations if counts are those of words. Topics explain few directions of them. The
+    lower quartile of the variances of all directions is therefore compared with that of standard
+    normal residuals.
     """
     rows = np.unique(np.linspace(0, X.shape[0] - 1, min(X.shape[0], NOISE_ROWS)).astype(np.int64))
     counts, _ = some_rows(X, weights, rows)

@@ -36,7 +36,7 @@ from skvt.results import (
     simplest,
 )
 from skvt.results.topic_tables import pandas_for
-from skvt.rows import Documents, described, named_details, sums_of_rows, total_and_weight
+from skvt.rows import Documents, design_and_allowed, named_details, sums_of_rows, total_and_weight
 from skvt.schedules import RobbinsMonro
 from skvt.sklearn_private import num_samples
 
@@ -313,7 +313,7 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
 
     def _with_document_priors(self, lda, X, old):
         """Return the model with a prior that depends on covariates or on allowed topics."""
-        design, allowed = described(X)
+        design, allowed = design_and_allowed(X)
         if old is not None:
             self._require_same_restriction(old, allowed is not None)
         if allowed is not None:

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from skvt.files import in_files
 from skvt.fitting._changes import FREE_TO_CHANGE, refuse_changes
 from skvt.fitting._restarts import Outcomes, Start
-from skvt.rows import described, layout_of, some_rows, sums_of_rows
+from skvt.rows import design_and_allowed, layout_of, some_rows, sums_of_rows
 from skvt.typing import Array
 
 # Maximum number of rows in the sample whose checksum identifies the rows of a fit.
@@ -65,7 +65,7 @@ class RowsSeen:
 
 def _details_of(X):
     """Return the design of the covariates of rows and their allowed topics, if there are any."""
-    return [array for array in described(X) if array is not None]
+    return [array for array in design_and_allowed(X) if array is not None]
 
 
 def checksum(X, weights):

@@ -10,7 +10,7 @@ from skvt.contracts import MoveRecord
 from skvt.expfam import RunningStats, Stats
 from skvt.moves._base import is_accepted
 
-# What merges try, in words.
+# Description of merges in records.
 ONE_FOR_BOTH = "one component for both"
 
 

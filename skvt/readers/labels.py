@@ -183,18 +183,19 @@ def _encode(y, n_rows, before, in_stream):
             "With use_labels=True, the class of at least one row must be known. Got y = -1 in all "
             "rows; set use_labels=False."
         )
-    of_rows = labels[~unknown]
+    known_labels = labels[~unknown]
     if before is not None:
         classes = before.component_classes or [UNKNOWN] * before.model.size(before.stats)
-        unknown = np.append([one == UNKNOWN for one in classes], unknown)
-        of_rows = np.array([one for one in classes if one != UNKNOWN] + of_rows.tolist(), object)
+        unknown = np.append([label == UNKNOWN for label in classes], unknown)
+        known_of_fit = [label for label in classes if label != UNKNOWN]
+        known_labels = np.array(known_of_fit + known_labels.tolist(), object)
     codes = np.full(unknown.size, -1, np.intp)
     try:
-        known, codes[~unknown] = np.unique(of_rows, return_inverse=True)
+        known, codes[~unknown] = np.unique(known_labels, return_inverse=True)
     except TypeError as error:
         raise ValueError(
             "With use_labels=True, classes in y must be of one type, such as strings or whole "
-            f"numbers. Got {sorted({type(label).__name__ for label in of_rows.tolist()})}."
+            f"numbers. Got {sorted({type(label).__name__ for label in known_labels.tolist()})}."
         ) from error
     # The array gets a type of which -1 is a value.
     dtype = {"U": object, "S": object, "u": np.int64, "b": np.int64}.get(known.dtype.kind)

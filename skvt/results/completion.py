@@ -11,7 +11,7 @@ from skvt.compiled import GOLDEN, jit, mix, part
 from skvt.expfam import Dirichlet
 from skvt.inference import local_results, rows_of
 from skvt.models.lda import LDAGivenTopics, Topics
-from skvt.rows import Documents, described
+from skvt.rows import Documents, design_and_allowed
 
 _S63 = np.uint64(63)
 # Maximum number of tokens of an entry for which a coin is tossed.
@@ -128,7 +128,7 @@ def completion_sums(model, stats, X, workers):
     Return the sum of the log predictive probabilities of held-out tokens in nats, the number of
     held-out tokens, the number of all tokens and the number of documents.
     """
-    design, allowed = described(X)
+    design, allowed = design_and_allowed(X)
     observed, held_out = (Documents.of(part, design, allowed=allowed) for part in split_tokens(X))
     topics = np.ascontiguousarray(Dirichlet.mean(model.natural_parameters(stats)[0]).T)
     gamma = document_parameters(model, stats, observed, workers)

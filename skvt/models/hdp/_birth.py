@@ -65,7 +65,7 @@ STEPS_OF_ALL = 20
 SAME_MASS = 0.15
 # The bound must rise by more nats than this.
 SMALLEST_GAIN = 0.1
-# What is tried of words in surplus.
+# Description of a birth from words that occur more often than topics predict.
 SURPLUS = "a topic of words in surplus"
 
 

@@ -24,7 +24,7 @@ from skvt.expfam import Dirichlet, Family, RunningStats, Stats
 from skvt.files import PRIOR, in_files
 from skvt.models.lda import _kernels as kernels
 from skvt.models.lda._covariates import DocumentRegression
-from skvt.rows import described, sums_of_rows, total_and_weight
+from skvt.rows import design_and_allowed, sums_of_rows, total_and_weight
 from skvt.typing import Array, IndexArray, Run
 
 CACHE_LINE = 64  # bytes
@@ -325,7 +325,7 @@ class LDA:
             X.indptr, X.indices, X.data, rows, active, marker, indptr, words, counts, lengths,
             word_indptr, documents, entries,
         )  # fmt: skip
-        design, allowed = described(X)
+        design, allowed = design_and_allowed(X)
         return DocumentBatch(
             indptr=indptr, words=words, counts=counts, active=active, word_indptr=word_indptr,
             documents=documents, entries=entries, lengths=lengths,

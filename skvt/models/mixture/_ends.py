@@ -36,24 +36,24 @@ def clusters_at_ends(
     that of all rows, whose parameters are kept. The clusters with the highest bounds that share
     less than half of their rows are returned.
     """
-    some = np.sort(rng.permutation(weights.size)[:_MOST_ROWS])
-    features = np.asarray(dense(component.filled_features(X[some])), np.float64)
-    of_rows = weights[some]
-    resp = _ends(features, of_rows, rng)
-    all_rows = component.table(component.natural_parameters((of_rows @ features)[None]))
+    sample = np.sort(rng.permutation(weights.size)[:_MOST_ROWS])
+    features = np.asarray(dense(component.filled_features(X[sample])), np.float64)
+    sample_weights = weights[sample]
+    resp = _ends(features, sample_weights, rng)
+    all_rows = component.table(component.natural_parameters((sample_weights @ features)[None]))
     for step in range(_STEPS):
-        sums, mass = (resp * of_rows[:, None]).T @ features, of_rows @ resp
+        sums, mass = (resp * sample_weights[:, None]).T @ features, sample_weights @ resp
         table = component.table(component.natural_parameters(sums))
-        least = _SHARE if step < _STEPS_OF_LEAST else _TINY
-        share = np.clip(mass / of_rows.sum(), least, 0.5)
+        least_share = _SHARE if step < _STEPS_OF_LEAST else _TINY
+        share = np.clip(mass / sample_weights.sum(), least_share, 0.5)
         gain = features @ (table - all_rows).T + np.log(share) - np.log1p(-share)
         resp = expit(gain)
     # log p(rows) less that of all rows as one component, without constants
-    bound = of_rows @ (np.logaddexp(0.0, gain) + np.log1p(-share))
+    bound = sample_weights @ (np.logaddexp(0.0, gain) + np.log1p(-share))
     bound += component.log_evidence(sums) - (sums * table).sum(axis=1)
     chosen: list[int] = []
-    for j in stable_order(-bound, scale=float(of_rows.sum())).tolist():
-        common = of_rows @ np.minimum(resp[:, [j]], resp[:, chosen])
+    for j in stable_order(-bound, scale=float(sample_weights.sum())).tolist():
+        common = sample_weights @ np.minimum(resp[:, [j]], resp[:, chosen])
         differs = np.all(2.0 * common < np.minimum(mass[j], mass[chosen]))
         if differs and mass[j] > _FEWEST_ROWS and len(chosen) < n_clusters:
             chosen.append(j)
