@@ -21,7 +21,7 @@ from skvt.models.lda import _sampling as sampling
 from skvt.models.lda._given_topics import LDAGivenTopics, Topics
 from skvt.models.lda._model import LDA
 
-bulk_step = entrance(sampling._bulk_step)
+draw_large_entries = entrance(sampling._draw_large_entries)
 
 # Probability that a test fails although the kernel is right.
 ALARM = 1e-4
@@ -151,8 +151,10 @@ def test_one_draw_of_large_counts_keeps_the_joint_law():
         means, large = np.zeros((2, K)), of_both[:, :2].sum(axis=1).astype(float)
         members, place = np.zeros(K + 1, np.int32), np.full(K, -1, np.int32)
         size, extra, tokens_of = np.zeros(K), np.zeros(K + 1, np.float32), np.zeros(K, np.int64)
-        n_members, state = bulk_step(
-            (np.array([0, 2]), np.arange(2), means, np.empty((6, K)), np.empty(K, np.int64)),
+        n_members, state = draw_large_entries(
+            sampling.LargeEntries(
+                np.array([0, 2]), np.arange(2), means, np.empty((6, K)), np.empty(K, np.int64)
+            ),
             0, 1, 1.0, words, counts, table, alpha, 1.0,
             own, np.ones(own.size), own.size, large, 0, members, place, size, extra, tokens_of,
             np.uint64(state),

@@ -227,26 +227,26 @@ class LDAGivenTopics(LDA):
         n_sizes = _SIZES if inv_temp < 1.0 and len(alpha) == 1 else 1
         sizes, first = np.arange(n_sizes, dtype=self.dtype), alpha[0, :, None]
         gains = ((first + inv_temp * sizes) ** inv_temp - first**inv_temp).astype(table.dtype)
-        base = (alpha**inv_temp).astype(table.dtype)
+        alpha_powers = (alpha**inv_temp).astype(table.dtype)
         n_blocks = -(-self.n_components // sampling.PRIOR_TOPICS)
         cumulative = np.empty((table.shape[0], n_blocks), table.dtype)
         if len(alpha) == 1:
-            loop = SharedLoop(table.shape[0], WORDS, table, base, cumulative)
+            loop = SharedLoop(table.shape[0], WORDS, table, alpha_powers, cumulative)
             run(sampling.prior_table, loop)
         token_indptr = np.empty(batch.counts.size + 1, np.int64)
         large = sampling.count_tokens(batch.counts, self.n_components, token_indptr)
         # Seeds depend on positions in the batch, since rows of a stream have no numbers.
         seeds = sampling.row_seeds(np.uint64(seed), np.arange(batch.n_rows))
         samples = np.empty((token_indptr[-1], self.n_samples), np.int32)
-        bulk = None
+        large_entries = None
         if large.size:
             means = np.zeros((large.size, self.n_components))
-            bulk = np.searchsorted(large, batch.indptr), large, means
+            large_entries = np.searchsorted(large, batch.indptr), large, means
         proportions = np.empty((batch.n_rows, self.n_components), self.dtype)
         loop = SharedLoop(
             batch.n_rows, 1, batch.indptr, batch.words, batch.counts, token_indptr, seeds, table,
-            base, cumulative, writeable(alpha), inv_temp, gains, self.n_burn_in,
-            self.n_samples, samples, proportions, bulk,
+            alpha_powers, cumulative, writeable(alpha), inv_temp, gains, self.n_burn_in,
+            self.n_samples, samples, proportions, large_entries,
         )  # fmt: skip
         run(sampling.gibbs_steps, loop)
         if not with_stats:
