@@ -14,7 +14,7 @@ from skvt.expfam import RunningStats
 from skvt.inference._state import PriorStats
 from skvt.models.lda import CollapsedLDA, _collapsed
 from skvt.models.lda._collapsed_kernels import MOST_TOKENS, token_bounds
-from skvt.models.lda._sparse_kernels import RANGE
+from skvt.models.lda._sparse_kernels import TOPICS_PER_RANGE
 
 ALPHA, ETA = np.array([0.3, 0.8]), np.array([0.2, 0.5, 0.9])
 
@@ -99,8 +99,8 @@ def test_many_topics_have_the_law_that_enumeration_gives_them(monkeypatch):
 def test_topics_of_all_ranges_have_their_law(monkeypatch):
     monkeypatch.setattr(_collapsed, "MOST_DENSE", 1)
     # (of a single token, which the prior alone decides)
-    alpha = np.full(2 * RANGE + 3, 1e-3)
-    alpha[5], alpha[RANGE + 7], alpha[-1] = 0.4, 1.0, 0.6
+    alpha = np.full(2 * TOPICS_PER_RANGE + 3, 1e-3)
+    alpha[5], alpha[TOPICS_PER_RANGE + 7], alpha[-1] = 0.4, 1.0, 0.6
     single = sampled(CollapsedLDA(alpha, np.array([0.2, 0.9])), np.array([[1.0, 0.0]]), 8000)[1]
     # a standard error of .006 at most
     np.testing.assert_allclose(single[0].cumsum(), (alpha / alpha.sum()).cumsum(), atol=0.03)
@@ -108,7 +108,7 @@ def test_topics_of_all_ranges_have_their_law(monkeypatch):
 
 @pytest.mark.parametrize("dense", [True, False])
 def test_tokens_are_placed_by_the_topics(monkeypatch, dense):
-    n_topics = 2 * RANGE + 3
+    n_topics = 2 * TOPICS_PER_RANGE + 3
     monkeypatch.setattr(_collapsed, "MOST_DENSE", n_topics - (not dense))
     rng = np.random.default_rng(0)
     n = rng.poisson(0.5, (2, n_topics)) * 10.0

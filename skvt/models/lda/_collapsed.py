@@ -264,20 +264,21 @@ class CollapsedLDA(LDAGivenTopics):
         alpha = np.clip(self.doc_topic_prior, *RANGE).astype(np.float32)
         eta = np.clip(self._sampling_model().topic_word_prior[batch.active], *RANGE)
         token_bounds = batch.token_indptr[batch.indptr]
-        proportions = sparse.no_proportions(np.diff(token_bounds), alpha.size)
-        moves = sparse.no_moves(token_bounds[draws.groups[:-1]], draws.topics, self.dtype)
+        document_counts = sparse.allocate_document_counts(np.diff(token_bounds), alpha.size)
+        first_tokens = token_bounds[draws.groups[:-1]]
+        changes = sparse.allocate_changes(first_tokens, draws.topics, self.dtype)
         loop = SharedLoop(
             draws.groups.size - 1, 1, batch.indptr, batch.counts, batch.token_indptr,
             batch.weights, batch.active, batch.word_tokens, batch.tokens, batch.token_weights,
             batch.token_documents, draws.seeds, alpha if has_start else np.ones_like(alpha),
             eta.astype(np.float32), draws.groups,
             counts.indptr, counts.indices, counts.data, has_start, draws.topics,
-            proportions, np.ones(batch.n_rows), draws.log_probability, draws.totals, moves,
+            document_counts, np.ones(batch.n_rows), draws.log_probability, draws.totals, changes,
         )  # fmt: skip
         run(sparse.sparse_steps, loop)
-        words, topics, weights = moves.joined()
+        words, topics, weights = changes.joined()
         stats = Stats((weights,), rows=words, columns=topics)
-        return sparse.listed(proportions, alpha.size), stats
+        return sparse.to_csr(document_counts, alpha.size), stats
 
     def _sampling_model(self) -> Self:
         """Return the model with ``sampling_prior`` as eta; the model itself if it is None."""

@@ -42,13 +42,12 @@ from skvt.models.lda._sampling import token_weight
 from skvt.typing import Array, IndexArray
 
 # Number of token probabilities that are multiplied before a logarithm is taken.
-_MULTIPLIED = 8
+_FACTORS_PER_LOGARITHM = 8
 # Maximum number of tokens of an entry. A larger count is divided into this number of tokens, which
 # have equal weights.
 MOST_TOKENS = 1000
-# Smallest probability of a token in a product. A product of ``_MULTIPLIED`` smaller probabilities
-# could underflow.
-_LEAST = 1e-30
+# Smallest probability of a token in a product, which could underflow if probabilities were smaller.
+_MIN_PROBABILITY = 1e-30
 # Up to this whole number n, psi(x + n) - psi(x) is computed as a sum of n reciprocals.
 MOST_RECIPROCALS = 16.0
 # Smallest total of a topic, to which rounding errors are clipped.
@@ -66,7 +65,7 @@ def token_bounds(counts: Array) -> IndexArray:
 
 
 @part
-def weight_of(count: Any, position: int, n_tokens: int) -> Any:
+def capped_token_weight(count: Any, position: int, n_tokens: int) -> Any:
     """Return the weight of the token at a position of an entry.
 
     The tokens of a count above MOST_TOKENS have equal weights. All other tokens have the weight 1,
@@ -140,7 +139,7 @@ def _begin_document(
     for j in range(indptr[d], indptr[d + 1]):
         n_tokens = token_indptr[j + 1] - token_indptr[j]
         for i in range(n_tokens):
-            weight = np.float32(weight_of(counts[j], i, n_tokens))
+            weight = np.float32(capped_token_weight(counts[j], i, n_tokens))
             streams.words[s, t], streams.weights[s, t] = words[j], weight
             if has_topics:
                 streams.doc_counts[s, topics[first_token + t]] += weight
@@ -278,7 +277,7 @@ def _collapsed_steps(
                 others = streams.total[s]
                 if has_topics:
                     others -= np.float64(streams.weights[s, t])
-                streams.product[s] *= max(np.float64(total) / others, _LEAST)
+                streams.product[s] *= max(np.float64(total) / others, _MIN_PROBABILITY)
             for position in range(n_streams):
                 s = order[position]
                 t, k = np.uint64(n_drawn[s]), drawn_topic[s]
@@ -292,7 +291,7 @@ def _collapsed_steps(
                     total = totals[g, k] + np.float64(weighted)
                     totals[g, k], inverse[k] = total, one / np.float32(total)
                 streams.n_multiplied[s] += 1
-                if streams.n_multiplied[s] == _MULTIPLIED:
+                if streams.n_multiplied[s] == _FACTORS_PER_LOGARITHM:
                     log_probability[streams.document[s]] += log(streams.product[s])
                     streams.product[s], streams.n_multiplied[s] = 1.0, 0
         finish(counter, g, stop_group)
@@ -335,7 +334,7 @@ def tokens_by_word(
             n_tokens = token_indptr[j + 1] - token_indptr[j]
             for i in range(n_tokens):
                 tokens[t] = token_indptr[j] + i
-                weights[t] = row_weights[documents[e]] * weight_of(counts[j], i, n_tokens)
+                weights[t] = row_weights[documents[e]] * capped_token_weight(counts[j], i, n_tokens)
                 all_one = all_one and weights[t] == lit(weights[t], 1.0)
                 t += 1
         word_tokens[a + 1] = t

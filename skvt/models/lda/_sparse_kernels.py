@@ -1,17 +1,18 @@
 """Compiled loops of collapsed Gibbs sampling whose cost hardly grows with the number of topics.
 
-The probabilities of [GriffithsSteyvers04 eq. 5] fall into two parts,
+The loops serve :mod:`skvt.models.lda._collapsed` if there are many topics. The probabilities of
+[GriffithsSteyvers04 eq. 5] are a sum of two parts,
 
     p(z_i = k | z_-i, w) ~ n_dk^{-i} phi_k + alpha_k phi_k,  phi_k = (eta_w + n_wk^{-i}) / n_k^{-i},
 
-where n_k is the sum over words, prior included. The first part is a sum over the topics that the
-document has (after Yao, Mimno and McCallum 2009), computed by vector instructions. Of the second
-part, sums over ranges of topics are kept; a change of a count changes one of them. Tokens are
-visited word by word, so that the counts of the word are in the cache, and the counts of a document
-are contiguous.
+where n_k is the sum of ``eta_w + n_wk`` over words. The first part is a sum over the topics that
+the document has (Yao, Mimno and McCallum 2009), which vector instructions compute for each draw.
+The second part is a sum over all topics. Its sums over ranges of topics are kept for the current
+word, so that a change of a count changes one of them.
 
-Groups of documents are those of :mod:`skvt.models.lda._collapsed_kernels`. Tokens of a group are
-drawn one after the other.
+Tokens are visited word by word, so that the counts of the word stay in the cache. The counts of a
+document are contiguous in memory. Documents are divided into groups as in
+:mod:`skvt.models.lda._collapsed_kernels`, but the tokens of a group are drawn one after the other.
 """
 
 from typing import Any, NamedTuple
@@ -37,163 +38,190 @@ from skvt.compiled import (
     part,
     unit_pair,
 )
-from skvt.models.lda._collapsed_kernels import LEAST_TOTAL, weight_of
+from skvt.models.lda._collapsed_kernels import LEAST_TOTAL, capped_token_weight
 from skvt.typing import Array, IndexArray
 
 # Number of topics in a range whose sum is kept, a multiple of LANES.
-RANGE = 256
-# Number of tokens ahead of the current one for which data are fetched from memory.
-AHEAD = 8
-# When a product of probabilities falls below this, its logarithm is taken.
-_SMALL = 1e-200
-# Smallest probability in the product.
-_LEAST = 1e-30
+TOPICS_PER_RANGE = 256
+# Number of tokens ahead of the current token for which data are fetched from memory.
+N_TOKENS_AHEAD = 8
+# The logarithm of a product of probabilities is taken when the product falls below this value.
+_MIN_PRODUCT = 1e-200
+# Smallest probability of a token in a product.
+_MIN_PROBABILITY = 1e-30
 
 
-class Proportions(NamedTuple):
-    """Counts of each document's topics, which begin at ``first[d]``, a multiple of LANES."""
+class DocumentCounts(NamedTuple):
+    """The topics of n documents, and the number and weight of the tokens of each topic.
 
-    # (M,), int32: topics of the documents, and the number of tokens of each, which may be 0; padded
-    # by K and 0. (M,), float32: weights of these tokens.
-    topic: IndexArray
-    held: IndexArray
-    counts: Array
-    # (n + 1,): where documents begin; (n,): number of topics, and the sum of counts and alpha.
+    Documents have consecutive slots, one for each of their topics. The M slots of all documents are
+    padded, so that each document begins at a multiple of LANES.
+    """
+
+    # (M,), int32: the topic of each slot; K in slots that pad.
+    topics: IndexArray
+    # (M,), int32: the number of tokens of each slot, which may be 0.
+    n_tokens: IndexArray
+    # (M,), float32: the weight of the tokens of each slot.
+    weights: Array
+    # (n + 1,): the first slot of each document, and M.
     first: IndexArray
-    size: IndexArray
-    total: Array
+    # (n,): the number of slots that each document uses.
+    n_slots: IndexArray
+    # (n,): the sum of alpha, plus the weight of the document's tokens if they have topics.
+    totals: Array
 
 
-def no_proportions(n_tokens: IndexArray, n_topics: int) -> Proportions:
-    """Allocate :class:`Proportions` for documents of these numbers of tokens."""
+def allocate_document_counts(n_tokens: IndexArray, n_topics: int) -> DocumentCounts:
+    """Return :class:`DocumentCounts` without topics for documents of ``n_tokens`` (n,) tokens."""
     first = np.zeros(n_tokens.size + 1, np.int64)
     np.cumsum(-(-np.minimum(n_tokens, n_topics) // LANES) * LANES, out=first[1:])
-    lines, size = aligned(3, first[-1]), np.zeros(n_tokens.size, np.int64)
-    topic, held, counts = lines[0].view(np.int32), lines[1].view(np.int32), lines[2]
-    topic[:], held[:], counts[:] = n_topics, 0, 0.0
-    return Proportions(topic, held, counts, first, size, np.zeros(n_tokens.size))
+    lines, n_slots = aligned(3, first[-1]), np.zeros(n_tokens.size, np.int64)
+    topics, tokens_of_slots, weights = lines[0].view(np.int32), lines[1].view(np.int32), lines[2]
+    topics[:], tokens_of_slots[:], weights[:] = n_topics, 0, 0.0
+    return DocumentCounts(topics, tokens_of_slots, weights, first, n_slots, np.zeros(n_tokens.size))
 
 
 class _Scratch(NamedTuple):
-    """Work arrays of a thread; beyond K topics, all of them but ``ones`` are 0."""
+    """Work arrays of a thread, padded from K to W topics; all but ``ones`` are padded with 0."""
 
-    # (W,), float32: ``eta_w + n_wk`` of the word, ``phi_k``, ``1 / n_k``, the prior of proportions,
-    # sums of a draw, and 1.
-    counts: Array
+    # (W,), float32, for the current word w: ``eta_w + n_wk``, and phi_k.
+    word_counts: Array
     phi: Array
-    inverse: Array
+    # (W,), float32: ``1 / n_k``, and alpha_k.
+    inverse_totals: Array
     alpha: Array
+    # (W,), float32: partial sums of a draw, and ones.
     sums: Array
     ones: Array
-    # (R,): sums of ``alpha_k phi_k`` over RANGE topics.
-    ranges: Array
-    # (K,): position at which each topic may be in the document's list; 0 at first.
-    places: IndexArray
+    # (R,), float64: sums of ``alpha_k phi_k`` over each range of topics.
+    range_sums: Array
+    # (K,): the slot in which a document may hold each topic, counted from the document's first
+    # slot. Entries can be left over from another document.
+    slot_of: IndexArray
 
 
-class Moves(NamedTuple):
-    """Changes of the counts over all tokens; those by group g begin at ``first[g]``."""
+class CountChanges(NamedTuple):
+    """Changes of the counts n_wk by G groups of documents.
+
+    The changes by group g are entries ``first[g]`` to ``first[g] + n_changes[g]``.
+    """
 
     # (M,): word, topic and amount of each change.
     words: IndexArray
     topics: IndexArray
     weights: Array
-    # (G,): where each group begins, and its number of changes.
+    # (G,)
     first: IndexArray
-    size: IndexArray
+    n_changes: IndexArray
 
     def joined(self) -> list[Any]:
-        """Return words, topics and weights of all groups."""
-        bounds = list(zip(self.first, self.first + self.size, strict=True))
+        """Return words, topics and amounts of the changes by all groups."""
+        bounds = list(zip(self.first, self.first + self.n_changes, strict=True))
         return [np.concatenate([array[i:j] for i, j in bounds]) for array in self[:3]]
 
 
-def no_moves(tokens_before: IndexArray, topics: IndexArray, dtype: Any) -> Moves:
-    """Allocate :class:`Moves` for groups, given the number of tokens before each."""
+def allocate_changes(first_tokens: IndexArray, topics: IndexArray, dtype: Any) -> CountChanges:
+    """Return :class:`CountChanges` without changes, given the first token of each group.
+
+    A token changes two counts at most, since it leaves one topic and enters another. ``topics``
+    (tokens,) are the topics of all tokens.
+    """
     n = 2 * topics.size
-    first, size = 2 * tokens_before, np.zeros(tokens_before.size, np.int64)
-    return Moves(np.empty(n, np.int32), np.empty(n, topics.dtype), np.empty(n, dtype), first, size)
+    first, n_changes = 2 * first_tokens, np.zeros(first_tokens.size, np.int64)
+    return CountChanges(
+        np.empty(n, np.int32), np.empty(n, topics.dtype), np.empty(n, dtype), first, n_changes
+    )
 
 
-def listed(proportions: Proportions, n_topics: int) -> Any:
-    """Return the counts (n, K) as a CSR matrix."""
-    n_rows, most = proportions.size.size, int(proportions.size.sum()) + 1
+def to_csr(document_counts: DocumentCounts, n_topics: int) -> Any:
+    """Return the counts n_dk (n, K) as a CSR matrix."""
+    n_rows, most = document_counts.n_slots.size, int(document_counts.n_slots.sum()) + 1
     indptr, topics = np.empty(n_rows + 1, np.int64), np.empty(most, np.int32)
-    counts = np.empty(most, np.float32)
-    _list_counts(proportions, indptr, topics, counts)
-    size = indptr[-1]
-    return sp.csr_array((counts[:size], topics[:size], indptr), shape=(n_rows, n_topics))
+    weights = np.empty(most, np.float32)
+    _list_slots(document_counts, indptr, topics, weights)
+    n_listed = indptr[-1]
+    return sp.csr_array((weights[:n_listed], topics[:n_listed], indptr), shape=(n_rows, n_topics))
 
 
 @jit
-def _list_counts(proportions: Any, indptr: IndexArray, topics: IndexArray, counts: Array) -> None:
-    """Write the topics that have tokens as a CSR matrix."""
+def _list_slots(
+    document_counts: Any, indptr: IndexArray, topics: IndexArray, weights: Array
+) -> None:
+    """Write the slots that have tokens as the arrays of a CSR matrix."""
     n, indptr[0] = 0, 0
-    for d in range(proportions.size.size):
-        for m in range(proportions.first[d], proportions.first[d] + proportions.size[d]):
-            topics[n], counts[n] = proportions.topic[m], proportions.counts[m]
-            n += proportions.held[m] > 0
+    for d in range(document_counts.n_slots.size):
+        first = document_counts.first[d]
+        for slot in range(first, first + document_counts.n_slots[d]):
+            # Always write the slot, but count it only if it has tokens: this needs no branch.
+            topics[n], weights[n] = document_counts.topics[slot], document_counts.weights[slot]
+            n += document_counts.n_tokens[slot] > 0
         indptr[d + 1] = n
 
 
 def sparse_steps(*arguments: Any) -> None:
-    """Allocate scratch and call :func:`_sparse_steps`: the task of one thread."""
-    alpha = arguments[10]
-    # At least one topic beyond K, which pads :class:`Proportions`.
+    """Allocate the scratch of a thread and call :func:`_sparse_steps`."""
+    *other_arguments, counter = arguments
+    alpha = other_arguments[10]
+    # Add at least one topic beyond K, since K is the topic of slots that pad.
     lines = aligned(6, (alpha.size // LANES + 1) * LANES)
     lines[:5], lines[5] = 0.0, 1.0
     lines[3, : alpha.size] = alpha
-    ranges = np.empty(-(-lines.shape[1] // RANGE))
-    scratch = _Scratch._make([*lines, ranges, np.zeros(alpha.size, np.int64)])
-    _sparse_steps(*arguments[:-1], scratch, arguments[-1])
+    range_sums = np.empty(-(-lines.shape[1] // TOPICS_PER_RANGE))
+    scratch = _Scratch._make([*lines, range_sums, np.zeros(alpha.size, np.int64)])
+    _sparse_steps(*other_arguments, scratch, counter)
 
 
 @part
-def _list_topics(
+def _count_topics(
     d: Any, indptr: IndexArray, counts: Array, token_indptr: IndexArray, topics: IndexArray,
-    places: IndexArray, proportions: Any,
+    slot_of: IndexArray, document_counts: Any,
 ) -> None:  # fmt: skip
-    """Fill the proportions of document d from the topics of its tokens."""
-    first, size, total = proportions.first[d], 0, proportions.total[d]
+    """Fill the slots of document d from the topics of its tokens."""
+    first, n_slots, total = document_counts.first[d], 0, document_counts.totals[d]
     for j in range(indptr[d], indptr[d + 1]):
         n_tokens = token_indptr[j + 1] - token_indptr[j]
         for i in range(n_tokens):
-            weight = np.float32(weight_of(counts[j], i, n_tokens))
+            weight = np.float32(capped_token_weight(counts[j], i, n_tokens))
             k = topics[np.uint64(token_indptr[j] + i)]
-            # places[k] may be left over from another document; then the topic differs.
-            place = min(places[k], size)
-            if place == size or proportions.topic[first + place] != k:
-                place = places[k] = size
-                proportions.topic[first + place] = k
-                size += 1
-            proportions.held[first + place] += 1
-            proportions.counts[first + place] += weight
+            # Compare topics, since ``slot_of[k]`` may be left over from another document.
+            slot = min(slot_of[k], n_slots)
+            if slot == n_slots or document_counts.topics[first + slot] != k:
+                slot = slot_of[k] = n_slots
+                document_counts.topics[first + slot] = k
+                n_slots += 1
+            document_counts.n_tokens[first + slot] += 1
+            document_counts.weights[first + slot] += weight
             total += np.float64(weight)
-    proportions.size[d], proportions.total[d] = size, total
+    document_counts.n_slots[d], document_counts.totals[d] = n_slots, total
 
 
 @part
-def _shift(k: Any, count: Any, total: Any, totals: Array, scratch: Any) -> Any:
-    """Set count and total of topic k; return the change of the sum of the second part."""
-    before = np.float64(scratch.phi[k])
-    scratch.counts[k], totals[k] = count, total
-    scratch.inverse[k] = np.float32(1.0 / total)
-    scratch.phi[k] = count * scratch.inverse[k]
-    added = np.float64(scratch.alpha[k]) * (np.float64(scratch.phi[k]) - before)
-    scratch.ranges[k // RANGE] += added
-    return added
+def _set_topic_count(k: Any, word_count: Any, total: Any, totals: Array, scratch: Any) -> Any:
+    """Set ``eta_w + n_wk`` and n_k of topic k; return the change of the sum of the second part."""
+    old_phi = np.float64(scratch.phi[k])
+    scratch.word_counts[k], totals[k] = word_count, total
+    scratch.inverse_totals[k] = np.float32(1.0 / total)
+    scratch.phi[k] = word_count * scratch.inverse_totals[k]
+    change = np.float64(scratch.alpha[k]) * (np.float64(scratch.phi[k]) - old_phi)
+    scratch.range_sums[k // TOPICS_PER_RANGE] += change
+    return change
 
 
 @part
-def _of_second_part(number: Any, second: Any, scratch: Any) -> Any:
-    """Draw a topic by ``alpha_k phi_k``, whose sum is ``second``."""
-    left: Any = np.float64(number) * second
+def _draw_from_second_part(number: Any, second_sum: Any, scratch: Any) -> Any:
+    """Draw a topic with probability proportional to ``alpha_k phi_k``.
+
+    ``number`` is a random number in [0, 1), and ``second_sum`` the sum over all topics. The range
+    of the topic is drawn first, then the topic in the range.
+    """
+    remainder: Any = np.float64(number) * second_sum
     r: Any = np.int64(0)
-    while r < scratch.ranges.size - 1 and left >= scratch.ranges[r]:
-        left -= scratch.ranges[r]
+    while r < scratch.range_sums.size - 1 and remainder >= scratch.range_sums[r]:
+        remainder -= scratch.range_sums[r]
         r += 1
-    start, stop = r * RANGE, min((r + 1) * RANGE, scratch.phi.size)
-    number = np.float32(max(min(left / scratch.ranges[r], 1.0), 0.0))
+    start, stop = r * TOPICS_PER_RANGE, min((r + 1) * TOPICS_PER_RANGE, scratch.phi.size)
+    number = np.float32(max(min(remainder / scratch.range_sums[r], 1.0), 0.0))
     k, _ = draw_of_product(
         scratch.alpha[start:stop], scratch.phi[start:stop], scratch.ones, scratch.ones,
         scratch.sums, number,
@@ -202,70 +230,76 @@ def _of_second_part(number: Any, second: Any, scratch: Any) -> Any:
 
 
 @part
-def _move(d: Any, before: Any, k: Any, weight: Any, proportions: Any) -> None:
-    """Move a token of document d to topic k, which the document may not have yet."""
+def _move_token(d: Any, old_topic: Any, new_topic: Any, weight: Any, document_counts: Any) -> None:
+    """Move a token of document d to another topic, which may be new to the document."""
     none = np.int32(-1)
-    old, new, free = none, none, none
-    first, size = np.uint64(proportions.first[d]), np.uint64(proportions.size[d])
-    for m in range(size):
-        topic, i = proportions.topic[first + m], np.int32(m)
-        old = max(old, i if topic == before else none)
-        new = max(new, i if topic == k else none)
-        free = max(free, i if proportions.held[first + m] == 0 else none)
-    place = first + np.uint64(old)
-    proportions.held[place] -= 1
-    proportions.counts[place] -= weight
-    if proportions.held[place] == 0:  # rounding of fractional weights may leave a rest
-        proportions.counts[place], free = lit(weight, 0.0), old
-    if new < 0:
-        new = free
-        if free < 0:
-            new = np.int32(size)
-            proportions.size[d] += 1
-        proportions.topic[first + np.uint64(new)] = k
-    place = first + np.uint64(new)
-    proportions.held[place] += 1
-    proportions.counts[place] += weight
+    # Look for the slots of both topics and for a slot without tokens, all without branches.
+    old_slot, new_slot, free_slot = none, none, none
+    first, n_slots = np.uint64(document_counts.first[d]), np.uint64(document_counts.n_slots[d])
+    for m in range(n_slots):
+        topic, slot = document_counts.topics[first + m], np.int32(m)
+        old_slot = max(old_slot, slot if topic == old_topic else none)
+        new_slot = max(new_slot, slot if topic == new_topic else none)
+        free_slot = max(free_slot, slot if document_counts.n_tokens[first + m] == 0 else none)
+    position = first + np.uint64(old_slot)
+    document_counts.n_tokens[position] -= 1
+    document_counts.weights[position] -= weight
+    if document_counts.n_tokens[position] == 0:
+        # Set the weight to 0, because rounding of fractional weights may leave a remainder.
+        document_counts.weights[position], free_slot = lit(weight, 0.0), old_slot
+    if new_slot < 0:
+        new_slot = free_slot
+        if free_slot < 0:
+            new_slot = np.int32(n_slots)
+            document_counts.n_slots[d] += 1
+        document_counts.topics[first + np.uint64(new_slot)] = new_topic
+    position = first + np.uint64(new_slot)
+    document_counts.n_tokens[position] += 1
+    document_counts.weights[position] += weight
 
 
 @part
-def _record(g: Any, word: Any, topic: Any, weight: Any, moves: Any) -> None:
-    i = np.uint64(moves.first[g] + moves.size[g])
-    moves.words[i], moves.topics[i], moves.weights[i] = word, topic, weight
-    moves.size[g] += 1
+def _record_change(g: Any, word: Any, topic: Any, weight: Any, changes: Any) -> None:
+    """Add a change of n_wk to the changes by group g."""
+    i = np.uint64(changes.first[g] + changes.n_changes[g])
+    changes.words[i], changes.topics[i], changes.weights[i] = word, topic, weight
+    changes.n_changes[g] += 1
 
 
 @jit
 def _sparse_steps(
     indptr: IndexArray, counts: Array, token_indptr: IndexArray, row_weights: Array,
     words: IndexArray, word_tokens: IndexArray, tokens: IndexArray, token_weights: Array | None,
-    documents: IndexArray, states: NDArray[np.uint64], alpha: Array, prior: Array,
+    token_documents: IndexArray, states: NDArray[np.uint64], alpha: Array, eta: Array,
     groups: IndexArray, count_indptr: IndexArray, count_topics: IndexArray, count_values: Array,
-    placed: bool, topics: IndexArray, proportions: Any, products: Array, log_probability: Array,
-    totals: Array, moves: Any, scratch: Any, counter: IndexArray,
+    has_topics: bool, topics: IndexArray, document_counts: Any, products: Array,
+    log_probability: Array, totals: Array, changes: Any, scratch: Any, counter: IndexArray,
 ) -> None:  # fmt: skip
-    """Draw the topic of each token given those of all others, group by group, word by word.
+    """Draw the topic of each token given the topics of all other tokens.
 
-    If tokens are not ``placed`` yet, they are drawn given the topics alone; alpha must be 1 then.
+    Each claim of the loop is one group of documents, whose tokens are visited word by word. Unless
+    tokens have topics, they are drawn given the counts of the words alone; alpha must be 1 then.
 
     Parameters
     ----------
-    indptr, counts, token_indptr : entries of the documents, and where the tokens of each begin
-    row_weights : (n,)
-    words : (A,) numbers of the words
-    word_tokens, tokens, token_weights : see :class:`TokenBatch`
-    documents : (tokens,) document of each of ``tokens``
+    indptr, counts : row pointers and counts of the documents' entries, as in a CSR matrix
+    token_indptr : (nnz + 1,) the number of the first token of each entry
+    row_weights : (n,) weights of the documents
+    words : (A,) numbers of the words in the vocabulary
+    word_tokens, tokens, token_weights, token_documents : see
+        :class:`~skvt.models.lda._collapsed.TokenBatch`
     states : (n,) uint64 state of each document's random numbers, changed
     alpha : float32 (K,) prior of proportions
-    prior : float32 (A,) eta of the words
-    groups : (G + 1,) where the documents of each group begin
-    count_indptr, count_topics, count_values : CSR of ``n_wk`` (float32) of the words
+    eta : float32 (A,) prior of the words
+    groups : (G + 1,) the number of the first document of each group, and n
+    count_indptr, count_topics, count_values : CSR matrix of n_wk (A, K), float32
+    has_topics : whether ``topics`` holds topics of the tokens, which n_wk contains
     topics : (tokens,) topic of each token, written
-    proportions : :class:`Proportions`, to be filled
+    document_counts : :class:`DocumentCounts` without topics, written
     products : float64 (n,) ones, scratch
     log_probability : float64 (n,) zeros; the sum of ``log p(w_i | z_-i, w_-i)`` is added
-    totals : float64 (G, K) for each group ``sum eta + n``, changed
-    moves : :class:`Moves`, written
+    totals : float64 (G, K) n_k in each group's copy of the counts, changed
+    changes : :class:`CountChanges`, written
     scratch : :class:`_Scratch`
     """
     n_topics = totals.shape[1]
@@ -275,103 +309,123 @@ def _sparse_steps(
             break
         group_totals, sum_of_alpha = totals[g], 0.0
         for k in range(n_topics):
-            scratch.inverse[k] = np.float32(1.0 / group_totals[k])
+            scratch.inverse_totals[k] = np.float32(1.0 / group_totals[k])
             sum_of_alpha += np.float64(alpha[k])
         for d in range(groups[g], groups[g + 1]):
-            proportions.total[d] = sum_of_alpha
-            if placed:
-                _list_topics(d, indptr, counts, token_indptr, topics, scratch.places, proportions)
+            document_counts.totals[d] = sum_of_alpha
+            if has_topics:
+                _count_topics(
+                    d, indptr, counts, token_indptr, topics, scratch.slot_of, document_counts
+                )
         for a in range(word_tokens.size - 1):
+            # Find the first token of the word in this group by bisection, since the tokens of a
+            # word are in the order of their documents.
             start, stop = word_tokens[a], word_tokens[a + 1]
-            while start < stop:  # bisection: the documents of a word are sorted
+            while start < stop:
                 middle = (start + stop) // 2
-                if documents[middle] < groups[g]:
+                if token_documents[middle] < groups[g]:
                     start = middle + 1
                 else:
                     stop = middle
             stop = word_tokens[a + 1]
-            if start == stop or documents[start] >= groups[g + 1]:
+            if start == stop or token_documents[start] >= groups[g + 1]:
                 continue
-            eta, second = prior[a], 0.0
-            scratch.counts[:] = eta
+            # Compute phi and the sums of the second part for this word.
+            eta_word, second_sum = eta[a], 0.0
+            scratch.word_counts[:] = eta_word
             for i in range(count_indptr[a], count_indptr[a + 1]):
-                scratch.counts[int(count_topics[i])] += count_values[i]
+                scratch.word_counts[int(count_topics[i])] += count_values[i]
             for k in range(n_topics):
-                scratch.phi[k] = scratch.counts[k] * scratch.inverse[k]
-            for r in range(scratch.ranges.size):
-                of_range = lit(eta, 0.0)
-                factors = scratch.alpha[r * RANGE : (r + 1) * RANGE]
-                values = scratch.phi[r * RANGE : (r + 1) * RANGE]
-                for k in range(values.size):
-                    of_range += factors[k] * values[k]
-                scratch.ranges[r] = np.float64(of_range)
-                second += scratch.ranges[r]
-            for n in range(start, stop):
-                d, t, after = documents[n], tokens[n], min(n + AHEAD, tokens.size - 1)
+                scratch.phi[k] = scratch.word_counts[k] * scratch.inverse_totals[k]
+            for r in range(scratch.range_sums.size):
+                range_sum = lit(eta_word, 0.0)
+                range_alpha = scratch.alpha[r * TOPICS_PER_RANGE : (r + 1) * TOPICS_PER_RANGE]
+                range_phi = scratch.phi[r * TOPICS_PER_RANGE : (r + 1) * TOPICS_PER_RANGE]
+                for k in range(range_phi.size):
+                    range_sum += range_alpha[k] * range_phi[k]
+                scratch.range_sums[r] = np.float64(range_sum)
+                second_sum += scratch.range_sums[r]
+            for position in range(start, stop):
+                d, t = token_documents[position], tokens[position]
+                position_ahead = min(position + N_TOKENS_AHEAD, tokens.size - 1)
                 if d >= groups[g + 1]:
                     break
-                before = np.int64(topics[t])
-                fetch(topics, np.int64(tokens[after]))
-                ahead = proportions.first[documents[after]]
-                for place in range(ahead, ahead + proportions.size[documents[after]], LANES):
-                    fetch(proportions.topic, place)
-                    fetch(proportions.held, place)
-                    fetch(proportions.counts, place)
-                whole_weight: Any = lit(moves.weights[0], 1.0)
+                old_topic = np.int64(topics[t])
+                # Fetch topic and document counts of a later token into the caches.
+                fetch(topics, np.int64(tokens[position_ahead]))
+                d_ahead = token_documents[position_ahead]
+                first_ahead = document_counts.first[d_ahead]
+                stop_ahead = first_ahead + document_counts.n_slots[d_ahead]
+                for slot_ahead in range(first_ahead, stop_ahead, LANES):
+                    fetch(document_counts.topics, slot_ahead)
+                    fetch(document_counts.n_tokens, slot_ahead)
+                    fetch(document_counts.weights, slot_ahead)
+                # ``weight`` counts in n_dk, and ``weighted``, times the document's weight, in n_wk.
+                change: Any = lit(changes.weights[0], 1.0)
                 if token_weights is not None:
-                    whole_weight = token_weights[n]
-                in_all = np.float32(whole_weight)
-                weight = in_all / np.float32(row_weights[d])
+                    change = token_weights[position]
+                weighted = np.float32(change)
+                weight = weighted / np.float32(row_weights[d])
                 states[d] += GOLDEN
-                number, other_number = unit_pair(mix(states[d]))
-                rest, norm, others = second, np.float32(second), np.float64(n_topics)
-                width, m, first = np.int64(0), np.int64(0), proportions.first[d]
-                if placed:
-                    width = (proportions.size[d] + LANES - 1) // LANES * LANES
-                    count = max(scratch.counts[before] - in_all, eta)
-                    total = max(group_totals[before] - np.float64(in_all), LEAST_TOTAL)
-                    phi = count * np.float32(1.0 / total)
-                    rest -= np.float64(scratch.alpha[before]) * (
-                        np.float64(scratch.phi[before]) - np.float64(phi)
+                number, second_number = unit_pair(mix(states[d]))
+                # Draw a slot, or the second part. Without topics there are no slots, so that slot 0
+                # is not below the width 0 and the second part is drawn.
+                others_sum, norm = second_sum, np.float32(second_sum)
+                others_total = np.float64(n_topics)
+                width, slot, first = np.int64(0), np.int64(0), document_counts.first[d]
+                if has_topics:
+                    width = (document_counts.n_slots[d] + LANES - 1) // LANES * LANES
+                    # Remove the token from the counts, but keep the arrays as they are.
+                    word_count = max(scratch.word_counts[old_topic] - weighted, eta_word)
+                    total = max(group_totals[old_topic] - np.float64(weighted), LEAST_TOTAL)
+                    phi = word_count * np.float32(1.0 / total)
+                    others_sum -= np.float64(scratch.alpha[old_topic]) * (
+                        np.float64(scratch.phi[old_topic]) - np.float64(phi)
                     )
-                    m, norm = draw_of_members(
-                        proportions.counts, proportions.topic, scratch.phi, scratch.sums,
-                        (first, width, before, weight, phi, np.float32(rest), number),
+                    slot, norm = draw_of_members(
+                        document_counts.weights, document_counts.topics, scratch.phi, scratch.sums,
+                        (first, width, old_topic, weight, phi, np.float32(others_sum), number),
                     )  # fmt: skip
-                    others = proportions.total[d] - np.float64(weight)
-                if m < width:
-                    # Rounding may lead to a topic without tokens: keep the old topic then.
-                    k = int(before)
-                    if proportions.counts[first + m] > lit(weight, 0.0):
-                        k = int(proportions.topic[first + m])
+                    others_total = document_counts.totals[d] - np.float64(weight)
+                if slot < width:
+                    # Keep the old topic if rounding has led to a slot without tokens.
+                    k = int(old_topic)
+                    if document_counts.weights[first + slot] > lit(weight, 0.0):
+                        k = int(document_counts.topics[first + slot])
                 else:
-                    of_before = scratch.phi[before]
-                    if placed:
-                        scratch.phi[before] = phi
-                        scratch.ranges[before // RANGE] -= second - rest
-                    k = _of_second_part(other_number, rest, scratch)
-                    # Rounding may lead to a padding topic beyond K.
+                    # Remove the token from phi and the sum of its range during the draw only.
+                    saved_phi = scratch.phi[old_topic]
+                    if has_topics:
+                        scratch.phi[old_topic] = phi
+                        scratch.range_sums[old_topic // TOPICS_PER_RANGE] -= second_sum - others_sum
+                    k = _draw_from_second_part(second_number, others_sum, scratch)
+                    # Take an allowed topic nearby if rounding has led to a padding topic beyond K.
                     k = k if k < n_topics else max(k - LANES, 0)
-                    if placed:
-                        scratch.phi[before] = of_before
-                        scratch.ranges[before // RANGE] += second - rest
-                if placed and k != before:
-                    second += _shift(before, count, total, group_totals, scratch)
-                    second += _shift(
-                        k, scratch.counts[k] + in_all, group_totals[k] + np.float64(in_all),
-                        group_totals, scratch,
+                    if has_topics:
+                        scratch.phi[old_topic] = saved_phi
+                        scratch.range_sums[old_topic // TOPICS_PER_RANGE] += second_sum - others_sum
+                if has_topics and k != old_topic:
+                    second_sum += _set_topic_count(
+                        old_topic, word_count, total, group_totals, scratch
+                    )
+                    second_sum += _set_topic_count(
+                        k, scratch.word_counts[k] + weighted,
+                        group_totals[k] + np.float64(weighted), group_totals, scratch,
                     )  # fmt: skip
-                    _move(d, before, k, weight, proportions)
-                    _record(g, words[a], before, -whole_weight, moves)
-                if not placed or k != before:
-                    _record(g, words[a], k, whole_weight, moves)
+                    _move_token(d, old_topic, k, weight, document_counts)
+                    _record_change(g, words[a], old_topic, -change, changes)
+                if not has_topics or k != old_topic:
+                    _record_change(g, words[a], k, change, changes)
                 topics[t] = k
-                products[d] *= max(np.float64(norm) / others, _LEAST)
-                if products[d] < _SMALL:
+                # p(w_i | z_-i, w_-i) is the sum of both parts over the sum of alpha + n_dk.
+                products[d] *= max(np.float64(norm) / others_total, _MIN_PROBABILITY)
+                if products[d] < _MIN_PRODUCT:
                     log_probability[d] += log(products[d])
                     products[d] = 1.0
         for d in range(groups[g], groups[g + 1]):
             log_probability[d] += log(products[d])
-            if not placed:
-                _list_topics(d, indptr, counts, token_indptr, topics, scratch.places, proportions)
+            if not has_topics:
+                _count_topics(
+                    d, indptr, counts, token_indptr, topics, scratch.slot_of, document_counts
+                )
         finish(counter, g, stop_group)
