@@ -1,4 +1,4 @@
-"""Active components: one rule for mixtures and factorisations."""
+"""The number of active components, by the same rule for mixtures and factorisations."""
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -6,15 +6,16 @@ from numpy.typing import DTypeLike
 from skvt.ties import exceeds
 from skvt.typing import Array
 
-# Least share of the data of an active component.
+# A component is active if its expected share of the data is at least this number.
 ACTIVE_SHARE = 1e-3
 
 
 def n_active(masses: Array, dtype: DTypeLike) -> int:
-    """Number of components to which at least a thousandth of the data is expected to belong.
+    """Return the number of components whose mass is at least ACTIVE_SHARE of the total mass.
 
-    By expected rows (K,) of each component of a mixture, or counts of each of a factorisation, as
-    computed in the precision ``dtype``.
+    ``masses`` (K,) are the expected numbers of rows of the components of a mixture, or the expected
+    counts of the components of a factorisation. They were computed in the precision ``dtype``, so
+    that a mass counts as large enough if it falls short by rounding errors only.
     """
     total = masses.sum()
     return int(np.sum(~exceeds(ACTIVE_SHARE * total, masses, dtype=dtype))) if total > 0.0 else 0

@@ -1,13 +1,15 @@
 """The correction V(beta, lam) of structured inference for Dirichlet globals [HB15 sec. 2.4].
 
-A Dirichlet draw consists of normalised gamma variates, ``beta_v = b_v / sum b``, and each b_v is a
-function of its shape lam_v at a fixed quantile. The contribution of a batch with expected counts
-``hat`` then has the gradient
+Topic models and mixtures multiply the statistics of a batch by V in their global step "ssvi". A
+draw beta from Dirichlet(lam) consists of normalised gamma variates, ``beta_v = b_v / sum b``, and
+each b_v is a function of its shape lam_v at a fixed quantile. Let ``hat`` be the expected counts of
+a batch under beta. Their log probability ``sum_v hat_v log beta_v`` has the gradient
 
-    grad_u = (d log b_u / d lam_u) (hat_u - beta_u sum_v hat_v),
+    grad_u = (d log b_u / d lam_u) (hat_u - beta_u sum_v hat_v)
 
-and in natural coordinates ``V hat = F^-1 grad`` with the Fisher information of the Dirichlet,
-``F = diag(psi'(lam)) - psi'(sum lam) 1 1'``. Over the draw of beta, E[V] is the identity.
+with respect to lam. In natural coordinates this is ``V hat = F^-1 grad`` with the Fisher
+information of the Dirichlet, ``F = diag(psi'(lam)) - psi'(sum lam) 1 1'``. V is the identity on
+average over the draw of beta.
 """
 
 from typing import Any, NamedTuple, Self
@@ -31,47 +33,55 @@ from skvt.typing import Array, IndexArray, Run
 
 # Gauss-Legendre nodes and weights on [0, 1].
 _NODES, _WEIGHTS = 0.5 * np.array(np.polynomial.legendre.leggauss(16)) + [[0.5], [0.0]]
-# The tail of an integrand below exp(-_TAIL) is left out.
+# Quadrature stops where the integrand has fallen below exp(-_TAIL) of its value at the start.
 _TAIL = 20.0
-# Terms of the power series: the next is e^18 / 18! of the first, at most.
+# Number of terms of the power series after the first term, which is 1. The next term would be at
+# most e^18 / 18!.
 _TERMS = 17
-# Shapes above which quantiles are those of a cube of a normal variate, to rounding.
+# Shape above which the cube root of a gamma variate is normal up to rounding errors.
 _NEARLY_NORMAL = 1e6
-# Totals of lam above which 1 - c sum(1 / psi') would be lost in rounding.
+# Sum of lam above which rounding errors would dominate ``1 - psi'(sum lam) sum(1 / psi'(lam))``.
 _LARGE_TOTAL = 1e8
-# Words that a thread takes at a time.
+# Number of words that a thread takes at a time.
 _WORDS = np.int64(16)
 
 
 class Gammas(NamedTuple):
-    """Gamma variates of rate 1 from which topics are formed."""
+    """Gamma variates of rate 1 from which K topics are formed.
 
-    # (A, K): logarithms of those of some words, or of all.
+    The variates of A listed words are known one by one, and the variates of all other words by
+    their sum.
+    """
+
+    # (A, K): logarithms of the variates of the listed words.
     logs: Array
-    # (K,), float64: of the sums over all words.
+    # (K,), float64: logarithms of the sums of the variates over all words.
     log_totals: Array
-    # (K,), float64: shape of the sum of the others, and its logarithm; None where there are none.
-    rest: Array | None = None
-    log_rest: Array | None = None
-    # (A,): the words; None for all.
+    # (K,), float64: the sum of the variates of all other words is a gamma variate, too. These are
+    # its shape and its logarithm; None if all words are listed.
+    shapes_of_others: Array | None = None
+    logs_of_others: Array | None = None
+    # (A,): numbers of the listed words in the vocabulary; None if all words are listed.
     rows: IndexArray | None = None
 
     @classmethod
     def of_all(cls, logs: Array) -> Self:
-        """Variates of all words, (V, K)."""
+        """Return the variates of all words, given their logarithms (V, K)."""
         return cls(logs, np.logaddexp.reduce(logs, dtype=np.float64))
 
 
 @jit
 def trigamma(x: float) -> float:
-    """psi'(x) for x > 0: eight recurrence steps, then the asymptotic series.
+    """Return psi'(x) for x > 0 as ``sum_i 1 / (x + i)^2`` for i < 8, plus psi'(x + 8).
 
-    The steps' sum of 1 / (x + i)^2 as one fraction: divisions are what costs.
+    The sum is computed as a single fraction, because divisions are slow. psi'(x + 8) is an
+    asymptotic series.
     """
     numerator, denominator = 0.0, 1.0
-    small = min(x, 1e17)  # beyond, the steps add nothing, and their product overflows
+    # Limit x in the fraction, whose denominator would overflow. The sum of larger x is negligible.
+    limited_x = min(x, 1e17)
     for step in range(8):
-        square = (small + step) * (small + step)
+        square = (limited_x + step) * (limited_x + step)
         numerator = numerator * square + denominator
         denominator *= square
     inverse = 1.0 / (x + 8.0)
@@ -82,15 +92,17 @@ def trigamma(x: float) -> float:
 
 @jit
 def log_gamma_slopes(a: Array, log_x: Array, out: Array) -> None:
-    """``d log x / d a`` of Gamma(a, 1) variates x at fixed quantiles, all (n,).
+    """Write slopes ``d log x / d a`` of Gamma(a, 1) variates x at fixed quantiles to ``out``.
 
-    With the distribution function P(a, x), it is ``-(dP/da) / (x dP/dx)``. For x <= e by the power
-    series of P; otherwise by quadrature, or for very large shapes by the normal approximation of
-    Wilson and Hilferty (1931). Relative error below 2e-7 for a of 1e-3 and more.
+    All arrays are (n,). With the distribution function P(a, x), the slope is ``-(dP/da) / (x
+    dP/dx)``. It is computed by the power series of P for x <= e, by the normal approximation of
+    Wilson and Hilferty (1931) for greater x of very large shapes, and otherwise by quadrature. The
+    relative error is below 2e-7 for a >= 1e-3.
     """
     for i in range(a.size):
-        # S(a) = sum over n of x^n / ((a+1) .. (a+n)) from within: as a fraction p / q, whose
-        # derivatives in a go along, so that there is one division at the end
+        # P is x^a exp(-x) S / Gamma(a + 1) with the series S = sum_n x^n / ((a + 1) ... (a + n)).
+        # Compute S as a fraction p / q by Horner's scheme, together with the derivatives of p and q
+        # in a, so that a single division is needed.
         x = exp(min(log_x[i], 1.0))
         p, q, dp, dq = 1.0, 1.0, 0.0, 0.0
         for step in range(_TERMS):
@@ -99,57 +111,70 @@ def log_gamma_slopes(a: Array, log_x: Array, out: Array) -> None:
             q *= factor
             dp = dq + x * dp
             p = q + x * p
-        # P = x^a exp(-x) / Gamma(a + 1) S: the exponential is part of the series' own factor
-        inverse, own = 1.0 / q, 1.0 / a[i]
-        total = p * inverse
-        slope = (dp - total * dq) * inverse - total * own
-        out[i] = -own * (total * (log_x[i] - digamma(a[i])) + slope)
+        # The factor x^a exp(-x) cancels. ``slope`` is a times the derivative of S / a.
+        inverse_q, inverse_a = 1.0 / q, 1.0 / a[i]
+        series = p * inverse_q
+        slope = (dp - series * dq) * inverse_q - series * inverse_a
+        out[i] = -inverse_a * (series * (log_x[i] - digamma(a[i])) + slope)
     _slopes_of_large(a, log_x, out)
 
 
 @part_allocating
 def _slopes_of_large(a: Array, log_x: Array, out: Array) -> None:
-    """Slopes where x > e, by quadrature over the smaller tail; other entries of ``out`` stay.
+    """Write the slopes of variates x > e to ``out``, and keep all other entries of ``out``.
 
-        dP/da = int_0^x (log t - psi(a)) p(t) dt = -int_x^inf (log t - psi(a)) p(t) dt
+    The derivative of the distribution function is an integral over the lower or the upper tail of
+    the density p,
 
-    with t = x exp(sign s), sign = -1 for x <= a and 1 otherwise.
+        dP/da = int_0^x (log t - psi(a)) p(t) dt = -int_x^inf (log t - psi(a)) p(t) dt.
+
+    The lower tail is taken for x <= a, and the upper tail otherwise. Quadrature is over s, where
+    ``t = x exp(s)``.
     """
-    # those entries side by side, and choices instead of branches: so the loops run on vectors
-    which, n = np.empty(a.size, np.int64), 0
+    # List the entries with x > e, and choose values by conditional expressions instead of branches,
+    # so that the compiler vectorises the loops.
+    entries, n = np.empty(a.size, np.int64), 0
     for i in range(a.size):
-        which[n] = i
+        entries[n] = i
         n += 1 if log_x[i] > 1.0 else 0
-    x, rate, distance, longest = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
-    value = np.zeros(n)
+    # ``distances`` are log(x) - psi(a), and ``lengths`` the ends of the intervals of s, which begin
+    # at 0. The sign of ``distances`` is reversed in the lower tail, where lengths are negative.
+    x, shapes, distances, lengths = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
+    integrals = np.zeros(n)
     for j in range(n):
-        rate[j], distance[j] = a[which[j]], log_x[which[j]]
+        shapes[j], distances[j] = a[entries[j]], log_x[entries[j]]
     for j in range(n):
-        own, shape = exp(distance[j]), rate[j]
-        sign = -1.0 if own <= shape else 1.0
-        c = _TAIL / own
-        below, above = 0.5 * (c + np.sqrt(c * c + 8.0 * c)), np.sqrt(2.0 * c)
-        # where x = a the quotient is infinite
-        longest[j] = sign * min(below if own <= shape else above, _TAIL / abs(shape - own))
-        x[j], rate[j], distance[j] = own, sign * shape, sign * (distance[j] - digamma(shape))
+        x_j, shape = exp(distances[j]), shapes[j]
+        sign = -1.0 if x_j <= shape else 1.0
+        # Bound the length beyond which the integrand is below exp(-_TAIL) of its value at s = 0.
+        c = _TAIL / x_j
+        lower, upper = 0.5 * (c + np.sqrt(c * c + 8.0 * c)), np.sqrt(2.0 * c)
+        # The quotient is infinite if x = a.
+        lengths[j] = sign * min(lower if x_j <= shape else upper, _TAIL / abs(shape - x_j))
+        x[j], distances[j] = x_j, sign * (distances[j] - digamma(shape))
     for i in range(_NODES.size):
         for j in range(n):
-            s = longest[j] * _NODES[i]
-            grown = exp(x[j] + abs(rate[j]) * s - x[j] * exp(s))
-            value[j] += _WEIGHTS[i] * (abs(s) + distance[j]) * grown
+            s = lengths[j] * _NODES[i]
+            relative_density = exp(x[j] + shapes[j] * s - x[j] * exp(s))
+            integrals[j] += _WEIGHTS[i] * (abs(s) + distances[j]) * relative_density
     for j in range(n):
-        shape = abs(rate[j])
+        shape = shapes[j]
         if shape > _NEARLY_NORMAL:
-            # cube root of x / a: w = 1 - 1 / 9a + z / 3 sqrt(a), z fixed
-            w = exp((log_x[which[j]] - np.log(shape)) / 3.0)
-            out[which[j]] = (1.0 + (1.0 / (6.0 * shape) - 1.5 * (w - 1.0)) / w) / shape
+            # The cube root w of x / a is 1 - 1 / (9 a) + z / (3 sqrt(a)) with a normal variate z,
+            # which is fixed at a fixed quantile.
+            w = exp((log_x[entries[j]] - np.log(shape)) / 3.0)
+            out[entries[j]] = (1.0 + (1.0 / (6.0 * shape) - 1.5 * (w - 1.0)) / w) / shape
         else:
-            out[which[j]] = abs(longest[j]) * value[j]
+            out[entries[j]] = abs(lengths[j]) * integrals[j]
 
 
 @part
 def _series(a: float, coefficients: Array) -> None:
-    """Coefficients (_TERMS + 1, 2) of S(a) / a and of its derivative in a, highest power first."""
+    """Write the coefficients of the power series S / a in x, and of its derivative in a.
+
+    S is the series in :func:`log_gamma_slopes`. ``coefficients`` is (_TERMS + 1, 2), with the
+    highest power first.
+    """
     value, slope = 1.0 / a, -1.0 / (a * a)
     for n in range(_TERMS + 1):
         if n > 0:
@@ -159,95 +184,108 @@ def _series(a: float, coefficients: Array) -> None:
 
 
 @part
-def _slopes_of_one_shape(
-    coefficients: Array, digamma_of_it: float, log_x: Array, out: Array
+def _slopes_of_equal_shapes(
+    coefficients: Array, digamma_of_shape: float, log_x: Array, out: Array
 ) -> None:
-    """:func:`log_gamma_slopes` for x <= e and variates of one shape: its series is a polynomial."""
+    """Write slopes, as :func:`log_gamma_slopes`, of variates x <= e that have the same shape.
+
+    The coefficients of :func:`_series` serve all variates. Slopes of greater x are wrong.
+    """
     for i in range(log_x.size):
         x = exp(min(log_x[i], 1.0))
         value, slope = 0.0, 0.0
         for step in range(_TERMS + 1):
             value = coefficients[step, 0] + x * value
             slope = coefficients[step, 1] + x * slope
-        out[i] = -(value * (log_x[i] - digamma_of_it) + slope)
+        out[i] = -(value * (log_x[i] - digamma_of_shape) + slope)
 
 
 @jit_allocating
 def _gradients(
     array: Array, scale: float, prior: Array, log_gammas: Array, log_totals: Array, hat: Array,
-    rows: IndexArray, totals: Array, of_rest: Any, out: Array, inverses: Array, sums: Array,
-    counter: IndexArray,
+    row_of_word: IndexArray, hat_totals: Array, gradients_of_others: Any, out: Array,
+    inverses: Array, sums: Array, counter: IndexArray,
 ) -> None:  # fmt: skip
-    """``out = grad / psi'(lam)`` and ``inverses = 1 / psi'(lam)`` of each word, both (V, K).
+    """Write ``grad / psi'(lam)`` to ``out`` and ``1 / psi'(lam)`` to ``inverses``, both (V, K).
 
-    ``lam = prior + scale * array``; the variates and statistics of word v are those in row
-    ``rows[v]``. Where that is negative, ``grad = of_rest`` (K,). ``log_totals`` and ``totals`` (K,)
-    are the sums of gammas and statistics over all words. Of the b-th _WORDS words, ``sums[b]``
-    (3, K) are those of ``out``, ``inverses`` and lam.
+    Parameters
+    ----------
+    array, scale, prior : (V, K), number and (V,); lam = prior[:, None] + scale * array
+    log_gammas, hat : (A, K) logarithms of the variates, and statistics, of the listed words
+    log_totals, hat_totals : (K,) logarithms of the sums of the variates, and sums of the
+        statistics, over all words
+    row_of_word : (V,) row of each word in ``log_gammas`` and ``hat``; -1 for words without a row
+    gradients_of_others : (K,) grad of each word without a row
+    out, inverses : (V, K) written
+    sums : (B, 3, K) sums of ``out``, ``inverses`` and lam over each block of _WORDS words, written
     """
     n_topics = array.shape[1]
     lam, logs, slopes = np.empty(n_topics), np.empty(n_topics), np.empty(n_topics)
-    # entries of a block, side by side
-    size = _WORDS * n_topics
-    a, log_x, found = np.empty(size), np.empty(size), np.empty(size)
-    which = np.empty(size, np.int64)
+    # The next arrays list entries (v, k) of a block, and their lam, log gammas and slopes.
+    block_size = _WORDS * n_topics
+    entries, entry_slopes = np.empty(block_size, np.int64), np.empty(block_size)
+    shapes, log_x = np.empty(block_size), np.empty(block_size)
     coefficients = np.empty((_TERMS + 1, 2))
-    last, of_prior, inverse_of_prior = -1.0, 0.0, 0.0
+    last_eta, digamma_eta, inverse_eta = -1.0, 0.0, 0.0
     for _ in range(CLAIMS):
         start, stop = claim(counter, _WORDS, array.shape[0])
         if start >= stop:
             break
-        total = sums[start // _WORDS]
-        total[:] = 0.0
+        block_sums = sums[start // _WORDS]
+        block_sums[:] = 0.0
+        # Compute all entries of the block as if lam were the prior, because this holds for most
+        # words of a topic, and functions of the prior are computed once. List all other entries.
         n = 0
         for v in range(start, stop):
-            # most words of a topic stand at their prior, and share its functions
-            eta, row = np.float64(prior[v]), rows[v]
-            if eta != last and eta > 0.0:
-                last, of_prior, inverse_of_prior = eta, digamma(eta), 1.0 / trigamma(eta)
+            eta, row = np.float64(prior[v]), row_of_word[v]
+            if eta != last_eta and eta > 0.0:
+                last_eta, digamma_eta, inverse_eta = eta, digamma(eta), 1.0 / trigamma(eta)
                 _series(eta, coefficients)
             for k in range(n_topics):
                 lam[k] = eta + scale * np.float64(array[v, k])
-                inverses[v, k] = inverse_of_prior
-                total[2, k] += lam[k]
+                inverses[v, k] = inverse_eta
+                block_sums[2, k] += lam[k]
             if row >= 0:
                 for k in range(n_topics):
                     logs[k] = log_gammas[row, k]
-                _slopes_of_one_shape(coefficients, of_prior, logs, slopes)
+                _slopes_of_equal_shapes(coefficients, digamma_eta, logs, slopes)
                 for k in range(n_topics):
                     out[v, k] = slopes[k]
             else:
                 logs[:] = 0.0
-            first = (v - start) * n_topics
+            first_entry = (v - start) * n_topics
             for k in range(n_topics):
-                which[n], a[n], log_x[n] = first + k, lam[k], logs[k]
-                n += 1 if (lam[k] != last) | (logs[k] > 1.0) else 0
-        log_gamma_slopes(a[:n], log_x[:n], found[:n])
+                # Always write the entry, but count it only if it is needed: there is no branch.
+                entries[n], shapes[n], log_x[n] = first_entry + k, lam[k], logs[k]
+                n += 1 if (lam[k] != last_eta) | (logs[k] > 1.0) else 0
+        # Compute the listed entries.
+        log_gamma_slopes(shapes[:n], log_x[:n], entry_slopes[:n])
         for j in range(n):
-            a[j] = 1.0 / trigamma(a[j])
+            shapes[j] = 1.0 / trigamma(shapes[j])
         for j in range(n):
-            v, k = start + which[j] // n_topics, which[j] % n_topics
-            out[v, k], inverses[v, k] = found[j], a[j]
+            v, k = start + entries[j] // n_topics, entries[j] % n_topics
+            out[v, k], inverses[v, k] = entry_slopes[j], shapes[j]
+        # Turn slopes into gradients, divide them by psi'(lam), and add up the block.
         for v in range(start, stop):
-            row = rows[v]
+            row = row_of_word[v]
             if row >= 0:
                 for k in range(n_topics):
                     beta = exp(log_gammas[row, k] - log_totals[k])
-                    out[v, k] *= hat[row, k] - beta * totals[k]
+                    out[v, k] *= hat[row, k] - beta * hat_totals[k]
             else:
                 for k in range(n_topics):
-                    out[v, k] = of_rest[k]
+                    out[v, k] = gradients_of_others[k]
             for k in range(n_topics):
                 out[v, k] *= inverses[v, k]
             for k in range(n_topics):
-                total[0, k] += out[v, k]
-                total[1, k] += inverses[v, k]
+                block_sums[0, k] += out[v, k]
+                block_sums[1, k] += inverses[v, k]
         finish(counter, start, stop)
 
 
 @jit
 def _add_multiples(out: Array, inverses: Array, factors: Array, counter: IndexArray) -> None:
-    """``out += factors * inverses``, factors (K,)."""
+    """Add ``factors * inverses`` to ``out``, for ``factors`` (K,) and two arrays (V, K)."""
     for _ in range(CLAIMS):
         start, stop = claim(counter, _WORDS, out.shape[0])
         if start >= stop:
@@ -260,60 +298,79 @@ def _add_multiples(out: Array, inverses: Array, factors: Array, counter: IndexAr
 
 def corrected_statistics(
     array: Array, gammas: Gammas, hat: Array, run: Run = serial_map, *, scale: float = 1.0,
-    prior: Array | None = None, most: float | Array = np.inf,
+    prior: Array | None = None, max_common: float | Array = np.inf,
 ) -> Array:  # fmt: skip
-    """``V(beta, lam) hat`` of each topic [HB15 eq. 7].
+    """Return ``V(beta, lam) hat`` of each topic [HB15 eq. 7], (V, K), float64.
 
-    Parameters of q(beta_k) are ``lam = prior + scale * array`` (V, K), one topic a column, with
-    ``prior`` (V,) or (V, K), or zero. ``gammas`` are the variates that the topics were made of,
-    ``hat`` (A, K) the statistics of their words. Returns (V, K), float64.
+    V is the identity on average only. If the statistics of a word exceed its lam by orders of
+    magnitude, the result can be much larger than the statistics. The excess is in the part common
+    to all words of a topic, a multiple of ``1 / psi'(lam)``, which ``max_common`` therefore limits.
 
-    Words without statistics matter by the sum of their gammas alone. That is a gamma of the sum of
-    their shapes, so that one variate stands for all of them, with one slope for all these shapes.
-
-    V is the identity on average only: where a word's statistics exceed its lam by orders of
-    magnitude, the part that is common to all words of a topic, a multiple of ``1 / psi'(lam)``,
-    may be as much larger than the statistics themselves. It adds up to ``most``, at most.
+    Parameters
+    ----------
+    array : Array
+        The parameters of q(beta_k) are ``lam = prior + scale * array``, (V, K), a column for each
+        topic.
+    gammas : Gammas
+        The variates of which the topics were made. All words without listed variates have the same
+        gradient, because their statistics are 0 and only the sum of their variates matters, which
+        is a gamma variate whose shape is the sum of their shapes.
+    hat : Array
+        Statistics (A, K) of the words with listed variates.
+    run : Run
+        Runs the loops over words.
+    scale : float
+    prior : Array or None
+        (V,) or (V, K); None stands for zeros.
+    max_common : float or Array
+        Maximum, for each topic, of the sum of the common part over words, in absolute value.
     """
-    array, hat, logs = (np.ascontiguousarray(part) for part in (array, hat, gammas.logs))
+    array, hat, logs = (np.ascontiguousarray(values) for values in (array, hat, gammas.logs))
     n_words, n_topics = array.shape
+    # A topic of one word has no parameter to correct for.
     if n_words == 1:
-        return hat  # a topic of one word has no parameter to correct for
+        return hat
     if prior is None:
         prior = np.zeros(n_words)
     if prior.ndim == 2:
         array, scale, prior = prior + scale * array, 1.0, np.zeros(n_words)
-    places = np.full(n_words, -1)
-    places[slice(None) if gammas.rows is None else gammas.rows] = np.arange(len(hat))
-    totals = hat.sum(axis=0, dtype=np.float64)
-    of_rest = np.zeros(n_topics)
+    row_of_word = np.full(n_words, -1)
+    row_of_word[slice(None) if gammas.rows is None else gammas.rows] = np.arange(len(hat))
+    hat_totals = hat.sum(axis=0, dtype=np.float64)
+    gradients_of_others = np.zeros(n_topics)
     if len(hat) < n_words:
-        assert gammas.rest is not None and gammas.log_rest is not None  # there are others
-        log_gamma_slopes(gammas.rest, gammas.log_rest, of_rest)
-        of_rest *= -totals * np.exp(gammas.log_rest - gammas.log_totals)
+        # The variates of other words exist if some words are not listed.
+        assert gammas.shapes_of_others is not None and gammas.logs_of_others is not None
+        log_gamma_slopes(gammas.shapes_of_others, gammas.logs_of_others, gradients_of_others)
+        gradients_of_others *= -hat_totals * np.exp(gammas.logs_of_others - gammas.log_totals)
     out, inverses = np.empty((2, n_words, n_topics))
     sums = np.empty((-(-n_words // _WORDS), 3, n_topics))
     loop = SharedLoop(
-        n_words, _WORDS, array, scale, prior, logs, gammas.log_totals, hat, places, totals, of_rest,
-        out, inverses, sums,
+        n_words, _WORDS, array, scale, prior, logs, gammas.log_totals, hat, row_of_word, hat_totals,
+        gradients_of_others, out, inverses, sums,
     )  # fmt: skip
     run(_gradients, loop)
-    gradients, diagonals, totals = sums.sum(axis=0)
-    # F^-1 grad by the formula of Sherman and Morrison
-    c = np.array([trigamma(total) for total in totals])
-    rest = 1.0 - c * diagonals
-    large = totals > _LARGE_TOTAL
-    if large.any():
-        rest[large] = c[large] * _excess(
-            prior[:, None] + scale * array[:, large], inverses[:, large], totals[large]
+    gradient_sums, inverse_sums, lam_sums = sums.sum(axis=0)
+    # Solve with F by the formula of Sherman and Morrison: add a multiple of 1 / psi'(lam) to
+    # grad / psi'(lam).
+    trigamma_sums = np.array([trigamma(lam_sum) for lam_sum in lam_sums])
+    denominators = 1.0 - trigamma_sums * inverse_sums
+    is_large = lam_sums > _LARGE_TOTAL
+    if is_large.any():
+        denominators[is_large] = trigamma_sums[is_large] * _inverse_trigamma_excess(
+            prior[:, None] + scale * array[:, is_large], inverses[:, is_large], lam_sums[is_large]
         )
-    limit = most / diagonals
-    factors = np.clip(c * gradients / rest, -limit, limit)
+    limit = max_common / inverse_sums
+    factors = np.clip(trigamma_sums * gradient_sums / denominators, -limit, limit)
     run(_add_multiples, SharedLoop(n_words, _WORDS, out, inverses, factors))
     return out
 
 
-def _excess(lam: Array, inverses: Array, totals: Array) -> Array:
-    """``1 / psi'(sum lam) - sum 1 / psi'(lam)`` of columns; no large numbers cancel."""
-    rests = np.where(lam < _NEARLY_NORMAL, inverses - lam + 0.5, 1.0 / (12.0 * lam))
-    return 0.5 * (len(lam) - 1.0) + 1.0 / (12.0 * totals) - rests.sum(axis=0)
+def _inverse_trigamma_excess(lam: Array, inverses: Array, lam_sums: Array) -> Array:
+    """Return ``1 / psi'(sum lam) - sum 1 / psi'(lam)`` of each column of ``lam`` (V, K).
+
+    ``inverses`` are 1 / psi'(lam). Since ``1 / psi'(x)`` is x - 1/2 plus a small remainder, about
+    1 / (12 x) for large x, the large terms of the difference cancel exactly and are left out.
+    """
+    remainders = np.where(lam < _NEARLY_NORMAL, inverses - lam + 0.5, 1.0 / (12.0 * lam))
+    return 0.5 * (len(lam) - 1.0) + 1.0 / (12.0 * lam_sums) - remainders.sum(axis=0)

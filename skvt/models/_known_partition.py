@@ -1,4 +1,8 @@
-"""log C(T) of likelihoods for which it does not depend on the globals [VT16 app. C]."""
+"""The tempered normaliser log C(T) of likelihoods whose C(T) is known [VT16 app. C].
+
+Learned temperatures need log C(T) as a function of the inverse temperature b = 1 / T. The functions
+serve mixtures and factorial models. Both return log C(T) and its slope in b, in nats.
+"""
 
 import numpy as np
 from scipy.special import logsumexp
@@ -7,13 +11,19 @@ from skvt.typing import Array
 
 
 def noise_log_partition(b: Array, n_features: int, variance: float) -> tuple[Array, Array]:
-    """``log int N(x; m, s I)^b dx``, whatever m, and its slope in b, (M,) each, in nats."""
+    """Return ``log int N(x; m, s I)^b dx`` and its slope in b, (M,) each, for ``b`` (M,).
+
+    x has ``n_features`` dimensions, and s is ``variance``. The integral does not depend on m.
+    """
     half, log_scale = 0.5 * n_features, np.log(2.0 * np.pi * variance)
     return half * ((1.0 - b) * log_scale - np.log(b)), half * (-log_scale - 1.0 / b)
 
 
 def choice_log_partition(b: Array, log_p: Array) -> tuple[Array, Array]:
-    """``log sum_j p_j^b`` for log probabilities (J, ...), and its slope in b, (M, ...) each."""
+    """Return ``log sum_j p_j^b`` and its slope in b, (M, ...) each, for ``b`` (M,).
+
+    ``log_p`` (J, ...) are the logarithms of p.
+    """
     powers = np.multiply.outer(b, log_p)
     value = logsumexp(powers, axis=1)
     return value, (np.exp(powers - value[:, None]) * log_p).sum(axis=1)

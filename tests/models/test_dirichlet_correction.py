@@ -190,7 +190,7 @@ def test_what_is_common_to_all_words_is_bounded_by_the_statistics():
     free = correct(lam, logs, hat)
     assert np.abs(free).sum() > 100.0 * hat.sum()
     columns = (np.ascontiguousarray(a)[:, None] for a in (lam, logs, hat))
-    bounded = correct_all(*columns, most=hat.sum())[:, 0]
+    bounded = correct_all(*columns, max_common=hat.sum())[:, 0]
     assert np.abs(bounded).sum() < 3.0 * hat.sum()
     np.testing.assert_array_equal(np.sign(bounded[1]), np.sign(free[1]))
 
@@ -234,8 +234,8 @@ def test_words_without_statistics_have_one_gradient(lam):
     gammas = with_rest(lam, rows, rng, 1)
     hat = rng.gamma(1.0, 3.0, rows.size)
     # as a topic whose other words are one, whose parameter is their sum
-    shapes = np.append(lam[rows], gammas.rest)
-    logs = np.append(gammas.logs, gammas.log_rest)
+    shapes = np.append(lam[rows], gammas.shapes_of_others)
+    logs = np.append(gammas.logs, gammas.logs_of_others)
     slopes = np.array([log_gamma_slope(a, x) for a, x in zip(shapes, logs, strict=True)])
     gradient = slopes * (np.append(hat, 0.0) - np.exp(logs - gammas.log_totals) * hat.sum())
     spread = np.full(lam.size, gradient[-1])
@@ -265,7 +265,9 @@ def test_the_model_corrects_statistics_of_some_words_over_all_words(scale, rows)
     gammas = drawn.gammas
     assert gammas.logs.shape == (len(rows), 2)
     if len(rows) < 7:
-        np.testing.assert_allclose(gammas.rest, np.delete(lam, rows, axis=0).sum(axis=0))
+        np.testing.assert_allclose(
+            gammas.shapes_of_others, np.delete(lam, rows, axis=0).sum(axis=0)
+        )
     some = rng.random((len(rows), 2))
     corrected = model.corrected(stats, drawn, Stats((some,), np.array(rows)), run)
     assert corrected.rows is None

@@ -110,13 +110,14 @@ class LDAGivenTopics(LDA):
         run(sampling.draw_log_gammas, loop)
         gammas = Gammas(logs, np.logaddexp.reduce(log_sums), rows=words)
         if words.size < self.n_features:
-            # Of all other words only the sum of their variates matters, a gamma variate, too.
-            rest = stats.sums[0] + self.prior_totals
-            rest -= shape_sums.sum(axis=0)
-            rest = np.maximum(rest, self.topic_word_prior.min(axis=0))  # rounding
-            log_rest = log_standard_gamma(rest, rng)
-            log_totals = np.logaddexp(gammas.log_totals, log_rest)
-            gammas = Gammas(logs, log_totals, rest, log_rest, words)
+            # Draw the sum of the variates of all other words, which is a gamma variate, too. Its
+            # shape is a difference that rounding may make smaller than a single eta.
+            shapes = stats.sums[0] + self.prior_totals
+            shapes -= shape_sums.sum(axis=0)
+            shapes = np.maximum(shapes, self.topic_word_prior.min(axis=0))
+            logs_of_others = log_standard_gamma(shapes, rng)
+            log_totals = np.logaddexp(gammas.log_totals, logs_of_others)
+            gammas = Gammas(logs, log_totals, shapes, logs_of_others, words)
         # The tables of the sampler have single precision.
         dtype = logs.dtype if self.local == "gibbs" else self.dtype
         log_beta = np.subtract(logs, gammas.log_totals.astype(dtype), dtype=dtype)
@@ -139,7 +140,7 @@ class LDAGivenTopics(LDA):
             scale=float(stats.scale),
             prior=self.topic_word_prior,
             # A topic has at most all tokens of the minibatch.
-            most=result_stats.arrays[0].sum(dtype=np.float64),
+            max_common=result_stats.arrays[0].sum(dtype=np.float64),
         )
         return Stats((corrected.astype(self.dtype, copy=False),))
 
