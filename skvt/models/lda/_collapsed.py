@@ -3,7 +3,9 @@
 Collapsed Gibbs sampling draws the topic z of each token given the topics of all other tokens
 [GriffithsSteyvers04 eq. 5]. The globals of a local step are the counts n_wk of tokens of each word
 in each topic over all documents. A local step draws the topics of the tokens of a batch; its
-statistics are the resulting changes of the counts.
+statistics are the resulting changes of the counts. The sampler is in
+:mod:`skvt.models.lda._collapsed_kernels`, and for many topics in
+:mod:`skvt.models.lda._sparse_kernels`.
 """
 
 from dataclasses import dataclass, replace
@@ -24,20 +26,20 @@ from skvt.models.lda._model import DocumentBatch
 from skvt.models.lda._sampling import row_seeds
 from skvt.typing import Array, IndexArray, Run
 
-# Maximum number of groups of documents. A sweep over a group does not see how sweeps over other
-# groups change the counts.
+# Maximum number of groups of documents. The number is limited because the sweep over a group does
+# not see how the sweeps over other groups change the counts.
 MOST_GROUPS = 8
 # Each group has a copy of the counts. If there are more than two groups, all copies together have
 # at most this number of entries for each token.
 COUNTS_PER_TOKEN = 3
 # Maximum number of documents of a group whose draws are interleaved.
 STREAMS = 4
-# Minimum number of documents of a group for each document that is interleaved. The number of
-# interleaved documents is limited since tokens that are drawn at the same time do not see the
-# changes that they make to the counts.
+# Minimum number of documents of a group for each document whose draws are interleaved. Few
+# documents are interleaved in a small group, because tokens that are drawn at the same time do not
+# see the changes that they make to the counts.
 DOCUMENTS_PER_STREAM = 16
-# Up to this number of topics, sums over all topics are as fast as sums over the topics that have
-# counts.
+# The sampler with sums over all topics is used up to this number of topics. For more topics, sums
+# over the topics that have counts are faster.
 MOST_DENSE = 700
 # Priors and counts are clipped to this range, so that a product of two of them is within the range
 # of single precision.
@@ -45,19 +47,19 @@ RANGE = 1e-15, 1e15
 
 
 class TopicCounts(NamedTuple):
-    """The globals of a local step: the counts n of the words of the batch, and their prior eta."""
+    """The globals of a local step: counts n of the A words of the batch, and their prior eta."""
 
-    # ``eta + n``, (A, W), float32, padded with zeros from K to W topics. If there are many topics,
-    # which share one eta, a CSR matrix (A, K) of n without eta.
+    # ``eta + n``, (A, W), float32, padded with zeros from K to W topics. If the sparse sampler is
+    # used, n without eta as a CSR matrix (A, K).
     lam: Array
     # (K,): sums of ``eta + n`` over all words of the vocabulary.
     totals: Array
     # Seed of the random numbers of the local step.
     seed: int
 
-    def at(self, places: IndexArray) -> "TopicCounts":
-        """Return the globals for the words at positions ``places`` of the batch's words."""
-        return self._replace(lam=self.lam[places])
+    def at(self, positions: IndexArray) -> "TopicCounts":
+        """Return the globals of the words at these positions among the batch's words."""
+        return self._replace(lam=self.lam[positions])
 
 
 class _Draws(NamedTuple):
@@ -91,8 +93,8 @@ class TokenBatch(DocumentBatch):
     # (tokens,): the weight of each token times the weight of its document, in the order of
     # ``tokens``. None if all are 1.
     token_weights: Array | None
-    # (tokens,): the document of each token, in the order of ``tokens``. None unless there are many
-    # topics, whose sampler needs it.
+    # (tokens,): the document of each token, in the order of ``tokens``. None unless the sparse
+    # sampler may be used, which needs it.
     token_documents: IndexArray | None
 
 
@@ -104,16 +106,16 @@ class CollapsedLDA(LDAGivenTopics):
     This local step takes :class:`TopicCounts` as globals. In a stream, and for the bound, the
     globals are topics, and the local step of :class:`LDAGivenTopics` is used.
 
-    ``start`` of a batch and of a local result are the topics of the tokens, (tokens,). If a batch
-    has no ``start``, its tokens are drawn given the counts in the globals alone, with uniform
+    Both a batch and a local result have the topics of the tokens, (tokens,), as ``start``. If a
+    batch has no ``start``, its tokens are drawn given the counts in the globals alone, with uniform
     proportions. ``q`` of the result is n_dk (n, K), the weight of the tokens of each document in
-    each topic; it is a CSR matrix if there are many topics. ``bound`` of the result is not a bound,
-    but the sum of ``log p(w_i | z_-i, w_-i)`` over the tokens of each document.
+    each topic; it is a CSR matrix if the sparse sampler was used. ``bound`` of the result is not a
+    bound, but the sum of ``log p(w_i | z_-i, w_-i)`` over the tokens of each document.
     """
 
-    # The eta with which the topics of tokens are drawn; None stands for ``topic_word_prior``. All
-    # other computations use ``topic_word_prior``, whose most probable value may be so small that a
-    # sampler with this eta hardly moves.
+    # The eta with which the topics of tokens are drawn; None stands for ``topic_word_prior``. A
+    # learned ``topic_word_prior``, which all other computations use, may be so small that a sampler
+    # with this eta hardly moves.
     sampling_prior: Annotated[float | None, PRIOR] = None
 
     @property
@@ -122,9 +124,9 @@ class CollapsedLDA(LDAGivenTopics):
 
     @property
     def _is_sparse(self) -> bool:
-        """Whether there are many topics, and one alpha for all documents.
+        """Whether there are many topics, and all documents have the same alpha.
 
-        If topics also share one eta, :mod:`~skvt.models.lda._sparse_kernels` has the sampler.
+        The sparse sampler is used if topics also have the same eta.
         """
         return self.n_components > MOST_DENSE and not self.has_document_priors
 
@@ -202,7 +204,7 @@ class CollapsedLDA(LDAGivenTopics):
         draws = _Draws(
             groups,
             np.repeat(np.asarray(global_params.totals, np.float64)[None], groups.size - 1, axis=0),
-            # A seed depends on the number of the row, and not on the division into batches.
+            # Make a seed from the number of the row, so that it does not depend on the batches.
             row_seeds(np.uint64(global_params.seed), batch.rows),
             self._initial_topics(batch, int(token_indptr[-1])),
             np.zeros(batch.n_rows),
@@ -226,7 +228,8 @@ class CollapsedLDA(LDAGivenTopics):
         """Draw the topics of all tokens by sums over all topics; return n_dk (n, K)."""
         n_groups, n_topics = draws.groups.size - 1, self.n_components
         priors = self.document_priors(batch)
-        # Without start, alpha is 1 for all topics that a document may have.
+        # Without ``start``, alpha is 1 for all topics that a document may have, so that proportions
+        # are uniform.
         alpha = np.zeros((len(priors), lam.shape[1]), np.float32)
         clipped = np.clip(priors, *RANGE) if batch.start is not None else np.float32(1.0)
         alpha[:, :n_topics] = np.where(priors > 0.0, clipped, np.float32(0.0))
@@ -244,7 +247,7 @@ class CollapsedLDA(LDAGivenTopics):
         return doc_counts
 
     def _count_changes(self, batch: TokenBatch, topics: IndexArray, run: Run) -> Stats:
-        """Return the changes (A, K) of the counts of the batch's words by the drawn ``topics``."""
+        """Return the changes (A, K) of the counts of the batch's words due to the drawn topics."""
         changes = np.empty((batch.active.size, self.n_components), self.dtype)
         loop = SharedLoop(
             batch.active.size, WORDS, batch.word_tokens, batch.tokens, batch.token_weights,
@@ -256,9 +259,9 @@ class CollapsedLDA(LDAGivenTopics):
     def _sparse_sweep(
         self, batch: TokenBatch, counts: Any, draws: _Draws, run: Run
     ) -> tuple[Any, Stats]:
-        """Draw the topics of all tokens by sparse sums.
+        """Draw the topics of all tokens by the sparse sampler.
 
-        Return n_dk (n, K) as a CSR matrix, and the changes of counts as statistics.
+        Return n_dk (n, K) as a CSR matrix, and the changes of the counts.
         """
         has_start = batch.start is not None
         alpha = np.clip(self.doc_topic_prior, *RANGE).astype(np.float32)
@@ -320,21 +323,22 @@ class CollapsedLDA(LDAGivenTopics):
     def prior_statistics(self, batch: DocumentBatch, result: LocalResult) -> PriorTerm | None:
         """Return the statistics from which alpha is learned; None unless alpha is learned.
 
-        The statistics are ``(sum_d w_d E[log theta_d | z_d], sum_d w_d)``. The first array has an
-        additional last entry, ``sum_d w_d digamma(sum_k alpha_k + n_d)``, where n_d is the number
-        of tokens of the document.
+        The statistics are ``sum_d w_d E[log theta_d | z_d]`` and ``sum_d w_d``. The first array has
+        an additional last entry, ``sum_d w_d digamma(sum_k alpha_k + n_d)``, where n_d is the
+        number of tokens of the document.
 
         With covariates, the first array is the result of
         :meth:`DocumentRegression.statistics_of_counts`, and the additional last row is 0. If the
-        globals of the local step were topics, there is no additional entry, see
-        :meth:`LDA.prior_statistics`.
+        globals of the local step were topics, the statistics are those of
+        :meth:`LDA.prior_statistics`, without an additional entry.
         """
         if not self.learn_doc_topic_prior or result.counts is None:
             return super().prior_statistics(batch, result)
         counts: Any
         alpha, weights = self.doc_topic_prior.astype(np.float64), batch.weights.astype(np.float64)
         if self.regression is not None:
-            assert batch.design is not None  # `batch` has set it
+            # ``batch`` sets the design if there is a regression.
+            assert batch.design is not None
             parabolas = self.regression.statistics_of_counts(
                 batch.design, weights, result.counts, batch.allowed
             )
@@ -355,14 +359,15 @@ class CollapsedLDA(LDAGivenTopics):
     def with_most_probable_priors(
         self, prior_stats: Any, stats: RunningStats | None, *, slowly: bool
     ) -> Self:
-        """Return the model with priors under which the drawn z and the words are more probable.
+        """Return the model with learned priors, under which z and the words are more probable.
 
         Parameters
         ----------
         prior_stats : PriorStats
-            Sums of :meth:`prior_statistics` over all documents, for alpha.
+            Sums of :meth:`prior_statistics` over all documents, from which alpha is learned.
         stats : RunningStats or None
-            The counts over all documents, for eta. If it is None, eta does not change.
+            The counts over all documents, from which eta is learned. If it is None, eta does not
+            change.
         slowly : bool
             If it is False, alpha makes a fixed-point step towards the most probable alpha. If it is
             True, alpha makes a step of expectation-maximisation, which keeps topics without tokens

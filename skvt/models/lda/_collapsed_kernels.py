@@ -4,16 +4,19 @@ The topic of a token is drawn given the topics of all other tokens [GriffithsSte
 
     p(z_i = k | z_-i, w) ~ (alpha_k + n_dk^{-i}) (eta_w + n_wk^{-i}) / (sum_v eta_v + n_k^{-i}).
 
-The probabilities of all topics are computed by vector instructions. Since there are no branches to
-predict, this is faster than sparse sums for up to a few hundred topics.
+The loops serve :mod:`skvt.models.lda._collapsed`. The probabilities of all topics are computed by
+vector instructions. Since there are no branches to predict, this is faster than the sums over few
+topics of :mod:`skvt.models.lda._sparse_kernels` for up to a few hundred topics.
 
 Documents are divided into groups, each of which is sampled by one thread. A group begins with a
 copy of the counts over all documents, and during the sweep it does not see how other groups change
-the counts (Newman, Asuncion, Smyth and Welling 2009). Within a group the draws of a few documents
-are interleaved. Each instruction of a draw waits for the previous instruction, and draws of other
-documents use the time. Tokens that are drawn at the same time do not see the changes that they make
-to the counts. Groups and order depend on the data alone, so the result is the same for any number
-of threads.
+the counts (Newman, Asuncion, Smyth and Welling 2009).
+
+Within a group the draws of a few documents are interleaved: each document has a stream, and all
+streams draw one token at a time. The instructions of a draw wait for each other, and the draws of
+other documents use this time. The price is that tokens drawn at the same time do not see the
+changes that they make to the counts. Groups and order depend on the data alone, so the result is
+the same for any number of threads.
 """
 
 from typing import Any, NamedTuple
@@ -66,10 +69,10 @@ def token_bounds(counts: Array) -> IndexArray:
 
 @part
 def capped_token_weight(count: Any, position: int, n_tokens: int) -> Any:
-    """Return the weight of the token at a position of an entry.
+    """Return the weight of the token at a position of an entry with ``n_tokens`` tokens.
 
-    The tokens of a count above MOST_TOKENS have equal weights. All other tokens have the weight 1,
-    except for the last token of an entry, which has the rest of a fractional count.
+    The MOST_TOKENS tokens of a larger count have equal weights. All other tokens have the weights
+    of :func:`~skvt.models.lda._sampling.token_weight`.
     """
     if count > lit(count, 1.0 * MOST_TOKENS):
         return count / lit(count, 1.0 * MOST_TOKENS)
@@ -83,10 +86,11 @@ class _Streams(NamedTuple):
     longest document.
     """
 
-    # (S,): numbers of the streams; the active streams come first.
+    # (S,): numbers of the streams. Streams that still have documents come first.
     order: NDArray[np.uint64]
-    # (S,): the topic that was drawn last, and the state of the random numbers.
+    # (S,): the topic that was drawn last.
     topic: NDArray[np.uint64]
+    # (S,): the state of the random numbers.
     state: NDArray[np.uint64]
     # (S,): the row of the document, the number of its first token, the number of all its tokens,
     # and the number of its tokens that have been drawn.
@@ -97,31 +101,34 @@ class _Streams(NamedTuple):
     # (S,): the number of probabilities in the current product, and the product.
     n_multiplied: IndexArray
     product: Array
-    # (S,): the sum of alpha over topics, plus the weight of the tokens if they have topics.
+    # (S,): the sum of alpha over topics. If the tokens have topics before the sweep, the weight of
+    # the document's tokens is added.
     total: Array
     # (S, L + 1): the words of the tokens. After the last token its word is repeated, since each
     # draw fetches the row of the next word from memory.
     words: NDArray[np.uint32]
     # (S, L): the weights of the tokens.
     weights: Array
-    # (S, W): ``alpha + n_d``, or alpha if the tokens have no topics yet.
+    # (S, W): ``alpha_k + n_dk``, or alpha_k if the tokens have no topics before the sweep.
     doc_counts: Array
 
 
 def collapsed_steps(n_streams: int, *arguments: Any) -> None:
     """Allocate the scratch of a thread and call :func:`_collapsed_steps`."""
-    indptr, token_indptr, lam = arguments[0], arguments[3], arguments[9]
+    *other_arguments, counter = arguments
+    indptr, token_indptr, lam = (other_arguments[i] for i in (0, 3, 9))
     n_words, width = lam.shape
     longest = np.diff(token_indptr[indptr]).max(initial=1)
+    # The fields of _Streams up to ``total`` are numbers of three types.
     numbers: list[Array] = []
-    for n, dtype in (3, np.uint64), (5, np.int64), (2, np.float64):
-        numbers.extend(np.empty((n, n_streams), dtype))
+    for n_fields, dtype in (3, np.uint64), (5, np.int64), (2, np.float64):
+        numbers.extend(np.empty((n_fields, n_streams), dtype))
     words = np.empty((n_streams, longest + 1), np.uint32)
     weights = np.empty((n_streams, longest), np.float32)
     doc_counts = aligned(n_streams, width)
     streams = _Streams._make([*numbers, words, weights, doc_counts])
     table, inverse, sums = aligned(n_words, width), aligned(1, width)[0], aligned(1, width)[0]
-    _collapsed_steps(*arguments[:-1], table, inverse, sums, streams, arguments[-1])
+    _collapsed_steps(*other_arguments, table, inverse, sums, streams, counter)
 
 
 @part
@@ -130,7 +137,7 @@ def _begin_document(
     token_indptr: IndexArray, seeds: NDArray[np.uint64], alpha: Array, has_topics: bool,
     topics: IndexArray, streams: Any,
 ) -> None:  # fmt: skip
-    """Let stream s begin with document d, which has at least one token."""
+    """Assign document d, which has at least one token, to stream s."""
     first_token, total, t = token_indptr[indptr[d]], 0.0, 0
     alpha_row = min(d, alpha.shape[0] - 1)
     for k in range(alpha.shape[1]):
@@ -146,12 +153,8 @@ def _begin_document(
                 total += np.float64(weight)
             t += 1
     streams.words[s, t] = streams.words[s, t - 1]
-    streams.document[s], streams.first_token[s], streams.n_tokens[s], streams.n_drawn[s] = (
-        d,
-        first_token,
-        t,
-        0,
-    )
+    streams.document[s], streams.first_token[s] = d, first_token
+    streams.n_tokens[s], streams.n_drawn[s] = t, 0
     streams.state[s], streams.total[s] = seeds[d], total
     streams.product[s], streams.n_multiplied[s] = 1.0, 0
 
@@ -160,7 +163,7 @@ def _begin_document(
 def _end_document(
     s: Any, topics: IndexArray, doc_topics: Array, log_probability: Array, streams: Any
 ) -> None:
-    """Write the counts and the log probability of the document that stream s has finished."""
+    """Write topics' weights and the log probability of the document that stream s has finished."""
     d, first_token = streams.document[s], streams.first_token[s]
     log_probability[d] += log(streams.product[s])
     for t in range(streams.n_tokens[s]):
@@ -177,19 +180,19 @@ def _collapsed_steps(
 ) -> None:  # fmt: skip
     """Draw the topic of each token given the topics of all other tokens.
 
-    Each claim of the loop is one group of documents. Unless tokens have topics, they are drawn
-    given alpha, ``lam`` and ``totals`` alone.
+    Each claim of the loop is one group of documents. Unless tokens have topics before the sweep,
+    they are drawn given alpha, ``lam`` and ``totals`` alone.
 
     Parameters
     ----------
     indptr, words, counts : CSR of the documents over local words
     token_indptr : (nnz + 1,) the number of the first token of each entry
-    row_weights : (n,)
-    seeds : (n,) uint64
+    row_weights : (n,) weights of the documents
+    seeds : (n,) uint64 seed of each document
     alpha : float32 (1, W) or (n, W) prior of proportions of all documents or of each; 0 for topics
         that a document must not have, and beyond K topics
     eta : float32 (A, 1) or (A, K) prior of the words
-    groups : (G + 1,) the first document of each group
+    groups : (G + 1,) the number of the first document of each group, and n
     lam : float32 (A, W) ``eta + n``; 0 beyond K topics
     totals : float64 (G, K) sum of ``eta + n`` over the vocabulary for each group, changed
     has_topics : whether ``topics`` holds topics of the tokens, which the counts contain
@@ -197,17 +200,14 @@ def _collapsed_steps(
     doc_topics : float32 (n, K) zeros; the weight of the tokens of each document in each topic is
         added
     log_probability : float64 (n,) zeros; the sum of ``log p(w_i | z_-i, w_-i)`` is added
-    table, inverse, sums : float32 scratch, (A, W), (W,) and (W,)
+    table, inverse, sums : float32 (A, W), (W,) and (W,) scratch: the group's copy of ``lam``, the
+        reciprocals of its totals, and partial sums
     streams : :class:`_Streams`, scratch
     """
     n_topics, one, last_alpha_row = totals.shape[1], lit(alpha[0, 0], 1.0), alpha.shape[0] - 1
     eta_stride, zero = 1 if eta.shape[1] > 1 else 0, lit(one, 0.0)
-    order, n_drawn, doc_counts, drawn_topic = (
-        streams.order,
-        streams.n_drawn,
-        streams.doc_counts,
-        streams.topic,
-    )
+    order, n_drawn = streams.order, streams.n_drawn
+    doc_counts, drawn_topic = streams.doc_counts, streams.topic
     for _ in range(CLAIMS):
         g, stop_group = claim(counter, np.int64(1), groups.size - 1)
         if g >= stop_group:
@@ -220,7 +220,10 @@ def _collapsed_steps(
         next_document, stop, n_streams = groups[g], groups[g + 1], order.size
         for s in range(order.size):
             order[s], streams.document[s], streams.n_tokens[s], n_drawn[s] = s, -1, 0, 0
+        # In each round, all streams with documents draw one token.
         while n_streams > 0:
+            # Step 1: give a new document to each stream whose document is finished, or remove the
+            # stream if no document is left. Remove the next token of each stream from all counts.
             position = 0
             while position < n_streams:
                 s = order[position]
@@ -243,12 +246,12 @@ def _collapsed_steps(
                     next_document += 1
                 position += 1
                 if has_topics:
-                    # The index is unsigned, so that the compiler omits the case below 0.
+                    # Indices are unsigned, so that the compiler omits the case of negative indices.
                     t = np.uint64(n_drawn[s])
                     word, weight = streams.words[s, t], streams.weights[s, t]
                     k = topics[np.uint64(streams.first_token[s] + n_drawn[s])]
                     weighted = weight * np.float32(row_weights[streams.document[s]])
-                    # Remove the token from all counts. Rounding of fractional weights could make a
+                    # Limit counts from below, because rounding of fractional weights could make a
                     # count smaller than its prior.
                     alpha_row = min(streams.document[s], last_alpha_row)
                     doc_counts[s, k] = max(doc_counts[s, k] - weight, alpha[alpha_row, k])
@@ -257,6 +260,7 @@ def _collapsed_steps(
                     )
                     total = max(totals[g, k] - np.float64(weighted), LEAST_TOTAL)
                     totals[g, k], inverse[k] = total, one / np.float32(total)
+            # Step 2: draw the topics.
             for position in range(n_streams):
                 s = order[position]
                 t, next_t = np.uint64(n_drawn[s]), np.uint64(n_drawn[s] + 1)
@@ -266,18 +270,20 @@ def _collapsed_steps(
                     doc_counts[s], inverse, table[streams.words[s, t]],
                     table[streams.words[s, next_t]], sums, unit(mix(streams.state[s])),
                 )  # fmt: skip
-                # Rounding may lead to a padding topic beyond K, or to a topic that the document
-                # must not have; take an allowed topic nearby.
+                # Take an allowed topic nearby if rounding has led to a padding topic beyond K or to
+                # a topic that the document must not have.
                 k = k if k < n_topics else max(k - LANES, 0)
                 while k > 0 and doc_counts[s, np.uint64(k)] == zero:
                     k -= 1
                 while doc_counts[s, np.uint64(k)] == zero:
                     k += 1
                 drawn_topic[s] = k
-                others = streams.total[s]
+                # p(w_i | z_-i, w_-i) is the sum of the products over the sum of alpha + n_d^{-i}.
+                others_total = streams.total[s]
                 if has_topics:
-                    others -= np.float64(streams.weights[s, t])
-                streams.product[s] *= max(np.float64(total) / others, _MIN_PROBABILITY)
+                    others_total -= np.float64(streams.weights[s, t])
+                streams.product[s] *= max(np.float64(total) / others_total, _MIN_PROBABILITY)
+            # Step 3: write the topics, and add the tokens to the counts of these topics.
             for position in range(n_streams):
                 s = order[position]
                 t, k = np.uint64(n_drawn[s]), drawn_topic[s]
@@ -301,10 +307,10 @@ def _collapsed_steps(
 def pseudo_counts(
     array: Array, words: IndexArray, scale: Any, eta: Array, low: Any, high: Any, out: Array
 ) -> None:
-    """Write ``eta + scale * array`` for the given words to ``out``.
+    """Write ``eta + scale * array`` of the rows ``words`` (A,) to ``out``.
 
-    ``out`` (A, W) is float32. Values are clipped to low and high, and are 0 beyond K topics.
-    ``array`` is (V, K), ``eta`` is (A, 1) or (A, K).
+    ``array`` is (V, K), and ``eta`` is (A, 1) or (A, K). ``out`` (A, W) is float32. Its values are
+    clipped to the range from ``low`` to ``high``, and are 0 beyond K topics.
     """
     eta_stride = 1 if eta.shape[1] > 1 else 0
     for a in range(words.size):
@@ -324,7 +330,9 @@ def tokens_by_word(
 ) -> bool:  # fmt: skip
     """Write the tokens sorted by word, and their weights; return whether all weights are 1.
 
-    The tokens of word a are ``tokens[word_tokens[a]:word_tokens[a + 1]]``.
+    The tokens of word a are ``tokens[word_tokens[a]:word_tokens[a + 1]]``. Their weights include
+    the weights of their documents. ``word_indptr``, ``documents`` and ``entries`` are the lists of
+    :func:`~skvt.models.lda._kernels.localise`.
     """
     t, all_one = 0, True
     word_tokens[0] = 0
@@ -343,13 +351,14 @@ def tokens_by_word(
 
 @jit
 def changed_statistics(
-    word_tokens: IndexArray, tokens: IndexArray, weights: Any, before: Any, after: IndexArray,
-    out: Array, counter: IndexArray,
+    word_tokens: IndexArray, tokens: IndexArray, weights: Any, old_topics: Any,
+    new_topics: IndexArray, out: Array, counter: IndexArray,
 ) -> None:  # fmt: skip
     """Write to ``out[a, k]`` the change of the weight of the tokens of word a in topic k.
 
-    ``before`` and ``after`` (tokens,) are the topics of tokens. If ``before`` is None, no token had
-    a topic. If ``weights`` is None, all weights are 1.
+    ``word_tokens``, ``tokens`` and ``weights`` are results of :func:`tokens_by_word`; all weights
+    are 1 if ``weights`` is None. ``old_topics`` and ``new_topics`` (tokens,) are the topics of the
+    tokens before and after the sweep; no token had a topic if ``old_topics`` is None.
     """
     for _ in range(CLAIMS):
         start, stop = claim(counter, WORDS, word_tokens.size - 1)
@@ -362,14 +371,14 @@ def changed_statistics(
                 token, weight = tokens[t], lit(out[a, 0], 1.0)
                 if weights is not None:
                     weight = weights[t]
-                k_after = after[token]
-                if before is None:
-                    out[a, k_after] += weight
+                new_topic = new_topics[token]
+                if old_topics is None:
+                    out[a, new_topic] += weight
                 else:
-                    k_before = before[token]
-                    if k_before != k_after:
-                        out[a, k_after] += weight
-                        out[a, k_before] -= weight
+                    old_topic = old_topics[token]
+                    if old_topic != new_topic:
+                        out[a, new_topic] += weight
+                        out[a, old_topic] -= weight
         finish(counter, start, stop)
 
 
@@ -379,7 +388,8 @@ def add_log_proportions(
 ) -> None:
     """Add ``sum_d w_d (psi(alpha_k + n_dk) - psi(alpha_k))`` to ``sums[k]``.
 
-    n are ``counts`` (n, K), w are ``weights`` (n,). ``digamma_alpha[k]`` is psi(alpha_k).
+    n_dk are ``counts`` (n, K), w_d are the ``weights`` (n,) of the documents, and
+    ``digamma_alpha[k]`` is psi(alpha_k).
     """
     for d in range(counts.shape[0]):
         for k in range(counts.shape[1]):
@@ -390,7 +400,7 @@ def add_log_proportions(
 
 @part
 def _rise_of_digamma(x: float, n: float) -> float:
-    """Return psi(x + n) - psi(x). For a small whole number n it is a sum of n reciprocals."""
+    """Return psi(x + n) - psi(x), for a small whole number n as a sum of n reciprocals."""
     if n > MOST_RECIPROCALS or n != np.floor(n):
         return digamma(x + n) - digamma(x)
     value = 0.0
@@ -401,10 +411,11 @@ def _rise_of_digamma(x: float, n: float) -> float:
 
 @jit
 def derivatives_of_counts(counts: Array, alpha: Array, gradient: Array, curvature: Array) -> None:
-    """Write derivatives of the log probability of the drawn topics with respect to log alpha.
+    """Write derivatives of log p(z_d | alpha_d) of each document with respect to log alpha_dk.
 
-    ``gradient`` (n, K) is the first derivative of the log probability. ``curvature`` (n, K) is
-    minus the second derivative of a lower bound of the log probability [Minka00 eq. 55].
+    ``counts`` (n, K) are the weights of the tokens in each topic, and ``alpha`` (n, K) the priors.
+    ``gradient`` (n, K) is the first derivative. ``curvature`` (n, K) is minus the second derivative
+    of a lower bound [Minka00 eq. 55].
     """
     for d in range(counts.shape[0]):
         total, size = 0.0, 0.0

@@ -1,17 +1,21 @@
-"""Compiled loops of latent Dirichlet allocation: documents x words x topics.
+"""Compiled loops of latent Dirichlet allocation: mean-field local steps of documents.
 
-Layout: arrays of topics have shape (V, K), so that the row of a word is contiguous. Only some words
-occur in a minibatch of n documents. These words are called ``active`` and numbered from 0, and
-``table`` holds exp(inv_temp * E[log beta]) for the active words only.
+The loops serve :mod:`skvt.models.lda._model`, which has the notation. Their arrays and numbers are
+chosen as follows.
 
-The sweeps over a document use a copy of the table's rows for the document's words. The copy has
-shape topics x words, so that vector instructions run along words. Sweeps over few topics are then
-as efficient for each topic as sweeps over many, and topics that are set aside cost nothing.
+Layout: arrays of topics have shape (V, K), so that the row of a word is contiguous. The words that
+occur in a minibatch of n documents are called active. They are numbered from 0, and ``table``
+(n_active, K) holds exp(inv_temp * E[log beta]) for these words only.
+
+Sweeps over a document update q(z) and q(theta) in turn. They use a copy of the document's rows of
+the table. The copy has shape topics x words, so that vector instructions run along words. A sweep
+is then equally efficient for each topic whether it visits few topics or many, and topics that later
+sweeps leave out cost nothing.
 
 Numerics: q(z) is a softmax, so rows of the table and E[log theta] are shifted by their maximum, and
 relative weights below a floor are set to the floor. In float32 the floor of 1e-17 keeps each
-product above the smallest normal number; denormals would cost a factor of ten. Weights at the floor
-contribute less than rounding errors to the statistics of a topic.
+product above the smallest normal number, because arithmetic of denormal numbers is ten times as
+slow. Weights at the floor contribute less than rounding errors to the statistics of a topic.
 """
 
 from typing import Any
@@ -41,19 +45,19 @@ WORDS = np.int64(16)
 DOCUMENTS = np.int64(1)
 # A document's table is padded to a multiple of this number of topics and words.
 LANES = 8
-# Number of sweeps of a cycle. After each cycle, topics with a negligible share are set aside. In
-# each cycle but the first, gamma is extrapolated before the last sweep.
+# Number of sweeps of a cycle. After each cycle, topics with fewer tokens than a threshold are set
+# aside: later sweeps over the document leave them out. In each cycle but the first, gamma is
+# extrapolated before the last sweep.
 CYCLE = 3
-# After later cycles, the threshold of tokens for topics to be kept is multiplied by this factor.
+# After each cycle but the first, the threshold is multiplied by this factor.
 LATER_FACTOR = 0.01
 # Extrapolation of gamma leaves at least this share of its tokens to a topic.
 KEPT_SHARE = 0.1
 # :func:`list_shares` leaves out expected counts up to this number.
 SMALLEST_COUNT = 1e-2
-# Smallest positive entry of a prior. The only smaller entry is 0, for topics that a document must
-# not have.
+# Smallest positive entry of a prior. A prior of 0 means that a document must not have the topic.
 LEAST_PRIOR = 1e-30
-# Smallest relative weight in each precision.
+# The floor of relative weights in each precision.
 FLOOR = {np.dtype(np.float32): np.float32(1e-17), np.dtype(np.float64): 1e-140}
 
 
@@ -63,15 +67,15 @@ def gather_rows(
     indptr: IndexArray, indices: IndexArray, rows: IndexArray, marker: IndexArray,
     out_indptr: IndexArray, active: IndexArray,
 ) -> int:  # fmt: skip
-    """Write row pointers and distinct columns of ``X[rows]``; return the number of columns.
+    """Write row pointers and distinct columns of ``X[rows]``; return the number of these columns.
 
     Parameters
     ----------
     indptr, indices : CSR structure of the matrix X (any, V)
     rows : (n,) rows of X
-    marker : (V,) all -1; written, 0 at the distinct columns
+    marker : (V,) -1 for each column; overwritten by 0 for the columns that occur
     out_indptr : (n + 1,) row pointers of ``X[rows]``, written
-    active : (V + 1,) distinct columns in the order in which they occur first, written
+    active : (V + 1,) the distinct columns in order of their first occurrence, written
     """
     n_active = 0
     out_indptr[0] = 0
@@ -95,8 +99,8 @@ def localise(
 ) -> None:  # fmt: skip
     """Copy rows of a CSR matrix, and list the entries of the copy by word.
 
-    In the copy, columns are numbered by their position in ``active``. The lists have the entries of
-    each word in the order of rows.
+    The words of the copy are numbered by their position in ``active``. Each word has a list of its
+    entries in the order of rows.
 
     Parameters
     ----------
@@ -104,13 +108,14 @@ def localise(
     rows : (n,) rows to copy
     active : (n_active,) distinct columns of these rows
     marker : (V,) scratch
-    out_indptr : (n + 1,) row pointers of the copy
-    words, counts : (nnz,) column and value of each entry of the copy, written
+    out_indptr : (n + 1,) row pointers of the copy, see :func:`gather_rows`
+    words, counts : (nnz,) word and value of each entry of the copy, written
     lengths : (n,) row sums, written
-    word_indptr : (n_active + 1,) start of each word's list, written
-    documents, entries : (nnz,) the lists of all words: row and position in the copy of each entry,
-        written
+    word_indptr : (n_active + 1,) position at which the list of each word begins, written
+    documents, entries : (nnz,) the lists of all words, which hold the row of each entry and its
+        number in the copy, written
     """
+    # Copy the entries. ``marker`` holds the number of each active column.
     for a in range(active.size):
         marker[active[a]] = a
     word_indptr[:] = 0
@@ -123,9 +128,9 @@ def localise(
             length += counts[j]
             word_indptr[words[j] + 1] += 1
         lengths[i] = length
+    # Fill the lists. From here on, ``marker`` holds the position of the next entry of each list.
     for a in range(active.size):
         word_indptr[a + 1] += word_indptr[a]
-        # Use ``marker`` again: it now holds the place of each word's next entry in the lists.
         marker[active[a]] = word_indptr[a]
     for i in range(rows.size):
         for j in range(out_indptr[i], out_indptr[i + 1]):
@@ -165,10 +170,9 @@ def expected_log_topics(
 
 @part
 def _tempered_row(source: Array, inv_temp: Any, floor: Any, target: Array) -> Any:
-    """Write exp(inv_temp * source - shift), but at least ``floor``, to ``target``.
+    """Write exp(inv_temp * source - shift), at least ``floor``, to ``target``; return the shift.
 
-    Returns the shift, inv_temp times the maximum of ``source``. All values of ``target`` are at
-    most 1.
+    The shift is inv_temp times the maximum of ``source``, so that no value exceeds 1.
     """
     top = source[0]
     for k in range(source.size):
@@ -182,9 +186,10 @@ def _tempered_row(source: Array, inv_temp: Any, floor: Any, target: Array) -> An
 def tempered_table(
     expected_log: Array, inv_temp: Any, floor: Any, table: Array, shift: Array, counter: IndexArray
 ) -> None:
-    """Write table = exp(inv_temp * expected_log - shift), but at least ``floor``.
+    """Write table = exp(inv_temp * expected_log - shift), but at least ``floor``, and the shifts.
 
-    There is one shift for each row, so that the maximum of the row is 1.
+    ``expected_log`` and ``table`` are (n_active, K). ``shift`` (n_active,) makes the maximum of
+    each row 1.
     """
     for _ in range(CLAIMS):
         start, stop = claim(counter, WORDS, expected_log.shape[0])
@@ -198,15 +203,15 @@ def tempered_table(
 # ----------------------------------------------------------------------------- document step
 @part
 def _topic_weights(gamma: Array, inv_temp: Any, floor: Any, weights: Array) -> Any:
-    """Write weights exp(inv_temp * digamma(gamma) - shift), but at least ``floor``.
+    """Write weights exp(inv_temp * digamma(gamma) - shift), at least ``floor``; return the shift.
 
-    Returns the shift, which makes the largest weight 1. The term digamma(sum gamma) of E[log theta]
-    is left out, since it cancels in q(z). Topics with gamma = 0, which the document must not have,
-    get the weight 0.
+    The shift makes the largest weight 1. The term digamma(sum gamma) of E[log theta] is left out,
+    since it cancels in q(z). Topics with gamma = 0, which the document must not have, get the
+    weight 0.
     """
-    zero, least = lit(floor, 0.0), lit(floor, LEAST_PRIOR)
+    zero, min_gamma = lit(floor, 0.0), lit(floor, LEAST_PRIOR)
     for k in range(gamma.size):
-        weights[k] = digamma(max(gamma[k], least))
+        weights[k] = digamma(max(gamma[k], min_gamma))
     top = weights[0]
     for k in range(gamma.size):
         top = max(top, weights[k])
@@ -218,14 +223,15 @@ def _topic_weights(gamma: Array, inv_temp: Any, floor: Any, weights: Array) -> A
 
 @part
 def _dirichlet_divergence(
-    gamma: Array, alpha: Array, gammaln_alpha: Array, constant: float, digamma_sum: float,
-    gammaln_sum: float,
+    gamma: Array, alpha: Array, gammaln_alpha: Array, gammaln_sum_alpha: float,
+    digamma_sum: float, gammaln_sum: float,
 ) -> float:  # fmt: skip
     """Return KL(Dir(gamma) || Dir(alpha)) in nats over the topics whose alpha is above 0.
 
-    ``constant`` is -log Gamma(sum alpha).
+    ``gammaln_alpha`` (K,) is log Gamma(alpha) and ``gammaln_sum_alpha`` is log Gamma(sum alpha).
+    ``digamma_sum`` and ``gammaln_sum`` are digamma and log Gamma of sum gamma.
     """
-    value = constant + gammaln_sum
+    value = gammaln_sum - gammaln_sum_alpha
     for k in range(alpha.size):
         if alpha[k] > 0.0:
             g = np.float64(gamma[k])
@@ -238,7 +244,8 @@ def _dirichlet_divergence(
 def _topics_by_words(source: Array, words: IndexArray, table: Array) -> None:
     """Write table[k, j] = source[words[j], k].
 
-    Columns of ``table`` that pad the words repeat the last word; rows that pad the topics are 0.
+    ``table`` is padded to more words and topics. Columns that pad the words repeat the last word,
+    and rows that pad the topics are 0.
     """
     n_topics = source.shape[1]
     last = words.size - 1
@@ -249,7 +256,7 @@ def _topics_by_words(source: Array, words: IndexArray, table: Array) -> None:
         for k in range(n_topics):
             table[k, j], table[k, j + 1] = r0[k], r1[k]
             table[k, j + 2], table[k, j + 3] = r2[k], r3[k]
-    # ``lit(table[0, 0], 0.0)`` cannot be used here, since documents without words have no entry.
+    # The table has no entry table[0, 0] if the document has no words: use a constant 0 instead.
     table[n_topics:] = np.float32(0.0)
 
 
@@ -260,8 +267,8 @@ def _tempered_topics_by_words(
 ) -> None:  # fmt: skip
     """Write table[k, j] = exp(inv_temp * expected_log[words[j], k] - shift[j]), at least ``floor``.
 
-    Columns of ``table`` that pad the words repeat the first word; rows that pad the topics are 0.
-    ``row`` is scratch.
+    ``table`` is padded to more words and topics. Columns that pad the words repeat the first word,
+    and rows that pad the topics are 0. ``row`` (K,) is scratch.
     """
     n_topics = expected_log.shape[1]
     for j in range(table.shape[1]):
@@ -276,12 +283,13 @@ def _tempered_topics_by_words(
 def _set_aside(
     threshold: Any, topics: Array, gamma: Array, prior: Array, step: Array, order: IndexArray
 ) -> Any:
-    """Move topics with more tokens than a threshold to the front, and reset topics behind them.
+    """Move topics with more tokens than a threshold to the front; return the number to keep.
 
-    Returns the number of topics to keep, which is rounded up to a multiple of LANES. Gamma of all
-    other topics is set to their prior. ``topics``, ``gamma``, ``prior``, ``step`` and ``order`` are
+    The number is rounded up to a multiple of LANES. Gamma of all other topics is set to their
+    prior. ``topics``, ``gamma``, ``prior``, ``step`` and ``order``, which numbers the topics, are
     permuted alike.
     """
+    # Topics before ``start`` are kept, and topics from ``stop`` on are set aside.
     start: Any = np.int64(0)
     stop: Any = np.int64(gamma.size)
     while start < stop:
@@ -293,13 +301,13 @@ def _set_aside(
             prior[start], prior[k] = prior[k], prior[start]
             step[start], step[k] = step[k], step[start]
             order[start], order[k] = order[k], order[start]
-            first, second = topics[start], topics[k]
-            for j in range(first.size):
-                first[j], second[j] = second[j], first[j]
+            start_row, k_row = topics[start], topics[k]
+            for j in range(start_row.size):
+                start_row[j], k_row[j] = k_row[j], start_row[j]
         else:
             stop -= 1
-    # Keep at least LANES topics, which the loops need. If gamma is NaN, no topic is above the
-    # threshold.
+    # Keep at least LANES topics, which the loops need, even if no topic is above the threshold,
+    # as when gamma is NaN.
     stop = (max(start, 1) + LANES - 1) // LANES * LANES
     for k in range(stop, gamma.size):
         gamma[k] = prior[k]
@@ -308,29 +316,28 @@ def _set_aside(
 
 @part
 def _extrapolate(gamma: Array, updated: Array, alpha: Array, step: Array) -> None:
-    """Replace gamma by an extrapolation beyond ``updated``, the result of the next update.
+    """Replace gamma by an extrapolation beyond ``updated``, the result of the present update.
 
-    ``step`` is the change of gamma in the last update. Let each update multiply the distance of
-    gamma from the optimum by l, 0.6 <= l <= 1. Then the last update, the next update and the
-    extrapolation together multiply the distance by ``(4 l - 3)^2``. The cycle has one more update,
-    and its factor ``l (4 l - 3)^2`` is a Chebyshev polynomial: it is at most 1, and ``1 - 9 (1 -
-    l)`` near l = 1, so that a cycle is worth nine updates there.
+    ``step`` is the change of gamma in the previous update. Suppose that each update multiplies the
+    distance of gamma from the optimum by l, 0.6 <= l <= 1. Then the previous update, the present
+    update and the extrapolation together multiply the distance by ``(4 l - 3)^2``. The cycle has a
+    third update, so that a cycle multiplies the distance by ``l (4 l - 3)^2``. This is a Chebyshev
+    polynomial, which is at most 1. Near l = 1 it is ``1 - 9 (1 - l)``, so that a
+    cycle is worth nine updates.
 
-    For smaller l gamma becomes ``updated``. If the factors of successive updates differ, gamma
-    moves on from ``updated`` in the direction of the next update or stays there, but does not move
-    back. It always keeps a share of its tokens.
+    Gamma moves on from ``updated`` by 0 times the present change if l = 0.6, and by 6 times this
+    change if l = 1. These are limits in all other cases, such as updates with different l, so that
+    gamma never moves back. Each topic keeps a share of its tokens.
     """
     zero = lit(gamma[0], 0.0)
     for k in range(gamma.size):
-        next_step = updated[k] - gamma[k]
-        further, farthest = (
-            lit(next_step, 15.0) * next_step - lit(next_step, 9.0) * step[k],
-            lit(next_step, 6.0) * next_step,
-        )
-        further = min(max(further, min(farthest, zero)), max(farthest, zero))
+        change = updated[k] - gamma[k]
+        extra_step = lit(change, 15.0) * change - lit(change, 9.0) * step[k]
+        limit = lit(change, 6.0) * change
+        extra_step = min(max(extra_step, min(limit, zero)), max(limit, zero))
         # Gamma must stay above alpha, since a topic without tokens could not grow again.
-        least = alpha[k] + lit(next_step, KEPT_SHARE) * (updated[k] - alpha[k])
-        gamma[k] = max(updated[k] + further, least)
+        min_gamma = alpha[k] + lit(change, KEPT_SHARE) * (updated[k] - alpha[k])
+        gamma[k] = max(updated[k] + extra_step, min_gamma)
 
 
 @jit
@@ -343,13 +350,13 @@ def document_steps(
 ) -> None:  # fmt: skip
     """Optimise q(z, theta) of each document, starting from equal shares of its topics.
 
-    After every CYCLE sweeps, topics whose tokens have fallen below a threshold of at most ``prune``
-    are set aside with gamma = alpha, and sweeps continue over the other topics. The last evaluation
-    is over all topics. So q(z) is the exact optimum given the returned gamma, and the returned
-    bound is the bound at this q(z) and gamma.
+    After every CYCLE sweeps, topics whose tokens have fallen below a threshold are set aside with
+    gamma = alpha, and sweeps continue over all other topics. The last evaluation is over all
+    topics. So q(z) is the exact optimum given the returned gamma, and the returned bound is the
+    bound at this q(z) and gamma.
 
-    In the shapes below, w is K and W the number of words of the longest document, each rounded up
-    to a multiple of LANES.
+    In the shapes below, w is K, and W is the number of words of the longest document, each rounded
+    up to a multiple of LANES.
 
     Parameters
     ----------
@@ -358,30 +365,32 @@ def document_steps(
     expected_log : (n_active, K) E[log beta]
     table, table_shift : (n_active, K), (n_active,) results of :func:`tempered_table`; not used if
         ``row_inv_temps`` is given
-    alpha : (2, 1, w) or (2, n, w) float64, the prior and its log Gamma, of all documents or of each
-        document; the prior is 0 for topics that a document must not have, and padded by its minimum
+    alpha : float64 (2, 1, w) or (2, n, w), the prior of all documents or of each, and log Gamma of
+        the prior; the prior is 0 for topics that a document must not have, and padded by its
+        minimum
     inv_temp : inverse temperature of all documents; not used if ``row_inv_temps`` is given
     row_inv_temps : (n,) inverse temperature of each document, or None
     floor : smallest relative weight
     max_iter : largest number of sweeps over a document
     tol : mean absolute change of gamma in a sweep below which a document has converged
-    prune : largest number of tokens of topics that are set aside
+    prune : upper limit of the threshold below which topics are set aside, in tokens
     weights_out : (n, K) relative weights exp(inv_temp * E[log theta]), written
     ratio_out : (nnz,) ratios n_j / sum_k weights_k table_jk, written
     bound : (n,) local part of the bound in nats, written
-    energy : None if ``row_inv_temps`` is None; otherwise empty, or (n,) and written with the result
-        of :func:`energies`
+    energy : None if ``row_inv_temps`` is None; otherwise (n,) and written as by :func:`energies`,
+        or (0,) if energies are not needed
     digamma_sums : (n,) digamma(sum_k gamma_k), the normaliser of E[log theta], written
     gamma : (n, K) written
     table_scratch, per_word, per_topic, order : (W w,), (3, W), (6, w), (w,) scratch
     """
     n_topics = expected_log.shape[1]
     width = per_topic.shape[1]
+    # Entry k of these arrays belongs to topic order[k]. ``updated`` is the next gamma, and ``step``
+    # the change of gamma in the previous update.
     all_gamma, prior, weights = per_topic[0], per_topic[1], per_topic[2]
     updated, step, row = per_topic[3], per_topic[4], per_topic[5]
     # Loops run to a multiple of the vector length, since scalar loops over the remainder would take
-    # most of the time. Padding topics have no words and stay at their prior. The divergence of
-    # q(theta) is a difference of large numbers and is computed in float64.
+    # most of the time. Topics that pad have no words and stay at their prior.
     for _ in range(CLAIMS):
         d, stop = claim(counter, DOCUMENTS, indptr.size - 1)
         if d >= stop:
@@ -392,8 +401,10 @@ def document_steps(
             sum_alpha += alpha[0, prior_row, k]
             n_allowed += alpha[0, prior_row, k] > 0.0
         max_change = tol * n_allowed
-        lo, hi = indptr[d], indptr[d + 1]
-        n_words = hi - lo
+        # Copy the table and counts of the document's words to scratch. Words that pad have the
+        # count 0.
+        begin, end = indptr[d], indptr[d + 1]
+        n_words = end - begin
         padded_size = (n_words + LANES - 1) // LANES * LANES
         topics = table_scratch[: width * padded_size].reshape(width, padded_size)
         word_counts, shift, ratio = (
@@ -402,18 +413,19 @@ def document_steps(
             per_word[2][:padded_size],
         )
         for j in range(n_words):
-            word_counts[j] = counts[lo + j]
+            word_counts[j] = counts[begin + j]
         word_counts[n_words:] = lit(inv_temp, 0.0)
         shift[n_words:] = lit(inv_temp, 0.0)
         if row_inv_temps is not None:
             inv_temp = row_inv_temps[d]
             _tempered_topics_by_words(
-                expected_log, words[lo:hi], inv_temp, floor, row, topics, shift
+                expected_log, words[begin:end], inv_temp, floor, row, topics, shift
             )
         else:
-            _topics_by_words(table, words[lo:hi], topics)
+            _topics_by_words(table, words[begin:end], topics)
             for j in range(n_words):
-                shift[j] = table_shift[words[lo + j]]
+                shift[j] = table_shift[words[begin + j]]
+        # Start from equal shares of the topics that the document may have.
         equal_share = inv_temp * lengths[d] / n_allowed
         for k in range(width):
             order[k], prior[k] = k, alpha[0, prior_row, k]
@@ -423,31 +435,31 @@ def document_steps(
         # Fixed-point updates of q(z) and gamma. ratio_j = n_j / sum_k weights_k table_kj, so that
         # n_j phi_jk = ratio_j weights_k table_kj.
         max_sweeps = max_iter if n_words > 0 and n_allowed > 1 else 0
-        sweeps, last = 0, False
+        n_sweeps, is_last = 0, False
         kept_gamma, kept_alpha, kept_weights, kept_updated = all_gamma, prior, weights, updated
         while True:
-            last = last or sweeps == max_sweeps
-            if not last and sweeps > 0 and sweeps % CYCLE == 0:
+            is_last = is_last or n_sweeps == max_sweeps
+            if not is_last and n_sweeps > 0 and n_sweeps % CYCLE == 0:
                 # Set topics below a threshold aside. The threshold is well below an equal share, so
                 # that documents with nearly equal shares keep all topics.
                 threshold = min(prune, lit(inv_temp, 0.1) * equal_share)
-                if sweeps > CYCLE:
-                    # Lower the threshold: topics that vanish have fallen far below it by now, and
-                    # the tokens that topics lose when they are set aside add up.
+                if n_sweeps > CYCLE:
+                    # Lower the threshold after later cycles, because vanishing topics have fallen
+                    # far below it by then, and the tokens of topics set aside add up.
                     threshold *= lit(inv_temp, LATER_FACTOR)
                 n_kept = _set_aside(threshold, topics, kept_gamma, prior, step, order)
                 kept_gamma, kept_alpha, kept_weights, kept_updated = (
                     all_gamma[:n_kept], prior[:n_kept], weights[:n_kept], updated[:n_kept]
                 )  # fmt: skip
-            if last:
+            if is_last:
                 # Evaluate all topics, including the topics that were set aside.
                 kept_gamma, kept_weights = all_gamma, weights
+            # Write the denominators of the ratios to ``ratio``.
             shift_topics = _topic_weights(kept_gamma, inv_temp, floor, kept_weights)
             weighted_sum(topics, kept_weights, ratio)
-            if last:
+            if is_last:
                 break
-            sweeps += 1
-            # Up to here, ``ratio`` holds the denominators only.
+            n_sweeps += 1
             for j in range(padded_size):
                 ratio[j] = word_counts[j] / ratio[j]
             dot_products(topics, ratio, kept_updated)
@@ -457,15 +469,15 @@ def document_steps(
                     kept_alpha[k] + inv_temp * kept_weights[k] * kept_updated[k]
                 )  # [VT16 app. B.2]
                 change += abs(kept_updated[k] - kept_gamma[k])
-            last = change < max_change
-            if CYCLE < sweeps < max_sweeps and (sweeps + 1) % CYCLE == 0 and not last:
+            is_last = change < max_change
+            if CYCLE < n_sweeps < max_sweeps and (n_sweeps + 1) % CYCLE == 0 and not is_last:
                 _extrapolate(kept_gamma, kept_updated, kept_alpha, step)
             else:
                 for k in range(kept_gamma.size):
                     step[k] = kept_updated[k] - kept_gamma[k]
                     kept_gamma[k] = kept_updated[k]
 
-        # Compute the part of the bound that comes from q(z), at the final gamma.
+        # Compute the part of the bound that comes from q(z) at the final gamma, and the ratios.
         shift_topics = np.float64(shift_topics)
         value = 0.0
         for j in range(padded_size):
@@ -474,9 +486,9 @@ def document_steps(
             )
             ratio[j] = word_counts[j] / ratio[j]
         for j in range(n_words):
-            ratio_out[lo + j] = ratio[j]
+            ratio_out[begin + j] = ratio[j]
+        # Write gamma and the weights in the original order of topics.
         sum_gamma = 0.0
-        # Return gamma and the weights in the original order of topics.
         for k in range(width):
             updated[order[k]] = all_gamma[k]
         for k in range(n_topics):
@@ -484,17 +496,18 @@ def document_steps(
             gamma[d, k] = updated[k]
             sum_gamma += np.float64(updated[k])
         digamma_sums[d] = digamma_sum = digamma(sum_gamma)
-        # This is [VT16 eq. 4] at the optimum of q(z). The prior of theta is not tempered.
+        # This is [VT16 eq. 4] at the optimum of q(z). The prior of theta is not tempered. The
+        # divergence is a difference of large numbers and therefore computed in float64.
         bound[d] = value - inv_temp * lengths[d] * digamma_sum
         bound[d] -= _dirichlet_divergence(
-            updated, alpha[0, prior_row], alpha[1, prior_row], -gammaln(sum_alpha), digamma_sum,
+            updated, alpha[0, prior_row], alpha[1, prior_row], gammaln(sum_alpha), digamma_sum,
             gammaln(sum_gamma),
         )  # fmt: skip
         if row_inv_temps is not None:
             if energy.size > 0:
                 energy[d] = _energy(
-                    expected_log, words[lo:hi], topics, weights, ratio, all_gamma, order[:n_topics],
-                    digamma_sum,
+                    expected_log, words[begin:end], topics, weights, ratio, all_gamma,
+                    order[:n_topics], digamma_sum,
                 )  # fmt: skip
         finish(counter, d, stop)
 
@@ -504,7 +517,7 @@ def _energy(
     expected_log: Array, words: IndexArray, table: Array, weights: Array, ratio: Array,
     gamma: Array, order: IndexArray, digamma_sum: float,
 ) -> float:  # fmt: skip
-    """Return the energy of a document, as :func:`energies`, from its table of topics x words.
+    """Return the energy of a document as in :func:`energies`, from its table of topics x words.
 
     Row k of ``table``, ``weights[k]`` and ``gamma[k]`` belong to topic ``order[k]``.
     """
@@ -512,20 +525,22 @@ def _energy(
     for k in range(order.size):
         if weights[k] == lit(weights[0], 0.0):
             continue
-        total = part = lit(weights[0], 0.0)
+        # Both sums lack the factor weights[k].
+        n_tokens = log_sum = lit(weights[0], 0.0)
         topic = table[k]
         for j in range(words.size):
-            mass = ratio[j] * topic[j]
-            total += mass
-            part += mass * expected_log[words[j], order[k]]
-        log_share = digamma(np.float64(gamma[k])) - digamma_sum
-        value += np.float64(weights[k]) * (np.float64(part) + np.float64(total) * log_share)
+            word_tokens = ratio[j] * topic[j]
+            n_tokens += word_tokens
+            log_sum += word_tokens * expected_log[words[j], order[k]]
+        expected_log_theta = digamma(np.float64(gamma[k])) - digamma_sum
+        value += np.float64(weights[k]) * (
+            np.float64(log_sum) + np.float64(n_tokens) * expected_log_theta
+        )
     return value
 
 
-# The following results are rarely requested, so separate loops compute them. As parts of
-# ``document_steps``, the loops would lengthen its compilation before the first fit, or make further
-# compiled versions of ``document_steps`` necessary.
+# Separate loops compute the results that follow, because they are rarely requested. As parts of
+# ``document_steps``, they would lengthen its compilation before the first fit.
 @jit_allocating
 def log_marginals(
     indptr: IndexArray, words: IndexArray, counts: Array, lengths: Array, expected_log: Array,
@@ -533,8 +548,8 @@ def log_marginals(
 ) -> None:  # fmt: skip
     """Write log marginals out[d] = sum_j n_j log sum_k exp(E[log theta_k] + E[log beta_kj]).
 
-    In nats, this is the part of the bound that words and z contribute at T = 1, at the optimum of
-    q(z) under q(theta) = Dir(gamma_d).
+    The log marginal, in nats, is the contribution of words and z to the bound at T = 1 and the
+    optimum of q(z) given q(theta) = Dir(gamma_d).
     """
     n_topics = expected_log.shape[1]
     weights, row = np.empty((2, n_topics), expected_log.dtype)
@@ -546,11 +561,11 @@ def log_marginals(
         shift_topics = np.float64(_topic_weights(gamma[d], one, floor, weights))
         value = 0.0
         for j in range(indptr[d], indptr[d + 1]):
-            top = _tempered_row(expected_log[words[j]], one, floor, row)
+            shift_word = _tempered_row(expected_log[words[j]], one, floor, row)
             norm = lit(floor, 0.0)
             for k in range(n_topics):
                 norm += row[k] * weights[k]
-            value += counts[j] * (log(norm) + np.float64(top) + shift_topics)
+            value += counts[j] * (log(norm) + np.float64(shift_word) + shift_topics)
         out[d] = value - lengths[d] * digamma_sums[d]
         finish(counter, d, stop)
 
@@ -563,7 +578,8 @@ def energies(
     """Write energies out[d] = sum_jk n_j phi_jk (E[log theta_k] + E[log beta_kj]) in nats.
 
     ``weights``, ``ratio``, ``gamma`` and ``digamma_sums`` are results of :func:`document_steps` at
-    one temperature for all documents. They determine q(z), with probabilities phi.
+    one temperature for all documents. phi_jk = q(z = k) of word j is ``ratio_j weights_k table_jk /
+    n_j``.
     """
     n_topics = table.shape[1]
     tokens, log_sums = np.empty((2, n_topics), table.dtype)
@@ -574,15 +590,16 @@ def energies(
         for k in range(n_topics):
             tokens[k] = log_sums[k] = lit(tokens[k], 0.0)
         for j in range(indptr[d], indptr[d + 1]):
-            row, logs, r = table[words[j]], expected_log[words[j]], ratio[j]
+            word_row, logs, word_ratio = table[words[j]], expected_log[words[j]], ratio[j]
+            # Both sums lack the factor weights[d, k].
             for k in range(n_topics):
-                tokens[k] += r * row[k]
-                log_sums[k] += r * row[k] * logs[k]
+                tokens[k] += word_ratio * word_row[k]
+                log_sums[k] += word_ratio * word_row[k] * logs[k]
         value = 0.0
         for k in range(n_topics):
             if weights[d, k] > lit(tokens[k], 0.0):
-                log_share = digamma(np.float64(gamma[d, k])) - digamma_sums[d]
-                value += weights[d, k] * (np.float64(log_sums[k]) + tokens[k] * log_share)
+                expected_log_theta = digamma(np.float64(gamma[d, k])) - digamma_sums[d]
+                value += weights[d, k] * (np.float64(log_sums[k]) + tokens[k] * expected_log_theta)
         out[d] = value
         finish(counter, d, stop)
 
@@ -592,7 +609,7 @@ def tokens_of_topics(
     indptr: IndexArray, words: IndexArray, table: Array, weights: Array, ratio: Array, out: Array,
     counter: IndexArray,
 ) -> None:  # fmt: skip
-    """Write expected counts of tokens, out[d, k] = sum_j n_j phi_jk.
+    """Write the expected number of tokens of each topic, out[d, k] = sum_j n_j phi_jk.
 
     ``weights`` and ``ratio`` are results of :func:`document_steps` at one temperature for all
     documents.
@@ -608,12 +625,12 @@ def tokens_of_topics(
         d, stop = claim(counter, DOCUMENTS, indptr.size - 1)
         if d >= stop:
             break
-        lo, n_words = indptr[d], indptr[d + 1] - indptr[d]
+        begin, n_words = indptr[d], indptr[d + 1] - indptr[d]
         padded_size = (n_words + LANES - 1) // LANES * LANES
         topics = table_scratch[: width * padded_size].reshape(width, padded_size)
-        _topics_by_words(table, words[lo : lo + n_words], topics)
+        _topics_by_words(table, words[begin : begin + n_words], topics)
         for j in range(padded_size):
-            padded_ratio[j] = ratio[lo + j] if j < n_words else lit(total[0], 0.0)
+            padded_ratio[j] = ratio[begin + j] if j < n_words else lit(total[0], 0.0)
         dot_products(topics, padded_ratio[:padded_size], total)
         for k in range(n_topics):
             out[d, k] = weights[d, k] * total[k]
@@ -630,9 +647,9 @@ def word_statistics(
     """Write statistics of topics, out[a, k] = sum_d row_weight_d n_da phi_dak.
 
     Sums are taken in the order of documents, so that they do not depend on the number of threads.
-    ``word_indptr``, ``documents`` and ``entries`` are the lists of :func:`localise`, ``weights``
-    and ``ratio`` results of :func:`document_steps`. ``table`` is not used if ``row_inv_temps``, the
-    inverse temperature of each document, is given.
+    ``word_indptr``, ``documents`` and ``entries`` are the lists of :func:`localise`. ``weights``
+    and ``ratio`` are results of :func:`document_steps`, and ``table`` is that of the active words.
+    If documents have separate inverse temperatures ``row_inv_temps`` (n,), ``table`` is not used.
     """
     n_topics = expected_log.shape[1]
     if row_inv_temps is not None:
@@ -646,19 +663,19 @@ def word_statistics(
             for k in range(n_topics):
                 target[k] = lit(floor, 0.0)
             if row_inv_temps is not None:
-                for p in range(word_indptr[a], word_indptr[a + 1]):
-                    d = documents[p]
-                    r = ratio[entries[p]] * row_weights[d]
-                    source = weights[d]
+                for i in range(word_indptr[a], word_indptr[a + 1]):
+                    d = documents[i]
+                    weighted_ratio = ratio[entries[i]] * row_weights[d]
+                    doc_weights = weights[d]
                     _tempered_row(expected_log[a], row_inv_temps[d], floor, row)
                     for k in range(n_topics):
-                        target[k] += r * source[k] * row[k]
+                        target[k] += weighted_ratio * doc_weights[k] * row[k]
             else:
-                for p in range(word_indptr[a], word_indptr[a + 1]):
-                    r = ratio[entries[p]] * row_weights[documents[p]]
-                    source = weights[documents[p]]
+                for i in range(word_indptr[a], word_indptr[a + 1]):
+                    weighted_ratio = ratio[entries[i]] * row_weights[documents[i]]
+                    doc_weights = weights[documents[i]]
                     for k in range(n_topics):
-                        target[k] += r * source[k]
+                        target[k] += weighted_ratio * doc_weights[k]
                 for k in range(n_topics):
                     target[k] *= table[a, k]
         finish(counter, start, stop)
@@ -667,12 +684,12 @@ def word_statistics(
 @jit
 def list_shares(
     document_of: IndexArray, words: IndexArray, counts: Array, weights: Array, table: Array,
-    row: Array, stop: IndexArray, entries: IndexArray, values: Array,
+    row: Array, list_ends: IndexArray, entries: IndexArray, values: Array,
 ) -> None:  # fmt: skip
-    """List for each topic the entries of a CSR matrix and the topic's expected counts in them.
+    """List for each topic its expected counts in the entries of a CSR matrix.
 
-    Counts up to SMALLEST_COUNT are left out. The lists of all topics are parts of ``entries`` and
-    ``values``.
+    Expected counts up to SMALLEST_COUNT are left out. The lists of all topics lie one after the
+    other in ``entries`` and ``values``.
 
     Parameters
     ----------
@@ -680,23 +697,23 @@ def list_shares(
     weights : (n, K) relative weights of the topics in each document
     table : (n_active, K) relative probabilities of the words in each topic
     row : (K,) scratch
-    stop : (K,) start of each topic's list in ``entries``, replaced by its end
-    entries, values : numbers of entries and expected counts, written; if ``entries`` is empty, only
-        ``stop`` is written
+    list_ends : (K,) position at which the list of each topic begins; overwritten by its end
+    entries, values : numbers of the entries and expected counts, written; if both are empty, only
+        ``list_ends`` is written
     """
-    least = lit(row[0], SMALLEST_COUNT)
+    min_count = lit(row[0], SMALLEST_COUNT)
     for e in range(words.size):
-        source, topic, total = weights[document_of[e]], table[words[e]], lit(row[0], 0.0)
+        doc_weights, word_row, norm = weights[document_of[e]], table[words[e]], lit(row[0], 0.0)
         for k in range(row.size):
-            row[k] = source[k] * topic[k]
-            total += row[k]
-        scale = counts[e] / total
+            row[k] = doc_weights[k] * word_row[k]
+            norm += row[k]
+        scale = counts[e] / norm
         for k in range(row.size):
             value = row[k] * scale
-            if value > least:
+            if value > min_count:
                 if entries.size > 0:
-                    entries[stop[k]], values[stop[k]] = e, value
-                stop[k] += 1
+                    entries[list_ends[k]], values[list_ends[k]] = e, value
+                list_ends[k] += 1
 
 
 @jit
@@ -713,12 +730,12 @@ def mixture_log_likelihood(
         if d >= stop:
             break
         value = 0.0
-        share = proportions[d]
+        doc_proportions = proportions[d]
         for j in range(indptr[d], indptr[d + 1]):
-            row = topics[words[j]]
-            probability = lit(share[0], 0.0)
-            for k in range(share.size):
-                probability += share[k] * row[k]
+            word_row = topics[words[j]]
+            probability = lit(doc_proportions[0], 0.0)
+            for k in range(doc_proportions.size):
+                probability += doc_proportions[k] * word_row[k]
             value += counts[j] * np.float64(log(probability))
         out[d] = value
         finish(counter, d, stop)
