@@ -178,16 +178,18 @@ def test_the_next_pair_is_tried_where_the_first_needs_the_topic_to_be_split(monk
     drawn = corpus()
     S = stuck(drawn.topics, drawn.X.sum())
     # the cheapest merge, as it were, takes part in the only split
-    monkeypatch.setattr(
-        _split_merge, "_merges", lambda sample, S: [(-1.0, 2, 3), (-2.0, 0, 1), (-3.0, 0, 4)]
-    )
+    pairs = [(-1.0, (2, 3)), (-2.0, (0, 1)), (-3.0, (0, 4))]
+    merges = [_split_merge._Merge(*pair) for pair in pairs]
+    monkeypatch.setattr(_split_merge, "_merges", lambda *_: merges)
     _, record = moved(data_of(drawn.X), S)
     assert (record.proposed, record.accepted) == (1, 1)
 
 
 def test_no_topic_takes_part_in_two_changes_of_one_search(monkeypatch):
-    splits = [(8.0, 11, None), (30.0, 2, None), (20.0, 5, None), (10.0, 6, None)]
-    merges = [(-1.0, 0, 1), (-2.0, 3, 4), (-3.0, 0, 7), (-4.0, 7, 8), (-20.0, 9, 10)]
+    gains_of_splits = [(8.0, 11), (30.0, 2), (20.0, 5), (10.0, 6)]
+    splits = [_split_merge._Split(gain, topic, None) for gain, topic in gains_of_splits]
+    pairs = [(-1.0, (0, 1)), (-2.0, (3, 4)), (-3.0, (0, 7)), (-4.0, (7, 8)), (-20.0, (9, 10))]
+    merges = [_split_merge._Merge(*pair) for pair in pairs]
     monkeypatch.setattr(_split_merge, "VISITED", 9.0)
     monkeypatch.setattr(_split_merge, "_splits", lambda *_: splits)
     monkeypatch.setattr(_split_merge, "_merges", lambda *_: merges)
@@ -200,7 +202,7 @@ def test_no_topic_takes_part_in_two_changes_of_one_search(monkeypatch):
         stats.replace_columns(topics, stats.arrays[0][:, topics] + 1.0)
         return Outcome(True, 2.0, "")
 
-    monkeypatch.setattr(_split_merge, "_trial", trial)
+    monkeypatch.setattr(_split_merge, "_try_proposal", trial)
     lda = LDA(np.full(12, PRIOR), np.full(N_WORDS, PRIOR))
     S = np.random.default_rng(0).gamma(1.0, size=(N_WORDS, 12))
     state, record = moved(data_of(corpus(n=60).X), S, lda=lda)
@@ -227,7 +229,7 @@ def test_a_trial_that_is_refused_leaves_all_as_it_was(monkeypatch):
         tools = Tools(1, np.random.default_rng(0), workers)
         sample = _split_merge._Sample(model(), data_of(drawn.X), tools)
         shares = np.full(sample.batch.active.size, 0.3)
-        outcome = _split_merge._trial(sample, stats, np.arange(20), [0, 1, 2], shares)
+        outcome = _split_merge._try_proposal(sample, stats, np.arange(20), [0, 1, 2], shares)
         assert outcome is refused
     np.testing.assert_array_equal(stats.arrays[0], S)
     np.testing.assert_allclose(stats.sums[0], S.sum(axis=0), rtol=1e-12)
@@ -298,7 +300,7 @@ def test_documents_of_two_topics_are_told_apart():
     kind = rng.integers(0, 2, size=80)
     counts = sp.csr_array(np.array([rng.multinomial(20, topics[k]) for k in kind], float))
     eta, weights = np.full(60, 0.1), np.ones(80)
-    gain, shares = _split_merge._groups(counts, weights, eta, eta.sum(), rng)
+    gain, shares = _split_merge._two_groups(counts, weights, eta, eta.sum(), rng)
     # twenty words leave no doubt
     one, two = counts.T @ (kind == 0), counts.T @ (kind == 1)
 
@@ -315,7 +317,7 @@ def test_documents_of_two_topics_are_told_apart():
         shares, expected if abs(shares - expected).max() < 0.1 else 1.0 - expected, rtol=1e-9
     )
     one = sp.csr_array(rng.multinomial(20, topics[0], size=80).astype(float))
-    alike = _split_merge._groups(one, weights, eta, eta.sum(), rng)
+    alike = _split_merge._two_groups(one, weights, eta, eta.sum(), rng)
     assert alike is None or alike[0] < 0.0
 
 
@@ -329,7 +331,7 @@ def test_what_a_split_gains_is_the_bound_of_the_mixture(monkeypatch):
     eta_sum = eta.sum() + 0.7  # a word that does not occur
     begun = np.repeat([1.0, -1.0], [4, 5])
     monkeypatch.setattr(_split_merge, "_leading_direction", lambda *_: begun)
-    gain, shares = _split_merge._groups(sp.csr_array(counts), weights, eta, eta_sum, rng)
+    gain, shares = _split_merge._two_groups(sp.csr_array(counts), weights, eta, eta_sum, rng)
 
     q = np.stack([begun > 0.0, begun < 0.0]).astype(float)
     beta = q @ (weights[:, None] * counts) + eta

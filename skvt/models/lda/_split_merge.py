@@ -1,12 +1,15 @@
-"""Split-merge moves of topics: one topic becomes two, and two topics become one.
+"""Split-merge moves of topics: one topic becomes two, and two other topics become one.
 
-See doc/guide/tempered_lda.md. A mixture of two multinomials divides the documents of a topic into
-groups; it starts from the leading direction in which these documents differ. If topics have
-separate priors, changes are among topics of equal priors only.
+The moves escape local optima of topic models, as doc/guide/tempered_lda.md explains. A proposal
+merges topics a and b and splits topic c, so that the number of topics stays the same. Proposals are
+chosen and judged on a sample of the documents. The split follows from a mixture of two
+multinomials, which divides the documents of c into two groups; the mixture starts from the leading
+direction in which these documents differ. If topics have separate priors, the three topics of a
+proposal have equal priors.
 """
 
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -30,33 +33,36 @@ from skvt.progress import Continued
 from skvt.ties import exceeds, stable_order
 from skvt.typing import Array, IndexArray
 
-# Number of documents in the sample.
+# Maximum number of documents in the sample.
 SAMPLE = 5_000
-# Average number of pairs per topic that are considered, the most similar ones.
+# Number of pairs of similar topics that are considered for a merge, per topic.
 PAIRS_PER_TOPIC = 3
-# Number of updates of the three topics before bounds are compared.
+# Number of updates of the three topics of a proposal before bounds are compared.
 STEPS = 2
-# Minimum number of documents of the sample per topic; with fewer, topics cannot be distinguished.
+# Minimum number of documents of the sample per topic. Topics cannot be distinguished in a sample of
+# fewer documents.
 DOCUMENTS_PER_TOPIC = 5
 # A search ends when the documents of its trials have this share of the tokens of the sample. Trials
-# visit each document 2 (STEPS + 1) times, so that they cost a few passes, even with many topics.
+# visit each document 2 (STEPS + 1) times, so that a search costs a few passes over the sample, even
+# if there are many topics.
 VISITED = 0.5
-# Minimum number of tokens of a topic in a document that is used for it.
+# Minimum number of tokens of a topic in the documents and groups that are used to split the topic.
 FEWEST_TOKENS = 1.0
-# Below this squared singular value, documents differ by rounding alone; the largest one is 1.
+# If the squared singular value of the leading direction is smaller than this, documents differ by
+# rounding errors only. The largest singular value is 1.
 SMALLEST_SQUARE = 1e-12
 # Number of power iterations for the leading direction of a topic's documents.
 DIRECTION_STEPS = 5
-# Number of EM steps of the mixture that starts from this direction, and number after which it has a
-# gain if the topic is two.
+# Number of EM steps of the mixture that divides a topic's documents. If the split has no gain after
+# FIRST_STEPS steps, EM ends.
 MIXTURE_STEPS = 15
 FIRST_STEPS = 3
-# Searches end for good after this pause, which follows the second of two without a change.
+# Searches end for good when the pause until the next search, in passes, has reached this number.
 LAST_PAUSE = 3
 
 
 class SplitMerge(Continued):
-    """Split a topic that combines two, and merge two topics that are one."""
+    """Split topics that combine two topics, and merge pairs of topics that are one topic."""
 
     requires: tuple[Requirement, ...] = (
         Requirement("Split-merge", Capability.TOPICS, "Leave it out of moves."),
@@ -72,52 +78,63 @@ class SplitMerge(Continued):
     def between(
         self, model: LDA, data: RowSource, state: SampledState, tools: MoveTools
     ) -> list[MoveRecord]:
-        """Search for changes after a pass at T = 1, and make those that raise the bound."""
+        """Try proposals after a pass at T = 1, and accept each that raises the bound.
+
+        Return the records of the tried proposals. Passes without a search return no records.
+        """
         records: list[MoveRecord] = []
         self._ledger = self._ledger.next_pass()
         if self._ledger.waiting < 0 and self._ledger.pause < LAST_PAUSE:
             sample = _Sample(model.mean_field(), data, tools)
-            most = sample.rows.size / DOCUMENTS_PER_TOPIC
-            if 2 < model.n_components <= most and sample.batch.counts.size > 0:
+            max_topics = sample.rows.size / DOCUMENTS_PER_TOPIC
+            if 2 < model.n_components <= max_topics and sample.batch.counts.size > 0:
                 records = self._search(sample, state, tools)
             self.exhausted = not any(record.accepted for record in records)
             self._ledger = self._ledger.searched(not self.exhausted)
         return records
 
     def _search(self, sample: "_Sample", state: SampledState, tools: MoveTools) -> list[MoveRecord]:
-        """Try changes on the sample and make those that raise its bound; return their records."""
-        # Structured inference's correction may leave negative statistics.
-        S = np.maximum(state.stats.value().arrays[0], 0.0)
-        stats = RunningStats([np.ascontiguousarray(S, sample.model.dtype)])
-        S = S.astype(np.float64)
+        """Try proposals on the sample and accept each that raises its bound; return their records.
+
+        Merges are visited in the order of their gains, which are negative if topics differ, and
+        each is combined with the best remaining split. A topic is in one proposal at most.
+        """
+        # Clip the statistics, which the correction of structured inference may make negative.
+        counts = np.maximum(state.stats.value().arrays[0], 0.0)
+        stats = RunningStats([np.ascontiguousarray(counts, sample.model.dtype)])
+        counts = counts.astype(np.float64)
         result = sample.solve(stats, sample.batch, with_stats=False)
         tokens = result.q - sample.model.document_priors(sample.batch)
         splits = _splits(sample, stats, result, tools.rng)
-        merges = _merges(sample, S)
+        merges = _merges(sample, counts)
         records: list[MoveRecord] = []
         used: set[int] = set()
-        # Evidence is a sum over tokens, and so is its rounding error.
-        precise = {"scale": S.sum() / sample.factor, "dtype": sample.model.dtype}
-        order = [splits[i] for i in stable_order([-gain for gain, *_ in splits], **precise)]
-        order = [split for split in order if exceeds(split[0], 0.0, **precise)]
+        # Gains below the rounding errors of the evidence, which is a sum over tokens, are no gains.
+        rounding = {"scale": counts.sum() / sample.factor, "dtype": sample.model.dtype}
+        split_order = stable_order([-split.gain for split in splits], **rounding)
+        splits = [splits[i] for i in split_order if exceeds(splits[i].gain, 0.0, **rounding)]
         kinds = sample.model.prior_kinds()
-        left = VISITED * sample.batch.lengths.sum(dtype=np.float64)
-        for i in stable_order([-gain for gain, *_ in merges], **precise):
-            loss, a, b = merges[i]
-            others = (s for s in order if s[1] not in (a, b) and kinds[s[1]] == kinds[a])
-            split = next((s for s in others if s[1] not in used), None)
+        n_tokens_left = VISITED * sample.batch.lengths.sum(dtype=np.float64)
+        for i in stable_order([-merge.gain for merge in merges], **rounding):
+            a, b = merges[i].topics
+            used_or_merged = used | {a, b}
+            candidates = (
+                split
+                for split in splits
+                if split.topic not in used_or_merged and kinds[split.topic] == kinds[a]
+            )
+            split = next(candidates, None)
             if a in used or b in used or split is None:
                 continue
-            gain, c, shares = split
-            if not exceeds(loss + gain, 0.0, **precise):
+            if not exceeds(merges[i].gain + split.gain, 0.0, **rounding):
                 continue
-            if left <= 0.0:
+            if n_tokens_left <= 0.0:
                 break
-            used |= {a, b, c}
-            topics = [a, b, c]
+            topics = [a, b, split.topic]
+            used |= set(topics)
             documents = np.flatnonzero(tokens[:, topics].max(axis=1) > 0.5 * FEWEST_TOKENS)
-            left -= sample.batch.lengths[documents].sum(dtype=np.float64)
-            outcome = _trial(sample, stats, documents, topics, shares)
+            n_tokens_left -= sample.batch.lengths[documents].sum(dtype=np.float64)
+            outcome = _try_proposal(sample, stats, documents, topics, split.shares)
             tried = "one topic for the first two, two for the third"
             records.append(outcome.record(tools.n_iter, "split-merge", topics, tried))
         if any(record.accepted for record in records):
@@ -125,23 +142,42 @@ class SplitMerge(Continued):
         return records
 
 
+class _Merge(NamedTuple):
+    """A pair of topics that may become one topic."""
+
+    # Change of the evidence in nats.
+    gain: float
+    topics: tuple[int, int]
+
+
+class _Split(NamedTuple):
+    """A topic that may become two topics."""
+
+    # Change of the evidence in nats.
+    gain: float
+    topic: int
+    # (A,): share of the first new topic in the counts of each of the sample's words.
+    shares: Array
+
+
 class _Sample:
     """A sample of the documents, and the computations of moves on it.
 
-    ``rows`` (n,) are rows of the data; ``document`` (nnz,) is the position of each entry's document
-    in the sample.
+    ``rows`` (n,) are the rows of the sampled documents in the data, and ``document`` (nnz,) is the
+    position of each entry's document in the sample. ``factor`` is the ratio of the weight of all
+    documents to the weight of the sample.
     """
 
     def __init__(self, model: LDA, data: RowSource, tools: MoveTools) -> None:
         self.model, self.data, self.run = model, data, tools.run
         self.rows = np.arange(data.n_rows)
         if data.n_rows > SAMPLE:
-            # Draw the sample, since rows may be sorted.
+            # Draw the sample at random, because rows may be sorted.
             self.rows = np.sort(tools.rng.choice(data.n_rows, SAMPLE, replace=False))
         self.batch = data.batch(model, self.rows)
         self.document = np.repeat(np.arange(self.rows.size), np.diff(self.batch.indptr))
         self.factor = data.total / self.batch.weights.sum(dtype=np.float64)
-        # (1, V), or (K, V) if topics have separate priors
+        # eta, as (1, V), or as (K, V) if topics have separate priors.
         self.priors = np.ascontiguousarray(model.prior().arrays[0], np.float64)
 
     def prior_of(self, topic: int) -> Array:
@@ -151,179 +187,210 @@ class _Sample:
     def solve(
         self, stats: RunningStats, batch: DocumentBatch, *, with_stats: bool = True
     ) -> LocalResult:
-        """Return the local result of documents at T = 1 under statistics (V, K)."""
+        """Return the local result of documents at T = 1, given the statistics (V, K) of topics."""
         global_params = self.model.expectation(stats, batch, self.run)
         return self.model.local_step(batch, global_params, 1.0, self.run, with_stats=with_stats)
 
     def shares(self, stats: RunningStats, gamma: Array) -> Iterable[tuple[IndexArray, Array]]:
-        """Return the entries of each topic and their expected counts, K pairs."""
+        """Return K pairs: the numbers of the entries that have the topic, and its expected counts.
+
+        Entries are those of the sample. ``gamma`` (n, K) are the parameters of q(theta).
+        """
         batch = self.batch
         table = _relative(self.model.expected_log_topics(stats, batch, self.run))
         log_shares = Dirichlet.expectation(np.where(gamma > 0.0, gamma, kernels.LEAST_PRIOR))
         # Topics that a document must not have get no tokens.
         weights = _relative(log_shares.astype(table.dtype)) * (gamma > 0.0)
-        row, n_of = np.empty(len(weights[0]), table.dtype), np.zeros(len(weights[0]), np.int64)
+        n_topics = len(weights[0])
+        row, list_sizes = np.empty(n_topics, table.dtype), np.zeros(n_topics, np.int64)
         inputs = self.document, batch.words, batch.counts, weights, table, row
+        # Count the entries of each topic by a call with empty output, and list them by another.
         entries, values = np.empty(0, np.int64), row[:0]
-        kernels.list_shares(*inputs, n_of, entries, values)
-        ends = np.cumsum(n_of)
+        kernels.list_shares(*inputs, list_sizes, entries, values)
+        ends = np.cumsum(list_sizes)
         entries, values = np.empty(ends[-1], np.int64), np.empty(ends[-1], table.dtype)
-        kernels.list_shares(*inputs, ends - n_of, entries, values)
+        kernels.list_shares(*inputs, ends - list_sizes, entries, values)
         return zip(np.split(entries, ends[:-1]), np.split(values, ends[:-1]), strict=True)
 
 
 def _relative(log_values: Array) -> Array:
-    """Return exp of each row less its maximum, with the floor of the local step."""
+    """Return exp(log_values), each row divided by its maximum, with the floor of local steps."""
     relative = np.exp(log_values - log_values.max(axis=1, keepdims=True))
     floor: Any = kernels.FLOOR[log_values.dtype]
     return np.maximum(relative, floor)
 
 
 def _evidence(counts: Any, prior: Array, prior_sum: Any) -> Array:
-    """Return ``log B(eta + S) - log B(eta)``, (...), for counts (..., A) of all words that occur.
+    """Return the log evidence ``log B(eta + S) - log B(eta)`` of counts S (..., A), (...), in nats.
 
-    ``prior`` is (A,), or has one row for each member.
+    ``prior`` is eta of the A words, (A,) or a row for each row of counts. The words may be all that
+    have counts; ``prior_sum`` is the sum of eta over the whole vocabulary.
     """
     value = gammaln(prior + counts).sum(axis=-1) - gammaln(prior_sum + counts.sum(axis=-1))
     return value - gammaln(prior).sum(axis=-1) + gammaln(np.asarray(prior_sum))
 
 
-def _merges(sample: "_Sample", S: Array) -> list[tuple[float, int, int]]:
-    """List (gain in evidence, a, b) of the most similar pairs of topics.
+def _merges(sample: "_Sample", counts: Array) -> list[_Merge]:
+    """Return the merges of the most similar pairs of topics, given counts (V, K) of all documents.
 
-    The statistics are those of all documents, scaled to the size of the sample: a topic that is
-    absent from the sample by chance would appear to merge at no cost.
+    The counts are scaled to the size of the sample. Counts of the sample alone would not do,
+    because a topic that is absent from the sample by chance would appear to merge at no cost.
     """
     eta = sample.priors
     eta_sums = eta.sum(axis=-1)
-    counts = np.ascontiguousarray(S.T) / sample.factor
-    root = np.sqrt(Dirichlet.mean(counts + eta))
-    first, second = np.triu_indices(len(root), 1)
+    topic_counts = np.ascontiguousarray(counts.T) / sample.factor
+    # The similarity of two topics is the Bhattacharyya coefficient of their words' probabilities.
+    roots = np.sqrt(Dirichlet.mean(topic_counts + eta))
+    first, second = np.triu_indices(len(roots), 1)
     kinds = sample.model.prior_kinds()
-    same = kinds[first] == kinds[second]
-    first, second = first[same], second[same]
-    alike = (root @ root.T)[first, second]
-    order = stable_order(-alike, scale=1.0, dtype=sample.model.dtype)
-    pairs = order[: PAIRS_PER_TOPIC * len(root)]
-    alone = _evidence(counts, eta, eta_sums)
+    have_equal_priors = kinds[first] == kinds[second]
+    first, second = first[have_equal_priors], second[have_equal_priors]
+    similarities = (roots @ roots.T)[first, second]
+    order = stable_order(-similarities, scale=1.0, dtype=sample.model.dtype)
+    pairs = order[: PAIRS_PER_TOPIC * len(roots)]
+    evidence = _evidence(topic_counts, eta, eta_sums)
     merges = []
     for a, b in zip(first[pairs].tolist(), second[pairs].tolist(), strict=True):
         prior = sample.prior_of(a)
-        as_one = _evidence(counts[a] + counts[b], prior, prior.sum())
-        merges.append((float(as_one - alone[a] - alone[b]), a, b))
+        merged_evidence = _evidence(topic_counts[a] + topic_counts[b], prior, prior.sum())
+        merges.append(_Merge(float(merged_evidence - evidence[a] - evidence[b]), (a, b)))
     return merges
 
 
 def _splits(
     sample: "_Sample", stats: RunningStats, result: LocalResult, rng: np.random.Generator
-) -> list[tuple[float, int, Array]]:
-    """List (gain in evidence, topic, share (A,) of each word's counts in the first group)."""
+) -> list[_Split]:
+    """Return the split of each topic whose documents in the sample can be divided."""
     batch, splits, dtype = sample.batch, [], sample.model.dtype
     for topic, (entries, values) in enumerate(sample.shares(stats, result.q.astype(np.float64))):
-        # Only words and documents that the topic has.
-        documents, of_rows = np.unique(sample.document[entries], return_inverse=True)
-        words, of_columns = np.unique(batch.words[entries], return_inverse=True)
-        shape = documents.size, words.size
-        counts = sp.csr_array((values.astype(np.float64), (of_rows, of_columns)), shape=shape)
+        # Build the matrix of the topic's counts, with the documents and words that have the topic.
+        documents, row_of_entry = np.unique(sample.document[entries], return_inverse=True)
+        words, column_of_entry = np.unique(batch.words[entries], return_inverse=True)
+        counts = sp.csr_array(
+            (values.astype(np.float64), (row_of_entry, column_of_entry)),
+            shape=(documents.size, words.size),
+        )
+        # Leave out documents with few tokens of the topic.
         rows = np.flatnonzero(~exceeds(FEWEST_TOKENS, counts.sum(axis=1), dtype=dtype))
         prior, weights = sample.prior_of(topic), batch.weights[documents[rows]].astype(np.float64)
-        groups = _groups(counts[rows], weights, prior[batch.active[words]], prior.sum(), rng)
+        groups = _two_groups(counts[rows], weights, prior[batch.active[words]], prior.sum(), rng)
         if groups is not None:
+            gain, word_shares = groups
             shares = np.full(batch.active.size, 0.5)
-            shares[words] = groups[1]
-            splits.append((groups[0], topic, shares))
+            shares[words] = word_shares
+            splits.append(_Split(gain, topic, shares))
     return splits
 
 
-def _groups(
+def _two_groups(
     counts: Any, weights: Array, eta: Array, eta_sum: float, rng: np.random.Generator
 ) -> tuple[float, Array] | None:
-    """Divide documents (n, A) into two groups: (gain, shares of words); None if they are one."""
+    """Divide documents into two groups by a mixture of two multinomials.
+
+    ``counts`` (n, A) are the counts of a topic in documents of ``weights`` (n,), ``eta`` (A,) the
+    prior of their words, and ``eta_sum`` its sum over the vocabulary. Return the gain in evidence
+    in nats and the share of the first group in the counts of each word, (A,). Return None if there
+    are fewer than two documents, or if a group has fewer than FEWEST_TOKENS tokens.
+    """
     if counts.shape[0] < 2:
         return None
-    coordinate = _leading_direction(counts, weights, rng)
-    # Coordinates above 0 only by rounding do not count.
-    first = exceeds(coordinate, 0.0, scale=np.abs(coordinate).max()).astype(float)
-    of_words, gain, one, two = counts.T, -np.inf, *np.zeros((2, counts.shape[1]))
+    coordinates = _leading_direction(counts, weights, rng)
+    # ``in_first`` (n,) are the probabilities that documents are in the first group. Coordinates
+    # that exceed 0 only by rounding are not in the first group.
+    in_first = exceeds(coordinates, 0.0, scale=np.abs(coordinates).max()).astype(float)
+    by_word, gain, first, second = counts.T, -np.inf, *np.zeros((2, counts.shape[1]))
     for step in range(1, MIXTURE_STEPS + 1):
-        one, two = of_words @ (weights * first), of_words @ (weights * (1.0 - first))
-        chance = np.average(first, weights=weights)
-        if not 0.0 < chance < 1.0 or min(one.sum(), two.sum()) < FEWEST_TOKENS:
+        # Make a step of expectation-maximisation from the counts of words in both groups.
+        first, second = by_word @ (weights * in_first), by_word @ (weights * (1.0 - in_first))
+        first_weight = np.average(in_first, weights=weights)
+        if not 0.0 < first_weight < 1.0 or min(first.sum(), second.sum()) < FEWEST_TOKENS:
             return None
-        ratio = (two.sum() + eta_sum) / (one.sum() + eta_sum)
-        log_odds = counts @ np.log(ratio * (one + eta) / (two + eta))
-        first = expit(log_odds + np.log(chance / (1.0 - chance)))
+        ratio = (second.sum() + eta_sum) / (first.sum() + eta_sum)
+        log_odds = counts @ np.log(ratio * (first + eta) / (second + eta))
+        in_first = expit(log_odds + np.log(first_weight / (1.0 - first_weight)))
         if step in (FIRST_STEPS, MIXTURE_STEPS):
-            one, two = of_words @ (weights * first), of_words @ (weights * (1.0 - first))
-            three = _evidence(np.stack([one, two, one + two]), eta, eta_sum)
-            # The gain is the bound of the mixture, whose weights are the chances, less that of one
-            # group.
-            chance = np.average(first, weights=weights)
-            drawn = weights.sum() * (entr(chance) + entr(1.0 - chance))
-            entropy = weights @ (entr(first) + entr(1.0 - first))
-            gain = float(three[0] + three[1] - three[2] + entropy - drawn)
+            # The gain is the bound of the mixture less the evidence of a single group.
+            first, second = by_word @ (weights * in_first), by_word @ (weights * (1.0 - in_first))
+            evidence = _evidence(np.stack([first, second, first + second]), eta, eta_sum)
+            first_weight = np.average(in_first, weights=weights)
+            cross_entropy = weights.sum() * (entr(first_weight) + entr(1.0 - first_weight))
+            entropy = weights @ (entr(in_first) + entr(1.0 - in_first))
+            gain = float(evidence[0] + evidence[1] - evidence[2] + entropy - cross_entropy)
             if gain <= 0.0:
                 break
-    # The counts of a rare word are shared equally.
-    return gain, (one + 0.5) / (one + two + 1.0)
+    # Add half a token to each group, so that the counts of a rare word are shared almost equally.
+    return gain, (first + 0.5) / (first + second + 1.0)
 
 
 def _leading_direction(counts: Any, weights: Array, rng: np.random.Generator) -> Array:
-    """Return coordinates (n,) of documents along the direction in which they differ most, or 0.
+    """Return coordinates (n,) of documents along the direction in which they differ most.
 
-    The second singular vector of ``counts / sqrt(row sums x column sums)``: the first describes
-    lengths of documents and frequencies of words.
+    The direction is the second right singular vector of ``counts / sqrt(row sums x column sums)``.
+    The first singular vectors are known: they describe the lengths of documents and the frequencies
+    of words. All coordinates are 0 if documents do not differ.
     """
-    rows = np.asarray(counts.sum(axis=1))
-    columns = np.maximum(weights @ counts, np.finfo(float).tiny)
-    scaled = counts.multiply(np.sqrt(weights / rows)[:, None]).tocsr()
-    scaled = sp.csr_array(scaled.multiply(1.0 / np.sqrt(columns)))
-    of_rows, of_words = np.sqrt(weights * rows), np.sqrt(columns)
-    of_rows, of_words = of_rows / np.linalg.norm(of_rows), of_words / np.linalg.norm(of_words)
-    v, transposed = rng.normal(size=columns.size), scaled.T
+    row_sums = np.asarray(counts.sum(axis=1))
+    column_sums = np.maximum(weights @ counts, np.finfo(float).tiny)
+    scaled = counts.multiply(np.sqrt(weights / row_sums)[:, None]).tocsr()
+    scaled = sp.csr_array(scaled.multiply(1.0 / np.sqrt(column_sums)))
+    first_u, first_v = np.sqrt(weights * row_sums), np.sqrt(column_sums)
+    first_u, first_v = first_u / np.linalg.norm(first_u), first_v / np.linalg.norm(first_v)
+    # Make power iterations, from which the first singular vectors are projected out.
+    v, transposed = rng.normal(size=column_sums.size), scaled.T
     for _ in range(DIRECTION_STEPS):
-        v -= of_words * (of_words @ v)
+        v -= first_v * (first_v @ v)
         u = scaled @ v
-        u -= of_rows * (of_rows @ u)
+        u -= first_u * (first_u @ u)
         v = transposed @ u
         length = np.linalg.norm(v)
         v /= max(length, np.finfo(float).tiny)
     if length < SMALLEST_SQUARE:
-        return np.zeros(rows.size)
-    return scaled @ (v - of_words * (of_words @ v))
+        return np.zeros(row_sums.size)
+    return scaled @ (v - first_v * (first_v @ v))
 
 
-def _trial(
+def _try_proposal(
     sample: "_Sample", stats: RunningStats, documents: IndexArray, topics: list[int], shares: Array
 ) -> Outcome:
-    """Decide whether topics a and b merge and c splits into b and c; change the statistics then."""
+    """Decide whether topics a and b become a, and c becomes b and c; change the statistics if so.
+
+    ``topics`` are a, b and c. The decision is by the bound of the ``documents`` of the sample that
+    have tokens of these topics. ``shares`` (A,) are those of a :class:`_Split` of c.
+    """
     batch = sample.data.batch(sample.model, sample.rows[documents])
     current = stats.arrays[0][:, topics].astype(np.float64)
-    share = np.full(len(current), 0.5)
-    share[sample.batch.active] = shares
-    one, other, both = current.T
-    changed = np.stack([one + other, both * share, both * (1.0 - share)], axis=1)
-    before, _ = _after_updates(sample, stats, batch, topics, current)
-    after, updated = _after_updates(sample, stats, batch, topics, changed)
-    size, dtype = max(abs(after), abs(before)), sample.model.dtype
-    outcome = judged(after - before, size, rows="the sample", dtype=dtype)
+    # Words that are not in the sample are shared equally.
+    shares_of_vocabulary = np.full(len(current), 0.5)
+    shares_of_vocabulary[sample.batch.active] = shares
+    a, b, c = current.T
+    changed = np.stack([a + b, c * shares_of_vocabulary, c * (1.0 - shares_of_vocabulary)], axis=1)
+    current_bound, _ = _bound_after_updates(sample, stats, batch, topics, current)
+    changed_bound, updated = _bound_after_updates(sample, stats, batch, topics, changed)
+    size, dtype = max(abs(changed_bound), abs(current_bound)), sample.model.dtype
+    outcome = judged(changed_bound - current_bound, size, rows="the sample", dtype=dtype)
     if not outcome.is_accepted:
         stats.replace_columns(topics, current)
         return outcome
-    # Topics updated on a sample would have its noise.
-    is_all = sample.rows.size == sample.data.n_rows
-    stats.replace_columns(topics, updated if is_all else changed)
+    # Keep the updates only if the sample has all documents, because otherwise they have the noise
+    # of the sample.
+    is_complete = sample.rows.size == sample.data.n_rows
+    stats.replace_columns(topics, updated if is_complete else changed)
     return outcome
 
 
-def _after_updates(
+def _bound_after_updates(
     sample: "_Sample", stats: RunningStats, batch: DocumentBatch, topics: list[int], columns: Array
 ) -> tuple[float, Array]:
-    """Return the bound in nats, up to a constant, and columns after updates of these topics."""
+    """Update topics STEPS times, starting from ``columns`` (V, 3) of the statistics.
+
+    Return the bound in nats, up to a constant, and the updated columns. The statistics keep the
+    updated columns.
+    """
     stats.replace_columns(topics, columns)
     for _ in range(STEPS):
         updated = sample.solve(stats, batch).stats
-        assert updated is not None and updated.rows is not None  # rows are the batch's words
+        # The rows are the batch's words.
+        assert updated is not None and updated.rows is not None
         columns = np.zeros_like(columns)
         columns[updated.rows] = sample.factor * updated.arrays[0][:, topics]
         stats.replace_columns(topics, columns)
