@@ -39,7 +39,7 @@ from skvt.models.factorial import (
     FactorialMixture,
     Superposition,
     explain,
-    first_guess,
+    guess_variances,
     has_missing,
 )
 from skvt.posterior import Posterior
@@ -203,7 +203,7 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
         """
         check_moves(self.moves, ("superposition",))
         prior = self._given_activation_prior()
-        first, largest = first_guess(X, weights, self.n_components, prior.sum())
+        first, largest = guess_variances(X, weights, self.n_components, prior.sum())
         given = {name: getattr(self, name) for name in (*first, "activation_prior")}
         learned = {name for name, value in given.items() if isinstance(value, str)}
         # The mean square of one component's contribution. The noise variance is checked first, and

@@ -292,9 +292,9 @@ def test_particles_estimate_the_sum_over_activations_nearly_without_bias(monkeyp
     exact = logsumexp(exponent + z @ model.logit + model.log_all_off)
     posterior = np.exp(exponent + z @ model.logit + model.log_all_off - exact) @ z
     keys = np.arange(4_000, dtype=np.uint64) * np.uint64(0x632BE59BD9B4E019)
-    monkeypatch.setattr(_particles, "row_keys", lambda bits: keys)
+    monkeypatch.setattr(_particles, "row_seeds", lambda bits: keys)
     linear = x @ mean.T
-    log_mass, _, chances, states, _ = _particles.particles_of(
+    log_mass, _, chances, states, _ = _particles.draw_particles(
         x, linear, second, model.logit, model.noise_variance
     )
     ratio = np.exp(log_mass - exact)

@@ -118,7 +118,7 @@ def test_each_row_keeps_the_better_of_two_starts():
             model.local_step(b, g, 1.0, workers.run).bound
             for b in (batch, replace(batch, start=None))
         )
-        better = _superposition._begun_anew(model, batch, g, tools).bound
+        better = _superposition._restart_or_continue(model, batch, g, tools).bound
     assert np.any(on > anew + 1.0) and np.any(anew > on + 1.0)
     assert np.all(better > np.maximum(on, anew) - 1e-6)
 

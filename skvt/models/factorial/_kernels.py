@@ -1,4 +1,8 @@
-"""Compiled loops of the factorial mixture: sweeps over the factors of each row."""
+"""Compiled loops of the local step of the factorial mixture.
+
+They optimise q(z) of each row, which has one factor q_k for each component k: the probability that
+the component is active, also called activation [VT16 app. C].
+"""
 
 from typing import Any
 
@@ -7,19 +11,20 @@ import numpy as np
 from skvt.compiled import exp, jit_allocating, lit, log, part
 from skvt.typing import Array
 
-# Number of rows that one vector operation handles together.
+# Number of rows that one vector operation handles together. Each of them has a lane of the vectors.
 LANES = 64
 # Number of factors subtracted at a time; factors are padded by zeros to a multiple of it.
 _UNROLLED = 4
-# Largest absolute log odds of an activation, so that no product of two of them is denormal.
-_FARTHEST = 30.0
+# Largest absolute log odds of an activation, so that no product of two activations is denormal.
+_LARGEST_LOG_ODDS = 30.0
+# Smallest argument of a logarithm, so that 0 log 0 is 0.
 _TINY = 1e-30
 
 
 @jit_allocating
 def sweep_factors(
     linear: Array, gram: Array, logit: Array, precision: Any, inv_temps: Array, ladder: Array,
-    most: int, tol: Any, q: Array, energy: Array, entropy: Array,
+    max_sweeps: int, tol: Any, q: Array, energy: Array, entropy: Array,
 ) -> int:  # fmt: skip
     """Optimise the activations of each row by coordinate ascent, in place.
 
@@ -27,8 +32,9 @@ def sweep_factors(
 
         q_k = sigmoid(b (logit_k + precision (linear_k - G_kk / 2 - sum_{j != k} G_kj q_j))).
 
-    [VT16 app. C]. After the ladder there are at most ``most`` sweeps; a row ends once its largest
-    change is less than ``tol``. Returns the number of sweeps, summed over rows.
+    [VT16 app. C]. After the ladder there are at most ``max_sweeps`` sweeps. A row is not changed
+    any more once its largest change in a sweep after the ladder is less than ``tol``. Returns the
+    number of sweeps, summed over rows.
 
     ``linear`` (n, K) is ``E[mu_k] . x``; ``gram`` (1, K, K) or (n, K, K) is ``G = E[mu mu']``
     summed over the row's observed columns; ``logit`` (K,) is ``log(pi / (1 - pi))``; ``precision``
@@ -37,96 +43,111 @@ def sweep_factors(
     and their ``entropy`` (n,), in nats, float64, are written.
     """
     n_rows, K = q.shape
-    padded = -(-K // _UNROLLED) * _UNROLLED
+    n_padded = -(-K // _UNROLLED) * _UNROLLED
     zero, one, half = lit(precision, 0.0), lit(precision, 1.0), lit(precision, 0.5)
-    farthest, tiny = lit(precision, _FARTHEST), lit(precision, _TINY)
-    shared = gram.shape[0] == 1
-    G = np.zeros((K, padded), q.dtype)
-    v = np.zeros((padded, LANES), q.dtype)
-    field = np.empty((K, LANES), q.dtype)
-    total = np.empty(LANES, q.dtype)
+    largest_log_odds, tiny = lit(precision, _LARGEST_LOG_ODDS), lit(precision, _TINY)
+    is_shared = gram.shape[0] == 1
+    shared_gram = np.zeros((K, n_padded), q.dtype)
+    # Activations of a block of rows, one row in each lane.
+    v = np.zeros((n_padded, LANES), q.dtype)
+    # linear_k - G_kk / 2, and the same less sum_{j != k} G_kj v_j for one k.
+    field_alone = np.empty((K, LANES), q.dtype)
+    field = np.empty(LANES, q.dtype)
     inv_temp = np.empty(LANES, q.dtype)
+    # Largest change of a row's activations in this sweep, and in the last sweep after the ladder.
     change = np.empty(LANES, q.dtype)
-    last = np.empty(LANES, q.dtype)
+    last_change = np.empty(LANES, q.dtype)
+    # Energy and entropy of each row.
     sums = np.empty((2, LANES))
     n_sweeps = 0
-    if shared:
+    if is_shared:
         for k in range(K):
             for j in range(K):
-                G[k, j] = gram[0, k, j]
+                shared_gram[k, j] = gram[0, k, j]
     for start in range(0, n_rows, LANES):
-        n = min(LANES, n_rows - start)
-        for r in range(LANES):
-            row = start + min(r, n - 1)  # surplus lanes repeat the last row
-            inv_temp[r] = inv_temps[row] if inv_temps.size > 1 else inv_temps[0]
-            last[r] = np.inf
+        # Load a block of rows; surplus lanes repeat its last row.
+        n_used = min(LANES, n_rows - start)
+        for lane in range(LANES):
+            row = start + min(lane, n_used - 1)
+            inv_temp[lane] = inv_temps[row] if inv_temps.size > 1 else inv_temps[0]
+            last_change[lane] = np.inf
             for k in range(K):
-                v[k, r] = q[row, k]
-                field[k, r] = linear[row, k] - half * gram[0 if shared else row, k, k]
-        grams = gram[0 if shared else start :]
-        for sweep in range(ladder.size + most):
+                v[k, lane] = q[row, k]
+                field_alone[k, lane] = linear[row, k] - half * gram[0 if is_shared else row, k, k]
+        row_grams = gram[0 if is_shared else start :]
+        for sweep in range(ladder.size + max_sweeps):
             factor = ladder[sweep] if sweep < ladder.size else one
-            n_sweeps += n
+            n_sweeps += n_used
             change[:] = zero
             for k in range(K):
-                _without(k, field, G, grams, n, shared, v, total)
-                for r in range(LANES):
-                    a = factor * inv_temp[r] * (logit[k] + precision * total[r])
-                    new = one / (one + exp(-min(max(a, -farthest), farthest)))
-                    new = new if last[r] >= tol else v[k, r]  # a converged row does not change
-                    change[r] = max(change[r], abs(new - v[k, r]))
-                    v[k, r] = new
+                _write_field(k, field_alone, shared_gram, row_grams, n_used, is_shared, v, field)
+                for lane in range(LANES):
+                    log_odds = factor * inv_temp[lane] * (logit[k] + precision * field[lane])
+                    log_odds = min(max(log_odds, -largest_log_odds), largest_log_odds)
+                    new = one / (one + exp(-log_odds))
+                    # Keep the activations of a row that has converged.
+                    new = new if last_change[lane] >= tol else v[k, lane]
+                    change[lane] = max(change[lane], abs(new - v[k, lane]))
+                    v[k, lane] = new
             if sweep >= ladder.size:
                 largest = zero
-                for r in range(LANES):
-                    last[r] = change[r]
-                    largest = max(largest, change[r])
+                for lane in range(LANES):
+                    last_change[lane] = change[lane]
+                    largest = max(largest, change[lane])
                 if largest < tol:
                     break
+        # Compute the energies and entropies, and write the results of the block.
         sums[:] = 0.0
         for k in range(K):
-            _without(k, field, G, grams, n, shared, v, total)
-            for r in range(LANES):
-                on, off = v[k, r], one - v[k, r]
-                # each pair of factors is counted twice
-                sums[0, r] += on * (logit[k] + precision * half * (field[k, r] + total[r]))
-                sums[1, r] -= on * log(max(on, tiny)) + off * log(max(off, tiny))
-        for r in range(n):
-            energy[start + r], entropy[start + r] = sums[0, r], sums[1, r]
+            _write_field(k, field_alone, shared_gram, row_grams, n_used, is_shared, v, field)
+            for lane in range(LANES):
+                on, off = v[k, lane], one - v[k, lane]
+                # Each pair of factors is counted twice, which ``half`` corrects.
+                mean_field = half * (field_alone[k, lane] + field[lane])
+                sums[0, lane] += on * (logit[k] + precision * mean_field)
+                sums[1, lane] -= on * log(max(on, tiny)) + off * log(max(off, tiny))
+        for lane in range(n_used):
+            energy[start + lane], entropy[start + lane] = sums[0, lane], sums[1, lane]
             for k in range(K):
-                q[start + r, k] = v[k, r]
+                q[start + lane, k] = v[k, lane]
     return n_sweeps
 
 
 @part
-def _without(
-    k: int, field: Array, G: Array, own: Array, n: int, shared: bool, v: Array, total: Array
-) -> None:
-    """Write field_k - sum_{j != k} G_kj v_j of each lane; G is ``own[r]`` unless ``shared``."""
-    K = field.shape[0]
-    if shared:
-        for r in range(LANES):
-            total[r] = field[k, r] + G[k, k] * v[k, r]
+def _write_field(
+    k: int, field_alone: Array, shared_gram: Array, row_grams: Array, n_used: int, is_shared: bool,
+    v: Array, field: Array,
+) -> None:  # fmt: skip
+    """Write ``linear_k - G_kk / 2 - sum_{j != k} G_kj v_j`` of each lane to ``field`` (LANES,).
+
+    ``field_alone[k]`` are the first two terms. The sum runs over all j, and the term of k itself is
+    added back. G is ``shared_gram`` if ``is_shared``, and otherwise ``row_grams[lane]``.
+    """
+    K = field_alone.shape[0]
+    if is_shared:
+        for lane in range(LANES):
+            field[lane] = field_alone[k, lane] + shared_gram[k, k] * v[k, lane]
         for j in range(0, v.shape[0], _UNROLLED):
-            g0, g1, g2, g3 = G[k, j], G[k, j + 1], G[k, j + 2], G[k, j + 3]
+            g0, g1 = shared_gram[k, j], shared_gram[k, j + 1]
+            g2, g3 = shared_gram[k, j + 2], shared_gram[k, j + 3]
             v0, v1, v2, v3 = v[j], v[j + 1], v[j + 2], v[j + 3]
-            for r in range(LANES):
-                total[r] -= g0 * v0[r] + g1 * v1[r] + g2 * v2[r] + g3 * v3[r]
+            for lane in range(LANES):
+                field[lane] -= g0 * v0[lane] + g1 * v1[lane] + g2 * v2[lane] + g3 * v3[lane]
     else:
-        for r in range(LANES):
-            g = own[min(r, n - 1), k]
-            t = field[k, r] + g[k] * v[k, r]
+        for lane in range(LANES):
+            g = row_grams[min(lane, n_used - 1), k]
+            total = field_alone[k, lane] + g[k] * v[k, lane]
             for j in range(K):
-                t -= g[j] * v[j, r]
-            total[r] = t
+                total -= g[j] * v[j, lane]
+            field[lane] = total
 
 
 @jit_allocating
 def row_squares(X: Array) -> Array:
-    """Return ``sum_d x_nd^2`` of each row, shape (n,), float64."""
-    out = np.zeros(X.shape[0])
+    """Return ``sum_d x_nd^2`` of each row of X (n, D), shape (n,), float64."""
+    squares = np.zeros(X.shape[0])
     for n in range(X.shape[0]):
         for d in range(X.shape[1]):
             x = np.float64(X[n, d])
-            out[n] += x * x
-    return out
+            squares[n] += x * x
+    return squares

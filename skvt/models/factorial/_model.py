@@ -4,8 +4,10 @@
     mu_k ~ N(0, c I)                                 components, global
     x_n ~ N(sum_k z_nk mu_k, s I)                    rows
 
-[VT16 sec. 4, app. C]. q(z) is factorised, q(mu) has the exact joint covariance of the components,
-which all columns share; with missing values, each column has its own.
+The model and its updates are those of [VT16 sec. 4, app. C]. q(z) is factorised. q(mu) keeps the
+covariance between components: one matrix (K, K) for all columns, or one for each column if values
+are missing. Names of axes are n for rows, D for columns and K for components; pi_k is
+``activation_prior``, c is ``prior_variance`` and s is ``noise_variance``.
 """
 
 from dataclasses import dataclass, replace
@@ -20,7 +22,7 @@ from skvt.expfam import Family, GaussianColumns, RunningStats, Stats
 from skvt.files import POSITIVE, PRIOR, in_files
 from skvt.models import choice_log_partition, noise_log_partition
 from skvt.models.factorial._kernels import row_squares, sweep_factors
-from skvt.models.factorial._particles import particles_of, spread
+from skvt.models.factorial._particles import draw_particles, quadratic_forms
 from skvt.rows import pieces, some_rows, sums_of_rows
 from skvt.typing import Array, IndexArray, Run
 
@@ -29,42 +31,48 @@ ROWS_PER_CHUNK = 1024
 NUMBERS_PER_CHUNK = 1 << 21
 # Factors of the inverse temperature in the first sweeps of a row that starts from pi.
 LADDER = np.geomspace(0.1, 1.0, 6, endpoint=False)
-# Maximum number of rows for initial values, and maximum cost of a random component in nats a row.
+# Maximum number of rows that determine initial components.
 ROWS_TO_START = 10_000
-WEAK = 15.0
-# Smallest number of active components per row that a guess of their size assumes.
-FEWEST_ON = 1e-3
+# Largest mean of |mu_k|^2 / (2 s) of a random initial component, which is the cost of the component
+# in nats for a row that does not need it.
+LARGEST_COST = 15.0
+# Smallest number of active components per row in guesses of the components' size.
+FEWEST_ACTIVE = 1e-3
 # Maximum number of rows whose spectrum determines the initial noise and temperature.
 ROWS_OF_SPECTRUM = 1_000
-# Learned noise starts as the share of squares that K directions leave, if it is at least this ...
-LEAST_NOISE = 0.01
-# ... and as this share otherwise.
-FIRST_NOISE = 0.1
+# Learned noise starts as the share of the mean square that the K largest directions do not explain,
+# if the share is at least SMALLEST_NOISE, and as the share DEFAULT_NOISE otherwise.
+SMALLEST_NOISE = 0.01
+DEFAULT_NOISE = 0.1
 # Smallest distance of learned activation priors from 0 and 1.
-_EDGE = 1e-6
+_SMALLEST_PRIOR = 1e-6
 
 
-# E[mu] and E[mu mu'].
+# E[mu] (K, D) and E[mu mu'], summed over columns (1, K, K) or by column (D, K, K).
 _Moments: TypeAlias = tuple[Array, Array]
 
 
 class Sweeps(NamedTuple):
-    """Sweeps over activations: at the temperatures of the ladder, then at most ``most`` more."""
+    """Sweeps over activations: at the temperatures of ``ladder``, then at most ``max_sweeps``."""
 
     ladder: Array
-    most: int
+    max_sweeps: int
     tol: float
 
 
-# Sweeps of a row that continues from its last visit: no ladder, one sweep.
-GO_ON = Sweeps(LADDER[:0], 1, 0.0)
+# Sweeps of a row that continues from its activations at the last visit: no ladder, one sweep.
+CONTINUE = Sweeps(LADDER[:0], 1, 0.0)
 
 
 @dataclass(frozen=True)
 class FactorialBatch(RowBatch):
-    """Rows, and whether values are missing; ``start`` are the activations of the last visit."""
+    """Rows with their activations at the last visit as ``start``, (n, K).
 
-    missing: bool = False
+    NaN in ``start`` is for a row without a visit, and inf asks for a search (see
+    :meth:`FactorialMixture.local_step`).
+    """
+
+    has_missing: bool = False
 
 
 @dataclass(frozen=True)
@@ -79,10 +87,11 @@ class FactorialResult(LocalResult):
 class FactorialMixture(ConjugateModel):
     """A factorial mixture for the engines.
 
-    Statistics are the sums of z z' over all rows (1, K, K), or over the rows in which a column is
-    observed (D, K, K); of z x' (K, D); of z (K,); and the number of rows, the number of observed
-    values and the sum of their squares (3,). ``global_params`` are E[mu] (K, D) and E[mu mu'],
-    summed over columns (1, K, K) or by column (D, K, K).
+    There are four statistics: ``pairs``, the sum of E[z z'] over all rows (1, K, K), or for each
+    column over the rows in which it is observed (D, K, K); ``products``, the sum of E[z] x' (K, D);
+    ``on``, the sum of E[z] (K,); and the number of rows, the number of observed values and the sum
+    of their squares (3,). ``global_params`` are the moments E[mu] (K, D) and E[mu mu'], summed over
+    columns (1, K, K) or by column (D, K, K).
     """
 
     # K and D.
@@ -97,16 +106,16 @@ class FactorialMixture(ConjugateModel):
     dtype: np.dtype[Any]
     # Subset of {"noise_variance", "prior_variance", "activation_prior"} that is learned.
     learned: frozenset[str] = frozenset()
-    # Whether the statistics record which values of a column were observed.
+    # Whether statistics are summed for each column over its observed values.
     by_column: bool = False
-    # The largest variance of any direction of the rows over the noise variance. Above this
+    # Ratio of the largest variance of any direction of the rows to the noise variance. Above this
     # temperature, components that differ little become equal.
     critical_temperature: float = np.inf
     # Maximum number of sweeps of a row without a start, and the change that ends them.
     max_sweeps: int = 50
     sweep_tol: float = 1e-3
-    # Whether a row without a start is also started from annealed particles; the best bound is kept.
-    # This is meant for reported bounds and too slow for fits.
+    # Whether local steps also start from annealed particles. This is for reported bounds, since it
+    # is too slow for all steps of a fit.
     search: bool = False
 
     capabilities = frozenset({
@@ -150,28 +159,28 @@ class FactorialMixture(ConjugateModel):
     def expectation(self, stats: RunningStats, batch: FactorialBatch | None, run: Run) -> _Moments:
         """Return E[mu] and E[mu mu'], by column if the batch, or else the model, needs it."""
         q = self.family.standard(self.natural_parameters(stats)[0])
-        by_column = self.by_column if batch is None else batch.missing
+        by_column = self.by_column if batch is None else batch.has_missing
         return q["mean"], self.family.second_moments(**q, by_column=by_column)
 
     def statistics_energy(self, stats: RunningStats, global_params: _Moments) -> float:
         """Return ``E_q[log p(x, z | mu)]`` of the rows that the statistics sum over, in nats."""
         pairs, products = stats.value().arrays[:2]
         explained = (products * global_params[0]).sum() - 0.5 * (pairs * global_params[1]).sum()
-        return explained / self.noise_variance + self._rest(stats.value())
+        return explained / self.noise_variance + self._energy_without_components(stats.value())
 
     def collapsed_energy(self, stats: Stats) -> float:
         """Return ``E_q[log p(x, z | mu)] - KL(q(mu) || p(mu))`` at the best q(mu), in nats."""
         family = self.family
-        after = family.log_normalizer(self.natural_parameters(RunningStats(stats.arrays))[0])
-        before = 0.5 * family.n_rows * family.n_columns * np.log(self.prior_variance)
-        return float(after - before) + self._rest(stats)
+        posterior = family.log_normalizer(self.natural_parameters(RunningStats(stats.arrays))[0])
+        prior = 0.5 * family.n_rows * family.n_columns * np.log(self.prior_variance)
+        return float(posterior - prior) + self._energy_without_components(stats)
 
-    def _rest(self, stats: Stats) -> float:
-        """Return the part of the energy that does not depend on the components."""
+    def _energy_without_components(self, stats: Stats) -> float:
+        """Return the part of ``E_q[log p(x, z | mu)]`` that does not depend on mu, in nats."""
         _, _, on, (n_rows, n_values, squares) = stats.arrays
         noise = self.noise_variance
-        rest = -0.5 * (n_values * np.log(2.0 * np.pi * noise) + squares / noise)
-        return float(rest + on @ self.logit + n_rows * self.log_all_off)
+        energy = -0.5 * (n_values * np.log(2.0 * np.pi * noise) + squares / noise)
+        return float(energy + on @ self.logit + n_rows * self.log_all_off)
 
     @property
     def logit(self) -> Array:
@@ -180,7 +189,7 @@ class FactorialMixture(ConjugateModel):
 
     @property
     def log_all_off(self) -> float:
-        """Log probability that no component is on, in nats."""
+        """Log probability that no component is active, in nats."""
         return np.log1p(-self.activation_prior).sum()
 
     def with_column_covariances(self, stats: RunningStats) -> tuple[Self, RunningStats]:
@@ -190,7 +199,7 @@ class FactorialMixture(ConjugateModel):
         return replace(self, by_column=True), RunningStats([pairs, *others])
 
     def scope(self, batch: FactorialBatch) -> BatchScope:
-        return BatchScope(missing=batch.missing)
+        return BatchScope(missing=batch.has_missing)
 
     def best_order(self, stats: RunningStats) -> IndexArray | None:
         return None
@@ -198,7 +207,7 @@ class FactorialMixture(ConjugateModel):
     # --------------------------------------------------------------------------------- rows
     def batch(self, X: Array, rows: IndexArray, weights: Array) -> FactorialBatch:
         batch = FactorialBatch.of(X, rows, weights)
-        return replace(batch, missing=bool(np.isnan(batch.X.min())))
+        return replace(batch, has_missing=bool(np.isnan(batch.X.min())))
 
     def memo_entropy(
         self, batch: FactorialBatch, result: FactorialResult, run: Run, *, pairs: bool
@@ -214,81 +223,98 @@ class FactorialMixture(ConjugateModel):
     ) -> FactorialResult:  # fmt: skip
         """Optimise the activations of each row; ``q`` of the result are probabilities (n, K).
 
-        If the batch has a start, one sweep from there, which does not lower the bound. Otherwise
-        sweeps start from pi at higher temperatures and end at convergence. With ``search``, or if
-        starts are infinite, they also start from annealed particles, and the best end is kept.
+        If ``batch.start`` is finite, make one sweep from it, which does not lower the bound.
+        Otherwise sweeps start from pi at higher temperatures and end at convergence. With
+        ``search``, or if a start is infinite, sweeps also start from annealed particles, and each
+        row keeps the result with the highest bound.
         """
-        wanted = {"with_marginal": with_marginal, "with_stats": with_stats}
-        # All rows of a batch continue, or all start anew.
+        options = {"with_marginal": with_marginal, "with_stats": with_stats}
+        # Either all rows of a batch have a finite start, or none has.
         if batch.start is not None and np.isfinite(batch.start[:, 0]).all():
-            return self._step(batch, global_params, inv_temp, run, GO_ON, **wanted)
-        v = np.tile(self.activation_prior.astype(self.dtype), (batch.n_rows, 1))
-        begin = Sweeps(LADDER, self.max_sweeps, self.sweep_tol)
-        anew = replace(batch, start=v)
+            return self._step_from_start(batch, global_params, inv_temp, run, CONTINUE, **options)
+        pi = np.tile(self.activation_prior.astype(self.dtype), (batch.n_rows, 1))
+        sweeps = Sweeps(LADDER, self.max_sweeps, self.sweep_tol)
+        from_pi = replace(batch, start=pi)
         searches = self.search or (batch.start is not None and np.isinf(batch.start[:, 0]).any())
         if not searches:
-            return self._step(anew, global_params, inv_temp, run, begin, **wanted)
-        best = self._step(anew, global_params, inv_temp, run, begin)
-        v, bound, begin = best.q, best.bound, begin._replace(ladder=LADDER[:0])
+            return self._step_from_start(from_pi, global_params, inv_temp, run, sweeps, **options)
+        result = self._step_from_start(from_pi, global_params, inv_temp, run, sweeps)
+        best_q, best_bound = result.q, result.bound
+        sweeps = sweeps._replace(ladder=LADDER[:0])
         for start in self._particle_starts(batch, global_params, run):
-            other = self._step(replace(batch, start=start), global_params, inv_temp, run, begin)
-            v = np.where((other.bound > bound)[:, None], other.q, v)
-            bound = np.maximum(other.bound, bound)
-        return self._step(replace(batch, start=v), global_params, inv_temp, run, GO_ON, **wanted)
+            from_particles = replace(batch, start=start)
+            result = self._step_from_start(from_particles, global_params, inv_temp, run, sweeps)
+            best_q = np.where((result.bound > best_bound)[:, None], result.q, best_q)
+            best_bound = np.maximum(result.bound, best_bound)
+        from_best = replace(batch, start=best_q)
+        return self._step_from_start(from_best, global_params, inv_temp, run, CONTINUE, **options)
 
-    def _step(
+    def _step_from_start(
         self, batch: FactorialBatch, global_params: _Moments, inv_temp: float | Array, run: Run,
         sweeps: Sweeps, *, with_marginal: bool = False, with_stats: bool = False,
     ) -> FactorialResult:  # fmt: skip
-        """Make the local step from ``batch.start``."""
+        """Make the local step from ``batch.start``, which must be finite."""
         assert batch.start is not None  # set by :meth:`local_step`
         inv_temps = np.atleast_1d(np.asarray(inv_temp, np.float64))
-        v = batch.start.astype(self.dtype)
+        q = batch.start.astype(self.dtype)
         energy, entropy = np.empty((2, batch.n_rows))
-        means, second = (np.ascontiguousarray(part, self.dtype) for part in global_params)
+        mean, second = (np.ascontiguousarray(moment, self.dtype) for moment in global_params)
         sweeps = sweeps._replace(ladder=sweeps.ladder.astype(self.dtype))
-        heat, out = inv_temps.astype(self.dtype), (v, energy, entropy)
+        schedule, out = (inv_temps.astype(self.dtype), sweeps), (q, energy, entropy)
         tasks = [
-            (self, batch, rows, (means, second), (heat, sweeps), with_stats, out)
+            (self, batch, rows, (mean, second), schedule, with_stats, out)
             for rows in self._chunks(batch)
         ]
-        parts = run(_local_task, tasks)
+        stats_of_chunks = run(_local_task, tasks)
         stats = None
         if with_stats:
-            stats = Stats(tuple(sum(part) for part in zip(*parts, strict=True)))
+            stats = Stats(tuple(sum(arrays) for arrays in zip(*stats_of_chunks, strict=True)))
         bound = inv_temps * energy + entropy
-        # A lower bound of the energy with the activations summed out.
+        # This is a lower bound of the energy with the activations summed out.
         marginal = energy + entropy if with_marginal else None
-        return FactorialResult(stats, bound, energy, v, marginal, start=v, entropies=entropy)
+        return FactorialResult(stats, bound, energy, q, marginal, start=q, entropies=entropy)
 
     def row_terms(
-        self, X: Array, there: Array | None, means: Array, second: Array
+        self, X: Array, observed: Array | None, mean: Array, second: Array
     ) -> tuple[Array, Array, Array, float | Array]:
-        """Compute the terms of rows on which their activations depend.
+        """Compute the terms of rows X (n, D) on which their activations depend.
 
-        ``there`` (n, D) is 1 for observed and 0 for missing values; None if none is missing.
-        Returns X with 0 for missing values, ``E[mu_k] . x`` (n, K), E[mu mu'] summed over the
-        observed columns, (1, K, K) or (n, K, K), and the number of values.
+        ``observed`` (n, D) is 1 for observed and 0 for missing values; None if none is missing.
+        ``mean`` and ``second`` are the moments of mu.
+
+        Returns
+        -------
+        X : ndarray, shape (n, D)
+            The rows with 0 for missing values.
+        linear : ndarray, shape (n, K)
+            ``E[mu_k] . x``.
+        gram : ndarray, shape (1, K, K) or (n, K, K)
+            ``E[mu mu']`` summed over the observed columns.
+        n_values : float or ndarray of shape (n,)
+            Number of observed values of a row.
         """
-        if there is None:
-            return X, X @ means.T, second, float(X.shape[1])
-        X = np.where(there > 0.0, X, X.dtype.type(0.0))
-        gram = (there @ second.reshape(len(second), -1)).reshape(-1, *second.shape[1:])
-        return X, X @ means.T, gram, there.sum(axis=1, dtype=np.float64)
+        if observed is None:
+            return X, X @ mean.T, second, float(X.shape[1])
+        X = np.where(observed > 0.0, X, X.dtype.type(0.0))
+        gram = (observed @ second.reshape(len(second), -1)).reshape(-1, *second.shape[1:])
+        return X, X @ mean.T, gram, observed.sum(axis=1, dtype=np.float64)
 
     def _particle_starts(
         self, batch: FactorialBatch, global_params: _Moments, run: Run
     ) -> tuple[Array, Array]:
-        """Return the most probable particle of each row, and its activation probabilities."""
+        """Return starting points of all rows from annealed particles, (n, K) each.
+
+        The first are the most probable particles, the second are activation probabilities.
+        """
         best, chances = np.empty((2, batch.n_rows, self.n_components))
         tasks = [(self, batch, rows, global_params, best, chances) for rows in self._chunks(batch)]
         run(_start_task, tasks)
         return best, chances
 
     def _chunks(self, batch: FactorialBatch) -> list[slice]:
-        """Return slices of rows that depend on the number and kind of rows alone."""
+        """Divide the rows into chunks, as slices, that do not depend on the number of threads."""
         step = ROWS_PER_CHUNK
-        if batch.missing:
+        if batch.has_missing:
             step = max(1, min(step, NUMBERS_PER_CHUNK // self.n_components**2))
         return pieces(batch.n_rows, step)
 
@@ -298,18 +324,19 @@ class FactorialMixture(ConjugateModel):
         if stats is None or not self.learned:
             return self
         _, _, on, (n_rows, n_values, squares) = stats.value().arrays
-        global_params, changes = self.expectation(stats, None, serial_map), {}
+        global_params, learned = self.expectation(stats, None, serial_map), {}
         # If all values are 0 or missing, they carry no information on the noise.
         if "noise_variance" in self.learned and squares > 0.0:
-            # The limit keeps a perfect fit from a noise of 0, or so small that rounding matters.
+            # The minimum keeps a perfect fit from a noise of 0, or so small that rounding matters.
             error = max(self._squared_error(stats, global_params), 1e-4 * squares)
-            changes["noise_variance"] = error / n_values
+            learned["noise_variance"] = error / n_values
         if "prior_variance" in self.learned:
-            total = np.trace(global_params[1].sum(axis=0))
-            changes["prior_variance"] = total / (self.n_components * self.n_features)
+            square_norm = np.trace(global_params[1].sum(axis=0))
+            learned["prior_variance"] = square_norm / (self.n_components * self.n_features)
         if "activation_prior" in self.learned:
-            changes["activation_prior"] = np.clip(on / n_rows, _EDGE, 1.0 - _EDGE)
-        return replace(self, **changes)
+            limits = _SMALLEST_PRIOR, 1.0 - _SMALLEST_PRIOR
+            learned["activation_prior"] = np.clip(on / n_rows, *limits)
+        return replace(self, **learned)
 
     def _squared_error(self, stats: RunningStats, global_params: _Moments) -> float:
         """Return ``E_q |x - sum_k z_k mu_k|^2`` summed over all observed values."""
@@ -327,25 +354,26 @@ class FactorialMixture(ConjugateModel):
         b = np.asarray(inv_temps, np.float64)
         log_p = np.stack([np.log(self.activation_prior), np.log1p(-self.activation_prior)])
         value, slope = noise_log_partition(b, self.n_features, self.noise_variance)
-        of_each, slope_of_each = choice_log_partition(b, log_p)
-        return value + of_each.sum(axis=1), slope + slope_of_each.sum(axis=1)
+        choice_value, choice_slope = choice_log_partition(b, log_p)
+        return value + choice_value.sum(axis=1), slope + choice_slope.sum(axis=1)
 
     # ------------------------------------------------------------------------ initial values
     def initial(self, data: RowSource, rng: np.random.Generator) -> RunningStats:
-        """Return statistics whose components are equal parts of the mean row, plus noise.
+        """Return statistics for which E[mu_k] is an equal part of the mean row, plus noise.
 
-        Pairs are those of independent activations; squares agree with the noise variance.
+        The sums over rows are expectations under independent activations with probabilities pi.
         """
         K = self.n_components
-        mean, variance = column_moments(data)
+        mean, variance = mean_and_variance_of_columns(data)
         pi, noise = self.activation_prior, self._random_components(variance, rng)
-        start = mean / max(pi.sum(), FEWEST_ON) + noise
+        components = mean / max(pi.sum(), FEWEST_ACTIVE) + noise
         pairs = data.total * (np.outer(pi, pi) + np.diag(pi * (1.0 - pi)))
         ridge = self.noise_variance / self.prior_variance * np.eye(K)
-        products = (pairs + ridge) @ start
+        products = (pairs + ridge) @ components
         pairs = np.repeat(pairs[None], self._n_precisions, axis=0)
         totals = np.array([data.total, data.total * self.n_features, 0.0])
         stats = RunningStats([pairs, products, data.total * pi, totals])
+        # Choose the sum of squares for which the mean squared error is the noise variance.
         totals[2] = self.noise_variance * totals[1]
         totals[2] -= self._squared_error(stats, self.expectation(stats, None, serial_map))
         return stats
@@ -353,44 +381,59 @@ class FactorialMixture(ConjugateModel):
     def symmetry_breaking_stats(
         self, stats: RunningStats, data: RowSource, share: float, rng: np.random.Generator
     ) -> Stats:
-        """Draw random components of this share of the spread, since heat makes components equal."""
+        """Return statistics that, added to ``stats``, make components different.
+
+        High temperatures make components equal. Random components of about ``share`` times the
+        spread of the rows are added to them.
+        """
         pairs, _, on, totals = stats.value().arrays
-        noise = share * on[:, None] * self._random_components(column_moments(data)[1], rng)
+        _, variance = mean_and_variance_of_columns(data)
+        noise = share * on[:, None] * self._random_components(variance, rng)
         return Stats((np.zeros_like(pairs), noise, np.zeros_like(on), np.zeros_like(totals)))
 
     def _random_components(self, variance: Array, rng: np.random.Generator) -> Array:
-        """Draw components that cost a row at most ``WEAK`` nats; at a higher cost, all turn off."""
-        square = max(variance.sum(), 1e-300)
-        scale = np.sqrt(variance * (min(square, 2.0 * WEAK * self.noise_variance) / square))
+        """Draw components (K, D) with at most ``variance`` (D,) in each column.
+
+        The variance is lower if the components would cost more than ``LARGEST_COST``, since local
+        steps would turn off components that cost more.
+        """
+        square_norm = max(variance.sum(), 1e-300)
+        largest = 2.0 * LARGEST_COST * self.noise_variance
+        scale = np.sqrt(variance * (min(square_norm, largest) / square_norm))
         return scale * rng.standard_normal((self.n_components, self.n_features))
 
     # --------------------------------------------------------------------------- predictions
     def sample(
         self, stats: RunningStats, n_rows: int, rng: np.random.Generator
     ) -> tuple[Array, NDArray[np.bool_]]:
-        """Draw rows from the posterior predictive (n, D), and their activations (n, K)."""
+        """Draw rows (n, D) from the posterior predictive; return them and their activations."""
         q = self.family.standard(self.natural_parameters(stats)[0])
         z = rng.random((n_rows, self.n_components)) < self.activation_prior
-        variance = self.noise_variance + spread(z[:, None].astype(np.float64), q["covariance"])
+        states = z[:, None].astype(np.float64)
+        variance = self.noise_variance + quadratic_forms(states, q["covariance"])
         noise = np.sqrt(variance[:, 0]) * rng.standard_normal((n_rows, self.n_features))
         return (z @ q["mean"] + noise).astype(self.dtype), z
 
 
 def _local_task(
     model: FactorialMixture, batch: FactorialBatch, rows: slice, moments: _Moments,
-    heat_and_sweeps: tuple[Array, Sweeps], with_stats: bool, out: tuple[Array, Array, Array],
+    schedule: tuple[Array, Sweeps], with_stats: bool, out: tuple[Array, Array, Array],
 ) -> tuple[Array, Array, Array, Array] | None:  # fmt: skip
-    """Update ``out``, activations, energy and entropy; return statistics of these rows."""
-    inv_temps, (ladder, most, tol) = heat_and_sweeps
-    v, energy, entropy = out
-    X, v = np.asarray(batch.X[rows], model.dtype), v[rows]
-    observed = (~np.isnan(X)).astype(model.dtype) if batch.missing else None
+    """Write the results of the local step of ``rows`` to ``out``; return their statistics.
+
+    ``schedule`` has the inverse temperatures of the rows and the sweeps; ``out`` are the
+    activations, energies and entropies of all rows of the batch.
+    """
+    inv_temps, (ladder, max_sweeps, tol) = schedule
+    q, energy, entropy = out
+    X, q = np.asarray(batch.X[rows], model.dtype), q[rows]
+    observed = (~np.isnan(X)).astype(model.dtype) if batch.has_missing else None
     X, linear, gram, n_values = model.row_terms(X, observed, *moments)
     squares, noise = row_squares(X), model.noise_variance
     sweep_factors(
         linear, gram, model.logit.astype(model.dtype), model.dtype.type(1.0 / noise),
-        inv_temps[rows] if inv_temps.size > 1 else inv_temps, ladder, most, model.dtype.type(tol),
-        v, energy[rows], entropy[rows],
+        inv_temps[rows] if inv_temps.size > 1 else inv_temps, ladder, max_sweeps,
+        model.dtype.type(tol), q, energy[rows], entropy[rows],
     )  # fmt: skip
     # Add the terms that do not depend on the activations.
     energy[rows] -= 0.5 * (n_values * np.log(2.0 * np.pi * noise) + squares / noise)
@@ -398,41 +441,49 @@ def _local_task(
     if not with_stats:
         return None
     weights = batch.weights[rows]
-    weighted = v * weights[:, None].astype(model.dtype)
-    on = weights @ v
+    weighted_q = q * weights[:, None].astype(model.dtype)
+    on = weights @ q
+    # Sum E[z] E[z]' over rows, then put E[z^2] = E[z] on the diagonal.
     if model.by_column:
         observed = np.ones_like(X) if observed is None else observed
-        pairs = (weighted[:, :, None] * v[:, None, :]).reshape(len(v), -1)
+        pairs = (weighted_q[:, :, None] * q[:, None, :]).reshape(len(q), -1)
         pairs = (observed.T @ pairs).reshape(X.shape[1], *gram.shape[1:])
-        diagonal = observed.T @ weighted
+        diagonal = observed.T @ weighted_q
     else:
-        pairs, diagonal = (weighted.T @ v)[None], on
+        pairs, diagonal = (weighted_q.T @ q)[None], on
     pairs = pairs.astype(np.float64)
-    np.einsum("pkk->pk", pairs)[:] = diagonal  # E[z^2] = E[z]
+    np.einsum("pkk->pk", pairs)[:] = diagonal
     totals = np.array([weights.sum(), (weights * n_values).sum(), weights @ squares])
-    return pairs, (weighted.T @ X).astype(np.float64), on, totals
+    return pairs, (weighted_q.T @ X).astype(np.float64), on, totals
 
 
 def _start_task(
     model: FactorialMixture, batch: FactorialBatch, rows: slice, global_params: _Moments,
     best: Array, chances: Array,
 ) -> None:  # fmt: skip
-    """Write the best particle and mean activation probabilities of these rows."""
+    """Write the most probable particle and the activation probabilities of ``rows``."""
     X = np.asarray(batch.X[rows], np.float64)
-    observed = (~np.isnan(X)).astype(np.float64) if batch.missing else None
+    observed = (~np.isnan(X)).astype(np.float64) if batch.has_missing else None
     _, linear, gram, _ = model.row_terms(X, observed, *global_params)
-    particles = particles_of(X, linear, gram, model.logit, model.noise_variance)
-    chances[rows], best[rows] = particles[2], particles[4]
+    _, _, chances[rows], _, best[rows] = draw_particles(
+        X, linear, gram, model.logit, model.noise_variance
+    )
 
 
-def column_moments(data: RowSource) -> tuple[Array, Array]:
-    """Return mean and variance of each column's observed values in a subset of rows, or 0."""
+def mean_and_variance_of_columns(data: RowSource) -> tuple[Array, Array]:
+    """Return mean and variance of the observed values of each column, (D,) each.
+
+    They are computed from at most ``ROWS_TO_START`` rows.
+    """
     rows = np.arange(0, data.n_rows, -(-data.n_rows // ROWS_TO_START))
-    return _moments(*some_rows(data.X, data.weights, rows))
+    return _mean_and_variance(*some_rows(data.X, data.weights, rows))
 
 
-def _moments(X: Array, weights: Array) -> tuple[Array, Array]:
-    """Return mean and variance of each column's observed values, 0 if there are none."""
+def _mean_and_variance(X: Array, weights: Array) -> tuple[Array, Array]:
+    """Return mean and variance of the observed values of each column of X, (D,) each.
+
+    A column without observed values has mean and variance 0.
+    """
     X = np.asarray(X, np.float64)
     weights = np.where(np.isnan(X), 0.0, weights[:, None])
     X = np.nan_to_num(X)
@@ -441,20 +492,20 @@ def _moments(X: Array, weights: Array) -> tuple[Array, Array]:
     return mean, (weights * (X - mean) ** 2).sum(axis=0) / total
 
 
-def first_guess(
-    X: Array, weights: Array, n_components: int, n_on: float
+def guess_variances(
+    X: Array, weights: Array, n_components: int, n_active: float
 ) -> tuple[dict[str, float], float]:
-    """Guess initial values of learned variances, with ``n_on`` components on in a row.
+    """Guess initial values of learned variances from the rows.
 
-    Returns a dict of "noise_variance" and "prior_variance", and the largest variance of any
-    direction of the rows.
+    ``n_active`` is the expected number of active components of a row. Returns a dict of
+    "noise_variance" and "prior_variance", and the largest variance of any direction of the rows.
     """
     squares, observed = sums_of_rows(X, weights, _squares_of_columns)
-    # The limit is for rows of zeros, which have no scale.
-    square = max(squares.sum() / max(observed.sum(), 1.0), 1e-12)
-    noise, largest = _spectrum(X, weights, n_components)
-    prior = square / max(n_on, FEWEST_ON)
-    return {"noise_variance": square * noise, "prior_variance": prior}, largest
+    # The minimum is for rows of zeros, which have no scale.
+    mean_square = max(squares.sum() / max(observed.sum(), 1.0), 1e-12)
+    noise_share, largest = _noise_and_largest_variance(X, weights, n_components)
+    prior = mean_square / max(n_active, FEWEST_ACTIVE)
+    return {"noise_variance": mean_square * noise_share, "prior_variance": prior}, largest
 
 
 def _squares_of_columns(X: Array, weights: Array) -> tuple[Array, Array]:
@@ -464,6 +515,7 @@ def _squares_of_columns(X: Array, weights: Array) -> tuple[Array, Array]:
 
 
 def has_missing(X: Any, weights: Array) -> bool:
+    """Return whether any value of X is NaN."""
     return bool(sums_of_rows(X, weights, _n_missing)[0] > 0)
 
 
@@ -471,29 +523,30 @@ def _n_missing(X: Array, weights: Array) -> tuple[Any]:
     return (np.isnan(X).sum(),)
 
 
-def _spectrum(X: Array, weights: Array, n_directions: int) -> tuple[float, float]:
-    """Return noise variance over mean square, and the largest variance of any direction.
+def _noise_and_largest_variance(X: Array, weights: Array, n_directions: int) -> tuple[float, float]:
+    """Return the noise variance over the mean square, and the largest variance of any direction.
 
-    The noise is the residual of ``n_directions`` directions, divided by its degrees of freedom. Too
-    small a value acts like a low temperature: components would be quenched before the noise is
-    learned.
+    The noise variance is the sum of squares that the ``n_directions`` largest directions leave,
+    divided by its degrees of freedom. If that is too small, ``DEFAULT_NOISE`` is returned, because
+    too small a noise acts like a low temperature: components would become fixed before the noise
+    is learned.
     """
     X, weights = some_rows(X, weights, np.arange(0, len(X), -(-len(X) // ROWS_OF_SPECTRUM)))
     X = X.astype(np.float64)
-    means, _ = _moments(X, weights)
+    means, _ = _mean_and_variance(X, weights)
     X = np.where(np.isnan(X), means, X)
-    total, n_columns = weights.sum(), X.shape[1]
-    largest = _squares(X - means, weights)[-1] / total
-    squares = _squares(X, weights)
-    freedom = (total - n_directions) * (n_columns - n_directions)
-    if n_columns <= n_directions or freedom <= 0.0:
-        return FIRST_NOISE, largest
-    mean = max(squares.sum(), 1e-300) / (total * n_columns)
-    share = squares[:-n_directions].sum() / freedom / mean
-    return share if share >= LEAST_NOISE else FIRST_NOISE, largest
+    n_rows, n_columns = weights.sum(), X.shape[1]
+    largest = _squares_of_directions(X - means, weights)[-1] / n_rows
+    squares = _squares_of_directions(X, weights)
+    degrees_of_freedom = (n_rows - n_directions) * (n_columns - n_directions)
+    if n_columns <= n_directions or degrees_of_freedom <= 0.0:
+        return DEFAULT_NOISE, largest
+    mean_square = max(squares.sum(), 1e-300) / (n_rows * n_columns)
+    noise_share = squares[:-n_directions].sum() / degrees_of_freedom / mean_square
+    return noise_share if noise_share >= SMALLEST_NOISE else DEFAULT_NOISE, largest
 
 
-def _squares(X: Array, weights: Array) -> Array:
-    """Return sums of squares of the rows in their principal directions, ascending."""
+def _squares_of_directions(X: Array, weights: Array) -> Array:
+    """Return the weighted sums of squares of the rows in their principal directions, ascending."""
     X = np.sqrt(weights)[:, None] * X
     return np.linalg.eigvalsh(X @ X.T if len(X) < X.shape[1] else X.T @ X)

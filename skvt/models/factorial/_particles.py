@@ -1,4 +1,9 @@
-"""Compiled loops of the factorial mixture that draw activations of rows as annealed particles."""
+"""Annealed particles: draws from the posterior of the activations of rows in a factorial mixture.
+
+:mod:`skvt.models.factorial._posterior` uses them for predictions with many components, and the
+model for starting points of local steps. The algorithm is sequential Monte Carlo
+[DelMoral06 sec. 3]. Names of axes are n for rows, K for components and S for particles of a row.
+"""
 
 from typing import Any
 
@@ -19,94 +24,99 @@ from skvt.compiled import (
 from skvt.typing import Array, IndexArray
 
 # Number of sweeps of Gibbs sampling at each inverse temperature but the last.
-SWEEPS = 2
-# Number of sweeps at the last inverse temperature.
-LAST_SWEEPS = 6
-# Smallest effective sample size after a step of the inverse temperature, as a share of the number
-# of particles.
-EFFECTIVE = 0.5
-# Maximum number of steps of the inverse temperature.
-MOST_LEVELS = 1_000
-# Number of bisections by which the size of a step is found.
-_BISECTIONS = 30
+N_SWEEPS = 2
+# Number of sweeps at the last inverse temperature, which is 1.
+N_LAST_SWEEPS = 6
+# Smallest effective sample size after an increase of the inverse temperature, as a share of the
+# number of particles.
+SMALLEST_EFFECTIVE_SHARE = 0.5
+# Maximum number of increases of the inverse temperature.
+MOST_INCREASES = 1_000
+# Number of bisections in the search for the size of an increase.
+_N_BISECTIONS = 30
 # Maximum number of particles of a row.
-PARTICLES = 64
-# Maximum number of activations, which is particles times components, of a row. With many components
+MOST_PARTICLES = 64
+# Maximum number of activations of a row, which is particles times components. With many components
 # it limits the number of particles.
-ACTIVATIONS_OF_PARTICLES = 1 << 13
+MOST_ACTIVATIONS = 1 << 13
 # Minimum number of particles of a row, which takes precedence over the maxima.
 FEWEST_PARTICLES = 8
 
 
-def n_particles(n_components: int) -> int:
+def count_particles(n_components: int) -> int:
     """Return the number of particles of a row, a multiple of 8."""
-    most = ACTIVATIONS_OF_PARTICLES // n_components // 8 * 8
-    return max(FEWEST_PARTICLES, min(PARTICLES, most))
+    most = MOST_ACTIVATIONS // n_components // 8 * 8
+    return max(FEWEST_PARTICLES, min(MOST_PARTICLES, most))
 
 
-def particles_of(
+def draw_particles(
     X: Array, linear: Array, gram: Array, logit: Array, noise_variance: float
 ) -> tuple[Array, Array, Array, Array, Array]:
     """Draw annealed particles of rows X (n, D) with log likelihood ``E[log p(x | z, mu)]``.
 
-    ``linear`` (n, K) and ``gram`` (1 or n, K, K) are as in
+    ``linear`` (n, K), ``gram`` (1 or n, K, K) and ``logit`` (K,) are as in
     :func:`skvt.models.factorial._kernels.sweep_factors`. The values of a row determine its random
     numbers, so that its results depend neither on other rows nor on the number of threads.
 
     Returns
     -------
     log_mass, energies, chances, states, best
-        The arrays that :func:`annealed_particles` writes.
+        The arrays that :func:`write_particles` writes.
     """
     n_rows, K = linear.shape
     # Equal rows must have equal bits. Adding 0 turns -0 into 0, and inf replaces all kinds of NaN.
     X = np.where(np.isnan(X), np.inf, np.asarray(X, np.float64) + 0.0)
-    S = n_particles(K)
+    S = count_particles(K)
     shapes = (n_rows,), (n_rows, S), (n_rows, K), (n_rows, S, K), (n_rows, K)
     out: Any = tuple(np.empty(shape) for shape in shapes)
-    annealed_particles(
+    write_particles(
         np.ascontiguousarray(linear, np.float64), np.ascontiguousarray(gram, np.float64), logit,
-        1.0 / noise_variance, row_keys(np.ascontiguousarray(X).view(np.uint64)), *out,
+        1.0 / noise_variance, row_seeds(np.ascontiguousarray(X).view(np.uint64)), *out,
     )  # fmt: skip
     return out
 
 
-def spread(z: Array, covariance: Array) -> Array:
-    """Return the variance of z' mu for each of P covariances of mu, (n, S, P).
+def quadratic_forms(z: Array, matrices: Array) -> Array:
+    """Return ``z' M z`` for each state in z (n, S, K) and each M in ``matrices`` (P, K, K).
 
-    z are states (n, S, K), ``covariance`` is (P, K, K).
+    The result is (n, S, P). If M is the covariance of a column of mu, it is the variance of the
+    column of z' mu.
     """
-    return np.einsum("nsk,pkl,nsl->nsp", z, covariance, z, optimize=True)
+    return np.einsum("nsk,pkl,nsl->nsp", z, matrices, z, optimize=True)
 
 
 @jit_allocating
-def row_keys(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
+def row_seeds(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Return a seed for each row, (n,), that depends on the ``bits`` (n, D) of its values alone."""
-    keys = np.zeros(bits.shape[0], np.uint64)
+    seeds = np.zeros(bits.shape[0], np.uint64)
     for n in range(bits.shape[0]):
         for d in range(bits.shape[1]):
-            keys[n] = mix((keys[n] ^ bits[n, d]) + GOLDEN)
-    return keys
+            seeds[n] = mix((seeds[n] ^ bits[n, d]) + GOLDEN)
+    return seeds
 
 
 @jit_allocating
-def annealed_particles(
-    linear: Array, gram: Array, logit: Array, precision: float, keys: NDArray[np.uint64],
+def write_particles(
+    linear: Array, gram: Array, logit: Array, precision: float, seeds: NDArray[np.uint64],
     log_mass: Array, energies: Array, chances: Array, states: Array, best: Array,
 ) -> None:  # fmt: skip
-    """Sequential Monte Carlo over the activations of each row, from the prior to the posterior.
+    """Sample the activations of each row by annealed sequential Monte Carlo [DelMoral06 sec. 3].
 
-    Particles drawn from the prior are weighted, resampled and moved by Gibbs sampling while the
-    inverse temperature b of the likelihood rises to 1 [DelMoral06 sec. 3]. Each step of b leaves an
-    effective sample size of at least ``EFFECTIVE`` times the number of particles.
+    S particles are drawn from the prior. While the inverse temperature b of the likelihood rises
+    from 0 to 1, they are weighted, resampled and moved by Gibbs sampling. Each increase of b leaves
+    an effective sample size of at least ``SMALLEST_EFFECTIVE_SHARE`` times S.
+
+    The log likelihood of a state z in nats, up to a constant of the row, is its energy
+    ``E(z) = precision (linear . z - z' G z / 2)``. A particle also has K
+    fields, ``field_k = linear_k - G_kk / 2 - sum_{j != k} G_kj z_j``: if z_k turns on, the energy
+    rises by ``precision field_k``.
 
     ``linear``, ``gram``, ``logit`` and ``precision`` are as in
-    :func:`skvt.models.factorial._kernels.sweep_factors`; ``keys`` (n,) are seeds of the rows. All
-    other arrays are written: ``log_mass`` (n,), estimates of ``log sum_z p(z) exp(E(z))`` in nats
-    with ``E(z) = precision (linear . z - z' G z / 2)``; ``energies`` E (n, S) and ``states``
-    (n, S, K) of the S particles, which have equal weights; ``best`` (n, K), the most probable
-    particle; ``chances`` (n, K), mean conditional probabilities of the activations over the last
-    sweeps.
+    :func:`skvt.models.factorial._kernels.sweep_factors`; ``seeds`` (n,) are seeds of the rows. All
+    other arrays are written: ``log_mass`` (n,), estimates of ``log sum_z p(z) exp(E(z))`` in nats;
+    ``energies`` (n, S) and ``states`` (n, S, K) of the particles, which have equal weights;
+    ``best`` (n, K), the most probable particle; ``chances`` (n, K), mean conditional probabilities
+    of the activations over the last sweeps.
     """
     n_rows, S, K = states.shape
     z, field = np.empty((K, S)), np.empty((K, S))
@@ -116,11 +126,12 @@ def annealed_particles(
     source = np.empty(S, np.int64)
     for n in range(n_rows):
         G = gram[0 if gram.shape[0] == 1 else n]
-        counter = _from_prior(logit, keys[n], z, source)
+        # Draw the particles, and compute their fields and energies.
+        counter = _draw_from_prior(logit, seeds[n], z, source)
         energy[:] = 0.0
         for k in range(K):
-            half = linear[n, k] - 0.5 * G[k, k]
-            field[k] = half
+            field_alone = linear[n, k] - 0.5 * G[k, k]
+            field[k] = field_alone
             for j in range(K):
                 if j != k:
                     g = G[k, j]
@@ -128,14 +139,17 @@ def annealed_particles(
                         field[k, p] -= g * z[j, p]
             for p in range(S):
                 # Each pair of activations is counted twice, which the factor 0.5 corrects.
-                energy[p] += 0.5 * precision * z[k, p] * (field[k, p] + half)
-        b, total = 0.0, 0.0
+                energy[p] += 0.5 * precision * z[k, p] * (field[k, p] + field_alone)
+        inv_temp, total_log_mass = 0.0, 0.0
         chances[n] = 0.0
-        for level in range(MOST_LEVELS):
-            rest = 1.0 - b
-            step = _next_step(energy, rest, weight) if level + 1 < MOST_LEVELS else rest
-            total += _weigh(energy, step, weight)
-            b = 1.0 if step == rest else b + step
+        for increase in range(MOST_INCREASES):
+            # Raise the inverse temperature, and weight the particles for it.
+            remaining = 1.0 - inv_temp
+            is_last_chance = increase + 1 == MOST_INCREASES
+            step = remaining if is_last_chance else _choose_step(energy, remaining, weight)
+            total_log_mass += _write_weights(energy, step, weight)
+            inv_temp = 1.0 if step == remaining else inv_temp + step
+            # Resample the particles by their weights.
             counter += GOLDEN
             resample(weight, uniform(mix(counter)), source)
             old_z[:], old_field[:], old_energy[:] = z, field, energy
@@ -145,56 +159,64 @@ def annealed_particles(
                 for p in range(S):
                     z[k, p] = old_z[k, source[p]]
                     field[k, p] = old_field[k, source[p]]
-            sweeps = LAST_SWEEPS if b == 1.0 else SWEEPS
-            for _ in range(sweeps):
+            # Move the particles by sweeps of Gibbs sampling.
+            n_sweeps = N_LAST_SWEEPS if inv_temp == 1.0 else N_SWEEPS
+            for _ in range(n_sweeps):
                 for k in range(K):
-                    mean, changed = 0.0, 0.0
+                    sum_of_chances, n_changes = 0.0, 0.0
                     for p in range(S):
                         counter += GOLDEN
-                        a = logit[k] + b * precision * field[k, p]
-                        chance = 1.0 / (1.0 + exp(-min(max(a, -700.0), 700.0)))
-                        mean += chance
+                        log_odds = logit[k] + inv_temp * precision * field[k, p]
+                        chance = 1.0 / (1.0 + exp(-min(max(log_odds, -700.0), 700.0)))
+                        sum_of_chances += chance
                         new = 1.0 if uniform(mix(counter)) < chance else 0.0
                         change[p] = new - z[k, p]
-                        changed += abs(change[p])
+                        n_changes += abs(change[p])
                         z[k, p] = new
                         energy[p] += change[p] * precision * field[k, p]
-                    if b == 1.0:
-                        chances[n, k] += mean / (S * sweeps)
-                    if changed > 0.0:
+                    if inv_temp == 1.0:
+                        chances[n, k] += sum_of_chances / (S * n_sweeps)
+                    if n_changes > 0.0:
+                        # z_k changes the fields of all other activations.
                         unchanged = field[k].copy()
                         for j in range(K):
                             g = G[j, k]
                             for p in range(S):
                                 field[j, p] -= g * change[p]
                         field[k] = unchanged
-            if b == 1.0:
+            if inv_temp == 1.0:
                 break
-        log_mass[n] = total
-        top = 0
+        # Write the results, and find the particle with the largest p(z) exp(E(z)).
+        log_mass[n] = total_log_mass
+        most_probable = 0
         for p in range(S):
             energies[n, p] = energy[p]
             weight[p] = energy[p]
             for k in range(K):
                 states[n, p, k] = z[k, p]
                 weight[p] += z[k, p] * logit[k]
-            top = p if weight[p] > weight[top] else top
-        best[n] = states[n, top]
+            most_probable = p if weight[p] > weight[most_probable] else most_probable
+        best[n] = states[n, most_probable]
 
 
 @part
-def _from_prior(logit: Array, key: np.uint64, z: Array, order: IndexArray) -> np.uint64:
-    """Draw particles z (K, S) from the prior, stratified by activation; return the state."""
+def _draw_from_prior(logit: Array, seed: np.uint64, z: Array, order: IndexArray) -> np.uint64:
+    """Draw particles z (K, S) from the prior; return the state of the random generator.
+
+    The S draws of an activation are stratified: they have one uniform number in each of S intervals
+    of equal length, in random order. ``order`` (S,) is overwritten.
+    """
     K, S = z.shape
-    counter = np.uint64(key)
+    counter = np.uint64(seed)
     for k in range(K):
         chance = 1.0 / (1.0 + np.exp(-logit[k]))
+        # Shuffle the intervals by the algorithm of Fisher and Yates.
         for p in range(S):
             order[p] = p
         for p in range(S - 1, 0, -1):
             counter += GOLDEN
-            other = int(uniform(mix(counter)) * (p + 1))
-            order[p], order[other] = order[other], order[p]
+            partner = int(uniform(mix(counter)) * (p + 1))
+            order[p], order[partner] = order[partner], order[p]
         for p in range(S):
             counter += GOLDEN
             z[k, p] = 1.0 if (order[p] + uniform(mix(counter))) / S < chance else 0.0
@@ -202,8 +224,8 @@ def _from_prior(logit: Array, key: np.uint64, z: Array, order: IndexArray) -> np
 
 
 @part_allocating
-def _weigh(energy: Array, step: float, weight: Array) -> float:
-    """Weight particles for a step of the inverse temperature.
+def _write_weights(energy: Array, step: float, weight: Array) -> float:
+    """Weight particles for an increase of the inverse temperature by ``step``.
 
     ``weight`` gets ``exp(step * energy)`` divided by its maximum. Return the logarithm of the mean
     of ``exp(step * energy)`` over particles.
@@ -217,19 +239,23 @@ def _weigh(energy: Array, step: float, weight: Array) -> float:
 
 
 @part_allocating
-def _next_step(energy: Array, most: float, weight: Array) -> float:
-    """Find by bisection the largest step up to ``most`` that leaves enough effective particles."""
-    low, high = 0.0, most
-    step = most
-    for _ in range(_BISECTIONS):
-        _weigh(energy, step, weight)
-        square = (weight * weight).sum()
-        if weight.sum() ** 2 >= EFFECTIVE * energy.size * square:
-            if step == most:
-                return most
+def _choose_step(energy: Array, longest: float, weight: Array) -> float:
+    """Find by bisection the longest step that leaves enough effective particles.
+
+    The step is at most ``longest``. ``weight`` is overwritten.
+    """
+    low, high = 0.0, longest
+    step = longest
+    for _ in range(_N_BISECTIONS):
+        _write_weights(energy, step, weight)
+        sum_of_squares = (weight * weight).sum()
+        # The effective sample size is the squared sum of the weights over the sum of their squares.
+        if weight.sum() ** 2 >= SMALLEST_EFFECTIVE_SHARE * energy.size * sum_of_squares:
+            if step == longest:
+                return longest
             low = step
         else:
             high = step
         # Bisect on a log scale, since steps differ by orders of magnitude.
         step = np.sqrt(max(low, 1e-3 * high) * high)
-    return max(low, 1e-12 * most)
+    return max(low, 1e-12 * longest)

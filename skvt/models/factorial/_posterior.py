@@ -15,15 +15,15 @@ from scipy.special import logsumexp
 
 from skvt.expfam import RunningStats
 from skvt.models.factorial._model import FactorialBatch, FactorialMixture
-from skvt.models.factorial._particles import n_particles, particles_of, spread
+from skvt.models.factorial._particles import count_particles, draw_particles, quadratic_forms
 from skvt.rows import pieces
 from skvt.typing import Array, Run
 
 # Maximum number of states that are enumerated.
 MOST_ENUMERATED = 1 << 12
-# If the states of particles have more than this share of the posterior of a row, the density of the
+# If the states of the particles have more than this share of a row's posterior, the density of the
 # row is computed from their joint densities, and otherwise from the weights of the particles.
-COVERED = 0.5
+SMALLEST_COVERAGE = 0.5
 # Maximum number of rows in a task.
 _ROWS_PER_TASK = 1024
 # Maximum number of entries in an array of a task.
@@ -49,48 +49,29 @@ def explain(
     ``stats`` are the statistics that determine q(mu), ``run`` runs the tasks.
     """
     q = model.family.standard(model.natural_parameters(stats)[0])
-    out = Explanations(np.empty(batch.n_rows), np.empty((batch.n_rows, model.n_components)))
+    explanations = Explanations(np.empty(batch.n_rows), np.empty((batch.n_rows, len(q["mean"]))))
     if 2**model.n_components <= MOST_ENUMERATED:
-        K = model.n_components
-        # Row i of ``states`` (2^K, K) has the binary digits of i.
-        states = ((np.arange(2**K)[:, None] >> np.arange(K)) & 1).astype(np.float64)
-        coef = (
-            None if batch.missing or len(q["covariance"]) > 1 else _coefficients(model, states, q)
-        )
-        task_rows = max(1, min(_ROWS_PER_TASK, _NUMBERS_PER_TASK // len(states)))
-        tasks: list[tuple[Any, ...]] = [
-            (model, batch.X[rows], states, q, coef, out.log_density[rows], out.chances[rows])
-            for rows in pieces(batch.n_rows, task_rows)
-        ]
-        run(_enumerate_task, tasks)
-        return out
-    global_params = model.expectation(stats, batch, run)
-    # Count the entries for each row in the largest array of a task.
-    numbers_per_row = model.n_components
-    if batch.missing or len(q["covariance"]) > 1:
-        numbers_per_row = max(numbers_per_row, model.n_features)
-    numbers_per_row *= n_particles(model.n_components)
-    task_rows = max(1, min(_ROWS_PER_TASK, _NUMBERS_PER_TASK // numbers_per_row))
-    tasks = [
-        (model, batch, rows, global_params, q, out.log_density[rows], out.chances[rows])
-        for rows in pieces(batch.n_rows, task_rows)
-    ]
-    run(_particle_task, tasks)
-    return out
+        _explain_by_enumeration(model, batch, q, explanations, run)
+    else:
+        global_params = model.expectation(stats, batch, run)
+        _explain_by_particles(model, batch, q, global_params, explanations, run)
+    return explanations
 
 
 def log_joint(model: FactorialMixture, X: Array, z: Array, q: dict[str, Array]) -> Array:
     """Return ``log p(z) E_q[p(x | z, mu)]`` in nats, (n, S).
 
-    X (n, D) are rows, in which NaN stands for a missing value, z (n or 1, S, K) are states.
+    X (n, D) are rows, in which NaN stands for a missing value, and z (n or 1, S, K) are states.
+    ``q`` has the mean (K, D) and the covariances (1 or D, K, K) of the components.
     """
     mean = q["mean"]
     # Given z, each value x_d is normal with mean ``z' mean_d`` and this variance.
-    variance = model.noise_variance + spread(z, q["covariance"])
+    variance = model.noise_variance + quadratic_forms(z, q["covariance"])
     if variance.shape[2] == 1 and not np.isnan(X).any():
         variance = variance[:, :, 0]
+        # |x - z' mean|^2 is |x|^2 less the part that the components explain.
         explained = 2.0 * (z @ (X @ mean.T)[:, :, None])[:, :, 0]
-        explained -= spread(z, (mean @ mean.T)[None])[:, :, 0]
+        explained -= quadratic_forms(z, (mean @ mean.T)[None])[:, :, 0]
         error = ((X**2).sum(axis=1)[:, None] - explained) / variance
         log_density = -0.5 * (model.n_features * np.log(2.0 * np.pi * variance) + error)
     else:
@@ -100,18 +81,40 @@ def log_joint(model: FactorialMixture, X: Array, z: Array, q: dict[str, Array]) 
 
 
 # --------------------------------------------------------------------------------- enumeration
-def _coefficients(model: FactorialMixture, states: Array, q: dict[str, Array]) -> Array:
+def _explain_by_enumeration(
+    model: FactorialMixture, batch: FactorialBatch, q: dict[str, Array],
+    explanations: Explanations, run: Run,
+) -> None:  # fmt: skip
+    """Write the densities of rows and the probabilities of activations by sums over all states."""
+    K = model.n_components
+    # Row i of ``states`` (2^K, K) has the binary digits of i.
+    states = ((np.arange(2**K)[:, None] >> np.arange(K)) & 1).astype(np.float64)
+    coefficients = None
+    if not batch.has_missing and len(q["covariance"]) == 1:
+        coefficients = _coefficients_of_complete_rows(model, states, q)
+    task_rows = max(1, min(_ROWS_PER_TASK, _NUMBERS_PER_TASK // len(states)))
+    log_density, chances = explanations
+    tasks: list[tuple[Any, ...]] = [
+        (model, batch.X[rows], states, q, coefficients, log_density[rows], chances[rows])
+        for rows in pieces(batch.n_rows, task_rows)
+    ]
+    run(_enumerate_task, tasks)
+
+
+def _coefficients_of_complete_rows(
+    model: FactorialMixture, states: Array, q: dict[str, Array]
+) -> Array:
     """Return the coefficients by which log p(x, z) is linear in features of a complete row x.
 
     The coefficients are (S, K + 2). The features are ``[m_1' x, ..., m_K' x, |x|^2, 1]``, where m_k
     is the mean of component k. The components must have one covariance for all columns.
     """
     mean = q["mean"]
-    variance = model.noise_variance + spread(states[None], q["covariance"])[0]
-    square_norm = spread(states[None], (mean @ mean.T)[None])[0]
-    rest = -0.5 * (model.n_features * np.log(2.0 * np.pi * variance) + square_norm / variance)
-    rest += (states @ model.logit)[:, None] + model.log_all_off
-    return np.hstack([states / variance, -0.5 / variance, rest])
+    variance = model.noise_variance + quadratic_forms(states[None], q["covariance"])[0]
+    square_norm = quadratic_forms(states[None], (mean @ mean.T)[None])[0]
+    constant = -0.5 * (model.n_features * np.log(2.0 * np.pi * variance) + square_norm / variance)
+    constant += (states @ model.logit)[:, None] + model.log_all_off
+    return np.hstack([states / variance, -0.5 / variance, constant])
 
 
 def _coefficients_by_column(model: FactorialMixture, states: Array, q: dict[str, Array]) -> Array:
@@ -121,28 +124,28 @@ def _coefficients_by_column(model: FactorialMixture, states: Array, q: dict[str,
     x_D^2, 1]``, where o_d is 1 if x_d is observed. If it is missing, o_d and x_d are 0.
     """
     shape = len(states), model.n_features
-    variance = model.noise_variance + spread(states[None], q["covariance"])[0]
+    variance = model.noise_variance + quadratic_forms(states[None], q["covariance"])[0]
     variance = np.broadcast_to(variance, shape)
     mean = states @ q["mean"]
-    constants = -0.5 * (np.log(2.0 * np.pi * variance) + mean**2 / variance)
-    rest = (states @ model.logit)[:, None] + model.log_all_off
-    return np.hstack([constants, mean / variance, -0.5 / variance, rest])
+    of_observed = -0.5 * (np.log(2.0 * np.pi * variance) + mean**2 / variance)
+    log_prior = (states @ model.logit)[:, None] + model.log_all_off
+    return np.hstack([of_observed, mean / variance, -0.5 / variance, log_prior])
 
 
 def _enumerate_task(
     model: FactorialMixture, X: Array, states: Array, q: dict[str, Array],
-    coef: Array | None, log_density: Array, chances: Array,
+    coefficients: Array | None, log_density: Array, chances: Array,
 ) -> None:  # fmt: skip
-    """Write the densities and probabilities of rows by a sum over all states.
+    """Write the densities of rows X and the probabilities of activations by sums over all states.
 
-    If ``coef`` is None, they are computed here by :func:`_coefficients_by_column`, for one
-    block of states after the other.
+    If ``coefficients`` is None, coefficients by column are computed for one block of states after
+    the other, so that they fit into memory.
     """
     X = X.astype(np.float64)
     ones = np.ones((len(X), 1))
-    if coef is not None:
+    if coefficients is not None:
         features = np.hstack([X @ q["mean"].T, (X * X).sum(axis=1, keepdims=True), ones])
-        joint = features @ coef.T
+        joint = features @ coefficients.T
     else:
         observed = ~np.isnan(X)
         X = np.where(observed, X, 0.0)
@@ -159,34 +162,55 @@ def _enumerate_task(
 
 
 # ----------------------------------------------------------------------------------- particles
+def _explain_by_particles(
+    model: FactorialMixture, batch: FactorialBatch, q: dict[str, Array], global_params: Any,
+    explanations: Explanations, run: Run,
+) -> None:  # fmt: skip
+    """Write estimates of the densities and probabilities of all rows by annealed particles."""
+    # Count the entries for each row in the largest array of a task: the states of its particles, or
+    # an array of particles and columns.
+    numbers_per_row = model.n_components
+    if batch.has_missing or len(q["covariance"]) > 1:
+        numbers_per_row = max(numbers_per_row, model.n_features)
+    numbers_per_row *= count_particles(model.n_components)
+    task_rows = max(1, min(_ROWS_PER_TASK, _NUMBERS_PER_TASK // numbers_per_row))
+    log_density, chances = explanations
+    tasks = [
+        (model, batch, rows, global_params, q, log_density[rows], chances[rows])
+        for rows in pieces(batch.n_rows, task_rows)
+    ]
+    run(_particle_task, tasks)
+
+
 def _particle_task(
     model: FactorialMixture, batch: FactorialBatch, rows: slice, global_params: Any,
     q: dict[str, Array], log_density: Array, chances: Array,
 ) -> None:  # fmt: skip
-    """Write estimates of the densities and probabilities of rows by annealed particles."""
+    """Write estimates of the densities and probabilities of ``rows`` by annealed particles."""
     X = np.asarray(batch.X[rows], np.float64)
-    observed = (~np.isnan(X)).astype(np.float64) if batch.missing else None
+    observed = (~np.isnan(X)).astype(np.float64) if batch.has_missing else None
     filled, linear, gram, n_values = model.row_terms(X, observed, *global_params)
     noise = model.noise_variance
-    log_mass, energies, chances[:], states, _ = particles_of(X, linear, gram, model.logit, noise)
+    log_mass, energies, chances[:], states, _ = draw_particles(X, linear, gram, model.logit, noise)
     row_constant = -0.5 * (n_values * np.log(2.0 * np.pi * noise) + (filled**2).sum(axis=1) / noise)
     # Particles are drawn for the likelihood exp(E_q[log p(x | z, mu)]), but the density needs
     # E_q[p(x | z, mu)]. The weight of a particle is the ratio of the joint densities.
     log_target = energies + states @ model.logit + model.log_all_off + row_constant[:, None]
     joint = log_joint(model, X, states, q)
     log_weight = joint - log_target
-    from_path = log_mass + row_constant + logsumexp(log_weight, axis=1) - np.log(states.shape[1])
-    from_states, covered = _density_of_states(joint, log_weight, states)
-    log_density[:] = np.where(covered > COVERED, from_states, from_path)
+    log_sum_of_weights, n_particles = logsumexp(log_weight, axis=1), states.shape[1]
+    by_weights = log_mass + row_constant + log_sum_of_weights - np.log(n_particles)
+    by_states, coverage = _density_of_states(joint, log_weight, states)
+    log_density[:] = np.where(coverage > SMALLEST_COVERAGE, by_states, by_weights)
 
 
 def _density_of_states(joint: Array, log_weight: Array, states: Array) -> tuple[Array, Array]:
     """Estimate ``log p(x) = log p(x, z in A) - log p(z in A | x)`` for a set A of states, in nats.
 
     The set A has the states of one half of the particles. p(x, z in A) is the sum of their joint
-    densities, each state once. p(z in A | x) is the weight of those particles of the other half
-    whose states are in A. Then the halves are exchanged. The estimate is nearly exact if few states
-    explain the row.
+    densities, each state once. p(z in A | x) is estimated by the weight of the particles of the
+    other half whose states are in A, as a share of the weight of that half. Then the halves are
+    exchanged. The estimate is nearly exact if few states explain the row.
 
     Parameters
     ----------
@@ -201,13 +225,13 @@ def _density_of_states(joint: Array, log_weight: Array, states: Array) -> tuple[
     -------
     log_density : ndarray, shape (n,)
         The mean of the two estimates of log p(x).
-    covered : ndarray, shape (n,)
+    coverage : ndarray, shape (n,)
         The smaller estimate of p(z in A | x).
     """
     half = states.shape[1] // 2
-    # Each state has a number. Different states almost surely have different numbers.
+    # Each state has a code. Different states almost surely have different codes.
     code = states @ np.random.default_rng(0).integers(2**40, size=states.shape[2]).astype(float)
-    estimates, shares = [], []
+    log_densities, coverages = [], []
     for set_half, test_half in ((slice(half), slice(half, None)), (slice(half, None), slice(half))):
         order = np.argsort(code[:, set_half], axis=1)
         sorted_code = np.take_along_axis(code[:, set_half], order, axis=1)
@@ -217,7 +241,8 @@ def _density_of_states(joint: Array, log_weight: Array, states: Array) -> tuple[
         is_in_set = (code[:, test_half, None] == sorted_code[:, None]).any(axis=2)
         weight = log_weight[:, test_half] - log_weight[:, test_half].max(axis=1, keepdims=True)
         weight = np.exp(weight)
-        share = (weight * is_in_set).sum(axis=1) / weight.sum(axis=1)
-        estimates.append(logsumexp(distinct_joint, axis=1) - np.log(np.maximum(share, 1e-300)))
-        shares.append(share)
-    return np.mean(estimates, axis=0), np.min(shares, axis=0)
+        coverage = (weight * is_in_set).sum(axis=1) / weight.sum(axis=1)
+        log_set_density = logsumexp(distinct_joint, axis=1)
+        log_densities.append(log_set_density - np.log(np.maximum(coverage, 1e-300)))
+        coverages.append(coverage)
+    return np.mean(log_densities, axis=0), np.min(coverages, axis=0)

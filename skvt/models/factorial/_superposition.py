@@ -1,15 +1,19 @@
 """Superposition moves: sums, differences and negatives of components, with new activations.
 
 Coordinate ascent of a factorial mixture has two kinds of local optima that annealing alone does not
-avoid. A pair of components {a, b} becomes {a, b - a}, the first of which is on if a or b is on; or
-a component becomes its negative, which is on if it should be off. Adding one component to another,
-subtracting it, or changing its sign corrects this, if all activations are then inferred from
-scratch. After a pass, sums and differences of the pairs whose activations are most correlated, and
-negatives, are tried on a sample of the rows. In the next pass the best change is tried on all rows,
-each of which keeps its activations or infers them from scratch, whichever is better
-(*superposition*). If no change was good, the same is done with unchanged components (*refresh*).
-Either is kept if the exact bound rises. Once nothing is left to try, no move is made until the
-bound has risen.
+avoid. In the first, components a and b have become a and b - a, the first of which is active if a
+or b should be active. In the second, a component has become its negative, which is active if the
+component should not be. Adding a component to another, subtracting it, or changing its sign
+corrects this, if all activations are then inferred from scratch.
+
+1. After a pass, changes are tried on a sample of the rows: sums and differences of the pairs of
+   components with the most correlated activations, and negatives.
+2. During the next pass, the best change is tried on all rows (*superposition*). If no change was
+   good, the same is done with unchanged components (*refresh*). Each row keeps its activations or
+   infers them from scratch, whichever is better.
+3. After that pass, the result is kept if the exact bound has risen.
+
+Once nothing is left to try, no move is made until the bound has risen.
 """
 
 from collections.abc import Hashable
@@ -45,30 +49,32 @@ SAMPLE = 1_000
 FIRST_SAMPLE = 250
 # Number of changes that are then tried on the whole sample.
 FINALISTS = 4
-# Number of local and global updates of each of these.
-STEPS = 2
-# Maximum number of pairs tried, the most correlated ones.
+# Number of local and global updates of a trial on the whole sample.
+N_STEPS = 2
+# Maximum number of pairs that are tried, which are the most correlated ones.
 MOST_PAIRS = 8
-# Maximum number of components whose sign is changed, the largest ones.
+# Maximum number of components whose sign is changed, which are the largest ones.
 MOST_SIGNS = 16
-# Maximum number of multiplications of a search, as rows times squared components times sweeps. With
-# hundreds of components, fewer changes are tried.
+# Maximum number of multiplications of a search, which are changes times sweeps times rows times
+# squared components. With hundreds of components, this limits the number of changes.
 MOST_WORK = 1e10
-# Number of sweeps assumed in that product.
-SWEEPS = 60
+# Number of sweeps of a trial that the count of multiplications assumes.
+ASSUMED_SWEEPS = 60
 # Smallest rise of the bound in nats for which a change is kept.
 SMALLEST_GAIN = 0.1
-# Rise in nats per row that counts as none.
-NEXT_TO_NOTHING = 1e-2
+# Rises of the bound by less than this, in nats per row, count as none.
+NEGLIGIBLE_RISE = 1e-2
 
-# (a, b, factor), see :func:`_candidates`.
+# (a, b, factor): add ``factor mu_b`` to ``mu_a``; if a = b, multiply ``mu_a`` by the factor.
 _Change: TypeAlias = tuple[int, int, float]
-#: Numbers of rows, the rows, and their weights.
-_Sampled: TypeAlias = tuple[IndexArray, Array, Array]
+# Indices of sampled rows in the data (n,), the rows (n, D), and their weights (n,).
+_Sample: TypeAlias = tuple[IndexArray, Array, Array]
+# Indices of rows in the data (n,), and their activations (n, K).
+_Activations: TypeAlias = tuple[IndexArray, Array]
 
 
 class Superposition(Move):
-    """Try components plus or minus others, and with opposite sign, with new activations."""
+    """Try sums, differences and negatives of components, with new activations of the rows."""
 
     requires = (
         Requirement("Superposition", Capability.SUMS_OF_COMPONENTS, "Leave it out of moves."),
@@ -86,36 +92,41 @@ class Superposition(Move):
 
     def __init__(self) -> None:
         # Whether neither a refresh nor any of the last superpositions has raised the bound.
-        self.exhausted, self._rested_at = False, -np.inf
+        self.exhausted = False
+        # The bound when nothing was left to try, and whether the move pauses in this pass.
+        self._rested_at = -np.inf
         self._rests = False
-        # The change that is tried on all rows, and the final statistics of its trial.
+        # The change that is tried on all rows in this pass, and the statistics with which its trial
+        # on the sample ended.
         self._change: _Change | None = None
         self._proposal: RunningStats | None = None
-        # Memos of the batches after the change, starts of their rows, and a sample of rows.
+        # Memos of the batches of this pass after the change, new activations of their rows, and
+        # samples of their rows.
         self._memos: dict[Hashable, Memo] = {}
-        self._ends: list[tuple[IndexArray, Array]] = []
-        self._sample: list[_Sampled] = []
+        self._activations: list[_Activations] = []
+        self._samples: list[_Sample] = []
+        # Changes that failed since the bound last rose by a move.
         self._failed: set[_Change] = set()
         self._ledger = Ledger()
 
     def begin(self, model: FactorialMixture, state: MovableState, tools: MoveTools) -> None:
         """Pause if the bound has not risen since nothing was left to try."""
-        self._memos, self._ends, self._sample = {}, [], []
+        self._memos, self._activations, self._samples = {}, [], []
         if self.exhausted:
             total = state.memos.total()
             rise = bound_of(model, total) - self._rested_at
-            self._rests = rise < NEXT_TO_NOTHING * total.weight
+            self._rests = rise < NEGLIGIBLE_RISE * total.weight
 
     def observer(self, n_rows: int, tools: MoveTools) -> Observer | None:
-        """Infer the activations of the batch from scratch, under the proposal."""
-        return None if self._rests else partial(_anew, self._proposal)
+        """Return the function that infers activations of a batch from scratch."""
+        return None if self._rests else partial(_observe, self._proposal)
 
-    def note(self, noted: tuple[Hashable, _Sampled, Memo, tuple[IndexArray, Array]]) -> None:
-        """Keep the memo of the batch after the change, and a sample of its rows."""
-        key, sample, memo, ends = noted
-        self._sample.append(sample)
+    def note(self, noted: tuple[Hashable, _Sample, Memo, _Activations]) -> None:
+        """Keep what :func:`_observe` returns for a batch."""
+        key, sample, memo, activations = noted
+        self._samples.append(sample)
         self._memos[key] = memo
-        self._ends.append(ends)
+        self._activations.append(activations)
 
     def finish(
         self, model: FactorialMixture, state: MovableState, tools: MoveTools
@@ -130,90 +141,105 @@ class Superposition(Move):
         outcome = judged(gain, size_of(bound, before), SMALLEST_GAIN)
         if outcome.is_accepted:
             self._failed = set()
-            for rows, start in self._ends:
+            for rows, start in self._activations:
                 state.remember_ends(rows, start)
             state.restore((after, state.component_ids))
         elif change is not None:
             self._failed.add(change)
-        at_rest = gain < NEXT_TO_NOTHING * before.weight
+        is_stalled = gain < NEGLIGIBLE_RISE * before.weight
         self._ledger = self._ledger.next_pass()
-        chosen: tuple[_Change | None, RunningStats | None] = (None, None)
-        if at_rest or self._ledger.waiting <= 0:
-            chosen = self._chosen(model, state, tools)
-            self._ledger = self._ledger.searched(chosen[0] is not None)
-        self._change, self._proposal = chosen
-        self.exhausted = chosen[0] is None and at_rest
+        self._change, self._proposal = None, None
+        if is_stalled or self._ledger.waiting <= 0:
+            self._change, self._proposal = self._choose_change(model, state, tools)
+            self._ledger = self._ledger.searched(self._change is not None)
+        self.exhausted = self._change is None and is_stalled
         self._rested_at = max(bound, bound + gain)
         target = () if change is None else change[:2]
         kind = "superposition" if target else "refresh"
         return [outcome.record(tools.n_iter, kind, target, "new activations of all rows")]
 
-    def _chosen(
+    def _choose_change(
         self, model: FactorialMixture, state: MovableState, tools: MoveTools
     ) -> tuple[_Change | None, RunningStats | None]:
-        """Return the change that raises the sample's bound most, or None, and its statistics."""
-        chosen, proposal = None, None
-        candidates = _candidates(state.stats.value(), model.dtype)
-        changes = [c for c in candidates if c not in self._failed]
-        few, many = (self._sampled(model, state, size) for size in (FIRST_SAMPLE, SAMPLE))
-        work = SWEEPS * max(few.n_rows, LANES) * model.size(state.stats) ** 2
+        """Choose the change that raises the bound of the sample most, if any does.
+
+        Return the change and the statistics after its trial, scaled to all rows.
+        """
+        candidates = _list_changes(state.stats.value(), model.dtype)
+        changes = [change for change in candidates if change not in self._failed]
+        small, large = (self._sampled_batch(model, state, n) for n in (FIRST_SAMPLE, SAMPLE))
+        # Try at most as many changes as the work allows. Evenly spaced changes include sums,
+        # differences and negatives.
+        work = ASSUMED_SWEEPS * max(small.n_rows, LANES) * model.size(state.stats) ** 2
         most = max(2, int(MOST_WORK / work))
-        # Evenly spaced changes include pairs and signs.
-        changes = [changes[i] for i in _evenly(len(changes), most)] if changes else changes
-        bounds = [bound_of(model, _trial(model, few, state.stats, c, 1, tools)) for c in changes]
-        best = stable_order(-np.array(bounds), dtype=model.dtype)[:FINALISTS]
-        highest = bound_of(model, _trial(model, many, state.stats, None, STEPS, tools))
-        for change in (changes[i] for i in best):
-            memo = _trial(model, many, state.stats, change, STEPS, tools)
+        changes = [changes[i] for i in _evenly_spaced(len(changes), most)] if changes else changes
+        bounds = [
+            bound_of(model, _trial(model, small, state.stats, change, 1, tools))
+            for change in changes
+        ]
+        finalists = stable_order(-np.array(bounds), dtype=model.dtype)[:FINALISTS]
+        # Compare the best changes with unchanged components on the whole sample.
+        best_change, proposal = None, None
+        best_bound = bound_of(model, _trial(model, large, state.stats, None, N_STEPS, tools))
+        for change in (changes[i] for i in finalists):
+            memo = _trial(model, large, state.stats, change, N_STEPS, tools)
             bound = bound_of(model, memo)
-            if bound > highest + SMALLEST_GAIN:
-                highest, chosen = bound, change
+            if bound > best_bound + SMALLEST_GAIN:
+                best_bound, best_change = bound, change
                 proposal = RunningStats(memo.stats.arrays)
         if proposal is not None:
             weight = state.memos.total().weight
-            proposal.rescale(weight / many.weights.sum())
-        return chosen, proposal
+            proposal.rescale(weight / large.weights.sum())
+        return best_change, proposal
 
-    def _sampled(self, model: FactorialMixture, state: MovableState, size: int) -> FactorialBatch:
-        """Return ``size`` rows of the sample as a batch that starts at their activations."""
-        places, X, weights = (np.concatenate(part) for part in zip(*self._sample, strict=True))
-        rows = _evenly(len(X), size)
+    def _sampled_batch(
+        self, model: FactorialMixture, state: MovableState, size: int
+    ) -> FactorialBatch:
+        """Return ``size`` rows of the samples as a batch that starts at their activations."""
+        row_numbers, X, weights = (
+            np.concatenate(arrays) for arrays in zip(*self._samples, strict=True)
+        )
+        rows = _evenly_spaced(len(X), size)
         batch = model.batch(X, rows, weights[rows])
-        return state.with_warm_start(replace(batch, rows=places[rows]))
+        return state.with_warm_start(replace(batch, rows=row_numbers[rows]))
 
 
-def _anew(
+def _observe(
     proposal: RunningStats | None, model: FactorialMixture, solved: Solved, tools: ObserverTools
-) -> tuple[Hashable, _Sampled, Memo, tuple[IndexArray, Array]]:
-    """Return a batch's key, sampled rows, and its memo and activations under the proposal."""
+) -> tuple[Hashable, _Sample, Memo, _Activations]:
+    """Infer the activations of a batch from scratch under the proposal.
+
+    Return the key of the batch, a sample of its rows, its memo and its activations.
+    """
     batch, global_params = solved.batch, solved.global_params
     if proposal is not None:
         global_params = model.expectation(proposal, batch, tools.run)
-    rows = _evenly(batch.n_rows, SAMPLE)
+    rows = _evenly_spaced(batch.n_rows, SAMPLE)
     sample = batch.rows[rows], batch.X[rows], batch.weights[rows]
-    better = _begun_anew(model, replace(batch, start=solved.result.q), global_params, tools)
-    assert better.start is not None
-    memo = tools.memo_of(model, better, batch)
-    return solved.key, sample, memo, (batch.rows, better.start)
+    started = replace(batch, start=solved.result.q)
+    result = _restart_or_continue(model, started, global_params, tools)
+    assert result.start is not None
+    memo = tools.memo_of(model, result, batch)
+    return solved.key, sample, memo, (batch.rows, result.start)
 
 
-def _evenly(n_rows: int, most: int) -> IndexArray:
-    """Return at most ``most`` row numbers, evenly spaced, since rows may be sorted."""
-    return np.unique(np.linspace(0, n_rows - 1, min(most, n_rows)).astype(int))
+def _evenly_spaced(n: int, most: int) -> IndexArray:
+    """Choose at most ``most`` of n rows, evenly spaced, since rows may be sorted."""
+    return np.unique(np.linspace(0, n - 1, min(most, n)).astype(int))
 
 
-def _begun_anew(
+def _restart_or_continue(
     model: FactorialMixture,
     batch: FactorialBatch,
     global_params: Any,
     tools: MoveTools | ObserverTools,
 ) -> FactorialResult:
-    """Make a local step that restarts or continues each row, whichever bound is higher."""
-    on = model.local_step(batch, global_params, 1.0, tools.run, with_stats=False)
-    begun = replace(batch, start=None)
-    anew = model.local_step(begun, global_params, 1.0, tools.run, with_stats=False)
-    better = exceeds(anew.bound, on.bound, scale=1.0, dtype=model.dtype)
-    start = np.where(better[:, None], anew.q, on.q)
+    """Make a local step in which each row restarts or continues, whichever bound is higher."""
+    continued = model.local_step(batch, global_params, 1.0, tools.run, with_stats=False)
+    without_start = replace(batch, start=None)
+    restarted = model.local_step(without_start, global_params, 1.0, tools.run, with_stats=False)
+    is_better = exceeds(restarted.bound, continued.bound, scale=1.0, dtype=model.dtype)
+    start = np.where(is_better[:, None], restarted.q, continued.q)
     return model.local_step(replace(batch, start=start), global_params, 1.0, tools.run)
 
 
@@ -221,40 +247,46 @@ def _trial(
     model: FactorialMixture, batch: FactorialBatch, stats: RunningStats, change: _Change | None,
     n_steps: int, tools: MoveTools,
 ) -> Memo:  # fmt: skip
-    """Return the memo of the sample after a change and ``n_steps`` updates."""
+    """Return the memo of the batch after a change and ``n_steps`` updates.
+
+    The change is made to E[mu] and E[mu mu'], in which it adds a multiple of row b to row a, or
+    multiplies row a; in the second moments also in the columns.
+    """
     global_params = model.expectation(stats, batch, tools.run)
     if change is not None:
         a, b, factor = change
         mean, second = global_params[0].copy(), global_params[1].copy()
-        for part in (mean, second, second.swapaxes(1, 2)):
-            target = part[..., a, :]
-            target *= factor if a == b else 1.0
-            target += 0.0 if a == b else factor * part[..., b, :]
+        for moments in (mean, second, second.swapaxes(1, 2)):
+            row = moments[..., a, :]
+            row *= factor if a == b else 1.0
+            row += 0.0 if a == b else factor * moments[..., b, :]
         global_params = mean, second
-    result = _begun_anew(model, batch, global_params, tools)
+    result = _restart_or_continue(model, batch, global_params, tools)
     for _ in range(n_steps - 1):
         assert result.stats is not None  # as requested
         global_params = model.expectation(RunningStats(result.stats.arrays), batch, tools.run)
-        result = _begun_anew(model, replace(batch, start=result.q), global_params, tools)
+        started = replace(batch, start=result.q)
+        result = _restart_or_continue(model, started, global_params, tools)
     return tools.memo_of(model, result, batch)
 
 
-def _candidates(stats: Stats, dtype: DTypeLike) -> list[_Change]:
-    """List changes (a, b, factor): add ``factor mu_b`` to ``mu_a``; if a = b, multiply by it."""
+def _list_changes(stats: Stats, dtype: DTypeLike) -> list[_Change]:
+    """List the changes to try: sums and differences of pairs, then negatives."""
     pairs, products, on, (n_rows, n_values, _) = stats.arrays
     chance = on / n_rows
-    # The limit is for data without values, which have no pairs either.
-    together = pairs.mean(axis=0) * products.shape[1] / np.maximum(n_values, 1e-300)
-    spread = np.sqrt(np.maximum(chance * (1.0 - chance), 1e-12))
-    correlation = (together - np.outer(chance, chance)) / np.outer(spread, spread)
+    # E[z z'] of a row, averaged over columns. If no value is observed, the maximum avoids 0 / 0.
+    joint_chance = pairs.mean(axis=0) * products.shape[1] / np.maximum(n_values, 1e-300)
+    deviation = np.sqrt(np.maximum(chance * (1.0 - chance), 1e-12))
+    covariance = joint_chance - np.outer(chance, chance)
+    correlation = covariance / np.outer(deviation, deviation)
     first, second = np.triu_indices(len(chance), 1)
     strength = np.abs(correlation[first, second])
     order = stable_order(-strength, scale=1.0, dtype=dtype)[:MOST_PAIRS]
-    sums = [
+    sums_and_differences = [
         change
         for i, j in zip(first[order].tolist(), second[order].tolist(), strict=True)
         for factor in (1.0, -1.0)
         for change in ((i, j, factor), (j, i, factor))
     ]
     largest = stable_order(-np.abs(products).sum(axis=1), dtype=dtype)[:MOST_SIGNS]
-    return sums + [(k, k, -1.0) for k in largest.tolist()]
+    return sums_and_differences + [(k, k, -1.0) for k in largest.tolist()]
