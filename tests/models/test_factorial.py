@@ -344,7 +344,7 @@ def test_a_row_is_solved_the_same_in_any_company(dtype, missing):
     g = model.expectation(state.stats, batch, run)
     whole = model.local_step(batch, g, 1.0, run)
     for rows in (every[5:6], every[[40, 2, 17]], every[::2]):
-        part = replace(model.batch(X, rows, weights[rows]), missing=batch.missing)
+        part = replace(model.batch(X, rows, weights[rows]), has_missing=batch.has_missing)
         result = model.local_step(part, g, 1.0, run)
         np.testing.assert_allclose(result.q, whole.q[rows], rtol=1e-5, atol=1e-6)
         np.testing.assert_allclose(result.bound, whole.bound[rows], rtol=1e-5, atol=1e-5)

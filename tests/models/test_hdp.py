@@ -20,7 +20,8 @@ from skvt.models.hdp import HDP, BirthOfTopics, DeleteTopic, MergeTopics, Sticks
 from skvt.models.hdp import _model as hdp_model
 from skvt.models.hdp._documents import Share
 from skvt.models.hdp._kernels import stick_divergence
-from skvt.models.hdp._sticks import _Problem, expected_weights, usage_of_one
+from skvt.models.hdp._sticks import _Problem, expected_weights
+from skvt.models.hdp._usage import estimate_usage_of_union
 from skvt.models.lda import LDA
 from skvt.moves import bound_of
 
@@ -93,7 +94,7 @@ def explicit_bound(model, stats):
 @pytest.mark.parametrize("alpha", [0.3, 2.5])
 @pytest.mark.parametrize("n_topics", [1, 2])
 def test_the_bound_is_that_of_enumeration_and_quadrature(alpha, n_topics, monkeypatch):
-    monkeypatch.setattr(hdp_model, "LEAST_USE", 0.0)
+    monkeypatch.setattr(hdp_model, "SMALLEST_USE", 0.0)
     model, stats = toy(n_topics, alpha=alpha)
     rest, result, sticks = explicit_bound(model, stats)
     ours = result.bound.sum() - sum_of_divergences(model, stats)
@@ -319,13 +320,13 @@ def test_topics_that_become_one_share_documents_as_if_by_chance():
     both = [usage(*5 * [20.0], traces=0.0, n_documents=5.0),
             usage(*5 * [30.0], traces=0.0, n_documents=5.0)]  # fmt: skip
     one = usage(*5 * [50.0], traces=0.0, n_documents=5.0)
-    np.testing.assert_allclose(usage_of_one(np.array(both)), one, rtol=5e-3)
+    np.testing.assert_allclose(estimate_usage_of_union(np.array(both)), one, rtol=5e-3)
     # of very many documents, none has both
     none = [usage(2.0, 3.0, traces=0.2, n_documents=1e9),
             usage(9.0, traces=0.1, n_documents=1e9),
             usage(traces=0.4, n_documents=1e9)]  # fmt: skip
     one = usage(2.0, 3.0, 9.0, traces=0.7, n_documents=1e9)
-    np.testing.assert_allclose(usage_of_one(np.array(none)), one, rtol=1e-6)
+    np.testing.assert_allclose(estimate_usage_of_union(np.array(none)), one, rtol=1e-6)
 
 
 def test_words_that_do_not_occur_change_neither_the_bound_nor_what_is_learned(monkeypatch):
@@ -341,7 +342,7 @@ def test_words_that_do_not_occur_change_neither_the_bound_nor_what_is_learned(mo
 
     assert model.compact(state.stats)[0].n_features <= 201
     compact = found()
-    monkeypatch.setattr(hdp_model, "occurring", lambda words: None)
+    monkeypatch.setattr(hdp_model, "find_words", lambda words: None)
     np.testing.assert_allclose(compact, found(), rtol=1e-9)
     assert abs(compact[0] - 0.1) > 0.01
 
@@ -399,7 +400,7 @@ def test_topics_just_born_in_a_stream_are_merged_where_the_bound_of_all_batches_
         return records
 
     monkeypatch.setattr(MergeTopics, "within", watched)
-    monkeypatch.setattr(BirthOfTopics, "_birth_of_all", lambda *of_batch: [])
+    monkeypatch.setattr(BirthOfTopics, "_try_replacement", lambda *of_batch: [])
     hdp = MemoizedHDP(random_state=0)
     for number, batch in enumerate(batches):
         hdp.partial_fit(batch, batch_id=number)

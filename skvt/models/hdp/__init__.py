@@ -1,4 +1,4 @@
-"""The hierarchical Dirichlet process: topics whose number is found."""
+"""The hierarchical Dirichlet process: topics whose number is learned, with moves of topics."""
 
 from skvt.models.hdp._birth import BirthOfTopics
 from skvt.models.hdp._delete import DeleteTopic

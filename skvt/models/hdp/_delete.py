@@ -1,7 +1,9 @@
 """Deletes of topics: the documents of a small topic are explained without it.
 
-Only documents that have tokens of the topic are solved again, in a few updates of all other topics.
-Documents without tokens of it do not change, so that the bound without the topic is exact.
+During a pass, the documents that have tokens of a few small topics, the *candidates*, are
+collected. After the pass, the documents of each candidate are solved again without it, in a few
+updates of all other topics. All other documents have no tokens of the candidate and do not change,
+so that the exact bound without it is known. The topic is deleted if the bound rises.
 """
 
 from collections.abc import Hashable
@@ -21,20 +23,21 @@ from skvt.contracts import (
     Solved,
 )
 from skvt.expfam import RunningStats
-from skvt.models.hdp._documents import Part, TopicTrial, of_topics
-from skvt.models.hdp._merge import of_other_batches
+from skvt.models.hdp._documents import Part, TopicTrial, require_growing_topics
+from skvt.models.hdp._merge import sum_other_memos
 from skvt.models.hdp._model import HDP
-from skvt.models.hdp._pairs import LEAST_TOKENS
-from skvt.models.hdp._sticks import DOCUMENTS, IN_USE
+from skvt.models.hdp._pairs import NEGLIGIBLE_TOKENS
+from skvt.models.hdp._usage import DOCUMENTS, IN_USE
 from skvt.moves import Ledger, bound_of, judged, size_of
 from skvt.ties import stable_order
 from skvt.typing import IndexArray
 
-# Maximum number of topics tried in a pass.
+# Maximum number of candidates of a pass.
 MOST_CANDIDATES = 8
-# Largest share of all documents that these topics may have together.
+# Largest share of all documents that the candidates may have together.
 LARGEST_SHARE = 0.3
-# Maximum number of bytes kept of their documents; the largest topics wait for a later pass.
+# Maximum number of bytes of the collected documents. If there are more, the largest candidates wait
+# for a later pass.
 MOST_BYTES = 2**28
 # Maximum number of updates by which a delete is judged; see :meth:`~skvt.moves.Trial.gain`.
 TRIAL_STEPS = 5
@@ -49,37 +52,39 @@ class DeleteTopic(Move):
         **Move.kept,
         "_ledger": Ledger,
     }
-    requires = of_topics("A delete")
+    requires = require_growing_topics("A delete")
 
     def __init__(self) -> None:
-        # Documents of each candidate, and the rows of these documents in the batches.
+        # Collected documents of each candidate, and their rows in the batches.
         self._parts: dict[int, list[tuple[Part, IndexArray]]] = {}
+        # Number of documents of each candidate.
+        self._n_documents: dict[int, float] = {}
+        # Whether a candidate waits for a later pass.
+        self._is_waiting = False
+        # Identities of the topics at the beginning of the pass.
         self._ids: IndexArray = np.empty(0, np.int64)
-        # Topics that could not be deleted; their masses are numbers of documents.
+        # Topics that could not be deleted, by their number of documents.
         self._ledger = Ledger()
-        # Number of documents of each candidate; whether a candidate waits for a later pass.
-        self._use: dict[int, float] = {}
-        self._waiting = False
 
     def begin(self, model: HDP, state: MovableState, tools: MoveTools) -> None:
         """Choose as candidates the topics in the fewest documents that were not tried in vain."""
         usage = state.plain_stats.value().arrays[1]
         self._ids = state.component_ids
         self._ledger = self._ledger.among(self._ids)
-        n, total = usage[:, IN_USE], float(usage[:, DOCUMENTS].max())
-        self._parts, self._use, self._waiting = {}, {}, False
-        if len(n) < 2 or not len(state.memos) or self._ledger.n_in_vain >= MOST_FAILURES:
+        n_users, total = usage[:, IN_USE], float(usage[:, DOCUMENTS].max())
+        self._parts, self._n_documents, self._is_waiting = {}, {}, False
+        if len(n_users) < 2 or not len(state.memos) or self._ledger.n_in_vain >= MOST_FAILURES:
             return
-        untried = self._ledger.tries(self._ids, n) == 0
-        room = LARGEST_SHARE * total
-        for k in stable_order(n, scale=total):
-            if untried[k] and n[k] < room and len(self._parts) < MOST_CANDIDATES:
-                self._parts[int(k)], self._use[int(k)] = [], float(n[k])
-                room -= n[k]
+        is_untried = self._ledger.tries(self._ids, n_users) == 0
+        remaining = LARGEST_SHARE * total
+        for k in stable_order(n_users, scale=total):
+            if is_untried[k] and n_users[k] < remaining and len(self._parts) < MOST_CANDIDATES:
+                self._parts[int(k)], self._n_documents[int(k)] = [], float(n_users[k])
+                remaining -= n_users[k]
 
     def observer(self, n_rows: int, tools: MoveTools) -> Observer | None:
-        """Collect the documents of each candidate."""
-        return partial(_collected, tuple(self._parts)) if self._parts else None
+        """Return the function that collects documents of a batch, or None without candidates."""
+        return partial(_collect_documents, tuple(self._parts)) if self._parts else None
 
     def note(self, noted: dict[int, tuple[Part, IndexArray]]) -> None:
         """Keep the collected documents, up to ``MOST_BYTES``."""
@@ -87,40 +92,45 @@ class DeleteTopic(Move):
             if k in self._parts:
                 self._parts[k].append(part_and_rows)
         while sum(part.nbytes for parts in self._parts.values() for part, _ in parts) > MOST_BYTES:
-            # The largest candidate waits for a later pass; if it is the only one, it has failed.
+            # Let the largest candidate, which is the last, wait for a later pass. If it is the only
+            # candidate, it counts as failed.
             topic, _ = self._parts.popitem()
-            self._waiting = self._waiting or bool(self._parts)
+            self._is_waiting = self._is_waiting or bool(self._parts)
             if not self._parts:
-                self._ledger = self._ledger.failed([int(self._ids[topic])], [self._use[topic]])
+                self._ledger = self._ledger.failed(
+                    [int(self._ids[topic])], [self._n_documents[topic]]
+                )
 
     def finish(self, model: HDP, state: MovableState, tools: MoveTools) -> list[MoveRecord]:
         """Delete candidates without which the bound rises.
 
-        A candidate that shares documents with a deleted topic is left out, since the collected
-        shares of these documents are out of date.
+        A candidate that has documents in common with a deleted topic is left out, since the
+        collected shares of these documents are out of date.
         """
-        candidates, self.exhausted = list(self._parts), not self._waiting
+        candidates, self.exhausted = list(self._parts), not self._is_waiting
         if not np.array_equal(self._ids, state.component_ids):
-            # Another move of this pass has changed the documents.
+            # Another move of this pass has changed topics, so that all shares are out of date.
             self.exhausted, candidates = False, []
         records: list[MoveRecord] = []
-        changed: dict[Hashable, list[int]] = {}
+        # Rows of each batch that have been solved again.
+        changed_rows: dict[Hashable, list[int]] = {}
         for topic in candidates:
             parts = self._parts[topic]
-            if any(np.isin(rows, changed.get(part.key, [])).any() for part, rows in parts):
+            if any(np.isin(rows, changed_rows.get(part.key, [])).any() for part, rows in parts):
                 continue
             k = int(np.flatnonzero(state.component_ids == self._ids[topic])[0])
             records.append(self._delete(model, [part for part, _ in parts], k, state, tools))
             if records[-1].accepted:
                 self.exhausted = False
                 for part, rows in parts:
-                    changed[part.key] = [*changed.get(part.key, []), *rows.tolist()]
-                self._forget(k, len(state.component_ids) + 1)
+                    rows_before = changed_rows.get(part.key, [])
+                    changed_rows[part.key] = [*rows_before, *rows.tolist()]
+                self._remove_from_shares(k, len(state.component_ids) + 1)
         self._parts = {}
         return records
 
-    def _forget(self, k: int, n_topics: int) -> None:
-        """Remove topic k, which was deleted, from the collected shares."""
+    def _remove_from_shares(self, k: int, n_topics: int) -> None:
+        """Remove the deleted topic k from all collected shares, which had ``n_topics`` topics."""
         kept = np.delete(np.arange(n_topics), k)
         for parts in self._parts.values():
             parts[:] = [
@@ -130,9 +140,9 @@ class DeleteTopic(Move):
     def within(
         self, model: HDP, batch: Any, key: Hashable, state: MovableState, tools: MoveTools
     ) -> list[MoveRecord]:
-        """Delete topics without which the bound rises, among those of this batch alone."""
+        """Delete candidates without which the bound rises, if no other batch has tokens of them."""
         self.begin(model, state, tools)
-        _, is_elsewhere = of_other_batches(model, state, key)
+        _, is_elsewhere = sum_other_memos(model, state, key)
         records = []
         for id_ in [self._ids[k] for k in self._parts if not is_elsewhere[k]]:
             k = int(np.flatnonzero(state.component_ids == id_)[0])
@@ -143,14 +153,14 @@ class DeleteTopic(Move):
     def _delete(
         self, model: HDP, parts: list[Part], k: int, state: MovableState, tools: MoveTools
     ) -> MoveRecord:
-        """Delete topic k if the bound rises."""
+        """Delete topic k, whose documents are the ``parts``, if the bound rises."""
         total = state.memos.total()
-        before = bound_of(model, total)
-        size = size_of(before, total)
+        bound_before = bound_of(model, total)
+        size = size_of(bound_before, total)
         kept = np.delete(np.arange(state.component_ids.size), k)
         trial = TopicTrial(model, parts, total, kept, tools)
-        begun = RunningStats(trial.total.stats.arrays)
-        outcome = judged(trial.gain(begun, before, TRIAL_STEPS, size), size)
+        first_stats = RunningStats(trial.total.stats.arrays)
+        outcome = judged(trial.gain(first_stats, bound_before, TRIAL_STEPS, size), size)
         if outcome.is_accepted:
             trial.keep(state)
             self._ledger = self._ledger.succeeded(MOST_FAILURES, [], [])
@@ -160,14 +170,14 @@ class DeleteTopic(Move):
         return outcome.record(tools.n_iter, "delete", [k], "its tokens belong to the others")
 
 
-def _collected(
+def _collect_documents(
     topics: tuple[int, ...], model: HDP, solved: Solved, tools: ObserverTools
 ) -> dict[int, tuple[Part, IndexArray]]:
-    """Collect the documents of a batch that have these topics, and their rows."""
-    counts, collected = solved.result.counts, dict[int, tuple[Part, IndexArray]]()
-    assert counts is not None
+    """Collect the documents of a batch that have tokens of each topic, and their rows."""
+    tokens, collected = solved.result.counts, dict[int, tuple[Part, IndexArray]]()
+    assert tokens is not None
     for k in topics:
-        rows = np.flatnonzero(counts[:, k] > LEAST_TOKENS)
+        rows = np.flatnonzero(tokens[:, k] > NEGLIGIBLE_TOKENS)
         if rows.size:
             collected[k] = Part.of(solved, model, rows, tools), rows
     return collected

@@ -2,19 +2,19 @@
 
 They compute the bound of q(u), its gradient and its maximum, and the entropy that is lost if two
 topics merge. They are compiled, since the search for the maximum evaluates the gradient dozens of
-times for each batch.
+times for each batch. The guide (doc/guide/memoized_hdp.md) derives the bound.
 
-Throughout, u_k is the stick of topic k, q(u_k) = Beta(a_k, b_k), and ``share`` is E[u_k] = a / (a +
-b), ``rest`` is 1 - E[u_k] and ``size`` is a_k + b_k. The weight of topic k is beta_k = u_k
-prod_{l<k} (1 - u_l). Rows of ``usage`` (K, 5) belong to topics, and its columns have the order of
-:mod:`skvt.models.hdp._sticks`: 0 is SLOPE, 1 is TRACES and 2 is IN_USE. The other columns are not
-read here. ``n_documents`` is D, ``alpha`` is the concentration of document proportions and
-``gamma`` the concentration of the prior Beta(1, gamma) of the sticks.
+Throughout, u_k is the stick of topic k with the prior Beta(1, ``gamma``), and the weight of the
+topic is beta_k = u_k prod_{l<k} (1 - u_l). q(u_k) is Beta(a_k, b_k) with the mean E[u_k] =
+a_k / (a_k + b_k), the ``complement`` 1 - E[u_k] and the ``size`` a_k + b_k. D or ``n_documents`` is
+the number of documents, and ``alpha`` is the concentration of document proportions. Rows of
+``usage`` (K, 5) belong to topics, and :mod:`skvt.models.hdp._usage` explains its columns.
 """
 
 import numpy as np
 
 from skvt.compiled import digamma, exp, gammaln, jit, jit_allocating, log, part, polynomial
+from skvt.models.hdp._usage import IN_USE, SLOPE, TRACES
 from skvt.typing import Array, IndexArray
 
 # Largest absolute value of the logit of E[u_k], and largest log(a_k + b_k).
@@ -28,24 +28,25 @@ _HALF_LOG_TWO_PI = 0.5 * np.log(2.0 * np.pi)
 
 @part
 def trigamma(x: float) -> float:
-    """Compute the derivative of digamma at x > 0 by the asymptotic series at x + 8.
+    """Compute the derivative of digamma at x > 0.
 
-    Eight steps of the recurrence lead from x + 8 to x.
+    The asymptotic series is evaluated at x + 8, and trigamma(x) = trigamma(x + 8) +
+    sum_{i<8} 1 / (x + i)^2.
     """
-    steps = 0.0
+    recurrence = 0.0
     for i in range(8):
-        steps += 1.0 / ((x + i) * (x + i))
+        recurrence += 1.0 / ((x + i) * (x + i))
     z = 1.0 / ((x + 8.0) * (x + 8.0))
     p = polynomial(z, (7 / 6, -691 / 2730, 5 / 66, -1 / 30, 1 / 42, -1 / 30, 1 / 6))
     y = 1.0 / (x + 8.0)
-    return steps + y + 0.5 * z + p * z * y
+    return recurrence + y + 0.5 * z + p * z * y
 
 
 @part
-def _shares(logit: float) -> tuple[float, float]:
+def _mean_and_complement(logit: float) -> tuple[float, float]:
     """Return E[u] and 1 - E[u], given the logit of E[u].
 
-    The smaller share is computed without a difference, so that it keeps all its digits.
+    The smaller of the two is computed without a difference, so that it keeps all its digits.
     """
     odds = exp(-abs(logit))
     larger, smaller = 1.0 / (1.0 + odds), odds / (1.0 + odds)
@@ -81,25 +82,27 @@ def _gammaln_excess(x: float) -> float:
 
 @part
 def _stick_terms(
-    share: float, rest: float, size: float, gamma: float
+    mean: float, complement: float, size: float, gamma: float
 ) -> tuple[float, float, float]:
     """Return ``E[log u] - log E[u]``, ``E[log(1 - u)] - log E[1 - u]`` and ``KL(q(u) || p(u))``.
 
-    The distributions are q(u) = Beta(share * size, rest * size) and p(u) = Beta(1, gamma).
+    The distributions are q(u) = Beta(mean * size, complement * size) and p(u) = Beta(1, gamma).
 
     The divergence is a sum of log Gamma and digamma at a, b and a + b. With many documents these
     are so much larger than the divergence that their sum would be mostly rounding error. Their
     leading parts, such as (a - 1/2) log a, cancel. The sum is therefore computed from
     :func:`_digamma_excess` and :func:`_gammaln_excess`, which leave out the leading parts.
     """
-    a, b = share * size, rest * size
+    a, b = mean * size, complement * size
     excess_a, excess_b, excess_size = _digamma_excess(a), _digamma_excess(b), _digamma_excess(size)
-    log_gap_u, log_gap_rest = excess_a / a - excess_size / size, excess_b / b - excess_size / size
-    log_share, log_rest = log(share), log(rest)
-    divergence = excess_a + excess_b - excess_size - log_gap_u - gamma * log_gap_rest
+    gap_u, gap_complement = excess_a / a - excess_size / size, excess_b / b - excess_size / size
+    log_mean, log_complement = log(mean), log(complement)
+    divergence = excess_a + excess_b - excess_size - gap_u - gamma * gap_complement
     divergence -= _gammaln_excess(a) + _gammaln_excess(b) - _gammaln_excess(size)
-    divergence += 0.5 * log(b) - 0.5 * log_share - gamma * log_rest - _HALF_LOG_TWO_PI - log(gamma)
-    return log_gap_u, log_gap_rest, divergence
+    divergence += (
+        0.5 * log(b) - 0.5 * log_mean - gamma * log_complement - _HALF_LOG_TWO_PI - log(gamma)
+    )
+    return gap_u, gap_complement, divergence
 
 
 @jit
@@ -108,11 +111,11 @@ def stick_divergence(sticks: Array, gamma: float) -> float:
 
     Row k of ``sticks`` (K, 2) has a_k and b_k.
     """
-    total = 0.0
+    divergence = 0.0
     for k in range(sticks.shape[0]):
         size = sticks[k, 0] + sticks[k, 1]
-        total += _stick_terms(sticks[k, 0] / size, sticks[k, 1] / size, size, gamma)[2]
-    return total
+        divergence += _stick_terms(sticks[k, 0] / size, sticks[k, 1] / size, size, gamma)[2]
+    return divergence
 
 
 @jit
@@ -128,26 +131,27 @@ def stick_bound(
         sum_{k <= K+1} { D (E[log beta_k] - log E[beta_k]) + n_k log c_k + c_k slope_k
                          + traces_k psi(c_k) + (D - n_k) log Gamma(1 + c_k) } - KL(q(u) || p(u)),
 
-    where slope_k, traces_k and n_k are columns 0, 1 and 2 of ``usage``. The term k = K + 1 belongs
-    to all topics that are not represented: its weight is prod_k (1 - u_k), and slope, traces and n
-    are 0.
+    where slope_k, traces_k and n_k are SLOPE, TRACES and IN_USE of topic k. The term k = K + 1
+    belongs to all topics that are not represented: its weight is prod_k (1 - u_k), and slope,
+    traces and n are 0.
 
     D E[log beta_k] and D log Gamma(c_k) are huge for a small weight, but their sum is not.
     Therefore the formula has the difference of two logarithms and log Gamma(1 + c_k), and the huge
     parts are never computed.
     """
     n_topics = logit.size
-    value, remaining = 0.0, 1.0
+    bound, remaining = 0.0, 1.0
     for k in range(n_topics):
-        share, rest = _shares(logit[k])
-        c = alpha * max(share * remaining, smallest_weight)
-        remaining *= rest
-        value += c * usage[k, 0] + usage[k, 1] * digamma(c) + usage[k, 2] * log(c)
-        value += (n_documents - usage[k, 2]) * gammaln(1.0 + c)
-        log_gap_u, log_gap_rest, divergence = _stick_terms(share, rest, exp(log_size[k]), gamma)
-        coef_rest = n_documents * (n_topics - k)
-        value += n_documents * log_gap_u + coef_rest * log_gap_rest - divergence
-    return value + n_documents * gammaln(1.0 + alpha * max(remaining, smallest_weight))
+        mean, complement = _mean_and_complement(logit[k])
+        c = alpha * max(mean * remaining, smallest_weight)
+        remaining *= complement
+        bound += c * usage[k, SLOPE] + usage[k, TRACES] * digamma(c) + usage[k, IN_USE] * log(c)
+        bound += (n_documents - usage[k, IN_USE]) * gammaln(1.0 + c)
+        gap_u, gap_complement, divergence = _stick_terms(mean, complement, exp(log_size[k]), gamma)
+        # log(1 - u_k) is a part of the log weights of all later topics.
+        coef_complement = n_documents * (n_topics - k)
+        bound += n_documents * gap_u + coef_complement * gap_complement - divergence
+    return bound + n_documents * gammaln(1.0 + alpha * max(remaining, smallest_weight))
 
 
 @jit
@@ -168,33 +172,34 @@ def write_gradient(
         logit = (x[0, k] + step_length * direction[0, k]) / scale[0, k]
         # Keep the logit for the second loop, which replaces it by the derivative.
         out[1, k] = min(max(logit, -LARGEST_LOGIT), LARGEST_LOGIT)
-        share, rest = _shares(out[1, k])
-        c = alpha * max(share * remaining, smallest_weight)
-        remaining *= rest
+        mean, complement = _mean_and_complement(out[1, k])
+        c = alpha * max(mean * remaining, smallest_weight)
+        remaining *= complement
         # Write the derivative with respect to log c_k, less D. The derivative of
         # n_k log c_k + (D - n_k) log Gamma(1 + c_k) contains D, which cancels with the derivative
         # of -D log E[beta_k]. The second loop adds the derivative of D E[log beta_k].
-        out[0, k] = c * (usage[k, 0] + usage[k, 1] * trigamma(c))
-        out[0, k] += c * (n_documents - usage[k, 2]) * digamma(c)
+        out[0, k] = c * (usage[k, SLOPE] + usage[k, TRACES] * trigamma(c))
+        out[0, k] += c * (n_documents - usage[k, IN_USE]) * digamma(c)
     c = alpha * max(remaining, smallest_weight)
+    # Sum of the derivatives with respect to log c_l of all l > k, while k falls from K to 1.
     by_later_weights = c * n_documents * digamma(c)
     for i in range(n_topics):
         k = n_topics - 1 - i
         by_log_weight = out[0, k]
-        share, rest = _shares(out[1, k])
+        mean, complement = _mean_and_complement(out[1, k])
         log_size = (x[1, k] + step_length * direction[1, k]) / scale[1, k]
         size = exp(min(max(log_size, SMALLEST_LOG_SIZE), LARGEST_LOGIT))
-        a, b = share * size, rest * size
-        coef_u, coef_rest = n_documents + 1.0, n_documents * (n_topics - k) + gamma
+        a, b = mean * size, complement * size
+        coef_u, coef_complement = n_documents + 1.0, n_documents * (n_topics - k) + gamma
         # The derivatives of E[log u], E[log(1 - u)] and the divergence contain x^2 trigamma(x),
         # which is x + _trigamma_excess(x). The terms x are as large as a + b; they cancel, so that
         # they are left out.
         by_a = _trigamma_excess(a) * (coef_u / a - 1.0)
-        by_b = _trigamma_excess(b) * (coef_rest / b - 1.0)
-        by_size = _trigamma_excess(size) * ((coef_u + coef_rest) / size - 1.0)
-        # A larger logit raises log c_k by ``rest`` and lowers each later log c_l by ``share``.
-        by_logit = rest * (coef_u + by_a + by_log_weight) - share * (
-            coef_rest + by_b + by_later_weights
+        by_b = _trigamma_excess(b) * (coef_complement / b - 1.0)
+        by_size = _trigamma_excess(size) * ((coef_u + coef_complement) / size - 1.0)
+        # A larger logit raises log c_k by 1 - E[u_k] and lowers each later log c_l by E[u_k].
+        by_logit = complement * (coef_u + by_a + by_log_weight) - mean * (
+            coef_complement + by_b + by_later_weights
         )
         out[0, k] = -by_logit / scale[0, k]
         out[1, k] = -(by_a + by_b - by_size) / scale[1, k]
@@ -206,46 +211,47 @@ def write_start(usage: Array, n_documents: float, alpha: float, gamma: float, ou
     """Write a starting point of the search for the best q(u) to ``out`` (2, K).
 
     ``out[0]`` has the logits of E[u_k], and ``out[1]`` has log(a_k + b_k). The starting point is
-    near the best q(u): it maximises ``sum_{k <= K+1} (parts_k log beta_k + rise_k beta_k)``. This
+    near the best q(u): it maximises ``sum_{k <= K+1} (count_k log beta_k + rise_k beta_k)``. This
     sum approximates the bound: q(u) is taken for a point, TRACES are left out, and
     ``log Gamma(1 + c)`` is replaced by its tangent at 0, ``-0.577 c``. The maximum is at
-    ``beta_k = parts_k / (level - rise_k)`` with the Lagrange multiplier ``level`` for which the
-    weights sum to 1. Bisection finds the multiplier.
+    ``beta_k = count_k / (multiplier - rise_k)`` with the Lagrange multiplier for which the weights
+    sum to 1. Bisection finds the multiplier.
     """
     n_topics = usage.shape[0]
-    parts, rise = np.empty(n_topics + 1), np.empty(n_topics + 1)
+    count, rise = np.empty(n_topics + 1), np.empty(n_topics + 1)
     for k in range(n_topics):
-        parts[k] = usage[k, 2] + 1.0
-        rise[k] = alpha * (usage[k, 0] - np.euler_gamma * (n_documents - usage[k, 2]))
-    parts[n_topics] = gamma
+        count[k] = usage[k, IN_USE] + 1.0
+        rise[k] = alpha * (usage[k, SLOPE] - np.euler_gamma * (n_documents - usage[k, IN_USE]))
+    count[n_topics] = gamma
     rise[n_topics] = -alpha * np.euler_gamma * n_documents
-    low, largest_rise, total = -np.inf, -np.inf, 0.0
-    for k in range(n_topics + 1):
-        low = max(low, rise[k] + parts[k])
-        largest_rise = max(largest_rise, rise[k])
-        total += parts[k]
-    high = largest_rise + total
     # As a function of the multiplier, the sum of weights falls from >= 1 at low to <= 1 at high.
+    low, largest_rise, total_count = -np.inf, -np.inf, 0.0
+    for k in range(n_topics + 1):
+        low = max(low, rise[k] + count[k])
+        largest_rise = max(largest_rise, rise[k])
+        total_count += count[k]
+    high = largest_rise + total_count
     for _ in range(100):
-        level = 0.5 * (low + high)
-        if not low < level < high:
+        multiplier = 0.5 * (low + high)
+        if not low < multiplier < high:
             break
-        total = 0.0
+        sum_of_weights = 0.0
         for k in range(n_topics + 1):
-            total += parts[k] / (level - rise[k])
-        if total > 1.0:
-            low = level
+            sum_of_weights += count[k] / (multiplier - rise[k])
+        if sum_of_weights > 1.0:
+            low = multiplier
         else:
-            high = level
-    remaining = parts[n_topics] / (high - rise[n_topics])
+            high = multiplier
+    # The odds of u_k are beta_k over the sum of all later weights.
+    remaining = count[n_topics] / (high - rise[n_topics])
     for i in range(n_topics):
         k = n_topics - 1 - i
-        ratio = parts[k] / (high - rise[k]) / remaining
+        ratio = count[k] / (high - rise[k]) / remaining
         remaining *= 1.0 + ratio
         out[0, k] = log(ratio)
         # This a + b is best given E[u] if _trigamma_excess is 1/2, its limit for large arguments.
-        coef_rest = n_documents * (n_topics - k) + gamma
-        out[1, k] = log((n_documents + 1.0) / ratio + coef_rest * ratio)
+        coef_complement = n_documents * (n_topics - k) + gamma
+        out[1, k] = log((n_documents + 1.0) / ratio + coef_complement * ratio)
 
 
 @jit
@@ -277,82 +283,92 @@ def climb_sticks(
     for i in range(2):
         for k in range(n_topics):
             step[i, k] = 0.0
-    largest, norm2_of_last, n_final = 0.0, np.inf, 0
-    for taken in range(n_steps + 1):
+    # Squared norms have names that end in norm2.
+    largest, last_gradient_norm2, n_final = 0.0, np.inf, 0
+    for n_taken in range(n_steps + 1):
+        # Take the step if it reduces the norm of the gradient.
         write_gradient(x, 1.0, step, *problem, gradient)
-        norm2, new_largest = 0.0, 0.0
+        gradient_norm2, new_largest = 0.0, 0.0
         for i in range(2):
             for k in range(n_topics):
-                norm2 += gradient[i, k] * gradient[i, k]
+                gradient_norm2 += gradient[i, k] * gradient[i, k]
                 new_largest = max(new_largest, abs(gradient[i, k]))
-        if taken > 0 and not norm2 < norm2_of_last:
+        if n_taken > 0 and not gradient_norm2 < last_gradient_norm2:
             break
-        norm2_of_last, largest = norm2, np.nan if np.isnan(norm2) else new_largest
+        last_gradient_norm2 = gradient_norm2
+        largest = np.nan if np.isnan(gradient_norm2) else new_largest
         for i in range(2):
             for k in range(n_topics):
                 x[i, k] += step[i, k]
                 residual[i, k] = direction[i, k] = -gradient[i, k]
                 step[i, k] = 0.0
         is_close = largest <= tolerance
-        if taken == n_steps or (is_close and n_final == n_final_steps):
+        if n_taken == n_steps or (is_close and n_final == n_final_steps):
             break
         n_final += is_close
-        smallest_norm2 = (1e-16 if is_close else 1e-4) * norm2
-        norm2_of_direction = norm2
+        # Find the next step by conjugate gradients, which end once the residual is small.
+        smallest_norm2 = (1e-16 if is_close else 1e-4) * gradient_norm2
+        residual_norm2, direction_norm2 = gradient_norm2, gradient_norm2
         for _ in range(n_conjugate_steps):
-            if norm2 <= smallest_norm2:
+            if residual_norm2 <= smallest_norm2:
                 break
-            distance = difference / np.sqrt(norm2_of_direction)
+            distance = difference / np.sqrt(direction_norm2)
             write_gradient(x, distance, direction, *problem, gradient)
             write_gradient(x, -distance, direction, *problem, gradient_behind)
             factor, curvature = 0.5 / distance, 0.0
             for i in range(2):
                 for k in range(n_topics):
-                    # The array of the gradient now holds the product of H and the direction.
+                    # From here on, ``gradient`` holds the product of H and the direction.
                     gradient[i, k] = factor * gradient[i, k] - factor * gradient_behind[i, k]
                     curvature += direction[i, k] * gradient[i, k]
             if not curvature > 0.0:
                 break
-            length, last_norm2, norm2, norm2_of_direction = norm2 / curvature, norm2, 0.0, 0.0
+            length, last_residual_norm2 = residual_norm2 / curvature, residual_norm2
+            residual_norm2, direction_norm2 = 0.0, 0.0
             for i in range(2):
                 for k in range(n_topics):
                     step[i, k] += length * direction[i, k]
                     residual[i, k] -= length * gradient[i, k]
-                    norm2 += residual[i, k] * residual[i, k]
-            ratio = norm2 / last_norm2
+                    residual_norm2 += residual[i, k] * residual[i, k]
+            ratio = residual_norm2 / last_residual_norm2
             for i in range(2):
                 for k in range(n_topics):
                     direction[i, k] = ratio * direction[i, k] + residual[i, k]
-                    norm2_of_direction += direction[i, k] * direction[i, k]
+                    direction_norm2 += direction[i, k] * direction[i, k]
     return largest
 
 
 @jit_allocating
 def add_pair_losses(
-    indptr: IndexArray, words: IndexArray, counts: Array, row_weights: Array, weights: Array,
-    table: Array, tokens: Array, pairs: IndexArray, least_tokens: float, start: int, stop: int,
+    indptr: IndexArray, words: IndexArray, counts: Array, row_weights: Array, topic_weights: Array,
+    table: Array, tokens: Array, pairs: IndexArray, smallest_tokens: float, start: int, stop: int,
     loss: Array,
 ) -> None:  # fmt: skip
     """Add to ``loss[p]`` the entropy of q(z), in nats, that is lost if pair p of topics merges.
 
-    Documents ``start`` to ``stop`` - 1 are counted if they have ``least_tokens`` tokens or more of
-    both topics a and b of the pair. Document d has the words ``words[i]`` with the counts
-    ``counts[i]`` for i from ``indptr[d]`` to ``indptr[d + 1]`` - 1. The share of topic k in the
-    tokens of word v is ``r_dvk = weights_dk table_vk / sum_l weights_dl table_vl``. The loss is
+    The loss is summed over documents ``start`` to ``stop`` - 1 that have at least
+    ``smallest_tokens`` tokens of both topics a and b of the pair. Document d has the words
+    ``words[i]`` with the counts ``counts[i]`` for i from ``indptr[d]`` to ``indptr[d + 1]`` - 1.
+    The share of topic k in the tokens of word v is
 
-        sum_dv row_weights_d counts_dv ((r_a + r_b) log(r_a + r_b) - r_a log r_a - r_b log r_b)
+        r_dvk = topic_weights_dk table_vk / sum_l topic_weights_dl table_vl,
 
-    where d and v are omitted in r. ``weights`` and ``tokens`` are (N, K), ``table`` is (V, K),
-    ``pairs`` is (P, 2) and ``loss`` is (P,).
+    and the loss is, where d and v are omitted in r,
+
+        sum_dv row_weights_d counts_dv ((r_a + r_b) log(r_a + r_b) - r_a log r_a - r_b log r_b).
+
+    ``topic_weights`` and ``tokens`` are (N, K), ``table`` is (V, K), ``pairs`` is (P, 2) and
+    ``loss`` is (P,).
     """
     n_topics = table.shape[1]
+    # 1 / sum_l topic_weights_dl table_vl of each word of a document, computed if a pair needs it.
     inverse_norm = np.empty(0)
     for d in range(start, stop):
         first, end = indptr[d], indptr[d + 1]
         has_norms = False
         for p in range(pairs.shape[0]):
             a, b = pairs[p, 0], pairs[p, 1]
-            if min(tokens[d, a], tokens[d, b]) < least_tokens:
+            if min(tokens[d, a], tokens[d, b]) < smallest_tokens:
                 continue
             if not has_norms:
                 has_norms = True
@@ -362,13 +378,13 @@ def add_pair_losses(
                     norm = 0.0
                     word = words[first + j]
                     for k in range(n_topics):
-                        norm += weights[d, k] * table[word, k]
+                        norm += topic_weights[d, k] * table[word, k]
                     inverse_norm[j] = 1.0 / norm
             total = 0.0
             for j in range(end - first):
                 word = words[first + j]
-                r_a = inverse_norm[j] * weights[d, a] * table[word, a]
-                r_b = inverse_norm[j] * weights[d, b] * table[word, b]
+                r_a = inverse_norm[j] * topic_weights[d, a] * table[word, a]
+                r_b = inverse_norm[j] * topic_weights[d, b] * table[word, b]
                 if min(r_a, r_b) > 0.0:
                     lost = r_a * log(1.0 + r_b / r_a) + r_b * log(1.0 + r_a / r_b)
                     total += counts[first + j] * lost

@@ -1,8 +1,7 @@
 """Merges of topics, judged by the exact bound.
 
-If topics a and b merge, the responsibilities r_a and r_b of each token add up, and the tangents of
-a document touch at theta_a + theta_b. The changes of usage and entropy are sums over documents,
-which are gathered during a pass for the most similar pairs.
+During a pass, the changes of the memos (:mod:`skvt.models.hdp._pairs`) are gathered for the most
+similar pairs of topics. After the pass, pairs merge as long as the bound rises.
 """
 
 from collections.abc import Hashable
@@ -24,82 +23,91 @@ from skvt.contracts import (
     Solved,
 )
 from skvt.expfam import Dirichlet
-from skvt.models.hdp._documents import of_topics
-from skvt.models.hdp._model import HDP, narrowed, occurring
-from skvt.models.hdp._pairs import LEAST_TOKENS, PairChanges, changes_of_pairs
+from skvt.models.hdp._documents import require_growing_topics
+from skvt.models.hdp._model import HDP, find_words, narrow_columns
+from skvt.models.hdp._pairs import NEGLIGIBLE_TOKENS, PairChanges, compute_pair_changes
 from skvt.moves import ONE_FOR_BOTH, Ledger, bound_of, is_accepted, judged, rejected, size_of
 from skvt.ties import exceeds, stable_order
 from skvt.typing import Array, IndexArray
 
-# Number of pairs per topic, those with the most similar words.
+# Number of other topics, with the most similar words, with which each topic forms a pair.
 PAIRS_PER_TOPIC = 2
-# Error in nats that the approximate bound of the sticks may have.
-_DOUBT = 10.0
+# Largest error in nats of the approximate bound of the sticks.
+_LARGEST_ERROR = 10.0
 # Maximum number of passes between a search without a merge and the next.
 _LONGEST_PAUSE = 3
 
 
-def merge_greedily(model: HDP, memo: Any, changes: PairChanges) -> tuple[list[int], Array]:
-    """Choose merges, best first, each topic once; return them and the gains of all pairs in nats.
+def choose_merges(model: HDP, memo: Any, changes: PairChanges) -> tuple[list[int], Array]:
+    """Choose merges that raise the bound, best first, each topic at most once.
 
-    Gains of pairs that lose much are approximate.
+    Returns the indices of the chosen pairs, and the gains of all P pairs in nats, (P,). The gains
+    of pairs that clearly lose are approximate.
     """
     pairs = changes.pairs
     if not len(pairs):
         return [], np.empty(0)
     size = size_of(bound_of(model, memo), memo)
     words, usage = memo.stats.arrays
-    if (occur := occurring(words)) is not None:
-        model, words = model.within(occur), narrowed(words, occur)
-    alone = model.words_evidence(words)
-    of_words = np.array([
-        float(model.words_evidence(words[a] + words[b])) - alone[a] - alone[b] for a, b in pairs
+    if (occurring := find_words(words)) is not None:
+        model, words = model.narrowed_to(occurring), narrow_columns(words, occurring)
+    evidence = model.words_evidence(words)
+    word_gains = np.array([
+        float(model.words_evidence(words[a] + words[b])) - evidence[a] - evidence[b]
+        for a, b in pairs
     ])  # fmt: skip
+    # Approximate all gains first, since the exact bound of the sticks costs more.
     sticks = model.sticks
-    here: IndexArray = np.arange(len(usage))
-    quick = sticks.near_bound(usage)
-    guess = np.array([
-        sticks.near_bound(_merged_usage(usage, changes, p, here)[0]) - quick
+    topics: IndexArray = np.arange(len(usage))
+    approximate_bound = sticks.approximate_best_bound(usage)
+    stick_gains = np.array([
+        sticks.approximate_best_bound(_merge_usage(usage, changes, p, topics)[0])
+        - approximate_bound
         for p in range(len(pairs))
     ])  # fmt: skip
-    gains = of_words + changes.entropy + guess
-    exact = sticks.best_bound(usage)
+    gains = word_gains + changes.entropy + stick_gains
+    # Merge in the order of the approximate gains, and compute each exact gain given the merges
+    # before.
+    stick_bound = sticks.best_bound(usage)
     chosen: list[int] = []
-    gone: set[int] = set()
+    merged_topics: set[int] = set()
     for p in stable_order(-gains, scale=size):
-        if gains[p] < -_DOUBT:
+        if gains[p] < -_LARGEST_ERROR:
             break
         a, b = pairs[p].tolist()
-        if gone & {a, b}:
+        if merged_topics & {a, b}:
             continue
-        usage_then, here_then = _merged_usage(usage, changes, p, here)
-        bound_then = sticks.best_bound(usage_then)
-        gains[p] = of_words[p] + changes.entropy[p] + bound_then - exact
+        merged_usage, kept_topics = _merge_usage(usage, changes, p, topics)
+        merged_stick_bound = sticks.best_bound(merged_usage)
+        gains[p] = word_gains[p] + changes.entropy[p] + merged_stick_bound - stick_bound
         if is_accepted(gains[p], size):
-            usage, here, exact = usage_then, here_then, bound_then
+            usage, topics, stick_bound = merged_usage, kept_topics, merged_stick_bound
             chosen.append(int(p))
-            gone |= {a, b}
+            merged_topics |= {a, b}
     return chosen, gains
 
 
-def _merged_usage(
-    usage: Array, changes: PairChanges, p: int, here: IndexArray
+def _merge_usage(
+    usage: Array, changes: PairChanges, p: int, topics: IndexArray
 ) -> tuple[Array, IndexArray]:
-    """Return usage and topics after one more merge, given the topics ``here`` before it."""
-    a, b = (int(np.flatnonzero(here == k)[0]) for k in changes.pairs[p])
+    """Return usage and topics after pair p has merged.
+
+    ``usage`` (n, 5) and ``topics`` (n,) are the rows and numbers of the topics before the merge.
+    """
+    kept, removed = (int(np.flatnonzero(topics == k)[0]) for k in changes.pairs[p])
     usage = usage.copy()
-    usage[a] = changes.used(p, usage[[a, b]])
-    return np.delete(usage, b, axis=0), np.delete(here, b)
+    usage[kept] = changes.merged_usage(p, usage[[kept, removed]])
+    return np.delete(usage, removed, axis=0), np.delete(topics, removed)
 
 
-def of_other_batches(
+def sum_other_memos(
     model: HDP, state: MovableState, key: Hashable
 ) -> tuple[Memo, NDArray[np.bool_]]:
-    """Return the sum of all memos but one, and whether it has tokens of each topic."""
+    """Return the sum of all memos but ``key``, and whether it has tokens of each topic, (K,)."""
     total = state.memos.total()
     others = total.plus(state.memos[key], sign=-1.0)
-    masses, of_all = (model.component_masses(memo.stats) for memo in (others, total))
-    return others, exceeds(masses, LEAST_TOKENS, scale=of_all)
+    masses, all_masses = (model.component_masses(memo.stats) for memo in (others, total))
+    return others, exceeds(masses, NEGLIGIBLE_TOKENS, scale=all_masses)
 
 
 class MergeTopics(Move):
@@ -109,27 +117,29 @@ class MergeTopics(Move):
         **Move.kept,
         "_ledger": Ledger,
     }
-    requires = of_topics("A merge")
+    requires = require_growing_topics("A merge")
 
     def __init__(self) -> None:
+        # Pairs of this pass, (P, 2), and the changes of the memo of each batch if they merge.
         self._pairs: IndexArray = np.empty((0, 2), np.int64)
         self._changes: dict[Hashable, PairChanges] = {}
+        # Identities of the topics at the beginning of the pass.
         self._ids: IndexArray = np.empty(0, np.int64)
         self._ledger = Ledger()
 
     def begin(self, model: HDP, state: MovableState, tools: MoveTools) -> None:
-        """Choose the pairs; after searches of the same topics in vain, pause for some passes."""
+        """Choose the pairs, unless searches among the same topics in vain have led to a pause."""
         self._changes = {}
         self._pairs = np.empty((0, 2), np.int64)
-        self._ids = ids = state.component_ids
-        self._ledger = self._ledger.among(ids).next_pass()
+        self._ids = state.component_ids
+        self._ledger = self._ledger.among(self._ids).next_pass()
         if self._ledger.waiting < 0 and len(state.memos):
             words = state.memos.total().stats.arrays[0]
-            self._pairs = pairs_alike(model, words)
+            self._pairs = find_similar_pairs(model, words)
 
     def observer(self, n_rows: int, tools: MoveTools) -> Observer | None:
-        """Compute the changes of the batch's memo if each pair merges."""
-        return partial(_observed, self._pairs) if len(self._pairs) else None
+        """Return the function that computes the changes of a batch, or None without pairs."""
+        return partial(_observe, self._pairs) if len(self._pairs) else None
 
     def note(self, noted: tuple[Hashable, PairChanges]) -> None:
         """Keep the changes of a batch."""
@@ -145,14 +155,14 @@ class MergeTopics(Move):
         if not len(self._pairs):
             self.exhausted = self._ledger.pause > 0 or state.component_ids.size < 2
             return []
-        parts = list(self._changes.values())
+        batch_changes = list(self._changes.values())
         changes = PairChanges(
             self._pairs,
-            np.sum([part.usage for part in parts], axis=0),
-            np.sum([part.entropy for part in parts], axis=0),
+            np.sum([change.usage for change in batch_changes], axis=0),
+            np.sum([change.entropy for change in batch_changes], axis=0),
         )
         total = state.memos.total()
-        chosen, gains = merge_greedily(model, total, changes)
+        chosen, gains = choose_merges(model, total, changes)
         if chosen:
             _merge(state, self._changes, self._pairs, chosen)
         self.exhausted = not chosen
@@ -162,32 +172,38 @@ class MergeTopics(Move):
     def within(
         self, model: HDP, batch: Any, key: Hashable, state: MovableState, tools: MoveTools
     ) -> list[MoveRecord]:
-        """Merge pairs that no other batch has both of, such as topics that were just born."""
+        """Merge pairs of topics of which no other batch has both, such as topics just born.
+
+        The changes are known without the other batches, since no document of these has both topics.
+        """
         total = state.memos.total()
-        others, is_elsewhere = of_other_batches(model, state, key)
-        usage = others.stats.arrays[1]
+        others, is_elsewhere = sum_other_memos(model, state, key)
+        other_usage = others.stats.arrays[1]
         self.exhausted = True
         if is_elsewhere.all() or is_elsewhere.size < 2:
             return []
         global_params = model.expectation(state.stats, batch, tools.run)
         result = model.local_step(batch, global_params, 1.0, tools.run)
-        pairs = pairs_alike(model, total.stats.arrays[0])
+        pairs = find_similar_pairs(model, total.stats.arrays[0])
         pairs = pairs[~is_elsewhere[pairs].all(axis=1)]
-        changes = changes_of_pairs(model, batch, global_params, result, pairs, tools.run)
-        of_all = replace(changes, usage=changes.usage + PairChanges.where_apart(pairs, usage).usage)
+        changes = compute_pair_changes(model, batch, global_params, result, pairs, tools.run)
+        other_changes = PairChanges.without_common_documents(pairs, other_usage)
+        all_changes = replace(changes, usage=changes.usage + other_changes.usage)
+        # The local step has changed the memo of this batch. Judge the merges and that change
+        # together, against the bound before.
         memo = tools.memo_of(model, result, batch)
-        now, before = others.plus(memo), bound_of(model, total)
-        chosen, gains = merge_greedily(model, now, of_all)
-        gains += (bound_of(model, now) - before) / max(1, len(chosen))
-        size = size_of(before, total)
+        new_total, bound_before = others.plus(memo), bound_of(model, total)
+        chosen, gains = choose_merges(model, new_total, all_changes)
+        gains += (bound_of(model, new_total) - bound_before) / max(1, len(chosen))
+        size = size_of(bound_before, total)
         if not chosen or not is_accepted(gains[chosen].sum(), size):
             return _records(tools, pairs, [], gains, size)
-        parts = {
-            other: PairChanges.where_apart(pairs, state.memos[other].stats.arrays[1])
+        batch_changes = {
+            other: PairChanges.without_common_documents(pairs, state.memos[other].stats.arrays[1])
             for other in state.memos
         }
         state.memos[key] = memo
-        _merge(state, parts | {key: changes}, pairs, chosen)
+        _merge(state, batch_changes | {key: changes}, pairs, chosen)
         self.exhausted = False
         return _records(tools, pairs, chosen, gains, size)
 
@@ -195,42 +211,50 @@ class MergeTopics(Move):
 def _records(
     tools: MoveTools, pairs: IndexArray, chosen: list[int], gains: Array, size: float
 ) -> list[MoveRecord]:
-    """Return the records of the chosen merges, and one of all others, with the best of them."""
+    """Return a record of each chosen merge, and one record of all other pairs."""
     records = [
         judged(gains[p], size).record(tools.n_iter, "merge", pairs[p], ONE_FOR_BOTH) for p in chosen
     ]
-    stay = [(gains[p], pairs[p]) for p in range(len(pairs)) if p not in chosen]
-    return records + rejected(tools.n_iter, "merge", stay, size)
+    unmerged = [(gains[p], pairs[p]) for p in range(len(pairs)) if p not in chosen]
+    return records + rejected(tools.n_iter, "merge", unmerged, size)
 
 
 def _merge(
-    state: MovableState, parts: dict[Hashable, PairChanges], pairs: IndexArray, chosen: list[int]
+    state: MovableState,
+    batch_changes: dict[Hashable, PairChanges],
+    pairs: IndexArray,
+    chosen: list[int],
 ) -> None:
-    """Merge the chosen pairs in every memo and remove the second topics."""
-    for key, part in parts.items():
-        state.memos[key] = part.merged(state.memos[key], chosen)
+    """Merge the chosen pairs in the memo of every batch, and remove their second topics."""
+    for key, changes in batch_changes.items():
+        state.memos[key] = changes.merge(state.memos[key], chosen)
     state.rearrange(np.delete(np.arange(state.component_ids.size), pairs[chosen, 1]))
     state.resum()
 
 
-def _observed(
+def _observe(
     pairs: IndexArray, model: HDP, solved: Solved, tools: ObserverTools
 ) -> tuple[Hashable, PairChanges]:
-    """Return a batch's key and the changes of its memo if each pair merges."""
-    batch, given, result = solved.batch, solved.global_params, solved.result
-    return solved.key, changes_of_pairs(model, batch, given, result, pairs, tools.run)
+    """Return the key of a batch and the changes of its memo if each pair merges."""
+    batch, global_params, result = solved.batch, solved.global_params, solved.result
+    changes = compute_pair_changes(model, batch, global_params, result, pairs, tools.run)
+    return solved.key, changes
 
 
-def pairs_alike(model: HDP, words: Array) -> IndexArray:
-    """Return pairs (P, 2) of topics with similar words, the lower number first."""
-    n_topics, occur = len(words), occurring(words)
-    if occur is not None:
-        model, words = model.within(occur), narrowed(words, occur)
+def find_similar_pairs(model: HDP, words: Array) -> IndexArray:
+    """Return pairs (P, 2) of topics with similar words, the lower number first.
+
+    ``words`` (K, V) are the word counts of the topics. The similarity of two topics is the
+    Bhattacharyya coefficient of their mean word probabilities.
+    """
+    n_topics, occurring = len(words), find_words(words)
+    if occurring is not None:
+        model, words = model.narrowed_to(occurring), narrow_columns(words, occurring)
     root = np.sqrt(Dirichlet.mean(words + model.topic_word_prior))
-    likeness = root @ root.T
+    similarity = root @ root.T
     pairs: set[tuple[int, int]] = set()
     for k in range(n_topics):
         others = np.delete(np.arange(n_topics), k)
-        order = others[stable_order(-likeness[k, others], scale=1.0)]
+        order = others[stable_order(-similarity[k, others], scale=1.0)]
         pairs |= {(min(k, other), max(k, other)) for other in order[:PAIRS_PER_TOPIC].tolist()}
     return np.array(sorted(pairs), np.int64).reshape(-1, 2)

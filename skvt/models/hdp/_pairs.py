@@ -1,4 +1,9 @@
-"""Changes of memos if pairs of topics merge."""
+"""Changes of memos if pairs of topics merge, for the moves that merge topics.
+
+If topics a and b merge, their responsibilities r_a and r_b of each token add up, and the tangents
+of a document touch at theta_a + theta_b. The statistics of words add up, too. The changes of usage
+and entropy are sums over documents, which are computed from a local step.
+"""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,103 +15,113 @@ from skvt.contracts import LocalResult
 from skvt.expfam import Stats
 from skvt.models.hdp._kernels import add_pair_losses
 from skvt.models.hdp._model import HDP, Globals
-from skvt.models.hdp._sticks import IN_USE, SLOPE, TRACES, expected_weights
+from skvt.models.hdp._sticks import expected_weights
+from skvt.models.hdp._usage import DOCUMENTS, IN_USE, N_COLUMNS, SLOPE, TRACES
 from skvt.rows import pieces
 from skvt.typing import Array, IndexArray, Run
 
-# Fewer tokens of a topic in a document count as none; the error is below rounding.
-LEAST_TOKENS = 1e-9
+# Fewer tokens of a topic in a document than this count as none. The error is below rounding.
+NEGLIGIBLE_TOKENS = 1e-9
 # Number of documents of a task.
 _ROWS_PER_TASK = 256
 
 
 @dataclass
 class PairChanges:
-    """Changes of the memo of one or several batches if each of some pairs merges."""
+    """Changes of the memo of one or several batches if a pair of topics merges, for P pairs."""
 
-    # (P, 2): the topic that stays, then the one that is removed.
+    # (P, 2): the topic that stays, then the topic that is removed.
     pairs: IndexArray
-    # (P, 5): usage of the merged topic; columns that do not depend on the topic are 0.
+    # (P, 5): usage of the merged topic; DOCUMENTS and LENGTH_SLOPE are 0.
     usage: Array
     # (P,): change of the memo's entropy in nats.
     entropy: Array
 
-    def merged(self, memo: Any, chosen: list[int]) -> Any:
-        """Return the memo after the chosen merges; the second topic of a pair becomes empty."""
+    def merge(self, memo: Any, chosen: list[int]) -> Any:
+        """Return the memo after merges of the ``chosen`` pairs; their second topics are empty."""
         words, usage = (array.copy() for array in memo.stats.arrays)
         for p in chosen:
-            a, b = self.pairs[p]
-            words[a] += words[b]
-            words[b] = 0.0
-            usage[a] = self.used(p, usage[[a, b]])
-            usage[b, : self.shared] = 0.0
+            kept, removed = self.pairs[p]
+            words[kept] += words[removed]
+            words[removed] = 0.0
+            usage[kept] = self.merged_usage(p, usage[[kept, removed]])
+            usage[removed, :DOCUMENTS] = 0.0
         entropy = memo.entropy + self.entropy[chosen].sum()
         return replace(memo, stats=Stats((words, usage)), entropy=entropy)
 
-    # Columns that depend on the topic come before this one.
-    shared = IN_USE + 1
+    def merged_usage(self, p: int, pair_usage: Array) -> Array:
+        """Return the usage (5,) of pair p after its merge, given the usage of both topics (2, 5).
 
-    def used(self, p: int, both: Array) -> Array:
-        """Return the usage of the merged topic, (5,), given the usage of both topics, (2, 5)."""
-        # A topic's totals leave out documents seen before its birth: take the larger ones.
-        return np.append(self.usage[p, : self.shared], both[:, self.shared :].max(axis=0))
+        DOCUMENTS and LENGTH_SLOPE of a topic leave out documents that were seen before its birth,
+        so that the larger values are taken.
+        """
+        return np.append(self.usage[p, :DOCUMENTS], pair_usage[:, DOCUMENTS:].max(axis=0))
 
     @classmethod
-    def where_apart(cls, pairs: IndexArray, usage: Array) -> "PairChanges":
-        """Return changes for documents with this usage that never have both topics of a pair."""
-        both = usage[pairs].sum(axis=1)
-        both[:, cls.shared :] = 0.0
-        return cls(pairs, both, np.zeros(len(pairs)))
+    def without_common_documents(cls, pairs: IndexArray, usage: Array) -> "PairChanges":
+        """Return the changes in documents of which none has both topics of a pair.
+
+        ``usage`` (K, 5) is the usage of topics in these documents.
+        """
+        pair_usage = usage[pairs].sum(axis=1)
+        pair_usage[:, DOCUMENTS:] = 0.0
+        return cls(pairs, pair_usage, np.zeros(len(pairs)))
 
 
-def changes_of_pairs(
+def compute_pair_changes(
     model: HDP, batch: Any, global_params: Globals, result: LocalResult, pairs: IndexArray, run: Run
 ) -> PairChanges:
-    """Return the :class:`PairChanges` of these documents, from a local step at T = 1."""
+    """Compute the changes of the memo of a batch, from a local step at T = 1."""
     assert result.counts is not None
-    pseudo = model.sticks.doc_concentration * expected_weights(global_params.sticks)[:-1]
-    pseudo = pseudo.astype(model.dtype).astype(np.float64)
+    expected = expected_weights(global_params.sticks)[:-1]
+    pseudo_counts = model.sticks.doc_concentration * expected
+    # Round as the local step does, so that topics not in use have equal values in ``theta``.
+    pseudo_counts = pseudo_counts.astype(model.dtype).astype(np.float64)
     theta, tokens = result.q, result.counts
     weights = batch.weights.astype(np.float64)
-    in_use = theta != pseudo
+    in_use = theta != pseudo_counts
+    # The constant of the tangent of log Gamma at theta is
+    # log Gamma(theta) + (tokens - theta) psi(theta). Sum it over documents for each topic alone.
     document, topic = np.nonzero(in_use)
-    used, held = theta[document, topic], tokens[document, topic]
-    terms = weights[document] * (gammaln(used) + (held - used) * psi(used))
-    alone = np.zeros(in_use.shape[1])
-    np.add.at(alone, topic, terms)
-    entropy = -alone[pairs[:, 0]] - alone[pairs[:, 1]]
-    usage = np.zeros((len(pairs), 5))
+    topic_theta, topic_tokens = theta[document, topic], tokens[document, topic]
+    constants = gammaln(topic_theta) + (topic_tokens - topic_theta) * psi(topic_theta)
+    constants_of_topics = np.zeros(in_use.shape[1])
+    np.add.at(constants_of_topics, topic, weights[document] * constants)
+    entropy = -constants_of_topics[pairs[:, 0]] - constants_of_topics[pairs[:, 1]]
+    # Compute the usage of each merged topic, and replace both constants by that of the sum.
+    usage = np.zeros((len(pairs), N_COLUMNS))
     for p, (a, b) in enumerate(pairs):
-        either = in_use[:, a] | in_use[:, b]
-        both = theta[either, a] + theta[either, b]
-        n = tokens[:, a] + tokens[:, b]
-        slope, w = psi(both), weights[either]
-        usage[p, SLOPE] = w @ slope
-        usage[p, TRACES] = weights[~either] @ n[~either]
-        usage[p, IN_USE] = w.sum()
-        entropy[p] += w @ (gammaln(both) + (n[either] - both) * slope)
-    entropy -= _entropy_losses(model, batch, global_params, result, pairs, run)
+        either_in_use = in_use[:, a] | in_use[:, b]
+        merged_theta = theta[either_in_use, a] + theta[either_in_use, b]
+        merged_tokens = tokens[:, a] + tokens[:, b]
+        slope, user_weights = psi(merged_theta), weights[either_in_use]
+        usage[p, SLOPE] = user_weights @ slope
+        usage[p, TRACES] = weights[~either_in_use] @ merged_tokens[~either_in_use]
+        usage[p, IN_USE] = user_weights.sum()
+        excess = merged_tokens[either_in_use] - merged_theta
+        entropy[p] += user_weights @ (gammaln(merged_theta) + excess * slope)
+    entropy -= _compute_entropy_losses(model, batch, global_params, result, pairs, run)
     return PairChanges(pairs, usage, entropy)
 
 
-def _entropy_losses(
+def _compute_entropy_losses(
     model: HDP, batch: Any, global_params: Globals, result: LocalResult, pairs: IndexArray, run: Run
 ) -> Array:
-    """Return the entropy of q(z) that is lost if each pair merges, (P,) nats."""
+    """Return the entropy of q(z) that is lost if each pair merges, (P,), in nats."""
     table = global_params.expected_log
     table = np.exp(table - table.max(axis=1, keepdims=True))
-    # Responsibilities follow from theta in the local step, before small entries were reset.
-    weights = psi(result.found)  # type: ignore[attr-defined]
-    weights = np.exp(weights - weights.max(axis=1, keepdims=True))
+    # Responsibilities follow from the theta of the local step, not from the points of tangents.
+    topic_weights = psi(result.solved_theta)  # type: ignore[attr-defined]
+    topic_weights = np.exp(topic_weights - topic_weights.max(axis=1, keepdims=True))
     counts, row_weights = batch.counts.astype(np.float64), batch.weights.astype(np.float64)
     pairs = np.ascontiguousarray(pairs, np.int64)
-    of_all = (
-        batch.indptr, batch.words, counts, row_weights, weights, table, result.counts, pairs,
-        LEAST_TOKENS,
+    shared_arguments = (
+        batch.indptr, batch.words, counts, row_weights, topic_weights, table, result.counts, pairs,
+        NEGLIGIBLE_TOKENS,
     )  # fmt: skip
     tasks = [
-        (*of_all, rows.start, rows.stop, np.zeros(len(pairs)))
+        (*shared_arguments, rows.start, rows.stop, np.zeros(len(pairs)))
         for rows in pieces(batch.n_rows, _ROWS_PER_TASK)
     ]
     run(add_pair_losses, tasks)
-    return np.sum([task[-1] for task in tasks], axis=0)
+    return np.sum([loss for *_, loss in tasks], axis=0)

@@ -1,0 +1,44 @@
+"""The usage of topics: sums over documents on which the best sticks of an HDP depend.
+
+The bound of :class:`~skvt.models.hdp.HDP` needs only these sums of the documents' q(pi_d), whose
+parameters are theta_d. In use means that a document has more than next to nothing of a topic; see
+:data:`skvt.models.hdp._model.SMALLEST_USE`.
+"""
+
+import numpy as np
+
+from skvt.typing import Array
+
+# Columns of the usage (K, 5). Each is a sum over documents d, weighted by w_d, for topic k:
+# SLOPE sums psi(theta_dk) over the documents in which the topic is in use, TRACES the tokens of the
+# topic in all other documents, IN_USE counts the documents in which the topic is in use, DOCUMENTS
+# counts all documents, and LENGTH_SLOPE sums psi(alpha + N_d) - psi(alpha) for documents of N_d
+# tokens. All columns of a topic that is not yet seen are 0.
+SLOPE, TRACES, IN_USE, DOCUMENTS, LENGTH_SLOPE = range(5)
+N_COLUMNS = 5
+
+
+def sum_over_documents(usage: Array) -> tuple[float, float]:
+    """Return the number of documents and LENGTH_SLOPE, which do not depend on the topic."""
+    return float(usage[:, DOCUMENTS].max()), float(usage[:, LENGTH_SLOPE].max())
+
+
+def estimate_usage_of_union(usage: Array) -> Array:
+    """Estimate the usage (5,) of the union of topics, given the usage (n, 5) of each.
+
+    If n_a and n_b of D documents have topics a and b in use, ``n_a n_b / D`` have both in use by
+    chance. In these documents, psi of the sum of both theta is at least
+    ``log(exp(psi_a) + exp(psi_b))``, since exp(psi) is convex, and 0 at 0.
+    """
+    union = usage[0].copy()
+    for added in usage[1:]:
+        n_documents = max(union[DOCUMENTS], added[DOCUMENTS])
+        if union[IN_USE] > 0.0 and added[IN_USE] > 0.0:
+            n_both = union[IN_USE] * added[IN_USE] / n_documents
+            psi_union, psi_added = union[SLOPE] / union[IN_USE], added[SLOPE] / added[IN_USE]
+            union[SLOPE] += n_both * (np.logaddexp(psi_union, psi_added) - psi_union - psi_added)
+            union[IN_USE] -= n_both
+        union[[SLOPE, TRACES, IN_USE]] += added[[SLOPE, TRACES, IN_USE]]
+        union[DOCUMENTS] = n_documents
+        union[LENGTH_SLOPE] = max(union[LENGTH_SLOPE], added[LENGTH_SLOPE])
+    return union
