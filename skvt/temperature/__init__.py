@@ -7,10 +7,10 @@ from skvt.temperature._local import LocalTempering
 from skvt.temperature._scheduled import ConstantTemperature, GeometricAnnealing, LinearAnnealing
 from skvt.temperature._variational import VariationalTempering
 
-# Users import the class from here, and error messages name this module.
+# Users import the class from this module, and error messages should name it.
 TemperaturePolicy.__module__ = __name__
 
-# Policies with default parameters, by their names in estimators' ``temperature=``.
+# Policies by the strings that the parameter ``temperature`` of estimators accepts.
 POLICIES: dict[str, Callable[[], TemperaturePolicy]] = {
     "annealed": LinearAnnealing,
     "variational": VariationalTempering,

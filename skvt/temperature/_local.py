@@ -1,15 +1,16 @@
 """Local variational tempering: one temperature for each row [VT16 sec. 2.4, 3.4].
 
-Each row has q(y_i) = Mult(r_i) over a ladder of temperatures. Its local step is at the inverse
-temperature E[1 / T_i], which also weights its statistics in the global step [VT16 eq. 11]. With the
-marginal energy e_i of row i per unit of length (a token) and its length N_i,
+Row i has a latent variable y_i with q(y_i) = Mult(r_i) over a ladder of temperatures. The local
+step of the row is at the inverse temperature E[1 / T_i], which also weights its statistics in the
+global step [VT16 eq. 11]. The length N_i of a row is its number of units, such as tokens, and e_i
+is its marginal energy per unit. With c = log C per unit,
 
-    r_mi ~ exp(N_i ((e_i - e_ref_i + c'(1)) / T_m - c(T_m))),        [VT16 eq. 10]
+    r_mi ~ exp(N_i ((e_i - e_ref_i + c'(1)) / T_m - c(T_m))).        [VT16 eq. 10]
 
-The energy is calibrated as in :mod:`skvt.temperature._variational`, but by the energy of each row
-under the pilot: a row is at T = 1 once it is explained as well as by plain inference. Without this
-calibration the temperature would measure how unusual a row is, not how far its fit has progressed.
-e_i is a running mean over the visits to the row. All temperatures have the same ceiling.
+The energy is calibrated as in :mod:`skvt.temperature._variational`, but e_ref_i is the energy of
+the row under the pilot: a row is at T = 1 once it is explained as well as by plain inference.
+Without this calibration the temperature would measure how unusual a row is, not how far its fit has
+progressed. e_i is a running mean over the visits to the row. All ladders have the same ceiling.
 """
 
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ import numpy as np
 from skvt.contracts import Batch, Energies, FitPlan, RunningPolicy
 from skvt.files import in_files
 from skvt.rows import pieces
-from skvt.temperature._scheduled import SHARE
+from skvt.temperature._scheduled import SHARE_OF_PASSES
 from skvt.temperature._variational import Learned, VariationalTempering
 from skvt.typing import Array
 
@@ -33,9 +34,11 @@ ROWS_AT_ONCE = 4096
 class _LearnedByRow(Learned):
     """Running policy that keeps the energy of each row from one visit to the next."""
 
+    # (n,): e_ref_i and e_i in nats per unit, and N_i. e_i is NaN before the first visit to a row.
     _references: Annotated[Array, "n"] = field(kw_only=True)
     _energies: Annotated[Array, "n"] = field(init=False)
     _lengths: Annotated[Array, "n"] = field(init=False)
+    # Inverse temperature learned for all data, which rows have before their first visit.
     _all_rows: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -45,7 +48,7 @@ class _LearnedByRow(Learned):
         self._all_rows = self.mean_inv_temp
 
     def resume(self, n_rows: int) -> None:
-        """Reset the energies of rows, and use the reference of all data for each row."""
+        """Forget the energies of rows, and use the reference of all data for each row."""
         self._references = np.full(n_rows, self._reference)
         self._energies = np.full(n_rows, np.nan)
         self._lengths = np.zeros(n_rows)
@@ -61,24 +64,30 @@ class _LearnedByRow(Learned):
         return inv_temps
 
     def advance(self, passes: float, step: float, n_steps: int) -> None:
-        """Update the temperature of all data, which unvisited rows use and which ends annealing."""
+        """Update the temperature of all data.
+
+        Rows without a visit have this temperature, and all rows are at T = 1 once it is 1.
+        """
         super().advance(passes, step, n_steps)
         self._all_rows = self.mean_inv_temp
 
     def observe(self, result: Energies, batch: Batch) -> None:
-        """Update the running mean of each row's energy, given that a pass visits a row once."""
+        """Update the running mean of the energy of each row, which a pass visits once."""
         super().observe(result, batch)
         if self.done:
             return
         assert result.marginal_energy is not None  # as requested
         lengths = np.maximum(np.asarray(batch.lengths, float), 1e-300)
-        energies, before = result.marginal_energy / lengths, self._energies[batch.rows]
-        moved = before + self._rate(1.0) * (energies - before)
-        self._energies[batch.rows] = np.where(np.isnan(before), energies, moved)
+        energies, last_means = result.marginal_energy / lengths, self._energies[batch.rows]
+        means = last_means + self._rate(1.0) * (energies - last_means)
+        self._energies[batch.rows] = np.where(np.isnan(last_means), energies, means)
         self._lengths[batch.rows] = batch.lengths
 
     def bound_terms(self, total: float) -> float:
-        """Return the terms of the y_i of all visited rows, in nats, scaled to weight ``total``."""
+        """Return the terms of all y_i in the bound in nats, estimated from the visited rows.
+
+        ``total`` is the weight of all rows.
+        """
         visited = np.flatnonzero(~np.isnan(self._energies))
         if self.done or visited.size == 0:
             return 0.0
@@ -101,9 +110,9 @@ class LocalTempering(VariationalTempering):
     max_temperature : float, default=1.6
         Highest temperature of the ladder, decreasing to 1 as in :class:`VariationalTempering`.
     memory : float, optional
-        Number of passes over which the energies of each row and of all data are averaged. The
-        latter determine the temperature of rows not yet visited, and when all rows reach T = 1.
-        None is half of the fit's passes.
+        Number of passes over which the energies of each row, and of all data, are averaged. The
+        energies of all data determine the temperature of rows before their first visit, and when
+        all rows reach T = 1. None is half of the fit's passes.
     replication : float, default=10.0
         As in :class:`LinearAnnealing`, while T > 1.
 
@@ -118,7 +127,7 @@ class LocalTempering(VariationalTempering):
     1.0
     """
 
-    _share_remembered = 0.5
+    _default_memory = 0.5
 
     def check(self, plan: FitPlan) -> None:
         """Raise ValueError for illegal parameters, models without log C(T), and streams."""
@@ -133,13 +142,14 @@ class LocalTempering(VariationalTempering):
     def start(self, plan: FitPlan) -> RunningPolicy:
         reference, references = plan.pilot(self.replication, every_row=True)
         return _LearnedByRow(
-            # The ladder is even in log T, as for all data. In [VT16 sec. 4] it is even in 1/T, and
-            # between T = 1 and 1.6 neighbours differ by at most .022 in 1/T.
+            # The ladder is evenly spaced in log T, although [VT16 sec. 4] spaces it evenly in 1/T.
+            # From T = 1 to 1.6, corresponding entries of the two ladders differ by at most .022 in
+            # 1/T.
             self._ladder(plan),
             reference,
             plan.n_units,
-            self._passes_remembered(plan),
-            plan.passes(SHARE),
+            self._memory_in_passes(plan),
+            plan.passes(SHARE_OF_PASSES),
             replication=self.replication,
             _references=references,
         )

@@ -1,4 +1,8 @@
-"""Temperatures that follow a schedule: constant, or falling to 1 by annealing [VT16 sec. 2.2]."""
+"""Temperatures that follow a schedule: constant, or falling to 1 by annealing [VT16 sec. 2.2].
+
+The public classes are recipes of users. Their method ``start`` makes the running policy of a fit,
+whose *progress* rises from 0 to 1 while the temperature falls.
+"""
 
 from dataclasses import dataclass
 
@@ -9,12 +13,12 @@ from skvt.contracts import FitPlan, RunningPolicy, TemperaturePolicy
 from skvt.files import in_files
 from skvt.ties import exceeds
 
-# Number of minibatches over which a stream is annealed. If the number of its rows is known, T is 1
-# after this share of them at the latest.
+# Number of minibatches over which a stream is annealed.
 STREAM_STEPS = 64
+# If the number of rows of a stream is known, T is 1 after this share of the rows at the latest.
 STREAM_SHARE = 0.5
 # Share of a fit's passes over which the temperature falls.
-SHARE = 0.75
+SHARE_OF_PASSES = 0.75
 
 
 @in_files("temperature.ConstantTemperature")
@@ -55,15 +59,19 @@ class ConstantTemperature(TemperaturePolicy):
 class _Scheduled(RunningPolicy):
     """Running policy that follows a schedule; progress is 1 after ``_length`` passes or steps.
 
-    If the number of rows of a stream is known, progress is also 1 after ``STREAM_SHARE`` of them.
-    A short stream then has the last part of the schedule, with the same change in each step:
-    cooling from the initial temperature in a few steps costs more than it gains.
+    If the number of rows of a stream is known, progress is also 1 after ``STREAM_SHARE`` of the
+    rows. A short stream then has only the last part of the schedule, in which each step changes the
+    temperature as in a long stream. The reason is that cooling from the initial temperature in a
+    few steps costs more than it gains.
     """
 
     _recipe: "_Annealing"
+    # Number of passes, or of steps if ``_in_steps``, after which T is 1.
     _length: float
     _in_steps: bool
+    # Whether the number of rows of the stream is known, so that passes are shares of the stream.
     _knows_total: bool = False
+    # Largest progress so far of such a stream.
     _progress: float = 0.0
 
     def validate(self, d: int, k: int) -> bool:
@@ -74,15 +82,16 @@ class _Scheduled(RunningPolicy):
         self.advance(0.0, 0.0, 0)
 
     def advance(self, passes: float, step: float, n_steps: int) -> None:
-        # The middle of the step, so that both the first and the last temperature are used.
-        done = n_steps + 0.5 if self._in_steps else passes + 0.5 * step
-        # Passes are a sum of weights, which rounding may leave just below the end.
-        progress = done / self._length if exceeds(self._length, done) else 1.0
+        # Take the middle of the step, so that both the first and the last temperature are used.
+        n_done = n_steps + 0.5 if self._in_steps else passes + 0.5 * step
+        # Passes are a sum of weights, which rounding may leave just below the length.
+        progress = n_done / self._length if exceeds(self._length, n_done) else 1.0
         if self._knows_total and step > 0.0:
-            left = (STREAM_SHARE - passes) / step - 0.5  # steps of this size, from its middle on
-            at_end = 1.0 - max(left, 0.0) / self._length
-            # Progress never falls, even if smaller steps leave more of them.
-            self._progress = progress = max(progress, at_end, self._progress)
+            # Count the steps of this size from the middle of the step until T must be 1.
+            n_remaining = (STREAM_SHARE - passes) / step - 0.5
+            progress_for_end = 1.0 - max(n_remaining, 0.0) / self._length
+            # Progress never falls, even if later steps are smaller, so that more of them remain.
+            self._progress = progress = max(progress, progress_for_end, self._progress)
         self.done = progress >= 1.0
         self.mean_inv_temp = 1.0 / self._recipe._temperature_at(progress)
         self.replication = 1.0 if self.done else self._recipe.replication
@@ -90,10 +99,12 @@ class _Scheduled(RunningPolicy):
 
 @dataclass(eq=False, repr=False)
 class _Annealing(TemperaturePolicy):
+    """Base of annealing policies; a subclass gives the temperature at a progress from 0 to 1."""
+
     initial_temperature: float = 1.5
     n_passes: float | None = None
     replication: float = 10.0
-    share: float = SHARE
+    share: float = SHARE_OF_PASSES
 
     def check(self, plan: FitPlan) -> None:
         self._require("initial_temperature", 1.0)
@@ -104,8 +115,10 @@ class _Annealing(TemperaturePolicy):
 
     def start(self, plan: FitPlan) -> RunningPolicy:
         if self.n_passes is None and not np.isfinite(plan.n_passes):
-            return _Scheduled(clone(self), STREAM_STEPS, True, plan.knows_total)
-        return _Scheduled(clone(self), plan.passes(self.share, self.n_passes), False)
+            return _Scheduled(
+                clone(self), STREAM_STEPS, _in_steps=True, _knows_total=plan.knows_total
+            )
+        return _Scheduled(clone(self), plan.passes(self.share, self.n_passes), _in_steps=False)
 
 
 @in_files("temperature.LinearAnnealing")
@@ -117,20 +130,20 @@ class LinearAnnealing(_Annealing):
     initial_temperature : float, default=1.5
         Temperature at the start, at least 1.
     n_passes : float, optional
-        Passes over the data until T = 1; T is 1 at the latest in the last pass of a fit, or in the
+        Passes over the data until T = 1. T is 1 at the latest in the last pass of a fit, or in the
         second half of its only pass. None is a ``share`` of the fit's passes; in ``partial_fit``,
-        64 minibatches. If ``total_samples`` is given, T is 1 after half of these rows at the
+        it is 64 minibatches. If ``total_samples`` is given, T is 1 after half of these rows at the
         latest: a stream of n < 128 minibatches begins at a lower temperature, n / 2 minibatches
         before the end of the schedule.
     replication : float, default=10.0
-        Number of times the global update counts each row while T > 1, which divides KL(q(globals)
-        || p(globals)) in the bound by this number; 1 is the annealing of the paper. Afterwards the
-        statistics are scaled back.
+        Number of times that the global update counts each row while T > 1. The divergence of the
+        globals from their prior in the bound is divided by this number. 1 is the annealing of the
+        paper. Once T is 1, the statistics are scaled back.
     share : float, default=0.75
         Share of the fit's passes over which the temperature falls, from 0 to 1; used if
         ``n_passes`` is None. If a fit may stop on convergence, this is a share of at most 20
-        passes, so that a large ``max_iter`` does not prolong the annealing; of 10 passes for
-        :class:`~skvt.TemperedLDA`, 40 for :class:`~skvt.StructuredLDA` and 100 for
+        passes, so that a large ``max_iter`` does not prolong the annealing. The limit is 10 passes
+        for :class:`~skvt.TemperedLDA`, 40 for :class:`~skvt.StructuredLDA` and 100 for
         :class:`~skvt.AnnealedFactorialMixture`.
 
     Notes
@@ -153,6 +166,7 @@ class LinearAnnealing(_Annealing):
     """
 
     def _temperature_at(self, progress: float) -> float:
+        """Return the temperature, given the progress from 0 to 1."""
         return self.initial_temperature + (1.0 - self.initial_temperature) * progress
 
 
@@ -179,4 +193,5 @@ class GeometricAnnealing(_Annealing):
     """
 
     def _temperature_at(self, progress: float) -> float:
+        """Return the temperature, given the progress from 0 to 1."""
         return self.initial_temperature ** (1.0 - progress)

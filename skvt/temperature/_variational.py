@@ -1,18 +1,19 @@
 """Variational tempering: the temperature as a latent variable of the model [VT16 sec. 2.3].
 
-y has q(y) = Mult(r) over a ladder of temperatures 1 = T_1 < ... < T_M, and everything else uses
-E_q[1 / T_y]. For W units of data (tokens) with energy e per unit and c = log C per unit,
+The latent variable y chooses a temperature of a ladder 1 = T_1 < ... < T_M. Its distribution is
+q(y) = Mult(r), and all other updates use the expectation E_q[1 / T_y]. For W units of data, such as
+tokens, with energy e per unit and c = log C per unit,
 
     r_m ~ exp(W (e / T_m - c(T_m))).                                          [VT16 eq. 9]
 
-Four things differ from the paper, the first three because the update of the paper stays at the
-highest temperature or falls to 1 at once:
+Four things differ from the paper. The reason for the first three is that the update of the paper
+stays at the highest temperature or falls to 1 at once.
 
-- The energy has the assignments summed out, ``log sum_k exp(E[log theta_k] + E[log beta_kw])``;
-  under E[log p(w, z | .)] the temperature never falls.
+- The energy has the assignments summed out, ``log sum_k exp(E[log theta_k] + E[log beta_kw])``.
+  Under E[log p(w, z | .)] the temperature never falls.
 - The zero of the energy is calibrated. log C(T) under the priors is not comparable with an energy
   under a posterior, so that a pilot run of plain inference, at most one pass, determines which
-  energy e_ref corresponds to T = 1: the exponent is ``(e - e_ref + c'(1)) / T - c(T)``.
+  energy e_ref corresponds to T = 1. The exponent is ``(e - e_ref + c'(1)) / T - c(T)``.
 - y is a global variable with a slow step for each global update: e is a running mean over a share
   of the fit's passes, which begins with the energy at the random start.
 - A fit ends at T = 1 and gets there without a jump: the ladder's temperatures are
@@ -39,24 +40,27 @@ from skvt.contracts import (
     check_requirements,
 )
 from skvt.files import PRIOR, in_files
-from skvt.temperature._scheduled import SHARE
+from skvt.temperature._scheduled import SHARE_OF_PASSES
 from skvt.ties import exceeds
 from skvt.typing import Array
 
 # Number of minibatches over which the energies of a stream are averaged.
 STREAM_STEPS = 32
-# 1 / T counts as 1 within this distance, since the softmax over the ladder never reaches 1.
-NEARLY_ONE = 1e-3
+# E[1 / T] counts as 1 if it is nearer to 1, since the softmax over the ladder never reaches 1.
+LARGEST_DISTANCE = 1e-3
 
 
 @in_files("temperature.Ladder")
 @dataclass(eq=False)
 class _Ladder:
-    """Inverse temperatures from 1 to 1/T_max, evenly spaced in log T, and c at each."""
+    """Temperatures from 1 to T_max, evenly spaced in log T, limited by the ceiling."""
 
+    # (M,): 1 / T_m, at least 1 over the ceiling, and c(T_m) in nats per unit.
     inv_temps: Annotated[Array, "n", PRIOR]
     log_partition: Annotated[Array, "n"]
+    # c'(1), the derivative by 1 / T.
     slope_at_one: float
+    # Both arrays without a ceiling, in ascending order of 1 / T for interpolation.
     _full: tuple[Array, ...] = field(init=False)
 
     def validate(self, d: int, k: int) -> bool:
@@ -71,20 +75,23 @@ class _Ladder:
         self._full = self.inv_temps[::-1], self.log_partition[::-1]
 
     def lower(self, share: float) -> None:
-        """Limit the temperatures to 1 plus this share of the difference of T_max and 1."""
+        """Set the ceiling of the temperatures to ``1 + share * (T_max - 1)``."""
         inv_temps, log_partition = self._full
         ceiling = 1.0 + share * (1.0 / inv_temps[0] - 1.0)
         self.inv_temps = np.maximum(inv_temps[::-1], 1.0 / ceiling)
         self.log_partition = np.interp(self.inv_temps, inv_temps, log_partition)
 
     def weights(self, gain: ArrayLike, units: ArrayLike) -> Array:
-        """Return r of [VT16 eq. 9] for energies ``gain = e - e_ref`` per unit, (..., M)."""
+        """Return r, (..., M), for energies ``gain = e - e_ref`` per unit and ``units`` W, (...)."""
         exponent = (np.asarray(gain)[..., None] + self.slope_at_one) * self.inv_temps
         exponent -= self.log_partition
         return softmax(np.asarray(units)[..., None] * exponent, axis=-1)  # [VT16 eq. 9]
 
     def bound_terms(self, r: Array, units: ArrayLike) -> Array:
-        """Return E[log p(y)] - E[log q(y)] - E[log C(T_y)] for each q(y) = r [VT16 eq. 5]."""
+        """Return E[log p(y)] - E[log q(y)] - E[log C(T_y)] in nats for each r [VT16 eq. 5].
+
+        r is (..., M), and ``units`` and the result are (...).
+        """
         entropy = entr(r).sum(axis=-1) - np.log(self.inv_temps.size)
         return entropy - np.asarray(units) * (r @ self.log_partition)
 
@@ -92,11 +99,17 @@ class _Ladder:
 @in_files("temperature.Learned")
 @dataclass(eq=False)
 class Learned(RunningPolicy):
+    """Running policy that learns one temperature for all data."""
+
     _ladder: _Ladder
+    # e_ref in nats per unit, and W.
     _reference: float
     _units: float
+    # Number of passes that the running mean of energies remembers; None for a stream.
     _memory: float | None
+    # Number of passes until T is 1.
     _hot_passes: float
+    # Running mean e in nats per unit; None before the first step.
     _energy: float | None = None
     # Energy in nats, number of units and share of the data of the last step.
     _seen_energy: float = 0.0
@@ -108,7 +121,7 @@ class Learned(RunningPolicy):
     wants_marginal: bool = field(default=True, kw_only=True)
 
     def validate(self, d: int, k: int) -> bool:
-        # `_hot_passes` is infinite in streams; `_units` is 0 if all counts are 0
+        # ``_hot_passes`` is infinite in streams, and ``_units`` is 0 if all counts are 0.
         memory = 1.0 if self._memory is None else self._memory
         legal = self._hot_passes > 0.0 and 0.0 < memory < np.inf and 0.0 <= self._units < np.inf
         return super().validate(d, k) and legal and self._r.shape == self._ladder.inv_temps.shape
@@ -119,25 +132,29 @@ class Learned(RunningPolicy):
 
     def advance(self, passes: float, step: float, n_steps: int) -> None:
         """Lower the ceiling and update q(y) by the energies that the last step observed."""
-        # The middle of the step, as in annealing.
-        cooled = (passes + 0.5 * step) / self._hot_passes
-        if self.done or not exceeds(1.0, cooled):
+        # Take the middle of the step, as in annealing.
+        progress = (passes + 0.5 * step) / self._hot_passes
+        if self.done or not exceeds(1.0, progress):
             self._finish()
             return
-        self._ladder.lower(1.0 - cooled)
-        if self._seen_units > 0.0:  # the running mean moves to the energy of the last step
+        self._ladder.lower(1.0 - progress)
+        if self._seen_units > 0.0:
+            # Move the running mean towards the energy of the last step.
             energy = self._seen_energy / self._seen_units
-            before = energy if self._energy is None else self._energy
-            self._energy = before + self._rate(self._seen_share) * (energy - before)
+            last_mean = energy if self._energy is None else self._energy
+            self._energy = last_mean + self._rate(self._seen_share) * (energy - last_mean)
         self._seen_energy, self._seen_units, self._seen_share = 0.0, 0.0, step
         if self._energy is not None:
             self._r = self._ladder.weights(self._energy - self._reference, self._units)
         self.mean_inv_temp = float(self._r @ self._ladder.inv_temps)
-        if self.mean_inv_temp > 1.0 - NEARLY_ONE:
+        if self.mean_inv_temp > 1.0 - LARGEST_DISTANCE:
             self._finish()
 
     def _rate(self, passes: float) -> float:
-        """Return the step size of the running mean for a step of this number of passes."""
+        """Return the step size of the running mean for a step of this number of passes.
+
+        With a memory of m passes it is ``1 - exp(-passes / m)``.
+        """
         age = 1.0 / STREAM_STEPS if self._memory is None else passes / self._memory
         return -np.expm1(-age)
 
@@ -174,9 +191,9 @@ class VariationalTempering(TemperaturePolicy):
         three quarters of the fit's passes, counted as in :class:`LinearAnnealing`; the energies can
         only lower T sooner.
     memory : float, optional
-        Number of passes over which energies are averaged (time constant of the running mean), which
-        sets how fast y changes. None is a quarter of the fit's passes; in ``partial_fit``, 32
-        minibatches.
+        Number of passes over which energies are averaged, as the time constant of a running mean,
+        which determines how fast y changes. None is a quarter of the fit's passes; in
+        ``partial_fit``, it is 32 minibatches.
     replication : float, default=10.0
         As in :class:`LinearAnnealing`, while T > 1.
 
@@ -204,7 +221,7 @@ class VariationalTempering(TemperaturePolicy):
         return (Requirement(type(self).__name__, Capability.TEMPERABLE, remedy),)
 
     # Default of ``memory`` as a share of the fit's passes.
-    _share_remembered = 0.25
+    _default_memory = 0.25
 
     def check(self, plan: FitPlan) -> None:
         """Raise ValueError for illegal parameters and for models without log C(T)."""
@@ -216,19 +233,22 @@ class VariationalTempering(TemperaturePolicy):
         check_requirements(plan.model, self.requires)
 
     def start(self, plan: FitPlan) -> RunningPolicy:
+        reference, _ = plan.pilot(self.replication)
         return Learned(
-            self._ladder(plan), plan.pilot(self.replication)[0], plan.n_units,
-            self._passes_remembered(plan), plan.passes(SHARE), replication=self.replication,
+            self._ladder(plan), reference, plan.n_units, self._memory_in_passes(plan),
+            plan.passes(SHARE_OF_PASSES), replication=self.replication,
         )  # fmt: skip
 
     def _ladder(self, plan: FitPlan) -> _Ladder:
-        model: Any = plan.model  # Temperable, see :meth:`check`
+        """Make the ladder, whose log partition function the model gives."""
+        # The model is Temperable, since :meth:`check` requires it.
+        model: Any = plan.model
         inv_temps = self.max_temperature ** -np.linspace(0.0, 1.0, self.n_temperatures)
-        value, slope = model.tempered_log_partition(inv_temps)
-        return _Ladder(inv_temps, value, slope[0])
+        log_partition, slope = model.tempered_log_partition(inv_temps)
+        return _Ladder(inv_temps, log_partition, slope[0])
 
-    def _passes_remembered(self, plan: FitPlan) -> float | None:
-        """Return ``memory`` or its default; None for a stream, which counts steps."""
+    def _memory_in_passes(self, plan: FitPlan) -> float | None:
+        """Return ``memory`` or its default; None in a stream, for which steps are counted."""
         if self.memory is None and np.isfinite(plan.n_passes):
-            return plan.passes(self._share_remembered)
+            return plan.passes(self._default_memory)
         return self.memory
