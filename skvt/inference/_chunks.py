@@ -1,9 +1,9 @@
-"""Rows in chunks outside this process: in files, or in the memory of a cluster's workers.
+"""Rows that are stored in chunks outside this process: in files or on the workers of a cluster.
 
-:class:`Chunks` replaces an array where models are built and initialised. :class:`ChunkRows`
+:class:`Chunks` replaces the data matrix where models are built and initialised. :class:`ChunkRows`
 replaces the :class:`~skvt.inference._state.Rows` of engines. All rows of a batch belong to one
-chunk. The batch is prepared and visited where its chunk is stored: the globals of the columns that
-occur in it are sent there, and statistics come back.
+chunk, and the batch is prepared and visited in the process that stores this chunk. The engine sends
+the globals of the columns that occur in the batch, and gets statistics back.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -24,59 +24,62 @@ from skvt.inference._visit import VisitRequest, VisitResult, visit_batch
 from skvt.rows import Sums, layout_of, mapped, of_each_row, some_rows, stacked, sums_of_rows
 from skvt.typing import Array, IndexArray
 
-# Updates of the globals in a pass of memoized inference.
-UPDATES_OF_PASS = 10
-# Maximum number of rows of a visit that is part of a sum over all rows. Globals are sent to each
-# visit, so that few visits are fast; local variables and temporary arrays of a visit need memory.
-ROWS_OF_VISIT = 2**16
-# Globals are shared among visits if this divides the amount sent by at least this factor.
-_WORTH_SHARING = 2
-# Maximum number of minibatches of a step of stochastic inference.
-MOST_TOGETHER = 8
+# Number of updates of the globals in a pass of memoized inference.
+UPDATES_PER_PASS = 10
+# Maximum number of rows of a visit that is part of a sum over all rows. Few large visits are fast,
+# because globals are sent to each visit. Large visits need memory for local variables and
+# temporary arrays.
+MAX_ROWS_PER_VISIT = 2**16
+# All visits get the same globals if this divides the amount of data sent by at least this factor.
+_MIN_SHARING_FACTOR = 2
+# Maximum number of minibatches that stochastic inference visits at once.
+MAX_PARALLEL_MINIBATCHES = 8
 
 
 @dataclass(frozen=True)
 class Chunk:
     """The rows of a chunk in the form that models need, without rows of weight 0."""
 
-    # array or CSR matrix, (n, D)
+    # (n, D): array or CSR matrix.
     X: Any
-    # float64, (n,)
+    # (n,), float64.
     weights: Array
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the rows."""
+        """Bytes of ``X``."""
         X = self.X
         return int(X.data.nbytes + X.indices.nbytes if sp.issparse(X) else X.nbytes)
 
     def __sizeof__(self) -> int:
-        # Dask uses this size to decide what it spills to disk
+        # Dask uses this size to decide which chunks it spills to disk.
         return self.nbytes + self.weights.nbytes
 
 
-class BlockFacts(NamedTuple):
-    """Facts of a block that need no rows; ``is_weighted`` if any weight is not 1."""
+class ChunkSummary(NamedTuple):
+    """The properties of a chunk that this process keeps while the rows are stored elsewhere."""
 
     n_rows: int
     n_columns: int
     dtype: np.dtype[Any]
-    total: float
+    total_weight: float
+    # Whether any weight is not 1.
     is_weighted: bool
+    # Bytes of the rows.
     nbytes: int
 
 
-def facts_of(block: Chunk) -> BlockFacts:
-    """Return the facts of a block of rows."""
-    X, weights = block.X, block.weights
+def summarize_chunk(chunk: Chunk) -> ChunkSummary:
+    """Return the summary of a chunk."""
+    X, weights = chunk.X, chunk.weights
     is_weighted = bool(np.any(weights != 1.0))
     n_rows, n_columns = X.shape
-    total = float(weights.sum())
-    return BlockFacts(n_rows, n_columns, X.dtype, total, is_weighted, block.nbytes)
+    total_weight = float(weights.sum())
+    return ChunkSummary(n_rows, n_columns, X.dtype, total_weight, is_weighted, chunk.nbytes)
 
 
 class ChunkWeights:
-    """Weights of the rows of chunks, which replace a vector."""
+    """Weights of all rows in chunks, which replace an array of weights."""
 
     def __init__(self, chunks: "Chunks") -> None:
         self._chunks = chunks
@@ -88,19 +91,21 @@ class ChunkWeights:
 
     def sum(self) -> float:
         """Return the sum of the weights."""
-        return self._chunks.total
+        return self._chunks.total_weight
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Array:
         if not self._chunks.is_weighted:
             return np.ones(self.size)
-        return np.concatenate(list(self._chunks.each(_weights_of)))
+        return np.concatenate(list(self._chunks.each(_get_weights)))
 
 
 class Chunks:
-    """Rows in chunks, or some of their columns, which replace an array.
+    """A matrix whose rows are stored in chunks, which replaces an array.
 
-    ``function`` is applied to the rows, see :func:`~skvt.rows.mapped`. It must keep columns and
-    dtype, or at least be used as if it did.
+    ``site`` runs functions where the chunks are stored. ``columns`` selects columns; None selects
+    all. ``row_function`` is applied to the rows of each chunk after the selection: see
+    :func:`~skvt.rows.mapped`. It must keep the number of rows. ``shape`` and ``dtype`` do not take
+    it into account.
     """
 
     ndim = 2
@@ -109,18 +114,19 @@ class Chunks:
         self,
         site: Any,
         handles: list[Handle],
-        facts: list[BlockFacts],
+        summaries: list[ChunkSummary],
         columns: Any = None,
-        function: Callable[[Any], Any] | None = None,
+        row_function: Callable[[Any], Any] | None = None,
     ) -> None:
-        self.site, self.handles, self.facts = site, handles, facts
-        self.columns, self._function = columns, function
-        self.lengths = np.array([fact.n_rows for fact in facts], np.int64)
-        self.offsets = np.concatenate([[0], np.cumsum(self.lengths)])
-        self.total = float(sum(fact.total for fact in facts))
-        self.is_weighted = any(fact.is_weighted for fact in facts)
-        self.dtype = facts[0].dtype
-        n_columns = facts[0].n_columns
+        self.site, self.handles, self.summaries = site, handles, summaries
+        self.columns, self._row_function = columns, row_function
+        # Number of rows of each chunk, and indices of the first rows and of the end of the data.
+        self.chunk_sizes = np.array([summary.n_rows for summary in summaries], np.int64)
+        self.offsets = np.concatenate([[0], np.cumsum(self.chunk_sizes)])
+        self.total_weight = float(sum(summary.total_weight for summary in summaries))
+        self.is_weighted = any(summary.is_weighted for summary in summaries)
+        self.dtype = summaries[0].dtype
+        n_columns = summaries[0].n_columns
         if columns is not None:
             n_columns = np.arange(n_columns)[columns].size
         self.shape = int(self.offsets[-1]), n_columns
@@ -133,87 +139,100 @@ class Chunks:
         rows, columns = key
         if rows != slice(None):
             raise TypeError("Select whole columns: chunked data cannot be indexed by row.")
-        if self.columns is None and self._function is None:
-            return Chunks(self.site, self.handles, self.facts, columns)
-        selected = mapped(self, partial(_columns_of, columns))
+        if self.columns is None and self._row_function is None:
+            return Chunks(self.site, self.handles, self.summaries, columns)
+        selected = mapped(self, partial(_select_columns, columns))
         selected.shape = self.shape[0], np.arange(self.shape[1])[columns].size
         return selected
 
-    def seen(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a function of a block that passes only these columns, mapped, to ``function``."""
-        return partial(_of_view, function, self.columns, self._function)
+    def on_selection(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function of a stored chunk that calls ``function`` with the rows of this matrix.
+
+        ``function`` gets a chunk with the selected columns, after the row function.
+        """
+        return partial(_apply_to_selection, function, self.columns, self._row_function)
 
     def each(
         self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]] | None = None
     ) -> Iterator[Any]:
-        """Yield ``function(block, *arguments)`` of each chunk, in order."""
-        given = [()] * len(self.facts) if arguments is None else arguments
-        tasks = ((self.handles[i], given[i]) for i in range(len(self.facts)))
-        return iter(self.site.each(self.seen(function), tasks))
+        """Yield ``function(chunk, *arguments[i])`` for chunk i, in the order of the chunks."""
+        if arguments is None:
+            arguments = [()] * len(self.summaries)
+        tasks = ((self.handles[i], arguments[i]) for i in range(len(self.summaries)))
+        return iter(self.site.each(self.on_selection(function), tasks))
 
     def take(self, rows: IndexArray) -> tuple[Any, Array]:
-        """Return these rows and their weights, in memory."""
+        """Return the rows with these indices, and their weights, in memory."""
         rows = np.asarray(rows, np.int64)
-        chunk = np.searchsorted(self.offsets, rows, side="right") - 1
-        used = np.unique(chunk)
-        tasks = [(self.handles[c], (rows[chunk == c] - self.offsets[c],)) for c in used.tolist()]
-        parts = list(self.site.each(self.seen(_taken), tasks))
+        chunk_of_row = np.searchsorted(self.offsets, rows, side="right") - 1
+        tasks = [
+            (self.handles[c], (rows[chunk_of_row == c] - self.offsets[c],))
+            for c in np.unique(chunk_of_row).tolist()
+        ]
+        parts = list(self.site.each(self.on_selection(_take_rows), tasks))
         X = stacked([part for part, _ in parts])
         weights = np.concatenate([part for _, part in parts])
-        # sort from the order of the chunks into the order of `rows`
-        order = np.argsort(np.argsort(chunk, kind="stable"), kind="stable")
-        return X[order], weights[order]
+        # The parts have the order of the chunks; restore the order of ``rows``.
+        positions = np.argsort(np.argsort(chunk_of_row, kind="stable"), kind="stable")
+        return X[positions], weights[positions]
 
 
-def _of_view(
-    function: Callable[..., Any], columns: Any, mapping: Any, block: Chunk, *given: Any
+# The following functions run where a chunk is stored. They are at the top level of the module so
+# that they can be pickled.
+
+
+def _apply_to_selection(
+    function: Callable[..., Any], columns: Any, row_function: Any, chunk: Chunk, *arguments: Any
 ) -> Any:
-    """Apply a function to a block, to some of its columns or to its mapped rows, on one thread."""
+    """Call ``function`` with the selected columns of a chunk, on one thread of the BLAS."""
     if columns is not None:
-        block = Chunk(block.X[:, columns], block.weights)
-    if mapping is not None:
-        block = Chunk(mapping(block.X), block.weights)
+        chunk = Chunk(chunk.X[:, columns], chunk.weights)
+    if row_function is not None:
+        chunk = Chunk(row_function(chunk.X), chunk.weights)
     with one_blas_thread():
-        return function(block, *given)
+        return function(chunk, *arguments)
 
 
-def _columns_of(columns: Any, X: Any) -> Any:
+def _select_columns(columns: Any, X: Any) -> Any:
     return X[:, columns]
 
 
-def _composed(first: Callable[[Any], Any], second: Callable[[Any], Any], X: Any) -> Any:
+def _apply_both(first: Callable[[Any], Any], second: Callable[[Any], Any], X: Any) -> Any:
     return second(first(X))
 
 
-def _part_of(block: Chunk, part: Sums) -> tuple[Any, ...]:
-    return part(block.X, block.weights)
+def _compute_sums(chunk: Chunk, sums: Sums) -> tuple[Any, ...]:
+    return sums(chunk.X, chunk.weights)
 
 
-def _added(parts: list[tuple[Any, ...]]) -> tuple[Any, ...]:
-    return tuple(sum(arrays[1:], arrays[0]) for arrays in zip(*parts, strict=True))
+def _add_sums(sums_of_chunks: list[tuple[Any, ...]]) -> tuple[Any, ...]:
+    return tuple(sum(arrays[1:], arrays[0]) for arrays in zip(*sums_of_chunks, strict=True))
 
 
-def _taken(block: Chunk, rows: IndexArray) -> tuple[Any, Array]:
-    return block.X[rows], block.weights[rows]
+def _take_rows(chunk: Chunk, rows: IndexArray) -> tuple[Any, Array]:
+    return chunk.X[rows], chunk.weights[rows]
 
 
-def _weights_of(block: Chunk) -> Array:
-    return block.weights
+def _get_weights(chunk: Chunk) -> Array:
+    return chunk.weights
 
 
-def _value_of_rows(block: Chunk, function: Callable[[Any], Array]) -> Array:
-    return function(block.X)
+def _evaluate_rows(chunk: Chunk, function: Callable[[Any], Array]) -> Array:
+    return function(chunk.X)
+
+
+# The functions of `skvt.rows` for chunks.
 
 
 @sums_of_rows.register
 def _(X: Chunks, weights: Any, part: Sums) -> tuple[Any, ...]:
     tasks = ((handle, (part,)) for handle in X.handles)
-    return tuple(X.site.total(X.seen(_part_of), _added, tasks))
+    return tuple(X.site.total(X.on_selection(_compute_sums), _add_sums, tasks))
 
 
 @of_each_row.register
 def _(X: Chunks, weights: Any, function: Callable[[Any], Array]) -> Array:
-    return np.concatenate(list(X.each(_value_of_rows, [(function,)] * len(X.lengths))))
+    return np.concatenate(list(X.each(_evaluate_rows, [(function,)] * len(X.chunk_sizes))))
 
 
 @some_rows.register
@@ -223,28 +242,31 @@ def _(X: Chunks, weights: Any, rows: IndexArray) -> tuple[Any, Array]:
 
 @mapped.register
 def _(X: Chunks, function: Callable[[Any], Any]) -> Chunks:
-    if X._function is not None:
-        function = partial(_composed, X._function, function)
-    view = Chunks(X.site, X.handles, X.facts, X.columns, function)
-    view.shape = X.shape
-    return view
+    if X._row_function is not None:
+        function = partial(_apply_both, X._row_function, function)
+    mapped_chunks = Chunks(X.site, X.handles, X.summaries, X.columns, function)
+    mapped_chunks.shape = X.shape
+    return mapped_chunks
 
 
 @layout_of.register
 def _(X: Chunks) -> IndexArray:
-    return X.lengths
+    return X.chunk_sizes
 
 
 class BatchSlice(NamedTuple):
-    """The ``number``-th slice of ``size`` rows of a chunk, after a shuffle if it has a ``seed``."""
+    """The position of a batch: up to ``size`` successive rows of a chunk, perhaps shuffled."""
 
+    # Number of the chunk.
     chunk: int
+    # Number of the batch within its chunk, from 0.
     number: int
     size: int
+    # Seed of the shuffle of the chunk's rows; None if they are not shuffled.
     seed: int | None = None
 
     def rows(self, n_rows: int) -> IndexArray:
-        """Return the positions of the batch's rows in its chunk of ``n_rows`` rows."""
+        """Return the positions of the batch's rows in its chunk, which has ``n_rows`` rows."""
         order: IndexArray = np.arange(n_rows)
         if self.seed is not None:
             order = np.random.default_rng(self.seed).permutation(n_rows)
@@ -252,32 +274,32 @@ class BatchSlice(NamedTuple):
 
 
 class BatchHandle(NamedTuple):
-    """A batch without its rows, with the attributes that engines and policies use."""
+    """A batch without its rows, with the attributes of batches that engines and policies read."""
 
-    place: BatchSlice
+    slice: BatchSlice
     # Index of the chunk's first row in the data, and number of the chunk's rows.
     offset: int
-    n_in_chunk: int
+    n_rows_of_chunk: int
     scope: BatchScope
-    # (n,): None if all are 1.
-    own_weights: Array | None
+    # (n,); None if all weights are 1.
+    stored_weights: Array | None
 
     @property
     def n_rows(self) -> int:
         """Number of rows."""
-        start = self.place.number * self.place.size
-        return min(self.place.size, self.n_in_chunk - start)
+        start = self.slice.number * self.slice.size
+        return min(self.slice.size, self.n_rows_of_chunk - start)
 
     @property
     def rows(self) -> IndexArray:
         """Indices of the rows in the data."""
-        return self.offset + self.place.rows(self.n_in_chunk)
+        return self.offset + self.slice.rows(self.n_rows_of_chunk)
 
     @property
     def weights(self) -> Array:
         """Weights of the rows, (n,)."""
-        if self.own_weights is not None:
-            return self.own_weights
+        if self.stored_weights is not None:
+            return self.stored_weights
         return np.broadcast_to(np.ones(1), (self.n_rows,))
 
     @property
@@ -287,30 +309,34 @@ class BatchHandle(NamedTuple):
 
     @property
     def active(self) -> IndexArray | None:
-        """As in the batch."""
+        """Columns that occur in the batch; None for all."""
         return self.scope.active
 
     @property
     def missing(self) -> bool:
-        """As in the batch."""
+        """Whether values are missing."""
         return self.scope.missing
 
 
-def _scopes(
-    block: Chunk, model: Model, places: list[BatchSlice], is_weighted: bool
+def _compute_scopes(
+    chunk: Chunk, model: Model, slices: list[BatchSlice], is_weighted: bool
 ) -> list[tuple[BatchScope, Array | None]]:
-    """Return the scope of each of a chunk's batches, and the rows' weights if they differ."""
+    """Return the scope and the row weights of each batch of a chunk; None for weights of 1."""
     scopes = []
-    for place in places:
-        rows = place.rows(len(block.weights))
-        batch = model.batch(block.X, rows, block.weights[rows])
+    for batch_slice in slices:
+        rows = batch_slice.rows(len(chunk.weights))
+        batch = model.batch(chunk.X, rows, chunk.weights[rows])
         weights = np.array(batch.weights) if is_weighted else None
         scopes.append((model.scope(batch), weights))
     return scopes
 
 
 class SharedGlobals(NamedTuple):
-    """The model, and globals of the ``active`` columns that occur in any batch, or of all."""
+    """A model, and globals that are sent once and serve several batches.
+
+    The globals are those of the ``active`` columns, which occur in any of the batches. They are
+    those of all columns if ``active`` is None.
+    """
 
     model: Model
     global_params: Any
@@ -323,60 +349,68 @@ class SharedGlobals(NamedTuple):
         return self.global_params.at(np.searchsorted(self.active, batch.active))
 
 
-def _common_scope(batches: Sequence[BatchHandle]) -> BatchScope | None:
-    """Return the union of the scopes if sending it once at least halves the cost, else None."""
-    first, n_active = batches[0].scope, 0
-    if first.active is None:
-        alike = all(head.scope == first for head in batches)
-        return first if alike and len(batches) >= _WORTH_SHARING else None
-    columns = [head.active for head in batches if head.active is not None]
-    occurs = np.zeros(1 + max(int(words.max(initial=0)) for words in columns), np.bool_)
-    for words in columns:
-        occurs[words] = True
-        n_active += words.size
-    active = np.flatnonzero(occurs).astype(first.active.dtype)
-    return BatchScope(active) if n_active >= _WORTH_SHARING * active.size else None
+def _find_common_scope(batches: Sequence[BatchHandle]) -> BatchScope | None:
+    """Return the union of the scopes, or None if it is cheaper to send each batch its own globals.
+
+    The union is returned if sending its globals once costs at most half as much.
+    """
+    first_scope = batches[0].scope
+    if first_scope.active is None:
+        all_equal = all(batch.scope == first_scope for batch in batches)
+        return first_scope if all_equal and len(batches) >= _MIN_SHARING_FACTOR else None
+    columns_of_batches = [batch.active for batch in batches if batch.active is not None]
+    n_columns = 1 + max(int(columns.max(initial=0)) for columns in columns_of_batches)
+    occurs, n_sent_separately = np.zeros(n_columns, np.bool_), 0
+    for columns in columns_of_batches:
+        occurs[columns] = True
+        n_sent_separately += columns.size
+    active = np.flatnonzero(occurs).astype(first_scope.active.dtype)
+    is_worthwhile = n_sent_separately >= _MIN_SHARING_FACTOR * active.size
+    return BatchScope(active) if is_worthwhile else None
 
 
-def _visited(
-    block: Chunk,
-    place: BatchSlice,
+def _visit_slice(
+    chunk: Chunk,
+    batch_slice: BatchSlice,
     offset: int,
-    asked: VisitRequest,
-    common: SharedGlobals | None = None,
+    request: VisitRequest,
+    shared: SharedGlobals | None = None,
 ) -> VisitResult:
-    """Visit a batch where its chunk is stored."""
-    rows = place.rows(len(block.weights))
-    model = asked.model if common is None else common.model
-    batch = model.batch(block.X, rows, block.weights[rows])
-    if common is not None:
-        asked = replace(asked, model=model, global_params=common.of(batch))
+    """Visit a batch where its chunk is stored; ``offset`` is the index of the chunk's first row.
+
+    The model and the globals come from ``shared`` if it is not None, otherwise from the request.
+    """
+    rows = batch_slice.rows(len(chunk.weights))
+    model = request.model if shared is None else shared.model
+    batch = model.batch(chunk.X, rows, chunk.weights[rows])
+    if shared is not None:
+        request = replace(request, model=model, global_params=shared.of(batch))
     batch = replace(batch, rows=rows + offset)
-    result = visit_batch(batch, asked, serial_map)
-    # send the rows' indices and weights only if they are needed
-    return result if asked.is_by_row else replace(result, rows=None, weights=None)
+    result = visit_batch(batch, request, serial_map)
+    # Send the indices and weights of rows only if the engine needs entries of rows.
+    return result if request.is_by_row else replace(result, rows=None, weights=None)
 
 
 @dataclass(frozen=True)
 class ChunkRows:
-    """Rows in chunks, and their division into batches, see `Rows`."""
+    """Rows in chunks, and their division into batches: see `Rows`."""
 
     X: Chunks
     weights: ChunkWeights
-    # Largest number of rows of a batch. If it is at least the number of all rows, each chunk is a
+    # Maximum number of rows of a batch. If it is at least the number of all rows, each chunk is a
     # batch, and all batches are visited at once.
     batch_size: int
-    # Weight of the data set that these rows represent; None becomes the rows' weight.
+    # Weight of the data set that these rows represent; None becomes the sum of the weights.
     total: Any = None
-    # Number of batches that are visited at once; None stands for a tenth of all batches in memoized
-    # inference, and for up to 8 minibatches.
-    given_parallel: int | None = None
-    # Handles of batches that are the same in each pass.
-    _known: dict[BatchSlice, BatchHandle] = field(default_factory=dict)
+    # Number of batches that are visited at once. None stands for a tenth of all batches if
+    # they are not shuffled, and for up to 8 shuffled minibatches of stochastic inference.
+    n_parallel: int | None = None
+    # Handles of the unshuffled batches, which are the same in each pass.
+    _fixed_handles: dict[BatchSlice, BatchHandle] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.total is None:
-            object.__setattr__(self, "total", self.X.total)
+            object.__setattr__(self, "total", self.X.total_weight)
 
     @property
     def n_rows(self) -> int:
@@ -384,126 +418,144 @@ class ChunkRows:
         return len(self.X)
 
     @property
-    def _is_whole(self) -> bool:
+    def _visits_all_at_once(self) -> bool:
         return self.batch_size >= self.n_rows
 
     @property
     def n_batches(self) -> int:
         """Number of batches of a pass; 1 if all rows are visited at once."""
-        return 1 if self._is_whole else int(self._batches_of_chunks().sum())
+        return 1 if self._visits_all_at_once else int(self._count_batches().sum())
 
-    def _batches_of_chunks(self) -> IndexArray:
-        return -(-self.X.lengths // self.batch_size)
+    def _count_batches(self) -> IndexArray:
+        """Return the number of batches of each chunk."""
+        return -(-self.X.chunk_sizes // self.batch_size)
 
     @property
     def n_words(self) -> float:
         """Weight of all words, if rows are counts of words."""
-        return float(sums_of_rows(self.X, self.weights, _n_words)[0])
+        return float(sums_of_rows(self.X, self.weights, _count_words)[0])
 
     def order(self, rng: np.random.Generator | None = None) -> list[BatchSlice]:
-        """Return a pass's batches in order, or shuffled by ``rng`` so that chunks alternate."""
-        numbers = self._batches_of_chunks()
-        if rng is None or self._is_whole:
+        """Return the batches of a pass.
+
+        They are in the order of the rows without ``rng``, and if all rows are visited at once.
+        Otherwise the rows of each chunk are shuffled, and batches of different chunks alternate.
+        """
+        n_batches = self._count_batches()
+        if rng is None or self._visits_all_at_once:
             return [
                 BatchSlice(c, i, self.batch_size)
-                for c, n in enumerate(numbers)
+                for c, n in enumerate(n_batches)
                 for i in range(int(n))
             ]
-        seeds = rng.integers(2**62, size=numbers.size).tolist()
-        begins = rng.random(numbers.size)
-        places = [
-            ((i + begins[c]) / n, BatchSlice(c, i, self.batch_size, seeds[c]))
-            for c, n in enumerate(numbers.tolist())
+        seeds = rng.integers(2**62, size=n_batches.size).tolist()
+        # The batches of each chunk are spread evenly over the pass, from a random time in [0, 1/n).
+        starts = rng.random(n_batches.size)
+        times_and_slices = [
+            ((i + starts[c]) / n, BatchSlice(c, i, self.batch_size, seeds[c]))
+            for c, n in enumerate(n_batches.tolist())
             for i in range(n)
         ]
-        return [place for _, place in sorted(places)]
+        return [batch_slice for _, batch_slice in sorted(times_and_slices)]
 
     def subset(self, rows: IndexArray) -> Rows:
-        """Return these rows in memory."""
+        """Return the rows with these indices, in memory."""
         return Rows(*self.X.take(rows), self.batch_size)
 
     def batch(self, model: Model, rows: IndexArray) -> Any:
-        """Return a batch of these rows, prepared by the model in memory."""
+        """Return a batch of the rows with these indices, prepared by the model in memory."""
         X, weights = self.X.take(rows)
         return model.batch(X, np.arange(len(weights)), weights)
 
-    def _together(self, places: list[BatchSlice]) -> int:
+    def _choose_n_parallel(self, slices: list[BatchSlice]) -> int:
         """Return how many of these batches are visited at once."""
-        if self._is_whole:
-            return max(1, len(places))
-        if self.given_parallel is not None:
-            return self.given_parallel
-        if places and places[0].seed is None:
-            return -(-len(places) // UPDATES_OF_PASS)
-        return min(MOST_TOGETHER, self.X.lengths.size)
+        if self._visits_all_at_once:
+            return max(1, len(slices))
+        if self.n_parallel is not None:
+            return self.n_parallel
+        # Only stochastic inference shuffles the rows of chunks.
+        if slices and slices[0].seed is None:
+            return -(-len(slices) // UPDATES_PER_PASS)
+        return min(MAX_PARALLEL_MINIBATCHES, self.X.chunk_sizes.size)
 
     def rounds(
-        self, model: Model, workers: Workers, places: list[BatchSlice], *, whole: bool = False
+        self, model: Model, workers: Workers, slices: list[BatchSlice], *, whole: bool = False
     ) -> Iterator[list[BatchHandle]]:
-        """Yield lists of handles of batches that are visited at once."""
-        heads = self._heads(model, places)
-        number = max(1, len(places)) if whole else self._together(places)
-        for start in range(0, len(places), number):
-            yield [heads[place] for place in places[start : start + number]]
+        """Yield lists of handles of batches that are visited at once; one list if ``whole``."""
+        handles = self._make_handles(model, slices)
+        n_at_once = max(1, len(slices)) if whole else self._choose_n_parallel(slices)
+        for start in range(0, len(slices), n_at_once):
+            yield [handles[batch_slice] for batch_slice in slices[start : start + n_at_once]]
 
-    def _heads(self, model: Model, places: list[BatchSlice]) -> dict[BatchSlice, BatchHandle]:
-        by_chunk: dict[int, list[BatchSlice]] = {}
-        for place in places:
-            if place not in self._known:
-                by_chunk.setdefault(place.chunk, []).append(place)
+    def _make_handles(
+        self, model: Model, slices: list[BatchSlice]
+    ) -> dict[BatchSlice, BatchHandle]:
+        """Return the handles of batches; get their scopes from the chunks if they are unknown."""
+        new_slices: dict[int, list[BatchSlice]] = {}
+        for batch_slice in slices:
+            if batch_slice not in self._fixed_handles:
+                new_slices.setdefault(batch_slice.chunk, []).append(batch_slice)
         tasks = [
-            (self.X.handles[chunk], (model, own, self.X.is_weighted))
-            for chunk, own in by_chunk.items()
+            (self.X.handles[c], (model, slices_of_chunk, self.X.is_weighted))
+            for c, slices_of_chunk in new_slices.items()
         ]
-        heads: dict[BatchSlice, BatchHandle] = {}
-        scopes = self.X.site.each(_scopes, tasks)
-        for (chunk, own), found in zip(by_chunk.items(), scopes, strict=True):
-            where = int(self.X.offsets[chunk]), int(self.X.lengths[chunk])
-            for place, (scope, weights) in zip(own, found, strict=True):
-                heads[place] = BatchHandle(place, *where, scope, weights)
-        self._known.update({place: head for place, head in heads.items() if place.seed is None})
-        return self._known | heads
+        scopes_of_chunks = self.X.site.each(_compute_scopes, tasks)
+        handles: dict[BatchSlice, BatchHandle] = {}
+        for c, scopes in zip(new_slices, scopes_of_chunks, strict=True):
+            offset, n_rows = int(self.X.offsets[c]), int(self.X.chunk_sizes[c])
+            for batch_slice, (scope, weights) in zip(new_slices[c], scopes, strict=True):
+                handles[batch_slice] = BatchHandle(batch_slice, offset, n_rows, scope, weights)
+        fixed = {key: handle for key, handle in handles.items() if key.seed is None}
+        self._fixed_handles.update(fixed)
+        return self._fixed_handles | handles
 
     def n_steps(self, batches: Sequence[BatchHandle]) -> int:
         """Return how many steps of stochastic inference a step on these batches counts for."""
-        return 1 if self._is_whole else len(batches)
+        return 1 if self._visits_all_at_once else len(batches)
 
     def visit(
         self,
         batches: Sequence[BatchHandle],
-        ask: Callable[[BatchHandle], VisitRequest],
-        expect: Callable[[BatchHandle], Any],
+        make_request: Callable[[BatchHandle], VisitRequest],
+        make_globals: Callable[[BatchHandle], Any],
         workers: Workers,
         *,
         summed: bool = False,
     ) -> Iterator[VisitResult]:
-        """Visit batches where they are stored; yield results, or their sum if ``summed``."""
-        asked = map(ask, batches)
-        first, common = next(asked), None
-        is_corrected = first.draw is not None and first.draw.is_corrected
-        scope = BatchScope() if is_corrected else _common_scope(batches)
+        """Visit batches where they are stored; yield their results, or the sum if ``summed``.
+
+        The results are not summed if the engine needs memos or entries of rows. See `Rows.visit`
+        for the arguments.
+        """
+        requests = map(make_request, batches)
+        first_request, shared = next(requests), None
+        # If the globals of several batches are alike, send them only once.
+        draw = first_request.draw
+        is_corrected = draw is not None and draw.is_corrected
+        scope = BatchScope() if is_corrected else _find_common_scope(batches)
         if scope is not None:
-            head = batches[0]._replace(scope=scope)
-            # statistics to draw from are indexed by the original columns
-            active = None if first.draw is not None else scope.active
-            common = self.X.site.share(SharedGlobals(first.model, expect(head), active))
+            global_params = make_globals(batches[0]._replace(scope=scope))
+            # With a draw, these are statistics, which are indexed by the columns of the data.
+            active = None if draw is not None else scope.active
+            shared = self.X.site.share(SharedGlobals(first_request.model, global_params, active))
 
         def tasks() -> Iterator[tuple[Any, tuple[Any, ...]]]:
-            for head, one in zip(batches, chain([first], asked), strict=True):
+            all_requests = chain([first_request], requests)
+            for batch, request in zip(batches, all_requests, strict=True):
                 if scope is None:
-                    one = replace(one, global_params=expect(head))
+                    request = replace(request, global_params=make_globals(batch))
                 else:
-                    one = replace(one, model=None)
-                yield self.X.handles[head.place.chunk], (head.place, head.offset, one)
+                    request = replace(request, model=None)
+                yield self.X.handles[batch.slice.chunk], (batch.slice, batch.offset, request)
 
-        function = partial(_of_view, _visited, None, None)
-        if summed and not first.is_by_row and first.pair_entropies is None:
-            yield self.X.site.total(function, VisitResult.total, tasks(), common)
+        function = partial(_apply_to_selection, _visit_slice, None, None)
+        if summed and not first_request.is_by_row and first_request.pair_entropies is None:
+            yield self.X.site.total(function, VisitResult.total, tasks(), shared)
         else:
-            yield from self.X.site.each(function, tasks(), common)
+            yield from self.X.site.each(function, tasks(), shared)
 
 
-def _n_words(X: Any, weights: Array) -> tuple[Any]:
+def _count_words(X: Any, weights: Array) -> tuple[Any]:
     return (weights @ X.sum(axis=1),)
 
 
@@ -515,5 +567,5 @@ def _(
     n_parallel: int | None = None,
     total: float | None = None,
 ) -> Any:
-    size = ROWS_OF_VISIT if batch_size is None else batch_size
+    size = MAX_ROWS_PER_VISIT if batch_size is None else batch_size
     return ChunkRows(X, weights, size, total, n_parallel)

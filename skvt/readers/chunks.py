@@ -17,8 +17,8 @@ from skvt.inference import (
     Handle,
     Sealed,
     active_site,
-    facts_of,
     of_chunk,
+    summarize_chunk,
 )
 from skvt.readers.validation import refuse_masked_weights
 
@@ -152,17 +152,17 @@ def _chunks_of(reader, loads):
             for number, (rows, weights) in enumerate(zip(loads.rows, loads.weights, strict=True))
         ]
         # Measure one block before the cluster is asked to keep all of them.
-        (first,) = site.each(facts_of, [(blocks[0], ())])
+        (first,) = site.each(summarize_chunk, [(blocks[0], ())])
         handles = site.hold(blocks, first.nbytes * len(blocks))
-        facts = list(site.each(facts_of, ((handle, ()) for handle in handles)))
-        used = [i for i, fact in enumerate(facts) if fact.n_rows]
+        summaries = list(site.each(summarize_chunk, ((handle, ()) for handle in handles)))
+        used = [i for i, summary in enumerate(summaries) if summary.n_rows]
         if not used:
             raise ValueError(
                 "Found array with 0 sample(s) of positive weight while a minimum of 1 is "
                 f"required by {reader.owner.__name__}."
             )
-        seen = [handles[i]._replace(n_rows=facts[i].n_rows) for i in used]
-        X = Chunks(site, seen, [facts[i] for i in used])
+        used_handles = [handles[i]._replace(n_rows=summaries[i].n_rows) for i in used]
+        X = Chunks(site, used_handles, [summaries[i] for i in used])
     except BaseException:
         site.close()
         raise
