@@ -20,8 +20,8 @@ def passes(engine, model, state, data, n=1, *, policy=None, rng=None):
     """The result of each of n passes, after which the model goes on with what it has learned."""
     with Workers() as workers:
         for _ in range(n):
-            given = PassInputs(data, policy or RunningPolicy(), workers, rng)
-            result = engine.run_pass(model, state, given)
+            inputs = PassInputs(data, policy or RunningPolicy(), workers, rng)
+            result = engine.run_pass(model, state, inputs)
             model = result.model
             yield result
 

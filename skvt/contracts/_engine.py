@@ -131,7 +131,7 @@ class Engine(Remembering, Protocol[ModelT, StateT]):
         ``total`` is the weight of all rows of the fit.
         """
 
-    def run_pass(self, model: ModelT, state: StateT, given: PassInputs) -> PassResult:
+    def run_pass(self, model: ModelT, state: StateT, inputs: PassInputs) -> PassResult:
         """Make one pass over the rows, and change ``state`` in place."""
 
     def finish(self, model: ModelT, state: StateT) -> float | None:
@@ -149,7 +149,7 @@ class AfterPass(Remembering, Protocol):
     @property
     def requires(self) -> tuple[Requirement, ...]: ...
 
-    def after(self, result: PassResult, number: int, state: Any, given: PassInputs) -> PassResult:
+    def after(self, result: PassResult, number: int, state: Any, inputs: PassInputs) -> PassResult:
         """Change ``state`` in place after a pass; return the result of the pass with the changes.
 
         Passes have the numbers 1, 2, ...
@@ -204,7 +204,7 @@ class StreamEngine(Protocol[StateT]):
         """
 
     def update(
-        self, model: Any, state: StateT, stream: Stream, given: PassInputs
+        self, model: Any, state: StateT, stream: Stream, inputs: PassInputs
     ) -> tuple[Any, float]:
         """Make steps on the rows; return the model and the size of the last step.
 

@@ -62,13 +62,13 @@ class MovableState(SampledState, Protocol):
     @property
     def plain_stats(self) -> RunningStats: ...
 
-    def with_warm_start(self, batch: Any) -> Any:
+    def with_row_starts(self, batch: Any) -> Any:
         """Return the batch with starts for its local step.
 
         The local step of each row starts where the last local step of the row ended.
         """
 
-    def remember_ends(self, rows: IndexArray | None, start: Array | None) -> None:
+    def store_row_starts(self, rows: IndexArray | None, start: Array | None) -> None:
         """Store the starts of the next local steps of these rows."""
 
     def merge(self, a: int, b: int, *, bounded: bool = False) -> None:

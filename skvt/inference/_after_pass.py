@@ -31,24 +31,26 @@ class MovesBetween(Continued):
         self._first = min(FIRST_SHARE * n_passes, MOST_BEFORE)
         self._moved = False
 
-    def after(self, result: PassResult, number: int, state: State, given: PassInputs) -> PassResult:
+    def after(
+        self, result: PassResult, number: int, state: State, inputs: PassInputs
+    ) -> PassResult:
         """Make moves; ``state`` changes in place.
 
         A move may lower the bound, since a sample decides on it. The fit may not stop before all
         moves are exhausted.
         """
         has_moved = False
-        if self._first <= number < self._n_passes and given.policy.at_unit_temperature:
+        if self._first <= number < self._n_passes and inputs.policy.at_unit_temperature:
             # a separate generator, so that rows are shuffled alike with and without moves
             rng = np.random.default_rng([state.seed, state.n_steps, 1])
-            tools = Tools(number, rng, given.workers)
+            tools = Tools(number, rng, inputs.workers)
             for move in self._moves:
-                records = move.between(result.model, given.data, state, tools)
+                records = move.between(result.model, inputs.data, state, tools)
                 state.move_log.extend(records)
                 has_moved |= any(record.accepted for record in records)
         self._moved |= has_moved
         # no moves are made under a policy that ends above T = 1
-        never = given.policy.done and not given.policy.at_unit_temperature
+        never = inputs.policy.done and not inputs.policy.at_unit_temperature
         done = never or number >= self._n_passes
         return result._replace(
             monotone=result.monotone and not self._moved,
@@ -82,12 +84,14 @@ class Averaging(Continued):
         self._n_averaged = 0
         self._sum: list[Array] = []
 
-    def after(self, result: PassResult, number: int, state: State, given: PassInputs) -> PassResult:
+    def after(
+        self, result: PassResult, number: int, state: State, inputs: PassInputs
+    ) -> PassResult:
         """Include the statistics in the mean if the pass is one of the last at T = 1."""
         if result.has_moved:
             # restart the mean, because the components have changed
             self._sum, self._n_averaged = [], 0
-        elif number > self._first and given.policy.at_unit_temperature:
+        elif number > self._first and inputs.policy.at_unit_temperature:
             self._include(state.plain_stats)
         return result
 

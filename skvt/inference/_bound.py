@@ -37,9 +37,11 @@ def evaluate_bound(model: Model, stats: RunningStats, data: Rows, workers: Worke
     """Return the untempered ELBO in nats at globals ``prior + stats``, with q(z) optimised."""
     totals, model = LocalTotals(), model.mean_field()
     request = VisitRequest(model, requested={"with_stats": False})
-    expect = partial(model.expectation, stats, run=workers.run)
+    make_globals = partial(model.expectation, stats, run=workers.run)
     for batches in data.rounds(model, workers, data.order(), whole=True):
-        for result in data.visit(batches, lambda batch: request, expect, workers, summed=True):
+        for result in data.visit(
+            batches, lambda batch: request, make_globals, workers, summed=True
+        ):
             totals.extend(result.totals)
     return totals.untempered - global_divergence(model, stats)
 

@@ -64,9 +64,9 @@ class CollapsedInference(WithoutMemosMixin, Continued):
         self._n_passes, self._n_averaged = n_passes, n_averaged
         self.sums: list[Stats] = []
 
-    def run_pass(self, model: Collapsible, state: State, given: PassInputs) -> PassResult:
+    def run_pass(self, model: Collapsible, state: State, inputs: PassInputs) -> PassResult:
         """Make one sweep over the rows; ``state`` changes in place."""
-        data, policy, workers, _ = given
+        data, policy, workers, _ = inputs
         totals, fresh, prior_stats = LocalTotals(), None, PriorStats()
         placed = bool(self._ends) and (self._pass % self._every > 0 or self._pass > self._last)
         if self._ends and not placed:
@@ -75,15 +75,15 @@ class CollapsedInference(WithoutMemosMixin, Continued):
         # one seed for the pass: the random numbers of a batch depend on its rows' indices, too
         seed = int(np.random.default_rng([state.seed, self._pass]).integers(2**62))
 
-        def ask(batch: Any) -> VisitRequest:
+        def make_request(batch: Any) -> VisitRequest:
             return VisitRequest(model, start=next(begins, None))
 
-        def expect(batch: Any) -> Any:
+        def make_globals(batch: Any) -> Any:
             return model.counts_given_others(state.stats, batch, seed)
 
         policy.advance(state.rows_seen / data.total, 1.0, state.n_steps)
         for batches in self._rounds(model, data, workers):
-            for found in data.visit(batches, ask, expect, workers):
+            for found in data.visit(batches, make_request, make_globals, workers):
                 assert found.stats is not None and found.start is not None  # as it is
                 if self._n_averaged:
                     width = state.stats.arrays[0].shape[1]
@@ -146,9 +146,9 @@ def collapsed_means(
     """Return mean statistics of batches over the second half of passes that change ``state``."""
     n_averaged = -(-n_passes // 2)
     engine = CollapsedInference(n_passes, n_averaged)
-    given = PassInputs(data, RunningPolicy(), workers)
+    inputs = PassInputs(data, RunningPolicy(), workers)
     for _ in range(n_passes):
-        engine.run_pass(model, state, given)
+        engine.run_pass(model, state, inputs)
     for found in engine.sums:
         for array in found.arrays:  # (what cancels may leave less than nothing)
             np.maximum(array, 0.0, out=array)

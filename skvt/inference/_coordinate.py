@@ -17,30 +17,30 @@ class CoordinateAscent(WithoutMemosMixin, Continued):
     Documents of topic models begin anew in each pass, and may end in lower ones.
     """
 
-    def run_pass(self, model: Model, state: State, given: PassInputs) -> PassResult:
+    def run_pass(self, model: Model, state: State, inputs: PassInputs) -> PassResult:
         """Make one pass; ``state`` changes in place.
 
         Totals and divergence yield the exact bound at the globals before the update, with q(z)
         optimal for them.
         """
-        data, policy, workers, rng = given
+        data, policy, workers, rng = inputs
         totals, fresh, prior_stats = LocalTotals(), None, PriorStats()
         policy.advance(state.rows_seen / data.total, 1.0, state.n_steps)
         state.replicate(policy.replication)
         divergence = global_divergence(model, state.stats)
 
-        def ask(batch: Any) -> VisitRequest:
+        def make_request(batch: Any) -> VisitRequest:
             return VisitRequest(
                 model, policy.inv_temp(batch), policy.mean_inv_temp, policy.requested,
-                state.warm_start_of(batch),
+                state.row_starts_of(batch),
             )  # fmt: skip
 
-        def expect(batch: Any) -> Any:
+        def make_globals(batch: Any) -> Any:
             return model.expectation(state.stats, batch, workers.run)
 
         for batches in data.rounds(model, workers, data.order(), whole=True):
-            for found in data.visit(batches, ask, expect, workers, summed=True):
-                state.remember_ends(found.rows, found.start)
+            for found in data.visit(batches, make_request, make_globals, workers, summed=True):
+                state.store_row_starts(found.rows, found.start)
                 totals.extend(found.totals)
                 # lam = eta + S/T  [VT16 eq. 8] with rho = 1, S replicated
                 assert found.stats is not None  # as requested

@@ -82,13 +82,13 @@ def fit_loop(
     model with learned priors, and whether the fit has converged.
     """
     data, stopping, history = plan.data, plan.stopping, monitor.history
-    given = PassInputs(data, policy, workers, rng)
+    inputs = PassInputs(data, policy, workers, rng)
     position, started = monitor.position, time.perf_counter() - history.seconds
     n_before, n_units = len(history) - position.n_passes, plan.n_units
     while position.n_passes < stopping.max_iter and not position.converged:
         iteration, previous = position.n_passes + 1, position.bound
         monitor.begin_pass()
-        done = plan.run_pass(iteration, model, state, given)
+        done = plan.run_pass(iteration, model, state, inputs)
         model, divergence, totals = done.model, done.divergence, done.totals.scaled(data.total)
         estimate = np.nan if done.bound_kind == "none" else totals.untempered - divergence
         exact = estimate if done.bound_kind == "exact" else None

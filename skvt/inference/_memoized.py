@@ -90,22 +90,22 @@ class MemoizedInference(Continued):
     # A call of a stream begins as a fit does.
     resume = start
 
-    def run_pass(self, model: Memoizable, state: MemoizedState, given: PassInputs) -> PassResult:
+    def run_pass(self, model: Memoizable, state: MemoizedState, inputs: PassInputs) -> PassResult:
         """Make one pass over the batches in random order; return the exact bound at its end.
 
         ``state`` changes in place. If it has memos of an earlier fit to the same rows, local steps
         without a start may end in other optima; passes that lower the bound are reverted.
         """
-        model, may_stop = self.sweep(model, state, given)
+        model, may_stop = self.sweep(model, state, inputs)
         totals, divergence = exact_bound(model, state)
         self._reached = totals.untempered - divergence if self._moving else None
         return PassResult(totals, divergence, model, "exact", monotone=True, may_stop=may_stop)
 
     def sweep(
-        self, model: Memoizable, state: MemoizedState, given: PassInputs
+        self, model: Memoizable, state: MemoizedState, inputs: PassInputs
     ) -> tuple[Memoizable, bool]:
         """Make a pass; return the model, and whether the fit may stop."""
-        data, policy, workers, rng = given
+        data, policy, workers, rng = inputs
         if not state.component_ids.size:
             state.begin(model.size(state.stats))
         self._n_passes += 1
@@ -165,10 +165,10 @@ class MemoizedInference(Continued):
         return bound_of_all(model, state)
 
     def update(
-        self, model: Memoizable, state: MemoizedState, stream: Stream, given: PassInputs
+        self, model: Memoizable, state: MemoizedState, stream: Stream, inputs: PassInputs
     ) -> tuple[Memoizable, float]:
         """Update the memo of one batch of a stream, then make moves that raise the exact bound."""
-        data, policy, workers, _ = given
+        data, policy, workers, _ = inputs
         if not state.component_ids.size:
             state.begin(model.size(state.stats))
         key, memos = stream.batch_id, state.memos
@@ -237,7 +237,7 @@ class MemoizedInference(Continued):
         selective = Capability.SELECTIVE in model.capabilities
         asks_all = _asks_all(self._n_passes)
 
-        def ask(batch: Any) -> VisitRequest:
+        def make_request(batch: Any) -> VisitRequest:
             inv_temp, observers, key = policy.inv_temp(batch), [], next(keys)
             if tools is not None:
                 observers = [move.observer(batch.weights.size, tools) for move in moves]
@@ -246,20 +246,20 @@ class MemoizedInference(Continued):
                 inv_temp,
                 policy.mean_inv_temp,
                 policy.requested,
-                state.warm_start_of(batch),
+                state.row_starts_of(batch),
                 bool(self._moves),
                 tuple(observers),
                 key,
                 state.candidates_of(key, batch.n_rows, asks_all) if selective else None,
             )
 
-        def expect(batch: Any) -> Any:
+        def make_globals(batch: Any) -> Any:
             return model.expectation(state.stats, batch, workers.run)
 
-        visited = list(data.visit(batches, ask, expect, workers))
+        visited = list(data.visit(batches, make_request, make_globals, workers))
         for found, weight in zip(visited, weights, strict=True):
             assert found.memo is not None  # as requested
-            state.remember_ends(found.rows, found.start)
+            state.store_row_starts(found.rows, found.start)
             state.remember(found.key, found.memo, weight / total)
             state.n_steps += 1
             state.rows_seen += weight
@@ -301,11 +301,11 @@ class Tools:
         if seeds is not None:
             sample = Rows(X[seeds], weights[seeds], seeds.size, data.total)
         state = MemoizedState(model.initial(sample, self.rng))
-        engine, given = MemoizedInference(), PassInputs(data, policy, self.workers, self.rng)
+        engine, inputs = MemoizedInference(), PassInputs(data, policy, self.workers, self.rng)
 
         def sweep(model: Memoizable, moves: Sequence[Move]) -> tuple[Memoizable, bool]:
             engine._moves = moves
-            return engine.sweep(model, state, given)
+            return engine.sweep(model, state, inputs)
 
         return state, sweep
 

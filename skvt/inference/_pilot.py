@@ -71,12 +71,12 @@ class Pilot:
         for batches in data.rounds(model, workers, data.order(rng)[:MOST_BATCHES]):
             engine.step(model, batches, data.total, state, visits)
         request = VisitRequest(model, requested={"with_marginal": True, "with_stats": False})
-        expect = partial(model.expectation, state.stats, run=workers.run)
+        make_globals = partial(model.expectation, state.stats, run=workers.run)
         if not every_row:
             data = data.subset(rng.permutation(data.n_rows)[:SAMPLE])
         parts: list[tuple[Any, ...]] = []
         for batches in data.rounds(model, workers, data.order(), whole=True):
-            for result in data.visit(batches, lambda batch: request, expect, workers):
+            for result in data.visit(batches, lambda batch: request, make_globals, workers):
                 parts.append((result.marginal_energy, result.lengths, result.weights))
         energies, units, weights = (
             np.concatenate(part, dtype=np.float64) for part in zip(*parts, strict=True)

@@ -140,7 +140,7 @@ class Plan:
         state.seed = int(rng.spawn(1)[0].integers(2**63))
         return state, policy
 
-    def run_pass(self, number: int, model: Model, state: State, given: PassInputs) -> PassResult:
+    def run_pass(self, number: int, model: Model, state: State, inputs: PassInputs) -> PassResult:
         """Make a pass, and the steps after it, and change ``state`` in place.
 
         ``number`` is the number of the pass, from 1.
@@ -149,7 +149,7 @@ class Plan:
         phase = next(phase for phase in self.phases[::-1] if phase.first < number)
         if phase.first == number - 1:
             phase.begin(state)
-        inputs = given._replace(policy=phase.policy or given.policy)
+        inputs = inputs._replace(policy=phase.policy or inputs.policy)
         result = phase.engine.run_pass(phase.view(model), state, inputs)
         result = result._replace(
             model=phase.restored(model, result.model),
@@ -157,7 +157,7 @@ class Plan:
             may_stop=result.may_stop and phase.first == self.phases[-1].first,
         )
         for part in self.after_pass:
-            result = part.after(result, number, state, given)
+            result = part.after(result, number, state, inputs)
         return result
 
     def finish(self, model: Model, state: State) -> float | None:

@@ -1,4 +1,9 @@
-"""The state of a fit between steps, and the rows of the data."""
+"""The state of a fit between its steps, and the rows of the data in batches.
+
+:class:`State` holds the posterior over the globals and what a fit needs to go on;
+:class:`MemoizedState` adds the memos of batches [HS13 sec. 3]. :class:`Rows` divides data in memory
+into batches and visits these for engines.
+"""
 
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
@@ -18,7 +23,7 @@ from skvt.inference._parallel import Workers
 from skvt.inference._visit import VisitRequest, VisitResult, visit_batch
 from skvt.typing import Array, IndexArray
 
-# Default number of rows per batch, for full-data passes, evaluation and transform.
+# Default number of rows of a batch in passes over all data, in evaluations and in ``transform``.
 ROWS_PER_BATCH = 2048
 
 
@@ -27,55 +32,60 @@ ROWS_PER_BATCH = 2048
 class PriorStats:
     """Weighted mean of the statistics from which priors are learned, as a sum and a weight."""
 
+    # Weighted sum of the statistics, and sum of the weights.
     total: float | Array = 0.0
     weight: float = 0.0
 
-    def add(self, addend: PriorTerm | None, factor: float = 1.0) -> None:
-        """Add (sum, weight) of one batch, or None, times a factor."""
-        if addend is not None:
-            self.total = self.total + factor * addend[0]
-            self.weight = self.weight + factor * addend[1]
+    def add(self, term: PriorTerm | None, factor: float = 1.0) -> None:
+        """Add ``factor`` times the sum and the weight of a batch; do nothing for None."""
+        if term is not None:
+            total, weight = term
+            self.total = self.total + factor * total
+            self.weight = self.weight + factor * weight
 
-    def blend(self, rho: float, addend: PriorTerm | None) -> None:
-        """Fade by ``1 - rho``, then add ``rho`` times (sum, weight) of one batch."""
-        if addend is not None:
-            self.total = (1.0 - rho) * self.total + rho * addend[0]
-            self.weight = (1.0 - rho) * self.weight + rho * addend[1]
+    def blend(self, rho: float, term: PriorTerm | None) -> None:
+        """Move by the share ``rho`` towards the sum and weight of a batch; do nothing for None."""
+        if term is not None:
+            total, weight = term
+            self.total = (1.0 - rho) * self.total + rho * total
+            self.weight = (1.0 - rho) * self.weight + rho * weight
 
     def without_last(self) -> "PriorStats":
-        """A copy without the last entry, if there are any."""
+        """Return a copy without the last entry of the sum, if the sum is an array."""
         total: Any = self.total
         return PriorStats(total[:-1] if np.ndim(total) else total, self.weight)
 
     @property
     def mean(self) -> Any:
-        """The weighted mean, or None before any data."""
+        """The weighted mean; None before any data."""
         return self.total / self.weight if self.weight > 0.0 else None
 
 
 @in_files("inference.State")
 @dataclass
 class State:
-    """The variational posterior over the globals and the position in the fit."""
+    """The variational posterior over the globals, and the progress of the fit."""
 
-    # Tempered statistics S; the posterior is ``lam = prior + S``.
+    # Tempered statistics S; the posterior has the natural parameters ``lam = prior + S``.
     stats: RunningStats
     # Number of global updates so far.
     n_steps: int = 0
-    # Sum of the weights of all rows visited so far.
+    # Sum of the weights of all rows visited so far; a row counts once for each visit.
     rows_seen: float = 0.0
     # Statistics from which priors are learned.
     prior_stats: PriorStats = field(default_factory=PriorStats)
     # Number of times that ``stats`` count each row.
     replication: float = 1.0
-    # The factor 1 / T of ``stats`` if memos hold untempered statistics; otherwise 1.
+    # In memoized inference, the factor 1 / T by which ``stats`` differ from the untempered
+    # statistics of memos; otherwise 1.
     inv_temp: float = 1.0
     # Seed of all draws during the fit, except the order of rows.
     seed: int = 0
-    # Proposed and accepted moves.
+    # Records of all proposals of moves, accepted or not.
     move_log: list[MoveRecord] = field(default_factory=list)
-    # (N, ...): during ``fit``, the start of the next local step of each row; NaN for a default
-    # start, infinite for a search among several.
+    # (N, ...): during ``fit``, the start of the next local step of each row; None if each local
+    # step has its default start. NaN is a default start, too. Infinity lets the local step choose
+    # among several starts.
     row_starts: Array | None = None
 
     @property
@@ -84,28 +94,31 @@ class State:
         return self.stats if self.replication == 1.0 else self.stats.scaled(1.0 / self.replication)
 
     def replicate(self, replication: float) -> None:
-        """Scale the statistics to count each row this many times."""
+        """Scale the statistics so that they count each row ``replication`` times."""
         if replication != self.replication:
             self.stats.rescale(replication / self.replication)
             self.replication = replication
 
-    def with_warm_start(self, batch: Any) -> Any:
-        """Return the batch with its local steps starting where the last ones ended."""
+    def with_row_starts(self, batch: Any) -> Any:
+        """Return the batch with the starts of its local steps."""
         if self.row_starts is None:
             return batch
         return replace(batch, start=self.row_starts[batch.rows])
 
-    def warm_start_of(self, batch: Any) -> Array | None:
-        """Return the starts of the local steps of these rows, or None."""
+    def row_starts_of(self, batch: Any) -> Array | None:
+        """Return the starts of the local steps of a batch; None for default starts."""
         return None if self.row_starts is None else self.row_starts[batch.rows]
 
-    def remember_ends(self, rows: IndexArray | None, start: Array | None) -> None:
-        """Store where the next local step of these rows begins."""
+    def store_row_starts(self, rows: IndexArray | None, starts: Array | None) -> None:
+        """Store the starts of the next local steps of the rows with these indices."""
         if self.row_starts is not None:
-            self.row_starts[rows] = start
+            self.row_starts[rows] = starts
 
     def draft(self, rows: IndexArray | None = None) -> Self:
-        """Return an independent copy; with ``rows``, only these statistics may be changed."""
+        """Return an independent copy without starts of rows.
+
+        If ``rows`` is not None, only these rows of the statistics may be changed in the copy.
+        """
         return replace(
             self,
             stats=self.stats.draft(rows),
@@ -114,19 +127,25 @@ class State:
             move_log=list(self.move_log),
         )
 
-    def regrouped(self, change: Callable[[Stats], Stats], places: IndexArray) -> Self:
-        """Return the state with statistics ``change(stats)`` of the components at ``places``."""
+    def regrouped(self, change: Callable[[Stats], Stats], first_components: IndexArray) -> Self:
+        """Return a state in which ``change`` has replaced groups of components by their sums.
+
+        ``first_components`` has the number of the first component of each group.
+        """
         stats = RunningStats(change(self.stats.value()).arrays)
         return replace(self.draft(), stats=stats, prior_stats=PriorStats())
 
     def rebuilt(self, change: Callable[[Stats], Stats], index: IndexArray) -> Self:
-        """Return the state of components ``index``, empty where -1, with ``change(stats)``."""
+        """Return a state of the components ``index``, in this order; -1 is an empty component.
+
+        The function ``change`` is then applied to the statistics.
+        """
         arrays = tuple(take(array, index) for array in self.stats.value().arrays)
         return replace(self.draft(), stats=RunningStats(change(Stats(arrays)).arrays))
 
-    def replace_first_block(self, of_batches: Iterable[Array]) -> None:
-        """Replace the first block of statistics by the sum of these arrays."""
-        first = reduce(iadd, of_batches)
+    def replace_first_block(self, blocks_of_batches: Iterable[Array]) -> None:
+        """Replace the first block of the statistics by the sum of the blocks of all batches."""
+        first = reduce(iadd, blocks_of_batches)
         self.stats = RunningStats([first, *self.plain_stats.value().arrays[1:]])
         self.replication = 1.0
 
@@ -135,7 +154,7 @@ class State:
         return self
 
 
-#: The memos and the ids of the components, which a move may restore.
+#: The memos and the ids of the components at a checkpoint.
 Checkpoint: TypeAlias = tuple[Memos, IndexArray]
 
 
@@ -144,35 +163,37 @@ Checkpoint: TypeAlias = tuple[Memos, IndexArray]
 class MemoizedState(State):
     """The state of memoized inference: the statistics are the sum of the memos."""
 
-    # Contribution of each batch, untempered.
+    # Untempered statistics and entropies of each batch.
     memos: Memos = field(default_factory=Memos)
-    # The initial statistics, which represent the rows that the first pass has not yet visited.
+    # During the first pass, the initial statistics, which represent all rows. Each batch that has
+    # been visited has replaced its share of them in ``stats``. Otherwise None.
     initial: Stats | None = None
-    # (K,): identifiers by which moves recognise components from pass to pass; a merged component
-    # gets a new one. Empty before the first batch.
+    # (K,): identifiers by which moves recognise components from pass to pass. The result of a merge
+    # has a new identifier. Empty before the first batch.
     component_ids: IndexArray = field(default_factory=lambda: np.empty(0, np.int64))
+    # Number of identifiers used so far.
     n_ids: int = 0
 
     def draft(self, rows: IndexArray | None = None) -> Self:
         """Return an independent copy that may be changed."""
         return replace(super().draft(rows), memos=Memos(self.memos))
 
-    def regrouped(self, change: Callable[[Stats], Stats], places: IndexArray) -> Self:
-        """Return a state with all memos changed, of the components at ``places``."""
+    def regrouped(self, change: Callable[[Stats], Stats], first_components: IndexArray) -> Self:
+        """Return a state with the change of :meth:`State.regrouped` in the memos, too."""
         memos = {
             key: replace(memo, stats=change(memo.stats), candidates=None)
             for key, memo in self.memos.items()
         }
         state = replace(
-            super().regrouped(change, places),
+            super().regrouped(change, first_components),
             memos=Memos.of(memos),
-            component_ids=self.component_ids[places],
+            component_ids=self.component_ids[first_components],
         )
         state.resum()
         return state
 
     def rebuilt(self, change: Callable[[Stats], Stats], index: IndexArray) -> Self:
-        """Return the state of components ``index``, with all memos changed, too."""
+        """Return a state with the changes of :meth:`State.rebuilt` in the memos, too."""
         memos = {key: memo.rearranged(index) for key, memo in self.memos.items()}
         memos = {key: replace(memo, stats=change(memo.stats)) for key, memo in memos.items()}
         state = replace(super().rebuilt(change, index), memos=Memos.of(memos), initial=None)
@@ -182,42 +203,42 @@ class MemoizedState(State):
             state.component_ids = ids
         return state
 
-    def replace_first_block(self, of_batches: Iterable[Array]) -> None:
-        """Replace the first block of each memo of ``fit`` by these arrays."""
+    def replace_first_block(self, blocks_of_batches: Iterable[Array]) -> None:
+        """Replace the first block of each memo of a ``fit``, whose keys are 0, 1, ..."""
         memos = Memos(self.memos)
-        for key, block in enumerate(of_batches):
+        for key, block in enumerate(blocks_of_batches):
             memo = memos[key]
             memos[key] = replace(memo, stats=Stats((block, *memo.stats.arrays[1:])))
         self.memos = memos
         self.resum()
 
     def without_memos(self, total: float) -> State:
-        """Return a state without memos; scale its statistics to rows of weight ``total``."""
+        """Return a state without memos, with statistics scaled to rows of weight ``total``."""
         state = State(**{name: vars(self)[name] for name in State.__dataclass_fields__})
         if self.memos:
             state.stats.rescale(total / self.memos.weight)
         return state
 
     def untempered(self) -> RunningStats:
-        """Return the statistics with each row counted once, at T = 1, as in memos."""
+        """Return the statistics at T = 1 with each row counted once."""
         return self.stats.scaled(1.0 / (self.inv_temp * self.replication))
 
     def begin(self, n_components: int) -> None:
-        """Let the statistics represent all rows until each batch has replaced its part."""
+        """Let the initial statistics represent all rows until batches have been visited."""
         self.initial = self.untempered().value()
         self.component_ids = self.new_ids(n_components)
 
     def temper(self, inv_temp: float, replication: float) -> None:
-        """Count the memos' statistics at this inverse temperature and replication."""
+        """Scale the statistics to this inverse temperature and replication."""
         self.stats.rescale(inv_temp / self.inv_temp)
         self.inv_temp = inv_temp
         self.replicate(replication)
 
     def remember(self, key: Hashable, memo: Memo, share: float) -> None:
-        """Replace a batch's memo, and its part of the statistics [HS13 eq. 11].
+        """Replace the memo of a batch, and its part of the statistics [HS13 eq. 11].
 
-        ``share`` is the batch's fraction of all rows, by which the initial statistics are reduced
-        in the first pass.
+        In the first pass there is no memo to replace: the batch replaces the fraction ``share`` of
+        the initial statistics, its share of all rows.
         """
         factor = self.inv_temp * self.replication
         if key in self.memos:
@@ -228,29 +249,34 @@ class MemoizedState(State):
         self.memos[key] = memo
 
     def join(self, keys: Sequence[Hashable], key: Hashable) -> None:
-        """Replace the memos of ``keys``, if there are any, by their sum."""
+        """Replace the memos of ``keys`` by one memo of this ``key``, their sum."""
         if keys:
             self.memos[key] = sum_of([self.memos.pop(part) for part in keys])
 
-    def candidates_of(self, key: Hashable, n_rows: int, asks_all: bool) -> IndexArray:
-        """Return the candidates of a batch's rows, (n, J); (n, 0) stands for all components."""
-        candidates = None if asks_all or key not in self.memos else self.memos[key].candidates
+    def candidates_of(self, key: Hashable, n_rows: int, visits_all: bool) -> IndexArray:
+        """Return the candidate components of the rows of a batch, (n, J).
+
+        The shape is (n, 0) if all components are candidates: if ``visits_all``, or if the batch has
+        no memo with candidates.
+        """
+        candidates = None if visits_all or key not in self.memos else self.memos[key].candidates
         return np.empty((n_rows, 0), np.int32) if candidates is None else candidates
 
     def forget_candidates(self) -> None:
-        """Remove the candidates of rows after a fit, since they take memory for each row."""
+        """Remove the candidates of rows from the memos, because they need memory for each row."""
         if self.memos.has_candidates:
             memos = {key: replace(memo, candidates=None) for key, memo in self.memos.items()}
             self.memos = Memos(memos)
 
     def resum(self) -> None:
-        """Make the statistics exactly the sum of the memos, without the initial ones."""
+        """Recompute the statistics as the sum of the memos, without the initial statistics."""
         self.initial = None
         self.stats = RunningStats(self.memos.total().stats.arrays)
         self.stats.rescale(self.inv_temp * self.replication)
 
     def checkpoint(self) -> Checkpoint:
-        """Return the argument of :meth:`restore`; memos are replaced rather than changed."""
+        """Return the argument of :meth:`restore`."""
+        # The ids need no copy, because methods of the state replace the array.
         return Memos(self.memos), self.component_ids
 
     def restore(self, checkpoint: Checkpoint) -> None:
@@ -259,19 +285,23 @@ class MemoizedState(State):
         self.resum()
 
     def new_ids(self, number: int) -> IndexArray:
-        """Return ids that have never been used before."""
+        """Return identifiers that have never been used before."""
         self.n_ids += number
         return np.arange(self.n_ids - number, self.n_ids)
 
     def merge(self, a: int, b: int, *, bounded: bool = False) -> None:
-        """Move the rows of component b to component a, a < b; b stays empty. See `Memo.merged`."""
+        """Give the rows of component b to component a, a < b, and leave b empty.
+
+        See :meth:`Memo.merged` for ``bounded``.
+        """
         self.memos.change_all(Merged(int(a), int(b), bounded))
-        self.component_ids = self.component_ids.copy()  # a snapshot shares them
+        # Copy the ids, because checkpoints share the array.
+        self.component_ids = self.component_ids.copy()
         self.component_ids[a] = self.new_ids(1)[0]
         self.resum()
 
     def rearrange(self, index: IndexArray) -> None:
-        """Keep the components in ``index``, in this order, with empty ones where it is -1."""
+        """Put the components ``index`` in this order; -1 is a new, empty component."""
         index = np.asarray(index)
         ids = self.component_ids[index]
         ids[index < 0] = self.new_ids(int((index < 0).sum()))
@@ -284,29 +314,29 @@ class MemoizedState(State):
 
 
 class WithoutMemosMixin:
-    """Engines whose state has no memos, and which end without a known bound."""
+    """Base of engines that keep no memos and do not know the exact bound at the end of a fit."""
 
     requires: tuple[Requirement, ...] = ()
     knows_exact_bound = False
 
     def start(self, state: State, total: float) -> State:
-        """Return the state without memos of an earlier fit."""
+        """Return the state without the memos of an earlier fit."""
         return state.without_memos(total)
 
     def finish(self, model: Any, state: State) -> float | None:
-        """Return None, since the bound is not known."""
+        """Return None, because the exact bound is not known."""
         return None
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Data, row weights, and how they are divided into batches."""
+    """Rows of data in memory, their weights, and their division into batches."""
 
-    # array or CSR matrix, (N, D)
+    # (N, D): array or CSR matrix.
     X: Any
-    # (N,), positive
+    # (N,), positive.
     weights: Array
-    # Number of rows of a batch.
+    # Maximum number of rows of a batch.
     batch_size: int
     # Weight of the data set that these rows represent; None becomes the sum of the weights.
     total: Any = None
@@ -333,7 +363,10 @@ class Rows:
         return float(self.weights @ self.X.sum(axis=1))
 
     def order(self, rng: np.random.Generator | None = None) -> list[IndexArray]:
-        """Return the row indices of a pass's batches, shuffled by ``rng`` if there are several."""
+        """Return the row indices of each batch of a pass.
+
+        Rows are shuffled by ``rng``, if it is not None and there are several batches.
+        """
         rows = np.arange(self.n_rows)
         if rng is not None and self.n_batches > 1:
             rows = rng.permutation(self.n_rows)
@@ -342,35 +375,42 @@ class Rows:
         ]
 
     def subset(self, rows: IndexArray) -> "Rows":
-        """Return these rows only."""
+        """Return the rows with these indices."""
         return Rows(self.X[rows], self.weights[rows], self.batch_size)
 
     def batch(self, model: Model, rows: IndexArray) -> Any:
-        """Return a batch of these rows, prepared by the model."""
+        """Return a batch of the rows with these indices, prepared by the model."""
         return model.batch(self.X, rows, self.weights[rows])
 
     def rounds(
-        self, model: Model, workers: Workers, places: list[IndexArray], *, whole: bool = False
+        self,
+        model: Model,
+        workers: Workers,
+        rows_of_batches: list[IndexArray],
+        *,
+        whole: bool = False,
     ) -> Iterator[list[Any]]:
-        """Yield lists of batches that are visited at once, in the order of ``places``.
+        """Yield lists of batches that are visited at once, with the same globals.
 
-        A batch is prepared while its predecessor is processed. With ``whole``, all visits use the
-        same globals, and lists have one batch.
+        The batches have the order of ``rows_of_batches``, a result of :meth:`order`. If ``whole``,
+        the caller does not change the globals during the pass, and each list has one batch.
         """
-        number = 1 if whole else self.n_parallel
-        waiting: deque[Callable[[], Any]] = deque()
-        ready: list[Any] = []
-        for rows in places:
-            waiting.append(workers.prefetch(self.batch, model, rows))
-            if len(waiting) > 1:
-                ready.append(waiting.popleft()())
-            if len(ready) == number:
-                yield ready
-                ready = []
-        while waiting:
-            ready.append(waiting.popleft()())
-        if ready:
-            yield ready
+        n_at_once = 1 if whole else self.n_parallel
+        # Each element returns its batch when it is called. Another thread prepares the next batch
+        # while the caller visits the last ones.
+        prepared: deque[Callable[[], Any]] = deque()
+        batches: list[Any] = []
+        for rows in rows_of_batches:
+            prepared.append(workers.prefetch(self.batch, model, rows))
+            if len(prepared) > 1:
+                batches.append(prepared.popleft()())
+            if len(batches) == n_at_once:
+                yield batches
+                batches = []
+        while prepared:
+            batches.append(prepared.popleft()())
+        if batches:
+            yield batches
 
     def n_steps(self, batches: Sequence[Any]) -> int:
         """Return how many steps of stochastic inference a step on these batches counts for."""
@@ -379,21 +419,23 @@ class Rows:
     def visit(
         self,
         batches: Sequence[Any],
-        ask: Callable[[Any], VisitRequest],
-        expect: Callable[[Any], Any],
+        make_request: Callable[[Any], VisitRequest],
+        make_globals: Callable[[Any], Any],
         workers: Workers,
         *,
         summed: bool = False,
     ) -> Iterator[VisitResult]:
-        """Visit these batches of :meth:`rounds` one after the other, see `visit_batch`.
+        """Visit batches of :meth:`rounds` one after the other; yield their results.
 
-        Both functions are called in the order of the batches. ``ask(batch)`` returns the request
-        without globals. ``expect(batch)`` returns the globals, which depend only on the scope of
-        the batch, or with a draw the statistics to draw from. With ``summed``, additive results may
-        be returned as their sum.
+        ``make_request(batch)`` returns the request of a visit without the globals.
+        ``make_globals(batch)`` returns the globals, which depend only on the scope of the batch, or
+        if the request has a draw, the statistics from which the globals are drawn. Both functions
+        are called in the order of the batches. If ``summed``, the sum of several results may be
+        yielded in place of them.
         """
         for batch in batches:
-            yield visit_batch(batch, replace(ask(batch), global_params=expect(batch)), workers.run)
+            request = replace(make_request(batch), global_params=make_globals(batch))
+            yield visit_batch(batch, request, workers.run)
 
 
 @singledispatch
@@ -404,6 +446,9 @@ def rows_of(
     n_parallel: int | None = None,
     total: float | None = None,
 ) -> Any:
-    """Return `Rows`, or rows in chunks; batch size None is fast for sums over all rows."""
+    """Return the rows of X in batches: `Rows`, or `ChunkRows` if X is in chunks.
+
+    The batch size None stands for a size at which sums over all rows are fast.
+    """
     size = ROWS_PER_BATCH if batch_size is None else batch_size
     return Rows(X, weights, size, total, n_parallel or 1)

@@ -48,13 +48,13 @@ class StochasticInference(WithoutMemosMixin, Continued, Generic[M]):
     # A call of a stream begins as a fit does.
     resume = WithoutMemosMixin.start
 
-    def run_pass(self, model: M, state: State, given: PassInputs) -> PassResult:
+    def run_pass(self, model: M, state: State, inputs: PassInputs) -> PassResult:
         """Make one pass; ``state`` changes in place.
 
         The sums over minibatches, each evaluated at the globals before its step, and the divergence
         at the end of the pass estimate the bound.
         """
-        data, policy, workers, rng = given
+        data, policy, workers, rng = inputs
         totals = LocalTotals()
         visits = Visits(data, workers, policy, totals)
         for batches in data.rounds(model, workers, data.order(rng)):
@@ -65,9 +65,9 @@ class StochasticInference(WithoutMemosMixin, Continued, Generic[M]):
         divergence, rate = global_divergence(model, state.stats), self.rate(state.n_steps - 1)
         return PassResult(totals, divergence, model, self.bound_kind, rate)
 
-    def update(self, model: M, state: State, stream: Stream, given: PassInputs) -> tuple[M, float]:
+    def update(self, model: M, state: State, stream: Stream, inputs: PassInputs) -> tuple[M, float]:
         """Make a step for each minibatch in order; return the model and the last step size."""
-        data, policy, workers, _ = given
+        data, policy, workers, _ = inputs
         visits = Visits(data, workers, policy)
         for batches in data.rounds(model, workers, data.order()):
             n_before = state.n_steps
@@ -110,22 +110,22 @@ class StochasticInference(WithoutMemosMixin, Continued, Generic[M]):
         if visits.totals is None:
             requested["with_energy"] = False
 
-        def ask(batch: Any) -> VisitRequest:
+        def make_request(batch: Any) -> VisitRequest:
             return VisitRequest(
                 model, policy.inv_temp(batch), policy.mean_inv_temp, requested,
-                state.warm_start_of(batch), draw=self._draw(state, next(numbers)),
+                state.row_starts_of(batch), draw=self._draw(state, next(numbers)),
             )  # fmt: skip
 
-        def expect(batch: Any) -> Any:
+        def make_globals(batch: Any) -> Any:
             return self._globals(model, state.stats, batch, workers)
 
-        visited = list(data.visit(batches, ask, expect, workers, summed=True))
+        visited = list(data.visit(batches, make_request, make_globals, workers, summed=True))
         n_steps = data.n_steps(batches)
         rate = visits.rate or self.rate
         rho = self._size([rate(n_before + i) for i in range(n_steps)])
         for place, part in enumerate(visited):
             assert part.stats is not None  # as requested
-            state.remember_ends(part.rows, part.start)
+            state.store_row_starts(part.rows, part.start)
             if visits.totals is not None:
                 visits.totals.extend(part.totals)
             # lam <- (1 - rho) lam + rho (eta + (N/B) S/T)  [VT16 eq. 8], S replicated

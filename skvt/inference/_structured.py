@@ -44,11 +44,11 @@ class StructuredInference(StochasticInference[Drawable]):
     def __post_init__(self) -> None:
         self.requires = (_DRAWS, _CORRECTION) if self.global_step == "ssvi" else (_DRAWS,)
 
-    def run_pass(self, model: Drawable, state: State, given: PassInputs) -> PassResult:
+    def run_pass(self, model: Drawable, state: State, inputs: PassInputs) -> PassResult:
         """Make one pass; ``state`` changes in place."""
         if model.updates_all_rows:
             model.project(state.stats)  # a start may have components in another order
-        return super().run_pass(model, state, given)
+        return super().run_pass(model, state, inputs)
 
     def step(
         self, model: Drawable, batches: Sequence[Any], total: float, state: State, visits: Visits

@@ -215,7 +215,7 @@ def test_sampled_activations_of_one_component_are_exact():
     gap = model(n_components=1, n_features=2, local="gibbs")
     y = np.array([3.0, 2.0])
     data, state = start(gap, np.tile(y, (4000, 1)))
-    batch = state.with_warm_start(data.batch(gap, np.arange(4000)))
+    batch = state.with_row_starts(data.batch(gap, np.arange(4000)))
     g = gap.drawn_globals(state.stats, batch, "ssvi-a", np.random.default_rng(0), run)
     result = gap.local_step(batch, g, 1.0, run)
     law = laws.gamma(gap.activation_shape + 5.0, scale=1 / (gap.activation_shape + g.rates.sum()))
@@ -229,7 +229,7 @@ def test_the_energy_of_draws_is_untempered():
     # a draw of all that is hidden has no entropy: its bound is its energy times 1 / T
     gap, Y = model(local="gibbs"), spectrogram(8)
     data, state = start(gap, Y)
-    batch = state.with_warm_start(data.batch(gap, np.arange(N)))
+    batch = state.with_row_starts(data.batch(gap, np.arange(N)))
     g = gap.drawn_globals(state.stats, batch, "ssvi-a", np.random.default_rng(0), run)
     result = gap.local_step(batch, g, 0.5, run, with_energy=True)
     np.testing.assert_allclose(result.bound, 0.5 * result.energy, rtol=1e-12)
@@ -240,7 +240,7 @@ def test_sweeps_have_random_numbers_of_their_own():
     # one, ``start`` the last.
     gap = model(n_components=1, n_features=2, local="gibbs", n_burn_in=1, n_samples=2)
     data, state = start(gap, np.tile([3.0, 2.0], (4000, 1)))
-    batch = state.with_warm_start(data.batch(gap, np.arange(4000)))
+    batch = state.with_row_starts(data.batch(gap, np.arange(4000)))
     g = gap.drawn_globals(state.stats, batch, "ssvi-a", np.random.default_rng(0), run)
     result = gap.local_step(batch, g, 1.0, run)
     at_the_last = 5.0 * np.log(result.start[:, 0]) - result.start[:, 0] * g.rates.sum()
@@ -339,10 +339,10 @@ def test_rows_go_on_where_they_ended():
     g = gap.expectation(state.stats, None, run)
     for rows in data.order():
         batch = data.batch(gap, rows)
-        two = gap.local_step(state.with_warm_start(batch), g, 1.0, run)
-        four = twice.local_step(state.with_warm_start(batch), g, 1.0, run)
-        state.remember_ends(batch.rows, two.start)
-        again = gap.local_step(state.with_warm_start(batch), g, 1.0, run)
+        two = gap.local_step(state.with_row_starts(batch), g, 1.0, run)
+        four = twice.local_step(state.with_row_starts(batch), g, 1.0, run)
+        state.store_row_starts(batch.rows, two.start)
+        again = gap.local_step(state.with_row_starts(batch), g, 1.0, run)
         np.testing.assert_array_equal(again.start, four.start)
         assert np.all(again.bound >= two.bound - 1e-9 * np.abs(two.bound))
 

@@ -142,7 +142,7 @@ class Superposition(Move):
         if outcome.is_accepted:
             self._failed = set()
             for rows, start in self._activations:
-                state.remember_ends(rows, start)
+                state.store_row_starts(rows, start)
             state.restore((after, state.component_ids))
         elif change is not None:
             self._failed.add(change)
@@ -201,7 +201,7 @@ class Superposition(Move):
         )
         rows = _evenly_spaced(len(X), size)
         batch = model.batch(X, rows, weights[rows])
-        return state.with_warm_start(replace(batch, rows=row_numbers[rows]))
+        return state.with_row_starts(replace(batch, rows=places[rows]))
 
 
 def _observe(
