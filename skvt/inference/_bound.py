@@ -1,26 +1,35 @@
-"""The evidence lower bound of all models and engines.
+"""The evidence lower bound of all models and engines, in nats and with all constants.
 
-    ELBO = sum_n w_n (energy_n + entropy_n) - KL(q(beta) || p(beta))          (nats)
+    ELBO = sum_n w_n (energy_n + entropy_n) - KL(q(beta) || p(beta))
 
-including all constants. The tempered bound multiplies the energy by the inverse temperature
-[VT16 eq. 4]; the policy adds the terms of its own latent variables [VT16 eq. 5].
+where row n has the weight w_n. The tempered bound multiplies the energy by the inverse temperature
+[VT16 eq. 4]; the policy adds the terms of its latent variables [VT16 eq. 5].
 """
 
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, cast
 
-from skvt.contracts import Capability, HasHyperprior, LocalResult, LocalTotals, Model
+from skvt.compiled import serial_map
+from skvt.contracts import (
+    Capability,
+    HasHyperprior,
+    LocalResult,
+    LocalTotals,
+    Memoizable,
+    Model,
+)
 from skvt.expfam import RunningStats, kl_divergence
 from skvt.inference._parallel import Workers
-from skvt.inference._state import Rows
+from skvt.inference._state import MemoizedState, Rows
 from skvt.inference._visit import VisitRequest
 
 
 def global_divergence(model: Model, stats: RunningStats) -> float:
     """Return KL(q(beta) || p(beta)) in nats, summed over the blocks of the globals.
 
-    The log density of parameters of priors that have a prior themselves is subtracted.
+    If parameters of the priors have priors themselves, the log density of these parameters is
+    subtracted.
     """
     divergence: float = sum(
         kl_divergence(family, lam, prior)
@@ -34,7 +43,7 @@ def global_divergence(model: Model, stats: RunningStats) -> float:
 
 
 def evaluate_bound(model: Model, stats: RunningStats, data: Rows, workers: Workers) -> float:
-    """Return the untempered ELBO in nats at globals ``prior + stats``, with q(z) optimised."""
+    """Return the untempered ELBO at the globals ``prior + stats``, with optimal q(z), in nats."""
     totals, model = LocalTotals(), model.mean_field()
     request = VisitRequest(model, requested={"with_stats": False})
     make_globals = partial(model.expectation, stats, run=workers.run)
@@ -46,10 +55,30 @@ def evaluate_bound(model: Model, stats: RunningStats, data: Rows, workers: Worke
     return totals.untempered - global_divergence(model, stats)
 
 
+def exact_bound(model: Memoizable, state: MemoizedState) -> tuple[LocalTotals, float]:
+    """Return the local totals of all memos and the divergence of the globals, in nats."""
+    memo = state.memos.total()
+    entropy, weight = float(memo.entropy.sum()), memo.weight
+    # Free the memory of the sum, which is as large as the globals.
+    del memo
+    model, stats = model.compact(state.stats)
+    plain = stats.scaled(1.0 / (state.inv_temp * state.replication))
+    energy = model.statistics_energy(plain, model.expectation(stats, None, serial_map))
+    tempered = state.inv_temp * energy + entropy
+    totals = LocalTotals(tempered, energy + entropy, weight)
+    return totals, global_divergence(model, stats)
+
+
+def bound_of_all(model: Memoizable, state: MemoizedState) -> float:
+    """Return the exact untempered bound of the rows of all memos, in nats."""
+    totals, divergence = exact_bound(model, state)
+    return totals.untempered - divergence
+
+
 def local_results(
     model: Model, globals_of: Callable[[Any], Any], data: Rows, workers: Workers
 ) -> Iterator[tuple[Any, LocalResult]]:
-    """Yield batches and their local results at T = 1, without statistics."""
+    """Yield each batch and the result of its local step at T = 1, without statistics."""
     for batches in data.rounds(model, workers, data.order(), whole=True):
         for batch in batches:
             global_params = globals_of(batch)

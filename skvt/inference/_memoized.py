@@ -1,4 +1,8 @@
-"""Memoized inference: exact full-data updates from one batch at a time [HS13 sec. 3]."""
+"""Memoized inference: exact full-data updates from one batch at a time [HS13 sec. 3].
+
+:class:`MemoizedInference` is the engine, with births, merges and deletes as its moves.
+:class:`Tools` provides moves with memos of batches and with fits of a few rows.
+"""
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -6,11 +10,9 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from skvt.compiled import serial_map
 from skvt.contracts import (
     Capability,
     LocalResult,
-    LocalTotals,
     Memoizable,
     Move,
     MoveTools,
@@ -20,7 +22,7 @@ from skvt.contracts import (
     RunningPolicy,
     Stream,
 )
-from skvt.inference._bound import global_divergence
+from skvt.inference._bound import bound_of_all, exact_bound
 from skvt.inference._memos import Memo
 from skvt.inference._parallel import Workers
 from skvt.inference._state import MemoizedState, Rows, State
@@ -29,28 +31,30 @@ from skvt.progress import Continued
 from skvt.ties import exceeds
 from skvt.typing import Array, IndexArray, Run
 
-# Maximum number of rounds of moves in one call of a stream.
-_MOST_ROUNDS = 5
-# Stop after this many consecutive reverted passes.
-_MOST_TAKEN_BACK = 2
+# Maximum number of times that a call of a stream makes all moves.
+_MAX_ROUNDS_OF_MOVES = 5
+# A fit may stop after this number of consecutive passes that were reverted.
+_MAX_REVERTED_PASSES = 2
 
 
 class MemoVisits(NamedTuple):
-    """Arguments shared by the visits of one pass."""
+    """Arguments that the visits of one pass share."""
 
     data: Rows
     workers: Workers
     policy: RunningPolicy
+    # The keys of the memos of the batches, in the order of the visits.
     keys: Iterator[Any]
 
 
 class MemoizedInference(Continued):
-    """Memoized inference for mixtures, with moves at the end of each pass.
+    """Memoized inference for models with the capability ``MEMOIZABLE``, with moves at T = 1.
 
     Each batch has a memo: its statistics and the entropies of its assignments. A visit replaces the
     memo and immediately updates the globals. After the first pass, the evidence lower bound of all
-    data is thus known exactly at every step, and only births can lower it. With one batch this is
-    coordinate ascent. The ``moves`` are made in their order, births last, and only at T = 1.
+    data is therefore known exactly after every visit, and only births can lower it. With one batch,
+    the algorithm is coordinate ascent. The ``moves`` act after each pass, in their order; births
+    must be last.
     """
 
     kept: ClassVar[dict[str, Any]] = {
@@ -62,7 +66,7 @@ class MemoizedInference(Continued):
     }
     parts = frozenset({"_moves"})
     knows_exact_bound = True
-    # whether no pass has yet reached the bound of memos of an earlier fit
+    # Whether the fit began with memos of an earlier fit, and all passes have been reverted so far.
     _goes_on = False
 
     def __init__(self, moves: Sequence[Move] = ()) -> None:
@@ -75,16 +79,16 @@ class MemoizedInference(Continued):
             ),
             *(requirement for move in moves for requirement in move.requires),
         )
-        # whether the last pass was at T = 1, so that moves were made
+        # Whether the last pass was at T = 1, so that moves were made.
         self._moving = False
         self._n_passes = 0
-        # the exact bound after the last pass at T = 1, of the model at its end
+        # The exact bound in nats after the last pass; None if the pass was not at T = 1.
         self._reached: float | None = None
-        # number of consecutive passes that were reverted
+        # Number of consecutive passes that were reverted.
         self._n_taken_back = 0
 
     def start(self, state: State, total: float) -> MemoizedState:
-        """Keep memos; without memos, statistics represent all rows until these are visited."""
+        """Return the state of memoized inference, with the memos of ``state`` if it has any."""
         return MemoizedState(**vars(state))
 
     # A call of a stream begins as a fit does.
@@ -93,8 +97,9 @@ class MemoizedInference(Continued):
     def run_pass(self, model: Memoizable, state: MemoizedState, inputs: PassInputs) -> PassResult:
         """Make one pass over the batches in random order; return the exact bound at its end.
 
-        ``state`` changes in place. If it has memos of an earlier fit to the same rows, local steps
-        without a start may end in other optima; passes that lower the bound are reverted.
+        ``state`` changes in place. The pass is reverted if it lowers the bound. This can happen if
+        local steps search anew, or if ``state`` has memos of an earlier fit to the same rows, whose
+        local steps ended in other optima.
         """
         model, may_stop = self.sweep(model, state, inputs)
         totals, divergence = exact_bound(model, state)
@@ -104,7 +109,7 @@ class MemoizedInference(Continued):
     def sweep(
         self, model: Memoizable, state: MemoizedState, inputs: PassInputs
     ) -> tuple[Memoizable, bool]:
-        """Make a pass; return the model, and whether the fit may stop."""
+        """Make a pass and its moves; return the model, and whether convergence may be judged."""
         data, policy, workers, rng = inputs
         if not state.component_ids.size:
             state.begin(model.size(state.stats))
@@ -113,74 +118,81 @@ class MemoizedInference(Continued):
         if self._n_passes == 1 and self._moving and len(state.memos):
             state.temper(policy.mean_inv_temp, policy.replication)
             self._reached, self._goes_on = bound_of_all(model, state), True
-        mergeable = Capability.MERGEABLE in model.capabilities
-        if mergeable and self._moving and not len(state.memos):
-            # learn priors from the initial components, which merges compare under these priors
+        is_mergeable = Capability.MERGEABLE in model.capabilities
+        if is_mergeable and self._moving and not len(state.memos):
+            # Learn priors from the initial components, because merges compare under learned priors.
             model = model.with_learned_priors(state.prior_stats, state.plain_stats)
         moves = self._moves if self._moving else ()
         tools = Tools(self._n_passes, rng, workers)
-        # Births begin first, so that the others see the new components, and finish last.
+        # Births are last in ``moves``. They begin first, so that the other moves see the components
+        # that they add, and finish last.
         for move in reversed(moves):
             move.begin(model, state, tools)
             model = move.under_priors(model)
         if policy.jitter > 0.0:
             state.stats.add(model.symmetry_breaking_stats(state.stats, data, policy.jitter, rng))
-        # Deterministic local steps never lower the bound, so no checkpoint is needed.
-        searches = self._goes_on or Capability.LOCAL_SEARCH in model.capabilities
-        before = state.checkpoint() if self._moving and searches else None
-        places = data.order()
-        keys = rng.permutation(len(places)).tolist()
+        # A checkpoint is needed only if local steps may end in worse optima than before.
+        may_fall = self._goes_on or Capability.LOCAL_SEARCH in model.capabilities
+        checkpoint = state.checkpoint() if self._moving and may_fall else None
+        # The key of a batch is its number in the order of the rows.
+        rows_of_batches = data.order()
+        keys = rng.permutation(len(rows_of_batches)).tolist()
         visits = MemoVisits(data, workers, policy, iter(keys))
-        for batches in data.rounds(model, workers, [places[key] for key in keys]):
+        for batches in data.rounds(model, workers, [rows_of_batches[key] for key in keys]):
             self.visit(model, batches, data.total, state, visits, moves, tools)
         state.resum()
         for move in moves:
             state.move_log.extend(move.finish(model, state, tools))
             model = move.under_priors(model)
-        sort_by_mass(model, state)
-        # Local steps that search from the beginning may end in a worse optimum; then revert the
-        # pass. Accepted moves have raised the bound by more; births of mixtures are checked later.
-        reached = self._reached
-        if before and reached is not None and exceeds(reached, bound_of_all(model, state)):
-            state.restore(before)
+        sort_components(model, state)
+        # Revert the pass if it has lowered the bound.
+        previous = self._reached
+        if checkpoint and previous is not None and exceeds(previous, bound_of_all(model, state)):
+            state.restore(checkpoint)
             self._n_taken_back += 1
         else:
             self._n_taken_back, self._goes_on = 0, False
         if policy.done:
             model = model.with_learned_priors(state.prior_stats, state.plain_stats)
-        # convergence needs the gain of a pass in which rows are compared with all components
-        judged = any(map(_asks_all, (self._n_passes, self._n_passes + 1)))
-        if state.memos.has_candidates and not judged:
+        # If rows have candidates, judge convergence only before and after a pass that visits all
+        # components: it needs the gain of such a pass.
+        is_judged = any(map(_visits_all_components, (self._n_passes, self._n_passes + 1)))
+        if state.memos.has_candidates and not is_judged:
             return model, False
-        # moves would repeat their proposals after each reverted pass, so stop then
-        may_stop = self._n_taken_back >= _MOST_TAKEN_BACK or all(move.exhausted for move in moves)
-        return model, may_stop
+        # After a reverted pass, moves repeat their proposals, so that they may never be exhausted.
+        is_stuck = self._n_taken_back >= _MAX_REVERTED_PASSES
+        return model, is_stuck or all(move.exhausted for move in moves)
 
     def finish(self, model: Memoizable, state: MemoizedState) -> float:
-        """Conclude the moves after the last pass. Returns the exact bound in nats."""
+        """Conclude the moves after the last pass; return the exact bound in nats."""
         state.forget_candidates()
         for move in self._moves if self._moving else ():
             if move.conclude(model, state):
-                sort_by_mass(model, state)
+                sort_components(model, state)
         return bound_of_all(model, state)
 
     def update(
         self, model: Memoizable, state: MemoizedState, stream: Stream, inputs: PassInputs
     ) -> tuple[Memoizable, float]:
-        """Update the memo of one batch of a stream, then make moves that raise the exact bound."""
+        """Update the memo of one batch of a stream, then make moves that raise the exact bound.
+
+        Return the model and the step size 1. ``state`` and ``stream`` change in place.
+        """
         data, policy, workers, _ = inputs
         if not state.component_ids.size:
             state.begin(model.size(state.stats))
         key, memos = stream.batch_id, state.memos
         if key is None:
+            # Number batches without an id, and leave out numbers that are ids of other batches.
             key = len(memos)
             while key in memos:
                 key += 1
+        # The rows are visited as one batch, which first has the memos of its parts.
         state.join([part for part in stream.parts if part in memos], key)
         (rows,) = data.order()
         batch = data.batch(model, rows)
-        seen = memos.weight - (memos[key].weight if key in memos else 0.0)
-        total = max(stream.total or 0.0, seen + float(batch.weights.sum()))
+        weight_of_others = memos.weight - (memos[key].weight if key in memos else 0.0)
+        total = max(stream.total or 0.0, weight_of_others + float(batch.weights.sum()))
         self.visit(model, [batch], total, state, MemoVisits(data, workers, policy, iter([key])))
         if stream.joins is not None:
             state.join([stream.joins, key], stream.joins)
@@ -189,29 +201,31 @@ class MemoizedInference(Continued):
         rng = stream.make_rng() if moves else np.random.default_rng(0)
         tools = Tools(len(memos), rng, workers)
 
-        def visit_again(parts: Mapping[Hashable, IndexArray]) -> None:
-            counted = state.n_steps, state.rows_seen
-            batches = [data.batch(model, part) for part in parts.values()]
-            visits = MemoVisits(data, workers, policy, iter(parts))
+        def visit_again(rows_of_batches: Mapping[Hashable, IndexArray]) -> None:
+            """Visit batches without counting their rows as new ones."""
+            counts = state.n_steps, state.rows_seen
+            batches = [data.batch(model, rows) for rows in rows_of_batches.values()]
+            visits = MemoVisits(data, workers, policy, iter(rows_of_batches))
             self.visit(model, batches, total, state, visits)
-            state.n_steps, state.rows_seen = counted
+            state.n_steps, state.rows_seen = counts
 
-        for _ in range(_MOST_ROUNDS):
+        for _ in range(_MAX_ROUNDS_OF_MOVES):
             n_accepted = 0
             for move in moves:
                 records = move.within(model, batch, key, state, tools)
                 state.move_log.extend(records)
                 n_accepted += sum(record.accepted for record in records)
                 model = move.under_priors(model)
-            sort_by_mass(model, state)
+            sort_components(model, state)
             if policy.done:
                 model = model.with_learned_priors(state.prior_stats, state.plain_stats)
             if n_accepted == 0 and all(move.exhausted for move in moves):
                 break
-            # rows may still have to move to new components
+            # Visit the batch again, because its rows may have to move to new components.
             visit_again({key: rows})
             state.resum()
         if stream.parts:
+            # Replace the memo of all rows by memos of the parts.
             visit_again(stream.parts)
             del state.memos[key]
             state.resum()
@@ -228,14 +242,18 @@ class MemoizedInference(Continued):
         moves: Sequence[Move] = (),
         tools: MoveTools | None = None,
     ) -> None:
-        """Visit batches at once: their q(z) are independent, so that this is coordinate ascent."""
+        """Visit batches with the same globals, and replace their memos.
+
+        This is a step of coordinate ascent, because the q(z) of the batches are independent.
+        ``total`` is the weight of all rows of the fit.
+        """
         data, workers, policy, keys = visits
         weights = [float(batch.weights.sum()) for batch in batches]
         policy.advance(state.rows_seen / total, sum(weights) / total, state.n_steps)
         state.temper(policy.mean_inv_temp, policy.replication)
 
-        selective = Capability.SELECTIVE in model.capabilities
-        asks_all = _asks_all(self._n_passes)
+        is_selective = Capability.SELECTIVE in model.capabilities
+        visits_all = _visits_all_components(self._n_passes)
 
         def make_request(batch: Any) -> VisitRequest:
             inv_temp, observers, key = policy.inv_temp(batch), [], next(keys)
@@ -250,36 +268,38 @@ class MemoizedInference(Continued):
                 bool(self._moves),
                 tuple(observers),
                 key,
-                state.candidates_of(key, batch.n_rows, asks_all) if selective else None,
+                state.candidates_of(key, batch.n_rows, visits_all) if is_selective else None,
             )
 
         def make_globals(batch: Any) -> Any:
             return model.expectation(state.stats, batch, workers.run)
 
-        visited = list(data.visit(batches, make_request, make_globals, workers))
-        for found, weight in zip(visited, weights, strict=True):
-            assert found.memo is not None  # as requested
-            state.store_row_starts(found.rows, found.start)
-            state.remember(found.key, found.memo, weight / total)
+        results = list(data.visit(batches, make_request, make_globals, workers))
+        for result, weight in zip(results, weights, strict=True):
+            # The request has asked for a memo.
+            assert result.memo is not None
+            state.store_row_starts(result.rows, result.start)
+            state.remember(result.key, result.memo, weight / total)
             state.n_steps += 1
             state.rows_seen += weight
-            policy.observe(found, found)
-            for move, noted in zip(moves, found.notes, strict=False):
-                if noted is not None:
-                    move.note(noted)
+            policy.observe(result, result)
+            for move, notes in zip(moves, result.notes, strict=False):
+                if notes is not None:
+                    move.note(notes)
 
 
 @dataclass(frozen=True)
 class Tools:
     """The tools that engines provide to moves: see `skvt.contracts.MoveTools`."""
 
+    # Number of the pass, from 1; in a stream, number of batches.
     n_iter: int
     rng: np.random.Generator
     workers: Workers
 
     @property
     def run(self) -> Run:
-        """The threads of the fit."""
+        """Function that maps over tasks on the threads of the fit."""
         return self.workers.run
 
     def memo_of(self, model: Memoizable, result: LocalResult, batch: Any) -> Memo:
@@ -296,11 +316,15 @@ class Tools:
         n_batches: int = 1,
         seeds: IndexArray | None = None,
     ) -> tuple[MemoizedState, Callable[[Any, Sequence[Move]], tuple[Any, bool]]]:
-        """Begin a fit of these rows; initial components are chosen among the rows ``seeds``."""
-        data = sample = Rows(X, weights, max(1, -(-weights.size // n_batches)))
+        """Begin a fit of the rows X; initial components are chosen among the rows ``seeds``.
+
+        Return the state of the fit, and ``sweep(model, moves)``, which makes a pass and these
+        moves. See `skvt.contracts.MoveTools`.
+        """
+        data = seed_rows = Rows(X, weights, max(1, -(-weights.size // n_batches)))
         if seeds is not None:
-            sample = Rows(X[seeds], weights[seeds], seeds.size, data.total)
-        state = MemoizedState(model.initial(sample, self.rng))
+            seed_rows = Rows(X[seeds], weights[seeds], seeds.size, data.total)
+        state = MemoizedState(model.initial(seed_rows, self.rng))
         engine, inputs = MemoizedInference(), PassInputs(data, policy, self.workers, self.rng)
 
         def sweep(model: Memoizable, moves: Sequence[Move]) -> tuple[Memoizable, bool]:
@@ -310,32 +334,16 @@ class Tools:
         return state, sweep
 
 
-def _asks_all(n_passes: int) -> bool:
-    """Return whether rows are compared with all components: in streams, passes 1, 2, 4, 8, ..."""
+def _visits_all_components(n_passes: int) -> bool:
+    """Return whether a pass compares rows with all components, not only with their candidates.
+
+    The passes 1, 2, 4, 8, ... do so, and calls of a stream, which do not count passes.
+    """
     return n_passes & (n_passes - 1) == 0
 
 
-def exact_bound(model: Memoizable, state: MemoizedState) -> tuple[LocalTotals, float]:
-    """Return the local totals of all memos and the divergence of the globals, in nats."""
-    memo = state.memos.total()
-    entropy, weight = float(memo.entropy.sum()), memo.weight
-    del memo  # it is as large as the globals
-    model, stats = model.compact(state.stats)
-    plain = stats.scaled(1.0 / (state.inv_temp * state.replication))
-    energy = model.statistics_energy(plain, model.expectation(stats, None, serial_map))
-    tempered = state.inv_temp * energy + entropy
-    totals = LocalTotals(tempered, energy + entropy, weight)
-    return totals, global_divergence(model, stats)
-
-
-def bound_of_all(model: Memoizable, state: MemoizedState) -> float:
-    """Return the exact bound of all memos, in nats."""
-    totals, divergence = exact_bound(model, state)
-    return totals.untempered - divergence
-
-
-def sort_by_mass(model: Memoizable, state: MemoizedState) -> None:
-    """Put the components into the order that the model prefers."""
+def sort_components(model: Memoizable, state: MemoizedState) -> None:
+    """Put the components into the order of the largest bound, if it is not the current order."""
     order = model.best_order(state.stats)
     if order is not None:
         state.rearrange(order)

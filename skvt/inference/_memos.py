@@ -1,4 +1,8 @@
-"""Memos: the statistics that memoized inference keeps of each batch [HS13 sec. 3]."""
+"""Memos: the statistics and entropies that memoized inference keeps of each batch [HS13 sec. 3].
+
+:class:`Memo` is the contribution of one batch, :class:`Memos` the collection of all batches with
+its sum. :class:`Merged` and :class:`Rearranged` are changes that moves make to all memos.
+"""
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,74 +17,83 @@ from skvt.files import in_files, is_within
 from skvt.ties import exceeds
 from skvt.typing import Array, IndexArray
 
-# Number of memos, or of their sums, that are added up to one stored sum.
-_SUMMED = 32
-# Least number of columns of arrays that may be packed.
-_WIDE = 64
-# Arrays are packed if at most this share of their columns is kept.
-_WORTH_PACKING = 0.5
+# Number of memos, or of sums of memos, that are added up to one stored sum.
+_FAN_IN = 32
+# Arrays with fewer columns are not packed.
+_MIN_WIDTH_TO_PACK = 64
+# Arrays with a larger share of columns that are not 0 are not packed.
+_MAX_SHARE_TO_PACK = 0.5
 
 
 @in_files("inference.Memo", nan=("merge_entropy_loss",))
 @dataclass(frozen=True)
 class Memo:
-    """Contribution of a batch at its last visit, untempered."""
+    """Contribution of a batch, or of several, to statistics and bound at the last visit, T = 1."""
 
     # Statistics of the batch; the first axis of each array has the K components.
     stats: Stats
-    # (K,) or (): ``-sum_n w_n r_nk log r_nk`` in nats, or the entropy of all local variables.
+    # (K,): entropy ``-sum_n w_n r_nk log r_nk`` of the assignments to each component, in nats; or
+    # (): entropy of all local variables.
     entropy: Array
-    # (K, K): for a < b, the loss of entropy if a and b became one; after a later merge NaN, or an
-    # upper bound. See :func:`skvt.models.mixture._kernels.assignment_entropy`.
+    # (K, K): for a < b, the entropy in nats that would be lost if components a and b became one.
+    # After a merge of a or b it is NaN or an upper bound. Other entries are 0. None if not known.
+    # See :func:`skvt.models.mixture._kernels.assignment_entropy`.
     merge_entropy_loss: Array | None
-    # Sum of the rows' weights.
+    # Sum of the weights of the rows.
     weight: float
-    # (n, J): candidates of the rows at the next visit, -1 for components that were removed.
+    # (n, J): candidate components of the rows at the next visit; -1 is a removed component. None
+    # if all components are candidates.
     candidates: IndexArray | None = None
 
     def rearranged(self, index: IndexArray) -> "Memo":
-        """Return the memo of the components in ``index``, with empty ones where it is -1."""
+        """Return a memo of the components ``index``, in this order; -1 is an empty component."""
         arrays = tuple(take(array, index) for array in self.stats.arrays)
         merge_entropy_loss = None
         if self.merge_entropy_loss is not None:
-            # entries are kept above the diagonal
-            square = take(take(self.merge_entropy_loss + self.merge_entropy_loss.T, index).T, index)
-            merge_entropy_loss = np.triu(square, 1)
+            symmetric = self.merge_entropy_loss + self.merge_entropy_loss.T
+            merge_entropy_loss = np.triu(take(take(symmetric, index).T, index), 1)
         entropy = take(self.entropy, index) if self.entropy.ndim else self.entropy
         candidates = self.candidates
         if candidates is not None:
-            places = np.full(len(self.entropy) + 1, -1, candidates.dtype)  # the last is for -1
+            # The additional last entry maps -1 to -1.
+            new_numbers = np.full(len(self.entropy) + 1, -1, candidates.dtype)
             kept = np.flatnonzero(np.asarray(index) >= 0)
-            places[np.asarray(index)[kept]] = kept
-            candidates = places[candidates]
+            new_numbers[np.asarray(index)[kept]] = kept
+            candidates = new_numbers[candidates]
         return Memo(Stats(arrays), entropy, merge_entropy_loss, self.weight, candidates)
 
     def merged(self, a: int, b: int, *, bounded: bool = False) -> "Memo":
         """Return the memo after component a has taken over the rows of b, a < b; b is then empty.
 
-        The entropy that a merge of a with a third component loses is then unknown, unless neither a
-        nor b would lose any. If ``bounded``, it is replaced by an upper bound, the sum of both
-        losses: the loss is a concave function of the share of either component, and 0 at 0.
+        The entropy that a further merge of a with a component c would lose cannot be computed from
+        the memo. It is 0 if the merges of c with a and with b would have lost nothing. Otherwise it
+        becomes NaN, or if ``bounded``, the sum of these two losses. The sum is an upper bound,
+        because the loss is a concave function of the share of either component, and 0 at a share
+        of 0.
         """
         arrays = tuple(array.copy() for array in self.stats.arrays)
         for array in arrays:
             array[a] += array[b]
             array[b] = 0.0
-        # merges are proposed only if the loss is known
+        # Merges are proposed only if their loss of entropy is known.
         assert self.merge_entropy_loss is not None
         entropy, merge_entropy_loss = self.entropy.copy(), self.merge_entropy_loss.copy()
         entropy[a] += entropy[b] - merge_entropy_loss[a, b]
         entropy[b] = 0.0
-        both = self.merge_entropy_loss + self.merge_entropy_loss.T
-        both = both[a] + both[b]
+        symmetric = self.merge_entropy_loss + self.merge_entropy_loss.T
+        # (K,): losses of the merges of a with each other component.
+        losses = symmetric[a] + symmetric[b]
         if not bounded:
-            both[exceeds(both, 0.0, scale=self.weight)] = np.nan
-        merge_entropy_loss[a, a + 1 :], merge_entropy_loss[:a, a] = both[a + 1 :], both[:a]
+            losses[exceeds(losses, 0.0, scale=self.weight)] = np.nan
+        merge_entropy_loss[a, a + 1 :], merge_entropy_loss[:a, a] = losses[a + 1 :], losses[:a]
         merge_entropy_loss[b, b + 1 :] = merge_entropy_loss[:b, b] = 0.0
         return Memo(Stats(arrays), entropy, merge_entropy_loss, self.weight, self.candidates)
 
     def plus(self, other: "Memo", sign: float = 1.0) -> "Memo":
-        """Return the sum with another memo, or with ``sign=-1`` the difference."""
+        """Return the sum of the memo and ``other``, or their difference if ``sign`` is -1.
+
+        Its candidates are those of this memo.
+        """
         pairs = zip(self.stats.arrays, other.stats.arrays, strict=True)
         merge_entropy_loss = None
         if self.merge_entropy_loss is not None and other.merge_entropy_loss is not None:
@@ -97,15 +110,18 @@ class Memo:
 @in_files("inference.Merged")
 @dataclass(frozen=True)
 class Merged:
-    """A change of memos: component a takes over the rows of b."""
+    """A change of memos: component a takes over the rows of b, see :meth:`Memo.merged`."""
 
     a: int
     b: int
     bounded: bool
 
-    def size_after(self, n: int) -> int | None:
-        """Return the number of components, n before; None if there are no such components."""
-        return n if 0 <= self.a < self.b < n else None
+    def size_after(self, n_components: int) -> int | None:
+        """Return the number of components after the change of ``n_components``.
+
+        Return None if a and b are not numbers of two components in ascending order.
+        """
+        return n_components if 0 <= self.a < self.b < n_components else None
 
     def __call__(self, memo: Memo) -> Memo:
         """Return the memo after the merge."""
@@ -115,14 +131,18 @@ class Merged:
 @in_files("inference.Rearranged")
 @dataclass(frozen=True)
 class Rearranged:
-    """A change of memos: components in another order."""
+    """A change of memos: the components ``index`` in this order; -1 is an empty component."""
 
     index: IndexArray
 
-    def size_after(self, n: int) -> int | None:
-        """Return the number of components, n before; None if there are no such components."""
-        one = self.index.ndim == 1 and self.index.size > 0
-        return self.index.size if one and is_within(self.index + 1, n + 1) else None
+    def size_after(self, n_components: int) -> int | None:
+        """Return the number of components after the change of ``n_components``.
+
+        Return None if ``index`` is not a vector of numbers of components or -1.
+        """
+        is_vector = self.index.ndim == 1 and self.index.size > 0
+        is_legal = is_vector and is_within(self.index + 1, n_components + 1)
+        return self.index.size if is_legal else None
 
     def __call__(self, memo: Memo) -> Memo:
         """Return the rearranged memo."""
@@ -132,66 +152,75 @@ class Rearranged:
 @in_files("inference.Packed")
 @dataclass(frozen=True)
 class _Packed:
-    """A memo without the zero columns of its wide arrays, such as words that a batch does not have.
+    """A memo whose wide arrays are stored without their zero columns.
 
-    ``memo`` holds the packed arrays. ``columns`` has the columns that are kept of each array, None
-    if these are all; ``widths`` has the original numbers of columns.
+    The zero columns are those of words that no row of the batch has, for instance.
     """
 
+    # The memo with the columns that are stored.
     memo: Memo
+    # For each array, the numbers of the columns that are stored; None for all. () if the memo is
+    # not packed.
     columns: tuple[IndexArray | None, ...]
+    # For each array, the number of columns before packing. () if the memo is not packed.
     widths: tuple[int, ...]
 
     @classmethod
     def of(cls, memo: Memo) -> "_Packed":
+        """Pack a memo."""
         arrays, columns = [], []
         for array in memo.stats.arrays:
-            occurs = None
-            if array.ndim == 2 and array.shape[1] >= _WIDE:
-                occurs = np.flatnonzero(array.any(axis=0))
-                if occurs.size > _WORTH_PACKING * array.shape[1]:
-                    occurs = None
-            columns.append(occurs)
-            arrays.append(array if occurs is None else array[:, occurs])
-        if any(occurs is not None for occurs in columns):
+            stored = None
+            if array.ndim == 2 and array.shape[1] >= _MIN_WIDTH_TO_PACK:
+                stored = np.flatnonzero(array.any(axis=0))
+                if stored.size > _MAX_SHARE_TO_PACK * array.shape[1]:
+                    stored = None
+            columns.append(stored)
+            arrays.append(array if stored is None else array[:, stored])
+        if any(stored is not None for stored in columns):
             widths = tuple(np.shape(array)[-1] for array in memo.stats.arrays)
             return cls(replace(memo, stats=Stats(tuple(arrays))), tuple(columns), widths)
         return cls(memo, (), ())
 
     def is_legal(self, shapes: Sequence[tuple[int, ...]]) -> bool:
-        """Return whether a memo of a file has statistics of these shapes after it is unpacked."""
-        memo, loss, rows = self.memo, self.memo.merge_entropy_loss, self.memo.candidates
-        n, expected = shapes[0][0], list(shapes)
+        """Return whether the memo, read from a file, has arrays of these shapes when unpacked."""
+        memo, loss, candidates = self.memo, self.memo.merge_entropy_loss, self.memo.candidates
+        n_components, stored_shapes = shapes[0][0], list(shapes)
         if self.columns:
-            parts = zip(self.columns, self.widths, shapes, strict=True)
-            for i, (columns, width, shape) in enumerate(parts):
+            packed_arrays = zip(self.columns, self.widths, shapes, strict=True)
+            for i, (columns, width, shape) in enumerate(packed_arrays):
                 if columns is None:
                     continue
-                if columns.ndim != 1 or shape != (n, width) or not is_within(columns, width):
+                if shape != (n_components, width):
                     return False
-                expected[i] = (n, columns.size)
+                if columns.ndim != 1 or not is_within(columns, width):
+                    return False
+                stored_shapes[i] = (n_components, columns.size)
         return (
-            are_real(memo.stats.arrays, expected)
-            and np.shape(memo.entropy) in ((), (1,), (n,))
-            and (loss is None or loss.shape in ((), (n, n)))
-            and (rows is None or (rows.ndim == 2 and is_within(rows + 1, n + 1)))
+            are_real(memo.stats.arrays, stored_shapes)
+            and np.shape(memo.entropy) in ((), (1,), (n_components,))
+            and (loss is None or loss.shape in ((), (n_components, n_components)))
+            and (
+                candidates is None
+                or (candidates.ndim == 2 and is_within(candidates + 1, n_components + 1))
+            )
         )
 
-    def whole(self) -> Memo:
-        """Return the unpacked memo."""
+    def unpack(self) -> Memo:
+        """Return the memo with all columns."""
         if not self.columns:
             return self.memo
         arrays = []
-        parts = zip(self.memo.stats.arrays, self.columns, self.widths, strict=True)
-        for array, occurs, width in parts:
-            if occurs is not None:
-                kept, array = array, np.zeros((len(array), width), array.dtype)
-                array[:, occurs] = kept
+        packed_arrays = zip(self.memo.stats.arrays, self.columns, self.widths, strict=True)
+        for array, columns, width in packed_arrays:
+            if columns is not None:
+                stored, array = array, np.zeros((len(array), width), array.dtype)
+                array[:, columns] = stored
             arrays.append(array)
         return replace(self.memo, stats=Stats(tuple(arrays)))
 
 
-# A memo, and the number of changes made to it.
+# A memo or a sum of memos, and how many of the changes of all memos it contains.
 _Entry: TypeAlias = tuple[_Packed, int]
 
 
@@ -200,18 +229,23 @@ _Entry: TypeAlias = tuple[_Packed, int]
 class Memos(MutableMapping[Hashable, Memo]):
     """The memo of each batch by its key, in the order in which they came, and their sum.
 
-    Zero columns of wide arrays are not stored, such as words that no row of a batch has.
+    Sums are kept in levels: sums of 32 memos, sums of 32 such sums, and so on. If a memo is
+    replaced, only the sums that contain it are computed again. The total of a stream therefore
+    costs the same however long the stream is. Rounding errors do not accumulate, because each sum
+    is computed from its 32 terms.
 
-    Sums of 32 memos, of 32 such sums and so on are kept, and replacing a memo invalidates only the
-    sums that contain it. The total of a stream thus costs the same however long the stream is, and
-    rounding errors cannot accumulate: each sum is a plain sum of 32 terms. Changes of all memos are
-    deferred until a memo is requested; they are linear, and so are applied directly to sums of many
-    memos. ``Memos(memos)`` is an independent copy that shares the memos.
+    A change of all memos is deferred until a memo or the total is requested. Changes are linear, so
+    that they can be applied to sums directly.
+
+    ``Memos(memos)`` is an independent copy of a collection, which shares the memos.
     """
 
+    # The position of the memo of each key in the lowest level.
     _places: dict[Hashable, int]
-    # [(memo, number of changes made to it)], [the same for each sum of 32 of them, or None] ...
+    # The lowest level has the memos, each level above the sums of 32 entries of the level below.
+    # None stands for a sum that must be computed again.
     _levels: list[list[_Entry | None]]
+    # The changes of all memos, in their order.
     _changes: list[Callable[[Memo], Memo]]
 
     def __init__(self, memos: "Memos | Mapping[Hashable, Memo]" = MappingProxyType({})) -> None:
@@ -228,11 +262,11 @@ class Memos(MutableMapping[Hashable, Memo]):
 
     @classmethod
     def of(cls, memos: "Mapping[Hashable, Memo]") -> "Memos":
-        """Return a collection of these memos."""
+        """Return a collection of the memos of a mapping."""
         return cls(memos)
 
     def __getitem__(self, key: Hashable) -> Memo:
-        return self._now(0, self._places[key])
+        return self._get_entry(0, self._places[key])
 
     def __setitem__(self, key: Hashable, memo: Memo) -> None:
         place = self._places.setdefault(key, len(self._places))
@@ -242,24 +276,27 @@ class Memos(MutableMapping[Hashable, Memo]):
                 level.append(entry)
             else:
                 level[place] = entry
-            place, entry = place // _SUMMED, None
-        n_sums = -(-len(self._levels[-1]) // _SUMMED)
+            # In the levels above, the sum that contains the memo must be computed again.
+            place, entry = place // _FAN_IN, None
+        n_sums = -(-len(self._levels[-1]) // _FAN_IN)
         if n_sums > 1:
             self._levels.append([None] * n_sums)
 
     def __delitem__(self, key: Hashable) -> None:
-        """Remove a memo and move the last memo to its place."""
+        """Remove a memo, and move the last memo to its position."""
         place = self._places.pop(key)
-        last = len(self._places)
+        last_place = len(self._places)
         memos = self._levels[0]
-        if place < last:
-            (moved,) = (other for other, number in self._places.items() if number == last)
-            self._places[moved], memos[place] = place, memos[last]
+        if place < last_place:
+            (last_key,) = (key for key, number in self._places.items() if number == last_place)
+            self._places[last_key], memos[place] = place, memos[last_place]
         memos.pop()
-        for below, level in pairwise(self._levels):
-            place, last = place // _SUMMED, last // _SUMMED
-            level[place] = level[last] = None
-            del level[-(-len(below) // _SUMMED) :]
+        # Invalidate the sums that contained either memo, and remove sums without terms.
+        for level_below, level in pairwise(self._levels):
+            place, last_place = place // _FAN_IN, last_place // _FAN_IN
+            level[place] = level[last_place] = None
+            del level[-(-len(level_below) // _FAN_IN) :]
+        # Remove levels above a level with a single entry.
         while len(self._levels) > 1 and len(self._levels[-2]) == 1:
             self._levels.pop()
 
@@ -269,50 +306,56 @@ class Memos(MutableMapping[Hashable, Memo]):
     def __len__(self) -> int:
         return len(self._places)
 
-    def is_whole(self) -> bool:
-        """Return whether all memos and sums are in place."""
+    def is_consistent(self) -> bool:
+        """Return whether keys and levels fit together; used for files."""
         sizes = [len(level) for level in self._levels]
-        above = [-(-size // _SUMMED) for size in sizes]
-        of_memos = sorted(self._places.values()) == list(range(sizes[0]))
-        return of_memos and None not in self._levels[0] and [*sizes[1:], 1] == above
+        sizes_above = [-(-size // _FAN_IN) for size in sizes]
+        has_all_places = sorted(self._places.values()) == list(range(sizes[0]))
+        has_all_memos = has_all_places and None not in self._levels[0]
+        return has_all_memos and [*sizes[1:], 1] == sizes_above
 
-    def are_legal(self, shapes: Sequence[tuple[int, ...]], n_components: int, most: float) -> bool:
-        """Return whether memos of a file end with statistics of these shapes, after all changes.
+    def are_legal(
+        self, shapes: Sequence[tuple[int, ...]], n_components: int, max_bytes: float
+    ) -> bool:
+        """Return whether memos, read from a file, are those of statistics of these shapes.
 
-        Changes are not applied, since they may make a memo larger than the file: at most ``most``
-        bytes.
+        The shapes are those after all changes. The changes are not applied, because they may make
+        memos much larger than the file. Return False if a memo would have more than ``max_bytes``.
         """
-        if not self.is_whole():
+        if not self.is_consistent():
             return False
         entries = [entry for level in self._levels for entry in level if entry is not None]
         if not entries:
             return True
-        # number of components after each number of changes
-        numbers = {n_made: len(packed.memo.stats.arrays[0]) for packed, n_made in entries}
-        first = min(numbers)
-        n = most_components = numbers[first]
-        counts = {first: n}
-        for n_made, change in enumerate(self._changes[first:], first + 1):
-            size = change.size_after(n)  # type: ignore[attr-defined]  # of a file
-            if size is None:
+        # Follow the number of components from the entry with the fewest changes to the last change.
+        sizes = {n_changes: len(packed.memo.stats.arrays[0]) for packed, n_changes in entries}
+        first = min(sizes)
+        size = max_size = sizes[first]
+        size_after_changes = {first: size}
+        for n_changes, change in enumerate(self._changes[first:], first + 1):
+            # Files hold only changes that have this method.
+            new_size = change.size_after(size)  # type: ignore[attr-defined]
+            if new_size is None:
                 return False
-            n, most_components = size, max(most_components, n)
-            counts[n_made] = n
-        of_pairs = any(packed.memo.merge_entropy_loss is not None for packed, _ in entries)
-        of_each = sum(int(np.prod(shape[1:])) for shape in shapes) + most_components * of_pairs
-        if n != n_components or 8 * most_components * of_each > most:
+            size, max_size = new_size, max(max_size, size)
+            size_after_changes[n_changes] = size
+        # Compare the largest memo with the limit; its numbers have 8 bytes.
+        has_pairs = any(packed.memo.merge_entropy_loss is not None for packed, _ in entries)
+        n_numbers = sum(int(np.prod(shape[1:])) for shape in shapes) + max_size * has_pairs
+        if size != n_components or 8 * max_size * n_numbers > max_bytes:
             return False
-        for packed, n_made in entries:
-            changed = [(counts[n_made], *shape[1:]) for shape in shapes]
-            if not packed.is_legal(changed if self._changes else shapes):
+        for packed, n_changes in entries:
+            stored_shapes = [(size_after_changes[n_changes], *shape[1:]) for shape in shapes]
+            if not packed.is_legal(stored_shapes if self._changes else shapes):
                 return False
         weights = [[entry[0].memo.weight for entry in level if entry] for level in self._levels]
-        legal = all(0.0 <= weight < np.inf for level in weights for weight in level)
-        return legal and sum(weights[0]) > 0.0 and all(0.0 not in level for level in weights[1:])
+        are_finite = all(0.0 <= weight < np.inf for level in weights for weight in level)
+        has_weight = sum(weights[0]) > 0.0
+        return are_finite and has_weight and all(0.0 not in level for level in weights[1:])
 
     def total(self) -> Memo:
-        """Return the sum of all memos, a memo with new arrays."""
-        return sum_of(self._summands())
+        """Return the sum of all memos as a memo that shares no array with them."""
+        return add_memos(self._get_top_level())
 
     @property
     def has_candidates(self) -> bool:
@@ -321,55 +364,57 @@ class Memos(MutableMapping[Hashable, Memo]):
 
     @property
     def weight(self) -> float:
-        """Sum of the rows' weights of all batches."""
-        return float(sum(memo.weight for memo in self._summands()))
+        """Sum of the weights of the rows of all batches."""
+        return float(sum(memo.weight for memo in self._get_top_level()))
 
     def change_all(self, change: Callable[[Memo], Memo]) -> None:
-        """Replace each memo by ``change(memo)``, which is linear and can be pickled."""
+        """Replace each memo by ``change(memo)``; the change must be linear and picklable."""
         self._changes.append(change)
 
-    def _summands(self) -> list[Memo]:
-        """Return a few memos or sums of memos that add up to the total."""
+    def _get_top_level(self) -> list[Memo]:
+        """Return the memos or sums of the highest level, at most 32, which add up to the total."""
         top = len(self._levels) - 1
-        return [self._now(top, place) for place in range(len(self._levels[top]))]
+        return [self._get_entry(top, place) for place in range(len(self._levels[top]))]
 
-    def _now(self, level: int, place: int) -> Memo:
-        """Return a memo, or a sum of memos, after all changes."""
+    def _get_entry(self, level: int, place: int) -> Memo:
+        """Return a memo, or a sum of memos, after all changes, and store it."""
         entry = self._levels[level][place]
         if entry is None:
-            parts = range(len(self._levels[level - 1]))[place * _SUMMED : (place + 1) * _SUMMED]
-            memo = sum_of([self._now(level - 1, part) for part in parts])
+            n_below = len(self._levels[level - 1])
+            places_below = range(n_below)[place * _FAN_IN : (place + 1) * _FAN_IN]
+            memo = add_memos([self._get_entry(level - 1, below) for below in places_below])
         else:
-            packed, n_made = entry
-            memo = packed.whole()
-            if n_made == len(self._changes):
+            packed, n_changes = entry
+            memo = packed.unpack()
+            if n_changes == len(self._changes):
                 return memo
-            for change in self._changes[n_made:]:
+            for change in self._changes[n_changes:]:
                 memo = change(memo)
         self._levels[level][place] = _Packed.of(memo), len(self._changes)
         return memo
 
 
-def sum_of(memos: Sequence[Memo]) -> Memo:
-    """Return the sum of these memos, a memo with new arrays."""
-    arrays = zip(*(memo.stats.arrays for memo in memos), strict=True)
+def add_memos(memos: Sequence[Memo]) -> Memo:
+    """Return the sum of memos as a memo that shares no array with them, without candidates."""
+    blocks = zip(*(memo.stats.arrays for memo in memos), strict=True)
     losses = [memo.merge_entropy_loss for memo in memos if memo.merge_entropy_loss is not None]
     return Memo(
-        Stats(tuple(_sum(parts) for parts in arrays)),
-        _sum([memo.entropy for memo in memos]),
-        _sum(losses) if len(losses) == len(memos) else None,
+        Stats(tuple(_add_arrays(arrays) for arrays in blocks)),
+        _add_arrays([memo.entropy for memo in memos]),
+        _add_arrays(losses) if len(losses) == len(memos) else None,
         float(sum(memo.weight for memo in memos)),
     )
 
 
 def take(array: Array, index: IndexArray) -> Array:
-    """Return ``array[index]`` along the first axis, zero where the index is -1."""
+    """Return a copy of ``array[index]``, with zeros where the index is -1."""
     out = array[index]
     out[np.asarray(index) < 0] = 0.0
     return out
 
 
-def _sum(arrays: Sequence[Array]) -> Array:
+def _add_arrays(arrays: Sequence[Array]) -> Array:
+    """Return the sum of arrays in double precision, added in their order."""
     total = np.array(arrays[0], np.float64)
     for array in arrays[1:]:
         total += array

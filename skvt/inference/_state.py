@@ -18,7 +18,7 @@ import numpy as np
 from skvt.contracts import Model, MoveRecord, PriorTerm, Requirement
 from skvt.expfam import RunningStats, Stats
 from skvt.files import in_files
-from skvt.inference._memos import Memo, Memos, Merged, Rearranged, sum_of, take
+from skvt.inference._memos import Memo, Memos, Merged, Rearranged, add_memos, take
 from skvt.inference._parallel import Workers
 from skvt.inference._visit import VisitRequest, VisitResult, visit_batch
 from skvt.typing import Array, IndexArray
@@ -251,7 +251,7 @@ class MemoizedState(State):
     def join(self, keys: Sequence[Hashable], key: Hashable) -> None:
         """Replace the memos of ``keys`` by one memo of this ``key``, their sum."""
         if keys:
-            self.memos[key] = sum_of([self.memos.pop(part) for part in keys])
+            self.memos[key] = add_memos([self.memos.pop(part) for part in keys])
 
     def candidates_of(self, key: Hashable, n_rows: int, visits_all: bool) -> IndexArray:
         """Return the candidate components of the rows of a batch, (n, J).

@@ -25,7 +25,8 @@ from skvt.inference import (
     Workers,
     _memos,
 )
-from skvt.inference._memoized import MemoVisits, exact_bound, sort_by_mass
+from skvt.inference._bound import exact_bound
+from skvt.inference._memoized import MemoVisits, sort_components
 from skvt.inference._memos import Memo, Memos
 from skvt.inference._stochastic import Visits
 from skvt.inference._visit import memo_of
@@ -217,7 +218,7 @@ def test_sorting_by_mass_never_lowers_the_bound_and_changes_no_component(name):
         before = bound(model, state)
         evidence = model.component.log_evidence(state.stats.value().arrays[1])
         memo = state.memos.total()
-        sort_by_mass(model, state)
+        sort_components(model, state)
         counts = state.stats.value().arrays[0]
         after = state.memos.total()
         assert np.all(np.diff(counts) <= 0.0)
@@ -579,7 +580,7 @@ def test_the_sum_of_many_memos_is_kept_while_they_come_change_and_are_replaced(n
     assert list(memos) == list(plain) and len(memos) == n_batches
     for key in {0, n_batches // 2, n_batches - 1} if n_batches > 3 else ():
         del memos[key], plain[key]
-    assert set(memos) == set(plain) and (memos.is_whole() or not plain)
+    assert set(memos) == set(plain) and (memos.is_consistent() or not plain)
     left = np.sum([memo.entropy for memo in plain.values()], axis=0)
     np.testing.assert_allclose(memos.total().entropy, left, rtol=1e-12)
 
@@ -587,13 +588,13 @@ def test_the_sum_of_many_memos_is_kept_while_they_come_change_and_are_replaced(n
 def test_a_new_batch_costs_few_additions_however_long_the_stream_is(monkeypatch):
     memos = Memos({key: random_memo(key % 7) for key in range(3000)})
     memos.total()
-    added, plain_sum = [], _memos.sum_of
+    added, plain_sum = [], _memos.add_memos
 
     def counted(parts):
         added.append(len(parts))
         return plain_sum(parts)
 
-    monkeypatch.setattr(_memos, "sum_of", counted)
+    monkeypatch.setattr(_memos, "add_memos", counted)
     memos[3000] = random_memo(0)
     memos.total()
     assert sum(added) <= 3 * 32
@@ -629,10 +630,10 @@ class Remembering(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
-        self.summed, _memos._SUMMED = _memos._SUMMED, 3  # sums of sums after a few batches
+        self.summed, _memos._FAN_IN = _memos._FAN_IN, 3  # sums of sums after a few batches
 
     def teardown(self):
-        _memos._SUMMED = self.summed
+        _memos._FAN_IN = self.summed
 
     @initialize(seeds=st.lists(st.integers(0, 999), min_size=2, max_size=4))
     def first_pass(self, seeds):

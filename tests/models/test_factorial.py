@@ -14,7 +14,7 @@ from skvt.compiled import serial_map as run
 from skvt.contracts import FitPlan
 from skvt.expfam import RunningStats, kl_divergence
 from skvt.inference import MemoizedInference, MemoizedState, Rows, Workers, evaluate_bound
-from skvt.inference._memoized import exact_bound
+from skvt.inference._bound import exact_bound
 from skvt.models.factorial import _particles, _posterior, explain
 from skvt.models.factorial._model import FactorialMixture
 from skvt.moves._base import bound_of

@@ -14,7 +14,7 @@ from skvt.compiled import serial_map as run
 from skvt.datasets import make_topic_corpus
 from skvt.expfam import Stats
 from skvt.inference import CollapsedInference, MemoizedInference, Rows, State, Tools, Workers
-from skvt.inference._memoized import exact_bound
+from skvt.inference._bound import exact_bound
 from skvt.inference._memos import Memo
 from skvt.models.hdp import HDP, BirthOfTopics, DeleteTopic, MergeTopics, Sticks, _delete
 from skvt.models.hdp import _model as hdp_model

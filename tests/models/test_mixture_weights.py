@@ -10,7 +10,7 @@ from scipy.special import digamma, logsumexp
 from skvt.contracts import PassInputs, RunningPolicy
 from skvt.expfam import Dirichlet, RunningStats, kl_divergence
 from skvt.inference import MemoizedInference, MemoizedState, Rows, Workers, evaluate_bound
-from skvt.inference._memoized import exact_bound
+from skvt.inference._bound import exact_bound
 from skvt.models.mixture._model import Mixture
 from skvt.models.mixture._weights import (
     KnownWeights,
