@@ -1,8 +1,9 @@
-"""Tasks on Dask: on the cluster of an active client, else on the scheduler of this process.
+"""Tasks on Dask: on the cluster of an active client, otherwise on the scheduler of this process.
 
-A task is a function of the package and a chunk's block, with a few small arguments. Results come
-back in the order of the tasks, and sums are taken in a tree of fixed shape, so that they depend
-neither on the number of workers nor on their speed.
+A task calls a function of the package with a block, that is, the rows of a chunk, and a few small
+arguments. A site runs tasks: :class:`LocalSite` or :class:`ClusterSite`. It yields results in the
+order of the tasks, and combines results in a tree of fixed shape, so that they depend neither on
+the number of workers nor on their speed.
 """
 
 from collections import deque
@@ -11,20 +12,21 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import Any, NamedTuple
 
-# Results that are added up at a time.
+# Maximum number of results that are combined at once.
 FAN_IN = 8
-# Number of running or queued tasks per thread, so that no thread waits for the driver.
-_PER_THREAD = 2
-# Least number of threads for which tasks are submitted, even before workers have started.
-_LEAST_THREADS = 2
-# Share of the workers' memory that rows may take; visits of the rows need additional memory.
-_SHARE_OF_MEMORY = 0.3
+# Number of running or queued tasks per thread of the cluster. It is larger than 1 so that no thread
+# waits for the driver.
+_TASKS_PER_THREAD = 2
+# Assumed number of threads if the cluster has fewer, because its workers may not have started yet.
+_MIN_THREADS = 2
+# Share of the workers' memory that blocks may use. Visits of the rows need additional memory.
+_MEMORY_SHARE = 0.3
 # Number of tasks that are computed together without a cluster.
-_TOGETHER = 16
+_TASKS_AT_ONCE = 16
 
 
 class Sealed:
-    """A value that Dask passes on without inspecting it."""
+    """A wrapper of a value that Dask passes on without inspecting the value."""
 
     __slots__ = ("value",)
 
@@ -39,85 +41,100 @@ class Sealed:
 
 
 class Handle(NamedTuple):
-    """A chunk: its number in X, its delayed object or future, and its first number of rows."""
+    """A chunk without its rows."""
 
+    # Number of the chunk in X, from 0.
     number: int
+    # Delayed object, which loads the block whenever it is needed, or future of a block that the
+    # workers keep.
     block: Any
+    # Number of rows of positive weight when the block was first loaded; None before that.
     n_rows: int | None = None
 
-    def asked(self, arguments: tuple[Any, ...]) -> Sealed:
-        """Return the arguments of a call besides the block."""
+    def seal(self, arguments: tuple[Any, ...]) -> Sealed:
+        """Return the expected number of rows and the arguments of a call, sealed."""
         return Sealed((self.n_rows, arguments))
 
 
 @contextmanager
 def of_chunk(number: int) -> Iterator[None]:
-    """Add the number of the chunk to errors raised within a ``with`` statement."""
+    """Add the number of the chunk to errors that are raised within a ``with`` statement."""
     try:
         yield
     except Exception as error:
-        where = f"In chunk {number} of X"
+        location = f"In chunk {number} of X"
         if type(error) in (TypeError, ValueError):
-            raise type(error)(f"{where}: {error}") from error
-        error.add_note(f"{where}.")
+            raise type(error)(f"{location}: {error}") from error
+        error.add_note(f"{location}.")
         raise
 
 
-def _called(function: Callable[..., Any], block: Any, asked: Sealed, common: Sealed | None) -> Any:
-    n_rows, arguments = asked.value
+def _call(function: Callable[..., Any], block: Any, sealed: Sealed, shared: Sealed | None) -> Any:
+    """Return ``function(block, *arguments)``, or with a shared value as the last argument.
+
+    Raise ValueError if the number of rows is not that of the first load.
+    """
+    n_rows, arguments = sealed.value
     if n_rows is not None and len(block.weights) != n_rows:
         raise ValueError(
             f"A chunk must have the same rows whenever it is loaded. Got {len(block.weights)} of "
             f"positive weight, {n_rows} when it was loaded before; seed what draws them, or write "
             "them to a file first."
         )
-    shared = () if common is None else (common.value,)
-    return function(block, *arguments, *shared)
+    arguments_shared = () if shared is None else (shared.value,)
+    return function(block, *arguments, *arguments_shared)
 
 
-def _kept(common: Sealed) -> Sealed:
-    # Dask does not know its size, and therefore does not move rows to the worker that holds it
-    return common
+def _keep_sealed(shared: Sealed) -> Sealed:
+    # Dask does not know the size of a sealed value, and therefore does not move blocks to the
+    # worker that holds it.
+    return shared
 
 
-def _combined(combine: Callable[[list[Any]], Any], *parts: Any) -> Any:
-    return combine(list(parts))
+def _combine_results(combine: Callable[[list[Any]], Any], *results: Any) -> Any:
+    return combine(list(results))
 
 
 class LocalSite:
     """Dask's scheduler of this process, which loads blocks whenever they are visited."""
 
-    def hold(self, loads: list[Handle], nbytes: float) -> list[Handle]:
-        """Return the handles; blocks are not kept."""
-        return loads
+    def hold(self, handles: list[Handle], nbytes: float) -> list[Handle]:
+        """Return the handles; this site does not keep blocks."""
+        return handles
 
-    def share(self, common: Any) -> Any:
-        """Return a sealed value that is passed to many calls."""
-        return Sealed(common)
+    def share(self, value: Any) -> Any:
+        """Return a sealed value, the argument ``shared`` of calls."""
+        return Sealed(value)
 
     def each(
         self,
         function: Callable[..., Any],
         tasks: Iterable[tuple[Handle, tuple[Any, ...]]],
-        common: Any = None,
+        shared: Any = None,
     ) -> Iterator[Any]:
-        """``function(block, *arguments)`` of (handle, arguments), and of what has been shared."""
+        """Yield the result of each task, in the order of the tasks.
+
+        A task ``(handle, arguments)`` is the call ``function(block, *arguments)`` with the block of
+        the handle. If ``shared`` is not None, the value passed to :meth:`share` is its last
+        argument.
+        """
         from dask.base import compute
         from dask.delayed import delayed
 
-        waiting, shared = iter(tasks), delayed(common)
-        while some := list(islice(waiting, _TOGETHER)):
+        remaining_tasks, delayed_shared = iter(tasks), delayed(shared)
+        while group := list(islice(remaining_tasks, _TASKS_AT_ONCE)):
             calls = [
-                delayed(_called, pure=False)(
-                    function, handle.block, delayed(handle.asked(arguments)), shared
+                delayed(_call, pure=False)(
+                    function, handle.block, delayed(handle.seal(arguments)), delayed_shared
                 )
-                for handle, arguments in some
+                for handle, arguments in group
             ]
             try:
                 results = compute(*calls)
-            except Exception:  # compute one after the other, to name the chunk that fails
+            except Exception:
+                # Repeat the calls one after the other, so that the error names the chunk.
                 results = ()
-                for (handle, _), call in zip(some, calls, strict=True):
+                for (handle, _), call in zip(group, calls, strict=True):
                     with of_chunk(handle.number):
                         results += compute(call)
             yield from results
@@ -127,17 +144,18 @@ class LocalSite:
         function: Callable[..., Any],
         combine: Callable[[list[Any]], Any],
         tasks: Iterable[tuple[Handle, tuple[Any, ...]]],
-        common: Any = None,
+        shared: Any = None,
     ) -> Any:
-        """Combine all results by ``combine``, a few at a time."""
-        return _of_tree(self.each(function, tasks, common), combine)
+        """Return the results of all tasks combined by ``combine``, at most ``FAN_IN`` at once."""
+        return _combine_in_tree(self.each(function, tasks, shared), combine)
 
     def close(self) -> None:
-        """Do nothing, since no blocks are held."""
+        """Do nothing, because no blocks are kept."""
 
 
-def _of_tree(results: Iterable[Any], combine: Callable[[list[Any]], Any]) -> Any:
-    """Combine results by a tree whose nodes have at most ``FAN_IN`` parts."""
+def _combine_in_tree(results: Iterable[Any], combine: Callable[[list[Any]], Any]) -> Any:
+    """Combine results in a tree whose nodes have at most ``FAN_IN`` children."""
+    # For each level of the tree, from the leaves, the nodes that have no parent yet.
     levels: list[list[Any]] = [[]]
     for result in results:
         levels[0].append(result)
@@ -148,153 +166,161 @@ def _of_tree(results: Iterable[Any], combine: Callable[[list[Any]], Any]) -> Any
             levels[level + 1].append(combine(levels[level]))
             levels[level] = []
             level += 1
-    rest: list[Any] = []
-    for parts in levels:
-        rest = [combine(parts + rest)] if parts or rest else []
-    return rest[0]
+    # Combine the nodes without parents, from the leaves to the root.
+    combined: list[Any] = []
+    for nodes in levels:
+        combined = [combine(nodes + combined)] if nodes or combined else []
+    return combined[0]
 
 
 class ClusterSite:
-    """A cluster of :mod:`distributed`, whose workers keep blocks as far as memory allows.
+    """A cluster of :mod:`distributed`, whose workers keep the blocks if they fit in memory.
 
-    If the caller is a task of the cluster, it gives up its worker thread to the tasks for which it
-    waits, until the site is closed.
+    The caller may itself be a task of the cluster. It then leaves the thread pool of its worker
+    until the site is closed, so that the thread can run the tasks for which the caller waits.
     """
 
     def __init__(self, client: Any) -> None:
         self._client = client
-        self._held: list[Any] = []
-        self._has_left = _has_left_pool()
+        # Futures of the blocks that workers keep.
+        self._kept_blocks: list[Any] = []
+        self._has_left_pool = _leave_thread_pool()
 
-    def hold(self, loads: list[Handle], nbytes: float) -> list[Handle]:
-        """Return handles of the blocks of delayed objects, of ``nbytes`` in total.
+    def hold(self, handles: list[Handle], nbytes: float) -> list[Handle]:
+        """Let the workers load and keep the blocks of these handles; return the new handles.
 
-        The workers keep the blocks and load lost ones again. Blocks that would need more than their
-        share of the memory are loaded whenever they are visited.
+        Blocks of a worker that dies are loaded again. If the blocks, of ``nbytes`` in total, need
+        more than `_MEMORY_SHARE` of the workers' memory, they are not kept but loaded whenever they
+        are visited.
         """
         with _errors_of_clusters():
             workers = self._client.scheduler_info(n_workers=-1)["workers"].values()
-            if nbytes > _SHARE_OF_MEMORY * sum(worker["memory_limit"] for worker in workers):
-                return loads
-            blocks = self._client.compute([handle.block for handle in loads])
-        self._held.extend(blocks)
-        return [handle._replace(block=block) for handle, block in zip(loads, blocks, strict=True)]
+            if nbytes > _MEMORY_SHARE * sum(worker["memory_limit"] for worker in workers):
+                return handles
+            blocks = self._client.compute([handle.block for handle in handles])
+        self._kept_blocks.extend(blocks)
+        return [handle._replace(block=block) for handle, block in zip(handles, blocks, strict=True)]
 
     def _submit(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Return the future of ``function(*arguments)``."""
         import dask
 
-        # globals of a large chunk are sent on purpose, so do not warn about their size
+        # Arguments may be large on purpose, such as the globals of a large chunk, so that a warning
+        # about their size would be wrong.
         with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TiB"}):
             return self._client.submit(function, *arguments, pure=False)
 
-    def share(self, common: Any) -> Any:
-        """Send a value that is passed to many calls once; workers pass it on."""
+    def share(self, value: Any) -> Any:
+        """Send a value to the cluster once; return its future, the argument ``shared`` of calls."""
         with _errors_of_clusters():
-            return self._submit(_kept, Sealed(common))
+            return self._submit(_keep_sealed, Sealed(value))
 
     def _start(
-        self, function: Callable[..., Any], handle: Handle, arguments: tuple[Any, ...], common: Any
+        self, function: Callable[..., Any], handle: Handle, arguments: tuple[Any, ...], shared: Any
     ) -> Any:
-        """Return the future of a call with a block that is kept, or loaded for this call."""
+        """Return the future of a task; its block is loaded if the workers do not keep it."""
         from dask.base import is_dask_collection
         from dask.delayed import delayed
 
-        block, asked = handle.block, handle.asked(arguments)
+        block, sealed = handle.block, handle.seal(arguments)
         if is_dask_collection(block):
-            call = delayed(_called, pure=False)
-            return self._client.compute(call(function, block, delayed(asked), common))
-        return self._submit(_called, function, block, asked, common)
+            call = delayed(_call, pure=False)
+            return self._client.compute(call(function, block, delayed(sealed), shared))
+        return self._submit(_call, function, block, sealed, shared)
 
     @property
-    def _most(self) -> int:
+    def _max_tasks(self) -> int:
         """Maximum number of running or queued tasks; results do not depend on it."""
-        return _PER_THREAD * max(_LEAST_THREADS, sum(self._client.nthreads().values()))
+        return _TASKS_PER_THREAD * max(_MIN_THREADS, sum(self._client.nthreads().values()))
 
     def each(
         self,
         function: Callable[..., Any],
         tasks: Iterable[tuple[Handle, tuple[Any, ...]]],
-        common: Any = None,
+        shared: Any = None,
     ) -> Iterator[Any]:
-        """``function(block, *arguments)`` of (handle, arguments), and of what has been shared."""
-        under_way: deque[Any] = deque()
-        numbers: deque[int] = deque()
+        """Yield the result of each task, in the order of the tasks: see :meth:`LocalSite.each`."""
+        futures: deque[Any] = deque()
+        chunk_numbers: deque[int] = deque()
 
-        def first() -> Any:
-            with of_chunk(numbers.popleft()):
-                return under_way[0].result()
+        def first_result() -> Any:
+            with of_chunk(chunk_numbers.popleft()):
+                return futures[0].result()
 
-        with _errors_of_clusters(), self._cancelling(under_way):
-            most = self._most
+        # A future stays in ``futures`` until the caller asks for the next result, so that it is
+        # cancelled if the caller stops before that.
+        with _errors_of_clusters(), self._cancelling(futures):
+            max_tasks = self._max_tasks
             for handle, arguments in tasks:
-                under_way.append(self._start(function, handle, arguments, common))
-                numbers.append(handle.number)
-                if len(under_way) >= most:
-                    yield first()
-                    under_way.popleft()
-            while under_way:
-                yield first()
-                under_way.popleft()
+                futures.append(self._start(function, handle, arguments, shared))
+                chunk_numbers.append(handle.number)
+                if len(futures) >= max_tasks:
+                    yield first_result()
+                    futures.popleft()
+            while futures:
+                yield first_result()
+                futures.popleft()
 
     def total(
         self,
         function: Callable[..., Any],
         combine: Callable[[list[Any]], Any],
         tasks: Iterable[tuple[Handle, tuple[Any, ...]]],
-        common: Any = None,
+        shared: Any = None,
     ) -> Any:
-        """Combine all results by ``combine`` on the workers, a few at a time."""
-        under_way: deque[Any] = deque()
+        """Return the results of all tasks, combined on the workers: see :meth:`LocalSite.total`."""
+        unused_futures: deque[Any] = deque()
 
-        def parts() -> Iterator[Any]:
-            most = self._most
-            waiting: deque[Any] = deque()
+        def start_tasks() -> Iterator[Any]:
+            max_tasks = self._max_tasks
+            unfinished: deque[Any] = deque()
             for handle, arguments in tasks:
-                future = self._start(function, handle, arguments, common)
-                under_way.append(future)
-                waiting.append(future)
-                if len(waiting) > most:
-                    _wait(waiting.popleft())
+                future = self._start(function, handle, arguments, shared)
+                unused_futures.append(future)
+                unfinished.append(future)
+                if len(unfinished) > max_tasks:
+                    _wait(unfinished.popleft())
                 yield future
 
-        def combined(futures: list[Any]) -> Any:
-            together = self._submit(_combined, combine, *futures)
-            under_way.append(together)
+        def combine_futures(futures: list[Any]) -> Any:
+            combined = self._submit(_combine_results, combine, *futures)
+            unused_futures.append(combined)
             for future in futures:
-                under_way.remove(future)
-            return together
+                unused_futures.remove(future)
+            return combined
 
-        with _errors_of_clusters(), self._cancelling(under_way):
-            return _of_tree(parts(), combined).result()
+        with _errors_of_clusters(), self._cancelling(unused_futures):
+            return _combine_in_tree(start_tasks(), combine_futures).result()
 
     @contextmanager
-    def _cancelling(self, under_way: deque[Any]) -> Iterator[None]:
-        """Cancel all running and queued tasks if a ``with`` statement is left early."""
+    def _cancelling(self, futures: deque[Any]) -> Iterator[None]:
+        """Cancel all tasks in ``futures`` if an error or an interrupt ends a ``with`` statement."""
         try:
             yield
         except BaseException:
-            self._client.cancel(list(under_way), force=True)
+            self._client.cancel(list(futures), force=True)
             raise
 
     def close(self) -> None:
-        """Release all blocks, and take a thread of the worker again."""
+        """Release all blocks; if the caller is a task, return it to the thread pool."""
         from distributed import rejoin
 
-        for future in self._held:
+        for future in self._kept_blocks:
             future.release()
-        self._held = []
-        if self._has_left:
-            self._has_left = False
+        self._kept_blocks = []
+        if self._has_left_pool:
+            self._has_left_pool = False
             rejoin()
 
 
-def _has_left_pool() -> bool:
-    """Leave the worker's thread pool; return whether the caller was a task in it."""
+def _leave_thread_pool() -> bool:
+    """Leave the thread pool of the worker; return whether the caller was a task in the pool."""
     from distributed import secede
 
     try:
         secede()
-    except (AttributeError, KeyError, ValueError):  # not a task, or one that has left already
+    except (AttributeError, KeyError, ValueError):
+        # The caller is not a task, or a task that has left the pool before.
         return False
     return True
 
@@ -307,7 +333,7 @@ def _wait(future: Any) -> None:
 
 @contextmanager
 def _errors_of_clusters() -> Iterator[None]:
-    """Convert failures of a cluster within a ``with`` statement to errors with a remedy."""
+    """Convert failures of a cluster within a ``with`` statement to errors that name a remedy."""
     from distributed import CancelledError, KilledWorker
     from distributed.comm.core import CommClosedError
 
@@ -327,8 +353,9 @@ def _errors_of_clusters() -> Iterator[None]:
 
 
 def active_site() -> LocalSite | ClusterSite:
-    """Return the cluster of the active client, or this process without a client."""
+    """Return the cluster of the active client; without a client, the scheduler of this process."""
     from dask.base import get_scheduler
 
-    client = getattr(get_scheduler(), "__self__", None)  # whose method it is, if there is one
+    # The scheduler of a cluster is a method of its client.
+    client = getattr(get_scheduler(), "__self__", None)
     return LocalSite() if client is None else ClusterSite(client)
