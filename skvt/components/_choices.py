@@ -185,4 +185,4 @@ def short_fit(model, X, weights, n_components, workers, n_passes):
     """Fit a mixture to the rows; return its memo, and its model with learned priors."""
     batch, rng = model.batch(X, np.arange(len(X)), weights), np.random.default_rng(0)
     start = model.resized(n_components, learns=True)
-    return fresh_mixture(start, batch, Tools(1, rng, workers), -np.inf, most_passes=n_passes)
+    return fresh_mixture(start, batch, Tools(1, rng, workers), -np.inf, max_passes=n_passes)

@@ -125,7 +125,7 @@ class Move(Continued):
         """
         return None
 
-    def note(self, noted: Any) -> None:
+    def note(self, notes: Any) -> None:
         """Store the notes that the observer of a batch has returned."""
 
     def finish(self, model: Any, state: MovableState, tools: MoveTools) -> list[MoveRecord]:

@@ -1,6 +1,6 @@
 """Moves: changes of components, accepted by the bound."""
 
-from skvt.moves._base import bound_of, is_accepted, joined, size_of
+from skvt.moves._base import bound_of, concatenate_components, is_accepted, size_of
 from skvt.moves._birth import Birth
 from skvt.moves._delete import Delete
 from skvt.moves._fresh import fresh_mixture

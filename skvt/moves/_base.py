@@ -1,4 +1,7 @@
-"""The bound from statistics alone, and the rule by which moves are accepted."""
+"""Functions that all moves share: the bound of a memo, and the rule by which a change is accepted.
+
+A change is accepted if the exact bound rises by more than rounding errors.
+"""
 
 from typing import Any
 
@@ -11,50 +14,57 @@ from skvt.expfam import RunningStats, Stats
 from skvt.ties import exceeds
 from skvt.typing import Array
 
-# Number of updates that fit the priors to components of all rows.
-_LEARNING_STEPS = 3
+# Number of updates in which priors are learned from the components of all rows.
+_N_PRIOR_UPDATES = 3
 
 
 def bound_of(model: Memoizable, memo: Memo) -> float:
-    """Return the exact lower bound of a memo's rows at their optimal globals, in nats."""
+    """Return the bound of the rows of a memo at the optimal globals, in nats."""
     return float(memo.entropy.sum()) + model.collapsed_energy(memo.stats)
 
 
-def joined(parts: list[Stats]) -> Stats:
-    """Concatenate the statistics of the components of all parts."""
-    arrays = zip(*(part.arrays for part in parts), strict=True)
-    return Stats(tuple(np.concatenate(blocks) for blocks in arrays))
+def concatenate_components(parts: list[Stats]) -> Stats:
+    """Return the statistics of the components of all parts, in their order."""
+    blocks = zip(*(part.arrays for part in parts), strict=True)
+    return Stats(tuple(np.concatenate(arrays) for arrays in blocks))
 
 
-def learned(model: Any, parts: list[Stats]) -> Any:
+def learn_priors(model: Any, parts: list[Stats]) -> Any:
     """Return the model with priors learned from the components of all parts."""
-    stats = RunningStats(joined(parts).arrays)
-    for _ in range(_LEARNING_STEPS):
+    stats = RunningStats(concatenate_components(parts).arrays)
+    for _ in range(_N_PRIOR_UPDATES):
         model = model.with_learned_priors(None, stats)
     return model
 
 
 def size_of(bound: float, memo: Memo) -> float:
-    """Return the scale of rounding in a memo's bound: at least a nat a row, as terms may cancel."""
+    """Return the scale to which rounding errors of the bound of a memo are relative, in nats.
+
+    It is at least one nat per row, because large terms of the bound may cancel.
+    """
     return max(abs(bound), memo.weight)
 
 
-def shares_of(q: Any, components: list[int]) -> Array:
-    """Return the responsibilities (n, A) of these components as a dense array; q may be CSR."""
-    shares = q[:, components]
-    return np.asarray(shares.toarray() if sp.issparse(shares) else shares)
+def select_responsibilities(q: Any, components: list[int]) -> Array:
+    """Return the responsibilities of A components as a dense array (n, A).
+
+    ``q`` has the responsibilities (n, K) of all components; it may be a CSR matrix.
+    """
+    resp = q[:, components]
+    return np.asarray(resp.toarray() if sp.issparse(resp) else resp)
 
 
-def of_components(whom: str) -> tuple[Requirement, ...]:
-    """Return the capabilities of a model that births, merges and deletes require."""
+def make_requirements(whom: str) -> tuple[Requirement, ...]:
+    """Return what a birth, a merge or a delete requires of a model; ``whom`` names the move."""
     return (Requirement(whom, Capability.MERGEABLE, "Leave it out of moves."),)
 
 
 def is_accepted(
-    gain: float, size: float, least: float = 0.0, dtype: DTypeLike | None = None
+    gain: float, size: float, min_gain: float = 0.0, dtype: DTypeLike | None = None
 ) -> bool:
-    """Return whether the gain exceeds ``least`` by more than rounding of a bound of ``size``.
+    """Return whether a gain of the bound exceeds ``min_gain`` by more than rounding errors.
 
-    ``dtype`` is the precision of the bound, by default float64.
+    Rounding errors are relative to ``size``: see :func:`size_of`. ``dtype`` is the precision of the
+    bound, by default float64.
     """
-    return bool(exceeds(gain, least, scale=size, dtype=dtype))
+    return bool(exceeds(gain, min_gain, scale=size, dtype=dtype))

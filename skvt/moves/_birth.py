@@ -1,23 +1,29 @@
-"""Births: components learned on a targeted sample join the model [HS13 sec. 3.1].
+"""Births: components learned on a sample of rows join the model [HS13 sec. 3.1].
 
-A birth has three phases in two passes: *collect* rows that a target explains, *create* fresh
-components by fitting a separate mixture to them, and *adopt* these in the next pass, in which they
-compete for all rows. In the paper a target is one component, which stays, and every birth is kept.
-On data that the likelihood fits badly, this adds components faster than merges remove them. Here
+A birth has three phases in two passes:
 
-- a target is one component or, after births from it have failed, the component and its neighbours.
+1. *Collect* rows of a target during a pass.
+2. *Create* fresh components after the pass, by fitting a separate mixture to these rows.
+3. *Adopt* the fresh components in the next pass, in which they compete for all rows.
+
+In the paper a target is one component, which stays, and every birth is kept. On data that the
+likelihood fits badly, this adds components faster than merges remove them. This module differs from
+the paper in four points:
+
+- A target is one component or, after births from it have failed, the component and its neighbours.
   Three components may describe rows well that two describe badly, even if none of the three is a
-  part of one of the two;
-- rows are weighted by the target's responsibility, so that the exact bounds of the fresh and of the
-  target's components on these rows can be compared. Fresh components are adopted only if they are
-  better, and they replace the target;
-- priors learned from few components, each of many clusters, can prevent every split. Rows of which
-  a target has more than half are therefore also fitted under priors learned from the seeds among
-  them and all other components; the loss of the other components counts;
-- if the exact bound of all data has not risen by the end of the second pass, the former state is
-  restored.
+  part of one of the two.
+- Rows are weighted by the responsibility of the target, so that the exact bounds of the fresh
+  components and of the target on these rows can be compared. Fresh components are adopted only if
+  their bound is larger, and they replace the target.
+- Priors that were learned from few components, each of which has the rows of many clusters, can
+  prevent every split. Rows that belong to a target by more than one half are therefore also fitted
+  under new priors, which are learned from the fresh and all other components. The loss of the other
+  components under the new priors counts against the fresh ones.
+- If the exact bound of all data has not risen by the end of the second pass, the state before the
+  pass is restored.
 
-In a stream all three phases happen within one batch. A target is then one component. It is kept if
+In a stream all three phases happen within one batch. A target is then one component. It stays if
 other batches have rows of it, and priors are also learned from these rows.
 """
 
@@ -40,8 +46,8 @@ from skvt.contracts import (
     Solved,
 )
 from skvt.expfam import Stats
-from skvt.moves._base import bound_of, joined, learned, of_components
-from skvt.moves._batch import BatchOfStream, at_most
+from skvt.moves._base import bound_of, concatenate_components, learn_priors, make_requirements
+from skvt.moves._batch import BatchOfStream, smallest_components
 from skvt.moves._fresh import Fresh, FreshMixtures
 from skvt.moves._ledger import Ledger
 from skvt.moves._merge import SMALLEST_GAIN, dissolve
@@ -49,7 +55,8 @@ from skvt.moves._targets import LOST, MOST_ROWS, Collected, Target, choose, coll
 from skvt.moves._trial import Outcome, judged
 from skvt.typing import Array, IndexArray
 
-# Maximum number of targets of a pass relative to the number of components; at least one.
+# Maximum number of targets of a pass, as a share of the number of components. One target is always
+# allowed.
 MOST_TARGETS = 0.5
 
 
@@ -69,7 +76,7 @@ class Birth(Move):
         "_learns": bool,
         "_seed": int,
     }
-    requires = of_components("A birth")
+    requires = make_requirements("A birth")
     # Whether fresh components have been fitted under newly learned priors.
     _learns: bool = False
     # Seed of the choice among the rows of large targets.
@@ -77,12 +84,17 @@ class Birth(Move):
 
     def __init__(self, max_components: int) -> None:
         self._max_components = max_components
+        # During a pass, the targets whose rows are collected. After it, the targets of the fresh
+        # components.
         self._targets: list[Target] = []
+        # Statistics of the fresh components of each target, to be adopted in the next pass.
         self._fresh: list[Stats] = []
         self._ledger = Ledger()
-        # state, bound and model before the adoption, and targets of the adopted components
+        # Checkpoint of the state, bound and model before an adoption; None without an adoption.
         self._before: tuple[Any, float, Any] | None = None
+        # Targets of the components that this pass adopts.
         self._adopted: list[Target] = []
+        # Maximum number of targets of a pass, as a share of the number of components.
         self._share = MOST_TARGETS
         self.exhausted = False
 
@@ -93,16 +105,18 @@ class Birth(Move):
         self._ledger = self._ledger.under(model)
         if self._fresh:
             self._before = state.checkpoint(), bound_of(model, state.memos.total()), model
-            gone = [id_ for target in self._adopted for id_ in target.ids]
-            kept = np.flatnonzero(~np.isin(state.component_ids, gone))
-            fresh = joined(self._fresh)
+            replaced_ids = [id_ for target in self._adopted for id_ in target.ids]
+            kept = np.flatnonzero(~np.isin(state.component_ids, replaced_ids))
+            fresh = concatenate_components(self._fresh)
             if self._learns:
-                self._relearned = learned(model, [_others(state, gone), *self._fresh])
+                others = _stats_without(state, replaced_ids)
+                self._relearned = learn_priors(model, [others, *self._fresh])
             state.rearrange(np.concatenate([kept, np.full(len(fresh.arrays[0]), -1)]))
-            # [HS13] S' keeps the new components alive during the pass; resum removes it again
-            none = Stats(tuple(np.zeros((kept.size, *array.shape[1:])) for array in fresh.arrays))
-            state.stats.add(joined([none, fresh]))
-            self._newborn = set(state.component_ids[kept.size :].tolist())
+            # The statistics S' of fresh components [HS13] keep these alive during the pass. They
+            # are no part of any memo, so that the state drops them when it sums its memos.
+            zeros = Stats(tuple(np.zeros((kept.size, *array.shape[1:])) for array in fresh.arrays))
+            state.stats.add(concatenate_components([zeros, fresh]))
+            self._newborn_ids = set(state.component_ids[kept.size :].tolist())
         self._fresh, self._learns = [], False
         counts = model.component_masses(state.plain_stats.value())
         overlaps = _overlaps(state.memos, counts.size)
@@ -113,29 +127,34 @@ class Birth(Move):
     def _choose(
         self, counts: Array, ids: IndexArray, tools: MoveTools, overlaps: Array | None = None
     ) -> list[Target]:
-        """Choose targets, unless the model has as many components as it may have."""
+        """Choose targets; none if the model has the maximum number of components."""
         number = max(1, int(self._share * counts.size))
         number = number if counts.size < self._max_components else 0
         return choose(self._ledger, counts, ids, tools.rng, number, overlaps)
 
     def observer(self, n_rows: int, tools: MoveTools) -> Observer | None:
-        """Collect rows of the targets: the same share of each batch, since rows may be sorted."""
+        """Return an observer that collects rows of the targets.
+
+        Of a large target it takes the same share of the rows of each batch, because the rows of the
+        data may be sorted.
+        """
         wanted = [target.wanted for target in self._targets]
         return partial(collected, wanted, self._seed) if wanted else None
 
-    def note(self, noted: list[Collected]) -> None:
-        """Keep the rows of the targets."""
-        for target, part in zip(self._targets, noted, strict=True):
-            target.add(part)
+    def note(self, notes: list[Collected]) -> None:
+        """Keep the rows of each target that the observer has collected."""
+        for target, rows_of_target in zip(self._targets, notes, strict=True):
+            target.add(rows_of_target)
 
     def finish(self, model: Mergeable, state: MovableState, tools: MoveTools) -> list[MoveRecord]:
         """Keep or discard the adopted components, then create fresh ones from collected rows.
 
-        The other moves have finished before, so that their gains count for the adopted components.
-        Births that are created are recorded in the next pass, which decides on them.
+        Births finish after all other moves, so that merges of adopted components count for them.
+        Fresh components are recorded at the end of the next pass, which decides on them.
         """
         records = [self._judge(model, state, tools)] if self._before else []
-        # the ids of components that were merged or restored since then do not exist any more
+        # Leave out targets with components that have disappeared: by merges, deletes, or because
+        # the state was restored.
         targets = [
             target for target in self._targets if np.isin(target.ids, state.component_ids).all()
         ]
@@ -145,22 +164,22 @@ class Birth(Move):
             if n_left <= 0:
                 break
             n_tried += 1
-            n_old = len(target.components)
-            others = _others(state, target.ids)
-            fresh = self._create(FreshMixtures(model, tools, n_left + n_old, others), target)
+            n_replaced = len(target.components)
+            others = _stats_without(state, target.ids)
+            fresh = self._create(FreshMixtures(model, tools, n_left + n_replaced, others), target)
             if fresh.outcome.is_accepted and fresh.stats is not None:
                 self._fresh.append(fresh.stats)
                 self._learns |= fresh.learns
                 self._targets.append(replace(target, rows=[], weights=[], resp=[]))
-                n_left -= len(fresh.stats.arrays[0]) - n_old
+                n_left -= len(fresh.stats.arrays[0]) - n_replaced
             else:
-                parts = tools.n_iter, "birth", target.components, fresh.tried
-                records.append(fresh.outcome.record(*parts))
+                facts = tools.n_iter, "birth", target.components, fresh.tried
+                records.append(fresh.outcome.record(*facts))
         self.exhausted = self._before is None and n_tried == 0
         return records
 
     def _create(self, mixtures: FreshMixtures, target: Target) -> Fresh:
-        """Return fresh components for the collected rows, and remember a failure."""
+        """Return the best fresh components for the collected rows; note a failure in the ledger."""
         was_tried = bool(self._ledger.tries(target.ids[:1], target.masses[:1])[0])
         fresh = mixtures.of(target, was_tried)
         if not fresh.outcome.is_accepted:
@@ -168,33 +187,37 @@ class Birth(Move):
         return fresh
 
     def _judge(self, model: Mergeable, state: MovableState, tools: MoveTools) -> MoveRecord:
-        """Decide on the adoption; restore the former state if its gain is too small."""
-        dissolve(model, state, self._newborn)
-        assert self._before is not None  # something has been adopted
-        saved, before, begun = self._before
-        gain = bound_of(model, state.memos.total()) - before
-        outcome = judged(gain, abs(before), SMALLEST_GAIN)
+        """Decide on the adoption; restore the state before it if the gain is too small.
+
+        Return the record of the decision.
+        """
+        dissolve(model, state, self._newborn_ids)
+        # This method is called only after an adoption.
+        assert self._before is not None
+        checkpoint, bound_before, model_before = self._before
+        gain = bound_of(model, state.memos.total()) - bound_before
+        outcome = judged(gain, abs(bound_before), SMALLEST_GAIN)
         if outcome.is_accepted:
             self._share = min(MOST_TARGETS, 2.0 * self._share)
         else:
-            state.restore(saved)
-            self._relearned = begun
-            # one of several births may have been good, so try fewer at a time
+            state.restore(checkpoint)
+            self._relearned = model_before
+            # Choose fewer targets from now on, because some of the births may have been good.
             self._share *= 0.5
             if len(self._adopted) == 1:
                 (target,) = self._adopted
                 self._ledger = self._ledger.failed(target.ids, target.masses)
-        targets = [k for target in self._adopted for k in target.components]
-        number = len(self._newborn)
+        components = [k for target in self._adopted for k in target.components]
+        number = len(self._newborn_ids)
         tried = f"{number} fresh components, adopted for a pass"
-        parts = tools.n_iter, "birth", targets, tried, number, len(self._adopted)
-        return outcome.record(*parts)
+        facts = tools.n_iter, "birth", components, tried, number, len(self._adopted)
+        return outcome.record(*facts)
 
     # ----------------------------------------------------------------------------- a stream
     def within(
         self, model: Mergeable, batch: Any, key: Hashable, state: MovableState, tools: MoveTools
     ) -> list[MoveRecord]:
-        """Try births in one batch; each is kept if the exact bound of all memos rises."""
+        """Try births within one batch; keep each for which the exact bound of all memos rises."""
         counts, ids = model.component_masses(state.memos[key].stats), state.component_ids
         self._targets = self._choose(counts, ids, tools)
         self.exhausted = not self._targets
@@ -208,54 +231,65 @@ class Birth(Move):
         for target in self._targets:
             if model.size(state.stats) >= self._max_components:
                 break
-            place = BatchOfStream(model, batch, key, state, tools)
-            outcome, tried, number, under = self._birth_within(place, target)
+            trial = BatchOfStream(model, batch, key, state, tools)
+            outcome, tried, number, fresh_model = self._birth_within(trial, target)
             if outcome.is_accepted:
-                model = self._relearned = under
+                model = self._relearned = fresh_model
             else:
                 self._ledger = self._ledger.failed(target.ids, target.masses)
-            parts = tools.n_iter, "birth", target.components, tried, number
-            records.append(outcome.record(*parts))
+            facts = tools.n_iter, "birth", target.components, tried, number
+            records.append(outcome.record(*facts))
         return records
 
     def _birth_within(
-        self, place: BatchOfStream, target: Target
+        self, trial: BatchOfStream, target: Target
     ) -> tuple[Outcome, str, int, Mergeable]:
-        """Try births from a target; return the outcome, what was tried, and the model then."""
-        model, state = place.model, place.state
+        """Try births from a target within a batch, and keep the first that is accepted.
+
+        Return the decision, a description of the fresh components, their number, and the model with
+        their priors.
+        """
+        model, state = trial.model, trial.state
         n_before = model.size(state.stats)
-        kept = place.kept(target)
-        others = place.statistics_of(kept, target)
-        most = self._max_components - n_before + 1
-        # if components with new priors fail among all rows, try components with old priors
-        for known in (others, None):
-            fresh = self._create(FreshMixtures(model, place.tools, most, known, True), target)
-            under, outcome = model, fresh.outcome
+        kept = trial.kept(target)
+        others = trial.statistics_of(kept, target)
+        max_fresh = self._max_components - n_before + 1
+        # First try components under priors learned from them and the others. If these are better
+        # for their rows but not for all rows, try components under the priors of the model.
+        for prior_sources in (others, None):
+            mixtures = FreshMixtures(model, trial.tools, max_fresh, prior_sources, True)
+            fresh = self._create(mixtures, target)
+            fresh_model, outcome = model, fresh.outcome
             if fresh.outcome.is_accepted and fresh.stats is not None:
-                under = learned(model, [others, fresh.stats]) if fresh.learns else model
-                few = at_most(model, fresh.stats, self._max_components - kept.size)
-                outcome = place.try_components(under, few, kept)
+                fresh_model = learn_priors(model, [others, fresh.stats]) if fresh.learns else model
+                max_added = self._max_components - kept.size
+                added = smallest_components(model, fresh.stats, max_added)
+                outcome = trial.try_components(fresh_model, added, kept)
             learns = fresh.learns and fresh.outcome.is_accepted
             if outcome.is_accepted or not learns or not others.arrays[0].size:
                 break
         if not outcome.is_accepted and len(state.memos) > 1 and fresh.together is not None:
-            # the rows may form one component that differs from the target's earlier rows
-            apart = place.try_components(model, fresh.together, np.arange(n_before))
-            if apart.is_accepted:
-                return apart, "one component for the rows of this call", 1, model
+            # Try one component for the rows of this batch, because these may differ from the rows
+            # of the target in other batches.
+            outcome_of_one = trial.try_components(model, fresh.together, np.arange(n_before))
+            if outcome_of_one.is_accepted:
+                return outcome_of_one, "one component for the rows of this call", 1, model
         number = model.size(state.stats) - (kept.size if outcome.is_accepted else 0)
-        return outcome, fresh.tried, number, under
+        return outcome, fresh.tried, number, fresh_model
 
 
 def _overlaps(memos: Memos, n_components: int) -> Array:
-    """Return the entropy in nats that merged pairs would lose, (K, K); 0 where unknown."""
+    """Return the entropy in nats that each merge of two components would lose, (K, K).
+
+    The matrix is symmetric; unknown entries are 0.
+    """
     merge_entropy_loss = memos.total().merge_entropy_loss if memos else None
     if merge_entropy_loss is None:
         return np.zeros((n_components, n_components))
     return np.nan_to_num(merge_entropy_loss + merge_entropy_loss.T)
 
 
-def _others(state: MovableState, ids: list[int]) -> Stats:
-    """Return the statistics of the components that do not have these ids."""
+def _stats_without(state: MovableState, ids: list[int]) -> Stats:
+    """Return the statistics of all components except those with these ids."""
     kept = ~np.isin(state.component_ids, ids)
     return Stats(tuple(array[kept] for array in state.plain_stats.value().arrays))

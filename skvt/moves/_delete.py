@@ -1,4 +1,4 @@
-"""Deletes: assign a nearly empty component's rows to the others if the exact bound rises."""
+"""Deletes: give the rows of a nearly empty component to the others if the exact bound rises."""
 
 from collections.abc import Hashable
 from dataclasses import replace
@@ -17,65 +17,69 @@ from skvt.contracts import (
     ObserverTools,
     Solved,
 )
-from skvt.moves._base import bound_of, of_components, shares_of, size_of
+from skvt.moves._base import bound_of, make_requirements, select_responsibilities, size_of
 from skvt.moves._merge import dissolve
 from skvt.moves._trial import Outcome, judged
 from skvt.ties import exceeds, stable_argmax, stable_order
 
-# Components with fewer rows than this, or a twentieth of an equal share, are candidates.
+# A component is a candidate if its expected number of rows is smaller than FEWEST_ROWS, or smaller
+# than SMALLEST_SHARE times the mean of all components.
 FEWEST_ROWS = 2.0
 SMALLEST_SHARE = 0.05
+# Maximum number of candidates of a pass.
 MOST_CANDIDATES = 3
-# Rows with a smaller responsibility are not reassigned, which costs less than 1e-12 nats a row.
-_LEAST = 1e-14
+# Rows with a smaller responsibility of the candidate are not reassigned. This changes the bound by
+# less than 1e-12 nats per row.
+_SMALLEST_RESPONSIBILITY = 1e-14
 
 
 class Delete(Move):
-    """Delete the candidate that contributes least, one per pass.
+    """Delete the candidate whose delete raises the bound most, at most one per pass.
 
-    During the pass, the rows of each candidate are also assigned without the candidate, so that the
-    exact statistics and bound without it are known at the end.
+    During the pass, local steps of the rows of each candidate are also made without the candidate,
+    so that the exact statistics and bound without it are known at the end.
     """
 
-    requires = of_components("A delete")
+    requires = make_requirements("A delete")
 
     def __init__(self) -> None:
         self._candidates: list[int] = []
-        # by candidate, the change of each batch's memo if the candidate were deleted
+        # For each candidate, the change of each batch's memo if the candidate were deleted.
         self._changes: dict[int, dict[Hashable, Memo]] = {}
 
     def begin(self, model: Mergeable, state: MovableState, tools: MoveTools) -> None:
+        """Choose the candidates of the pass: the smallest components, if they are small enough."""
         counts = model.component_masses(state.plain_stats.value())
-        small = max(FEWEST_ROWS, SMALLEST_SHARE * counts.sum() / counts.size)
-        order = stable_order(counts, scale=float(counts.sum()))[:MOST_CANDIDATES]
-        order = order[exceeds(small, counts[order])]
-        self._candidates = order.tolist() if counts.size > 1 else []
+        max_count = max(FEWEST_ROWS, SMALLEST_SHARE * counts.sum() / counts.size)
+        smallest = stable_order(counts, scale=float(counts.sum()))[:MOST_CANDIDATES]
+        smallest = smallest[exceeds(max_count, counts[smallest])]
+        self._candidates = smallest.tolist() if counts.size > 1 else []
         self._changes = {k: {} for k in self._candidates}
 
     def observer(self, n_rows: int, tools: MoveTools) -> Observer | None:
-        """Compute the batch's memo without each candidate."""
-        return partial(_changes_without, tuple(self._candidates)) if self._candidates else None
+        """Return an observer that computes the memo of a batch without each candidate."""
+        return partial(_compute_changes, tuple(self._candidates)) if self._candidates else None
 
-    def note(self, noted: tuple[Hashable, dict[int, Memo]]) -> None:
-        """Keep the changes of a batch's memo."""
-        key, changes = noted
+    def note(self, notes: tuple[Hashable, dict[int, Memo]]) -> None:
+        """Keep the changes of the memo of a batch."""
+        key, changes = notes
         for k, change in changes.items():
             self._changes[k][key] = change
 
     def finish(self, model: Mergeable, state: MovableState, tools: MoveTools) -> list[MoveRecord]:
-        """Delete the best candidate if the bound rises."""
+        """Delete the best candidate if the bound rises; return a record of each candidate."""
         self.exhausted = True
         if not self._candidates:
             return []
         total = state.memos.total()
-        before, gains = bound_of(model, total), []
-        size = size_of(before, total)
+        bound, gains = bound_of(model, total), []
+        size = size_of(bound, total)
         for k in self._candidates:
-            memo = total
+            total_without = total
             for change in self._changes[k].values():
-                memo = memo.plus(change)
-            kept = np.delete(np.arange(memo.entropy.size), k)
-            gains.append(bound_of(model, memo.rearranged(kept)) - before)
+                total_without = total_without.plus(change)
+            kept = np.delete(np.arange(total_without.entropy.size), k)
+            gains.append(bound_of(model, total_without.rearranged(kept)) - bound)
         best = self._candidates[int(stable_argmax(gains, scale=size))]
         records = []
         for k, gain in zip(self._candidates, gains, strict=True):
@@ -92,26 +96,30 @@ class Delete(Move):
         return records
 
     def conclude(self, model: Mergeable, state: MovableState) -> bool:
-        """Remove components of less than one row at the end of a fit."""
+        """Dissolve components of less than one row at the end of a fit."""
         dissolve(model, state)
         return True
 
 
-def _changes_without(
+def _compute_changes(
     candidates: tuple[int, ...], model: Mergeable, solved: Solved, tools: ObserverTools
 ) -> tuple[Hashable, dict[int, Memo]]:
-    """Return the key of a batch, and the change of its memo if a candidate were deleted."""
+    """Return the key of a batch, and for each candidate the change of its memo by the delete.
+
+    Candidates without rows in the batch are left out.
+    """
     batch, changes = solved.batch, dict[int, Memo]()
     for k in candidates:
-        rows = np.flatnonzero(shares_of(solved.result.q, [k])[:, 0] > _LEAST)
+        resp = select_responsibilities(solved.result.q, [k])[:, 0]
+        rows = np.flatnonzero(resp > _SMALLEST_RESPONSIBILITY)
         if rows.size == 0:
             continue
         part = model.batch(batch.X, rows, batch.weights[rows])
         if batch.candidates is not None:
             part = replace(part, candidates=batch.candidates[rows])
-        with_it = model.local_step(part, solved.global_params, 1.0, tools.run)
-        others = model.without_component(solved.global_params, k)
-        without = model.local_step(part, others, 1.0, tools.run)
-        before = tools.memo_of(model, with_it, part)
-        changes[k] = tools.memo_of(model, without, part).plus(before, sign=-1.0)
+        result = model.local_step(part, solved.global_params, 1.0, tools.run)
+        globals_without = model.without_component(solved.global_params, k)
+        result_without = model.local_step(part, globals_without, 1.0, tools.run)
+        memo = tools.memo_of(model, result, part)
+        changes[k] = tools.memo_of(model, result_without, part).plus(memo, sign=-1.0)
     return solved.key, changes

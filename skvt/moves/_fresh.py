@@ -1,4 +1,8 @@
-"""Fresh mixtures: fits of a few rows alone, from which births take components."""
+"""Fresh mixtures: fits of a few rows alone, from which births take components.
+
+:func:`fresh_mixture` makes such a fit. :class:`FreshMixtures` makes several for the rows of a
+target, and compares the best with the components of the target.
+"""
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -8,42 +12,44 @@ import scipy.sparse as sp
 
 from skvt.contracts import Memo, Mergeable, MoveTools, RunningPolicy
 from skvt.expfam import RunningStats, Stats
-from skvt.moves._base import bound_of, joined, size_of
+from skvt.moves._base import bound_of, concatenate_components, size_of
 from skvt.moves._merge import Merge, dissolve
 from skvt.moves._targets import FEWEST_ROWS, Target
 from skvt.moves._trial import Outcome, judged
 from skvt.rows import stacked
 from skvt.ties import exceeds
 
-# Usual number K' of components of a fresh mixture.
+# Usual number K' of components with which a fresh mixture starts.
 N_FRESH = 10
-# With fewer rows per fresh component, a mixture of FEWER components is fitted, too.
+# With fewer rows per component, a mixture that starts with FEWER components is fitted, too.
 ROWS_FOR_EACH = 200
 FEWER = 3
-# Least number of rows per fresh component under newly learned priors, and largest factor by which
-# the number of fresh components may exceed N_FRESH if a component has many rows.
-_FEWEST_FOR_EACH = 5
-_MOST_FRESH = 4
-# Nats per row by which the bound of a target's rows must rise.
+# A mixture under newly learned priors needs more rows per component than this.
+_MIN_ROWS_FOR_EACH = 5
+# Largest number of components with which such a mixture starts, as a multiple of N_FRESH.
+_MAX_FACTOR_OF_N_FRESH = 4
+# Nats per row by which the bound of the rows of a target must rise.
 SMALLEST_GAIN_PER_ROW = 1e-3
-# Maximum number of rows that a collected row represents. The evidence of all rows should count, but
-# a mixture in which each row counts five times or more would fit components to noise.
+# Maximum number of rows that a collected row represents. A collected row should count for the rows
+# that were not collected, but a mixture in which each row counts five times or more would fit
+# components to noise.
 MOST_COUNTED = 2.0
-# Least number of rows per component from which seeds are chosen,
-_ROWS_PER_SEED = 50
-# number of these rows per column,
+# Initial components are chosen among a sample of the rows. It has _ROWS_PER_COLUMN rows per
+# component and column, but per component at least _MIN_ROWS_PER_SEED and at most
+# _MAX_ROWS_PER_SEED.
 _ROWS_PER_COLUMN = 4
-# and their largest number.
-_MOST_PER_SEED = 1_000
-# Maximum numbers of passes without merges and in all.
-_PASSES_UNMERGED = 5
-_PASSES = 40
-# A pass without merges follows another if this share of rows has changed its component.
-_STILL = 1e-5
-# Gain in nats per row below which the fit ends.
+_MIN_ROWS_PER_SEED = 50
+_MAX_ROWS_PER_SEED = 1_000
+# Maximum numbers of passes before merges begin, and of all passes.
+_MAX_PASSES_WITHOUT_MERGES = 5
+_MAX_PASSES = 40
+# Merges begin when at most this share of the rows changes its component in a pass.
+_MAX_SHARE_MOVED = 1e-5
+# The fit ends when the bound rises by less than this number of nats per row in a pass.
 _TOL = 1e-4
-# Nats per row by which a mixture with newly learned priors may miss its goal after one pass.
-_HOPELESS = 0.02
+# The fit of a mixture with newly learned priors ends if it misses its goal after the first pass by
+# more nats per row than this.
+_MAX_SHORTFALL = 0.02
 
 
 def fresh_mixture(
@@ -52,53 +58,78 @@ def fresh_mixture(
     tools: MoveTools,
     goal: float,
     others: Stats | None = None,
-    most_passes: int = _PASSES,
+    max_passes: int = _MAX_PASSES,
 ) -> tuple[Memo, Any]:
-    """Fit a mixture to these rows and return its total memo and its model.
+    """Fit a mixture to the rows of a batch by memoized inference with merges.
 
-    The fit ends early if the mixture will miss the ``goal``, a bound in nats. If there are
-    ``others`` with the same prior, the prior is learned from them and from the seeds, and their
-    loss counts.
+    Parameters
+    ----------
+    model : Mergeable
+        The model with the initial number of components.
+    batch : RowBatch
+    tools : MoveTools
+    goal : float
+        The bound in nats that the mixture must reach to be useful. The fit ends early if the
+        mixture is not going to reach it.
+    others : Stats or None
+        Statistics of other components with the same prior. If there are any, the prior is first
+        learned from them and the initial components. The goal rises by the bound that the other
+        components lose under this prior.
+    max_passes : int
+        Maximum number of passes.
+
+    Returns
+    -------
+    memo : Memo
+        The memo of all rows of the batch.
+    model : Mergeable
+        The model with the priors that were learned.
     """
     n_components, total = model.n_initial, float(batch.weights.sum())
-    # constant columns of dense rows do not count
+    # Constant columns of dense rows do not count.
     n_columns = batch.X.shape[1] if sp.issparse(batch.X) else np.any(batch.X != batch.X[0], 0).sum()
-    of_seed = int(np.clip(_ROWS_PER_COLUMN * n_columns, _ROWS_PER_SEED, _MOST_PER_SEED))
+    rows_per_seed = int(
+        np.clip(_ROWS_PER_COLUMN * n_columns, _MIN_ROWS_PER_SEED, _MAX_ROWS_PER_SEED)
+    )
     seeds = None
-    if batch.n_rows > of_seed * n_components:
-        seeds = tools.rng.permutation(batch.n_rows)[: of_seed * n_components]
+    if batch.n_rows > rows_per_seed * n_components:
+        seeds = tools.rng.permutation(batch.n_rows)[: rows_per_seed * n_components]
     policy, moves = RunningPolicy(), list[Merge]()
-    policy.done = False  # priors are learned from seeds, and again when merges begin
+    # Passes do not learn priors before merges begin: the priors stay as learned from the initial
+    # components.
+    policy.done = False
     state, sweep = tools.separate_fit(model, batch.X, batch.weights, policy, seeds=seeds)
-    previous = float("-inf")
-    joint = others is not None and others.arrays[0].size > 0
-    if others is not None and joint:
+    previous_bound = float("-inf")
+    has_others = others is not None and others.arrays[0].size > 0
+    if others is not None and has_others:
         goal += model.collapsed_energy(others)
-        together = joined([others, state.plain_stats.value()])
-        model = model.with_learned_priors(None, RunningStats(together.arrays))
+        all_components = concatenate_components([others, state.plain_stats.value()])
+        model = model.with_learned_priors(None, RunningStats(all_components.arrays))
         model = model.resized(n_components)
         goal -= model.collapsed_energy(others)
     model = model.with_learned_priors(None, state.plain_stats)
     counts = model.component_masses(state.plain_stats.value())
-    for n_passes in range(most_passes):
-        merging = bool(moves)
+    for n_passes in range(max_passes):
+        has_merges = bool(moves)
         model, may_stop = sweep(model, moves)
-        if joint and n_passes == 0:
-            if bound_of(model, state.memos.total()) < goal - _HOPELESS * total:
+        if has_others and n_passes == 0:
+            if bound_of(model, state.memos.total()) < goal - _MAX_SHORTFALL * total:
                 break
-        if not merging:
-            # delay merges, because similar seeds would all become one component at first
-            before, counts = counts, model.component_masses(state.plain_stats.value())
-            moves_on = np.abs(counts - before).sum() > _STILL * total
-            if moves_on and n_passes < _PASSES_UNMERGED - 1:
+        if not has_merges:
+            # Delay merges until rows rarely change their component, because similar initial
+            # components would all be merged at first.
+            old_counts, counts = counts, model.component_masses(state.plain_stats.value())
+            rows_move = np.abs(counts - old_counts).sum() > _MAX_SHARE_MOVED * total
+            if rows_move and n_passes < _MAX_PASSES_WITHOUT_MERGES - 1:
                 continue
             moves, policy.done = [Merge()], True
             model = model.with_learned_priors(None, state.plain_stats)
         bound = bound_of(model, state.memos.total())
-        gain, previous = bound - previous, bound
-        if merging and may_stop:
-            hopeless = bound + (most_passes - n_passes) * gain < goal
-            if hopeless or gain < _TOL * total:
+        gain, previous_bound = bound - previous_bound, bound
+        if has_merges and may_stop:
+            # The goal is missed even if each remaining pass gains as much as this one.
+            is_hopeless = bound + (max_passes - n_passes) * gain < goal
+            if is_hopeless or gain < _TOL * total:
                 break
         if model.size(state.stats) == 1:
             break
@@ -107,13 +138,14 @@ def fresh_mixture(
 
 
 class Fresh(NamedTuple):
-    """The best fresh mixture of a target's rows, and whether it is better than the target."""
+    """The best fresh mixture for the rows of a target, and whether it is better than the target."""
 
     outcome: Outcome
-    # What was fitted, in words.
+    # Description of the mixtures that were fitted, for records.
     tried: str
-    # Statistics of the fresh components, and of all rows as one component; None without rows.
+    # Statistics of the fresh components; None if no mixture was fitted.
     stats: Stats | None = None
+    # Statistics of all rows as one component; None if they were not computed.
     together: Stats | None = None
     # Whether priors were learned with the fresh components.
     learns: bool = False
@@ -121,146 +153,170 @@ class Fresh(NamedTuple):
 
 @dataclass(frozen=True)
 class FreshMixtures:
-    """Proposals of fresh mixtures for a target, and the trials that choose among them.
+    """The fits of fresh mixtures to the rows of a target, and the choice among them.
 
     Attributes
     ----------
     model : Mergeable
     tools : MoveTools
-    most : int
+    max_fresh : int
         Maximum number of fresh components.
     others : Stats or None
-        Statistics of all other components, if priors are learned from them and the fresh ones.
+        Statistics of all other components, with which priors are learned; None if no priors are
+        learned.
     in_stream : bool
-        Whether rows are those of a call of a stream. No later call can find clusters that this one
-        misses, so that even few clusters in a line are searched for.
+        Whether the rows are those of a call of a stream. No later call can find clusters that this
+        call misses, so that the rows are also searched for a few clusters in a line.
     """
 
     model: Mergeable
     tools: MoveTools
-    most: int
+    max_fresh: int
     others: Stats | None
     in_stream: bool = False
 
     def of(self, target: Target, was_tried: bool) -> Fresh:
-        """Return the best mixture of the collected rows, compared with the target's components.
+        """Return the best mixture of the collected rows, compared with the target.
 
-        The rows are scaled up towards the target's total mass, see `MOST_COUNTED`.
+        ``was_tried`` tells whether births from the target have failed before. Each collected row
+        represents up to `MOST_COUNTED` rows of the target.
         """
         model, tools, others = self.model, self.tools, self.others
         resp = np.concatenate([np.empty((0, len(target.ids))), *target.resp])
-        mass = resp.sum(axis=1)
-        of_rows = np.concatenate([np.empty(0), *target.weights])
-        weights = of_rows * mass
+        resp_of_target = resp.sum(axis=1)
+        row_weights = np.concatenate([np.empty(0), *target.weights])
+        weights = row_weights * resp_of_target
         if not exceeds(weights.sum(), FEWEST_ROWS):
             reason = f"Only {weights.sum():.1f} rows were collected."
             return Fresh(Outcome(False, np.nan, reason), "no mixture")
         factor = np.clip(target.total / weights.sum(), 1.0, MOST_COUNTED)
         X = stacked(target.rows)
-        owned = mass > 0.5
-        enough = len(target.ids) == 1 and exceeds(owned.sum(), _FEWEST_FOR_EACH * N_FRESH)
-        if enough and others is not None and others.arrays[0].size:
-            batch = model.batch(X[owned], np.arange(owned.sum()), factor * of_rows[owned])
-            fresh = self._under_learned_priors(batch, others)
+        # If enough rows belong to a single target, first try a mixture of them under new priors.
+        is_member = resp_of_target > 0.5
+        has_enough = exceeds(is_member.sum(), _MIN_ROWS_FOR_EACH * N_FRESH)
+        if len(target.ids) == 1 and has_enough and others is not None and others.arrays[0].size:
+            member_weights = factor * row_weights[is_member]
+            batch = model.batch(X[is_member], np.arange(is_member.sum()), member_weights)
+            fresh = self._fit_under_learned_priors(batch, others)
             if fresh.outcome.is_accepted:
                 return fresh
         batch = model.batch(X, np.arange(weights.size), factor * weights)
-        resp = np.ascontiguousarray(resp / mass[:, None])
-        before = tools.memo_of(model, model.given_assignments(batch, resp), batch)
-        together = before
+        resp = np.ascontiguousarray(resp / resp_of_target[:, None])
+        target_memo = tools.memo_of(model, model.given_assignments(batch, resp), batch)
+        one_component_memo = target_memo
         if len(target.ids) > 1:
-            alone = model.given_assignments(batch, np.ones((weights.size, 1)))
-            together = tools.memo_of(model, alone, batch)
-        # many components failed before, and there is no neighbour to add
-        most = min(self.most, FEWER) if was_tried and len(target.ids) == 1 else self.most
-        return self._best(batch, before, together, most)
+            all_in_one = model.given_assignments(batch, np.ones((weights.size, 1)))
+            one_component_memo = tools.memo_of(model, all_in_one, batch)
+        # Try few components if many have failed before, and there is no neighbour to add.
+        tries_few = was_tried and len(target.ids) == 1
+        max_fresh = min(self.max_fresh, FEWER) if tries_few else self.max_fresh
+        return self._fit_best(batch, target_memo, one_component_memo, max_fresh)
 
     def _fit(
         self, batch: Any, proposal: tuple[int, str], goal: float, others: Stats | None
     ) -> tuple[Memo, Any]:
-        """Fit a mixture from a number of components, chosen in a way that the proposal names."""
-        number, init_params = proposal
+        """Fit a mixture; return its memo and its model.
+
+        ``proposal`` has the number of initial components, and the value of ``init_params``: the way
+        in which they are found. Priors are learned unless ``others`` is None.
+        """
+        n_components, init_params = proposal
         learns = others is not None
-        start = self.model.resized(number, learns=learns, init_params=init_params)
-        return fresh_mixture(start, batch, self.tools, goal, others)
+        model = self.model.resized(n_components, learns=learns, init_params=init_params)
+        return fresh_mixture(model, batch, self.tools, goal, others)
 
-    def _under_learned_priors(self, batch: Any, others: Stats) -> Fresh:
-        """Return a mixture under priors learned from it and ``others``.
+    def _fit_under_learned_priors(self, batch: Any, others: Stats) -> Fresh:
+        """Return a mixture under priors that are learned from it and the components ``others``.
 
-        It is accepted if the bound of these rows, compared with one component, rises by more than
-        the other components lose.
+        It is accepted if the bound of the rows of the batch rises, compared with one component, by
+        more than the other components lose under the new priors.
         """
         model = self.model
-        alone = model.given_assignments(batch, np.ones((batch.weights.size, 1)))
-        goal = bound_of(model, self.tools.memo_of(model, alone, batch))
+        all_in_one = model.given_assignments(batch, np.ones((batch.weights.size, 1)))
+        goal = bound_of(model, self.tools.memo_of(model, all_in_one, batch))
         total = batch.weights.sum()
-        usual = np.median(model.component_masses(others))
-        number = int(np.clip(2.0 * total / usual, N_FRESH, _MOST_FRESH * N_FRESH))
-        proposals = [(min(number, self.most), "k-means++")]
+        median_mass = np.median(model.component_masses(others))
+        max_number = _MAX_FACTOR_OF_N_FRESH * N_FRESH
+        number = int(np.clip(2.0 * total / median_mass, N_FRESH, max_number))
+        proposals = [(min(number, self.max_fresh), "k-means++")]
         if self.in_stream:
-            proposals.insert(0, (self.most, "few in line"))
+            proposals.insert(0, (self.max_fresh, "few in line"))
         for proposal in proposals:
-            memo, under = self._fit(batch, proposal, goal, others)
-            loss = model.collapsed_energy(others) - under.collapsed_energy(others)
-            gain = bound_of(under, memo) - loss - goal
-            least = SMALLEST_GAIN_PER_ROW * total
-            outcome = judged(gain, size_of(goal, memo), least, f"{total:.0f} rows")
+            memo, fresh_model = self._fit(batch, proposal, goal, others)
+            loss = model.collapsed_energy(others) - fresh_model.collapsed_energy(others)
+            gain = bound_of(fresh_model, memo) - loss - goal
+            min_gain = SMALLEST_GAIN_PER_ROW * total
+            outcome = judged(gain, size_of(goal, memo), min_gain, f"{total:.0f} rows")
             if outcome.is_accepted:
                 break
-        return Fresh(outcome, _mixtures([proposal]), memo.stats, learns=True)
+        return Fresh(outcome, _describe([proposal]), memo.stats, learns=True)
 
-    def _best(self, batch: Any, before: Memo, together: Memo, most: int) -> Fresh:
-        """Return the best of one component for all rows and of several mixtures.
+    def _fit_best(
+        self, batch: Any, target_memo: Memo, one_component_memo: Memo, max_fresh: int
+    ) -> Fresh:
+        """Return the best of several mixtures and of one component for all rows.
 
-        A mixture of few rows that starts from many seeds may end in components of which no merge
-        improves the bound, although fewer, different components would be better. It is therefore
-        also started from few seeds. This is also tried if the larger mixture is no better, since a
-        component with many parameters needs many rows, and if the mixture replaces a single
-        component: beside a small cluster, a large one may be split into parts that the learned
-        prior keeps apart. Both starts may miss components that differ in few of many directions;
-        the directions in which rows are least normal may show them. If the larger mixture ends with
-        as many components as the target, starts with fewer seeds than that are left out.
+        ``target_memo`` is the memo of the rows with the components of the target. The mixtures have
+        different starts:
 
-        A mixture of all rows is compared under the priors that it learns. With many clusters in a
-        line, each of a few seeds would have several clusters, and be no better than one component.
+        1. The usual start has N_FRESH initial components, found by k-means++.
+        2. A start with FEWER components follows if the usual mixture is no better than the target,
+           because a component with many parameters needs many rows. It also follows if there are
+           few rows: the usual mixture may end in components of which no merge improves the bound,
+           although fewer, different components would be better. The same may happen under learned
+           priors: beside a small cluster, a large cluster may be split into parts that the learned
+           prior keeps apart.
+        3. A start from the directions in which rows are least normal follows if the mixture is
+           still no better. It may show components that differ in few of many directions.
+
+        If a mixture ends with as many components as the target and is no better, starts with fewer
+        components than that are left out.
+
+        If there are no other components, the mixtures learn their priors. A mixture that replaces a
+        single component then first starts from clusters in a line: with many clusters in a line,
+        each of a few components would have several clusters, and be no better than one component.
         """
-        target, number = bound_of(self.model, before), min(N_FRESH, most)
+        target_bound, number = bound_of(self.model, target_memo), min(N_FRESH, max_fresh)
         total = batch.weights.sum()
-        least = SMALLEST_GAIN_PER_ROW * total
+        min_gain = SMALLEST_GAIN_PER_ROW * total
         fewer = min(FEWER, number)
         proposals = [(number, "k-means++"), (fewer, "k-means++"), (fewer, "least normal")]
         if fewer == number:
             del proposals[1]
         others = self.others
         learns = others is not None and not others.arrays[0].size
-        if learns and before.entropy.size == 1:
-            proposals.insert(0, (most, "few in line" if self.in_stream else "in line"))
-        few = learns or batch.weights.size < ROWS_FOR_EACH * N_FRESH
-        n_old, as_before = before.entropy.size, False
-        memo, bound, tried = together, bound_of(self.model, together), list[tuple[int, str]]()
+        n_target = target_memo.entropy.size
+        if learns and n_target == 1:
+            proposals.insert(0, (max_fresh, "few in line" if self.in_stream else "in line"))
+        tries_fewer = learns or batch.weights.size < ROWS_FOR_EACH * N_FRESH
+        ends_like_target = False
+        memo, bound = one_component_memo, bound_of(self.model, one_component_memo)
+        tried = list[tuple[int, str]]()
 
-        def outcome() -> Outcome:
-            return judged(bound - target, size_of(bound, memo), least, f"{total:.0f} rows")
+        def judge_best() -> Outcome:
+            gain = bound - target_bound
+            return judged(gain, size_of(bound, memo), min_gain, f"{total:.0f} rows")
 
         for proposal in proposals:
-            is_accepted, many = outcome().is_accepted, memo.entropy.size > N_FRESH
-            if is_accepted and (many or not (few and proposal[1] == "k-means++")):
+            n_initial, init_params = proposal
+            is_accepted, has_many = judge_best().is_accepted, memo.entropy.size > N_FRESH
+            if is_accepted and (has_many or not (tries_fewer and init_params == "k-means++")):
                 break
-            if as_before and proposal[0] < n_old:
+            if ends_like_target and n_initial < n_target:
                 continue
-            goal = max(bound, target + least)
-            new, under = self._fit(batch, proposal, goal, others if learns else None)
-            new_bound, n_new = bound_of(under, new), new.entropy.size
+            goal = max(bound, target_bound + min_gain)
+            new_memo, new_model = self._fit(batch, proposal, goal, others if learns else None)
+            new_bound, n_new = bound_of(new_model, new_memo), new_memo.entropy.size
             tried.append(proposal)
-            # no prior can be learned from one component
-            legal = n_new > 1 or not learns
-            if legal and exceeds(new_bound, bound, scale=size_of(new_bound, new)):
-                memo, bound = new, new_bound
-            as_before = n_new == n_old and not outcome().is_accepted
-        return Fresh(outcome(), _mixtures(tried), memo.stats, together.stats, learns)
+            # No prior can be learned from one component.
+            is_legal = n_new > 1 or not learns
+            if is_legal and exceeds(new_bound, bound, scale=size_of(new_bound, new_memo)):
+                memo, bound = new_memo, new_bound
+            ends_like_target = n_new == n_target and not judge_best().is_accepted
+        return Fresh(judge_best(), _describe(tried), memo.stats, one_component_memo.stats, learns)
 
 
-def _mixtures(proposals: list[tuple[int, str]]) -> str:
-    """Describe the starts of mixtures in words."""
-    starts = ", ".join(f"{number} ({how})" for number, how in proposals)
+def _describe(proposals: list[tuple[int, str]]) -> str:
+    """Describe the starts of mixtures in words, for records."""
+    starts = ", ".join(f"{number} ({init_params})" for number, init_params in proposals)
     return f"fresh components, from {starts}" if starts else "one component for all"

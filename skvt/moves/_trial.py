@@ -1,4 +1,7 @@
-"""Trials: a change is made for a few rows, and the exact bound of all rows decides on it."""
+"""Trials: a change of components is made for a few rows, and judged by the bound of all rows.
+
+:class:`Outcome` is the decision on a proposal, from which its record is made.
+"""
 
 from collections.abc import Callable
 from operator import itemgetter
@@ -10,7 +13,7 @@ from skvt.contracts import MoveRecord
 from skvt.expfam import RunningStats, Stats
 from skvt.moves._base import is_accepted
 
-# Description of merges in records.
+# Description of a merge in records.
 ONE_FOR_BOTH = "one component for both"
 
 
@@ -26,9 +29,11 @@ class Outcome(NamedTuple):
     def record(
         self, n_iter: int, move: str, target: Any, tried: str, number: int = 1, proposed: int = 1
     ) -> MoveRecord:
-        """Return the record of the proposal, with its ``number`` of components if accepted.
+        """Return the record of one or more proposals.
 
-        The ``target`` is a sequence of the numbers of components.
+        ``target`` is a sequence of the numbers of components that the proposals concern, and
+        ``number`` is the number of components that change if they are accepted. See
+        :class:`~skvt.contracts.MoveRecord` for the other arguments.
         """
         names, accepted = ", ".join(map(str, target)), number if self.is_accepted else 0
         return MoveRecord(n_iter, move, names, tried, proposed, accepted, self.gain, self.reason)
@@ -37,12 +42,16 @@ class Outcome(NamedTuple):
 def judged(
     gain: float,
     size: float,
-    least: float = 0.0,
+    min_gain: float = 0.0,
     rows: str = "all rows",
     dtype: DTypeLike | None = None,
 ) -> Outcome:
-    """Decide on a proposal by the rise of the bound of these rows; see :func:`is_accepted`."""
-    accepted, gain = is_accepted(gain, size, least, dtype), float(gain)
+    """Return the decision on a proposal by which the bound changes by ``gain`` nats.
+
+    ``rows`` names the rows of the bound in the reason. See :func:`~skvt.moves._base.is_accepted`
+    for the other arguments.
+    """
+    accepted, gain = is_accepted(gain, size, min_gain, dtype), float(gain)
     if accepted:
         reason = f"The bound of {rows} rises by {gain:.4g} nats."
     elif is_accepted(-gain, size, 0.0, dtype):
@@ -57,7 +66,11 @@ def judged(
 def rejected(
     n_iter: int, move: str, pairs: list[tuple[float, Any]], size: float
 ) -> list[MoveRecord]:
-    """Return one record of all merges that were rejected: the gain and numbers of the best pair."""
+    """Return a list with one record of all rejected merges; an empty list if there are none.
+
+    ``pairs`` has the gain and the two components of each merge. The record has the gain and the
+    components of the best one.
+    """
     if not pairs:
         return []
     gain, pair = max(pairs, key=itemgetter(0))
@@ -66,11 +79,12 @@ def rejected(
 
 
 class Trial:
-    """Updates of a few rows after a change of components; all other rows stay as they are.
+    """Updates of a few rows after a change of components, while all other rows stay as they are.
 
-    A subclass makes the updates. ``total`` is the memo of all rows after the last one.
+    A subclass makes the updates.
     """
 
+    # The memo of all rows after the last update.
     total: Any
 
     def update(self, stats: RunningStats) -> float:
@@ -78,25 +92,25 @@ class Trial:
         raise NotImplementedError
 
     def survivors(self, fresh: Stats) -> tuple[NDArray[Any], Stats]:
-        """Return which fresh components have enough rows, and the statistics to go on with."""
+        """Return which fresh components have enough rows, (K',), and the statistics of these."""
         raise NotImplementedError
 
     def gain(
-        self, stats: RunningStats, before: float, most: int, size: float | None = None
+        self, stats: RunningStats, before: float, max_updates: int, size: float | None = None
     ) -> float:
         """Return the rise of the bound in nats after updates that begin with these statistics.
 
-        There are at most ``most`` updates. They end if the remaining ones, at the rate of the last
-        one, would not make the change positive, or, given the ``size`` of the bound, once the rise
-        is accepted.
+        ``before`` is the bound before the change. The updates end early if the bound would not
+        rise above it, even if the remaining updates gained as much as the last one. If ``size``,
+        the scale of rounding errors, is not None, they also end as soon as the rise is accepted.
         """
-        gain = previous = self.update(stats) - before
-        for n_left in range(most - 1, 0, -1):
+        gain = previous_gain = self.update(stats) - before
+        for n_left in range(max_updates - 1, 0, -1):
             if size is not None and is_accepted(gain, size):
                 break
             stats = RunningStats(self.total.stats.arrays)
-            previous, gain = gain, self.update(stats) - before
-            if gain + (n_left - 1) * (gain - previous) < 0.0:
+            previous_gain, gain = gain, self.update(stats) - before
+            if gain + (n_left - 1) * (gain - previous_gain) < 0.0:
                 break
         return gain
 
@@ -105,20 +119,32 @@ def compete(
     begin: Callable[[Stats], tuple[Any, RunningStats]],
     fresh: Stats,
     before: float,
-    most: int,
+    max_updates: int,
     size: float,
-    least: float,
+    min_gain: float,
 ) -> tuple[Any, Outcome]:
     """Let fresh components compete for the rows of a trial; return the trial and its outcome.
 
-    ``begin`` makes a trial from the statistics of fresh components, and the statistics with which
-    its updates begin. The trial is made again without components that end with too few rows.
+    The trial is repeated without fresh components that end with too few rows, until none does. The
+    returned trial is None if no fresh component is left.
+
+    Parameters
+    ----------
+    begin : callable
+        ``begin(fresh)`` returns a trial, and the statistics with which its updates begin.
+    fresh : Stats
+        The statistics of the fresh components.
+    before : float
+        The bound of all rows without them, in nats.
+    max_updates : int
+        Maximum number of updates of a trial.
+    size, min_gain : float
+        See :func:`~skvt.moves._base.is_accepted`.
     """
-    outcome = Outcome(False, float("nan"), "No fresh component keeps enough rows.")
     while len(fresh.arrays[0]):
         trial, stats = begin(fresh)
-        gain = trial.gain(stats, before, most)
-        lives, fresh = trial.survivors(fresh)
-        if lives.all():
-            return trial, judged(gain, size, least)
-    return None, outcome
+        gain = trial.gain(stats, before, max_updates)
+        survives, fresh = trial.survivors(fresh)
+        if survives.all():
+            return trial, judged(gain, size, min_gain)
+    return None, Outcome(False, float("nan"), "No fresh component keeps enough rows.")

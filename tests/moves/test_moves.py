@@ -27,7 +27,7 @@ from skvt.moves import _fresh as fresh_module
 from skvt.moves import _merge as merge_module
 from skvt.moves import _targets as targets_module
 from skvt.moves._base import bound_of
-from skvt.moves._batch import at_most
+from skvt.moves._batch import smallest_components
 from skvt.moves._fresh import Fresh, FreshMixtures
 from skvt.moves._merge import dissolve, pair_gains
 
@@ -531,7 +531,7 @@ def test_failures_halve_the_number_of_targets_and_gains_double_it_again(monkeypa
     monkeypatch.setattr(birth_module, "bound_of", lambda model, memo: memo)
     birth = Birth(50)
     two = [targets_module.Target([k], [k], [1.0]) for k in range(2)]
-    birth._adopted, birth._newborn = two, set()
+    birth._adopted, birth._newborn_ids = two, set()
     found = []
     for gain in (-1.0, -1.0, 1.0, 1.0, 1.0):
         memos = SimpleNamespace(total=lambda gain=gain: 10.0 + gain)
@@ -650,7 +650,7 @@ def test_targets_are_weighed_as_their_components_explain_the_rows(monkeypatch):
         fitted_anew(
             lambda model, *_, few=few, many=many: (few if model.n_initial == 3 else many, model)
         )
-        found = mixtures._best(batch, before, worse(memo), 4)
+        found = mixtures._fit_best(batch, before, worse(memo), 4)
         assert found.stats is fewer.stats and found.outcome.is_accepted
     # but each for no more than two
     targets[1].total = 1000.0
@@ -673,7 +673,7 @@ def test_what_priors_of_fresh_components_cost_all_others_counts(monkeypatch):
         more = (enough + excess - bound_of(under, memo)) / memo.entropy.size
         found = memo.__class__(memo.stats, memo.entropy + more, None, memo.weight)
         monkeypatch.setattr(fresh_module, "fresh_mixture", lambda *_, found=found: (found, under))
-        fresh = FreshMixtures(model, tools, 50, others)._under_learned_priors(batch, others)
+        fresh = FreshMixtures(model, tools, 50, others)._fit_under_learned_priors(batch, others)
         assert fresh.outcome.is_accepted == accepted and fresh.learns
         assert fresh.outcome.gain == pytest.approx(enough + excess - goal - cost)
 
@@ -767,7 +767,9 @@ def test_pairs_far_apart_are_not_judged_by_other_priors(monkeypatch):
     learner = GaussianLearner.of(component, frozenset({"covariance_prior"}))
     model = Mixture(StickBreaking(1.0), component, learner=learner)
     state = state_from(model, X, np.ones(90), np.eye(3)[labels])
-    monkeypatch.setattr(Merge, "_relearn", lambda *given: pytest.fail("learned in vain"))
+    monkeypatch.setattr(
+        Merge, "_judge_with_new_priors", lambda *given: pytest.fail("learned in vain")
+    )
     assert Merge().finish(model, state, OneThread())[0].accepted == 0
 
 
@@ -822,7 +824,9 @@ def test_the_largest_of_too_many_is_left_to_the_target():
     model = mixture("full")
     fresh = Stats((np.array([50.0, 200.0, 100.0, 50.0]), np.arange(8.0).reshape(4, 2)))
     for number, kept in ((9, [0, 1, 2, 3]), (4, [0, 1, 2, 3]), (3, [0, 2, 3]), (1, [3])):
-        for found, array in zip(at_most(model, fresh, number).arrays, fresh.arrays, strict=True):
+        for found, array in zip(
+            smallest_components(model, fresh, number).arrays, fresh.arrays, strict=True
+        ):
             np.testing.assert_array_equal(found, array[kept])
 
 
