@@ -1,9 +1,12 @@
-"""Threads for compiled loops.
+"""Threads for compiled loops, and one thread for the matrix library (BLAS).
 
-A minibatch of a hundred documents takes 1 to 3 ms. joblib polls for results every 10 ms, so that a
-call of ``joblib.Parallel`` costs more than the work; a plain queue takes 0.03 ms. A loop of 10
-microseconds that two threads share takes 11 microseconds with a queue, and 19 to 31 with a
-``ThreadPoolExecutor``. Kernels release the interpreter lock and write into slices of shared arrays.
+:class:`Workers` runs tasks on threads. The compiled loops of tasks release the interpreter lock and
+write into slices of shared arrays.
+
+Tasks are passed to threads by a plain queue, which takes 0.03 ms. A minibatch of a hundred
+documents takes 1 to 3 ms; ``joblib.Parallel`` would cost more than the work, because joblib polls
+for results every 10 ms. A loop of 10 microseconds that two threads share takes 11 microseconds with
+a queue, and 19 to 31 with a ``ThreadPoolExecutor``.
 
 Ctrl-C can arrive between any two bytecodes of the calling thread. Two clean-ups must happen all the
 same: telling the threads to end, and restoring the number of threads of the matrix library. Each is
@@ -26,52 +29,57 @@ from threadpoolctl import ThreadpoolController
 from skvt.compiled import SharedLoop, serial_map
 from skvt.typing import T
 
-# Tasks that wait, as (index, task), and finished ones, as (index, result, error).
+# Tasks that no thread has taken yet, as (index, arguments).
 _Waiting: TypeAlias = deque[tuple[int, tuple[Any, ...]]]
+# Tasks that have ended, as (index, result, error); the error is None after a success.
 _Done: TypeAlias = SimpleQueue[tuple[int, Any, BaseException | None]]
 
 
 @cache
-def _blas() -> list[Any]:
-    """Return the matrix libraries of this process; the search takes milliseconds."""
+def _find_matrix_libraries() -> list[Any]:
+    """Return the matrix libraries of this process; cached, because a search takes milliseconds."""
     return ThreadpoolController().select(user_api="blas").lib_controllers
 
 
 class _Limit:
-    """The numbers of threads of the matrix libraries, which belong to the process.
+    """The limit of the matrix libraries to one thread each, which holds for the whole process.
 
-    They are one as long as any thread has a claim, and are restored when the last claim ends.
-    threadpoolctl is not enough: each of its limits restores the number that it replaced, so two
-    limits that overlap can leave the process at one thread.
+    The limit holds as long as any object has a claim. When the last claim ends, the numbers of
+    threads are restored. threadpoolctl is not enough: each of its limits restores the number that
+    it replaced, so that two limits that overlap can leave the process at one thread.
     """
 
     def __init__(self) -> None:
-        # reentrant: an owner freed while the lock is held gives back its claim immediately
+        # The lock is reentrant, because an owner that is freed while this thread holds the lock
+        # gives back its claim immediately.
         self._lock = RLock()
+        # Weak references to the owners of claims.
         self._claims: set[weakref.ref[object]] = set()
-        self._before: list[tuple[Any, int]] | None = None
+        # Each library with its number of threads before the limit; None without a limit.
+        self._numbers_before: list[tuple[Any, int]] | None = None
 
     def renew_lock(self) -> None:
-        """Replace the lock after a fork: the thread that held it may not exist in the child."""
+        """Replace the lock after a fork, because the thread that holds it may be missing."""
         self._lock = RLock()
 
     def claim(self, owner: object) -> None:
         """Hold the libraries at one thread until ``owner`` gives back its claim or is freed."""
         with self._lock:
             self._claims.add(weakref.ref(owner, self.give_back))
-            if self._before is None:
-                self._before = [(library, library.get_num_threads()) for library in _blas()]
-            for library, _ in self._before:
+            if self._numbers_before is None:
+                libraries = _find_matrix_libraries()
+                self._numbers_before = [(lib, lib.get_num_threads()) for lib in libraries]
+            for library, _ in self._numbers_before:
                 library.set_num_threads(1)
 
     def give_back(self, claim: "weakref.ref[object]") -> None:
-        """End a claim, which is a reference to its owner; do nothing if it has ended already."""
+        """End a claim, the weak reference to its owner; do nothing if it has ended already."""
         with self._lock:
             self._claims.discard(claim)
-            if not self._claims and self._before is not None:
-                for library, n_threads in self._before:
+            if not self._claims and self._numbers_before is not None:
+                for library, n_threads in self._numbers_before:
                     library.set_num_threads(n_threads)
-                self._before = None
+                self._numbers_before = None
 
 
 _limit = _Limit()
@@ -80,7 +88,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class one_blas_thread:
-    """A ``with`` block of matrix products on one thread each, so that no last digits vary."""
+    """A ``with`` block in which matrix products run on one thread, so that last digits agree."""
 
     def __enter__(self) -> Self:
         _limit.claim(self)
@@ -90,48 +98,57 @@ class one_blas_thread:
         try:
             _limit.give_back(weakref.ref(self))
         finally:
-            _limit.give_back(weakref.ref(self))  # an interrupt may have cut the first call short
+            # An interrupt may have cut the first call short.
+            _limit.give_back(weakref.ref(self))
 
 
-def _work(function: Callable[..., Any], waiting: _Waiting, done: _Done) -> None:
-    """Do the ``waiting`` tasks one after the other until none is left."""
+def _do_tasks(function: Callable[..., Any], waiting: _Waiting, done: _Done) -> None:
+    """Take ``waiting`` tasks and put their results into ``done``, until no task waits."""
     while True:
         try:
-            place, task = waiting.popleft()
+            index, arguments = waiting.popleft()
         except IndexError:
             return
         try:
-            done.put((place, function(*task), None))
-        except BaseException as error:  # raised again by the thread that waits for the results
+            done.put((index, function(*arguments), None))
+        except BaseException as error:
+            # The thread that waits for the results raises the error again.
             waiting.clear()
-            done.put((place, None, error))
+            done.put((index, None, error))
 
 
-def _help(
+def _run_helper(
     jobs: "SimpleQueue[Any]", ended: deque[None], bell: "SimpleQueue[None]", watch: object
 ) -> None:
-    """Run the loop of a worker thread. On exit, append to ``ended`` and ring ``bell``.
+    """Run the loop of a helper thread: do ``jobs``, the arguments of `_do_tasks`, until None comes.
 
-    ``watch`` is not used: holding it keeps the weak reference alive.
+    On exit, append to ``ended`` and put None into ``bell``. ``watch`` is not used: the thread holds
+    the weak reference so that it stays alive.
     """
     try:
         while isinstance(job := jobs.get(), tuple):
-            _work(*job)
-            del job  # it may refer to the Workers, which must stay collectable while we wait
+            _do_tasks(*job)
+            # The job may refer to the Workers. They must be collectable while the thread waits.
+            del job
     finally:
-        jobs.put(None)  # one signal for all: each thread passes it on
+        # A single None ends all threads: each thread passes it on.
+        jobs.put(None)
         ended.append(None)
         bell.put(None)
 
 
 class Workers:
-    """A ``with`` block of ``n_jobs`` threads, the caller included; None as in scikit-learn."""
+    """A ``with`` block with ``n_jobs`` threads, the caller included.
+
+    ``n_jobs`` has the meaning of scikit-learn, also if it is None or negative.
+    """
 
     def __init__(self, n_jobs: int | None = None) -> None:
         self.n_jobs = joblib.effective_n_jobs(n_jobs)
+        # Number of helper threads, that is, threads besides the caller.
         self._n_helpers = 0
-        # Matrix products on one thread each: several would compete with ours, and the last digits
-        # would depend on their number.
+        # Matrix products run on one thread: further threads would compete with the helpers, and
+        # last digits would depend on the number of threads.
         self._one_blas_thread = one_blas_thread()
 
     def __enter__(self) -> Self:
@@ -146,7 +163,7 @@ class Workers:
             # threading.Thread.start waits until the thread runs. If that wait is interrupted, the
             # thread stays in the lists of the threading module for good.
             for _ in range(1, self.n_jobs):
-                start_new_thread(_help, (self._jobs, self._ended, self._bell, watch))
+                start_new_thread(_run_helper, (self._jobs, self._ended, self._bell, watch))
                 self._n_helpers += 1
         except BaseException:
             self.__exit__()
@@ -155,25 +172,26 @@ class Workers:
 
     def __exit__(self, *exc_info: object) -> None:
         try:
-            self._end()
+            self._end_helpers()
         finally:
-            self._end()  # an interrupt may have cut the first call short
+            # An interrupt may have cut the first call short.
+            self._end_helpers()
 
-    def _end(self) -> None:
-        """End the threads and wait for them; a second call does nothing."""
+    def _end_helpers(self) -> None:
+        """End the helper threads and wait for them; a second call does nothing."""
         self._jobs.put(None)
-        # Wait after an interrupt too: no thread still works when the call has returned.
+        # Wait even after an interrupt, so that no thread works after the ``with`` block.
         while len(self._ended) < self._n_helpers:
             self._bell.get()
         self._n_helpers = 0
         self._one_blas_thread.__exit__()
 
     def run(self, function: Callable[..., T], tasks: Iterable[tuple[Any, ...]]) -> list[T]:
-        """``[function(*task) for task in tasks]``, by the threads where there are several.
+        """Return ``[function(*task) for task in tasks]``, computed on all threads.
 
         Whichever thread is free takes the next task, so that tasks may take unequal time. A
-        thread that wakes after the last task was taken is not waited for. A
-        :class:`~skvt.compiled._shared_loop.SharedLoop` is called once on every thread.
+        :class:`~skvt.compiled._shared_loop.SharedLoop` is called once on every thread. The caller
+        does not wait for threads that wake up after the loop has finished.
         """
         loop = tasks if isinstance(tasks, SharedLoop) else None
         tasks = list(tasks)
@@ -188,33 +206,36 @@ class Workers:
         try:
             for _ in range(n_helpers):
                 self._jobs.put((function, waiting, done))
-            _work(function, waiting, done)
-            finished = loop is not None and loop.finished()
+            _do_tasks(function, waiting, done)
+            loop_has_finished = loop is not None and loop.finished()
             for _ in tasks:
-                if finished and done.empty():
-                    break  # a thread that found nothing to do is not waited for
-                place, results[place], error = done.get()
+                # The other threads have nothing to do in a loop that has finished.
+                if loop_has_finished and done.empty():
+                    break
+                index, results[index], error = done.get()
                 if error is not None:
                     raise error
         finally:
-            waiting.clear()  # no thread starts another task after an interrupt
+            # After an error or an interrupt, no thread starts another task.
+            waiting.clear()
         return results
 
     def prefetch(self, function: Callable[..., T], *args: Any) -> Callable[[], T]:
-        """Start ``function(*args)`` on another thread and return a callable that gives the result.
+        """Start ``function(*args)`` on another thread, and return a callable.
 
-        The callable computes the result itself if no thread has started.
+        The callable waits for the result and returns it. If no thread has taken the task yet, it
+        computes the result.
         """
         waiting: _Waiting = deque([(0, args)])
         done: _Done = SimpleQueue()
         if self._n_helpers:
             self._jobs.put((function, waiting, done))
 
-        def result() -> T:
-            _work(function, waiting, done)
-            _, value, error = done.get()
+        def get_result() -> T:
+            _do_tasks(function, waiting, done)
+            _, result, error = done.get()
             if error is not None:
                 raise error
-            return value
+            return result
 
-        return result
+        return get_result

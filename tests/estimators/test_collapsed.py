@@ -58,7 +58,7 @@ def test_batches_that_take_too_much_memory_are_prepared_in_each_pass(small_batch
     of_a_pass, n_prepared = sum(sizes[:5]), len(sizes)
     for most, again in (of_a_pass, 0), (of_a_pass - 1, 5):
         sizes.clear()
-        monkeypatch.setattr(_collapsed, "MOST_PREPARED", most)
+        monkeypatch.setattr(_collapsed, "MAX_BYTES_PREPARED", most)
         assert_same_fit(collapsed().fit(X), one)
         assert len(sizes) == n_prepared + again * 5
 
@@ -122,7 +122,7 @@ def test_topics_hold_each_token_once(small_batches, most_dense):
 
 
 def test_tokens_are_placed_anew_in_the_first_half_of_a_fit(monkeypatch):
-    monkeypatch.setattr(_collapsed, "FEWEST_BETWEEN", 2)
+    monkeypatch.setattr(_collapsed, "MIN_PASSES_PER_RESTART", 2)
     step, placed = CollapsedLDA.local_step, []
 
     def local_step(self, batch, global_params, *args, **kwargs):

@@ -59,7 +59,7 @@ def helpers():
     found = []
     for frame in sys._current_frames().values():
         while frame is not None:
-            if frame.f_code is _parallel._help.__code__:
+            if frame.f_code is _parallel._run_helper.__code__:
                 found.append(frame)
             frame = frame.f_back
     return len(found)
