@@ -1,4 +1,4 @@
-"""Steps after a pass of any engine: moves, and averages of the globals."""
+"""Steps after each pass of any engine: moves, and averages of the statistics."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar
@@ -12,36 +12,41 @@ from skvt.inference._state import State
 from skvt.progress import Continued
 from skvt.typing import Array
 
-# Moves begin after this share of the passes, or at most this number of passes. Earlier, topics have
-# not settled enough to be compared.
+# Moves begin after this share of the passes, or after this number of passes if it is smaller.
+# Earlier, topics still change too much to be compared.
 FIRST_SHARE = 0.5
 MOST_BEFORE = 10
 
 
 class MovesBetween(Continued):
-    """Moves after passes at T = 1, except after the last one, since a pass must follow."""
+    """Moves of engines without memos, after passes at T = 1.
 
-    # `_first` is not kept, because a resumed fit may have another number of passes
+    No moves are made after the last pass, because a further pass must follow them.
+    """
+
+    # `_first` is not kept, because a resumed fit may have another number of passes.
     kept: ClassVar[dict[str, Any]] = {"_moved": bool}
     parts = frozenset({"_moves"})
 
     def __init__(self, moves: Sequence[SampledMove], n_passes: int) -> None:
         self._moves, self._n_passes = moves, n_passes
         self.requires = tuple(requirement for move in moves for requirement in move.requires)
+        # Number of passes after which moves begin.
         self._first = min(FIRST_SHARE * n_passes, MOST_BEFORE)
+        # Whether any move has been accepted so far.
         self._moved = False
 
     def after(
         self, result: PassResult, number: int, state: State, inputs: PassInputs
     ) -> PassResult:
-        """Make moves; ``state`` changes in place.
+        """Make moves, and change ``state`` in place; return the result of the pass with changes.
 
-        A move may lower the bound, since a sample decides on it. The fit may not stop before all
-        moves are exhausted.
+        A move may lower the bound, because a sample of the rows decides on it. The fit may not stop
+        before all moves are exhausted.
         """
         has_moved = False
         if self._first <= number < self._n_passes and inputs.policy.at_unit_temperature:
-            # a separate generator, so that rows are shuffled alike with and without moves
+            # Moves have a separate generator, so that they do not change how rows are shuffled.
             rng = np.random.default_rng([state.seed, state.n_steps, 1])
             tools = Tools(number, rng, inputs.workers)
             for move in self._moves:
@@ -49,30 +54,30 @@ class MovesBetween(Continued):
                 state.move_log.extend(records)
                 has_moved |= any(record.accepted for record in records)
         self._moved |= has_moved
-        # no moves are made under a policy that ends above T = 1
-        never = inputs.policy.done and not inputs.policy.at_unit_temperature
-        done = never or number >= self._n_passes
+        # A policy that ends above T = 1 makes no moves at all.
+        stays_hot = inputs.policy.done and not inputs.policy.at_unit_temperature
+        is_over = stays_hot or number >= self._n_passes
         return result._replace(
             monotone=result.monotone and not self._moved,
-            may_stop=result.may_stop and (done or all(move.exhausted for move in self._moves)),
+            may_stop=result.may_stop and (is_over or all(move.exhausted for move in self._moves)),
             has_moved=has_moved,
         )
 
     def finish(self, state: State) -> bool:
-        """Return False, since the state does not change."""
+        """Return False, because the state does not change."""
         return False
 
 
 class Averaging(Continued):
-    """Average the statistics after the last passes at T = 1.
+    """The mean of the statistics after the last passes at T = 1 (Polyak and Juditsky 1992).
 
-    Stochastic steps fluctuate about the optimum, and their mean is closer to it than the last step:
-    averaging of iterates (Polyak and Juditsky 1992). Averaging statistics averages the natural
-    parameters, so that the mean is a valid posterior with an exact bound. The last ``share`` of
-    ``n_passes`` passes is averaged, without passes at T > 1.
+    The results of stochastic steps fluctuate about the optimum, and their mean is closer to it than
+    the last one. The mean of statistics has the mean natural parameters, so that it is a valid
+    posterior with an exact bound. The mean is over the last ``share`` of ``n_passes`` passes,
+    without passes at T > 1.
     """
 
-    # `_first` is not kept, because a resumed fit may have another number of passes
+    # `_first` is not kept, because a resumed fit may have another number of passes.
     kept: ClassVar[dict[str, Any]] = {
         "_n_averaged": int,
         "_sum": Annotated[list[Array], "statistics"],
@@ -80,7 +85,9 @@ class Averaging(Continued):
     requires: tuple[Requirement, ...] = ()
 
     def __init__(self, n_passes: int, share: float) -> None:
+        # Number of passes that are not averaged.
         self._first = (1.0 - share) * n_passes
+        # Number of passes averaged so far, and the sums of their statistics.
         self._n_averaged = 0
         self._sum: list[Array] = []
 
@@ -89,14 +96,14 @@ class Averaging(Continued):
     ) -> PassResult:
         """Include the statistics in the mean if the pass is one of the last at T = 1."""
         if result.has_moved:
-            # restart the mean, because the components have changed
+            # Restart the mean, because the components have changed.
             self._sum, self._n_averaged = [], 0
         elif number > self._first and inputs.policy.at_unit_temperature:
             self._include(state.plain_stats)
         return result
 
     def finish(self, state: State) -> bool:
-        """Replace the last statistics by the mean; return whether there is one."""
+        """Replace the last statistics by the mean of at least two; return whether there is one."""
         if self._n_averaged < 2:
             return False
         for total in self._sum:
@@ -106,7 +113,7 @@ class Averaging(Continued):
         return True
 
     def _include(self, stats: Any) -> None:
-        """Include these statistics in the mean."""
+        """Include the statistics of a pass in the mean."""
         self._n_averaged += 1
         if self._sum:
             stats.add_to(self._sum)

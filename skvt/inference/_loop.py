@@ -1,4 +1,7 @@
-"""The loop over passes, shared by all models, engines and temperature policies."""
+"""The loop over the passes of a fit, and the records that it keeps.
+
+The loop is the same for all models, engines and temperature policies.
+"""
 
 import time
 import warnings
@@ -21,21 +24,22 @@ from skvt.ties import exceeds
 
 @in_files("inference.Entry", nan=("elbo", "objective", "learning_rate"))
 class Entry(NamedTuple):
-    """Record of a pass of ``fit`` or a call of ``partial_fit``.
+    """Record of a pass of ``fit`` or a call of ``partial_fit``."""
 
-    ``elbo`` is the untempered bound and ``objective`` the tempered one, in nats for the whole data
-    set. Batch inference records their exact values at the start of the pass, memoized inference at
-    its end; minibatches give estimates. Where an evaluation on all data was requested, ``elbo`` is
-    its result; structured inference has no other bound, and ``elbo`` is NaN elsewhere. Both are NaN
-    in a stream, where the data set is not known.
-    """
-
+    # Number of the pass or call, from 1, counted since the first fit.
     n_iter: int
+    # Untempered bound of the whole data set in nats. If an evaluation was requested after the pass,
+    # it is the result. Otherwise it is the exact bound at the start of the pass in batch inference,
+    # the exact bound at its end in memoized inference, an estimate in inference on minibatches, and
+    # NaN in structured inference and in streams.
     elbo: float
+    # Tempered bound of the whole data set in nats, without evaluations; NaN in streams.
     objective: float
     temperature: float
+    # Size of the last step.
     learning_rate: float
     n_components: int
+    # Total time of this and all earlier passes and calls.
     seconds: float
 
 
@@ -44,7 +48,7 @@ class History(list[Entry]):
     """The entries of a model since its first fit, including warm starts and streams."""
 
     def lists(self) -> dict[str, list[float]]:
-        """Return a dict of equal-length lists, the form of ``history_``."""
+        """Return a list of the values of each field of :class:`Entry`, the form of ``history_``."""
         return {name: [getattr(entry, name) for entry in self] for name in Entry._fields}
 
     @property
@@ -56,13 +60,13 @@ class History(list[Entry]):
 @in_files("inference.Position")
 @dataclass(frozen=True)
 class Position:
-    """The position of a fit after a pass."""
+    """How far a fit has come after a pass."""
 
     # Number of passes made.
     n_passes: int = 0
-    # The exact bound in nats at the last test of convergence.
+    # The exact bound in nats at the last test of convergence; None before the first test.
     bound: float | None = None
-    # Whether the fit has ended with this pass.
+    # Whether the fit has converged.
     converged: bool = False
 
 
@@ -77,44 +81,47 @@ def fit_loop(
 ) -> tuple[Model, bool]:
     """Make passes until convergence, ``max_iter``, or a stop by a callback.
 
-    ``state`` changes in place. ``rng`` shuffles minibatches and jitters. The ``monitor`` is
-    notified of each pass, holds the history and the position, and may stop the fit. Returns the
-    model with learned priors, and whether the fit has converged.
+    ``state`` changes in place. ``rng`` shuffles minibatches and makes the noise of hot passes. The
+    ``monitor`` holds the history and the position, and calls callbacks after each pass, which may
+    stop the fit. Return the model with learned priors, and whether the fit has converged.
     """
     data, stopping, history = plan.data, plan.stopping, monitor.history
     inputs = PassInputs(data, policy, workers, rng)
-    position, started = monitor.position, time.perf_counter() - history.seconds
-    n_before, n_units = len(history) - position.n_passes, plan.n_units
+    position, start_time = monitor.position, time.perf_counter() - history.seconds
+    # The history may have entries of earlier fits.
+    n_earlier, n_units = len(history) - position.n_passes, plan.n_units
     while position.n_passes < stopping.max_iter and not position.converged:
-        iteration, previous = position.n_passes + 1, position.bound
+        n_passes, previous = position.n_passes + 1, position.bound
         monitor.begin_pass()
-        done = plan.run_pass(iteration, model, state, inputs)
-        model, divergence, totals = done.model, done.divergence, done.totals.scaled(data.total)
-        estimate = np.nan if done.bound_kind == "none" else totals.untempered - divergence
-        exact = estimate if done.bound_kind == "exact" else None
-        due = stopping.evaluate_every > 0 and iteration % stopping.evaluate_every == 0
-        if due and exact is None:
-            exact = evaluate_bound(model, state.plain_stats, data, workers)
+        result = plan.run_pass(n_passes, model, state, inputs)
+        model, divergence = result.model, result.divergence
+        totals = result.totals.scaled(data.total)
+        # The bound is exact, an estimate or NaN; evaluate it if that is due and it is not exact.
+        bound = np.nan if result.bound_kind == "none" else totals.untempered - divergence
+        exact_bound = bound if result.bound_kind == "exact" else None
+        is_due = stopping.evaluate_every > 0 and n_passes % stopping.evaluate_every == 0
+        if is_due and exact_bound is None:
+            exact_bound = evaluate_bound(model, state.plain_stats, data, workers)
         entry = Entry(
-            n_iter=n_before + iteration,
-            elbo=estimate if exact is None else exact,
+            n_iter=n_earlier + n_passes,
+            elbo=bound if exact_bound is None else exact_bound,
             objective=totals.tempered
             - divergence / policy.replication
             + policy.bound_terms(data.total),
             temperature=policy.temperature,
-            learning_rate=done.learning_rate,
+            learning_rate=result.learning_rate,
             n_components=model.size(state.stats),
-            seconds=time.perf_counter() - started,
+            seconds=time.perf_counter() - start_time,
         )
         history.append(entry)
-        converged = False
-        if exact is not None and policy.done and done.may_stop:
-            monotone = done.monotone and policy.mean_inv_temp == 1.0
-            gain = None if previous is None else (previous, exact, n_units)
-            converged = _has_converged(gain, stopping, monotone, data.X.dtype)
-            previous = exact
-        monitor.position = position = Position(iteration, previous, converged)
-        shown = perplexity(entry.elbo, n_units) if due and stopping.in_words else None
+        has_converged = False
+        if exact_bound is not None and policy.done and result.may_stop:
+            monotone = result.monotone and policy.mean_inv_temp == 1.0
+            change = None if previous is None else (previous, exact_bound, n_units)
+            has_converged = _has_converged(change, stopping, monotone, data.X.dtype)
+            previous = exact_bound
+        monitor.position = position = Position(n_passes, previous, has_converged)
+        shown = perplexity(entry.elbo, n_units) if is_due and stopping.in_words else None
         if monitor.end_pass(model, state, shown):
             break
     return model, position.converged
@@ -123,7 +130,11 @@ def fit_loop(
 def _has_converged(
     change: tuple[float, float, float] | None, stopping: Stopping, monotone: bool, dtype: DTypeLike
 ) -> bool:
-    """Return whether 0 <= gain < tol, up to rounding; warn if the bound falls by over 1e-6."""
+    """Return whether the gain of the bound is in [0, tol), up to rounding errors.
+
+    ``change`` has the bounds at the last test and now, in nats, and the number of units of data; it
+    is None at the first test. Warn if a ``monotone`` bound falls by more than the fraction 1e-6.
+    """
     if change is None:
         return False
     previous, current, _ = change
@@ -137,7 +148,7 @@ def _has_converged(
             ConvergenceWarning,
             stacklevel=2,
         )
-    # at convergence the bound fluctuates in its last digits
+    # A fall within rounding errors may be convergence; a larger fall is not.
     if exceeds(previous, current, dtype=dtype):
         return False
     return bool(stopping.tol > 0.0 and stopping.gain(*change) < stopping.tol)

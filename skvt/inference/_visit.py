@@ -1,7 +1,7 @@
-"""Visits to batches of rows: a visit makes the local step and returns the results for the engine.
+"""Visits to batches of rows: a visit makes the local step of a batch for an engine.
 
-An engine describes a visit by a :class:`VisitRequest`. It can send the request to the process that
-stores the rows, where :func:`visit_batch` computes the :class:`VisitResult`.
+An engine describes a visit by a :class:`VisitRequest`. :func:`visit_batch` makes the visit in the
+process that stores the rows, and returns a :class:`VisitResult` to the engine.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -61,16 +61,16 @@ class VisitRequest:
     model: Any
     # Inverse temperature: one number for the batch, or an array (n,) with a number for each row.
     inv_temp: float | Array = 1.0
-    # Mean inverse temperature of all rows. The visit only returns it: the engine multiplies the
-    # statistics by it.
+    # Mean inverse temperature of the rows. The visit does not use it but returns it, because the
+    # engine multiplies the statistics by it.
     mean_inv_temp: float = 1.0
     # Keyword arguments of the local step, such as ``with_marginal``, which select its results.
     requested: Mapping[str, bool] = field(default_factory=dict)
-    # (n, ...): start of the local step of each row; None for the start in the batch.
+    # (n, ...): start of the local step of each row; None for the starts in the batch.
     start: Array | None = None
-    # Whether the memo has entropies of pairs of components; None for no memo.
+    # Whether the memo has the entropies that merges of two components lose; None for no memo.
     pair_entropies: bool | None = None
-    # One observer for each move, which takes notes of the batch; None for no notes.
+    # The observer of each move, which returns notes of the batch; None for no notes.
     observers: tuple[Observer | None, ...] = ()
     # Key of the memo of the batch.
     key: Hashable = None
@@ -96,7 +96,7 @@ class VisitRequest:
 class VisitResult:
     """The result of a visit to a batch, or the sum of several results."""
 
-    # Local parts of the bound; empty if there is a memo.
+    # Sums of the local parts of the bound; all 0 if there is a memo.
     totals: LocalTotals
     # Statistics of the local step, corrected if requested; None if they were not requested.
     stats: Stats | None = None
@@ -111,7 +111,7 @@ class VisitResult:
     key: Hashable = None
     # (n,): marginal energy of each row; None if it was not requested.
     marginal_energy: Array | None = None
-    # (n,): length of each row; None if the marginal energy was not requested.
+    # (n,): number of units of data of each row; None if the marginal energy was not requested.
     lengths: Any = None
     # (n,): index of each row; None in a sum, or if the result was sent without entries of rows.
     rows: Any = None
@@ -119,7 +119,7 @@ class VisitResult:
     weights: Any = None
     # (n, ...): start of the next local step of each row.
     start: Array | None = None
-    # Notes of each observer; None for no notes.
+    # The notes of each observer; None if there is no observer.
     notes: tuple[Any, ...] = ()
 
     def __sizeof__(self) -> int:
@@ -129,7 +129,7 @@ class VisitResult:
 
     @classmethod
     def total(cls, parts: "Sequence[VisitResult]") -> Self:
-        """Return the sum of results that have no memo and no entries for rows.
+        """Return the sum of the results of several visits, without memos and entries for rows.
 
         The requests must have the same mean inverse temperature.
         """
@@ -141,8 +141,8 @@ class VisitResult:
             sums, weights = zip(*(part.prior for part in parts if part.prior), strict=True)
             prior = sum(sums[1:], sums[0]), sum(weights)
         stats = [part.stats for part in parts if part.stats is not None]
-        mean = parts[0].mean_inv_temp
-        return cls(totals, sum_of_stats(stats) if stats else None, prior, mean)
+        mean_inv_temp = parts[0].mean_inv_temp
+        return cls(totals, sum_of_stats(stats) if stats else None, prior, mean_inv_temp)
 
 
 def visit_batch(batch: Any, request: VisitRequest, run: Run) -> VisitResult:
@@ -153,9 +153,9 @@ def visit_batch(batch: Any, request: VisitRequest, run: Run) -> VisitResult:
         global_params = request.draw.of(model, request.global_params, batch, run)
     if request.candidates is not None:
         batch = replace(batch, candidates=request.candidates)
-    started = batch if request.start is None else replace(batch, start=request.start)
+    batch_with_start = batch if request.start is None else replace(batch, start=request.start)
     result = model.local_step(
-        weighted_by_temperature(started, inv_temp),
+        weighted_by_temperature(batch_with_start, inv_temp),
         global_params,
         inv_temp,
         run,
@@ -168,8 +168,8 @@ def visit_batch(batch: Any, request: VisitRequest, run: Run) -> VisitResult:
         memo = memo_of(model, result, batch, run, pairs=request.pair_entropies)
     solved = Solved(batch, request.key, global_params, result)
     tools = ObserverTools(run, partial(_memo_with_pairs, run))
-    notes = tuple(note and note(model, solved, tools) for note in request.observers)
-    with_marginal, stats = result.marginal_energy is not None, result.stats
+    notes = tuple(observer and observer(model, solved, tools) for observer in request.observers)
+    has_marginal, stats = result.marginal_energy is not None, result.stats
     if request.draw is not None and stats is not None:
         stats = request.draw.statistics(model, request.global_params, global_params, stats, run)
     return VisitResult(
@@ -180,7 +180,7 @@ def visit_batch(batch: Any, request: VisitRequest, run: Run) -> VisitResult:
         memo,
         request.key,
         result.marginal_energy,
-        batch.lengths if with_marginal else None,
+        batch.lengths if has_marginal else None,
         batch.rows,
         batch.weights,
         result.start,
@@ -191,23 +191,28 @@ def visit_batch(batch: Any, request: VisitRequest, run: Run) -> VisitResult:
 def memo_of(model: Memoizable, result: LocalResult, batch: Any, run: Run, *, pairs: bool) -> Memo:
     """Return the :class:`Memo` of a batch after its local step.
 
-    ``pairs`` tells whether the memo has entropies of pairs of components, which merges need.
+    ``pairs`` tells whether the memo has the entropies that merges of two components lose.
     """
     entropy, merge_entropy_loss = model.memo_entropy(batch, result, run, pairs=pairs)
-    assert result.stats is not None  # A memo can only be made of a result with statistics.
+    # A memo can only be made of a result with statistics.
+    assert result.stats is not None
     weight = float(batch.weights.sum())
     return Memo(result.stats, entropy, merge_entropy_loss, weight, result.candidates)
 
 
 def _memo_with_pairs(run: Run, model: Memoizable, result: LocalResult, batch: Any) -> Memo:
-    """Return the memo with entropies of pairs; ``run`` is first so that it can be bound."""
+    """Return a memo that has the entropies lost by merges.
+
+    ``run`` is the first argument, so that :func:`functools.partial` can bind it.
+    """
     return memo_of(model, result, batch, run, pairs=True)
 
 
 def weighted_by_temperature(batch: Any, inv_temp: float | Array) -> Any:
-    """Multiply each row's weight by the ratio of its inverse temperature to the weighted mean.
+    """Return the batch with the weight of each row times its inverse temperature over the mean.
 
-    Return the batch itself if all rows have the same inverse temperature ``inv_temp``, a float.
+    The mean is weighted. If ``inv_temp`` is a float, the inverse temperature of all rows, return
+    the batch itself.
     """
     if np.ndim(inv_temp) == 0:
         return batch

@@ -29,7 +29,7 @@ def alive():
 
 def _in_help(frame):
     while frame is not None:
-        if frame.f_code is _parallel._help.__code__:
+        if frame.f_code is _parallel._run_helper.__code__:
             return True
         frame = frame.f_back
     return False
