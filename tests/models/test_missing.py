@@ -160,7 +160,7 @@ def test_given_assignments_have_the_bound_of_the_fit_that_made_them(name):
     assert bound_of(model, memo) == pytest.approx(bound, abs=2e-3 * data.total)
     assert bound_of(model, memo) < bound + 1e-6
     # one step from the prior is far from it
-    one = model._completed(batch, resp, 1)
+    one = model._complete_statistics(batch, resp, 1)
     once = replace(memo, stats=one[0], entropy=memo.entropy - memo.entropy + one[1])
     assert bound_of(model, once) < bound - 0.05 * data.total
 

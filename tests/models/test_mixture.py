@@ -219,7 +219,7 @@ def test_many_rows_are_the_sum_of_their_chunks(name, monkeypatch):
     for chunk, most in ((7, 8), (64, 3), (1, 100)):
         monkeypatch.setattr(_mixture, "ROWS_PER_CHUNK", chunk)
         monkeypatch.setattr(_mixture, "MOST_TASKS", most)
-        parts = _mixture._tasks(500)
+        parts = _mixture._split_into_tasks(500)
         assert len(parts) <= most
         assert np.array_equal(
             np.concatenate([np.arange(500)[part] for part in parts]), np.arange(500)
@@ -241,7 +241,9 @@ def test_however_rows_are_divided_threads_do_not_change_a_bit(n, chunk, most, n_
     batch, results = batch_of(model, X[:n]), []
     with mock.patch.multiple(_mixture, ROWS_PER_CHUNK=chunk, MOST_TASKS=most):
         rows = [
-            np.arange(n)[part] for task in _mixture._tasks(n) for part in _mixture._chunks(task)
+            np.arange(n)[part]
+            for task in _mixture._split_into_tasks(n)
+            for part in _mixture._split_into_chunks(task)
         ]
         assert all(1 <= part.size <= chunk for part in rows)
         np.testing.assert_array_equal(np.concatenate(rows), np.arange(n))

@@ -14,7 +14,7 @@ from skvt import MemoizedDPMixture
 from skvt.components import Gaussian, StudentT
 from skvt.contracts import RowBatch
 from skvt.models.mixture import Mixture, StickBreaking, gaussian_component, student_t_component
-from skvt.models.mixture._student import _Mixed
+from skvt.models.mixture._student import _ScaleMixture
 from skvt.models.mixture.components import principal_components
 
 EACH = pytest.mark.parametrize("kind", ["full", "diag"])
@@ -179,7 +179,7 @@ def test_scales_are_integrated_out_wherever_the_mass_lies(kappa):
         nodes = np.linspace(-25.0, 2.0, 500)
         exact = logsumexp([log_joint(t) for t in nodes]) + np.log(nodes[1] - nodes[0])
         parts = map(np.array, (distance, float(number), freedom, kappa, nu))
-        assert _Mixed(*parts).log_density() == pytest.approx(exact, abs=1e-5)
+        assert _ScaleMixture(*parts).log_density() == pytest.approx(exact, abs=1e-5)
 
 
 @EACH

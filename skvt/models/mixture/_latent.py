@@ -34,7 +34,7 @@ from skvt.models.mixture.components import (
     GaussianRowFits,
     full_features,
     squared_distances,
-    student_t,
+    student_t_log_density,
 )
 from skvt.rows import mapped, sums_of_rows
 from skvt.ties import stable_argmax
@@ -131,7 +131,7 @@ class LatentGaussian(FullGaussian):
         cells, n_columns = self.cells, self.cells.columns.size
         real = self._with_latent(X, np.full((X.shape[0], n_columns), np.nan)) - self.center
         mean, scale, freedom = self._student(lam)
-        density = student_t(real, mean, scale, freedom)
+        density = student_t_log_density(real, mean, scale, freedom)
         holes = GaussianCompletion.from_scale(0.0, mean, scale).holes(real, np.ones(1))
         assert holes is not None  # each row has NaN in ordinal columns
         n_known = X.shape[1] - holes.missing.sum(axis=1)

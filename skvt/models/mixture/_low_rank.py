@@ -19,7 +19,7 @@ from skvt.models.mixture.components import (
     DiagonalGaussian,
     FullGaussian,
     RowFits,
-    log_normal_gammas,
+    normal_gamma_log_normalizers,
 )
 from skvt.typing import Array, IndexArray
 
@@ -139,7 +139,7 @@ class LowRankGaussian(FullGaussian):
     def column_evidence(self, sums: Array) -> Array:
         """Return the evidence of each column in a model of this column alone, without factors."""
         after, before = (
-            log_normal_gammas(
+            normal_gamma_log_normalizers(
                 q["mean_precision"][:, None],
                 0.5 * q["degrees_of_freedom"][:, None],
                 0.5 * np.diagonal(q["scale_inverse"], axis1=1, axis2=2),

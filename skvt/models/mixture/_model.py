@@ -4,10 +4,10 @@
     phi_k ~ H(eta)                                             components, global
     z_n ~ Cat(w),  x_n ~ F(phi_{z_n})
 
-[HS13 sec. 2]. Mean field with nested truncation: q(z_n = k) = 0 for k > K, and no mass is forced
-on the last component, so that a further component without rows changes nothing. The parameters of
-the weights, and whether there may be more than K components, are defined in
-:mod:`skvt.models.mixture._weights`.
+[HS13 sec. 2]. The posterior is approximated by mean field with nested truncation: q(z_n = k) = 0
+for k > K, and no mass is forced on the last component, so that a further component without rows
+changes nothing. :mod:`skvt.models.mixture._weights` defines the parameters of the weights, and
+whether there may be more than K components. :mod:`skvt.models.mixture.components` defines H and F.
 """
 
 from collections.abc import Callable, Sequence
@@ -42,42 +42,44 @@ from skvt.rows import of_each_row, pieces, some_rows
 from skvt.ties import exceeds
 from skvt.typing import Array, IndexArray, Run
 
-# Rows whose features are held at a time: they fit the cache, and matrix products are efficient.
+# Number of rows whose features are held at a time. So many fit the cache, and matrix products of
+# them are efficient.
 ROWS_PER_CHUNK = 512
-# Rows of a parallel task of the entropies.
+# Number of rows of one parallel task that computes entropies.
 _ROWS_PER_TASK = 4096
 # Maximum number of parallel tasks of a batch, each of which has a copy of the statistics.
 MOST_TASKS = 8
 # Maximum number of rows on which initial components are found.
 ROWS_TO_START = 10_000
-# Maximum number of updates of missing values for given responsibilities, and the gain in nats per
-# row below which they end.
-_COMPLETIONS = 40
-_COMPLETIONS_OF_SEEDS = 3
+# Maximum number of updates of missing values at fixed responsibilities, in general and for seeds.
+_MAX_COMPLETIONS = 40
+_MAX_COMPLETIONS_OF_SEEDS = 3
+# These updates end when the gain in nats per row is below this number.
 _COMPLETION_TOL = 1e-4
 # Maximum number of data-augmentation sweeps of an imputation.
-_MOST_SWEEPS = 30
-# E[log w] of an excluded component.
-_NEVER = -1e30
-# E[log w] and the table.
+_MAX_SWEEPS = 30
+# E[log w] of a component that gets no rows.
+_LOG_ZERO_WEIGHT = -1e30
+# E[log w] (K,) and the table (K, P), see `Mixture`.
 _Params: TypeAlias = tuple[Array, Array]
 
 
 @in_files("models.Mixture")
 @dataclass(frozen=True)
 class Mixture(ConjugateModel):
-    """A mixture for the engines.
+    """The model of a mixture, for all engines; :class:`~skvt.contracts.Model` has its methods.
 
-    Statistics are counts (K,) and sums of features (K, P), both float64. ``global_params`` is the
-    pair of E[log w] (K,) and the table (K, P) whose product with the features is
-    E[log p(x | phi_k)].
+    The statistics are the counts of the components (K,) and the sums of their features (K, P), both
+    float64. ``global_params`` is the pair of E[log w] (K,) and the table (K, P). The product of a
+    row's features and the table is E[log p(x | phi_k)] of all components.
     """
 
     weights: Weights
     # Likelihood and prior of the components.
     component: Component
-    # Number of initial components, and the method that finds them, see `memberships_of_seeds`.
+    # Number of initial components.
     n_initial: Annotated[int, COMPONENTS] = 1
+    # Method that finds the initial components, see `memberships_of_seeds`.
     init_params: str = "k-means++"
     # Minimum number of initial components; components without rows are added up to it.
     n_fewest: Annotated[int, COMPONENTS] = 1
@@ -90,11 +92,15 @@ class Mixture(ConjugateModel):
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """Return MERGEABLE if the weights allow moves, and TEMPERABLE if log C(T) is known."""
+        """The capabilities of every mixture and those that depend on weights and component.
+
+        A mixture is MERGEABLE if its weights allow moves. It is TEMPERABLE if log C(T) is known for
+        both its weights and its component.
+        """
         of_weights = self.weights.capabilities
-        tempered = of_weights & self.component.capabilities
-        always = frozenset({Capability.MEMOIZABLE, Capability.SELECTIVE, Capability.HYPERPRIOR})
-        return always | (of_weights & {Capability.MERGEABLE}) | tempered
+        of_both = of_weights & self.component.capabilities
+        of_all = frozenset({Capability.MEMOIZABLE, Capability.SELECTIVE, Capability.HYPERPRIOR})
+        return of_all | (of_weights & {Capability.MERGEABLE}) | of_both
 
     @property
     def families(self) -> tuple[Family, ...]:
@@ -110,13 +116,13 @@ class Mixture(ConjugateModel):
         return self.component.n_features
 
     def validate(self, d: int, k: int) -> bool:
-        of_counts = type(self.weights) is not SeparateSticks
-        return of_counts and suits(self.learner, self.component)
+        is_legal_weights = type(self.weights) is not SeparateSticks
+        return is_legal_weights and suits(self.learner, self.component)
 
     def statistics_shapes(self, n_components: int) -> list[tuple[int, ...]]:
-        """Return the shapes of the statistics."""
-        width = self.component.gather(self.component.prior).shape[-1]
-        return [(n_components,), (n_components, width)]
+        """Return the shapes of the counts and of the sums of features."""
+        n_table_columns = self.component.gather(self.component.prior).shape[-1]
+        return [(n_components,), (n_components, n_table_columns)]
 
     # ------------------------------------------------------------------------------- globals
     def prior(self) -> Stats:
@@ -128,13 +134,13 @@ class Mixture(ConjugateModel):
 
     def expectation(self, stats: RunningStats, batch: RowBatch, run: Run) -> _Params:
         """Return E[log w_k] and the table of E[log p(x | phi_k)]."""
-        weights, components = self.natural_parameters(stats)
-        t = self.weights.family.expectation(weights)
-        log_weights = self.weights.log_weights(t)[: len(components)]
-        return log_weights, self.component.table(components)
+        lam_weights, lam_components = self.natural_parameters(stats)
+        t = self.weights.family.expectation(lam_weights)
+        log_weights = self.weights.log_weights(t)[: len(lam_components)]
+        return log_weights, self.component.table(lam_components)
 
     def row_globals(self, stats: RunningStats, batch: RowBatch, run: Run) -> Any:
-        """Return the globals for rows after the fit, the same as during it."""
+        """Return the globals for rows after the fit, which are the same as during the fit."""
         return self.expectation(stats, batch, run)
 
     def component_masses(self, stats: Stats) -> Array:
@@ -143,7 +149,7 @@ class Mixture(ConjugateModel):
     def without_component(self, global_params: _Params, k: int) -> _Params:
         log_weights, table = global_params
         log_weights = log_weights.copy()
-        log_weights[k] = _NEVER
+        log_weights[k] = _LOG_ZERO_WEIGHT
         return log_weights, table
 
     def statistics_energy(self, stats: RunningStats, global_params: _Params) -> float:
@@ -157,9 +163,10 @@ class Mixture(ConjugateModel):
         return self.weights.log_evidence(counts)
 
     def collapsed_energy(self, stats: Stats) -> float:
-        """Return the evidence of weights and components, the bound less entropies [HS13 eq. 8].
+        """Return the log evidence of weights and components in nats.
 
-        The log density of the parameters of the components' prior is included.
+        It is the bound without the entropies of local variables [HS13 eq. 8], and it includes the
+        log density of the parameters of the components' prior.
         """
         counts, sums = stats.arrays
         of_components = self.component.log_evidence(sums).sum() + self.log_hyperprior()
@@ -177,34 +184,42 @@ class Mixture(ConjugateModel):
     def memo_entropy(
         self, batch: RowBatch, result: LocalResult, run: Run, *, pairs: bool
     ) -> tuple[Array, Array | None]:
-        """Return the entropy of each component's assignments (K,) and, if requested, of pairs.
+        """Return the entropy of each component's assignments and, if requested, of pairs.
 
-        See :func:`skvt.models.mixture._kernels.assignment_entropy`. The entropy of missing values
-        is included. Pairs lose nothing of it: after a merge, q of a missing value is the mixture of
-        both distributions, whose entropy is at least the mean of their entropies.
+        The shapes are (K,) and (K, K), and
+        :func:`skvt.models.mixture._kernels.assignment_entropy` has the definitions. The first
+        result includes the entropy of missing values. The result for pairs needs no part of that
+        entropy, because q of a missing value after a merge is the mixture of both distributions,
+        whose entropy is at least the mean of their entropies.
         """
         resp: Any = result.q
         n_components = resp.shape[1]
+        # Components of the columns of `resp`; rows with candidates have different columns.
         components = np.arange(n_components, dtype=np.int32)[None]
         if sp.issparse(resp):
             components, resp = (a.reshape(batch.n_rows, -1) for a in (resp.indices, resp.data))
-        tasks = []
+        tasks, results = [], []
         for rows in pieces(batch.n_rows, _ROWS_PER_TASK):
-            of_rows = components[rows] if len(components) > 1 else components
-            out = np.zeros(n_components), np.zeros((n_components, n_components))
-            tasks.append((resp[rows], of_rows, batch.weights[rows], pairs, *out))
+            columns = components[rows] if len(components) > 1 else components
+            results.append((np.zeros(n_components), np.zeros((n_components, n_components))))
+            tasks.append((resp[rows], columns, batch.weights[rows], pairs, *results[-1]))
         run(assignment_entropy, tasks)
-        entropy = np.sum([task[4] for task in tasks], axis=0)
+        entropy = np.sum([of_assignments for of_assignments, _ in results], axis=0)
         if result.hidden_entropy is not None:
             entropy = entropy + result.hidden_entropy
-        return entropy, np.sum([task[5] for task in tasks], axis=0) if pairs else None
+        return entropy, np.sum([of_pairs for _, of_pairs in results], axis=0) if pairs else None
 
     # --------------------------------------------------------------------------- local step
     def local_step(
         self, batch: RowBatch, global_params: _Params, inv_temp: float | Array, run: Run, *,
         with_energy: bool = False, with_marginal: bool = False, with_stats: bool = True,
     ) -> LocalResult:  # fmt: skip
-        """Compute responsibilities; ``q`` of the result is (n, K), CSR if rows have candidates."""
+        """Compute responsibilities, statistics and the bound of each row.
+
+        The field ``q`` of the result holds responsibilities (n, K). They are CSR if only a few
+        candidate components are evaluated for each row, see
+        :mod:`skvt.models.mixture._candidates`.
+        """
         log_weights, completion = global_params[0], self.component.completion(global_params[1])
         inv_temps = np.atleast_1d(np.asarray(inv_temp, np.float64))
         if has_candidates(batch, completion, log_weights.size, inv_temps):
@@ -219,7 +234,7 @@ class Mixture(ConjugateModel):
         total = _Total() if with_stats else None
         tasks = [
             (self.component, batch, rows, params, inv_temps, out, total and partial(total.add, i))
-            for i, rows in enumerate(_tasks(batch.n_rows))
+            for i, rows in enumerate(_split_into_tasks(batch.n_rows))
         ]
         run(_local_task, tasks)
         stats = hidden_entropy = None
@@ -231,23 +246,24 @@ class Mixture(ConjugateModel):
         return LocalResult(stats, bound, energy, resp, marginal, hidden_entropy=hidden_entropy)
 
     def given_assignments(self, batch: RowBatch, resp: Array) -> LocalResult:
-        stats, hidden_entropy = self._completed(batch, resp, _COMPLETIONS)
+        stats, hidden_entropy = self._complete_statistics(batch, resp, _MAX_COMPLETIONS)
         unknown = np.full(batch.n_rows, np.nan)
         return LocalResult(stats, unknown, unknown, resp, hidden_entropy=hidden_entropy)
 
-    def _completed(
-        self, batch: RowBatch, resp: Array, most_steps: int
+    def _complete_statistics(
+        self, batch: RowBatch, resp: Array, max_steps: int
     ) -> tuple[Stats, Array | None]:
         """Return statistics at given responsibilities (n, K) and entropies of missing values (K,).
 
         Updates of q of the missing values and of the components alternate, starting at the prior.
+        At most ``max_steps`` updates are made. The entropies are None if no value is missing.
         """
         component, weighted = self.component, resp * batch.weights[:, None]
-        sums = component.weighted_sums(batch.X, weighted)
-        stats, hidden_entropy = Stats((weighted.sum(axis=0), sums)), None
+        observed_sums = component.weighted_sums(batch.X, weighted)
+        stats, hidden_entropy = Stats((weighted.sum(axis=0), observed_sums)), None
         table = np.repeat(component.table(component.prior[None]), resp.shape[1], axis=0)
-        least, previous = _COMPLETION_TOL * batch.weights.sum(), -np.inf
-        for step in range(most_steps):
+        smallest_gain, previous = _COMPLETION_TOL * batch.weights.sum(), -np.inf
+        for step in range(max_steps):
             completion = component.completion(table)
             holes = None if completion is None else completion(batch.X, np.ones(1))
             if holes is None:
@@ -255,23 +271,26 @@ class Mixture(ConjugateModel):
             logits, entropy = np.zeros((2, *resp.shape))
             holes.add_to(logits, entropy)
             hidden_entropy = (weighted * entropy).sum(axis=0)
-            stats = Stats((stats.arrays[0], sums.copy()))
+            stats = Stats((stats.arrays[0], observed_sums.copy()))
             holes.add_statistics(weighted, stats.arrays[1])
-            if step == most_steps - 1:
+            if step == max_steps - 1:
                 break
             bound = hidden_entropy.sum() + self.collapsed_energy(stats)
-            if bound - previous < least:
+            if bound - previous < smallest_gain:
                 break
             previous, table = bound, component.table(component.natural_parameters(stats.arrays[1]))
         return stats, hidden_entropy
 
     def with_learned_priors(self, prior_stats: Any, stats: RunningStats | None = None) -> Self:
-        """Return the model with priors of higher evidence, if two components or more have rows."""
+        """Return the model with priors of higher evidence.
+
+        Priors stay as they are unless at least two components have rows.
+        """
         if stats is None or not (self.learner or self.learns_concentration):
             return self
         value = stats.value()
         counts, sums = self.component_masses(value), value.arrays[1]
-        # compare with half a row, because the count of one row may be rounded
+        # Compare with half a row, because rounding may change the count of one row.
         if (counts > 0.5).sum() < 2:
             return self
         component, weights = self.component, self.weights
@@ -289,11 +308,12 @@ class Mixture(ConjugateModel):
         whose integral does not depend on phi_k. Otherwise T cannot be learned.
         """
         b = np.asarray(inv_temps, np.float64)
+        # The weights and the component are TEMPERABLE, so that both have a `log_partition`.
         weights: Any = self.weights
-        component: Any = self.component  # both are TEMPERABLE
-        of_weight, slope = weights.log_partition(b)
-        of_row, slope_of_row = component.log_partition(b)
-        return of_weight + of_row, slope + slope_of_row
+        component: Any = self.component
+        log_sum_of_weights, weights_slope = weights.log_partition(b)
+        log_integral, integral_slope = component.log_partition(b)
+        return log_sum_of_weights + log_integral, weights_slope + integral_slope
 
     # ------------------------------------------------------------------------- initial values
     def resized(
@@ -301,8 +321,8 @@ class Mixture(ConjugateModel):
     ) -> Self:
         """Return the model with ``n_components`` initial components found by ``init_params``.
 
-        Its priors stay those learned so far, under which moves compare components, unless
-        ``learns`` is set.
+        If ``learns`` is False, the priors stay as they are, because moves compare components under
+        the priors that have been learned so far.
         """
         return replace(
             self, n_initial=n_components, init_params=init_params, start=None,
@@ -316,44 +336,52 @@ class Mixture(ConjugateModel):
     def initial(self, data: RowSource, rng: np.random.Generator) -> RunningStats:
         """Return statistics of K components found on a sample, scaled to all rows."""
         if self.start is not None:
-            return RunningStats(self._with_fewest(self.start.arrays))
+            return RunningStats(self._pad_components(self.start.arrays))
         rows = np.arange(data.n_rows)
         if data.n_rows > ROWS_TO_START:
             rows = np.sort(rng.choice(data.n_rows, ROWS_TO_START, replace=False))
         batch = data.batch(self, rows)
         stats = self.seeded_statistics(batch, self.n_initial, self.init_params, rng)
         factor = data.total / batch.weights.sum()
-        return RunningStats([factor * a for a in self._with_fewest(stats.arrays)])
+        return RunningStats([factor * a for a in self._pad_components(stats.arrays)])
 
     def seeded_statistics(
         self, batch: RowBatch, n_components: int, init_params: str, rng: np.random.Generator
     ) -> Stats:
-        """Return the statistics of at most ``n_components`` seeds whose bound is highest."""
+        """Return the statistics of at most ``n_components`` components begun at seeds.
+
+        Some methods propose several sets of seeds. The set whose bound is highest is returned.
+        """
         X, weights = distinct_rows(self.component, batch.X, batch.weights)
         rows = self.batch(X, np.arange(weights.size), weights)
-        seeds = memberships_of_seeds(self.component, X, weights, n_components, init_params, rng)
-        proposals = [self._completed(rows, resp, _COMPLETIONS_OF_SEEDS)[0] for resp in seeds]
-        chosen = proposals[0]
-        best = self.collapsed_energy(chosen) if len(proposals) > 1 else 0.0
+        proposals = [
+            self._complete_statistics(rows, resp, _MAX_COMPLETIONS_OF_SEEDS)[0]
+            for resp in memberships_of_seeds(
+                self.component, X, weights, n_components, init_params, rng
+            )
+        ]
+        best_stats = proposals[0]
+        best_bound = self.collapsed_energy(best_stats) if len(proposals) > 1 else 0.0
         for proposal in proposals[1:]:
             bound = self.collapsed_energy(proposal)
-            if exceeds(bound, best, scale=float(weights.sum())):
-                chosen, best = proposal, bound
-        return chosen
+            if exceeds(bound, best_bound, scale=float(weights.sum())):
+                best_stats, best_bound = proposal, bound
+        return best_stats
 
-    def _with_fewest(self, arrays: Sequence[Array]) -> list[Array]:
+    def _pad_components(self, arrays: Sequence[Array]) -> list[Array]:
         """Return the statistics, padded with components without rows up to ``n_fewest``."""
-        missing = max(0, self.n_fewest - arrays[0].size)
-        return [np.pad(a, [(0, missing)] + [(0, 0)] * (a.ndim - 1)) for a in arrays]
+        n_lacking = max(0, self.n_fewest - arrays[0].size)
+        return [np.pad(a, [(0, n_lacking)] + [(0, 0)] * (a.ndim - 1)) for a in arrays]
 
     def symmetry_breaking_stats(
         self, stats: RunningStats, data: RowSource, share: float, rng: np.random.Generator
     ) -> Stats:
-        """Return statistics of a random row per component, weighted by a share of its count.
+        """Return the statistics of one random row per component, for engines to add.
 
-        Added to the statistics, they separate components that a high temperature has made equal.
-        Independent noise on the statistics could yield sums that no rows have, such as squares that
-        are too small for their means.
+        The weight of the row is ``share`` times the count of the component. These statistics
+        separate components that a high temperature has made equal. Rows are drawn because
+        independent noise could yield sums that no rows have, such as squares that are too small for
+        their means.
         """
         counts = share * stats.value().arrays[0]
         rows = self._random_rows(data, counts.size, rng)
@@ -371,49 +399,54 @@ class Mixture(ConjugateModel):
         component = self.component
         first, _ = some_rows(data.X, data.weights, np.zeros(1, np.intp))
         direction = rng.standard_normal(component.features(first).shape[1])
-        positions = of_each_row(data.X, data.weights, partial(_projected, component, direction))
+        positions = of_each_row(
+            data.X, data.weights, partial(_project_features, component, direction)
+        )
         order = np.argsort(positions, kind="stable")
-        below = np.cumsum(np.asarray(data.weights)[order])
-        shares = (rng.permutation(number) + rng.random(number)) / number
-        ranks = np.searchsorted(below, below[-1] * shares, side="right")
+        cumulative_weights = np.cumsum(np.asarray(data.weights)[order])
+        quantiles = (rng.permutation(number) + rng.random(number)) / number
+        total = cumulative_weights[-1]
+        ranks = np.searchsorted(cumulative_weights, total * quantiles, side="right")
         return order[np.minimum(ranks, data.n_rows - 1)]
 
     # --------------------------------------------------------------------------- predictions
     def log_predictive(self, X: Any, stats: RunningStats, run: Run) -> Array:
         """Return ``log(sum_k E[w_k] p(x | rows of k) + E[w_new] p(x | prior))`` in nats, (n,)."""
-        predictive = self._predictive(stats)
-        return _of_rows(X, lambda rows: logsumexp(predictive.log_joint(rows), axis=1), (), run)
+        predictive = self._posterior_predictive(stats)
+        return _map_rows(X, lambda rows: logsumexp(predictive.log_joint(rows), axis=1), (), run)
 
-    def _predictive(self, stats: RunningStats) -> "_Predictive":
+    def _posterior_predictive(self, stats: RunningStats) -> "_Predictive":
         """Return the posterior predictive mixture of the components and one without rows."""
-        weights, components = self.natural_parameters(stats)
-        weights = self.weights.mean(weights)[: len(components)]
+        lam_weights, lam_components = self.natural_parameters(stats)
+        weights = self.weights.mean(lam_weights)[: len(lam_components)]
         weights = np.append(weights, max(0.0, 1.0 - weights.sum()))
-        components = self.component.apart(np.concatenate([components, self.component.prior[None]]))
+        with_new = np.concatenate([lam_components, self.component.prior[None]])
+        components = self.component.apart(with_new)
         with np.errstate(divide="ignore"):
             return _Predictive(self.component, components, np.log(weights))
 
     def imputed(self, X: Array, stats: RunningStats, run: Run) -> Array:
-        """Return rows with missing values at predictive means, or most probable categories."""
-        predictive = self._predictive(stats)
-        return _of_rows(X, predictive.imputed, X.shape[1:], run)
+        """Impute missing values of rows (n, D) by predictive means or most probable categories."""
+        predictive = self._posterior_predictive(stats)
+        return _map_rows(X, predictive.imputed, X.shape[1:], run)
 
     def column_probabilities(self, X: Array, stats: RunningStats, column: int, run: Run) -> Array:
         """Return predictive probabilities of a column's categories, (n, C)."""
-        predictive = self._predictive(stats)
-        component: Any = self.component  # has columns of categories
+        predictive = self._posterior_predictive(stats)
+        component: Any = self.component
 
-        def by_component(rows: Array) -> Array:
+        def under_components(rows: Array) -> Array:
+            """Return (K + 1, C), or (n, K + 1, C) if the probabilities depend on the row."""
             values: Array = component.column_probabilities(predictive.components, column, rows)
             return values
 
-        def by_row(rows: Array) -> Array:
-            memberships, probabilities = predictive.memberships(rows), by_component(rows)
+        def under_mixture(rows: Array) -> Array:
+            memberships, probabilities = predictive.memberships(rows), under_components(rows)
             if probabilities.ndim == 2:
                 return memberships @ probabilities
             return np.einsum("nk,nkc->nc", memberships, probabilities)
 
-        return _of_rows(X, by_row, by_component(X[:1]).shape[-1:], run)
+        return _map_rows(X, under_mixture, under_components(X[:1]).shape[-1:], run)
 
     def completed(
         self, X: Array, stats: RunningStats, rng: np.random.Generator, *, of_fit: bool = False
@@ -421,45 +454,56 @@ class Mixture(ConjugateModel):
         """Draw the missing values given one draw of the globals from q for all rows.
 
         Under full covariances q counts missing values as observed, so that its variance is too
-        small. If the rows are those ``of_fit``, globals given the completed rows and values given
-        the globals are therefore drawn in turn, until the draws have the variance that q lacks:
-        data augmentation [TannerWong87].
+        small. If X are the rows of the fit (``of_fit``), data augmentation [TannerWong87] adds the
+        variance that q lacks: globals given the completed rows, and missing values given the
+        globals, are drawn in turn.
         """
-        rows, resp = self._drawn(stats, rng).completed(X, rng)
-        filled = self.component.with_completed(X, rows) if of_fit else X
-        share = float((np.isnan(X) & ~np.isnan(filled)).mean(axis=0).max())
-        for _ in range(_sweeps(share)):
-            batch = self.batch(filled, np.arange(len(X)), np.ones(len(X)))
-            stats_of_rows = self._completed(batch, resp, _COMPLETIONS_OF_SEEDS)[0]
-            drawn = self._drawn(RunningStats(stats_of_rows.arrays), rng)
-            rows, resp = drawn.completed(X, rng)
-            filled = self.component.with_completed(X, rows)
+        rows, resp = self._draw_globals(stats, rng).draw_missing(X, rng)
+        completed = self.component.with_completed(X, rows) if of_fit else X
+        share = float((np.isnan(X) & ~np.isnan(completed)).mean(axis=0).max())
+        for _ in range(_count_sweeps(share)):
+            batch = self.batch(completed, np.arange(len(X)), np.ones(len(X)))
+            stats_of_rows = self._complete_statistics(batch, resp, _MAX_COMPLETIONS_OF_SEEDS)[0]
+            given_globals = self._draw_globals(RunningStats(stats_of_rows.arrays), rng)
+            rows, resp = given_globals.draw_missing(X, rng)
+            completed = self.component.with_completed(X, rows)
         return rows
 
-    def _drawn(self, stats: RunningStats, rng: np.random.Generator) -> "_Predictive":
-        """Return the mixture given one draw of its globals; a new component is integrated out."""
-        weights, components = self.natural_parameters(stats)
-        drawn = self.weights.weights_of(self.weights.family.sample(weights, rng))
-        drawn = np.ravel(drawn)[: len(components)]
-        drawn = np.append(drawn, max(0.0, 1.0 - drawn.sum()))
-        component, known = self.component.drawn(components, rng)
-        known = np.concatenate([known, self.component.prior[None]])
+    def _draw_globals(self, stats: RunningStats, rng: np.random.Generator) -> "_Predictive":
+        """Return the predictive mixture given one draw of its globals.
+
+        The parameters of the component without rows are not drawn, but integrated out.
+        """
+        lam_weights, lam_components = self.natural_parameters(stats)
+        weights = self.weights.weights_of(self.weights.family.sample(lam_weights, rng))
+        weights = np.ravel(weights)[: len(lam_components)]
+        weights = np.append(weights, max(0.0, 1.0 - weights.sum()))
+        component, drawn_lam = self.component.drawn(lam_components, rng)
+        drawn_lam = np.concatenate([drawn_lam, self.component.prior[None]])
         with np.errstate(divide="ignore"):
-            return _Predictive(component, known, np.log(drawn))
+            return _Predictive(component, drawn_lam, np.log(weights))
 
 
-def _tasks(n_rows: int) -> list[slice]:
-    """Return slices of rows that depend on the number of rows alone."""
-    chunks = -(-n_rows // ROWS_PER_CHUNK)
-    return pieces(n_rows, max(-(-chunks // MOST_TASKS) * ROWS_PER_CHUNK, 1))
+def _split_into_tasks(n_rows: int) -> list[slice]:
+    """Return the slices of rows of parallel tasks, at most `MOST_TASKS`, each of whole chunks.
+
+    They depend on the number of rows alone, so that sums do not depend on the number of threads.
+    """
+    n_chunks = -(-n_rows // ROWS_PER_CHUNK)
+    return pieces(n_rows, max(-(-n_chunks // MOST_TASKS) * ROWS_PER_CHUNK, 1))
 
 
-def _chunks(rows: slice) -> list[slice]:
+def _split_into_chunks(rows: slice) -> list[slice]:
+    """Return the slices of `ROWS_PER_CHUNK` rows of a task."""
     return pieces(rows.stop, ROWS_PER_CHUNK, rows.start)
 
 
 class _Total:
-    """Sums over tasks in their order; arrays that arrive early wait for the preceding tasks."""
+    """Sums of arrays over parallel tasks, taken in the order of the tasks.
+
+    The arrays of a task that ends early wait for those of the preceding tasks, so that the rounded
+    sum does not depend on the order in which tasks end.
+    """
 
     def __init__(self) -> None:
         self.arrays: tuple[Array, ...] = ()
@@ -467,10 +511,10 @@ class _Total:
         self._n_added = 0
         self._lock = Lock()
 
-    def add(self, place: int, *arrays: Array) -> None:
-        """Add the arrays of the task at this place; the sums may overwrite them."""
+    def add(self, task: int, *arrays: Array) -> None:
+        """Add the arrays of the task with this number; the sums may overwrite the arrays."""
         with self._lock:
-            self._waiting[place] = arrays
+            self._waiting[task] = arrays
             while self._n_added in self._waiting:
                 addends = self._waiting.pop(self._n_added)
                 for total, addend in zip(self.arrays, addends, strict=self._n_added > 0):
@@ -481,31 +525,33 @@ class _Total:
 
 def _local_task(
     component: Component, batch: RowBatch, rows: slice,
-    given: tuple[Array, Array, Completion | None], inv_temps: Array,
+    params: tuple[Array, Array, Completion | None], inv_temps: Array,
     out: tuple[Array, Array, Array], add: Callable[[Array, Array, Array], None] | None,
 ) -> None:  # fmt: skip
-    """Write the responsibilities, bound and energy of these rows, and add their statistics.
+    """Write the responsibilities, bound and energy of ``rows`` of a batch; add their statistics.
 
-    ``given`` holds E[log w] (K,), the transposed table (P, K) and the completion. ``out`` holds
-    responsibilities (n, K), bound and energy (n,). ``add``, unless None, is called with counts
-    (K,), sums (K, P) and the entropy of missing values (K,).
+    ``params`` holds E[log w] (K,), the transposed table (P, K) and the completion. ``out`` holds
+    responsibilities (n, K), bound and energy (n,), all of which are written. ``add``, unless None,
+    is called with counts (K,), sums (K, P) and the entropy of missing values (K,).
     """
-    (log_weights, table, completion), (resp, bound, energy) = given, out
+    (log_weights, table, completion), (resp, bound, energy) = params, out
     X, weights = batch.X, batch.weights
     counts, hidden_entropy = np.zeros((2, log_weights.size))
     sums = np.zeros(table.T.shape)
-    for chunk in _chunks(rows):
-        r, sums_of = component.explain(X[chunk], table)  # E[log p(x_n | phi_k)]
+    for chunk in _split_into_chunks(rows):
+        # These are E[log p(x_n | phi_k)], until they are replaced by responsibilities.
+        r, sums_of = component.explain(X[chunk], table)
         r += log_weights
-        temps = inv_temps[chunk] if inv_temps.size > 1 else inv_temps
-        holes = None if completion is None else completion(X[chunk], temps)
+        chunk_inv_temps = inv_temps[chunk] if inv_temps.size > 1 else inv_temps
+        holes = None if completion is None else completion(X[chunk], chunk_inv_temps)
         if holes is not None:
             entropy = np.zeros_like(r)
             holes.add_to(r, entropy)
-        responsibilities(r, temps, bound[chunk], energy[chunk])
+        responsibilities(r, chunk_inv_temps, bound[chunk], energy[chunk])
         resp[chunk] = r
         if holes is not None:
-            energy[chunk] -= (r * entropy).sum(axis=1) / temps
+            # The logits contain T times the entropy of missing values, which is no energy.
+            energy[chunk] -= (r * entropy).sum(axis=1) / chunk_inv_temps
         if add is not None:
             weighted = r * weights[chunk, None]
             counts += weighted.sum(axis=0)
@@ -518,10 +564,12 @@ def _local_task(
 
 
 class _Predictive(NamedTuple):
-    """Components (K + 1, ...) of a posterior predictive mixture, and log weights (K + 1,)."""
+    """A predictive mixture of K components and one without rows, the last."""
 
     component: Component
+    # (K + 1, ...): natural parameters of the components.
     components: Array
+    # (K + 1,): logarithms of the weights.
     log_weights: Array
 
     def log_joint(self, X: Any) -> Array:
@@ -535,43 +583,51 @@ class _Predictive(NamedTuple):
     def imputed(self, X: Array) -> Array:
         return self.component.imputed(X, self.components, self.memberships(X))
 
-    def completed(self, X: Array, rng: np.random.Generator) -> tuple[Array, Array]:
-        """Draw a component and missing values of each row; return rows and indicators (n, K)."""
+    def draw_missing(self, X: Array, rng: np.random.Generator) -> tuple[Array, Array]:
+        """Draw the component and the missing values of each row.
+
+        Returns the completed rows (n, D) and indicators of the drawn components (n, K), which are
+        all 0 in rows of the component without rows.
+        """
         out, resp = np.array(X, np.float64), np.zeros((len(X), len(self.components)))
         for chunk in pieces(X.shape[0], ROWS_PER_CHUNK):
-            below = self.memberships(X[chunk]).cumsum(axis=1)
-            drawn = (below < rng.random((len(below), 1)) * below[:, -1:]).sum(axis=1)
-            resp[chunk.start + np.arange(drawn.size), drawn] = 1.0
-            for k in np.unique(drawn):
-                rows = chunk.start + np.flatnonzero(drawn == k)
+            cumulative = self.memberships(X[chunk]).cumsum(axis=1)
+            thresholds = rng.random((len(cumulative), 1)) * cumulative[:, -1:]
+            drawn_k = (cumulative < thresholds).sum(axis=1)
+            resp[chunk.start + np.arange(drawn_k.size), drawn_k] = 1.0
+            for k in np.unique(drawn_k):
+                rows = chunk.start + np.flatnonzero(drawn_k == k)
                 lam = self.components[k]
                 out[rows] = self.component.conditional_sample(X[rows], lam, rng)
         return out, resp[:, :-1]
 
 
-def _sweeps(share: float) -> int:
-    """Return the number of sweeps after which draws have all but 3 % of the variance q lacks.
+def _count_sweeps(share: float) -> int:
+    """Return the number of sweeps after which draws lack at most 3 % of the missing variance.
 
-    If this share of a column is missing, each sweep keeps at most this share of a deviation.
+    ``share`` is the largest share of missing values in a column. Each sweep multiplies the
+    deviation from the exact distribution by at most this share, and its variance by the square.
     """
     if share == 0.0:
         return 0
-    return int(np.clip(np.ceil(np.log(0.03) / (2.0 * np.log(min(share, 0.99)))), 1, _MOST_SWEEPS))
+    n_sweeps = np.ceil(np.log(0.03) / (2.0 * np.log(min(share, 0.99))))
+    return int(np.clip(n_sweeps, 1, _MAX_SWEEPS))
 
 
-def _projected(component: Component, direction: Array, X: Any) -> Array:
+def _project_features(component: Component, direction: Array, X: Any) -> Array:
     """Return the inner product of each row's features with a direction, (n,)."""
     chunks = pieces(X.shape[0], ROWS_PER_CHUNK)
     return np.concatenate([component.filled_features(X[rows]) @ direction for rows in chunks])
 
 
-def _of_rows(X: Any, function: Callable[[Any], Array], shape: tuple[int, ...], run: Run) -> Array:
+def _map_rows(X: Any, function: Callable[[Any], Array], shape: tuple[int, ...], run: Run) -> Array:
     """Apply ``function`` to chunks of rows and return the results of all rows, (n, *shape)."""
     out = np.empty((X.shape[0], *shape))
-    run(_rows_task, [(X, rows, function, out) for rows in _tasks(X.shape[0])])
+    run(_write_rows, [(X, rows, function, out) for rows in _split_into_tasks(X.shape[0])])
     return out
 
 
-def _rows_task(X: Any, rows: slice, function: Callable[[Any], Array], out: Array) -> None:
-    for chunk in _chunks(rows):
+def _write_rows(X: Any, rows: slice, function: Callable[[Any], Array], out: Array) -> None:
+    """Write the results of ``function`` for one task's ``rows`` to ``out``."""
+    for chunk in _split_into_chunks(rows):
         out[chunk] = function(X[chunk])

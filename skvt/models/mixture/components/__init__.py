@@ -25,11 +25,11 @@ from skvt.models.mixture.components._full import (
     FullGaussian,
     GaussianRowFits,
     ZeroMeanFullGaussian,
-    distances,
+    distances_of_observed,
     full_features,
-    log_normal_gammas,
+    normal_gamma_log_normalizers,
     squared_distances,
-    student_t,
+    student_t_log_density,
 )
 from skvt.models.mixture.components._independent import (
     DiagonalGaussian,

@@ -52,7 +52,7 @@ class _FullMixin(ConjugateComponent):
 
     def log_predictive(self, X: Any, lam: Array) -> Array:
         """Return log densities of Student t with nu - D + 1 d.o.f. [Bishop06 eq. 10.81]."""
-        return student_t(self._centred(X), *self._student(lam))
+        return student_t_log_density(self._centred(X), *self._student(lam))
 
     def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
         mean, scale, freedom = (part[0] for part in self._student(lam[None]))
@@ -84,7 +84,7 @@ class _FullMixin(ConjugateComponent):
         distance of ``x_o`` in its marginal shape matrix.
         """
         mean, scale, freedom = self._student(lam[None])
-        distance, _, n_seen, holes = distances(self._centred(X), mean, scale)
+        distance, _, n_seen, holes = distances_of_observed(self._centred(X), mean, scale)
         if holes is None:
             return np.array(X, np.float64)
         spread = np.sqrt((1.0 + distance) / rng.chisquare(freedom + n_seen))
@@ -179,7 +179,9 @@ class FullGaussian(CentredMixin, _FullMixin):
     def column_evidence(self, sums: Array) -> Array:
         _, kappa, shape, rate = self._of_columns(self.natural_parameters(sums))
         _, *before = self._of_columns(self.prior[None])
-        return log_normal_gammas(kappa, shape, rate) - log_normal_gammas(*before)
+        return normal_gamma_log_normalizers(kappa, shape, rate) - normal_gamma_log_normalizers(
+            *before
+        )
 
     def _of_columns(self, lam: Array) -> tuple[Array, Array, Array, Array]:
         """Return the normal-gamma of each column: m, kappa, shape and rate, broadcast to (K, D)."""
@@ -283,7 +285,7 @@ def _variances_of_columns(q: dict[str, Array]) -> tuple[Array, Array]:
     return 0.5 * freedom, 0.5 * scale
 
 
-def log_normal_gammas(kappa: Array, shape: Array, rate: Array) -> Array:
+def normal_gamma_log_normalizers(kappa: Array, shape: Array, rate: Array) -> Array:
     """Return log-normalisers (K, D) of normal-gammas; they do not depend on the means."""
     kappa, shape, rate = np.broadcast_arrays(kappa, shape, rate)
     eta = NormalGamma.from_standard(np.zeros((*rate.shape, 1)), kappa[..., None], shape, rate)
@@ -303,12 +305,12 @@ def full_features(X: Array, linear: bool, added: Array | None) -> Array:
     return features
 
 
-def student_t(X: Array, mean: Array, scale: Array, freedom: Array) -> Array:
+def student_t_log_density(X: Array, mean: Array, scale: Array, freedom: Array) -> Array:
     """Return the log density of the multivariate Student t, (n, K) in nats; NaN are left out.
 
     X is (n, D), ``mean`` (K, D) and ``scale`` (K, D, D), the shape matrix times ``freedom`` (K,).
     """
-    apart, half_logdet, n_features, holes = distances(X, mean, scale)
+    apart, half_logdet, n_features, holes = distances_of_observed(X, mean, scale)
     total = 0.5 * (freedom + n_features)
     constant = _gammaln(total) - _gammaln(0.5 * freedom) - 0.5 * n_features * np.log(np.pi)
     density = constant - half_logdet - total * np.log1p(apart)
@@ -317,7 +319,7 @@ def student_t(X: Array, mean: Array, scale: Array, freedom: Array) -> Array:
     return np.asarray(density)
 
 
-def distances(X: Array, mean: Array, scale: Array) -> tuple[Array, Array, Any, Any]:
+def distances_of_observed(X: Array, mean: Array, scale: Array) -> tuple[Array, Array, Any, Any]:
     """Return distances of the observed values of rows (n, D) under marginals of the scales.
 
     Returns squared distances from the means (n, K), half the log-determinants (n, K) or (K,), the
