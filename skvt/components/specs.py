@@ -1064,7 +1064,7 @@ def choose_components(blocks, X, weights, given, of_given):
     """
     choices = []
     for block in blocks:
-        with models.of_block(block.name):
+        with models.naming_block(block.name):
             columns = models.as_slice(np.append(block.columns, of_given))
             choices.append(block.spec.chosen(X[:, columns], weights, given))
     return choices

@@ -36,7 +36,7 @@ from skvt.models.mixture import (
     ProductLearner,
     StickBreaking,
     as_slice,
-    of_block,
+    naming_block,
     with_sparse_differences,
 )
 from skvt.posterior import JointPosterior, Posterior
@@ -329,7 +329,7 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         for block, (spec, chosen) in zip(table.blocks, choices, strict=True):
             columns = np.append(block.columns, of_given)
             values = X[:, as_slice(columns)]
-            with of_block(block.name):
+            with naming_block(block.name):
                 component, priors, learner = built(
                     spec, values, weights, block.sizes,
                     open_levels=table.handle_unknown != "error", given=given,

@@ -122,7 +122,7 @@ def test_structured_inference_sees_non_negative_statistics_of_sparse_rows():
     _, component, X, resp, lam = setup("Bernoulli", gaps=True)
     sparse = replace(component, sparse=True)
     sums = sparse.features(sp.csr_array(X)).T.dot(resp).T
-    own = sparse.sums_of(sparse.spread(sums))
+    own = sparse.unspread(sparse.spread(sums))
     assert own.min() >= 0.0
     np.testing.assert_allclose(sparse.natural_parameters(own), lam)
 
@@ -143,11 +143,11 @@ def test_fits_of_seeds_are_those_of_components_that_have_seen_them(name, added):
     rows, seeds = np.arange(5, 20), np.array([7, 2, 11])
     fits = component.row_fits(X)
     expected = row_fits_by_tables(component, X, rows, seeds)
-    difference = fits.given(fits.some(rows), seeds)[0] - expected
+    difference = fits.fits_to_seeds(fits.prepare(rows), seeds)[0] - expected
     np.testing.assert_allclose(difference, difference[0, 0], rtol=1e-9, atol=1e-9)
     own = np.diagonal(row_fits_by_tables(component, X, rows, rows))
     np.testing.assert_allclose(
-        fits.own(fits.some(rows))[0] - own, difference[0, 0], rtol=1e-9, atol=1e-9
+        fits.fits_to_self(fits.prepare(rows))[0] - own, difference[0, 0], rtol=1e-9, atol=1e-9
     )
 
 
@@ -170,7 +170,7 @@ def test_many_columns_are_explained_and_summed_as_by_their_features(kind):
     # a low rank finds seeds as columns that are independent
     expected = row_fits_by_tables(component, X, np.arange(30), np.arange(4))
     fits = component.row_fits(X)
-    difference = fits.given(fits.some(np.arange(30)), np.arange(4))[0] - expected
+    difference = fits.fits_to_seeds(fits.prepare(np.arange(30)), np.arange(4))[0] - expected
     np.testing.assert_allclose(difference, difference[0, 0], rtol=1e-9, atol=1e-9)
 
 

@@ -90,9 +90,9 @@ def test_with_missing_values_a_full_covariance_is_the_most_likely_one(zero, monk
     X[np.random.default_rng(2).random(X.shape) < 0.3] = np.nan
     X[0] = np.nan
     # to where the slope shows
-    monkeypatch.setattr(_gaussian_prior, "_TOL_OF_EM", 1e-9)
-    monkeypatch.setattr(_gaussian_prior, "_RIDGE_OF_EM", 1e-14)
-    monkeypatch.setattr(_gaussian_prior, "_STEPS_OF_EM", 2000)
+    monkeypatch.setattr(_gaussian_prior, "_EM_TOL", 1e-9)
+    monkeypatch.setattr(_gaussian_prior, "_EM_RIDGE", 1e-14)
+    monkeypatch.setattr(_gaussian_prior, "_MAX_EM_STEPS", 2000)
     center, covariance = weighted_moments(X, weights, "full", zero)
     best = log_likelihood(X, weights, center, covariance)
     slopes = []
@@ -123,9 +123,9 @@ def test_with_missing_values_a_full_covariance_is_the_most_likely_one(zero, monk
 def test_of_many_rows_with_missing_values_some_stand_for_all(monkeypatch):
     X, weights = rows(4000), np.random.default_rng(1).uniform(0.2, 3.0, 4000)
     X[np.random.default_rng(2).random(X.shape) < 0.3] = np.nan
-    monkeypatch.setattr(_gaussian_prior, "_TOL_OF_EM", 1e-9)
+    monkeypatch.setattr(_gaussian_prior, "_EM_TOL", 1e-9)
     every = weighted_moments(X, weights, "full", False)
-    monkeypatch.setattr(_gaussian_prior, "_ROWS_OF_EM", 1000)
+    monkeypatch.setattr(_gaussian_prior, "_MAX_EM_ROWS", 1000)
     some = weighted_moments(X, weights, "full", False)
     few = np.linspace(0, 3999, 1000).astype(int)
     expected = weighted_moments(X[few], weights[few], "full", False)
@@ -304,8 +304,8 @@ def test_rounded_values_vary_within_their_intervals(monkeypatch):
     twice = rounding_variance(np.vstack([X, X[:300]]), np.ones(700))
     np.testing.assert_array_equal(rounding_variance(X, weights), twice)
     # of many rows, some are looked at: that values differ there does not say that others are alike
-    monkeypatch.setattr(_gaussian_prior, "_VALUES_JUDGED", 0)
-    monkeypatch.setattr(_gaussian_prior, "_ROWS_JUDGED", 400)
+    monkeypatch.setattr(_gaussian_prior, "_VALUES_OF_ROUNDING", 0)
+    monkeypatch.setattr(_gaussian_prior, "_MIN_ROWS_OF_ROUNDING", 400)
     many = rng.normal(size=(8_000, 1))
     found = rounding_variance(np.hstack([many, np.round(many * 4.0) / 4.0]), np.ones(8_000))
     np.testing.assert_allclose(found, [0.0, 0.0625 / 12.0])

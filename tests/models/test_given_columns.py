@@ -213,11 +213,12 @@ def test_learned_priors_are_a_maximum_of_the_evidence(covariance_type, monkeypat
     learners, blocks = [learner], [component]
     if covariance_type == "diag":
         learners, blocks = learner.learners, [block.component for block in component.blocks]
-        sums = component.of_blocks(sums)
+        sums = component.split_by_block(sums)
     for one, block, own in zip(learners, blocks, [sums] if len(blocks) == 1 else sums, strict=True):
         x, best = one.parameters(block), block.log_evidence(own).sum()
         for j, step in enumerate(1e-3 * np.eye(x.size)):
-            beside = [one.at(block, x + sign * step).log_evidence(own).sum() for sign in (-1, 1)]
+            blocks = [one.with_parameters(block, x + sign * step) for sign in (-1, 1)]
+            beside = [changed.log_evidence(own).sum() for changed in blocks]
             assert max(beside) < best + 1e-4, j
 
 

@@ -105,7 +105,7 @@ def slopes(learner, component, sums, h=1e-4):
     """Slopes of what is to be maximal in each parameter, by finite differences."""
 
     def objective(x):
-        trial = learner.at(component, x)
+        trial = learner.with_parameters(component, x)
         return evidence(trial, sums) + two_more_components(learner, trial)
 
     x = learner.parameters(component)
@@ -130,7 +130,7 @@ def test_steps_raise_the_evidence_to_a_stationary_point(name, names, monkeypatch
     monkeypatch.setattr(gaussians, "freedom_limits", lambda n_features, least: (1e-2, 1e3))
     component, learner, X, resp = case(name, names)
     if isinstance(learner, DirichletLearner):
-        component = learner.at(component, np.zeros(component.prior.size))
+        component = learner.with_parameters(component, np.zeros(component.prior.size))
     sums = resp.T @ component.features(X)
     values = [evidence(component, sums)]
     assert np.abs(slopes(learner, component, sums)).max() > 0.1
@@ -152,7 +152,9 @@ def test_what_is_learned_has_its_range():
     assert values["mean_precision_prior"] == pytest.approx(1.0, rel=1e-9)
     assert values["degrees_of_freedom_prior"] == pytest.approx(2.0 * D, rel=1e-9)
     _, learner, _, _ = case("full", ("degrees_of_freedom_prior",))
-    least = learner.values(learner.at(component, np.array([-50.0])))["degrees_of_freedom_prior"]
+    least = learner.values(learner.with_parameters(component, np.array([-50.0])))[
+        "degrees_of_freedom_prior"
+    ]
     assert least == pytest.approx(D - 1.0 + gaussians.LEAST_FREEDOM, rel=1e-9)
     component, learner, X, _ = case("full", ("covariance_prior",))
     sums = 50.0 * component.features(X[:2])
@@ -163,7 +165,7 @@ def test_what_is_learned_has_its_range():
     assert least == pytest.approx(gaussians.LEAST_SCALE, rel=1e-3)
     # concentrations, as documented
     component, learner, _, _ = case("Bernoulli")
-    ends = learner.at(component, np.resize([-50.0, 50.0], 2 * D)).prior
+    ends = learner.with_parameters(component, np.resize([-50.0, 50.0], 2 * D)).prior
     np.testing.assert_allclose(ends, np.tile([0.001, 1000.0], (D, 1)), rtol=1e-12)
 
 
@@ -243,7 +245,7 @@ def test_means_far_from_0_that_do_not_differ_have_a_prior(covariance_type):
 def test_two_components_do_not_decide_how_much_all_differ():
     # without further components, the prior of two that are alike would leave no room for others
     component, learner, _, _ = case("Bernoulli")
-    component = learner.at(component, np.zeros(2 * D))
+    component = learner.with_parameters(component, np.zeros(2 * D))
     sums = np.tile([50.0] * D + [50.0] * D, (2, 1))
     for _ in range(60):
         component = learner.learned(component, sums)

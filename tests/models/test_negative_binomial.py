@@ -203,9 +203,9 @@ def test_own_fits_of_zeros_are_interpolated():
     X[:, :2] = np.where(rng.random((len(X), 2)) < 0.2, np.nan, X[:, :2])
     component = component_for(X)
     features = component.features(X)
-    whole, _ = ConjugateComponent.own_fits(component, features)
+    whole, _ = ConjugateComponent.self_fits(component, features)
     for held in (features, sp.csr_array(features)):
-        own, size = component.own_fits(held)
+        own, size = component.self_fits(held)
         np.testing.assert_allclose(own, whole, rtol=1e-3, atol=1e-9)
         assert (size >= (1.0 - 1e-3) * np.abs(whole)).all()
 

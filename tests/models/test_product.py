@@ -104,8 +104,8 @@ def test_holes_in_several_blocks_are_local_variables_of_their_own():
         result = model.local_step(batch, (np.zeros(1), table[:1]), inv_temp, serial_map,
                                   with_energy=True)  # fmt: skip
         bound, entropy = np.zeros(len(X)), 0.0
-        found = product.of_blocks(result.stats.arrays[1])
-        tables = product.of_blocks(table[:1])
+        found = product.split_by_block(result.stats.arrays[1])
+        tables = product.split_by_block(table[:1])
         for block, own, sums in zip(product.blocks, tables, found, strict=True):
             single = Mixture(StickBreaking(1.0), block.component)
             part = single.local_step(RowBatch(X[:, block.columns], weights, batch.rows),
@@ -119,7 +119,7 @@ def test_holes_in_several_blocks_are_local_variables_of_their_own():
 
 def test_errors_of_a_block_name_it():
     product, X, resp = setup(("Bernoulli", "spherical", "full"))
-    parts = product.of_blocks(statistics(product, X, resp))
+    parts = product.split_by_block(statistics(product, X, resp))
     of_ones = product.blocks[1].component.features(np.array([[1.0, 1.0], [-1.0, -1.0]]))
     # means whose squares are larger than the sums of squares
     bad = np.concatenate(

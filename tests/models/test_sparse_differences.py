@@ -95,7 +95,7 @@ def test_expectations_are_the_gradient_of_the_log_normalizer(name):
 def test_sums_of_statistics_yield_these_statistics(name):
     plain, _, _, sums = _learned(name, 0)
     statistics = plain.spread(sums)
-    np.testing.assert_allclose(plain.spread(plain.sums_of(statistics)), statistics, rtol=1e-12)
+    np.testing.assert_allclose(plain.spread(plain.unspread(statistics)), statistics, rtol=1e-12)
 
 
 def _alone(rows, column):

@@ -127,8 +127,9 @@ def test_slips_are_hardly_ever_drawn_as_seeds(kind):
     component = student_t_component(gaussian_component(X, weights, kind, False)[0])
     directions = partial(principal_components, number=2)
     for fits in (component.row_fits(X), component.projected(X, weights, directions)):
-        some = fits.some(np.arange(len(X)))
-        missed = fits.own(some)[0] - fits.given(some, [int(np.argmin(slipped))])[0][:, 0]
+        prepared = fits.prepare(np.arange(len(X)))
+        seed = [int(np.argmin(slipped))]
+        missed = fits.fits_to_self(prepared)[0] - fits.fits_to_seeds(prepared, seed)[0][:, 0]
         assert missed[slipped].sum() < 0.3 * missed.sum()
 
 

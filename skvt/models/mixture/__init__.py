@@ -41,7 +41,7 @@ from skvt.models.mixture._product import (
     ProductLearner,
     ValuesLearner,
     as_slice,
-    of_block,
+    naming_block,
 )
 from skvt.models.mixture._refits import refits_of
 from skvt.models.mixture._regression import (

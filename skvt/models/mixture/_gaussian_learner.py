@@ -1,11 +1,13 @@
 """Learning of the parameters of a Gaussian's prior.
 
-A step of EM, see :mod:`skvt.models.mixture._learned_priors`, is, with averages over components k,
+The prior has the mean m, which counts as kappa rows, nu degrees of freedom and the inverse scale
+W^-1. With averages over components k, a step of EM, see
+:mod:`skvt.models.mixture._learned_priors`, is
 
     m = avg(E[Lambda])^-1 avg(E[Lambda mu]),      1 / kappa = avg(E[(mu - m)' Lambda (mu - m)]) / D,
     W^-1 = nu avg(E[Lambda])^-1,      avg(E[log|Lambda|]) = E_{nu, W}[log|Lambda|],
 
-where the first two equations do not depend on the last two.
+where the first two equations do not depend on the last two. Each parameter is learned or fixed.
 """
 
 from dataclasses import dataclass, replace
@@ -19,30 +21,29 @@ from skvt.files import in_files
 from skvt.models.mixture._gaussian_prior import (
     ROWS_PER_COLUMN_OF_SCALE,
     GaussianPrior,
-    determined,
+    diagonal_if_few_rows,
     natural_prior,
 )
-from skvt.models.mixture._learned_priors import MOST_STEPS, Ascent, within
+from skvt.models.mixture._learned_priors import MOST_STEPS, Ascent, clip_log
 from skvt.models.mixture._product import ProductLearner, ValuesLearner
 from skvt.typing import Array
 
-# Range of the number of rows for which a prior mean counts.
+# Range of kappa, the number of rows that a prior mean counts as.
 MEAN_PRECISION = (1e-6, 1.0)
-# Degrees of freedom exceed their lower limit by at least this; they are at most twice the number of
-# columns.
+# Learned degrees of freedom exceed their lower limit by at least this number.
 LEAST_FREEDOM = 1e-2
 # Lower limit of the mean squared distance of components from the prior mean.
 TINY = float(np.finfo(np.float64).tiny)
 # Lower limit of the eigenvalues of a learned inverse scale, relative to the columns' variances.
 # Without it, components of equal rows would make the inverse scale 0 and the evidence infinite.
 LEAST_SCALE = 1e-6
-# Maximum number of steps in one call for factor analysers, which need an inner iteration, and for
-# matrices of at least _MANY_COLUMNS columns.
+# Maximum number of steps in one call if steps are costly.
 _FEW_STEPS = 3
+# Steps are costly for matrices of at least this many columns.
 _MANY_COLUMNS = 32
 # Number of rows up to which a component counts as a single row.
 _ONE_ROW = 1.5
-# Width of the interval of logarithms at which the search for degrees of freedom ends.
+# The search for degrees of freedom ends when its interval of logarithms is this narrow.
 _SMALLEST_STEP = 1e-12
 
 
@@ -54,14 +55,18 @@ class GaussianLearner(Ascent):
     # A subset of "mean_prior", "mean_precision_prior", "degrees_of_freedom_prior" and
     # "covariance_prior".
     names: frozenset[str]
-    # (D,) or (1,): square roots of the columns' variances, the units of the lower limit of scales.
+    # (D,) or (1,): square roots of the columns' variances. The lower limit of scales is relative to
+    # these units.
     unit: Array
-    # Number of steps at a time.
+    # Maximum number of steps in one call.
     most_steps: int = MOST_STEPS
 
     @classmethod
     def of(cls, component: Any, names: frozenset[str]) -> "GaussianLearner | None":
-        """Return the learner of those parameters that the component can learn; None without any."""
+        """Return the learner of the parameters ``names`` that the component can learn.
+
+        The result is None if the component can learn none of them.
+        """
         # Components that share a covariance do not determine its prior.
         if component.alone is not component:
             names -= {"covariance_prior", "degrees_of_freedom_prior"}
@@ -70,18 +75,19 @@ class GaussianLearner(Ascent):
             names -= {"mean_prior", "mean_precision_prior"}
         scale = prior.covariance
         variances = np.diagonal(scale) if np.ndim(scale) == 2 else np.atleast_1d(scale)
-        wide = np.ndim(scale) == 2 and component.n_features >= _MANY_COLUMNS
-        costly = wide or component.covariance_type == "low_rank"
-        steps = _FEW_STEPS if costly else MOST_STEPS
-        return cls(names, np.sqrt(variances), steps) if names else None
+        # Steps of factor analysers are costly, because each needs an inner iteration.
+        is_wide = np.ndim(scale) == 2 and component.n_features >= _MANY_COLUMNS
+        is_costly = is_wide or component.covariance_type == "low_rank"
+        max_steps = _FEW_STEPS if is_costly else MOST_STEPS
+        return cls(names, np.sqrt(variances), max_steps) if names else None
 
-    def informative(self, component: Any, sums: Array) -> Array:
+    def select_informative(self, component: Any, sums: Array) -> Array:
         """Leave out components of one row if there are few rows per column.
 
-        The prior's mean could otherwise move to such a row, and its scale shrink to the lower
-        limit. For each column, the row's evidence then grows by half the logarithm of the factor by
-        which the scale shrinks, at almost no cost to the other components if columns are
-        independent.
+        Otherwise, the prior's mean could move to the only row of a component while the prior's
+        scale shrinks to its lower limit. In each column, the evidence of this row grows by half the
+        logarithm of the factor by which the scale shrinks. If columns are independent, the other
+        components lose almost nothing.
         """
         if not {"mean_prior", "covariance_prior"} <= self.names:
             return sums
@@ -89,10 +95,10 @@ class GaussianLearner(Ascent):
             component.family.standard(eta)["mean_precision"]
             for eta in (component.natural_parameters(sums), component.prior)
         )
-        number = (after - before).reshape(len(sums), -1).max(axis=1)
-        if number.sum() > ROWS_PER_COLUMN_OF_SCALE * component.n_features:
+        n_rows = (after - before).reshape(len(sums), -1).max(axis=1)
+        if n_rows.sum() > ROWS_PER_COLUMN_OF_SCALE * component.n_features:
             return sums
-        return sums[number > _ONE_ROW]
+        return sums[n_rows > _ONE_ROW]
 
     def learned(self, component: Any, sums: Array) -> Any:
         if component.covariance_type != "low_rank":
@@ -111,25 +117,29 @@ class GaussianLearner(Ascent):
         return {name: value for name, value in values.items() if name in self.names}
 
     def parameters(self, component: Any) -> Array:
-        """Return the learned ones of m, log kappa, log(nu - lower limit) and log-Cholesky W^-1."""
         return self._vector(gaussian_prior_of(component))
 
-    def at(self, component: Any, x: Array) -> Any:
+    def with_parameters(self, component: Any, x: Array) -> Any:
         m, kappa, nu, scale = gaussian_prior_of(component)
-        D, least = component.n_features, least_freedom(scale)
+        D, lowest = component.n_features, min_freedom(scale)
+        # Take the learned parameters from the front of x, in the order of `_vector`.
         if "mean_prior" in self.names:
             m, x = x[:D], x[D:]
         if "mean_precision_prior" in self.names:
-            kappa, x = float(np.exp(within(x[0], MEAN_PRECISION))), x[1:]
+            kappa, x = float(np.exp(clip_log(x[0], MEAN_PRECISION))), x[1:]
         if "degrees_of_freedom_prior" in self.names:
-            nu, x = least + float(np.exp(within(x[0], freedom_limits(D, least)))), x[1:]
+            nu, x = lowest + float(np.exp(clip_log(x[0], freedom_limits(D, lowest)))), x[1:]
         if "covariance_prior" in self.names:
-            scale = scale_from(x, np.ndim(scale), self.unit)
+            scale = inverse_scale_from(x, np.ndim(scale), self.unit)
         prior = natural_prior(component, GaussianPrior(m, kappa, nu, scale))
         return replace(component, prior=prior)
 
     def _vector(self, prior: GaussianPrior) -> Array:
-        """Return the learned parameters of the prior as one unconstrained vector."""
+        """Return the learned parameters of the prior as one unconstrained vector.
+
+        They are those of m, log kappa, log(nu - lower limit) and the log-Cholesky factor of W^-1
+        whose names are in ``names``.
+        """
         m, kappa, nu, scale = prior
         parts: list[Any] = []
         if "mean_prior" in self.names:
@@ -137,7 +147,7 @@ class GaussianLearner(Ascent):
         if "mean_precision_prior" in self.names:
             parts.append([np.log(kappa)])
         if "degrees_of_freedom_prior" in self.names:
-            parts.append([np.log(nu - least_freedom(scale))])
+            parts.append([np.log(nu - min_freedom(scale))])
         if "covariance_prior" in self.names:
             parts.append(log_cholesky(scale))
         return np.concatenate(parts)
@@ -146,35 +156,36 @@ class GaussianLearner(Ascent):
         """Return the parameters that maximise the bound at fixed q, see the module docstring."""
         m, kappa, nu, scale = gaussian_prior_of(component)
         log_det, precision, linear, square = _averages(component, sums)
-        full = precision.ndim == 2
+        is_matrix = precision.ndim == 2
         if "mean_prior" in self.names:
-            m = np.linalg.solve(precision, linear) if full else linear / precision
+            m = np.linalg.solve(precision, linear) if is_matrix else linear / precision
         if "mean_precision_prior" in self.names:
-            weighted = precision @ m if full else precision * m
+            precision_m = precision @ m if is_matrix else precision * m
             # Rounding of large means can make the distance 0 or negative.
-            distance = max(float(square + m @ (weighted - 2.0 * linear)), TINY)
+            distance = max(float(square + m @ (precision_m - 2.0 * linear)), TINY)
             kappa = component.n_features / distance
-        # For factor analysers, the learned scale is that of the noise.
+        # The learned scale of factor analysers is the scale of the noise.
         if "loadings" in component.family.standard(component.prior):
             log_det, precision = component.noise(component.natural_parameters(sums))
-            full = False
+            is_matrix = False
         learns_scale = "covariance_prior" in self.names
-        if learns_scale and full:
+        if learns_scale and is_matrix:
             q = component.family.standard(component.natural_parameters(sums))
-            precision = determined(precision, float((q["degrees_of_freedom"] - nu).sum()))
+            precision = diagonal_if_few_rows(precision, float((q["degrees_of_freedom"] - nu).sum()))
         if "degrees_of_freedom_prior" in self.names:
-            limits = freedom_limits(component.n_features, least_freedom(scale))
+            limits = freedom_limits(component.n_features, min_freedom(scale))
             nu = degrees_of_freedom(log_det, precision, None if learns_scale else scale, limits)
         if learns_scale:
-            scale = nu * np.linalg.inv(precision) if full else nu / precision
+            scale = nu * np.linalg.inv(precision) if is_matrix else nu / precision
             scale = scale if np.ndim(scale) < 2 else 0.5 * (scale + scale.T)
         return self._vector(GaussianPrior(m, kappa, nu, scale))
 
 
-def scale_from(x: Array, ndim: int, unit: Array) -> Any:
-    """Return the inverse scale with log-Cholesky parameters x, raised to its lower limit.
+def inverse_scale_from(x: Array, ndim: int, unit: Array) -> Any:
+    """Return the inverse scale with the parameters x, raised to its lower limit.
 
-    ``unit`` are the units of the lower limit, see :class:`GaussianLearner`.
+    x is the result of :func:`log_cholesky` for a scale of ``ndim`` dimensions, and ``unit`` are the
+    units of the lower limit, see :class:`GaussianLearner`.
     """
     if ndim < 2:
         scale = np.maximum(np.exp(2.0 * x), LEAST_SCALE * unit**2)
@@ -184,7 +195,8 @@ def scale_from(x: Array, ndim: int, unit: Array) -> Any:
     root[np.diag_indices(D)] = np.exp(np.diagonal(root))
     scale = root @ root.T
     scaled = scale / unit[:, None] / unit
-    # A Cholesky factor shows that nothing has to be raised; eigenvalues take much longer.
+    # If there is a Cholesky factor, all eigenvalues are above the limit. This is tried first,
+    # because eigenvalues take much longer.
     try:
         np.linalg.cholesky(scaled - LEAST_SCALE * np.eye(D))
         return scale
@@ -208,7 +220,10 @@ def gaussian_prior_of(component: Any) -> GaussianPrior:
 
 
 def _averages(component: Any, sums: Array) -> tuple[Any, Array, Any, Any]:
-    """Average E[log|Lambda|], E[Lambda], E[Lambda mu] and E[mu' Lambda mu] over components."""
+    """Average E[log|Lambda|], E[Lambda], E[Lambda mu] and E[mu' Lambda mu] over components.
+
+    E[Lambda] is a matrix, or the diagonal of one. The last two are None for a zero-mean Gaussian.
+    """
     t = component.family.expectation(component.natural_parameters(sums)).mean(axis=0)
     D, q = component.n_features, component.family.standard(component.prior)
     if "degrees_of_freedom" in q or "loadings" in q:
@@ -220,9 +235,9 @@ def _averages(component: Any, sums: Array) -> tuple[Any, Array, Any, Any]:
     if "mean" not in q:
         return t[..., 0].sum(), np.atleast_1d(-t[..., 1]), None, None
     log_det, precision = 2.0 * t[..., 0].sum(), np.atleast_1d(-2.0 * t[..., 1])
-    width = (t.shape[-1] - 2) // 2
-    linear = t[..., 2 : 2 + width].reshape(-1)
-    return log_det, precision, linear, -2.0 * t[..., 2 + width :].sum()
+    n_means = (t.shape[-1] - 2) // 2
+    linear = t[..., 2 : 2 + n_means].reshape(-1)
+    return log_det, precision, linear, -2.0 * t[..., 2 + n_means :].sum()
 
 
 def _log_determinant(precision: Array) -> float:
@@ -232,14 +247,17 @@ def _log_determinant(precision: Array) -> float:
     return float(np.log(precision).sum())
 
 
-def least_freedom(scale: Any) -> float:
+def min_freedom(scale: Any) -> float:
     """Return the lower limit of the degrees of freedom of a prior with this scale."""
     return len(scale) - 1.0 if np.ndim(scale) == 2 else 0.0
 
 
-def freedom_limits(n_features: int, least: float) -> tuple[float, float]:
-    """Return the range of the degrees of freedom less their lower limit."""
-    return LEAST_FREEDOM, 2.0 * n_features - least
+def freedom_limits(n_features: int, lowest: float) -> tuple[float, float]:
+    """Return the range of the degrees of freedom less their lower limit ``lowest``.
+
+    Learned degrees of freedom are at most twice the number of columns.
+    """
+    return LEAST_FREEDOM, 2.0 * n_features - lowest
 
 
 def degrees_of_freedom(
@@ -248,9 +266,9 @@ def degrees_of_freedom(
     """Return nu at which the prior's expectation of log|Lambda| is ``log_det``.
 
     For a matrix, the expectation is ``sum_i digamma((nu - i) / 2) + D log 2 - log|W^-1|`` with i =
-    0, ..., D - 1. For D gammas of shape nu / 2, it is the same with i = 0 in all terms. If
-    ``scale`` is None, W^-1 is the best scale ``nu precision^-1``. ``limits`` are those of nu less
-    its lower limit.
+    0, ..., D - 1. For D gammas of shape nu / 2, it is the same with i = 0 in all terms.
+    ``precision`` is the average of E[Lambda], and ``scale`` is W^-1. If ``scale`` is None, W^-1 is
+    the best scale ``nu precision^-1``. ``limits`` are the results of :func:`freedom_limits`.
     """
     size, is_matrix = len(precision), precision.ndim == 2
     log_scale = -_log_determinant(precision)
@@ -265,11 +283,14 @@ def degrees_of_freedom(
 def _freedom_of(
     excess: float, size: int, is_matrix: bool, scale_is_free: bool, low: float, high: float
 ) -> float:
-    """Return nu by bisection over the logarithm of nu less its lower limit."""
-    least = size - 1.0 if is_matrix else 0.0
+    """Return nu by bisection over log(nu - lower limit), between ``low`` and ``high``.
+
+    ``excess`` is the given log|Lambda| less its expectation, without the terms that contain nu.
+    """
+    lowest = size - 1.0 if is_matrix else 0.0
     while high - low > _SMALLEST_STEP:
         middle = 0.5 * (low + high)
-        nu = least + exp(middle)
+        nu = lowest + exp(middle)
         excess_at_nu = excess + (size * log(nu) if scale_is_free else 0.0)
         for i in range(size):
             excess_at_nu -= digamma(0.5 * (nu - (i if is_matrix else 0.0)))
@@ -277,13 +298,13 @@ def _freedom_of(
             low = middle
         else:
             high = middle
-    return least + exp(0.5 * (low + high))
+    return lowest + exp(0.5 * (low + high))
 
 
 def log_cholesky(scale: Any) -> Array:
-    """Return the Cholesky factor of a matrix with its diagonal in logarithms, as a vector.
+    """Return the Cholesky factor of the scale as a vector, with its diagonal in logarithms.
 
-    For a vector or a number, the scale is a diagonal, and the result is half its logarithm.
+    A vector or a number stands for a diagonal matrix. The result is then half its logarithm.
     """
     if np.ndim(scale) < 2:
         return 0.5 * np.log(np.atleast_1d(scale))
@@ -292,13 +313,13 @@ def log_cholesky(scale: Any) -> Array:
     return triangle.pack(root.T)
 
 
-def suits(learner: Any, component: Any) -> bool:
-    """Return whether a learner that is read from a file fits the component that is read from it."""
+def learner_matches(learner: Any, component: Any) -> bool:
+    """Return whether a learner from a file has the shapes of the component from the same file."""
     if type(learner) is ProductLearner:
         pairs = zip(learner.learners, component.blocks, strict=True)
-        return all(suits(block_learner, block.component) for block_learner, block in pairs)
+        return all(learner_matches(part, block.component) for part, block in pairs)
     if type(learner) is ValuesLearner:
         pairs = zip((learner.learner, learner.second), component.blocks, strict=False)
-        return all(suits(of_block, block.component) for of_block, block in pairs)
+        return all(learner_matches(part, block.component) for part, block in pairs)
     shapes = (component.n_features,), (1,)
     return type(learner) is not GaussianLearner or learner.unit.shape in shapes

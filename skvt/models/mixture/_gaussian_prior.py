@@ -1,4 +1,9 @@
-"""The prior of Gaussian components, given or derived from the data."""
+"""The prior of Gaussian components, from parameters or derived from the data.
+
+The function :func:`gaussian_component` makes a component with a prior. The other functions compute
+the moments of the rows from which a default prior is derived, the variance of rounding, and the
+small variances that are added so that constant, dependent or rounded columns make no trouble.
+"""
 
 from dataclasses import replace
 from functools import partial
@@ -15,34 +20,37 @@ from skvt.models.mixture._tied import TiedGaussian
 from skvt.rows import dense, pieces, some_rows, sums_of_rows
 from skvt.typing import Array
 
-# Rows whose moments are summed at a time, so that memory-mapped data are never loaded at once.
+# Number of rows whose moments are summed at a time, so that memory-mapped data are never loaded at
+# once.
 _ROWS_AT_ONCE = 16_384
-# Share of a column's variance that a default prior adds to the covariance, so that it is positive
-# definite even if columns are constant or collinear. A constant column counts with the mean
-# variance. `least_variance` uses the same share as the least variance of rows in any direction.
+# Share of a column's variance that a default prior adds to the covariance, so that the covariance
+# is positive definite even if columns are constant or collinear. A constant column counts with the
+# mean variance of all columns. In `addition_for_least_variance`, the same share is the lower limit
+# of the variance of rows in any direction.
 _RIDGE = 1e-6
 # Maximum number of evenly spaced rows from which EM estimates a covariance if values are missing.
-_ROWS_OF_EM = 10_000
+_MAX_EM_ROWS = 10_000
 # Maximum number of EM steps.
-_STEPS_OF_EM = 100
-# Change of mean and covariance, in whitened coordinates, below which EM ends.
-_TOL_OF_EM = 1e-3
-# Share of a variance that EM adds to it, far less than `_RIDGE`.
-_RIDGE_OF_EM = 1e-9
-# Rounding is estimated from at least this many rows, or from about this many values.
-_ROWS_JUDGED = 1_000
-_VALUES_JUDGED = 1_000_000
-# Least number of rows that share a value; fewer rows form no component.
-_SHARING = 10.0
+_MAX_EM_STEPS = 100
+# EM ends when mean and covariance, in whitened coordinates, change by less than this.
+_EM_TOL = 1e-3
+# Share of each variance that EM adds to the variance. It is far less than `_RIDGE`.
+_EM_RIDGE = 1e-9
+# Rounding is estimated from about this many values, and from at least this many rows.
+_VALUES_OF_ROUNDING = 1_000_000
+_MIN_ROWS_OF_ROUNDING = 1_000
+# A value can become a component of its own if at least this many rows have it.
+_ROWS_PER_VALUE = 10.0
 # Default scale of the noise around factors, relative to the variance of the columns.
-_SHARE_OF_NOISE = 0.01
+_NOISE_SHARE = 0.01
 
-# One of `COMPONENTS`, or `ZeroMeanFullGaussian`.
+# An instance of one of the classes `GAUSSIANS`.
 _Gaussian: TypeAlias = Any
 
-# Rows per column up to which "auto" tries neither "full" nor "tied".
+# With at most this many rows per column, "auto" tries neither "full" nor "tied".
 ROWS_PER_COLUMN = 2.0
-# Rows per column up to which a prior's scale is diagonal, since rows do not determine the rest.
+# With at most this many rows per column, a prior's scale is diagonal, because so few rows do not
+# determine the other entries.
 ROWS_PER_COLUMN_OF_SCALE = 10.0
 
 COMPONENTS: dict[str, Any] = {
@@ -58,7 +66,7 @@ MATRICES = ("full", "tied", "low_rank")
 
 
 class GaussianPrior(NamedTuple):
-    """Parameters of the prior as in estimators; None is derived from the data."""
+    """Parameters of a Gaussian's prior as in estimators; None if derived from the data."""
 
     mean: Any = None
     mean_precision: Any = None
@@ -73,13 +81,15 @@ def gaussian_component(
     X: Array, weights: Array, covariance_type: str, zero_mean: bool,
     given: GaussianPrior = DEFAULTS, error: float | None = 0.0, max_rank: int | None = None,
 ) -> tuple[_Gaussian, dict[str, Any]]:  # fmt: skip
-    """Return the component and its prior's parameters, None replaced by defaults of the data.
+    """Return the component with the prior ``given``, and the parameters of its prior by name.
 
-    Values count as if they were measured with errors of the variance ``error``, to which the
-    variance of rounding is added, see :func:`rounding_variance`; they count as exact if ``error``
-    is None. The variance of errors is added to the squares of values and to the covariance from
-    which the default prior is derived. Raises ValueError if a parameter in ``given`` has the wrong
-    shape or is out of range.
+    Parameters that are None in ``given`` are derived from the rows X (n, D) with weights (n,). If
+    ``error`` is a number, values count as measured with errors of this variance plus the variance
+    of rounding, see :func:`rounding_variance`. If ``error`` is None, values count as exact. The
+    variance of errors is added to the squares of values and to the covariance from which the
+    default prior is derived. ``max_rank`` is the maximum number of factors of "low_rank"; None is
+    half the number of columns. Raises ValueError if a parameter in ``given`` has the wrong shape or
+    is out of range.
     """
     if zero_mean and covariance_type != "full":
         raise ValueError(
@@ -90,8 +100,8 @@ def gaussian_component(
     center, moment = weighted_moments(X, weights, covariance_type, zero_mean)
     mean = prior_vector("mean_prior", given.mean, D, center)
     kappa = 1.0 if given.mean_precision is None else float(given.mean_precision)
-    low_rank = covariance_type == "low_rank"
-    nu = 1.0 if low_rank else float(D)
+    is_low_rank = covariance_type == "low_rank"
+    nu = 1.0 if is_low_rank else float(D)
     nu = nu if given.degrees_of_freedom is None else float(given.degrees_of_freedom)
     if covariance_type in ("full", "tied") and nu <= D - 1.0:
         raise ValueError(
@@ -102,9 +112,10 @@ def gaussian_component(
     errors = np.zeros(D) if error is None else error + rounding_variance(X, weights)
     error_scale: Any = errors.mean() if covariance_type == "spherical" else errors
     error_scale = np.diag(error_scale) if covariance_type in MATRICES else error_scale
-    # nu times the errors' variance, so that the prior's covariance is no less than this variance
-    share = _SHARE_OF_NOISE if low_rank else 1.0
-    default = share * determined(moment, weights.sum()) + nu * error_scale
+    # The covariance under the prior is the scale over nu. Add nu times the errors' variance to the
+    # scale, so that this covariance is no less than the errors' variance.
+    share = _NOISE_SHARE if is_low_rank else 1.0
+    default = share * diagonal_if_few_rows(moment, weights.sum()) + nu * error_scale
     scale = prior_scale(given.covariance, covariance_type, D, default)
     priors = {
         "mean_prior": None if zero_mean else mean,
@@ -113,17 +124,21 @@ def gaussian_component(
         "covariance_prior": scale,
     }
     kind = components.ZeroMeanFullGaussian if zero_mean else COMPONENTS[covariance_type]
-    component = _component(kind, center, GaussianPrior(mean, kappa, nu, scale), X.dtype)
-    if low_rank:
+    component = _component_of_kind(kind, center, GaussianPrior(mean, kappa, nu, scale), X.dtype)
+    if is_low_rank:
         component = replace(component, max_rank=max_rank or max(1, D // 2))
-    of_rows = np.full(D, moment) if covariance_type == "spherical" else moment
-    added = added_to_squares(of_rows, errors, weights.sum())
+    moment = np.full(D, moment) if covariance_type == "spherical" else moment
+    added = addition_to_squares(moment, errors, weights.sum())
     component = component if added is None else replace(component, added=added)
     return component, priors
 
 
-def _component(kind: Any, center: Array, prior: Any, dtype: np.dtype[Any]) -> _Gaussian:
-    """Return a component of this kind; no parameter of its prior is None."""
+def _component_of_kind(kind: Any, center: Array, prior: Any, dtype: np.dtype[Any]) -> _Gaussian:
+    """Return a component of the class ``kind`` whose prior has the parameters ``prior``.
+
+    No parameter is None. The prior mean is in the coordinates of the data, before the center is
+    subtracted.
+    """
     D, (mean, kappa, nu, scale) = center.size, prior
     if kind is components.ZeroMeanFullGaussian:
         return kind(Wishart.from_standard(nu, scale), D, dtype)
@@ -137,11 +152,15 @@ def _component(kind: Any, center: Array, prior: Any, dtype: np.dtype[Any]) -> _G
 
 
 def natural_prior(component: _Gaussian, prior: GaussianPrior) -> Array:
-    """Return a component prior's natural parameters; its mean is relative to the centre."""
+    """Return the natural parameters of ``prior`` for a component of the same class.
+
+    The mean in ``prior`` is relative to the center of the component.
+    """
     origin, kind = np.zeros(component.n_features), type(component)
+    # Subclasses of these classes have the natural parameters of their base, but other fields.
     for base in (components.FullGaussian, components.DiagonalGaussian):
         kind = base if issubclass(kind, base) else kind
-    eta: Array = _component(kind, origin, prior, component.dtype).prior
+    eta: Array = _component_of_kind(kind, origin, prior, component.dtype).prior
     return eta
 
 
@@ -150,80 +169,87 @@ def weighted_moments(
 ) -> tuple[Array, Any]:
     """Return the mean (D,) and the covariance in the shape of the type, in float64.
 
-    With ``zero_mean`` the mean is 0 and the covariance is the second moment around 0. NaN are left
-    out. The function passes over the rows twice. For matrices and rows with NaN, both are
-    maximum-likelihood estimates, see :func:`_most_likely`.
+    With ``zero_mean`` the mean is 0 and the covariance is the second moment around 0. The function
+    passes over the rows twice. NaN are left out. If rows with NaN need a covariance matrix, the
+    mean and the matrix are maximum-likelihood estimates, see :func:`_estimate_by_em`.
     """
     center = np.zeros(X.shape[1])
     if not zero_mean:
-        # subtract the first row, so that means far from 0 cost no digits of the sums
+        # Subtract the first row, so that the sums keep all digits even if means are far from 0.
         first, _ = some_rows(X, weights, np.zeros(1, np.intp))
         origin = np.nan_to_num(np.asarray(dense(first)[0], dtype=np.float64))
-        total, number = sums_of_rows(X, weights, partial(_power_sums, origin, 1))
+        total, number = sums_of_rows(X, weights, partial(_sum_powers, origin, 1))
         center = origin + total / np.maximum(number, 1e-300)
     if covariance_type in MATRICES:
-        moment, weight = sums_of_rows(X, weights, partial(_products, center))
+        moment, weight = sums_of_rows(X, weights, partial(_sum_products, center))
         if np.isnan(moment).any():
-            return _most_likely(X, weights, zero_mean)
+            return _estimate_by_em(X, weights, zero_mean)
         return center, moment / weight
-    total, number = sums_of_rows(X, weights, partial(_power_sums, center, 2))
+    total, number = sums_of_rows(X, weights, partial(_sum_powers, center, 2))
     moment = total / np.maximum(number, 1e-300)
     return center, moment if covariance_type == "diag" else float(moment.mean())
 
 
-def _power_sums(center: Array, power: int, X: Any, weights: Array) -> tuple[Array, Array]:
-    """Return weighted sums (D,) of a power of the centred values, and the sums (D,) of weights."""
-    total, number = np.zeros(X.shape[1]), np.zeros(X.shape[1])
+def _sum_powers(center: Array, power: int, X: Any, weights: Array) -> tuple[Array, Array]:
+    """Return weighted sums of a power of the centred values, and sums of weights, (D,) each.
+
+    Both sums are over the rows in which the column is observed.
+    """
+    total, weight = np.zeros(X.shape[1]), np.zeros(X.shape[1])
     for rows in pieces(X.shape[0], _ROWS_AT_ONCE):
-        part, w = _less(dense(X[rows]), center), weights[rows]
-        observed = ~np.isnan(part)
-        total += w @ np.where(observed, part, 0.0) ** power
-        number += w @ observed
-    return total, number
+        centred, w = _subtract_center(dense(X[rows]), center), weights[rows]
+        is_observed = ~np.isnan(centred)
+        total += w @ np.where(is_observed, centred, 0.0) ** power
+        weight += w @ is_observed
+    return total, weight
 
 
-def _products(center: Array, X: Any, weights: Array) -> tuple[Array, Any]:
+def _sum_products(center: Array, X: Any, weights: Array) -> tuple[Array, Any]:
     """Return weighted sums (D, D) of products of centred columns, and the sum of weights."""
     moment = np.zeros((X.shape[1], X.shape[1]))
     for rows in pieces(X.shape[0], _ROWS_AT_ONCE):
-        part = _less(dense(X[rows]), center)
-        moment += (part * weights[rows, None]).T @ part
+        centred = _subtract_center(dense(X[rows]), center)
+        moment += (centred * weights[rows, None]).T @ centred
     return moment, weights.sum()
 
 
-def _most_likely(X: Any, weights: Array, zero_mean: bool) -> tuple[Array, Array]:
-    """Return the maximum-likelihood mean and covariance of one Gaussian for rows with NaN.
+def _estimate_by_em(X: Any, weights: Array, zero_mean: bool) -> tuple[Array, Array]:
+    """Return the maximum-likelihood mean (D,) and covariance (D, D) of rows with NaN.
 
-    The EM algorithm uses at most 10,000 rows. It starts from the mean and variance of each column's
-    values in all rows. A column without values keeps the mean of all columns' variances.
+    The EM algorithm for one Gaussian uses at most `_MAX_EM_ROWS` rows. It starts from the mean and
+    variance of each column's values in all rows. A column without values keeps the mean of all
+    columns' variances.
     """
     center, variances = weighted_moments(X, weights, "diag", zero_mean)
-    unit = np.sqrt(_variances(variances)) if variances.any() else np.ones(variances.size)
-    _, number = sums_of_rows(X, weights, partial(_power_sums, center, 2))
-    constant = np.flatnonzero((variances == 0.0) & (number > 0.0))
+    unit = np.sqrt(_positive_variances(variances)) if variances.any() else np.ones(variances.size)
+    _, column_weights = sums_of_rows(X, weights, partial(_sum_powers, center, 2))
+    constant = np.flatnonzero((variances == 0.0) & (column_weights > 0.0))
+    # Standardise the columns of a sample of rows.
     n_rows = X.shape[0]
-    rows = np.linspace(0, n_rows - 1, min(n_rows, _ROWS_OF_EM)).astype(np.intp)
+    rows = np.linspace(0, n_rows - 1, min(n_rows, _MAX_EM_ROWS)).astype(np.intp)
     X, weights = some_rows(X, weights, rows)
-    X = _less(dense(X), center) / unit
+    X = _subtract_center(dense(X), center) / unit
     has_values = ~np.isnan(X).all(axis=1)
     X, weights = X[has_values], weights[has_values]
-    D, known, total = X.shape[1], np.nan_to_num(X), max(weights.sum(), 1e-300)
-    known_sum, known_square = weights @ known, (known * weights[:, None]).T @ known
+    D, observed, total = X.shape[1], np.nan_to_num(X), max(weights.sum(), 1e-300)
+    observed_sum, observed_square = weights @ observed, (observed * weights[:, None]).T @ observed
     mean, covariance = np.zeros(D), np.eye(D)
-    for _ in range(_STEPS_OF_EM):
-        scale = covariance + _RIDGE_OF_EM * np.eye(D)
+    # Add the expected sums of missing values, and update the mean and the covariance, in turn.
+    for _ in range(_MAX_EM_STEPS):
+        scale = covariance + _EM_RIDGE * np.eye(D)
         completion = GaussianCompletion.from_scale(0.0, mean[None], scale[None])
         holes = completion.holes(X, np.ones(1))
         sums = np.zeros((1, 1 + D + D * (D + 1) // 2))
         if holes is not None:
             holes.add_statistics(weights[:, None], sums)
-        before = mean, covariance
-        mean = np.zeros(D) if zero_mean else (known_sum + sums[0, 1 : 1 + D]) / total
-        covariance = (known_square + triangle.unpack(sums[0, 1 + D :])) / total
+        old_mean, old_covariance = mean, covariance
+        mean = np.zeros(D) if zero_mean else (observed_sum + sums[0, 1 : 1 + D]) / total
+        covariance = (observed_square + triangle.unpack(sums[0, 1 + D :])) / total
         covariance = covariance - np.outer(mean, mean)
         whitener = np.linalg.inv(np.linalg.cholesky(scale))
-        step = whitener @ (covariance - before[1]) @ whitener.T
-        if max(np.abs(whitener @ (mean - before[0])).max(), np.abs(step).max()) < _TOL_OF_EM:
+        mean_step = whitener @ (mean - old_mean)
+        covariance_step = whitener @ (covariance - old_covariance) @ whitener.T
+        if max(np.abs(mean_step).max(), np.abs(covariance_step).max()) < _EM_TOL:
             break
     covariance[constant] = covariance[:, constant] = 0.0
     return center + unit * mean, covariance * unit * unit[:, None]
@@ -236,60 +262,68 @@ def rounding_variance(X: Any, weights: Array) -> Array:
     one value can grow until each value has its own component. A rounded value therefore stands for
     the interval that reaches half-way to the next value on either side. If the interval has the
     width w, the square of a value is larger by w^2 / 12 on average (Sheppard's correction), and the
-    bound is a bound of the probability of intervals. A column counts as rounded if most of its rows
-    share their value with enough rows for a component; w is then the median over its rows.
+    bound is a bound of the probability of intervals.
+
+    A column counts as rounded if more than half of its rows have a value that at least
+    `_ROWS_PER_VALUE` rows have. The width w is then the median over the rows of the column.
     """
-    step = -(-X.shape[0] // max(_ROWS_JUDGED, _VALUES_JUDGED // X.shape[1]))
+    # Take a sample of evenly spaced rows.
+    step = -(-X.shape[0] // max(_MIN_ROWS_OF_ROUNDING, _VALUES_OF_ROUNDING // X.shape[1]))
     X, weights = some_rows(X, weights, np.arange(0, X.shape[0], step))
     variances = np.zeros(X.shape[1])
     for j, column in enumerate(np.asarray(dense(X), np.float64).T):
-        counted = ~np.isnan(column) & (weights > 0.0)
-        values, inverse = np.unique(column[counted], return_inverse=True)
-        number = np.bincount(inverse, weights[counted])
-        # each further row of the sample that has the value stands for `step` rows
-        sharing = 1.0 + step * (number - 1.0) >= _SHARING
-        if values.size < 2 or 2.0 * number[sharing].sum() <= number.sum():
+        is_used = ~np.isnan(column) & (weights > 0.0)
+        values, inverse = np.unique(column[is_used], return_inverse=True)
+        counts = np.bincount(inverse, weights[is_used])
+        # Each further row of the sample that has the value stands for `step` rows of the data.
+        is_frequent = 1.0 + step * (counts - 1.0) >= _ROWS_PER_VALUE
+        if values.size < 2 or 2.0 * counts[is_frequent].sum() <= counts.sum():
             continue
         gaps = np.diff(values)
         widths = 0.5 * (np.append(gaps[0], gaps) + np.append(gaps, gaps[-1]))
         order = np.argsort(widths, kind="stable")
-        middle = np.searchsorted(np.cumsum(number[order]), 0.5 * number.sum())
-        variances[j] = widths[order[middle]] ** 2 / 12.0
+        median = np.searchsorted(np.cumsum(counts[order]), 0.5 * counts.sum())
+        variances[j] = widths[order[median]] ** 2 / 12.0
     return variances
 
 
-def added_to_squares(moment: Array, errors: Array, weight: float) -> Array | None:
-    """Return what is added to ``x x'`` (or ``x^2``) of each row; None if nothing is.
+def addition_to_squares(moment: Array, errors: Array, weight: float) -> Array | None:
+    """Return the number that is added to each entry of ``x x'`` (or ``x^2``) of each row, or None.
 
-    The variances ``errors`` (D,) are added, and what :func:`least_variance` adds to the moment plus
-    these. The latter is left out if there are no more rows than columns.
+    There are two additions: the variances ``errors`` (D,) of errors and, if the ``weight`` of all
+    rows is greater than the number of columns, the result of :func:`addition_for_least_variance`
+    for the moment with the errors' variances. The result has the shape of the latter. It is None if
+    both additions are 0.
     """
     error_moment = np.diag(errors) if moment.ndim == 2 else errors
-    added = least_variance(moment + error_moment) if weight > errors.size else None
+    added = addition_for_least_variance(moment + error_moment) if weight > errors.size else None
     if not errors.any():
         return added
-    of_errors = triangle.pack(error_moment) if moment.ndim == 2 else error_moment
-    return of_errors if added is None else added + of_errors
+    error_squares = triangle.pack(error_moment) if moment.ndim == 2 else error_moment
+    return error_squares if added is None else added + error_squares
 
 
-def least_variance(moment: Array) -> Array | None:
-    """Return what is added to ``x x'`` (or ``x^2``) of each row for constant or dependent columns.
+def addition_for_least_variance(moment: Array) -> Array | None:
+    """Return an addition to ``x x'`` (or ``x^2``) of each row for constant or dependent columns.
 
-    In a direction in which no row varies, a component's evidence does not depend on the positions
-    of rows, but it grows faster than in proportion to their number: the more rows a component has,
-    the faster the posterior of the variance approaches 0. One component for all rows would then be
-    preferred to the true components. Each row therefore counts as if it varied slightly: the
-    variance in each direction is raised to at least a millionth of the columns' variances. Returns
-    None if all variances suffice, the usual case. For a covariance (D, D) of the data the result is
-    an upper triangle, row by row; for variances (D,) of columns it is a vector (D,).
+    The variance in each direction is raised to at least a millionth of the columns' variances,
+    because of the following. In a direction in which no row varies, a component's evidence does not
+    depend on the positions of rows, but it grows faster than in proportion to their number: the
+    more rows a component has, the faster the posterior of the variance approaches 0. One component
+    for all rows would then have a higher bound than the true components.
+
+    ``moment`` is the covariance (D, D) of the data or the variances (D,) of the columns. The result
+    is an upper triangle (D (D + 1) / 2,), row by row, or a vector (D,). It is None in the usual
+    case, in which no variance has to be raised.
     """
     if not np.isfinite(moment).all():
         return None
-    least = _ridge(moment)
+    lower_limits = _ridge(moment)
     if moment.ndim == 1:
-        added = np.maximum(least - moment, 0.0)
+        added = np.maximum(lower_limits - moment, 0.0)
         return added if added.any() else None
-    unit = np.sqrt(least / _RIDGE)
+    # Raise the eigenvalues of the covariance in units of the columns' standard deviations.
+    unit = np.sqrt(lower_limits / _RIDGE)
     values, directions = np.linalg.eigh(moment / unit[:, None] / unit)
     lacking = np.maximum(_RIDGE - values, 0.0)
     if not lacking.any():
@@ -298,43 +332,46 @@ def least_variance(moment: Array) -> Array | None:
     return triangle.pack((directions * lacking[lacking > 0.0]) @ directions.T)
 
 
-def _variances(moment: Array) -> Array:
-    """Return the variance of each column; the mean of all variances where it is 0."""
+def _positive_variances(moment: Array) -> Array:
+    """Return the variance of each column, (D,), with the mean variance in place of 0."""
     variances = np.diagonal(moment) if moment.ndim == 2 else moment
     return np.where(variances > 0.0, variances, variances.mean())
 
 
 def _ridge(moment: Any) -> Array:
-    """Return a millionth of each column's variance; 1 if no column varies."""
-    variances = _variances(np.asarray(moment))
+    """Return a millionth of each column's variance, (D,); 1 if no column varies."""
+    variances = _positive_variances(np.asarray(moment))
     return np.where(variances > 0.0, _RIDGE * variances, 1.0)
 
 
 def default_scale(moment: Any) -> Any:
-    """Return a default prior's inverse scale: the covariance of the data with a small ridge."""
+    """Return the inverse scale of a default prior, which is the moment plus a small ridge."""
     ridge = _ridge(moment)
     return moment + (np.diag(ridge) if np.ndim(moment) == 2 else ridge)
 
 
-def determined(matrix: Any, n_rows: float) -> Any:
+def diagonal_if_few_rows(matrix: Any, n_rows: float) -> Any:
     """Return the matrix, or its diagonal matrix if rows are too few to determine more.
 
-    Few rows vary little in some directions by chance, and a prior whose scale follows them expects
-    little variance there. Since the bound has no penalty for the choice of the scale, it is then
-    higher than the density of new rows justifies: it prefers matrices to independent columns, and
-    several components to one.
+    Few rows vary little in some directions by chance, and a prior with the scale of these rows
+    expects little variance in these directions. The bound has no penalty for the choice of the
+    scale. It would therefore be higher than the density of new rows justifies, and would favour
+    matrices over independent columns, and several components over one.
     """
-    few = np.ndim(matrix) == 2 and n_rows <= ROWS_PER_COLUMN_OF_SCALE * len(matrix)
-    return np.diag(np.diagonal(matrix)) if few else matrix
+    has_few_rows = np.ndim(matrix) == 2 and n_rows <= ROWS_PER_COLUMN_OF_SCALE * len(matrix)
+    return np.diag(np.diagonal(matrix)) if has_few_rows else matrix
 
 
-def _less(X: Any, center: Array) -> Array:
+def _subtract_center(X: Any, center: Array) -> Array:
     """Return ``X - center`` in C order, so that rounding does not depend on the layout of X."""
     return np.subtract(X, center, order="C")
 
 
 def prior_vector(name: str, value: ArrayLike | None, size: int, default: Array) -> Array:
-    """Return the value of parameter ``name`` as a finite vector, or ``default`` if it is None."""
+    """Return the value of parameter ``name`` as a vector (size,), or ``default`` if it is None.
+
+    Raises ValueError if the value has another shape or is not finite.
+    """
     if value is None:
         return default
     value = np.array(value, dtype=np.float64)
@@ -347,7 +384,11 @@ def prior_vector(name: str, value: ArrayLike | None, size: int, default: Array) 
 
 
 def prior_scale(covariance: ArrayLike | None, covariance_type: str, D: int, moment: Array) -> Any:
-    """Return the prior's inverse scale in the shape of the covariance type."""
+    """Return the prior's inverse scale in the shape of the covariance type.
+
+    It is ``covariance``, or derived from ``moment`` if ``covariance`` is None. Raises ValueError if
+    ``covariance`` has another shape or is not positive definite.
+    """
     if covariance is None:
         scale = default_scale(moment)
         return np.diagonal(scale) if covariance_type == "low_rank" else scale
@@ -361,12 +402,13 @@ def prior_scale(covariance: ArrayLike | None, covariance_type: str, D: int, mome
         )
     if len(shape) == 2:
         scales = np.sqrt(np.maximum(np.diagonal(value), 0.0))
-        legal = np.all(np.isfinite(value)) and np.allclose(value, value.T) and scales.min() > 0.0
-        # scale the columns: if their scales differ much, rounding makes eigenvalues negative
-        legal = legal and np.linalg.eigvalsh(value / np.outer(scales, scales))[0] > 0.0
+        is_legal = np.all(np.isfinite(value)) and np.allclose(value, value.T) and scales.min() > 0.0
+        # Divide by the scales of the columns, because rounding makes eigenvalues negative if the
+        # scales differ much.
+        is_legal = is_legal and np.linalg.eigvalsh(value / np.outer(scales, scales))[0] > 0.0
     else:
-        legal = np.all(np.isfinite(value)) and np.all(value > 0.0)
-    if not legal:
+        is_legal = np.all(np.isfinite(value)) and np.all(value > 0.0)
+    if not is_legal:
         raise ValueError(
             "The 'covariance_prior' parameter must be positive definite: symmetric with positive "
             "eigenvalues, or positive numbers. Leave it None for the covariance of the data."

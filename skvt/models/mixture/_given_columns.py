@@ -177,7 +177,7 @@ class Conditioned(Product):
         """Return an index of the array (n, C, ...): each row's number and its cell."""
         return np.arange(X.shape[0]), self.given.cells(X[:, self.n_explained :])
 
-    def _made(self, X: Any) -> Array:
+    def _convert_rows(self, X: Any) -> Array:
         X, F, D = dense_rows(X), self._n_in_cell, self.n_explained
         out = np.full((len(X), self._n_cells, F), np.nan)
         out[self._cells(X)] = X[:, :F]
@@ -220,15 +220,16 @@ class Conditioned(Product):
 
     def imputed(self, X: Array, lam: Array, memberships: Array) -> Array:
         values_lam = self.family.split(lam)[0]
-        return self._in_rows(X, self.values.imputed(self._made(X), values_lam, memberships))
+        return self._in_rows(X, self.values.imputed(self._convert_rows(X), values_lam, memberships))
 
     def conditional_mean(self, X: Any, lam: Array) -> Array:
         values_lam = self.family.split(lam)[0]
-        return self._in_rows(X, self.values.conditional_mean(self._made(X), values_lam))
+        return self._in_rows(X, self.values.conditional_mean(self._convert_rows(X), values_lam))
 
     def conditional_sample(self, X: Any, lam: Array, rng: np.random.Generator) -> Array:
         values_lam = self.family.split(lam)[0]
-        return self._in_rows(X, self.values.conditional_sample(self._made(X), values_lam, rng))
+        draws = self.values.conditional_sample(self._convert_rows(X), values_lam, rng)
+        return self._in_rows(X, draws)
 
     def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
         """Raise an error: :meth:`conditional_sample` draws rows for given columns."""
@@ -245,7 +246,7 @@ class Conditioned(Product):
 
     def column_evidence(self, sums: Array) -> Array:
         """Return the evidence of each column in nats, summed over cells, (K, D); 0 for exposure."""
-        evidence = self.values.column_evidence(self.of_blocks(sums)[0])
+        evidence = self.values.column_evidence(self.split_by_block(sums)[0])
         F, size = self._n_in_cell, self._n_cells * self._n_in_cell
         by_cell = evidence[:, :size].reshape(len(sums), -1, F)
         return np.concatenate([by_cell.sum(axis=1), evidence[:, size:]], axis=1)

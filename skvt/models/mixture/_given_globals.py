@@ -17,7 +17,7 @@ from skvt.contracts import Capability, DrawnWeights, LocalResult, RowBatch, RowS
 from skvt.expfam import RunningStats, Stats, log_standard_gamma
 from skvt.files import in_files
 from skvt.models import Gammas, corrected_statistics
-from skvt.models.mixture._gaussian_learner import suits
+from skvt.models.mixture._gaussian_learner import learner_matches
 from skvt.models.mixture._model import Mixture
 from skvt.typing import Array, Run
 
@@ -51,7 +51,7 @@ class MixtureGivenGlobals(Mixture):
     updates_all_rows = True
 
     def validate(self, d: int, k: int) -> bool:
-        return suits(self.learner, self.component)
+        return learner_matches(self.learner, self.component)
 
     def statistics_shapes(self, n_components: int) -> list[tuple[int, ...]]:
         _, of_components = super().statistics_shapes(n_components)
@@ -90,7 +90,7 @@ class MixtureGivenGlobals(Mixture):
             corrected = corrected_statistics(shapes, Gammas.of_all(logs), hat, run)
             blocks.append(corrected.T.reshape(block[2].shape))
         component: Any = self.component
-        return Stats((blocks[0], component.sums_of(blocks[1])))
+        return Stats((blocks[0], component.unspread(blocks[1])))
 
     def project(self, stats: RunningStats) -> None:
         """Enforce ``lam >= prior``, and the order of components that the weights prefer."""
@@ -115,7 +115,7 @@ class MixtureGivenGlobals(Mixture):
         """Convert a mixture's statistics to statistics of weights and spread ones of components."""
         counts, sums = arrays
         component: Any = self.component
-        return self.weights.statistics(counts), component.sums_of(component.spread(sums))
+        return self.weights.statistics(counts), component.unspread(component.spread(sums))
 
     def local_step(
         self, batch: RowBatch, global_params: Any, inv_temp: float | Array, run: Run, *,

@@ -150,12 +150,12 @@ class Indicated(WrapperMixin, Product):
         values, (shares,) = super().marginals(lam)
         names = [f"share not {at:g}" for at in self.at] or ["share observed"] * self._n_indicated
         parts_of_shares = (
-            shares.some([i])._replace(quantity=name, columns=np.array([d]))
+            shares.select([i])._replace(quantity=name, columns=np.array([d]))
             for d, (i, name) in enumerate(zip(self._indicator_of, names, strict=True))
         )
         return (*values, *parts_of_shares)
 
-    def _made(self, X: Any) -> Array:
+    def _convert_rows(self, X: Any) -> Array:
         """Return values and indicators side by side, (n, D + I).
 
         Values are NaN where the indicator is not 1, and indicators are NaN where they are unknown.

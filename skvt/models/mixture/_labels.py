@@ -102,15 +102,15 @@ class _Classes(ConjugateComponent):
 class _NoFits:
     rows: Any
 
-    def some(self, rows: Any) -> Any:
+    def prepare(self, rows: Any) -> Any:
         return self.rows[rows]
 
-    def given(self, some: Any, seeds: Any) -> tuple[Array, Array]:
-        nothing = np.zeros((some.shape[0], len(seeds)))
+    def fits_to_seeds(self, prepared: Any, seeds: Any) -> tuple[Array, Array]:
+        nothing = np.zeros((prepared.shape[0], len(seeds)))
         return nothing, nothing
 
-    def own(self, some: Any) -> tuple[Array, Array]:
-        nothing = np.zeros(some.shape[0])
+    def fits_to_self(self, prepared: Any) -> tuple[Array, Array]:
+        nothing = np.zeros(prepared.shape[0])
         return nothing, nothing
 
 
@@ -118,7 +118,7 @@ class _NoFits:
 class _Labelled(Product):
     """Product of a component and of classes, unknown for rows without a column of classes."""
 
-    def _made(self, X: Any) -> Any:
+    def _convert_rows(self, X: Any) -> Any:
         if X.shape[1] > self.n_features:
             return X
         return with_column(X, np.zeros(X.shape[0], np.intp))
@@ -202,7 +202,7 @@ def without_labels(
 
     def removed(of_rows: Stats) -> Stats:
         counts, sums = of_rows.arrays
-        return Stats((counts, model.component.of_blocks(sums)[0].copy()))
+        return Stats((counts, model.component.split_by_block(sums)[0].copy()))
 
-    known = model.component.of_blocks(stats.value().arrays[1])[1]
+    known = model.component.split_by_block(stats.value().arrays[1])[1]
     return plain, removed, classes_of(known)

@@ -17,9 +17,9 @@ from skvt.models.mixture._boxes import Box, LatentValues, box, points, roots
 from skvt.models.mixture._gaussian_prior import (
     DEFAULTS,
     GaussianPrior,
-    added_to_squares,
+    addition_to_squares,
     default_scale,
-    determined,
+    diagonal_if_few_rows,
     gaussian_component,
     natural_prior,
     rounding_variance,
@@ -195,13 +195,15 @@ def latent_gaussian(
     if given.mean is None:
         given = given._replace(mean=center)
     if given.covariance is None:
-        given = given._replace(covariance=default_scale(determined(moment, weights.sum())))
+        given = given._replace(
+            covariance=default_scale(diagonal_if_few_rows(moment, weights.sum()))
+        )
     plain, priors = gaussian_component(rows, weights, covariance_type, False, given)
     # the center of `plain` is the mean of scores in an ordinal column, here it is 0
     mean, *others = (priors[f"{name}_prior"] for name in given._fields)
     eta = natural_prior(plain, GaussianPrior(mean - center, *others))
     errors = rounding_variance(X, weights)
     errors[ordinal] = 0.0
-    added = added_to_squares(moment, errors, weights.sum())
+    added = addition_to_squares(moment, errors, weights.sum())
     kind = LatentGaussian if covariance_type == "full" else TiedLatentGaussian
     return kind(eta, center, X.dtype, added, cells=cells), priors

@@ -7,16 +7,17 @@ through their evidence,
 
 so that at the maximum the expectations E_eta[t] of the prior are the averages of E_{q_k}[t] over
 components. A step of EM maximises the bound at fixed q. For Dirichlets and the concentration of
-sticks it is the fixed-point step of [Minka00 eq. 55], which also raises F. Steps are lengthened
-while this raises F further: EM alone is slow if a prior counts for more rows than a component has.
+sticks, the fixed-point step of [Minka00 eq. 55] is used instead, which also raises F. A step is
+lengthened as long as longer steps raise F, because plain steps are short if a prior counts as more
+rows than a component has.
 
 The prior cannot be learned from one component: the best prior would be concentrated at this
 component and make all other components improbable. :class:`~skvt.models.mixture._model.Mixture`
 therefore learns only from two or more components. The ranges of parameters are limited for the
-same reason: if few components happen to have similar means or covariances, a prior that is certain
-of these would prevent births of different components. For Dirichlets, a conjugate prior of the
-concentrations has the same purpose: it counts as ``PSEUDO_COMPONENTS`` further components with the
-expectations under concentrations of 1. It only directs the steps. F does not include it, and steps
+same reason: if few components happen to have similar means or covariances, a prior concentrated at
+these would prevent births of different components. For Dirichlets, a conjugate prior of the
+concentrations has the same purpose. It counts as ``PSEUDO_COMPONENTS`` further components with the
+expectations under concentrations of 1. It directs the steps, but F does not include it, and steps
 that lower F are not made.
 """
 
@@ -34,33 +35,34 @@ from skvt.typing import Array
 
 # Range of concentrations and of gamma shapes.
 CONCENTRATION = (1e-3, 1e3)
-# Number of components as which the conjugate prior of learned concentrations counts.
+# Number of components that the conjugate prior of learned concentrations counts as.
 PSEUDO_COMPONENTS = 2.0
 # Maximum number of steps in one call.
 MOST_STEPS = 10
-# Steps end if they gain less than this, in nats.
+# Steps end when the gain of a step, in nats, is less than this.
 _SMALLEST_GAIN = 1e-2
-# Largest factor by which a step of EM is lengthened.
-_LONGEST = 16.0
+# Largest factor by which a step is lengthened.
+_MAX_LENGTH = 16.0
 
 
 class PriorLearner(Protocol):
-    """Moves the prior of a component towards the maximum of the bound; immutable."""
+    """Learns the prior of a component by steps towards the maximum of the bound; immutable."""
 
     def learned(self, component: Any, sums: Array) -> Any:
-        """Return the component with a prior of higher evidence, given statistics (K, P)."""
+        """Return the component with a prior of higher evidence, given sums of features (K, P)."""
 
     def values(self, component: Any) -> dict[str, Any]:
-        """Return learned values by the names of the parameters."""
+        """Return the learned parameters of the component's prior by name."""
 
 
 class Ascent:
-    """Base of learners that make lengthened steps of EM on unconstrained parameters x."""
+    """Base of learners that make lengthened steps on unconstrained parameters x of the prior."""
 
+    # Maximum number of steps in one call.
     most_steps: int = MOST_STEPS
 
-    def at(self, component: Any, x: Array) -> Any:
-        """Return the component whose prior has these parameters, clipped to their range."""
+    def with_parameters(self, component: Any, x: Array) -> Any:
+        """Return the component whose prior has the parameters x, clipped to their range."""
         raise NotImplementedError
 
     def parameters(self, component: Any) -> Array:
@@ -68,11 +70,11 @@ class Ascent:
         raise NotImplementedError
 
     def step(self, component: Any, sums: Array) -> Array:
-        """Return the parameters after a step of EM."""
+        """Return the parameters x after a step, given sums of features (K', P)."""
         raise NotImplementedError
 
-    def informative(self, component: Any, sums: Array) -> Array:
-        """Select the statistics (K', P) of the components over which steps of EM average."""
+    def select_informative(self, component: Any, sums: Array) -> Array:
+        """Return the sums of features (K', P) of those components over which steps average."""
         return sums
 
     def log_density(self, component: Any) -> float:
@@ -80,55 +82,63 @@ class Ascent:
         return 0.0
 
     def learned(self, component: Any, sums: Array) -> Any:
-        followed = self.informative(component, sums)
-        if len(followed) < min(2, len(sums)):
+        informative = self.select_informative(component, sums)
+        if len(informative) < min(2, len(sums)):
             return component
-
         return _ascend(
-            component, lambda now: (self.parameters(now), self.step(now, followed)), self.at,
-            lambda now: _evidence(now, sums) + self.log_density(now), self.most_steps,
-        )  # fmt: skip
+            component,
+            lambda current: (self.parameters(current), self.step(current, informative)),
+            self.with_parameters,
+            lambda current: _log_evidence(current, sums) + self.log_density(current),
+            self.most_steps,
+        )
 
 
-def _evidence(component: Any, sums: Array) -> float:
-    """Return the evidence of components with these statistics (K, P), without base measure."""
+def _log_evidence(component: Any, sums: Array) -> float:
+    """Return the log evidence of all rows, given sums of features (K, P), without base measure."""
     after = component.family.log_normalizer(component.natural_parameters(sums))
     return float(after.sum() - len(sums) * component.log_normalizer)
 
 
 def _ascend(
-    now: Any, step: Callable[[Any], tuple[Array, Array]], at: Callable[[Any, Array], Any],
-    evidence: Callable[[Any], float], most_steps: int = MOST_STEPS,
+    current: Any, step: Callable[[Any], tuple[Array, Array]],
+    with_parameters: Callable[[Any, Array], Any], objective: Callable[[Any], float],
+    max_steps: int = MOST_STEPS,
 ) -> Any:  # fmt: skip
-    """Return ``now`` after a few steps from x to x', lengthened while F rises; no step lowers F.
+    """Return the object ``current`` after at most ``max_steps`` steps, none of which lowers F.
 
-    ``step`` returns x and x', ``at`` the object with parameters x, and ``evidence`` F in nats.
+    ``step(current)`` returns the present parameters x and the target of a step. After each step
+    that has raised F, the next step is made twice as long. ``with_parameters(current, x)`` returns
+    the object with parameters x, and ``objective(current)`` returns F in nats.
     """
-    value, length = evidence(now), 1.0
-    for _ in range(most_steps):
-        x, target = step(now)
-        trial = at(now, x + length * (target - x))
-        new = evidence(trial)
-        if length > 1.0 and not new > value:
+    value, length = objective(current), 1.0
+    for _ in range(max_steps):
+        x, target = step(current)
+        trial = with_parameters(current, x + length * (target - x))
+        trial_value = objective(trial)
+        if length > 1.0 and not trial_value > value:
             length = 1.0
-            trial = at(now, target)
-            new = evidence(trial)
-        if not new > value:
+            trial = with_parameters(current, target)
+            trial_value = objective(trial)
+        if not trial_value > value:
             break
-        gain, now, value = new - value, trial, new
+        gain, current, value = trial_value - value, trial, trial_value
         if gain < _SMALLEST_GAIN:
             break
-        length = min(2.0 * length, _LONGEST)
-    return now
+        length = min(2.0 * length, _MAX_LENGTH)
+    return current
 
 
-def within(log_value: float, limits: tuple[float, float]) -> float:
-    """Return a logarithm clipped to the logarithms of the limits."""
+def clip_log(log_value: float, limits: tuple[float, float]) -> float:
+    """Return the logarithm ``log_value``, clipped to the logarithms of the limits."""
     return float(np.clip(log_value, *np.log(limits)))
 
 
-def _root(function: Callable[[float], float], limits: tuple[float, float]) -> float:
-    """Return log x at which a decreasing function of log x is 0, or the nearer end of the range."""
+def _find_root(function: Callable[[float], float], limits: tuple[float, float]) -> float:
+    """Return log x at which a decreasing function of log x is 0, or the nearer end of the range.
+
+    ``limits`` are the ends of the range of x.
+    """
     low, high = np.log(limits)
     if function(low) <= 0.0:
         return float(low)
@@ -140,13 +150,15 @@ def _root(function: Callable[[float], float], limits: tuple[float, float]) -> fl
 @in_files("models.DirichletLearner")
 @dataclass(frozen=True)
 class DirichletLearner(Ascent):
-    """Learns the concentrations of Dirichlet priors, separately or one for all entries."""
+    """Learns the concentrations of Dirichlet priors."""
 
+    # Name of the parameter in descriptions.
     name: str
-    # Number of entries of each Dirichlet; they follow each other in the flattened prior.
+    # Number of entries of each Dirichlet. The flattened prior has one Dirichlet after the other.
     sizes: tuple[int, ...]
+    # Whether all entries have the same concentration.
     symmetric: bool = False
-    # Number of steps at a time.
+    # Maximum number of steps in one call.
     most_steps: int = MOST_STEPS
 
     def values(self, component: Any) -> dict[str, Any]:
@@ -157,61 +169,67 @@ class DirichletLearner(Ascent):
     def parameters(self, component: Any) -> Array:
         return np.log(component.prior).reshape(-1)
 
-    def at(self, component: Any, x: Array) -> Any:
+    def with_parameters(self, component: Any, x: Array) -> Any:
         """Return the component with these concentrations, clipped to their range."""
         prior = np.exp(np.clip(x, *np.log(CONCENTRATION)))
         return replace(component, prior=prior.reshape(component.prior.shape))
 
     def learned(self, component: Any, sums: Array) -> Any:
+        # The steps raise F plus the log density. Undo them if they lower F itself.
         after = super().learned(component, sums)
-        return after if _evidence(after, sums) > _evidence(component, sums) else component
+        return after if _log_evidence(after, sums) > _log_evidence(component, sums) else component
 
     def log_density(self, component: Any) -> float:
-        """Return ``<alpha, E_1[log phi]> - A(alpha)`` of each pseudo-component, in nats."""
-        at_one = component.family.expectation(np.ones_like(component.prior))
-        of_one = float((component.prior * at_one).sum()) - component.log_normalizer
-        return PSEUDO_COMPONENTS * of_one
+        """Return the sum of ``<alpha, E_1[log phi]> - A(alpha)`` over pseudo-components, in nats.
+
+        E_1 is the expectation under concentrations of 1.
+        """
+        mean_log = component.family.expectation(np.ones_like(component.prior))
+        of_component = float((component.prior * mean_log).sum()) - component.log_normalizer
+        return PSEUDO_COMPONENTS * of_component
 
     def step(self, component: Any, sums: Array) -> Array:
-        """Return log concentrations after a fixed-point step, see [Minka00 eq. 55].
+        """Return log concentrations after a fixed-point step [Minka00 eq. 55].
 
-        The differences of digamma functions of pseudo-components are added to the numerator or, if
-        negative, subtracted from the denominator, and vice versa, so that both stay positive.
+        A step multiplies each concentration by the ratio of two sums over components. Both sums
+        have a further term for the pseudo-components. A negative term of one sum is subtracted from
+        the other sum, so that both sums stay positive.
         """
         alpha = component.prior.reshape(-1)
         counts = component.spread(sums).reshape(len(sums), -1)
+        # Sum over the entries of each Dirichlet.
         starts = np.cumsum(self.sizes, dtype=np.intp) - np.array(self.sizes, np.intp)
-        totals = np.add.reduceat(counts, starts, axis=1)
-        total = np.add.reduceat(alpha, starts)
+        counts_sum = np.add.reduceat(counts, starts, axis=1)
+        alpha_sum = np.add.reduceat(alpha, starts)
         numerator = (digamma(counts + alpha) - digamma(alpha)).sum(axis=0)
-        denominator = np.repeat((digamma(totals + total) - digamma(total)).sum(axis=0), self.sizes)
+        denominator = (digamma(counts_sum + alpha_sum) - digamma(alpha_sum)).sum(axis=0)
+        denominator = np.repeat(denominator, self.sizes)
+        # Add the pseudo-components.
         sizes = np.array(self.sizes, np.float64)
-        rise = PSEUDO_COMPONENTS * (digamma(np.ones(1)) - digamma(alpha))
-        fall = np.repeat(PSEUDO_COMPONENTS * (digamma(sizes) - digamma(total)), self.sizes)
-        numerator += np.maximum(rise, 0.0) + np.maximum(-fall, 0.0)
-        denominator += np.maximum(fall, 0.0) + np.maximum(-rise, 0.0)
+        to_numerator = PSEUDO_COMPONENTS * (digamma(np.ones(1)) - digamma(alpha))
+        to_denominator = PSEUDO_COMPONENTS * (digamma(sizes) - digamma(alpha_sum))
+        to_denominator = np.repeat(to_denominator, self.sizes)
+        numerator += np.maximum(to_numerator, 0.0) + np.maximum(-to_denominator, 0.0)
+        denominator += np.maximum(to_denominator, 0.0) + np.maximum(-to_numerator, 0.0)
         if self.symmetric:
-            numerator, denominator = (
-                np.full_like(numerator, numerator.sum()),
-                np.full_like(denominator, denominator.sum()),
-            )
-        # The concentrations of a column without values are kept.
-        ratio = np.where(
-            denominator > 0.0, numerator / np.where(denominator > 0.0, denominator, 1.0), 1.0
-        )
+            numerator = np.full_like(numerator, numerator.sum())
+            denominator = np.full_like(denominator, denominator.sum())
+        # The concentrations of a column without values stay as they are.
+        has_values = denominator > 0.0
+        ratio = np.where(has_values, numerator / np.where(has_values, denominator, 1.0), 1.0)
         return np.log(np.maximum(alpha * ratio, 0.1 * CONCENTRATION[0]))
 
 
 @in_files("models.GammaLearner")
 @dataclass(frozen=True)
 class GammaLearner(Ascent):
-    """Learns the shape that gamma priors of rates share, and their rates."""
+    """Learns the shape that the gamma priors of all columns share, and the rate of each column."""
 
     # A subset of "shape_prior" and "rate_prior".
     names: frozenset[str]
 
     def values(self, component: Any) -> dict[str, Any]:
-        """Return the shape, a number, and the rates (D,), as far as learned."""
+        """Return the learned parameters: the shape is a number, and the rates are (D,)."""
         shape, rate = component.prior.T
         values = {"shape_prior": float(shape[0]), "rate_prior": rate.copy()}
         return {name: value for name, value in values.items() if name in self.names}
@@ -220,18 +238,20 @@ class GammaLearner(Ascent):
         shape, rate = component.prior.T
         return np.log(np.append(shape[0], rate))
 
-    def at(self, component: Any, x: Array) -> Any:
+    def with_parameters(self, component: Any, x: Array) -> Any:
         shape, rate = component.prior.T
         if "shape_prior" in self.names:
-            shape = np.full_like(shape, np.exp(within(x[0], CONCENTRATION)))
+            shape = np.full_like(shape, np.exp(clip_log(x[0], CONCENTRATION)))
         if "rate_prior" in self.names:
             rate = np.exp(np.clip(x[1:], -100.0, 100.0))
         return replace(component, prior=np.stack([shape, rate], axis=1))
 
     def step(self, component: Any, sums: Array) -> Array:
-        """Return log parameters that solve ``sum avg E[log tau] = sum (digamma(a) - log b)``.
+        """Return log(shape, rates) that maximise the bound at fixed q.
 
-        The sums are over columns, the averages over components, and ``b = a / avg E[tau]``.
+        The shape a solves ``sum avg E[log tau] = sum (digamma(a) - log b)`` and the rates are ``b =
+        a / avg E[tau]``, with sums over columns and averages over components. If the rates are not
+        learned, b are the rates of the prior.
         """
         t = component.family.expectation(component.natural_parameters(sums)).mean(axis=0)
         (mean_log, mean), (shape, rate) = (t[:, 0], -t[:, 1]), component.prior.T
@@ -243,27 +263,28 @@ class GammaLearner(Ascent):
                 log_rate = log_a - np.log(mean) if learns_rate else np.log(rate)
                 return float((mean_log + log_rate - digamma(np.exp(log_a))).sum())
 
-            a = np.exp(_root(excess, CONCENTRATION))
+            a = np.exp(_find_root(excess, CONCENTRATION))
         rate = a / mean if "rate_prior" in self.names else rate
         return np.log(np.append(a, rate))
 
 
 def with_learned_concentration(weights: Any, counts: Array) -> Any:
-    """Return sticks with a concentration of higher evidence.
+    """Return the sticks ``weights`` with a concentration alpha of higher evidence.
 
-    Steps lead to the fixed point ``alpha = -K / sum_k E[log(1 - v_k)]``.
+    ``counts`` (K,) are the counts of the components. Steps lead to the fixed point ``alpha = -K /
+    sum_k E[log(1 - v_k)]``.
     """
 
-    def step(now: StickBreaking) -> tuple[Array, Array]:
-        lam = now.natural_parameters(counts)
-        missing = digamma(lam.sum(axis=1)) - digamma(lam[:, 1])  # -E[log(1 - v_k)]
-        target = np.log(counts.size / missing.sum())
-        return np.log([now.concentration]), np.array([target])
+    def step(current: StickBreaking) -> tuple[Array, Array]:
+        lam = current.natural_parameters(counts)
+        mean_minus_log = digamma(lam.sum(axis=1)) - digamma(lam[:, 1])  # -E[log(1 - v_k)]
+        target = np.log(counts.size / mean_minus_log.sum())
+        return np.log([current.concentration]), np.array([target])
 
-    def at(now: StickBreaking, x: Array) -> StickBreaking:
-        return replace(now, concentration=float(np.exp(within(x[0], CONCENTRATION))))
+    def with_parameters(current: StickBreaking, x: Array) -> StickBreaking:
+        return replace(current, concentration=float(np.exp(clip_log(x[0], CONCENTRATION))))
 
-    def evidence(now: StickBreaking) -> float:
-        return now.log_evidence(counts)
+    def objective(current: StickBreaking) -> float:
+        return current.log_evidence(counts)
 
-    return _ascend(weights, step, at, evidence)
+    return _ascend(weights, step, with_parameters, objective)

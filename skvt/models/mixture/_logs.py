@@ -85,7 +85,7 @@ class Logged(WrapperMixin, Product):
     def imputed(self, X: Array, lam: Array, memberships: Array) -> Array:
         """Return missing values at their means, or geometric means in columns in logarithms."""
         values_lam = self.family.split(lam)[0]
-        filled = self._values.imputed(self._made(X), values_lam, memberships)
+        filled = self._values.imputed(self._convert_rows(X), values_lam, memberships)
         return np.where(np.isnan(X), self._raised(filled), X)
 
     def _means_of_data(self, X: Array, means: Array, *others: Array) -> Array:
@@ -108,7 +108,7 @@ class Logged(WrapperMixin, Product):
         return parts
 
     def column_evidence(self, sums: Array) -> Array:
-        return np.asarray(self._values.column_evidence(self.of_blocks(sums)[0]))
+        return np.asarray(self._values.column_evidence(self.split_by_block(sums)[0]))
 
     def marginals(self, lam: Array) -> Any:
         """Return marginals, with medians and deviations of logarithms for columns in logarithms."""
@@ -120,7 +120,7 @@ class Logged(WrapperMixin, Product):
 
     def _in_units_of_data(self, marginals: Marginals) -> list[Marginals]:
         logged = np.isin(marginals.columns, self.logs)
-        logs, others = marginals.some(logged), marginals.some(~logged)
+        logs, others = marginals.select(logged), marginals.select(~logged)
         if marginals.quantity == "mean":
             estimate = np.exp(logs.estimate)
             medians = Marginals(
@@ -129,7 +129,7 @@ class Logged(WrapperMixin, Product):
             return [others, medians]
         return [others, logs._replace(quantity=f"{marginals.quantity} of logarithm")]
 
-    def _made(self, X: Any) -> Array:
+    def _convert_rows(self, X: Any) -> Array:
         return logarithms(self.logs, self.least, X)
 
     def _raised(self, rows: Array) -> Array:

@@ -28,11 +28,11 @@ class Marginals(NamedTuple):
     # (Q,): codes of the values whose probabilities these are; None if columns have one each.
     categories: IndexArray | None = None
 
-    def some(self, own: Any) -> "Marginals":
+    def select(self, positions: Any) -> "Marginals":
         """Return marginals of the parameters in a mask or at indices; categories are left out."""
         return Marginals(
-            self.quantity, self.columns[own], self.estimate[:, own],
-            lambda p: self.quantile(p)[:, own],
+            self.quantity, self.columns[positions], self.estimate[:, positions],
+            lambda p: self.quantile(p)[:, positions],
         )  # fmt: skip
 
 

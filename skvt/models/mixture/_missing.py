@@ -1,17 +1,18 @@
 """Missing values of Gaussians with full covariances: rows with NaN in some columns.
 
-Let the columns m of a row be missing and o observed. The row then has another local variable, x_m
-given z = k. With ``A = E[Lambda_k]``, ``b = E[Lambda_k mu_k]`` and ``v = b_m - A_mo x_o``, at
-temperature T, its best q and the entropy of this q are
+Let the columns m of a row be missing and the columns o observed. The row then has a further local
+variable, x_m given z = k. Let ``A = E[Lambda_k]``, ``b = E[Lambda_k mu_k]`` and ``v = b_m - A_mo
+x_o``. At temperature T, the best q of x_m and the entropy of this q are
 
     q(x_m | z = k) = N(A_mm^-1 v, T A_mm^-1),      h_k = |m| (1 + log(2 pi T)) / 2 - log|A_mm| / 2.
 
-As a function of x_m, ``E[log p(x | phi_k)]`` is largest at the mean of q. There it exceeds its
-value at ``x_m = 0`` by ``v' A_mm^-1 v / 2``. With the inverse of a Student t's scale matrix as A,
-``A_mm^-1 v`` is the conditional mean of the missing values under the Student t.
+As a function of x_m, ``E[log p(x | phi_k)]`` is largest at the mean of q, where it exceeds its
+value at ``x_m = 0`` by ``v' A_mm^-1 v / 2``. The same functions complete rows under a Student t: if
+A is the inverse of its scale matrix, ``A_mm^-1 v`` is the conditional mean of the missing values.
 
 A pattern is a set m of missing columns. Rows are processed pattern by pattern, so that all rows of
-a pattern share the Cholesky factor L of A_mm, with ``A_mm = L L'``.
+a pattern share the Cholesky factor L of A_mm, with ``A_mm = L L'``. In the compiled functions, the
+indices a, c and e are positions in m.
 """
 
 from dataclasses import dataclass
@@ -34,32 +35,35 @@ def has_holes(X: Any) -> bool:
 
 
 class Patterns(NamedTuple):
-    """Rows grouped by the pattern of their missing columns; rows without any value are left out.
+    """Rows in groups, each of which has one pattern of missing columns.
 
-    Several groups may have the same pattern.
+    Rows without any value are left out. Several groups may have the same pattern.
     """
 
-    # (R,): numbers of the rows, group after group.
+    # (R,): indices of the rows, group after group.
     rows: IndexArray
-    # (G + 1,): place in ``rows`` where each of the G groups starts, followed by R.
+    # (G + 1,): position in ``rows`` where each of the G groups starts, followed by R.
     starts: IndexArray
     # (C,): missing columns of each group, group after group.
     columns: IndexArray
-    # (G + 1,): place in ``columns`` where each group's columns start, followed by C.
+    # (G + 1,): position in ``columns`` where each group's columns start, followed by C.
     offsets: IndexArray
 
     @classmethod
-    def from_mask(cls, missing: _Mask, least: int = 1) -> "Patterns":
-        """Return the patterns of a mask (n, D), of rows with at least ``least`` missing values."""
-        number, keys = _hash_patterns(missing)
-        rows = np.flatnonzero((number >= least) & (number < missing.shape[1]))
+    def from_mask(cls, missing: _Mask, min_missing: int = 1) -> "Patterns":
+        """Return the patterns of the rows of a mask (n, D), which is True for missing values.
+
+        Rows with fewer than ``min_missing`` missing values are left out.
+        """
+        n_missing, keys = _hash_patterns(missing)
+        rows = np.flatnonzero((n_missing >= min_missing) & (n_missing < missing.shape[1]))
         rows = rows[np.argsort(keys[rows], kind="stable")]
-        return cls(rows, *_group_rows(missing, rows, number))
+        return cls(rows, *_group_rows(missing, rows, n_missing))
 
 
 @dataclass(frozen=True)
 class GaussianCompletion:
-    """Parameters A and b of K Gaussians with full covariances, which complete missing values."""
+    """Completes missing values, given A and b of K Gaussians with full covariances."""
 
     # () or (D,): subtracted from rows before they are completed.
     center: Any
@@ -67,30 +71,31 @@ class GaussianCompletion:
     linear: Array
     # (K, D, D): A of each component.
     precision: Array
-    # True if the features of a row x are ``[1, x, x x']``, False if they are ``[1, x x']``.
-    means: bool
+    # Whether the features of a row x are ``[1, x, x x']``. Otherwise they are ``[1, x x']``.
+    with_linear: bool
 
     @classmethod
     def from_table(cls, center: Any, table: Array, n_features: int) -> "GaussianCompletion":
         """Return the completion from the coefficients of E[log p(x | phi_k)].
 
-        ``table`` (K, P) has the coefficients of the features of ``x - center``, with the upper
-        triangle of ``x x'``. ``n_features`` is the number D of columns of x.
+        ``table`` (K, P) has the coefficients of the features of ``x - center``, among them the
+        upper triangle of ``x x'``. ``n_features`` is the number D of columns of x.
         """
-        n_entries = n_features * (n_features + 1) // 2
-        precision = -triangle.unpack(table[:, -n_entries:])
+        n_squares = n_features * (n_features + 1) // 2
+        # An entry of the triangle outside the diagonal stands for two entries of A.
+        precision = -triangle.unpack(table[:, -n_squares:])
         diagonal = np.arange(n_features)
         precision[:, diagonal, diagonal] *= 2.0
-        means = table.shape[1] > 1 + n_entries
-        linear = table[:, 1 : 1 + n_features] if means else np.zeros((len(table), n_features))
-        return cls(center, np.ascontiguousarray(linear), precision, means)
+        with_linear = table.shape[1] > 1 + n_squares
+        linear = table[:, 1 : 1 + n_features] if with_linear else np.zeros((len(table), n_features))
+        return cls(center, np.ascontiguousarray(linear), precision, with_linear)
 
     @classmethod
     def from_scale(cls, center: Any, mean: Array, scale: Array) -> "GaussianCompletion":
         """Return the completion from means and scale matrices.
 
-        ``mean`` (K, D) are means relative to ``center``, and ``scale`` (K, D, D) are positive
-        definite matrices, the inverses of A.
+        The means ``mean`` (K, D) are relative to ``center``. The positive definite matrices
+        ``scale`` (K, D, D) are the inverses of A.
         """
         precision = np.linalg.inv(scale)
         precision = 0.5 * (precision + np.swapaxes(precision, 1, 2))
@@ -125,13 +130,13 @@ class GaussianHoles:
     def half_log_det(self) -> Array:
         """Return ``log|A_mm| / 2`` of each row and component, (n, K).
 
-        The result is meaningful at T = 1 only, and for rows with at least one value.
+        The result is right only if T = 1, and for rows with at least one value.
         """
         # Solve the equation of the entropy h_k for the determinant.
         logits, entropy = np.zeros((2, self.X.shape[0], len(self.completion.precision)))
         self.add_to(logits, entropy)
-        half = 0.5 * self.missing.sum(axis=1)[:, None]
-        return half * (1.0 + _LOG_2PI) - entropy
+        half_n_missing = 0.5 * self.missing.sum(axis=1)[:, None]
+        return half_n_missing * (1.0 + _LOG_2PI) - entropy
 
     def add_to(self, logits: Array, entropy: Array) -> None:
         """Correct ``logits`` and add entropies, see :meth:`skvt.contracts.Holes.add_to`."""
@@ -146,26 +151,26 @@ class GaussianHoles:
         completion = self.completion
         add_expected_features(
             self.X, *self.patterns, completion.linear, completion.precision, self.inv_temps,
-            weighted, None, completion.means, sums,
+            weighted, None, completion.with_linear, sums,
         )  # fmt: skip
 
     def filled(self, k: int, noise: Array | None = None) -> Array:
         """Return rows (n, D) relative to the centre, completed under component ``k``.
 
-        Missing values are ``x_m = A_mm^-1 v + L^-T noise_m``, for ``noise`` (n, D) or None. Without
-        noise they are the mean of q, and with standard normal noise a draw from q at T = 1.
+        Missing values are ``x_m = A_mm^-1 v + L^-T noise_m``. If ``noise`` is None, they are the
+        mean of q. If ``noise`` (n, D) is standard normal, they are a draw from q at T = 1.
         """
         completion = self.completion
         linear, precision = completion.linear[k], completion.precision[k]
         noise = np.zeros_like(self.X) if noise is None else noise
         out = self.X.copy()
         _fill(self.X, *self.patterns, linear, precision, noise, out)
-        # ``patterns`` leaves out rows without any value.
-        empty = self.missing.all(axis=1)
-        if empty.any():
+        # Fill rows without any value, which ``patterns`` leaves out.
+        is_empty = self.missing.all(axis=1)
+        if is_empty.any():
             root = np.linalg.cholesky(precision)
             mean = np.linalg.solve(precision, linear)
-            out[empty] = mean + np.linalg.solve(root.T, noise[empty].T).T
+            out[is_empty] = mean + np.linalg.solve(root.T, noise[is_empty].T).T
         return out
 
 
@@ -173,8 +178,8 @@ class GaussianHoles:
 def factorize(precision: Array, columns: Array, lower: Array) -> float:
     """Write the Cholesky factor L of A_mm to ``lower``; return ``log|A_mm| / 2``.
 
-    ``precision`` is A and ``columns`` are m. The diagonal of ``lower`` holds ``1 / L_aa``. The
-    functions below take the factor in this form.
+    ``precision`` is A and ``columns`` are m. The diagonal of ``lower`` gets ``1 / L_aa``, and the
+    functions below expect the factor in this form.
     """
     half_log_det = 0.0
     for a in range(columns.size):
@@ -199,7 +204,7 @@ def whiten(
     """Write ``u = L^-1 v``; return ``|u|^2``, which is ``v' A_mm^-1 v``.
 
     ``x`` is the row, which must be 0 where values are missing, ``linear`` is b, ``precision`` is A
-    and ``columns`` are m.
+    and ``columns`` are m. ``lower`` is the result of :func:`factorize`.
     """
     square = 0.0
     for a in range(columns.size):
@@ -218,7 +223,7 @@ def whiten(
 
 @part
 def solve_transposed(lower: Array, u: Array, size: int) -> None:
-    """Replace the first ``size`` entries of ``u`` by ``L^-T u``."""
+    """Replace the first ``size`` entries of ``u`` by ``L^-T u``; L is the factor ``lower``."""
     for a in range(size - 1, -1, -1):
         total = u[a]
         for c in range(a + 1, size):
@@ -246,13 +251,13 @@ def _add_inverse(lower: Array, columns: Array, factor: float, u: Array, second: 
 
 @jit_allocating
 def _hash_patterns(missing: _Mask) -> tuple[IndexArray, IndexArray]:
-    """Return the number of missing columns and a hash of the pattern of each row.
+    """Return the number of missing columns and a hash of the pattern of each row, (n,) each.
 
-    The hash is a number in base 3, modulo 2^64. If there are many columns, different patterns may
-    have the same hash.
+    The hash has the mask as digits in base 3, modulo 2^64. If there are many columns, different
+    patterns may have the same hash.
     """
     n_rows, n_features = missing.shape
-    number, keys = np.zeros(n_rows, np.int64), np.zeros(n_rows, np.int64)
+    n_missing, keys = np.zeros(n_rows, np.int64), np.zeros(n_rows, np.int64)
     for n in range(n_rows):
         key, count = np.int64(0), 0
         for j in range(n_features):
@@ -260,31 +265,31 @@ def _hash_patterns(missing: _Mask) -> tuple[IndexArray, IndexArray]:
             if missing[n, j]:
                 key += 1
                 count += 1
-        keys[n], number[n] = key, count
-    return number, keys
+        keys[n], n_missing[n] = key, count
+    return n_missing, keys
 
 
 @jit_allocating
 def _group_rows(
-    missing: _Mask, rows: IndexArray, number: IndexArray
+    missing: _Mask, rows: IndexArray, n_missing: IndexArray
 ) -> tuple[IndexArray, IndexArray, IndexArray]:
-    """Group successive ``rows`` of equal patterns; return starts, columns, offsets of the groups.
+    """Group successive ``rows`` of equal patterns; return starts, columns and offsets.
 
-    The results are the fields of :class:`Patterns`. ``number`` (n,) holds the number of missing
+    The results are fields of :class:`Patterns`. ``n_missing`` (n,) holds the number of missing
     columns of each row.
     """
     n_features = missing.shape[1]
     starts, offsets = np.zeros(rows.size + 1, np.int64), np.zeros(rows.size + 1, np.int64)
-    columns = np.empty(number[rows].sum(), np.int64)
+    columns = np.empty(n_missing[rows].sum(), np.int64)
     n_groups, n_columns = 0, 0
     for i in range(rows.size):
         pattern = missing[rows[i]]
-        same = i > 0
-        if same:
-            before = missing[rows[i - 1]]
+        is_same = i > 0
+        if is_same:
+            previous = missing[rows[i - 1]]
             for j in range(n_features):
-                same &= pattern[j] == before[j]
-        if not same:
+                is_same &= pattern[j] == previous[j]
+        if not is_same:
             starts[n_groups] = i
             for j in range(n_features):
                 if pattern[j]:
@@ -301,7 +306,7 @@ def _correct_logits(
     X: Array, rows: Array, starts: Array, columns: Array, offsets: Array, linear: Array,
     precision: Array, inv_temps: Array, logits: Array, entropy: Array,
 ) -> None:  # fmt: skip
-    """Add to ``logits`` and ``entropy`` (n, K), see :meth:`skvt.contracts.Holes.add_to`.
+    """Correct ``logits`` (n, K) and add to ``entropy`` (n, K), see `skvt.contracts.Holes.add_to`.
 
     ``rows``, ``starts``, ``columns`` and ``offsets`` are the fields of :class:`Patterns`.
     """
@@ -310,16 +315,17 @@ def _correct_logits(
     for k in range(precision.shape[0]):
         for g in range(starts.size - 1):
             missing = columns[offsets[g] : offsets[g + 1]]
-            half_log_det, half = factorize(precision[k], missing, lower), 0.5 * missing.size
+            half_log_det = factorize(precision[k], missing, lower)
+            half_n_missing = 0.5 * missing.size
             for i in range(starts[g], starts[g + 1]):
                 n = rows[i]
                 inv_temp = inv_temps[n] if inv_temps.size > 1 else inv_temps[0]
                 square = whiten(X[n], linear[k], precision[k], missing, lower, u)
-                # Add the entropy h_k less |m| / 2 to the bound. The difference arises because the
-                # variance of x_m lowers the energy by T |m| / 2.
-                gain = half * (_LOG_2PI - log(inv_temp)) - half_log_det
+                # The entropy is h_k = gain + |m| / 2. Add only T times the gain to the logits,
+                # because the variance of x_m lowers the energy by T |m| / 2.
+                gain = half_n_missing * (_LOG_2PI - log(inv_temp)) - half_log_det
                 logits[n, k] += 0.5 * square + gain / inv_temp
-                entropy[n, k] += gain + half
+                entropy[n, k] += gain + half_n_missing
 
 
 @part
@@ -332,10 +338,10 @@ def marginal_precision(
     W: Array,
     S: Array,
 ) -> None:
-    """Write ``W = A_mm^-1 A_mc`` and ``S = A_cc - A_cm W``, the precision of x_c without x_m.
+    """Write ``W = A_mm^-1 A_mc`` and ``S = A_cc - A_cm W``, the marginal precision of x_c.
 
-    ``precision`` is A, and ``missing`` and ``ordinal_columns`` are m and c. ``lower`` is the result
-    of :func:`factorize`, ``u`` is scratch.
+    ``precision`` is A, ``missing`` are m, and ``ordinal_columns`` are c. ``lower`` is the result of
+    :func:`factorize`, and ``u`` is scratch.
     """
     for j in range(ordinal_columns.size):
         column = precision[ordinal_columns[j]]
@@ -356,27 +362,27 @@ def marginal_precision(
 
 
 @part
-def list_hidden_columns(columns: Array, missing: Array, places: Array, hidden: Array) -> int:
+def list_hidden_columns(columns: Array, missing: Array, positions: Array, hidden: Array) -> int:
     """Find the ordinal columns that are not missing; return their number.
 
     Parameters
     ----------
     columns : (J,) ordinal columns
     missing : (M,) missing columns, ordinal or not
-    places : places in ``columns`` of the ordinal columns that are not missing, written
-    hidden : ``missing``, followed by the ordinal columns that are not missing, written
+    positions : written: positions in ``columns`` of the ordinal columns that are not missing
+    hidden : written: ``missing``, followed by the ordinal columns that are not missing
     """
-    size = 0
+    n_present = 0
     for a in range(missing.size):
         hidden[a] = missing[a]
     for j in range(columns.size):
-        present = True
+        is_present = True
         for a in range(missing.size):
-            present &= missing[a] != columns[j]
-        if present:
-            places[size], hidden[missing.size + size] = j, columns[j]
-            size += 1
-    return size
+            is_present &= missing[a] != columns[j]
+        if is_present:
+            positions[n_present], hidden[missing.size + n_present] = j, columns[j]
+            n_present += 1
+    return n_present
 
 
 @jit_allocating
@@ -387,36 +393,33 @@ def add_expected_features(
 ) -> None:  # fmt: skip
     """Add expected features of hidden values, see :meth:`skvt.contracts.Holes.add_statistics`.
 
-    The values of a row are hidden if their columns are missing or ordinal. Only entries of the
-    features that contain hidden values are added.
+    A value is hidden if it is missing or if its column is ordinal. Only those entries of the
+    features are added that contain hidden values.
 
     Parameters
     ----------
     X : (n, D) rows relative to the centre, 0 where values are hidden
     rows, starts, missing_columns, offsets : fields of :class:`Patterns`
     linear, precision : (K, D) b and (K, D, D) A
-    inv_temps : (n,) or (1,)
+    inv_temps : (n,) or (1,) inverse temperatures
     weighted : (n, K) weights of the rows in each component
     ordinal : None, or ordinal columns (J,) and means and variances (n, K, J) of their latent values
     with_linear : whether the features include x
     sums : (K, P) sums of features; changed
     """
     D = X.shape[1]
+    # Expected hidden values of a row are in ``u``, in the order of ``hidden``. The sum over rows of
+    # w u is ``first``, and the sum of ``w u x'`` is ``second``, where ``x`` holds the observed
+    # values and half of each hidden value. The sum of ``second`` and its transpose then has all
+    # products that contain hidden values.
     lower, u = np.empty((D, D)), np.empty(D)
-    # ``second`` sums ``w u x'`` over rows. Here u holds the hidden values and 0 elsewhere; ``x``
-    # holds the observed values, and halves of the hidden values. The sum of ``second`` and its
-    # transpose then has all products that contain hidden values.
     x, first, second = np.empty(D), np.empty(D), np.empty((D, D))
     # This condition is evaluated when the function is compiled.
     if ordinal is not None:
         columns, means, variances = ordinal
         J, all_hidden = columns.size, np.empty(D, np.int64)
-        places, sum_of_variances, W, S = (
-            np.empty(J, np.int64),
-            np.empty(J),
-            np.empty((D, J)),
-            np.empty((J, J)),
-        )
+        positions, sum_of_variances = np.empty(J, np.int64), np.empty(J)
+        W, S = np.empty((D, J)), np.empty((J, J))
     for k in range(precision.shape[0]):
         A = precision[k]
         first[:] = 0.0
@@ -426,28 +429,29 @@ def add_expected_features(
             missing = missing_columns[offsets[group] : offsets[group + 1]]
             hidden = missing
             if ordinal is not None:
-                hidden = all_hidden[
-                    : missing.size + list_hidden_columns(columns, missing, places, all_hidden)
-                ]
+                n_present = list_hidden_columns(columns, missing, positions, all_hidden)
+                hidden = all_hidden[: missing.size + n_present]
                 present = hidden[missing.size :]
                 sum_of_variances[:] = 0.0
-            for place in range(starts[group], starts[group + 1]):
-                n = rows[place]
+            for row in range(starts[group], starts[group + 1]):
+                n = rows[row]
                 w = weighted[n, k]
                 if w == 0.0:
                     continue
+                # Factorize for the first row of the group that has a weight.
                 if not is_factorized:
                     factorize(A, missing, lower)
                     is_factorized = True
                     if ordinal is not None:
                         marginal_precision(A, missing, present, lower, u, W, S)
                 sum_of_temperatures += w / (inv_temps[n] if inv_temps.size > 1 else inv_temps[0])
+                # Compute the means of missing values and, given latent values, correct them.
                 whiten(X[n], linear[k], A, missing, lower, u)
                 solve_transposed(lower, u, missing.size)
                 if ordinal is not None:
                     for j in range(present.size):
-                        mean = means[n, k, places[j]]
-                        sum_of_variances[j] += w * variances[n, k, places[j]]
+                        mean = means[n, k, positions[j]]
+                        sum_of_variances[j] += w * variances[n, k, positions[j]]
                         u[missing.size + j] = mean
                         for a in range(missing.size):
                             u[a] -= W[a, j] * mean
@@ -463,8 +467,8 @@ def add_expected_features(
             if not is_factorized:
                 continue
             if ordinal is not None:
-                # Add the variances of x_c, and the covariances that follow for x_m, since the mean
-                # of x_m contains -W x_c.
+                # Add the variances of x_c, and the covariances of x_m and x_c that follow from
+                # them, because the mean of x_m contains -W x_c.
                 for j in range(present.size):
                     half = 0.5 * sum_of_variances[j]
                     second[present[j], present[j]] += half
@@ -473,6 +477,7 @@ def add_expected_features(
                         second[missing[a], present[j]] -= half * W[a, j]
                         for c in range(missing.size):
                             second[missing[a], missing[c]] += half * W[a, j] * W[c, j]
+            # Add the covariance T A_mm^-1 of each row.
             _add_inverse(lower, missing, 0.5 * sum_of_temperatures, u, second)
         position = 1
         for i in range(D if with_linear else 0):
@@ -489,7 +494,11 @@ def _fill(
     X: Array, rows: Array, starts: Array, columns: Array, offsets: Array, linear: Array,
     precision: Array, noise: Array, out: Array,
 ) -> None:  # fmt: skip
-    """Write missing values ``x_m = A_mm^-1 v + L^-T noise_m`` to ``out`` (n, D)."""
+    """Write missing values ``x_m = A_mm^-1 v + L^-T noise_m`` to ``out`` (n, D).
+
+    ``rows``, ``starts``, ``columns`` and ``offsets`` are the fields of :class:`Patterns`. b is
+    ``linear``, and A is ``precision``.
+    """
     n_features = X.shape[1]
     lower, u = np.empty((n_features, n_features)), np.empty(n_features)
     for g in range(starts.size - 1):

@@ -33,7 +33,7 @@ from skvt.contracts import (
 from skvt.expfam import Family, RunningStats, Stats
 from skvt.files import COMPONENTS, in_files
 from skvt.models.mixture._candidates import has_candidates, step_of_candidates
-from skvt.models.mixture._gaussian_learner import suits
+from skvt.models.mixture._gaussian_learner import learner_matches
 from skvt.models.mixture._kernels import assignment_entropy, responsibilities
 from skvt.models.mixture._learned_priors import PriorLearner, with_learned_concentration
 from skvt.models.mixture._seeds import distinct_rows, memberships_of_seeds
@@ -117,7 +117,7 @@ class Mixture(ConjugateModel):
 
     def validate(self, d: int, k: int) -> bool:
         is_legal_weights = type(self.weights) is not SeparateSticks
-        return is_legal_weights and suits(self.learner, self.component)
+        return is_legal_weights and learner_matches(self.learner, self.component)
 
     def statistics_shapes(self, n_components: int) -> list[tuple[int, ...]]:
         """Return the shapes of the counts and of the sums of features."""

@@ -13,7 +13,7 @@ from skvt.files import PRIOR, in_files
 from skvt.models.mixture._learned_priors import Ascent
 from skvt.models.mixture._marginals import Marginals
 from skvt.models.mixture._sizes import SIZES, OfSizes, SizesAndRates, betaln
-from skvt.models.mixture.components import OfExposure
+from skvt.models.mixture.components import ExposureColumns
 from skvt.rows import pieces
 from skvt.typing import Array, IndexArray
 
@@ -31,7 +31,7 @@ _HALVINGS = 35
 
 @in_files("models.NegativeBinomial")
 @dataclass(frozen=True)
-class NegativeBinomial(OfExposure):
+class NegativeBinomial(ExposureColumns):
     """Independent columns of counts, each negative binomial; see :class:`SizesAndRates`.
 
     Features are, for G sizes and J exposures, ``[log h_g(x_d), x_d L_j, -missing_d L_j, L_j,
@@ -160,13 +160,13 @@ class NegativeBinomial(OfExposure):
         flat = [part.reshape(*lead, -1) for part in parts]
         return np.concatenate([*flat, parts[2].sum(axis=-2), np.zeros((*lead, 1))], axis=-1)
 
-    def sums_of(self, own: Array) -> Array:
+    def unspread(self, statistics: Array) -> Array:
         """Return sums with this ``M S``, which count no row as complete."""
-        sums = self.gather(own)
+        sums = self.gather(statistics)
         sums[..., -self.points.size - 1 :] = 0.0
         return sums
 
-    def own_fits(self, features: Any) -> tuple[Array, Array]:
+    def self_fits(self, features: Any) -> tuple[Array, Array]:
         """Interpolate the sum over columns in which a row is zero between exposures."""
         X, D, (G, J) = sp.csr_array(features), len(self.prior), (SIZES.size, self.points.size)
         L, rest = X[:, -J - 1 : -1].toarray(), X[:, [-1]].toarray().ravel()
@@ -238,7 +238,7 @@ class NegativeBinomial(OfExposure):
         means = exposures[:, None] * rate * rng.standard_gamma(size) / size
         # a rate without rows may exceed the largest mean that NumPy can draw from
         draws = rng.poisson(np.minimum(means, 1e15)).astype(self.dtype)
-        return self.of_all_columns(draws, exposures.astype(self.dtype))
+        return self.append_exposure(draws, exposures.astype(self.dtype))
 
     def marginals(self, lam: Array) -> tuple[Marginals, ...]:
         """Return rates for an exposure of 1, and dispersions 1 / r, under q."""

@@ -7,10 +7,10 @@ columns of a row, c the ordinal columns with values, and o the real columns with
 x_c are a quadratic form,
 
     d' x_c - x_c' S x_c / 2,      S = A_cc - A_cm A_mm^-1 A_mc,
-                                  d = b_c - A_co x_o - A_cm A_mm^-1 (b_m - A_mo x_o),
+                                  d = b_c - A_co x_o - A_cm A_mm^-1 (b_m - A_mo x_o).
 
-For q(x_c | z = k) a product over columns is used. At temperature T its best factors are normal
-distributions truncated to the intervals I_j,
+The distribution q(x_c | z = k) is a product over columns. At temperature T its best factors are
+normal distributions truncated to the intervals I_j,
 
     q_j(x) = N(x; g_j / S_jj, T / S_jj) / Z_j on I_j,      g_j = d_j - sum_{i != j} S_ji E[x_i],
 
@@ -51,17 +51,17 @@ _LOG_2PI = np.log(2.0 * np.pi)
 # of the moments of truncated normals is accurate both far out and in narrow intervals. Ten nodes
 # are exact to rounding if the log density changes by less than 5 over the interval; otherwise 20
 # nodes are used.
-_FEW_NODES, _NODES = (0.5 * (np.polynomial.legendre.leggauss(n)[0] + 1.0) for n in (10, 20))
-_FEW_HEIGHTS, _HEIGHTS = (0.5 * np.polynomial.legendre.leggauss(n)[1] for n in (10, 20))
-_FEW_SUFFICE = 5.0
+_NODES_10, _NODES_20 = (0.5 * (np.polynomial.legendre.leggauss(n)[0] + 1.0) for n in (10, 20))
+_WEIGHTS_10, _WEIGHTS_20 = (0.5 * np.polynomial.legendre.leggauss(n)[1] for n in (10, 20))
+_MAX_LOG_DROP_FOR_10 = 5.0
 # Intervals are integrated to where the density is exp(-37) of its maximum. Smaller densities do not
 # change a sum in double precision.
-_FARTHEST = 37.0
-# Coordinate ascent ends when all means move by less than this share of the standard deviations of
-# the factors without truncation.
+_MAX_LOG_DROP = 37.0
+# Coordinate ascent ends when each mean moves by less than this share of its factor's standard
+# deviation before truncation.
 _TOL = 1e-5
 # Maximum number of sweeps of coordinate ascent.
-_MOST_SWEEPS = 500
+_MAX_SWEEPS = 500
 
 
 @in_files("models.Cells")
@@ -94,11 +94,13 @@ class Cells:
             x = of_each_row(X, weights, partial(_column, j))
             is_present = ~np.isnan(x) & (weights > 0.0)
             values, codes = np.unique(x[is_present], return_inverse=True)
+            # A column without values has the level 0.
             values = values if values.size else np.zeros(1)
-            below = np.cumsum(np.bincount(codes, weights[is_present], minlength=values.size))
-            cuts = ndtri(below[:-1] / below[-1]) if values.size > 1 else np.zeros(0)
+            counts = np.bincount(codes, weights[is_present], minlength=values.size)
+            cumulative = np.cumsum(counts)
+            thresholds = ndtri(cumulative[:-1] / cumulative[-1]) if values.size > 1 else []
             levels.append(values)
-            edges.append(np.concatenate([[-np.inf], cuts, [np.inf]]))
+            edges.append(np.concatenate([[-np.inf], thresholds, [np.inf]]))
         return cls(columns, tuple(levels), tuple(edges))
 
     def codes(self, X: Any) -> IndexArray:
@@ -107,21 +109,21 @@ class Cells:
         A value between two levels counts as the higher level. A value above all levels counts as
         the highest level.
         """
-        out = np.empty((X.shape[0], self.columns.size), np.intp)
-        for place, (j, levels) in enumerate(zip(self.columns, self.levels, strict=True)):
-            x = np.asarray(X[:, j], np.float64)
+        codes = np.empty((X.shape[0], self.columns.size), np.intp)
+        for j, (column, levels) in enumerate(zip(self.columns, self.levels, strict=True)):
+            x = np.asarray(X[:, column], np.float64)
             code = np.minimum(np.searchsorted(levels, x), levels.size - 1)
-            out[:, place] = np.where(np.isnan(x), -1, code)
-        return out
+            codes[:, j] = np.where(np.isnan(x), -1, code)
+        return codes
 
     def intervals(self, X: Any) -> tuple[Array, Array]:
         """Return lower and upper ends of the intervals of the latent values, (n, J) each.
 
         Missing values have the interval from -inf to inf.
         """
-        codes, places, edges = self.codes(X), np.arange(self.columns.size), self.padded_edges
-        lower = np.where(codes < 0, -np.inf, edges[places, codes])
-        return lower, np.where(codes < 0, np.inf, edges[places, codes + 1])
+        codes, j, edges = self.codes(X), np.arange(self.columns.size), self.padded_edges
+        lower = np.where(codes < 0, -np.inf, edges[j, codes])
+        return lower, np.where(codes < 0, np.inf, edges[j, codes + 1])
 
     def scores(self, X: Any) -> Array:
         """Return the mean of a standard normal in the interval of each value, (n, J).
@@ -129,11 +131,12 @@ class Cells:
         Missing values have the score NaN.
         """
         codes = self.codes(X)
-        out = np.full(codes.shape, np.nan)
-        for place, edges in enumerate(self.edges):
-            known = codes[:, place] >= 0
-            out[known, place] = _moments(edges)[0][codes[known, place]]
-        return out
+        scores = np.full(codes.shape, np.nan)
+        for j, edges in enumerate(self.edges):
+            is_observed = codes[:, j] >= 0
+            means, _ = _truncated_moments(edges)
+            scores[is_observed, j] = means[codes[is_observed, j]]
+        return scores
 
     def with_scores(self, X: Any) -> Array:
         """Return rows (n, D) in float64, with scores in the ordinal columns."""
@@ -144,15 +147,16 @@ class Cells:
     def variances_within(self, X: Any, weights: Array) -> tuple[Array, Array]:
         """Return weighted sums over rows of variances within the intervals, and sums of weights.
 
-        Both are (J,). The variances are the variances of a standard normal in the intervals of the
-        values. Missing values are left out.
+        Both are (J,). The variances are those of a standard normal in the interval of each value.
+        Missing values are left out.
         """
         codes = self.codes(dense(X))
-        total, number = np.zeros((2, self.columns.size))
-        for place, edges in enumerate(self.edges):
-            w = weights * (codes[:, place] >= 0)
-            total[place], number[place] = w @ _moments(edges)[1][codes[:, place]], w.sum()
-        return total, number
+        sums, weight_sums = np.zeros((2, self.columns.size))
+        for j, edges in enumerate(self.edges):
+            w = weights * (codes[:, j] >= 0)
+            _, variances = _truncated_moments(edges)
+            sums[j], weight_sums[j] = w @ variances[codes[:, j]], w.sum()
+        return sums, weight_sums
 
     @cached_property
     def padded_edges(self) -> Array:
@@ -175,8 +179,8 @@ def _column(j: int, X: Any) -> Array:
     return np.asarray(dense(X)[:, j], np.float64)
 
 
-def _moments(edges: Array) -> tuple[Array, Array]:
-    """Return the mean and variance of a standard normal in each interval."""
+def _truncated_moments(edges: Array) -> tuple[Array, Array]:
+    """Return mean and variance of a standard normal between consecutive edges, (C,) each."""
     means, variances = np.empty((2, edges.size - 1))
     _map_truncated(edges, means, variances)
     return means, variances
@@ -203,11 +207,10 @@ class OrdinalCompletion:
         missing = np.isnan(rows)
         rows[missing] = 0.0
         rows[:, self.cells.columns] = 0.0
-        ordinal, patterns = (
-            (self.cells.columns, self.cells.intervals(X)),
-            Patterns.from_mask(missing, 0),
-        )
-        return OrdinalHoles(self.gaussian, rows, *ordinal, patterns, inv_temps)
+        return OrdinalHoles(
+            self.gaussian, rows, self.cells.columns, self.cells.intervals(X),
+            Patterns.from_mask(missing, min_missing=0), inv_temps,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -230,16 +233,15 @@ class OrdinalHoles:
     def _latent_moments(self) -> tuple[Array, Array, Array]:
         """Means and variances of latent values, (n, K, J), and additions to the bound, (2, n, K).
 
-        The additions are what :meth:`add_to` adds to logits and entropies.
+        The method :meth:`add_to` adds the additions to logits and to entropies.
         """
-        K = len(self.gaussian.precision)
-        size = (len(self.rows), K, self.columns.size)
-        means, variances, of_bound = np.zeros(size), np.zeros(size), np.zeros((2, *size[:2]))
+        n, K, J = len(self.rows), len(self.gaussian.precision), self.columns.size
+        means, variances, additions = np.zeros((n, K, J)), np.zeros((n, K, J)), np.zeros((2, n, K))
         _ascend(
             self.rows, *self.patterns, self.columns, *self.intervals, self.gaussian.linear,
-            self.gaussian.precision, self.inv_temps, means, variances, of_bound,
+            self.gaussian.precision, self.inv_temps, means, variances, additions,
         )  # fmt: skip
-        return means, variances, of_bound
+        return means, variances, additions
 
     def add_to(self, logits: Array, entropy: Array) -> None:
         """Correct ``logits`` and add entropies, see :meth:`skvt.contracts.Holes.add_to`."""
@@ -258,37 +260,37 @@ class OrdinalHoles:
 
 @part
 def _truncated(lower: float, upper: float, mean: float, scale: float) -> tuple[float, float, float]:
-    """Return log int exp(-z^2 / 2) dz over the standardised interval, and the truncated moments.
+    """Return log int exp(-z^2 / 2) dz over the standardised interval, and two truncated moments.
 
     The moments are the mean and variance of N(mean, scale^2) truncated to the interval from
-    ``lower`` to ``upper``. An interval of no width has the integral 0 and the variance 0.
+    ``lower`` to ``upper``. If the interval has no width, the logarithm is -inf, the mean is the end
+    of the interval, and the variance is 0.
     """
-    a, b = (lower - mean) / scale, (upper - mean) / scale
-    # Integrate outwards from the point of highest density: to both sides if this point is inside
-    # the interval, and otherwise to one side. Mirror intervals below the mean, so that ``a`` is the
-    # end next to the mean.
+    # Distances in this function are in standard deviations. Mirror an interval below the mean, so
+    # that ``near`` is the end next to the mean.
+    near, far = (lower - mean) / scale, (upper - mean) / scale
     side = 1.0
-    if b < 0.0:
-        a, b, side = -b, -a, -1.0
-    start = max(a, 0.0)
-    reach = 2.0 * _FARTHEST / (start + np.sqrt(start * start + 2.0 * _FARTHEST))
+    if far < 0.0:
+        near, far, side = -far, -near, -1.0
+    # Integrate outwards from the point of highest density, ``start``: to both sides if the mean is
+    # inside the interval, and otherwise to one side.
+    start = max(near, 0.0)
+    reach = 2.0 * _MAX_LOG_DROP / (start + np.sqrt(start * start + 2.0 * _MAX_LOG_DROP))
     total, first, second = 0.0, 0.0, 0.0
-    # Distances, and moments about ``start``, are in standard deviations.
     for half in range(2):
-        length = min(b - start if half == 0 else -a, reach)
+        length = min(far - start if half == 0 else -near, reach)
         if length > 0.0:
-            direction = length if half == 0 else -length
-            few = length * (start + 0.5 * length) < _FEW_SUFFICE
-            nodes = _FEW_NODES if few else _NODES
-            heights = _FEW_HEIGHTS if few else _HEIGHTS
+            signed_length = length if half == 0 else -length
+            needs_10 = length * (start + 0.5 * length) < _MAX_LOG_DROP_FOR_10
+            nodes = _NODES_10 if needs_10 else _NODES_20
+            node_weights = _WEIGHTS_10 if needs_10 else _WEIGHTS_20
             for i in range(nodes.size):
                 distance = length * nodes[i]
-                f = length * heights[i] * exp(-distance * (start + 0.5 * distance))
-                x = direction * nodes[i]
+                f = length * node_weights[i] * exp(-distance * (start + 0.5 * distance))
+                x = signed_length * nodes[i]
                 total += f
                 first += f * x
                 second += f * x * x
-    # This is an interval of no width.
     if total <= 0.0:
         return -np.inf, mean + scale * side * start, 0.0
     first /= total
@@ -299,44 +301,42 @@ def _truncated(lower: float, upper: float, mean: float, scale: float) -> tuple[f
 
 @jit
 def _map_truncated(edges: Array, means: Array, variances: Array) -> None:
-    """Write the moments of a standard normal between consecutive edges."""
+    """Write the moments of a standard normal truncated between consecutive edges."""
     for i in range(means.size):
         _, means[i], variances[i] = _truncated(edges[i], edges[i + 1], 0.0, 1.0)
 
 
 @part
-def _latent_ascent(
+def _ascend_for_row(
     S: Array, d: Array, lower: Array, upper: Array, temp: float, e: Array, v: Array,
     log_z: Array, g: Array,
 ) -> None:  # fmt: skip
-    """Compute the factors of q of one row by coordinate ascent.
-
-    The J values of the row are the values in ordinal columns that are not missing.
+    """Compute the factors of q of the J observed ordinal values of one row by coordinate ascent.
 
     Parameters
     ----------
     S, d : (J, J) and (J,), see the docstring of the module
     lower, upper : (J,) ends of the intervals
     temp : temperature T
-    e : (J,) means, which must be in the intervals at first; written
-    v : (J,) variances, written
-    log_z : (J,) ``log int exp((g_j x - S_jj x^2 / 2) / T) dx`` over the intervals, written
-    g : (J,) written
+    e : (J,) means; written, and in the intervals before the call
+    v : (J,) written: variances
+    log_z : (J,) written: ``log int exp((g_j x - S_jj x^2 / 2) / T) dx`` over the intervals
+    g : (J,) written: g of the docstring of the module
     """
     size = d.size
     # Until the ascent ends, ``v`` holds the standard deviations before truncation.
     for j in range(size):
         v[j] = np.sqrt(temp / S[j, j])
-    for _ in range(_MOST_SWEEPS):
-        change = 0.0
+    for _ in range(_MAX_SWEEPS):
+        largest_move = 0.0
         for j in range(size):
-            total, row, before = d[j], S[j], e[j]
+            total, row, old_mean = d[j], S[j], e[j]
             for i in range(size):
                 total -= row[i] * e[i]
-            g[j] = total + row[j] * before
+            g[j] = total + row[j] * old_mean
             _, e[j], _ = _truncated(lower[j], upper[j], g[j] / row[j], v[j])
-            change = max(change, abs(e[j] - before) / v[j])
-        if change < _TOL:
+            largest_move = max(largest_move, abs(e[j] - old_mean) / v[j])
+        if largest_move < _TOL:
             break
     for j in range(size):
         mean, scale = g[j] / S[j, j], v[j]
@@ -348,7 +348,7 @@ def _latent_ascent(
 def _ascend(
     X: Array, rows: Array, starts: Array, missing_columns: Array, offsets: Array, columns: Array,
     low: Array, high: Array, linear: Array, precision: Array, inv_temps: Array,
-    means: Array, variances: Array, of_bound: Array,
+    means: Array, variances: Array, additions: Array,
 ) -> None:  # fmt: skip
     """Fit q of the latent values of each row and component.
 
@@ -359,27 +359,30 @@ def _ascend(
     columns : (J,) ordinal columns
     low, high : (n, J) ends of the intervals
     linear, precision : (K, D) b and (K, D, D) A
-    inv_temps : (n,) or (1,)
-    means, variances : (n, K, J) moments of the latent values, written
-    of_bound : (2, n, K) additions to logits and entropies, see :meth:`skvt.contracts.Holes.add_to`;
-        written
+    inv_temps : (n,) or (1,) inverse temperatures
+    means, variances : (n, K, J) written: moments of the latent values
+    additions : (2, n, K) written: additions to logits and entropies, see
+        :meth:`skvt.contracts.Holes.add_to`
     """
     D, J = X.shape[1], columns.size
     lower, u, W, S = np.empty((D, D)), np.empty(D), np.empty((D, J)), np.empty((J, J))
-    all_places, all_hidden = np.empty(J, np.int64), np.empty(D, np.int64)
+    all_positions, all_hidden = np.empty(J, np.int64), np.empty(D, np.int64)
     for k in range(precision.shape[0]):
         A = precision[k]
         for group in range(starts.size - 1):
             missing = missing_columns[offsets[group] : offsets[group + 1]]
-            places = all_places[: list_hidden_columns(columns, missing, all_places, all_hidden)]
-            present = all_hidden[missing.size : missing.size + places.size]
-            half_log_det, half = factorize(A, missing, lower), 0.5 * missing.size
+            # ``present`` are the observed ordinal columns, at ``positions`` in ``columns``.
+            n_present = list_hidden_columns(columns, missing, all_positions, all_hidden)
+            positions = all_positions[:n_present]
+            present = all_hidden[missing.size : missing.size + n_present]
+            half_log_det, half_n_missing = factorize(A, missing, lower), 0.5 * missing.size
             marginal_precision(A, missing, present, lower, u, W, S)
-            d, e, v = np.empty(present.size), np.empty(present.size), np.empty(present.size)
-            log_z, g = np.empty(present.size), np.empty(present.size)
-            for place in range(starts[group], starts[group + 1]):
-                n = rows[place]
+            d, e, v = np.empty(n_present), np.empty(n_present), np.empty(n_present)
+            log_z, g = np.empty(n_present), np.empty(n_present)
+            for row in range(starts[group], starts[group + 1]):
+                n = rows[row]
                 temp = 1.0 / (inv_temps[n] if inv_temps.size > 1 else inv_temps[0])
+                # ``u`` is A_mm^-1 (b_m - A_mo x_o), from which d follows.
                 square = whiten(X[n], linear[k], A, missing, lower, u)
                 solve_transposed(lower, u, missing.size)
                 for j in range(present.size):
@@ -390,18 +393,20 @@ def _ascend(
                         total -= A[present[j], missing[a]] * u[a]
                     d[j] = total
                     # Start at 0, or at the end of the interval that is nearest to 0.
-                    e[j] = min(max(low[n, places[j]], 0.0), high[n, places[j]])
-                row_low, row_high = low[n, places], high[n, places]
-                _latent_ascent(S, d, row_low, row_high, temp, e, v, log_z, g)
-                log_normaliser = half * (_LOG_2PI + log(temp)) - half_log_det
-                gain, entropy = 0.5 * square + temp * log_normaliser, log_normaliser + half
+                    e[j] = min(max(low[n, positions[j]], 0.0), high[n, positions[j]])
+                row_low, row_high = low[n, positions], high[n, positions]
+                _ascend_for_row(S, d, row_low, row_high, temp, e, v, log_z, g)
+                # Add the terms of the missing values, then those of the latent values.
+                log_normaliser = half_n_missing * (_LOG_2PI + log(temp)) - half_log_det
+                gain = 0.5 * square + temp * log_normaliser
+                entropy = log_normaliser + half_n_missing
                 for j in range(present.size):
                     gain += temp * log_z[j] + (d[j] - g[j] + 0.5 * S[j, j] * e[j]) * e[j]
-                    of_energy = (g[j] - 0.5 * S[j, j] * e[j]) * e[j] - 0.5 * S[j, j] * v[j]
-                    entropy += log_z[j] - of_energy / temp
+                    exponent = (g[j] - 0.5 * S[j, j] * e[j]) * e[j] - 0.5 * S[j, j] * v[j]
+                    entropy += log_z[j] - exponent / temp
                     for i in range(present.size):
                         gain -= 0.5 * e[j] * S[j, i] * e[i]
-                    means[n, k, places[j]] = e[j]
-                    variances[n, k, places[j]] = v[j]
-                of_bound[0, n, k] = gain
-                of_bound[1, n, k] = entropy
+                    means[n, k, positions[j]] = e[j]
+                    variances[n, k, positions[j]] = v[j]
+                additions[0, n, k] = gain
+                additions[1, n, k] = entropy

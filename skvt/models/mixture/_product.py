@@ -1,4 +1,8 @@
-"""Rows of several kinds of columns: blocks that are independent given the component."""
+"""Components for rows with several kinds of columns, in blocks that are independent.
+
+The blocks are independent given the component of the row. A :class:`Product` calls the component of
+each block with the columns of the block and the corresponding part of the statistics.
+"""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -21,13 +25,14 @@ from skvt.typing import Array, IndexArray
 
 @in_files("models.Block")
 class Block(NamedTuple):
-    """Some columns of the data and their likelihood."""
+    """Columns of the data and their likelihood."""
 
     name: str
     component: Component
-    # (D_b,): positions in the rows.
+    # (D_b,): positions of the columns in the rows.
     columns: IndexArray
-    # Number of given columns, the last ones. They explain the others; all blocks have the same.
+    # Number of given columns at the end of ``columns``. They explain the other columns and are the
+    # same in all blocks.
     n_given: int = 0
 
     @property
@@ -42,11 +47,12 @@ class Block(NamedTuple):
 
 
 @contextmanager
-def of_block(name: str) -> Iterator[None]:
-    """Add the name of a block of columns to ValueErrors raised within a ``with`` statement."""
+def naming_block(name: str) -> Iterator[None]:
+    """Add the name of a block to ValueErrors and LinAlgErrors raised in a ``with`` statement."""
     try:
         yield
     except ValueError as error:
+        # Other subclasses of ValueError may take other arguments than a message.
         if type(error) not in (ValueError, np.linalg.LinAlgError):
             raise
         raise type(error)(f"In the component {name!r}: {error}") from error
@@ -54,15 +60,19 @@ def of_block(name: str) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class FamilyOfBlocks:
-    """Independent members of several families, with concatenated natural parameters."""
+    """The family of the globals of a product: one family for each block.
 
+    Natural parameters are those of the blocks, flattened and concatenated.
+    """
+
+    # Names of the blocks, for error messages.
     names: tuple[str, ...]
     families: tuple[Family, ...]
-    # Shape of each family's natural parameters.
+    # Shape of the natural parameters of each block.
     shapes: tuple[tuple[int, ...], ...]
 
     def split(self, eta: Array) -> list[Array]:
-        """Split natural parameters (..., E) into those of each family, (..., *shape)."""
+        """Split natural parameters (..., E) into one array (..., *shape) for each block."""
         eta = np.asarray(eta, np.float64)
         parts = zip(self._slices, self.shapes, strict=True)
         return [eta[..., entries].reshape(*eta.shape[:-1], *shape) for entries, shape in parts]
@@ -72,7 +82,7 @@ class FamilyOfBlocks:
         return slices_of([int(np.prod(shape)) for shape in self.shapes])
 
     def join(self, parts: list[Array]) -> Array:
-        """Concatenate natural parameters, the inverse of :meth:`split`."""
+        """Concatenate natural parameters of the blocks; the inverse of :meth:`split`."""
         flat = [
             part.reshape(*part.shape[: part.ndim - len(shape)], -1)
             for part, shape in zip(parts, self.shapes, strict=True)
@@ -80,10 +90,11 @@ class FamilyOfBlocks:
         return np.concatenate(flat, axis=-1)
 
     def log_normalizer(self, eta: Array) -> Array:
+        """Return the sum of the log normalizers of all blocks, (...)."""
         total = np.zeros(np.shape(eta)[:-1])
         parts = zip(self.names, self.families, self.split(eta), strict=True)
         for name, family, part in parts:
-            with of_block(name):
+            with naming_block(name):
                 value = family.log_normalizer(part)
             total += value.reshape(*total.shape, -1).sum(axis=-1)
         return total
@@ -91,40 +102,42 @@ class FamilyOfBlocks:
     def expectation(self, eta: Array) -> Array:
         expectations = []
         for name, family, part in zip(self.names, self.families, self.split(eta), strict=True):
-            with of_block(name):
+            with naming_block(name):
                 expectations.append(family.expectation(part))
         return self.join(expectations)
 
 
 class FitsOfBlocks(NamedTuple):
-    """Sums of blocks' fits of rows, see :class:`~skvt.models.mixture.components.RowFits`."""
+    """Fits of rows that are sums over blocks, with the methods of `RowFits`."""
 
+    # The `RowFits` of each block.
     blocks: list[Any]
 
-    def some(self, rows: Any) -> list[Any]:
-        return [block.some(rows) for block in self.blocks]
+    def prepare(self, rows: Any) -> list[Any]:
+        return [block.prepare(rows) for block in self.blocks]
 
-    def given(self, some: list[Any], seeds: Any) -> tuple[Array, Array]:
-        """Return fits of each row under each seed, (n, K), and the sizes of their terms."""
-        pairs = zip(self.blocks, some, strict=True)
-        return _sums([block.given(part, seeds) for block, part in pairs])
+    def fits_to_seeds(self, prepared: list[Any], seeds: Any) -> tuple[Array, Array]:
+        pairs = zip(self.blocks, prepared, strict=True)
+        return _add_fits([block.fits_to_seeds(part, seeds) for block, part in pairs])
 
-    def own(self, some: list[Any]) -> tuple[Array, Array]:
-        return _sums([block.own(part) for block, part in zip(self.blocks, some, strict=True)])
+    def fits_to_self(self, prepared: list[Any]) -> tuple[Array, Array]:
+        pairs = zip(self.blocks, prepared, strict=True)
+        return _add_fits([block.fits_to_self(part) for block, part in pairs])
 
 
-def _sums(parts: list[tuple[Array, Array]]) -> tuple[Array, Array]:
-    values, sizes = zip(*parts, strict=True)
-    return sum(values), sum(sizes)
+def _add_fits(fits_and_sizes: list[tuple[Array, Array]]) -> tuple[Array, Array]:
+    """Return the sum of the fits of blocks, and the sum of the sizes of their terms."""
+    fits, sizes = zip(*fits_and_sizes, strict=True)
+    return sum(fits), sum(sizes)
 
 
 @in_files("models.Product")
 @dataclass(frozen=True)
 class Product(ConjugateComponent):
-    """A component for rows whose columns are blocks, independent given the component.
+    """A component for rows whose columns form blocks that are independent given the component.
 
-    Features, statistics, tables and natural parameters are those of the blocks side by side, so
-    that engines and moves see one component. Columns that belong to no block are ignored.
+    Features, statistics, tables and natural parameters of the blocks are concatenated, so that
+    engines and moves see one component. Columns that belong to no block are ignored.
     """
 
     blocks: tuple[Block, ...]
@@ -145,7 +158,8 @@ class Product(ConjugateComponent):
         columns = np.concatenate([*(block.explained for block in self.blocks), given])
         return (
             all(np.array_equal(block.given, given) for block in self.blocks)
-            and all(b.columns.shape == (b.component.n_features,) != (0,) for b in self.blocks)
+            and all(block.columns.size > 0 for block in self.blocks)
+            and all(b.columns.shape == (b.component.n_features,) for b in self.blocks)
             and len({block.name for block in self.blocks}) == len(self.blocks)
             and is_within(columns, n_columns)
             and np.unique(columns).size == columns.size
@@ -153,13 +167,15 @@ class Product(ConjugateComponent):
 
     @cached_property
     def _widths(self) -> list[int]:
+        """The number of features of each block."""
         return [
             block.component.features(np.zeros((1, block.columns.size))).shape[1]
             for block in self.blocks
         ]
 
     @cached_property
-    def _places(self) -> list[slice | IndexArray]:
+    def _positions(self) -> list[slice | IndexArray]:
+        """The positions of each block's columns in the rows."""
         return [as_slice(block.columns) for block in self.blocks]
 
     @cached_property
@@ -178,44 +194,54 @@ class Product(ConjugateComponent):
     @cached_property
     def base(self) -> Array:
         """The constants of the blocks' densities, shape (P,)."""
-        widths = zip(self.blocks, self._widths, strict=True)
-        return np.concatenate([np.broadcast_to(block.component.base, n) for block, n in widths])
+        pairs = zip(self.blocks, self._widths, strict=True)
+        return np.concatenate([np.broadcast_to(b.component.base, width) for b, width in pairs])
 
     @property
     def missing(self) -> bool:  # type: ignore[override]
-        """Whether NaN may be missing values; other blocks than these reject them earlier."""
+        """Whether NaN may be missing values in any block.
+
+        The reader of the rows rejects NaN in blocks whose components cannot have missing values.
+        """
         return any(block.component.missing for block in self.blocks)
 
     @property
     def sparse(self) -> bool:  # type: ignore[override]
         return any(block.component.sparse for block in self.blocks)
 
-    def of_blocks(self, values: Array) -> list[Array]:
-        """Split statistics or tables (..., P) into those of the blocks."""
+    def split_by_block(self, values: Array) -> list[Array]:
+        """Split statistics or tables (..., P) into one array for each block."""
         return [values[..., entries] for entries in self._slices]
 
     @cached_property
     def _slices(self) -> list[slice]:
+        """The entries of each block in features, statistics and tables."""
         return slices_of(self._widths)
 
-    def _made(self, X: Any) -> Any:
-        """Return the rows whose columns the blocks describe, here the rows of the data."""
+    def _convert_rows(self, X: Any) -> Any:
+        """Return the rows whose columns the blocks describe.
+
+        These are the rows of the data, unless a subclass converts them.
+        """
         return X
 
     def _with_columns(self, X: Any) -> Iterator[tuple[Component, Any]]:
-        """Yield each block's component and columns of X, dense unless the component is sparse."""
-        X = self._made(X)
-        for block, columns in zip(self.blocks, self._places, strict=True):
+        """Yield the component of each block, and its columns of the converted rows.
+
+        Sparse columns become dense unless the component is sparse.
+        """
+        X = self._convert_rows(X)
+        for block, columns in zip(self.blocks, self._positions, strict=True):
             component, part = block.component, X[:, columns]
             yield component, part.toarray() if sp.issparse(X) and not component.sparse else part
 
     def features(self, X: Any) -> Any:
-        """Return the concatenated features of all blocks, CSR if those of any block are."""
+        """Return the concatenated features of all blocks; CSR if those of any block are CSR."""
         parts = [component.features(part) for component, part in self._with_columns(X)]
         return self._side_by_side(parts)
 
     def explain(self, X: Any, table: Array) -> tuple[Array, Callable[[Array], Array]]:
-        """See :class:`Component`; dense and sparse features are multiplied block by block."""
+        # If a block avoids features, ask each block.
         if self.avoids_features:
             explained = [
                 component.explain(part, table[entries])
@@ -227,15 +253,16 @@ class Product(ConjugateComponent):
             return logits, lambda weighted: np.concatenate(
                 [sums_of(weighted) for _, sums_of in explained], axis=1
             )
-        parts = [component.features(part) for component, part in self._with_columns(X)]
-        if len(parts) == 1 or not any(map(sp.issparse, parts)):
-            features = self._side_by_side(parts)
+        # If all features are dense, one product of matrices is faster than one for each block.
+        features_of_blocks = [component.features(part) for component, part in self._with_columns(X)]
+        if len(features_of_blocks) == 1 or not any(map(sp.issparse, features_of_blocks)):
+            features = self._side_by_side(features_of_blocks)
             return features @ table, lambda weighted: features.T.dot(weighted).T
-        pairs = zip(parts, self._slices, strict=True)
+        pairs = zip(features_of_blocks, self._slices, strict=True)
         logits = sum(part @ table[entries] for part, entries in pairs)
 
         def sums_of(weighted: Array) -> Array:
-            return np.concatenate([part.T.dot(weighted) for part in parts]).T
+            return np.concatenate([part.T.dot(weighted) for part in features_of_blocks]).T
 
         return np.asarray(logits), sums_of
 
@@ -269,6 +296,7 @@ class Product(ConjugateComponent):
         ])  # fmt: skip
 
     def _side_by_side(self, parts: list[Any]) -> Any:
+        """Concatenate the features of blocks; the result is CSR if any of them are sparse."""
         if len(parts) == 1:
             return parts[0]
         if any(sp.issparse(part) for part in parts):
@@ -276,43 +304,44 @@ class Product(ConjugateComponent):
         return np.concatenate(parts, axis=1)
 
     def completion(self, table: Array) -> Completion | None:
-        """Return the completions, under the table (K, P), of the blocks that have one."""
-        parts = []
-        for block, columns, entries in zip(self.blocks, self._places, self._slices, strict=True):
+        """Return the joint completion of the blocks that have one under the table (K, P)."""
+        completions = []
+        for block, columns, entries in zip(self.blocks, self._positions, self._slices, strict=True):
             completion = block.component.completion(table[..., entries])
             if completion is not None:
-                parts.append((columns, entries, completion))
+                completions.append((columns, entries, completion))
 
-        def holes(X: Any, inv_temps: Array) -> HolesOfBlocks | None:
-            X = dense(self._made(X))
-            all_holes = [
+        def complete(X: Any, inv_temps: Array) -> HolesOfBlocks | None:
+            X = dense(self._convert_rows(X))
+            holes_or_none = [
                 (entries, completion(X[:, columns], inv_temps))
-                for columns, entries, completion in parts
+                for columns, entries, completion in completions
             ]
-            missing = tuple((entries, holes) for entries, holes in all_holes if holes is not None)
-            return HolesOfBlocks(missing) if missing else None
+            parts = tuple((entries, holes) for entries, holes in holes_or_none if holes is not None)
+            return HolesOfBlocks(parts) if parts else None
 
-        return holes if parts else None
+        return complete if completions else None
 
     def filled(self, X: Any) -> Any:
         """Return rows with missing values at their prior means, in the blocks that need it."""
-        if sp.issparse(X):  # no block of sparse rows needs it
+        # Blocks of sparse rows do not need complete rows.
+        if sp.issparse(X):
             return X
         changed = []
-        for block, columns in zip(self.blocks, self._places, strict=True):
+        for block, columns in zip(self.blocks, self._positions, strict=True):
             part = X[:, columns]
-            filled = block.component.filled(part)
-            if filled is not part:
-                changed.append((columns, filled))
+            filled_part = block.component.filled(part)
+            if filled_part is not part:
+                changed.append((columns, filled_part))
         if not changed:
             return X
         out = np.array(X, np.float64)
-        for columns, part in changed:
-            out[:, columns] = part
+        for columns, filled_part in changed:
+            out[:, columns] = filled_part
         return out
 
     def spread(self, sums: Array) -> Array:
-        parts = zip(self.blocks, self.of_blocks(sums), strict=True)
+        parts = zip(self.blocks, self.split_by_block(sums), strict=True)
         return self.family.join([block.component.spread(part) for block, part in parts])
 
     def gather(self, t: Array) -> Array:
@@ -325,20 +354,23 @@ class Product(ConjugateComponent):
 
     @property
     def searching(self) -> "Product":
-        """The product of blocks for searches; this object if no block needs another component."""
+        """The product whose blocks have their component for searches.
+
+        It is this object if no block has another component for searches.
+        """
         parts = [block.component.searching for block in self.blocks]
         if all(new is block.component for new, block in zip(parts, self.blocks, strict=True)):
             return self
         return self.with_components(parts)
 
     def with_components(self, components: Iterable[Any]) -> Self:
-        """Return the product in which the blocks have these components."""
+        """Return the product whose blocks have the ``components``, in the same order."""
         pairs = zip(self.blocks, components, strict=True)
         return replace(self, blocks=tuple(block._replace(component=new) for block, new in pairs))
 
     @cached_property
     def alone(self) -> "Product":
-        """The product of blocks that share nothing between components."""
+        """The product whose blocks share no globals between components."""
         return self.with_components(block.component.alone for block in self.blocks)
 
     def apart(self, lam: Array) -> Array:
@@ -350,8 +382,8 @@ class Product(ConjugateComponent):
 
     def merge_gains(self, sums: Array, a: IndexArray, b: IndexArray) -> Array:
         gain = np.zeros(a.size)
-        for block, part in zip(self.blocks, self.of_blocks(sums), strict=True):
-            with of_block(block.name):
+        for block, part in zip(self.blocks, self.split_by_block(sums), strict=True):
+            with naming_block(block.name):
                 gain += block.component.merge_gains(part, a, b)
         return gain
 
@@ -364,29 +396,37 @@ class Product(ConjugateComponent):
         return total
 
     def imputed(self, X: Array, lam: Array, memberships: Array) -> Array:
-        return self._replaced(X, lam, lambda block, *own: block.imputed(*own, memberships))
+        return self._replace_missing(
+            X, lam, lambda component, *args: component.imputed(*args, memberships)
+        )
 
     def conditional_sample(self, X: Array, lam: Array, rng: np.random.Generator) -> Array:
-        return self._replaced(X, lam, lambda block, *own: block.conditional_sample(*own, rng))
+        return self._replace_missing(
+            X, lam, lambda component, *args: component.conditional_sample(*args, rng)
+        )
 
-    def _replaced(self, X: Array, lam: Array, of_block: Callable[..., Array]) -> Array:
-        """Replace missing values in all blocks; NaN stays in columns of no block."""
+    def _replace_missing(self, X: Array, lam: Array, replacement: Callable[..., Array]) -> Array:
+        """Replace missing values in all blocks; NaN stays in columns of no block.
+
+        ``replacement(component, part, lam)`` returns the completed columns of a block.
+        """
         out = np.array(X, np.float64)
         for block, lam_of_block in zip(self.blocks, self.family.split(lam), strict=True):
             part = out[:, block.columns]
             if np.isnan(part).any():
-                out[:, block.columns] = of_block(block.component, part, lam_of_block)
+                out[:, block.columns] = replacement(block.component, part, lam_of_block)
         return out
 
     def column_probabilities(self, lam: Array, column: int, X: Any) -> Array:
         """Return predictive probabilities of the categories of a column of the data.
 
-        They are (K, C), or (n, K, C) if given columns of the rows X explain the column.
+        They are (K, C), or (n, K, C) if given columns of the rows X explain the column. Raises
+        ValueError if no block has the column.
         """
         for block, lam_of_block in zip(self.blocks, self.family.split(lam), strict=True):
             if column in block.columns:
                 position = int(np.flatnonzero(block.columns == column)[0])
-                component: Any = block.component  # has columns of categories
+                component: Any = block.component
                 rows = X[:, block.columns]
                 return np.asarray(component.column_probabilities(lam_of_block, position, rows))
         raise ValueError(f"No block has column {column}.")
@@ -394,8 +434,8 @@ class Product(ConjugateComponent):
     def drawn(self, lam: Array, rng: np.random.Generator) -> tuple["Product", Array]:
         parts = zip(self.blocks, self.family.split(lam), strict=True)
         drawn = [block.component.drawn(lam_of_block, rng) for block, lam_of_block in parts]
-        components, known = zip(*drawn, strict=True)
-        return self.with_components(components), self.family.join(list(known))
+        components, drawn_lam = zip(*drawn, strict=True)
+        return self.with_components(components), self.family.join(list(drawn_lam))
 
     def with_completed(self, X: Any, completed: Array) -> Array:
         out = np.array(X, np.float64)
@@ -419,13 +459,13 @@ class Product(ConjugateComponent):
     def block_evidence(self, sums: Array) -> Array:
         """Return log marginal likelihoods of blocks, (K, number of blocks) in nats."""
         out = np.empty((sums.shape[0], len(self.blocks)))
-        for b, (block, part) in enumerate(zip(self.blocks, self.of_blocks(sums), strict=True)):
-            with of_block(block.name):
+        for b, (block, part) in enumerate(zip(self.blocks, self.split_by_block(sums), strict=True)):
+            with naming_block(block.name):
                 out[:, b] = block.component.log_evidence(part)
         return out
 
     def column_evidence(self, sums: Array) -> Array:
-        parts = zip(self.blocks, self.of_blocks(sums), strict=True)
+        parts = zip(self.blocks, self.split_by_block(sums), strict=True)
         return np.concatenate([block.component.column_evidence(part) for block, part in parts], 1)
 
     def marginals(self, lam: Array) -> Any:
@@ -442,8 +482,9 @@ class Product(ConjugateComponent):
 
 @dataclass(frozen=True)
 class HolesOfBlocks:
-    """Missing values of several independent blocks, whose contributions add up."""
+    """Missing values of independent blocks: implements :class:`skvt.contracts.Holes`."""
 
+    # Entries of each block with missing values in the statistics, and these missing values.
     parts: tuple[tuple[slice, Holes], ...]
 
     def add_to(self, logits: Array, entropy: Array) -> None:
@@ -458,13 +499,13 @@ class HolesOfBlocks:
 
 
 def slices_of(widths: list[int]) -> list[slice]:
-    """Return consecutive slices of these widths."""
+    """Return consecutive slices that have these widths."""
     ends = np.cumsum([0, *widths]).tolist()
     return [slice(*pair) for pair in pairwise(ends)]
 
 
 def as_slice(columns: IndexArray) -> slice | IndexArray:
-    """Return consecutive columns as a slice, which yields a view; return others unchanged."""
+    """Return consecutive columns as a slice, so that indexing yields a view; others unchanged."""
     first = int(columns[0])
     if np.array_equal(columns, np.arange(first, first + columns.size)):
         return slice(first, first + columns.size)
@@ -474,15 +515,16 @@ def as_slice(columns: IndexArray) -> slice | IndexArray:
 @in_files("models.ProductLearner")
 @dataclass(frozen=True)
 class ProductLearner:
-    """Learns the priors of blocks of columns; a block whose learner is None keeps its prior."""
+    """Learns the priors of the blocks of a product."""
 
+    # One for each block. A block whose learner is None keeps its prior.
     learners: tuple[PriorLearner | None, ...]
 
     def learned(self, component: Any, sums: Array) -> Any:
-        parts = zip(component.blocks, self.learners, component.of_blocks(sums), strict=True)
+        parts = zip(component.blocks, self.learners, component.split_by_block(sums), strict=True)
         components = []
         for block, learner, block_sums in parts:
-            with of_block(block.name):
+            with naming_block(block.name):
                 before = block.component
                 components.append(
                     before if learner is None else learner.learned(before, block_sums)
@@ -501,8 +543,9 @@ class ProductLearner:
 @in_files("models.ValuesLearner")
 @dataclass(frozen=True)
 class ValuesLearner:
-    """Learns the priors of the first two blocks of a product, unless None; others are fixed."""
+    """Learns the priors of the first two blocks of a product; the other priors are fixed."""
 
+    # Learners of the first block, which describes values, and of the second. None keeps the prior.
     learner: PriorLearner | None
     second: PriorLearner | None = None
 
@@ -512,4 +555,5 @@ class ValuesLearner:
         return ProductLearner(learners[: len(component.blocks)]).learned(component, sums)
 
     def values(self, component: Any) -> dict[str, Any]:
+        """Return the learned values of the first block by name."""
         return {} if self.learner is None else self.learner.values(component.blocks[0].component)

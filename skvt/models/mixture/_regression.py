@@ -1,21 +1,22 @@
 """Gaussian columns with a linear regression on given columns in each component.
 
-Let u be the R standardised regressors of a row, see :class:`GivenColumns`, and w = (1, u). Given
-component k, E explained columns are
+A row has G given columns, which are converted to R standardised regressors u, see
+:class:`GivenColumns`, and E explained columns y. With w = (1, u), the E numbers y of component k
+are distributed as
 
     y ~ N(B_k w, Lambda_k^-1),    B_k | Lambda_k ~ N(M, (V kron Lambda_k)^-1),
-    Lambda_k ~ Wishart(nu, W),
+    Lambda_k ~ Wishart(nu, W).
 
-a matrix normal-Wishart prior. The rows add ``(n, sum z z')`` with z = (w, y) to its natural
-parameters, see :class:`skvt.expfam.MatrixNormalWishart`, so that the log evidence of the rows of a
-component is ``A(eta + S_k) - A(eta) - n E log(2 pi) / 2``. In the local step,
+The prior is a matrix normal-Wishart, see :class:`skvt.expfam.MatrixNormalWishart`. With z = (w, y),
+n rows add ``(n, sum z z')`` to its natural parameters, so that the log evidence of the rows of a
+component is ``A(eta + S_k) - A(eta) - n E log(2 pi) / 2``. In the local step, with e = y - M_k w,
 
     E_q[log p(y | w, phi_k)] = (E[log|Lambda|] - E log(2 pi) - e' E[Lambda] e - E w' V_k^-1 w) / 2
 
-with e = y - M_k w. It is quadratic in (u, y). Features and the posterior q of missing values of y
-are therefore the same as for a Gaussian of these R + E columns with a full covariance. The
-predictive density is a Student t with nu_k - E + 1 degrees of freedom, the location M_k w and the
-scale matrix ``W_k^-1 (1 + w' V_k^-1 w) / (nu_k - E + 1)``.
+where the factor of w' V_k^-1 w is the number E. This is quadratic in (u, y). Features and the
+posterior q of missing values of y are therefore the same as for a Gaussian of R + E columns with a
+full covariance. The predictive density is a Student t with nu_k - E + 1 degrees of freedom, the
+location M_k w and the scale matrix ``W_k^-1 (1 + w' V_k^-1 w) / (nu_k - E + 1)``.
 
 By default the prior is derived from one regression for all rows: M are its coefficients, and W^-1
 is the covariance of its residuals. ``V = diag(kappa, kappa C)`` counts as much as kappa rows, where
@@ -37,24 +38,24 @@ from skvt.models.mixture._gaussian_learner import (
     TINY,
     degrees_of_freedom,
     freedom_limits,
-    least_freedom,
+    inverse_scale_from,
     log_cholesky,
-    scale_from,
+    min_freedom,
 )
 from skvt.models.mixture._gaussian_prior import (
     DEFAULTS,
     ROWS_PER_COLUMN_OF_SCALE,
     GaussianPrior,
-    added_to_squares,
+    addition_to_squares,
     default_scale,
-    determined,
+    diagonal_if_few_rows,
     prior_scale,
     prior_vector,
     rounding_variance,
     weighted_moments,
 )
 from skvt.models.mixture._given_columns import GivenColumns
-from skvt.models.mixture._learned_priors import MOST_STEPS, Ascent, within
+from skvt.models.mixture._learned_priors import MOST_STEPS, Ascent, clip_log
 from skvt.models.mixture._marginals import Marginals, of_deviations, of_means
 from skvt.models.mixture._missing import GaussianCompletion, has_holes
 from skvt.models.mixture._product import Block, Product, ProductLearner
@@ -69,8 +70,8 @@ from skvt.models.mixture.components import (
 from skvt.rows import mapped
 from skvt.typing import Array
 
-# Range of kappa for slopes. It is wider than for means, since slopes may be the same in all
-# components.
+# Range of kappa for slopes. Its upper limit is higher than for means, because slopes may be the
+# same in all components.
 SLOPE_PRECISION = (MEAN_PRECISION[0], 100.0)
 # Number of rows up to which a component counts as a single row.
 _ONE_ROW = 1.5
@@ -79,12 +80,14 @@ _ONE_ROW = 1.5
 @in_files("models.Regression")
 @dataclass(frozen=True)
 class Regression(ConjugateComponent):
-    """E Gaussian columns with a regression on given columns; features [1, z, z z'], z = (u, y).
+    """E Gaussian columns with a regression on given columns.
 
-    Rows have the E explained columns, then the G given columns.
+    Rows have the E explained columns, then the G given columns. The features of a row are
+    [1, z, z z'] with z = (u, y).
     """
 
-    # (1 + (Q + E) (Q + E + 1) / 2,) with Q = 1 + R: natural parameters for y minus the center.
+    # (1 + (Q + E) (Q + E + 1) / 2,): natural parameters of the prior of rows whose y is relative to
+    # the center. Q = 1 + R is the number of coefficients of each explained column.
     prior: Array
     # (E,): subtracted from y.
     center: Annotated[Array, "e"]
@@ -126,35 +129,40 @@ class Regression(ConjugateComponent):
         return base
 
     def with_prior(self, M: Array, kappa: Array, nu: float, scale: Array) -> "Regression":
-        """Return the component with this prior.
+        """Return the component with the prior that has these parameters.
 
-        M (E, Q) are the prior means of the coefficients. ``kappa`` (2,) are the numbers of rows for
-        which the prior counts: for intercepts, and for slopes. ``scale`` (E, E) is W^-1.
+        M (E, Q) are the prior means of the coefficients. ``kappa`` (2,) are the numbers of rows as
+        which the prior counts: the first for intercepts, the second for slopes. ``scale`` (E, E) is
+        W^-1.
         """
         V = np.zeros((M.shape[1], M.shape[1]))
         V[0, 0], V[1:, 1:] = kappa[0], kappa[1] * self.given.moment
         return replace(self, prior=self.family.from_standard(M, V, nu, scale))
 
-    def _split(self, X: Any) -> tuple[Array, Array]:
+    def _split_columns(self, X: Any) -> tuple[Array, Array]:
         """Return the centred explained values (n, E) and the regressors (n, R)."""
         X = dense_rows(X)
         E = self.n_explained
         return X[:, :E] - self.center, self.given.regressors(X[:, E:])
 
-    def _joint(self, X: Any) -> Array:
-        """Return rows (u, y), (n, R + E); rows in which all of y is missing are NaN throughout."""
-        y, u = self._split(X)
+    def _joint_rows(self, X: Any) -> Array:
+        """Return rows (u, y), (n, R + E).
+
+        A row without any value of y is NaN in all columns, so that its features are 0.
+        """
+        y, u = self._split_columns(X)
         if has_holes(y):
             u[np.isnan(y).all(axis=1)] = np.nan
         return np.concatenate([u, y], axis=1)
 
     def features(self, X: Any) -> Any:
-        return full_features(self._joint(X), True, self.added)
+        return full_features(self._joint_rows(X), True, self.added)
 
     def spread(self, sums: Array) -> Array:
-        """Repeat the number of rows: it is the statistic of log|Lambda| / 2 and the first of z z'.
+        """Convert sums of features to natural parameters by repeating the number of rows.
 
-        The first entry belongs to the constant regressor, whose square is 1 in each row.
+        This number is both the statistic of log|Lambda| / 2 and the first entry of the sum of
+        (1, z) (1, z)', where it is the sum of squares of the constant regressor.
         """
         return np.concatenate([sums[..., :1], sums], axis=-1)
 
@@ -167,7 +175,7 @@ class Regression(ConjugateComponent):
         width = self.given.center.size + self.n_explained
         converted = cache(partial(GaussianCompletion.from_table, 0.0, table, width))
         return lambda X, inv_temps: (
-            converted().holes(self._joint(X), inv_temps)
+            converted().holes(self._joint_rows(X), inv_temps)
             if has_holes(X[:, : self.n_explained])
             else None
         )
@@ -176,7 +184,10 @@ class Regression(ConjugateComponent):
         return self.conditional_mean(X, self.prior[None])[0] if has_holes(X) else X
 
     def with_completed(self, X: Any, completed: Array) -> Any:
-        """Return the completed rows; q of a single column leaves missing values out."""
+        """Return the completed rows if q has a factor for missing values.
+
+        With a single explained column, q integrates missing values out, and X is returned.
+        """
         return completed if self.n_explained > 1 else X
 
     def projected(self, X: Any, weights: Array, directions: Callable[[Array, Array], Array]) -> Any:
@@ -184,56 +195,59 @@ class Regression(ConjugateComponent):
 
     def residuals(self, X: Any) -> Array:
         """Return the residuals (n, E) of rows under the prior means of the coefficients."""
-        y, u = self._split(X)
-        return y - self._fitted(u, self.prior[None])[0][0]
+        y, u = self._split_columns(X)
+        return y - self._predict(u, self.prior[None])[0][0]
 
-    def _fitted(self, u: Array, lam: Array) -> tuple[Array, Array]:
-        """Return ``M_k w``, (K, n, E), and the factor ``sqrt(1 + w' V_k^-1 w)``, (K, n)."""
+    def _predict(self, u: Array, lam: Array) -> tuple[Array, Array]:
+        """Return predictions ``M_k w``, (K, n, E), and factors ``sqrt(1 + w' V_k^-1 w)``, (K, n).
+
+        The factor is the ratio of the predictive scale to the scale of the residuals.
+        """
         M, V, _ = self.family.split(lam)
         w = np.concatenate([np.ones((len(u), 1)), u], axis=1)
         leverage = np.einsum("nq,kqr,nr->kn", w, np.linalg.inv(V), w, optimize=True)
         return w @ M, np.sqrt(1.0 + leverage)
 
-    def _standardised(self, X: Any, lam: Array) -> tuple[Array, Array, Array]:
-        """Return the results of :meth:`_fitted`, and residuals (K, n, E) divided by the factors.
+    def _standardise(self, X: Any, lam: Array) -> tuple[Array, Array, Array]:
+        """Return both results of :meth:`_predict`, and the residuals (K, n, E) over the factors.
 
-        The divided residuals have the predictive density of a zero-mean Gaussian whose precision
-        follows the marginal of q.
+        The residuals over the factors have the predictive density of a zero-mean Gaussian whose
+        precision follows the marginal of q, see :meth:`_residual_gaussian`.
         """
-        y, u = self._split(X)
-        mean, factor = self._fitted(u, lam)
+        y, u = self._split_columns(X)
+        mean, factor = self._predict(u, lam)
         return mean, factor, (y - mean) / factor[..., None]
 
-    def _zero_mean(self, lam: Array) -> tuple[ZeroMeanFullGaussian, Array]:
-        """Return the Gaussian of standardised residuals, and its ``lam`` (K, ...)."""
+    def _residual_gaussian(self, lam: Array) -> tuple[ZeroMeanFullGaussian, Array]:
+        """Return the zero-mean Gaussian of standardised residuals, and its ``lam`` (K, ...)."""
         prior = self.family.split(self.prior)[2]
         gaussian = ZeroMeanFullGaussian(prior, self.n_explained, np.dtype(np.float64))
         return gaussian, self.family.split(lam)[2]
 
     def log_predictive(self, X: Any, lam: Array) -> Array:
-        gaussian, marginals = self._zero_mean(lam)
-        _, factor, rows = self._standardised(X, lam)
-        n_observed = (~np.isnan(rows[0])).sum(axis=1)
+        gaussian, residual_lam = self._residual_gaussian(lam)
+        _, factor, residuals = self._standardise(X, lam)
+        n_observed = (~np.isnan(residuals[0])).sum(axis=1)
         by_component = [
             gaussian.log_predictive(*pair)[:, 0]
-            for pair in zip(rows, marginals[:, None], strict=True)
+            for pair in zip(residuals, residual_lam[:, None], strict=True)
         ]
         return np.asarray((by_component - n_observed * np.log(factor)).T)
 
     def conditional_mean(self, X: Any, lam: Array) -> Array:
-        gaussian, marginals = self._zero_mean(lam)
-        mean, factor, rows = self._standardised(X, lam)
-        pairs = zip(rows, marginals[:, None], strict=True)
+        gaussian, residual_lam = self._residual_gaussian(lam)
+        mean, factor, residuals = self._standardise(X, lam)
+        pairs = zip(residuals, residual_lam[:, None], strict=True)
         filled = np.concatenate([gaussian.conditional_mean(*pair) for pair in pairs])
-        return self._in_rows(X, mean + factor[..., None] * filled)
+        return self._fill_rows(X, mean + factor[..., None] * filled)
 
     def conditional_sample(self, X: Any, lam: Array, rng: np.random.Generator) -> Array:
-        gaussian, marginals = self._zero_mean(lam[None])
-        (mean,), (factor,), (rows,) = self._standardised(X, lam[None])
-        drawn = gaussian.conditional_sample(rows, marginals[0], rng)
-        return self._in_rows(X, mean + factor[:, None] * drawn)
+        gaussian, residual_lam = self._residual_gaussian(lam[None])
+        (mean,), (factor,), (residuals,) = self._standardise(X, lam[None])
+        draws = gaussian.conditional_sample(residuals, residual_lam[0], rng)
+        return self._fill_rows(X, mean + factor[:, None] * draws)
 
-    def _in_rows(self, X: Any, values: Array) -> Array:
+    def _fill_rows(self, X: Any, values: Array) -> Array:
         """Return rows (..., n, E + G) with missing values of y filled in from ``values``.
 
         ``values`` (..., n, E) are relative to the center.
@@ -256,23 +270,22 @@ class Regression(ConjugateComponent):
     def marginals(self, lam: Array) -> tuple[Marginals, ...]:
         """Return marginals of means, of residual standard deviations, and of slopes.
 
-        The means are those at the mean of each regressor.
+        Each mean is the mean of a column for rows in which all regressors are at their mean.
         """
         q = self.family.standard(lam)
         M, inverse = q["coefficients"], np.linalg.inv(q["coefficients_precision"])
         shape, rate = self._residual_precisions(q)
         precision = 1.0 / np.diagonal(inverse, axis1=1, axis2=2)
         slopes = []
-        for r, (label, scale) in enumerate(
-            zip(self.given.labels, self.given.scale, strict=True), 1
-        ):
-            of_slope = of_means(M[..., r] / scale, precision[:, r, None] * scale**2, shape, rate)
-            slopes.append(of_slope._replace(quantity=f"slope of {label}"))
+        regressors = zip(self.given.labels, self.given.scale, strict=True)
+        for r, (label, scale) in enumerate(regressors, 1):
+            slope = of_means(M[..., r] / scale, precision[:, r, None] * scale**2, shape, rate)
+            slopes.append(slope._replace(quantity=f"slope of {label}"))
         means = of_means(M[..., 0] + self.center, precision[:, :1], shape, rate)
         return means, of_deviations(shape, rate), *slopes
 
     def _residual_precisions(self, q: dict[str, Array]) -> tuple[Array, Array]:
-        """Return shapes (K, 1) and rates (K, E) of gammas: the inverse residual variances."""
+        """Return shapes (K, 1) and rates (K, E) of the gammas q of inverse residual variances."""
         scale = np.diagonal(q["scale_inverse"], axis1=1, axis2=2)
         return 0.5 * (q["degrees_of_freedom"][:, None] - scale.shape[1] + 1.0), 0.5 * scale
 
@@ -283,7 +296,7 @@ class Regression(ConjugateComponent):
         return after - before
 
     def _log_normalizers(self, lam: Array) -> Array:
-        """Return the log normalizer of the regression of each column alone, (K, E)."""
+        """Return the log normalizer of each column's regression, (K, E), without the others."""
         q = self.family.standard(lam)
         shape, rate = self._residual_precisions(q)
         M, V = q["coefficients"][:, :, None], q["coefficients_precision"][:, None]
@@ -296,19 +309,18 @@ class Regression(ConjugateComponent):
 class IndependentRegressions(Product):
     """Gaussian columns with regressions on given columns, independent given the component.
 
-    Each column has a block whose component is a :class:`Regression`.
+    Each explained column has a block whose component is a :class:`Regression`.
     """
 
     covariance_type = "diag"
 
     def validate(self, d: int, k: int) -> bool:
-        legal = (
+        return all(
             type(block.component) is Regression
             and block.name == str(j)
             and np.array_equal(block.columns, [j, *range(len(self.blocks), d)])
             for j, block in enumerate(self.blocks)
         )
-        return all(legal)
 
     @property
     def given(self) -> GivenColumns:
@@ -331,11 +343,11 @@ class IndependentRegressions(Product):
         return np.concatenate(parts, axis=1)
 
     def conditional_mean(self, X: Any, lam: Array) -> Array:
-        out = np.repeat(dense_rows(X)[None], len(lam), axis=0)
+        completed = np.repeat(dense_rows(X)[None], len(lam), axis=0)
         parts: Any = zip(self._with_columns(X), self.family.split(lam), strict=True)
-        for j, ((component, part), of_column) in enumerate(parts):
-            out[..., j] = component.conditional_mean(part, of_column)[..., 0]
-        return out
+        for j, ((component, part), column_lam) in enumerate(parts):
+            completed[..., j] = component.conditional_mean(part, column_lam)[..., 0]
+        return completed
 
     def marginals(self, lam: Array) -> Any:
         """Return the marginals of all columns."""
@@ -353,7 +365,7 @@ class IndependentRegressions(Product):
 def projected_residuals(
     rows: Array, weights: Array, directions: Callable[[Array, Array], Array], dtype: Any
 ) -> Any:
-    """Return row fits of residuals (n, E) projected to a subspace, see :class:`Component`."""
+    """Return the fits of residuals (n, E) projected to a subspace, see `Component.projected`."""
     gaussian = SphericalGaussian(np.empty(0), np.zeros(rows.shape[1]), dtype)
     return gaussian.projected(rows, weights, directions)
 
@@ -362,52 +374,57 @@ def regression_component(
     X: Any, weights: Any, covariance_type: str, given: GivenColumns,
     prior: GaussianPrior = DEFAULTS,
 ) -> tuple[Regression | IndependentRegressions, dict[str, Any]]:  # fmt: skip
-    """Return the component of rows of explained and given columns, and its prior's parameters.
+    """Return the component of rows X with the given columns last, and its prior's parameters.
 
-    ``prior`` has the parameters of :func:`~skvt.models.mixture.gaussian_component`, which apply to
-    intercepts and residuals. Parameters that are None are derived from the data.
+    The parameters in ``prior`` mean the same as for
+    :func:`~skvt.models.mixture.gaussian_component`; they apply to intercepts and residuals.
+    Parameters that are None are derived from the data.
     """
     E = X.shape[1] - given.n_columns
     mean = None if prior.mean is None else prior_vector("mean_prior", prior.mean, E, np.zeros(E))
     if covariance_type == "full":
-        return _regression(X, weights, given, prior._replace(mean=mean))
+        return _full_regression(X, weights, given, prior._replace(mean=mean))
     scale = prior.covariance
     if scale is not None:
         scale = prior_scale(scale, "diag", E, np.ones(E))
     nu = float(E) if prior.degrees_of_freedom is None else prior.degrees_of_freedom
-    of_given, blocks, parts = np.arange(E, X.shape[1]), [], []
+    given_positions, blocks, prior_of_columns = np.arange(E, X.shape[1]), [], []
     for j in range(E):
-        of_column = GaussianPrior(
+        column_prior = GaussianPrior(
             None if mean is None else mean[[j]], prior.mean_precision, nu,
             None if scale is None else scale[[j], None],
         )  # fmt: skip
-        columns = np.append(j, of_given)
-        component, values = _regression(X[:, columns], weights, given, of_column)
+        columns = np.append(j, given_positions)
+        component, values = _full_regression(X[:, columns], weights, given, column_prior)
         blocks.append(Block(str(j), component, columns))
-        parts.append(values)
-    return IndependentRegressions(tuple(blocks), X.shape[1], X.dtype), _joint_values(parts)
+        prior_of_columns.append(values)
+    regressions = IndependentRegressions(tuple(blocks), X.shape[1], X.dtype)
+    return regressions, _stack_columns(prior_of_columns)
 
 
-def _joint_values(parts: list[dict[str, Any]]) -> dict[str, Any]:
-    """Stack the prior parameters of single columns; the first axis of each value is the column.
+def _stack_columns(prior_of_columns: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return prior parameters whose first axis is the column, given those of each column.
 
-    Axes of length 1, those of the single column, are dropped.
+    The parameters of a single column have leading axes of length 1, which are dropped.
     """
     n_dropped = {"mean_prior": 1, "slope_prior": 1, "covariance_prior": 2}
     return {
-        name: np.stack(
-            [part[name].reshape(part[name].shape[n_dropped.get(name, 0) :]) for part in parts]
-        )
-        for name in parts[0]
-    }
+        name: np.stack([
+            values[name].reshape(values[name].shape[n_dropped.get(name, 0) :])
+            for values in prior_of_columns
+        ])
+        for name in prior_of_columns[0]
+    }  # fmt: skip
 
 
-def _regression(
+def _full_regression(
     X: Any, weights: Any, given: GivenColumns, prior: GaussianPrior
 ) -> tuple[Regression, dict[str, Any]]:
-    """Return the regression of E columns on given ones, and its prior's parameters."""
+    """Return the regression of E columns on the given columns, and its prior's parameters."""
     E, R = X.shape[1] - given.n_columns, given.center.size
-    center, moment = weighted_moments(mapped(X, partial(_joint, given, E)), weights, "full", False)
+    # Fit one regression to all rows, from which the default prior is derived.
+    joint = mapped(X, partial(_joint_rows, given, E))
+    center, moment = weighted_moments(joint, weights, "full", False)
     center = center[R:]
     slopes = np.linalg.solve(given.moment, moment[:R, R:]).T
     covariance = moment[R:, R:] - slopes @ moment[:R, R:]
@@ -422,25 +439,25 @@ def _regression(
     weight = float(weights.sum())
     scale = prior.covariance
     if scale is None:
-        scale = default_scale(determined(covariance, weight) + nu * np.diag(errors))
+        scale = default_scale(diagonal_if_few_rows(covariance, weight) + nu * np.diag(errors))
     scale = prior_scale(scale, "full", E, scale)
     kappa = 1.0 if prior.mean_precision is None else float(prior.mean_precision)
     intercepts = center if prior.mean is None else prior.mean
     M = np.column_stack([intercepts - center, slopes])
-    added = added_to_squares(covariance, errors, weight)
+    added = addition_to_squares(covariance, errors, weight)
     component = Regression(np.empty(0), center, given, X.dtype, added)
     component = component.with_prior(M, np.array([kappa, kappa]), nu, scale)
     return component, prior_values(component)
 
 
-def _joint(given: GivenColumns, n_explained: int, X: Any) -> Array:
+def _joint_rows(given: GivenColumns, n_explained: int, X: Any) -> Array:
     """Return the regressors and the explained columns of rows X in one array, (n, R + E)."""
     X = dense_rows(X)
     return np.concatenate([given.regressors(X[:, n_explained:]), X[:, :n_explained]], axis=1)
 
 
 def prior_values(component: Regression) -> dict[str, Any]:
-    """Return the parameters of a regression's prior by name, in the units of the data."""
+    """Return the parameters of a regression's prior by name, in units of the data."""
     M, kappa, nu, scale = _prior_of(component)
     return {
         "mean_prior": component.center + M[:, 0],
@@ -453,7 +470,7 @@ def prior_values(component: Regression) -> dict[str, Any]:
 
 
 def _prior_of(component: Regression) -> tuple[Array, Array, float, Array]:
-    """Return M, kappa (2,), nu and W^-1 of a regression's prior, see `Regression.with_prior`."""
+    """Return M, kappa, nu and W^-1 of a regression's prior, as in `Regression.with_prior`."""
     q = component.family.standard(component.prior)
     V = q["coefficients_precision"]
     kappa = np.array([V[0, 0], V[1, 1] / component.given.moment[0, 0]])
@@ -465,77 +482,86 @@ def _prior_of(component: Regression) -> tuple[Array, Array, float, Array]:
 class RegressionLearner(Ascent):
     """Learns parameters of a regression's prior.
 
-    The parameters of slopes are learned if the same parameters of means are. A step of EM, with
+    If a parameter of means is learned, so is the same parameter of slopes. A step of EM, with
     averages over components, is
 
         M = avg(E[Lambda])^-1 avg(E[Lambda B]),     D = avg(E[(B - M)' Lambda (B - M)]),
         kappa_0 = E / D_00,      kappa_1 = E R / tr(C D_uu),
 
-    with W^-1 and nu as for a Gaussian, see :mod:`skvt.models.mixture._gaussian_learner`.
+    where the number E is the number of explained columns, 0 is the position of the intercept, and u
+    are the positions of the slopes. The steps of W^-1 and nu are those of a Gaussian, see
+    :mod:`skvt.models.mixture._gaussian_learner`.
     """
 
-    # Names of the learned parameters, and units of scales, as those of a Gaussian's learner.
+    # Names of the learned parameters of means and residuals, see `GaussianLearner`.
     names: frozenset[str]
+    # (E,): units of the lower limit of scales, see `GaussianLearner`.
     unit: Array
-    # Number of steps at a time.
+    # Maximum number of steps in one call.
     most_steps: int = MOST_STEPS
-    # Number of explained columns of the block, which determines the range of nu.
+    # Number of explained columns of the data, which determines the range of nu.
     n_columns: int = 1
 
     @classmethod
     def of(cls, component: Any, names: frozenset[str]) -> Any:
-        """Return the learner of the prior of one or of independent regressions.
+        """Return the learner for a :class:`Regression` or for :class:`IndependentRegressions`.
 
-        The result is None if there are no names of parameters to learn.
+        The result is None if ``names`` is empty.
         """
         if not names:
             return None
         if component.covariance_type == "diag":
             learners = [cls.of(block.component, names) for block in component.blocks]
-            number = len(learners)
-            return IndependentLearner(tuple(replace(one, n_columns=number) for one in learners))
+            n_columns = len(learners)
+            return IndependentLearner(
+                tuple(replace(learner, n_columns=n_columns) for learner in learners)
+            )
         scale = component.family.standard(component.prior)["scale_inverse"]
         return cls(names, np.sqrt(np.diagonal(scale)), n_columns=component.n_explained)
 
-    def informative(self, component: Any, sums: Array) -> Array:
-        """Leave out components of one row if rows are few: `GaussianLearner.informative`."""
-        number = sums[:, 0]
-        few = number.sum() <= ROWS_PER_COLUMN_OF_SCALE * component.n_explained
-        return sums[number > _ONE_ROW] if few else sums
+    def select_informative(self, component: Any, sums: Array) -> Array:
+        """Leave out components of one row if rows are few, as a Gaussian's learner does."""
+        n_rows = sums[:, 0]
+        has_few_rows = n_rows.sum() <= ROWS_PER_COLUMN_OF_SCALE * component.n_explained
+        return sums[n_rows > _ONE_ROW] if has_few_rows else sums
 
     def values(self, component: Any) -> dict[str, Any]:
         values = prior_values(component)
-        learned = self.names | {
-            name.replace("mean", "slope") for name in self.names if name.startswith("mean")
-        }
+        of_slopes = {name.replace("mean", "slope") for name in self.names if "mean" in name}
+        learned = self.names | of_slopes
         return {name: values[name] for name in values if name in learned}
 
     def parameters(self, component: Any) -> Array:
-        return self._all(*_prior_of(component))
+        return self._vector(*_prior_of(component))
 
-    def _all(self, M: Array, kappa: Array, nu: float, scale: Array) -> Array:
-        """Return all parameters as one vector, also those that are not learned."""
-        freedom = np.log(nu - least_freedom(scale))
-        return np.concatenate([M.ravel(), np.log(kappa), [freedom], log_cholesky(scale)])
+    def _vector(self, M: Array, kappa: Array, nu: float, scale: Array) -> Array:
+        """Return all parameters as one vector, including parameters that are not learned.
 
-    def at(self, component: Any, x: Array) -> Any:
+        They are M, log kappa, log(nu - lower limit) and the log-Cholesky factor of W^-1.
+        """
+        log_freedom = np.log(nu - min_freedom(scale))
+        return np.concatenate([M.ravel(), np.log(kappa), [log_freedom], log_cholesky(scale)])
+
+    def with_parameters(self, component: Any, x: Array) -> Any:
         M, kappa, nu, scale = _prior_of(component)
-        least = least_freedom(scale)
-        n, names = M.size, self.names
+        lowest, names, n = min_freedom(scale), self.names, M.size
+        freedom_range = freedom_limits(self.n_columns, lowest)
+        log_kappa, log_freedom, log_factor = x[n : n + 2], x[n + 2], x[n + 3 :]
         if "mean_prior" in names:
             M = x[:n].reshape(M.shape)
         if "mean_precision_prior" in names:
             limits = MEAN_PRECISION, SLOPE_PRECISION
-            kappa = np.exp([within(*pair) for pair in zip(x[n : n + 2], limits, strict=True)])
+            kappa = np.exp([clip_log(*pair) for pair in zip(log_kappa, limits, strict=True)])
         if "degrees_of_freedom_prior" in names:
-            nu = least + float(np.exp(within(x[n + 2], freedom_limits(self.n_columns, least))))
+            nu = lowest + float(np.exp(clip_log(log_freedom, freedom_range)))
         if "covariance_prior" in names:
-            scale = scale_from(x[n + 3 :], 2, self.unit)
+            scale = inverse_scale_from(log_factor, 2, self.unit)
         return component.with_prior(M, kappa, nu, scale)
 
     def step(self, component: Any, sums: Array) -> Array:
         M, kappa, nu, scale = _prior_of(component)
         E, Q = M.shape
+        # Average E[B' Lambda B], E[Lambda B] and E[Lambda] over components.
         t = component.family.expectation(component.natural_parameters(sums)).mean(axis=0)
         moments = -triangle.unpack(t[1:])
         moments[np.diag_indices(Q + E)] *= 2.0
@@ -549,14 +575,14 @@ class RegressionLearner(Ascent):
             kappa = E / np.maximum([distance[0, 0], of_slopes], TINY)
         learns_scale = "covariance_prior" in self.names
         if learns_scale:
-            precision = determined(precision, float(sums[:, 0].sum()))
+            precision = diagonal_if_few_rows(precision, float(sums[:, 0].sum()))
         if "degrees_of_freedom_prior" in self.names:
-            limits = freedom_limits(self.n_columns, least_freedom(scale))
+            limits = freedom_limits(self.n_columns, min_freedom(scale))
             nu = degrees_of_freedom(2.0 * t[0], precision, None if learns_scale else scale, limits)
         if learns_scale:
             scale = nu * np.linalg.inv(precision)
             scale = 0.5 * (scale + scale.T)
-        return self._all(M, kappa, nu, scale)
+        return self._vector(M, kappa, nu, scale)
 
 
 @in_files("models.IndependentLearner")
@@ -565,5 +591,6 @@ class IndependentLearner(ProductLearner):
     """Learns the priors of independent regressions."""
 
     def values(self, component: Any) -> dict[str, Any]:
+        """Return the learned values by name, with the explained column as the first axis."""
         values = super().values(component)
-        return _joint_values([values[block.name] for block in component.blocks])
+        return _stack_columns([values[block.name] for block in component.blocks])

@@ -128,8 +128,8 @@ def _nearest_seed(
 ) -> Array:  # fmt: skip
     """Return one-hot responsibilities (n, K) of the seed that explains each row best."""
     candidates = rng.permutation(weights.size)[:ROWS_TO_SEED]
-    few, chances = fits.some(candidates), weights[candidates]
-    full, size = fits.own(few) if init_params in _SUBSPACES else (None, None)
+    few, chances = fits.prepare(candidates), weights[candidates]
+    full, size = fits.fits_to_self(few) if init_params in _SUBSPACES else (None, None)
     best: Array = np.full(candidates.size, -np.inf)
     seeds: list[int] = []
     used = np.zeros(candidates.size, dtype=bool)
@@ -140,13 +140,13 @@ def _nearest_seed(
         used[seed] = True
         left = chances * ~used
         if full is not None and size is not None:
-            best = np.maximum(best, fits.given(few, seeds[-1:])[0][:, 0])
+            best = np.maximum(best, fits.fits_to_seeds(few, seeds[-1:])[0][:, 0])
             # a row equal to a seed is fully explained, up to rounding
             missed = left * np.where(exceeds(full, best, scale=size), full - best, 0.0)
             left = missed if missed.sum() > 0.0 else left
     resp = np.zeros((weights.size, len(seeds)))
     for rows in pieces(weights.size, _ROWS_AT_ONCE):
-        fit, size = fits.given(fits.some(rows), seeds)
+        fit, size = fits.fits_to_seeds(fits.prepare(rows), seeds)
         size = np.take_along_axis(size, fit.argmax(axis=1)[:, None], axis=1)
         # ties go to the seed that was drawn first
         nearest = stable_argmax(fit, scale=size)

@@ -228,11 +228,11 @@ class SparseDifferences(Product):
         return self.family.split(lam)[0], self.common, self.family.indicators(lam)
 
     def column_probabilities(self, lam: Array, column: int, X: Any) -> Array:
-        mixed = self.differing.mixed(*self._either(lam))
+        mixed = self.differing.mix_parameters(*self._either(lam))
         return np.asarray(self.differing.column_probabilities(mixed, column, X))
 
     def imputed(self, X: Array, lam: Array, memberships: Array) -> Array:
-        mixed = self.differing.mixed(*self._either(lam))
+        mixed = self.differing.mix_parameters(*self._either(lam))
         if mixed is None:
             return ConjugateComponent.imputed(self, X, lam, memberships)
         return np.asarray(self.differing.imputed(X, mixed, memberships))
@@ -369,7 +369,7 @@ def _with_prior(
     separate = np.where(component.separate(lam), lam - component.prior, 0.0)
     shared = component.common - inner.prior
     parts = np.concatenate([shared[None], family.split(separate)[0]])
-    inner = learner.learned(inner, inner.sums_of(parts))
+    inner = learner.learned(inner, inner.unspread(parts))
     return replace(component.with_components([inner]), common=inner.prior + shared)
 
 
@@ -389,7 +389,7 @@ def with_sparse_differences(
     made = [
         with_sparse_differences(block.component, of_block, part)
         for block, of_block, part in zip(
-            component.blocks, learners, component.of_blocks(sums), strict=True
+            component.blocks, learners, component.split_by_block(sums), strict=True
         )
     ]
     component = component.with_components(changed for changed, _ in made)

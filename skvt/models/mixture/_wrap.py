@@ -17,9 +17,9 @@ class WrapperMixin:
     """Methods of a :class:`Product` whose first block describes the values of all columns.
 
     Values are the numbers that the first block models, such as logarithms of the data. The method
-    `_made` converts rows of the data to values, in its first D columns, where D is ``n_features``.
-    The second block describes indicators, the volume element of logarithms, or scales. Missing
-    values are predicted by the first block and converted to the units of the data.
+    `_convert_rows` converts rows of the data to rows whose first D columns are values, where D is
+    ``n_features``. The second block describes indicators, the volume element of logarithms, or
+    scales. Missing values are predicted by the first block and converted to the units of the data.
     """
 
     # The subclass of Product defines these attributes.
@@ -27,7 +27,7 @@ class WrapperMixin:
     family: Any
     n_features: Any
     dtype: Any
-    _made: Any
+    _convert_rows: Any
 
     @property
     def _values(self) -> Any:
@@ -63,12 +63,13 @@ class WrapperMixin:
 
     def conditional_mean(self, X: Any, lam: Array) -> Array:
         values_lam, *others = self.family.split(lam)
-        means = self._values.conditional_mean(self._made(X)[:, : self.n_features], values_lam)
+        values = self._convert_rows(X)[:, : self.n_features]
+        means = self._values.conditional_mean(values, values_lam)
         return np.where(np.isnan(X), self._means_of_data(X, means, *others), X)
 
     def conditional_sample(self, X: Any, lam: Array, rng: np.random.Generator) -> Array:
         values_lam, *others = self.family.split(lam)
-        values = self._made(X)[:, : self.n_features]
+        values = self._convert_rows(X)[:, : self.n_features]
         draws = self._values.conditional_sample(values, values_lam, rng)
         return np.where(np.isnan(X), self._draws_of_data(X, draws, rng, *others), X)
 

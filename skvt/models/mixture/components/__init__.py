@@ -16,8 +16,8 @@ from skvt.models.mixture.components._directions import (
 from skvt.models.mixture.components._discrete import (
     Bernoulli,
     Categorical,
+    ExposureColumns,
     Multinomial,
-    OfExposure,
     Poisson,
     split_exposure,
 )

@@ -1,4 +1,9 @@
-"""Base classes of mixture components, see :class:`skvt.contracts.Component`."""
+"""Base classes of mixture components, see :class:`skvt.contracts.Component`.
+
+Symbols are those of :mod:`skvt.contracts`: the features F(x) of a row, their sums S, the prior eta,
+the natural parameters ``lam = eta + M S`` of q, and the table ``T = M' E[t] + base``, whose product
+with F(x) is E[log p(x | phi)].
+"""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -13,45 +18,47 @@ from skvt.rows import dense, pieces
 from skvt.typing import Array, IndexArray
 
 LOG_2PI = np.log(2.0 * np.pi)
-# Number of entries that predictive densities and merges hold at a time.
+# Number of natural parameters that predictive densities and merges hold at a time.
 _ENTRIES_AT_ONCE = 2**20
-# Maximum number of rows whose tables are held at a time, and of numbers in these tables.
+# Maximum number of tables that are held at a time, and maximum number of entries of these tables.
 _TABLES_AT_ONCE = 512
-_NUMBERS_AT_ONCE = 2**18
-# Number of values of features that are held at a time in sums of features.
-_NUMBERS_OF_SUMS = 2**22
+_TABLE_ENTRIES_AT_ONCE = 2**18
+# Number of entries of features that are held at a time while features are summed.
+_FEATURE_ENTRIES_AT_ONCE = 2**22
 
 
-def per_component(values: Array) -> Array:
+def sum_per_component(values: Array) -> Array:
     """Return the sums of an array (K, ...) over all axes but the first, (K,)."""
     return values.reshape(values.shape[0], -1).sum(axis=1)
 
 
 class RowFits:
-    """Fits of rows under components that are fitted to single rows.
+    """Fits of rows under components that are fitted to one seed row each.
 
-    ``features`` is a function that returns the features (n, P) of rows.
+    A fit is ``E[log p(x | phi)]`` in nats, up to a constant. ``features(rows)`` is the function
+    that returns the features (n, P) of the rows with the indices ``rows``.
     """
 
     def __init__(self, component: Any, features: Callable[[Any], Any]) -> None:
         self._component, self._features = component.alone, features
 
-    def some(self, rows: Any) -> Any:
+    def prepare(self, rows: Any) -> Any:
+        """Return the numbers that the other methods need of the rows with these indices."""
         return self._features(rows)
 
-    def given(self, some: Any, seeds: Any) -> tuple[Array, Array]:
-        """Return fits of rows under components fitted to seeds, (n, K), and sizes of the terms.
+    def fits_to_seeds(self, prepared: Any, seeds: Any) -> tuple[Array, Array]:
+        """Return fits of prepared rows to seeds, and the sizes of their terms, (n, K) each.
 
-        A fit is ``E[log p(x | phi)]`` in nats, up to a constant. Rounding errors of the fits are
-        relative to the sizes, which are (n, K), too.
+        ``seeds`` are indices of K rows, each of which has a component fitted to it. Rounding errors
+        of the fits are relative to the sizes.
         """
         sums, component = dense(self._features(seeds)), self._component
         tables = component.table(component.natural_parameters(sums)).T
-        return some @ tables, abs(some) @ np.abs(tables)
+        return prepared @ tables, abs(prepared) @ np.abs(tables)
 
-    def own(self, some: Any) -> tuple[Array, Array]:
-        """Return the fit of each row under its own component, (n,), and sizes of the terms."""
-        fits: tuple[Array, Array] = self._component.own_fits(some)
+    def fits_to_self(self, prepared: Any) -> tuple[Array, Array]:
+        """Return the fit of each prepared row to itself as the seed, and sizes, (n,) each."""
+        fits: tuple[Array, Array] = self._component.self_fits(prepared)
         return fits
 
 
@@ -62,8 +69,8 @@ class ConjugateComponent:
     ``prior``, ``n_features``, ``dtype``, ``features`` and ``sample``. If features are not the
     statistics of the family, it defines ``spread``, which applies the matrix M to sums of features,
     and ``gather``, which applies the transpose of M. If some coefficients of its features do not
-    depend on phi, it defines these coefficients as ``base`` (P,). By default, components share
-    nothing, have no missing values and no subspaces in which rows are compared.
+    depend on phi, it defines these coefficients as ``base`` (P,). By default, components share no
+    globals, have no missing values, and are not projected to subspaces.
     """
 
     missing: bool = False
@@ -73,7 +80,7 @@ class ConjugateComponent:
     added: Array | None = None
     avoids_features: bool = False
     if TYPE_CHECKING:
-        # These are fields, properties or class attributes of subclasses.
+        # Subclasses define these as fields, properties or class attributes.
 
         @property
         def family(self) -> Any: ...
@@ -110,12 +117,12 @@ class ConjugateComponent:
     def gather(self, t: Array) -> Array:
         return t
 
-    def sums_of(self, own: Array) -> Array:
-        """Return sums S of features, given ``M S``.
+    def unspread(self, statistics: Array) -> Array:
+        """Return sums S of features for which ``M S`` equals ``statistics``.
 
-        This is right if M is a permutation. Other subclasses override the method.
+        This method is right if M is a permutation. Other subclasses override it.
         """
-        return self.gather(own)
+        return self.gather(statistics)
 
     def natural_parameters(self, sums: Array) -> Array:
         """Return ``lam = eta + M S``."""
@@ -136,15 +143,18 @@ class ConjugateComponent:
         features = self.features(X)
         return features @ table, lambda weighted: features.T.dot(weighted).T
 
-    def own_fits(self, features: Any) -> tuple[Array, Array]:
-        """Return the fit of each row under its own component, (n,), and sizes of the terms."""
-        out, size = np.empty((2, features.shape[0]))
-        step = max(1, min(_TABLES_AT_ONCE, _NUMBERS_AT_ONCE // features.shape[1]))
+    def self_fits(self, features: Any) -> tuple[Array, Array]:
+        """Return the fit of each row under a component fitted to this row alone, and its size.
+
+        Both are (n,), see `RowFits.fits_to_self`. ``features`` (n, P) are those of the rows.
+        """
+        fits, sizes = np.empty((2, features.shape[0]))
+        step = max(1, min(_TABLES_AT_ONCE, _TABLE_ENTRIES_AT_ONCE // features.shape[1]))
         for rows in pieces(features.shape[0], step):
             part = dense(features[rows])
-            product = part * self.table(self.natural_parameters(part))
-            out[rows], size[rows] = product.sum(axis=1), np.abs(product).sum(axis=1)
-        return out, size
+            terms = part * self.table(self.natural_parameters(part))
+            fits[rows], sizes[rows] = terms.sum(axis=1), np.abs(terms).sum(axis=1)
+        return fits, sizes
 
     def completion(self, table: Array) -> Completion | None:
         return None
@@ -159,10 +169,11 @@ class ConjugateComponent:
         return None
 
     def conditional_mean(self, X: Any, lam: Array) -> Array:
-        """Return rows with missing values at their means given the rest of the row, (K, n, D).
+        """Return rows whose missing values are conditional means under each component, (K, n, D).
 
-        The means are those of each component's posterior predictive, or its location if a Student t
-        has no mean. Components with missing values must override this.
+        The means are those of the posterior predictive, given the observed values of the row. If a
+        Student t has no mean, its location is used. Components with missing values must override
+        this method.
         """
         raise NotImplementedError
 
@@ -171,41 +182,51 @@ class ConjugateComponent:
         return with_draws(X, self.sample(lam, X.shape[0], rng))
 
     def log_predictive(self, X: Any, lam: Array) -> Array:
-        """Return ``A(lam + M F(x)) - A(lam)`` + base measure, exact for every conjugate family."""
-        before = per_component(self.family.log_normalizer(lam))
-        out = np.empty((X.shape[0], lam.shape[0]))
-        for rows, base, changes in self.changes(X, lam.size):
-            after = self.family.log_normalizer(lam + changes[:, None])
-            out[rows] = after.reshape(*after.shape[:2], -1).sum(axis=2) - before + base[:, None]
-        return out
+        """Return ``A(lam + M F(x)) - A(lam)`` plus the base measure, (n, K) in nats.
 
-    def log_predictive_mixed(self, X: Any, lam: Array, other: Array, shares: Array) -> Array:
-        """Return log densities, (n, K), if each column has one of two distributions.
+        This is exact for every conjugate family.
+        """
+        before = sum_per_component(self.family.log_normalizer(lam))
+        log_densities = np.empty((X.shape[0], lam.shape[0]))
+        for rows, base, statistics in self.row_statistics(X, lam.size):
+            after = self.family.log_normalizer(lam + statistics[:, None])
+            after = after.reshape(*after.shape[:2], -1).sum(axis=2)
+            log_densities[rows] = after - before + base[:, None]
+        return log_densities
 
-        These are the predictives of ``lam`` (K, *shape), with probability ``shares`` (K, D), and of
-        ``other`` (*shape). Columns must be independent given the component.
+    def log_predictive_mixed(self, X: Any, lam: Array, common: Array, shares: Array) -> Array:
+        """Return log densities, (n, K) in nats, if each column has one of two distributions.
+
+        A column has the predictive of ``lam`` (K, *shape) with the probability ``shares`` (K, D),
+        and otherwise the predictive of ``common`` (*shape). Columns must be independent given the
+        component.
         """
         with np.errstate(divide="ignore"):
-            log_share, log_rest = np.log(shares), np.log1p(-shares)
-        before, before_other = (self.family.log_normalizer(part) for part in (lam, other))
-        out = np.empty((X.shape[0], len(lam)))
-        for rows, base, changes in self.changes(X, lam.size):
-            first = self.family.log_normalizer(lam + changes[:, None]) - before
-            second = (self.family.log_normalizer(other + changes) - before_other)[:, None]
-            columns = np.logaddexp(log_share + first, log_rest + second)
-            out[rows] = columns.sum(axis=2) + base[:, None]
-        return out
+            log_share, log_common_share = np.log(shares), np.log1p(-shares)
+        before, before_common = (self.family.log_normalizer(part) for part in (lam, common))
+        log_densities = np.empty((X.shape[0], len(lam)))
+        for rows, base, statistics in self.row_statistics(X, lam.size):
+            separate_gain = self.family.log_normalizer(lam + statistics[:, None]) - before
+            common_gain = self.family.log_normalizer(common + statistics) - before_common
+            columns = np.logaddexp(
+                log_share + separate_gain, log_common_share + common_gain[:, None]
+            )
+            log_densities[rows] = columns.sum(axis=2) + base[:, None]
+        return log_densities
 
-    def mixed(self, lam: Array, other: Array, shares: Array) -> Array | None:
-        """Return the ``lam`` with the densities of :meth:`log_predictive_mixed`; None if none."""
+    def mix_parameters(self, lam: Array, common: Array, shares: Array) -> Array | None:
+        """Return natural parameters with the densities of :meth:`log_predictive_mixed`.
+
+        The result is None if the family has no such natural parameters.
+        """
         return None
 
-    def changes(self, X: Any, size: int) -> Iterator[tuple[slice, Array, Array]]:
-        """Yield slices of n rows, their base measures (n,) and M F(x) (n, *shape).
+    def row_statistics(self, X: Any, size: int) -> Iterator[tuple[slice, Array, Array]]:
+        """Yield slices of n rows, their base measures (n,) and statistics M F(x), (n, *shape).
 
-        Arrays of ``size`` numbers for each row of a slice have a limited size.
+        Slices have so few rows that the caller can hold ``size`` numbers for each row.
         """
-        # densities are those of the rows without additions to squares
+        # Densities are those of the rows without additions to squares.
         component: Any = self if self.added is None else replace(self, added=None)  # type: ignore[type-var]
         features = dense(component.features(X))
         base = features @ np.broadcast_to(self.base, features.shape[1])
@@ -214,7 +235,7 @@ class ConjugateComponent:
 
     def weighted_sums(self, X: Any, weighted: Array) -> Array:
         sums = np.zeros((weighted.shape[1], self.gather(self.prior).shape[-1]))
-        step = max(_TABLES_AT_ONCE, _NUMBERS_OF_SUMS // sums.shape[1])
+        step = max(_TABLES_AT_ONCE, _FEATURE_ENTRIES_AT_ONCE // sums.shape[1])
         for rows in pieces(len(weighted), step):
             sums += self.features(X[rows]).T.dot(weighted[rows]).T
         return sums
@@ -225,7 +246,7 @@ class ConjugateComponent:
 
     @property
     def opened(self) -> Any:
-        """The component whose predictive densities admit levels that do not occur in the fit."""
+        """The component whose predictive densities also cover levels that are not in the fit."""
         return self
 
     def apart(self, lam: Array) -> Array:
@@ -234,10 +255,10 @@ class ConjugateComponent:
     def log_evidence(self, sums: Array) -> Array:
         """Return the log evidence of each component's rows, (K,) in nats.
 
-        It is ``A(eta + S_k) - A(eta)`` plus the base measure, which is log M(S_k) in [HS13 eq. 12].
+        It is ``A(eta + M S_k) - A(eta)`` plus the base measure, called log M(S_k) in [HS13 eq. 12].
         The sum over components is the evidence of all rows, even if components share parameters.
         """
-        after = per_component(self.family.log_normalizer(self.natural_parameters(sums)))
+        after = sum_per_component(self.family.log_normalizer(self.natural_parameters(sums)))
         return np.asarray(after - self.log_normalizer + (sums * self.base).sum(axis=1))
 
     @cached_property
@@ -246,22 +267,24 @@ class ConjugateComponent:
         return float(self.family.log_normalizer(self.prior).sum())
 
     def merge_gains(self, sums: Array, a: IndexArray, b: IndexArray) -> Array:
-        """Return ``log M(S_a + S_b) - log M(S_a) - log M(S_b)`` [HS13 eq. 12] of each pair."""
+        """Return the gain of merging each pair of components (a, b), in nats.
+
+        It is ``log M(S_a + S_b) - log M(S_a) - log M(S_b)`` [HS13 eq. 12].
+        """
         if a.size == 0:
             return np.zeros(0)
-        single, used = np.zeros(len(sums)), np.union1d(a, b)
-        single[used] = self.log_evidence(sums[used])
-        gain = -single[a] - single[b]
+        evidence, in_pairs = np.zeros(len(sums)), np.union1d(a, b)
+        evidence[in_pairs] = self.log_evidence(sums[in_pairs])
+        gains = -evidence[a] - evidence[b]
         for pairs in pieces(a.size, max(1, _ENTRIES_AT_ONCE // max(1, sums[:1].size))):
-            gain[pairs] += self.log_evidence(sums[a[pairs]] + sums[b[pairs]])
-        return gain
+            gains[pairs] += self.log_evidence(sums[a[pairs]] + sums[b[pairs]])
+        return gains
 
     def uncentred(self, lam: Array) -> tuple[Any, Array]:
         """Return the family and ``lam`` in the coordinates of the data."""
         return self.family, lam
 
     def parts(self, lam: Array) -> dict[str, tuple[Any, Array]]:
-        """Return the parts of the component with their ``lam``; there are none by default."""
         return {}
 
     def drawn(self, lam: Array, rng: np.random.Generator) -> tuple[Any, Array]:
@@ -286,8 +309,8 @@ class ConjugateComponent:
     def column_evidence(self, sums: Array) -> Array:
         """Return the log evidence of each column, (K, D) in nats.
 
-        It is exact if the family has a member for each column. If all columns share a member, its
-        evidence is divided equally among them.
+        It is exact if the family has a distribution for each column. If all columns share one
+        distribution, its evidence is divided equally among the columns.
         """
         after = self.family.log_normalizer(self.natural_parameters(sums))
         evidence = after - self.family.log_normalizer(self.prior)

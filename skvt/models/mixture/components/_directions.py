@@ -1,4 +1,8 @@
-"""Directions in which births search for clusters of rows."""
+"""Directions in which births search for clusters of rows.
+
+Births of mixtures project rows to a few directions: principal components, directions of extreme
+kurtosis [HyvarinenOja97], or one direction along which the density of rows has valleys.
+"""
 
 from typing import Any
 
@@ -7,13 +11,15 @@ import numpy as np
 from skvt.ties import exceeds, stable_order
 from skvt.typing import Array, IndexArray
 
-# Rows count as constant along directions whose eigenvalue, relative to the largest, is below this.
+# Rows count as constant along a direction if its eigenvalue over the largest one is below this.
 _LEAST_EIGENVALUE = 1e-9
 # :func:`clusters_in_line` tries this number of columns, and this number of other directions.
 _N_LINES = 3
-# The density along a line is the inverse distance between a row and this number of rows later.
+# The density at a row is the inverse distance along the line to the row that is this number of rows
+# further.
 _N_NEIGHBOURS = 12
-# In both clusters beside a valley, the density is at least this multiple of the valley's density.
+# In the clusters on both sides of a valley, the density is at least this multiple of the density in
+# the valley.
 _VALLEY_FACTOR = 6.0
 # Number of fixed-point steps towards directions of extreme kurtosis.
 _N_KURTOSIS_STEPS = 10
@@ -27,8 +33,8 @@ def fill_with_means(X: Any, weights: Array) -> Array:
     rows = np.array(X, np.float64)
     missing = np.isnan(rows)
     if missing.any():
-        seen = weights @ ~missing
-        means = (weights @ np.where(missing, 0.0, rows)) / np.where(seen > 0.0, seen, 1.0)
+        total = weights @ ~missing
+        means = (weights @ np.where(missing, 0.0, rows)) / np.where(total > 0.0, total, 1.0)
         rows = np.where(missing, means, rows)
     return rows
 
@@ -54,10 +60,9 @@ def principal_components(X: Array, weights: Array, number: int) -> Array:
     """
     X, variances, directions = _standardise(X, weights)
     number = min(number, variances.size)
-    last, scale = variances[-number], variances[-1]
-    # Keep the components that are not clearly behind the last requested component.
-    kept = ~exceeds(last, variances, scale=scale)
-    components: Array = X @ directions[:, kept]
+    last_requested, largest = variances[-number], variances[-1]
+    is_kept = ~exceeds(last_requested, variances, scale=largest)
+    components: Array = X @ directions[:, is_kept]
     return components
 
 
@@ -72,14 +77,14 @@ def least_normal_components(X: Array, weights: Array, number: int) -> Array:
     at the columns of most extreme kurtosis.
     """
     X, variances, basis = _standardise(X, weights)
-    kept = variances > _LEAST_EIGENVALUE * variances[-1]
-    basis = basis[:, kept]
-    # Whiten symmetrically. The result then does not depend on the arbitrary choice of eigenvectors
-    # of tied eigenvalues.
-    Z = X @ ((basis / np.sqrt(variances[kept])) @ basis.T)
+    is_kept = variances > _LEAST_EIGENVALUE * variances[-1]
+    basis = basis[:, is_kept]
+    # Whiten symmetrically, so that the result does not depend on the arbitrary choice of
+    # eigenvectors of tied eigenvalues.
+    Z = X @ ((basis / np.sqrt(variances[is_kept])) @ basis.T)
     share = weights / weights.sum()
-    excess = np.abs(share @ Z**4 - 3.0)
-    W = np.eye(Z.shape[1])[:, stable_order(-excess, scale=1.0)[:number]]
+    excess_kurtosis = np.abs(share @ Z**4 - 3.0)
+    W = np.eye(Z.shape[1])[:, stable_order(-excess_kurtosis, scale=1.0)[:number]]
     for _ in range(_N_KURTOSIS_STEPS):
         W = (Z * share[:, None]).T @ (Z @ W) ** 3 - 3.0 * W  # [HyvarinenOja97 eq. 8]
         W, _ = np.linalg.qr(W)
@@ -91,34 +96,34 @@ def clusters_in_line(X: Array, weights: Array) -> IndexArray:
     """Cluster rows by the valleys of their density along one direction; return labels (n,).
 
     The columns of smallest kurtosis and the directions of most extreme kurtosis are tried, and the
-    direction with most clusters is used. A valley lies between two much denser regions. The density
-    at a row is estimated by the inverse distance between the row and the twelfth row after it.
+    direction with the largest number of clusters is used. A valley is a region between two much
+    denser regions.
     """
-    spread = _standardise(X, weights)[0]
-    kurtosis = weights @ spread**4 / weights.sum()
-    # Constant columns have kurtosis 0 here; they come last.
-    flat = stable_order(np.where(kurtosis > 0.0, kurtosis, np.inf), scale=1.0)[:_N_LINES]
-    lines = [*X[:, flat].T, *least_normal_components(X, weights, _N_LINES).T]
+    standardised, _, _ = _standardise(X, weights)
+    kurtosis = weights @ standardised**4 / weights.sum()
+    # Constant columns have the kurtosis 0. Order them last.
+    flattest = stable_order(np.where(kurtosis > 0.0, kurtosis, np.inf), scale=1.0)[:_N_LINES]
+    lines = [*X[:, flattest].T, *least_normal_components(X, weights, _N_LINES).T]
     return max([_label_between_valleys(line) for line in lines], key=np.max)
 
 
 def _label_between_valleys(line: Array) -> IndexArray:
-    """Cluster numbers (n,) by the valleys of their density; return labels (n,).
+    """Cluster the numbers of ``line`` (n,) by the valleys of their density; return labels (n,).
 
-    Labels increase with the numbers. All numbers are one cluster if some value occurs more than
-    _N_NEIGHBOURS times, since each repeated value would otherwise be a cluster.
+    Labels increase with the numbers. If a value occurs more than _N_NEIGHBOURS times, all numbers
+    are one cluster, because otherwise each repeated value would be a cluster.
     """
     order = np.argsort(line, kind="stable")
     ordered, step = line[order], _N_NEIGHBOURS // 4
+    # A width is inverse to the density.
     widths = ordered[_N_NEIGHBOURS:] - ordered[:-_N_NEIGHBOURS]
-    cuts, least_width, valley_width, valley = list[int](), np.inf, 0.0, -1
     if not widths.size or widths.min() <= 0.0:
         return np.zeros(line.size, np.intp)
-    # A width is inverse to the density. ``least_width`` is the smallest width in the present
-    # cluster. When widths are much larger, a valley begins: ``valley`` is the place of its largest
-    # width, ``valley_width``; outside valleys it is -1. The valley ends when widths are much
-    # smaller.
-    # The clusters are then cut at the largest gap between numbers at ``valley``.
+    # Outside valleys, ``valley`` is -1, and ``least_width`` is the smallest width in the present
+    # cluster. A valley begins when a width is much larger. Inside a valley, ``valley`` is the
+    # position of its largest width, ``valley_width``. The valley ends when a width is much smaller.
+    # The clusters are then cut at the largest gap among the numbers after ``valley``.
+    cuts, least_width, valley_width, valley = list[int](), np.inf, 0.0, -1
     for i, width in zip(range(0, widths.size, step), widths[::step].tolist(), strict=True):
         if valley < 0:
             least_width = min(least_width, width)
@@ -127,9 +132,8 @@ def _label_between_valleys(line: Array) -> IndexArray:
         elif width > valley_width:
             valley_width, valley = width, i
         elif _VALLEY_FACTOR * width < valley_width:
-            cuts.append(
-                valley + 1 + int(np.argmax(np.diff(ordered[valley : valley + _N_NEIGHBOURS + 1])))
-            )
+            gaps = np.diff(ordered[valley : valley + _N_NEIGHBOURS + 1])
+            cuts.append(valley + 1 + int(np.argmax(gaps)))
             least_width, valley = width, -1
     labels = np.zeros(line.size, np.intp)
     labels[order] = np.searchsorted(cuts, np.arange(line.size), side="right")

@@ -1,4 +1,9 @@
-"""Gaussians with full covariances, and the Student t of their predictive densities."""
+"""Gaussians with full covariances, and the Student t of their predictive densities.
+
+With m, kappa, nu and W of a normal-Wishart q, the predictive density is a Student t with nu - D + 1
+degrees of freedom. Functions take its shape matrix times the degrees of freedom as ``scale``, which
+is ``W^-1 (1 + 1 / kappa)`` [Bishop06 eq. 10.81].
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,9 +23,9 @@ from skvt.models.mixture.components._base import LOG_2PI, ConjugateComponent
 from skvt.models.mixture.components._independent import CentredMixin
 from skvt.typing import Array
 
-# Rows are multiplied by matrices with at least this many columns and at most this many
-# components.
+# With at least this many columns, sums are computed without features.
 _MANY_COLUMNS = 32
+# With at most this many components, log densities are computed without features, too.
 _FEW_COMPONENTS = 16
 
 
@@ -37,21 +42,24 @@ class _FullMixin(ConjugateComponent):
         return base
 
     def _student(self, lam: Array) -> tuple[Array, Array, Array]:
-        """Return the mean (K, D), shape matrix times d.o.f. (K, D, D), and the d.o.f. (K,)."""
+        """Return the predictive's mean (K, D), ``scale`` (K, D, D), and degrees of freedom (K,).
+
+        The mean is relative to the center.
+        """
         raise NotImplementedError
 
     def completion(self, table: Array) -> Completion | None:
-        """Return q of missing values; the table is converted once there are missing values."""
-        converted = cache(
+        # Convert the table when the first chunk with missing values comes.
+        from_table = cache(
             partial(GaussianCompletion.from_table, self.center, table, self.n_features)
         )
-        return lambda X, inv_temps: converted().holes(X, inv_temps) if has_holes(X) else None
+        return lambda X, inv_temps: from_table().holes(X, inv_temps) if has_holes(X) else None
 
     def filled(self, X: Any) -> Any:
         return self.conditional_mean(X, self.prior[None])[0] if has_holes(X) else X
 
     def log_predictive(self, X: Any, lam: Array) -> Array:
-        """Return log densities of Student t with nu - D + 1 d.o.f. [Bishop06 eq. 10.81]."""
+        """Return log densities of the Student t [Bishop06 eq. 10.81], (n, K) in nats."""
         return student_t_log_density(self._centred(X), *self._student(lam))
 
     def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
@@ -60,7 +68,7 @@ class _FullMixin(ConjugateComponent):
         return mean + normal / np.sqrt(rng.chisquare(freedom, size=(n_rows, 1))) + self.center
 
     def with_completed(self, X: Any, completed: Array) -> Array:
-        """Return the completed rows, since missing values count as observed."""
+        """Return the completed rows, since q has a factor for missing values."""
         return completed
 
     def gaussians(self, lam: Array) -> tuple[Array, Array]:
@@ -68,7 +76,7 @@ class _FullMixin(ConjugateComponent):
         return means, np.broadcast_to(covariances, (*means.shape, means.shape[1]))
 
     def conditional_mean(self, X: Any, lam: Array) -> Array:
-        """Return rows with ``x_m`` at its mean given ``x_o`` under the Student t, (K, n, D)."""
+        """Return rows whose missing ``x_m`` are their means given ``x_o``, (K, n, D)."""
         mean, scale, _ = self._student(lam)
         holes = GaussianCompletion.from_scale(self.center, mean, scale).holes(X, np.ones(1))
         if holes is None:
@@ -77,13 +85,14 @@ class _FullMixin(ConjugateComponent):
         return np.where(holes.missing, filled, X)
 
     def conditional_sample(self, X: Any, lam: Array, rng: np.random.Generator) -> Array:
-        """Draw ``x_m`` given ``x_o`` from a Student t, (n, D).
+        """Draw the missing ``x_m`` given the observed ``x_o`` from a Student t, (n, D).
 
-        It has f + |o| degrees of freedom and the conditional shape matrix times ``(f + delta) / (f
-        + |o|)``, where f are the predictive's degrees of freedom and ``delta`` is the squared
-        distance of ``x_o`` in its marginal shape matrix.
+        If the predictive has f degrees of freedom, this Student t has f + |o| degrees of freedom
+        and the conditional shape matrix times ``(f + delta) / (f + |o|)``, where ``delta`` is the
+        squared distance of ``x_o`` from its mean in units of its marginal shape matrix.
         """
         mean, scale, freedom = self._student(lam[None])
+        # The squared distance in units of `scale` is delta / f.
         distance, _, n_seen, holes = distances_of_observed(self._centred(X), mean, scale)
         if holes is None:
             return np.array(X, np.float64)
@@ -95,11 +104,14 @@ class _FullMixin(ConjugateComponent):
 @in_files("models.FullGaussian")
 @dataclass(frozen=True)
 class FullGaussian(CentredMixin, _FullMixin):
-    """N(mu_k, Lambda_k^-1) with normal-Wishart prior; features [1, x, x x']."""
+    """N(mu_k, Lambda_k^-1) with a normal-Wishart prior.
 
-    # (2 + D + D (D + 1) / 2,): natural parameters for the data minus the center.
+    The features of a row relative to the center are [1, x, upper triangle of x x'].
+    """
+
+    # (2 + D + D (D + 1) / 2,): natural parameters of the prior for rows relative to the center.
     prior: Annotated[Array, "2+d+t"]
-    # (D,): subtracted from the rows, so that a distant origin does not cost precision.
+    # (D,): subtracted from the rows, so that sums keep their digits if the rows are far from 0.
     center: Annotated[Array, "d"]
     dtype: np.dtype[Any]
     # (D (D + 1) / 2,): added to ``x x'`` of each row, but not in predictive densities. See
@@ -113,7 +125,10 @@ class FullGaussian(CentredMixin, _FullMixin):
         return full_features(self._centred(X), True, self.added)
 
     def spread(self, sums: Array) -> Array:
-        """Repeat the number of rows, the statistic of log|Lambda| / 2 and -mu' Lambda mu / 2."""
+        """Convert sums of features to natural parameters by repeating the number of rows.
+
+        This number is the statistic of both log|Lambda| / 2 and -mu' Lambda mu / 2.
+        """
         return np.concatenate([sums[..., :1], sums], axis=-1)
 
     def gather(self, t: Array) -> Array:
@@ -126,38 +141,43 @@ class FullGaussian(CentredMixin, _FullMixin):
         return self.n_features >= _MANY_COLUMNS
 
     def explain(self, X: Any, table: Array) -> tuple[Array, Callable[[Array], Array]]:
-        """See :class:`Component`; with many columns, products of rows and matrices are faster."""
+        # With many columns, products of rows and matrices are faster than features.
         D = self.n_features
         if not self.avoids_features or table.shape[1] > _FEW_COMPONENTS:
             return super().explain(X, table)
-        rows, seen = _without_holes(self._centred(X))
+        rows, has_values = _without_holes(self._centred(X))
         added = 0.0 if self.added is None else self.added @ table[1 + D :]
-        logits: Array = seen[:, None] * (table[0] + added)
+        logits: Array = has_values[:, None] * (table[0] + added)
+        # Halve the entries outside the diagonal, because each is in the matrix twice.
         matrices = triangle.unpack(table[1 + D :].T) * (0.5 + 0.5 * np.eye(D))
         for k, matrix in enumerate(matrices):
             logits[:, k] += np.einsum("nd,nd->n", rows @ matrix + table[1 : 1 + D, k], rows)
-        return logits, partial(self._sums, rows, seen)
+        return logits, partial(self._sum_features, rows, has_values)
 
     def weighted_sums(self, X: Any, weighted: Array) -> Array:
         if not self.avoids_features:
             return super().weighted_sums(X, weighted)
-        return self._sums(*_without_holes(self._centred(X)), weighted)
+        return self._sum_features(*_without_holes(self._centred(X)), weighted)
 
-    def _sums(self, rows: Array, seen: Array, weighted: Array) -> Array:
-        """Return sums of features (K, P), each over the rows in which a component has a share."""
+    def _sum_features(self, rows: Array, has_values: Array, weighted: Array) -> Array:
+        """Return weighted sums of features (K, P), without computing the features of each row.
+
+        ``rows`` (n, D) and ``has_values`` (n,) are the results of :func:`_without_holes`, and
+        ``weighted`` is (n, K). Each sum skips the rows of weight 0.
+        """
         sums = np.empty((weighted.shape[1], self.prior.size - 1))
-        for k, share in enumerate(weighted.T):
-            members = np.flatnonzero(share)
-            part = rows[members]
-            scaled = part * share[members, None]
-            square = triangle.pack(scaled.T @ part)
-            sums[k] = np.concatenate([[share @ seen], scaled.sum(axis=0), square])
+        for k, weights in enumerate(weighted.T):
+            members = np.flatnonzero(weights)
+            member_rows = rows[members]
+            scaled = member_rows * weights[members, None]
+            squares = triangle.pack(scaled.T @ member_rows)
+            sums[k] = np.concatenate([[weights @ has_values], scaled.sum(axis=0), squares])
         if self.added is not None:
             sums[:, -self.added.size :] += sums[:, :1] * self.added
         return sums
 
     def row_fits(self, X: Any) -> Any:
-        """Return fits computed from whitened rows, without features; see :class:`Component`."""
+        """Return fits that are computed from whitened rows, without features."""
         return GaussianRowFits(self, self._centred(self.filled(X)))
 
     def _student(self, lam: Array) -> tuple[Array, Array, Array]:
@@ -184,69 +204,81 @@ class FullGaussian(CentredMixin, _FullMixin):
         )
 
     def _of_columns(self, lam: Array) -> tuple[Array, Array, Array, Array]:
-        """Return the normal-gamma of each column: m, kappa, shape and rate, broadcast to (K, D)."""
+        """Return m, kappa, shape and rate of each column's normal-gamma, broadcast to (K, D)."""
         q = NormalWishart.standard(lam)
-        shape, rate = _variances_of_columns(q)
+        shape, rate = _column_gammas(q)
         return q["mean"] + self.center, q["mean_precision"][:, None], shape, rate
 
 
 def _without_holes(X: Array) -> tuple[Array, Array]:
     """Return rows with 0 for missing values, and 1 for each row that has any value, (n,)."""
-    observed = ~np.isnan(X)
-    return np.where(observed, X, 0.0), np.asarray(observed.any(axis=1), np.float64)
+    is_observed = ~np.isnan(X)
+    return np.where(is_observed, X, 0.0), np.asarray(is_observed.any(axis=1), np.float64)
 
 
 class GaussianRowFits:
-    """:class:`RowFits` of full Gaussians.
+    """:class:`RowFits` of full Gaussians, computed without features.
 
-    Let z be the rows relative to the prior's mean, in coordinates in which its scale is the
-    identity. A component fitted to z_s has mean ``z_s / kappa`` and, with ``c = kappa_0 / kappa``,
-    the scale ``(I + c z_s z_s')^-1 = I - g z_s z_s'``, ``g = c / (1 + c |z_s|^2)``.
+    Let z be a row relative to the prior's mean, in coordinates in which the prior's scale is the
+    identity, and let s be a seed. With kappa = kappa_0 + 1 and ``c = kappa_0 / kappa``, a component
+    fitted to z_s has the mean ``z_s / kappa`` and the scale
+
+        (I + c z_s z_s')^-1 = I - g z_s z_s',      g = c / (1 + c |z_s|^2).
     """
 
     def __init__(self, component: FullGaussian, X: Array) -> None:
         q = NormalWishart.standard(component.prior)
         self._kappa, self._nu = q["mean_precision"] + 1.0, q["degrees_of_freedom"] + 1.0
-        # the whitener includes the addition to squares, whose product with z_s is needed, too
+        # Add the addition to squares A, in whitened coordinates, to the scale of the components.
         added: Any = 0.0 if component.added is None else triangle.unpack(component.added)
         whitener = np.linalg.inv(np.linalg.cholesky(q["scale_inverse"] + added))
         self._z = (X - q["mean"]) @ whitener.T
         self._square = np.einsum("nd,nd->n", self._z, self._z)
+        # z' A z of each row.
         self._added = np.zeros(len(X))
         if component.added is not None:
-            along = self._z @ (whitener @ added @ whitener.T)
-            self._added = np.einsum("nd,nd->n", along, self._z)
+            product = self._z @ (whitener @ added @ whitener.T)
+            self._added = np.einsum("nd,nd->n", product, self._z)
 
-    def some(self, rows: Any) -> tuple[Array, ...]:
-        """Return these rows, their squared lengths, and the additions to squares along them."""
+    def prepare(self, rows: Any) -> tuple[Array, ...]:
+        """Return z (n, D), its squared lengths (n,), and z' A z (n,), of the rows."""
         return self._z[rows], self._square[rows], self._added[rows]
 
-    def given(self, some: tuple[Array, ...], seeds: Any) -> tuple[Array, Array]:
-        """Return fits of each row under components of each seed, (n, K), and sizes of terms."""
-        z, square, added = self.some(seeds)
-        return self._fits(some[0] @ z.T, some[1][:, None], square, added)
+    def fits_to_seeds(self, prepared: tuple[Array, ...], seeds: Any) -> tuple[Array, Array]:
+        z, square, _ = prepared
+        seed_z, seed_square, seed_added = self.prepare(seeds)
+        return self._fits(z @ seed_z.T, square[:, None], seed_square, seed_added)
 
-    def own(self, some: tuple[Array, ...]) -> tuple[Array, Array]:
-        _, square, added = some
+    def fits_to_self(self, prepared: tuple[Array, ...]) -> tuple[Array, Array]:
+        _, square, added = prepared
         return self._fits(square, square, square, added)
 
-    def _fits(self, inner: Array, square: Array, own: Array, added: Array) -> tuple[Array, Array]:
-        kappa, share = self._kappa, 1.0 - 1.0 / self._kappa
-        growth = 1.0 + share * own
-        distance = square - 2.0 * inner / kappa + own / kappa**2
-        along = (inner - own / kappa) ** 2 + added
-        fits = self._nu * (distance - share / growth * along) + np.log(growth)
-        return -0.5 * fits, 0.5 * (self._nu * (square + own) + np.log(growth))
+    def _fits(
+        self, inner: Array, square: Array, seed_square: Array, seed_added: Array
+    ) -> tuple[Array, Array]:
+        """Return fits, and sizes of their terms, in the shape to which the arguments broadcast.
+
+        ``inner`` is z' z_s, ``square`` is |z|^2, ``seed_square`` is |z_s|^2, and ``seed_added`` is
+        z_s' A z_s.
+        """
+        kappa, c = self._kappa, 1.0 - 1.0 / self._kappa
+        determinant = 1.0 + c * seed_square
+        distance = square - 2.0 * inner / kappa + seed_square / kappa**2
+        along_seed = (inner - seed_square / kappa) ** 2 + seed_added
+        fits = self._nu * (distance - c / determinant * along_seed) + np.log(determinant)
+        return -0.5 * fits, 0.5 * (self._nu * (square + seed_square) + np.log(determinant))
 
 
 @in_files("models.ZeroMeanFullGaussian")
 @dataclass(frozen=True)
 class ZeroMeanFullGaussian(_FullMixin):
-    """N(0, Lambda_k^-1) with Wishart prior; features [1, x x']."""
+    """N(0, Lambda_k^-1) with a Wishart prior; features [1, upper triangle of x x']."""
 
+    # (1 + D (D + 1) / 2,): natural parameters of the prior.
     prior: Annotated[Array, "1+t"]
     n_features: int
     dtype: np.dtype[Any]
+    # As in `FullGaussian`.
     added: Annotated[Array | None, "t"] = None
 
     covariance_type = "full"
@@ -268,18 +300,18 @@ class ZeroMeanFullGaussian(_FullMixin):
 
     def marginals(self, lam: Array) -> tuple[Marginals, ...]:
         """Return the standard deviations of the columns."""
-        return (of_deviations(*_variances_of_columns(Wishart.standard(lam))),)
+        return (of_deviations(*_column_gammas(Wishart.standard(lam))),)
 
     def column_evidence(self, sums: Array) -> Array:
         after, before = (
-            Gamma.log_normalizer(Gamma.from_standard(*_variances_of_columns(Wishart.standard(lam))))
+            Gamma.log_normalizer(Gamma.from_standard(*_column_gammas(Wishart.standard(lam))))
             for lam in (self.natural_parameters(sums), self.prior[None])
         )
         return after - before
 
 
-def _variances_of_columns(q: dict[str, Array]) -> tuple[Array, Array]:
-    """Return shape (K, 1) and rate (K, D) of the gammas of columns' inverse variances."""
+def _column_gammas(q: dict[str, Array]) -> tuple[Array, Array]:
+    """Return shape (K, 1) and rate (K, D) of the gammas of the columns' inverse variances."""
     scale = np.diagonal(q["scale_inverse"], axis1=1, axis2=2)
     freedom = q["degrees_of_freedom"][:, None] - scale.shape[1] + 1.0
     return 0.5 * freedom, 0.5 * scale
@@ -293,54 +325,58 @@ def normal_gamma_log_normalizers(kappa: Array, shape: Array, rate: Array) -> Arr
 
 
 def full_features(X: Array, linear: bool, added: Array | None) -> Array:
-    """Return ``[1, x, upper triangle of x x' + added]`` of centred rows, with x if ``linear``.
+    """Return ``[1, x, upper triangle of x x' + added]`` of centred rows (n, D).
 
-    Missing values count as 0. All features of a row without values are 0, so that its density is
-    one.
+    x is left out unless ``linear`` is set. Missing values count as 0. All features of a row without
+    values are 0, so that its density is 1.
     """
     features = outer_features(X, linear=linear)
     if added is not None:
-        by_column = features.T  # in C order
-        by_column[-added.size :] += added[:, None] * by_column[0]
+        # The transpose is in C order.
+        by_feature = features.T
+        by_feature[-added.size :] += added[:, None] * by_feature[0]
     return features
 
 
 def student_t_log_density(X: Array, mean: Array, scale: Array, freedom: Array) -> Array:
-    """Return the log density of the multivariate Student t, (n, K) in nats; NaN are left out.
+    """Return the log densities of rows under multivariate Student t, (n, K) in nats.
 
     X is (n, D), ``mean`` (K, D) and ``scale`` (K, D, D), the shape matrix times ``freedom`` (K,).
+    Missing values are integrated out.
     """
-    apart, half_logdet, n_features, holes = distances_of_observed(X, mean, scale)
-    total = 0.5 * (freedom + n_features)
-    constant = _gammaln(total) - _gammaln(0.5 * freedom) - 0.5 * n_features * np.log(np.pi)
-    density = constant - half_logdet - total * np.log1p(apart)
+    distances, half_log_dets, n_observed, holes = distances_of_observed(X, mean, scale)
+    total = 0.5 * (freedom + n_observed)
+    constant = _gammaln(total) - _gammaln(0.5 * freedom) - 0.5 * n_observed * np.log(np.pi)
+    log_densities = constant - half_log_dets - total * np.log1p(distances)
     if holes is not None:
-        density[holes.missing.all(axis=1)] = 0.0
-    return np.asarray(density)
+        log_densities[holes.missing.all(axis=1)] = 0.0
+    return np.asarray(log_densities)
 
 
 def distances_of_observed(X: Array, mean: Array, scale: Array) -> tuple[Array, Array, Any, Any]:
-    """Return distances of the observed values of rows (n, D) under marginals of the scales.
+    """Return squared distances of the observed values of rows X (n, D) from the means (K, D).
 
-    Returns squared distances from the means (n, K), half the log-determinants (n, K) or (K,), the
-    number of observed columns (n, 1) or one number, and the missing values or None. Missing values
-    are set to their means given the rest, which adds nothing to the distance.
+    A distance is in units of the marginal of ``scale`` (K, D, D) for the observed columns. Returns
+    the squared distances (n, K), half the log-determinants of the marginal scales (n, K) or (K,),
+    the number of observed columns (n, 1) or one number, and the missing values or None.
     """
-    n_features: Any = X.shape[1]
+    n_observed: Any = X.shape[1]
     cholesky = np.linalg.cholesky(scale)
-    half_logdet = np.log(np.diagonal(cholesky, axis1=1, axis2=2)).sum(axis=1)
+    half_log_dets = np.log(np.diagonal(cholesky, axis1=1, axis2=2)).sum(axis=1)
     holes: Any = None
     if has_holes(X):
         holes = GaussianCompletion.from_scale(0.0, mean, scale).holes(X, np.ones(1))
-        half_logdet = half_logdet + holes.half_log_det()
-        n_features = (~holes.missing).sum(axis=1)[:, None]
-    out = np.empty((X.shape[0], mean.shape[0]))
+        half_log_dets = half_log_dets + holes.half_log_det()
+        n_observed = (~holes.missing).sum(axis=1)[:, None]
+    distances = np.empty((X.shape[0], mean.shape[0]))
     for k in range(mean.shape[0]):
-        out[:, k] = squared_distances(X if holes is None else holes.filled(k), mean[k], cholesky[k])
-    return out, half_logdet, n_features, holes
+        # Missing values at their means given the observed values add nothing to the distance.
+        rows = X if holes is None else holes.filled(k)
+        distances[:, k] = squared_distances(rows, mean[k], cholesky[k])
+    return distances, half_log_dets, n_observed, holes
 
 
 def squared_distances(X: Array, mean: Array, cholesky: Array) -> Array:
-    """Return ``(x - mean)' (L L')^-1 (x - mean)`` of each row, (n,)."""
-    white = (X - mean) @ np.linalg.inv(cholesky).T
-    return np.einsum("nd,nd->n", white, white)
+    """Return ``(x - mean)' (L L')^-1 (x - mean)`` of each row, (n,); L is ``cholesky``."""
+    whitened = (X - mean) @ np.linalg.inv(cholesky).T
+    return np.einsum("nd,nd->n", whitened, whitened)

@@ -23,7 +23,7 @@ from skvt.typing import Array
 
 
 class CentredMixin(ConjugateComponent):
-    """Gaussians of the data minus ``center`` (D,), with unknown means."""
+    """Gaussians with unknown means, whose parameters are relative to ``center`` (D,)."""
 
     @property
     def n_features(self) -> int:
@@ -32,25 +32,29 @@ class CentredMixin(ConjugateComponent):
     def projected(
         self, X: Any, weights: Array, directions: Callable[[Array, Array], Array]
     ) -> RowFits | None:
-        """Return fits of spherical Gaussians in these directions; None if rows are too few."""
+        """Return fits of spherical Gaussians to rows projected by ``directions``.
+
+        The result is None if there are no more rows than columns, or if no row varies.
+        """
         if X.shape[0] <= X.shape[1]:
             return None
         rows = directions(fill_with_means(self.filled(X), weights), weights)
-        size, scale = rows.shape[1], float((weights @ rows**2).mean() / weights.sum())
-        if scale == 0.0:
+        D, variance = rows.shape[1], float((weights @ rows**2).mean() / weights.sum())
+        if variance == 0.0:
             return None
-        prior = NormalGamma.from_standard(np.zeros(size), np.ones(size), 0.5 * size, 0.5 * scale)
-        component = SphericalGaussian(prior, np.zeros(size), rows.dtype)
+        prior = NormalGamma.from_standard(np.zeros(D), np.ones(D), 0.5 * D, 0.5 * variance)
+        component = SphericalGaussian(prior, np.zeros(D), rows.dtype)
         return component.row_fits(rows)
 
     def uncentred(self, lam: Array) -> tuple[Any, Array]:
         q = self.family.standard(lam)
+        # Means are (K, D, 1) if each column has a distribution, and otherwise (K, D).
         center = self.center[:, None] if q["mean"].shape[-1] == 1 < self.n_features else self.center
         return self.family, self.family.from_standard(**(q | {"mean": q["mean"] + center}))
 
 
 class IndependentMixin(CentredMixin):
-    """Gaussians whose columns are independent given the precision; NaN are left out."""
+    """Gaussians whose columns are independent given the precision; NaN is integrated out."""
 
     missing = True
 
@@ -60,14 +64,15 @@ class IndependentMixin(CentredMixin):
         return means, variances[..., None] * np.eye(means.shape[1])
 
     def _observed(self, X: Any) -> tuple[Array, Array]:
-        """Return centred rows with 0 for NaN, and 1 for observed entries, 0 for NaN."""
+        """Return centred rows with 0 for NaN, and an indicator of observed values, (n, D) each."""
         X = self._centred(X)
-        observed = ~np.isnan(X)
-        return np.where(observed, X, 0.0), observed.astype(np.float64)
+        is_observed = ~np.isnan(X)
+        return np.where(is_observed, X, 0.0), is_observed.astype(np.float64)
 
-    def _squares(self, X: Any, seen: Array) -> Array:
+    def _squares(self, X: Any, is_seen: Array) -> Array:
+        """Return squares of centred rows, with the addition to squares of observed values."""
         squares = X * X
-        return squares if self.added is None else squares + seen * self.added
+        return squares if self.added is None else squares + is_seen * self.added
 
     def conditional_mean(self, X: Any, lam: Array) -> Array:
         return with_means(X, self.moments(lam)[0])
@@ -76,14 +81,17 @@ class IndependentMixin(CentredMixin):
 @in_files("models.DiagonalGaussian")
 @dataclass(frozen=True)
 class DiagonalGaussian(IndependentMixin):
-    """Independent columns, each N(mu_kd, 1 / tau_kd), normal-gamma; features [seen, x, x^2].
+    """Independent columns, each N(mu_kd, 1 / tau_kd) with a normal-gamma prior.
 
-    ``prior`` is (D, 4); ``added``, None or (D,), is added to the squares.
+    The features are [is observed, x, x^2], D of each.
     """
 
+    # (D, 4): natural parameters of the prior for rows relative to the center.
     prior: Annotated[Array, "d 4"]
+    # (D,): subtracted from the rows.
     center: Annotated[Array, "d"]
     dtype: np.dtype[Any]
+    # (D,): added to the squares of each row.
     added: Annotated[Array | None, "d"] = None
 
     covariance_type = "diag"
@@ -91,24 +99,24 @@ class DiagonalGaussian(IndependentMixin):
 
     @property
     def base(self) -> Array:
-        """The constant of the density for each observed value."""
+        """The constants of the columns' densities, coefficients of the observed values' count."""
         zeros = np.zeros(2 * self.n_features)
         return np.concatenate([np.full(self.n_features, -0.5 * LOG_2PI), zeros])
 
     def features(self, X: Any) -> Any:
-        X, seen = self._observed(X)
-        return np.concatenate([seen, X, self._squares(X, seen)], axis=1)
+        X, is_seen = self._observed(X)
+        return np.concatenate([is_seen, X, self._squares(X, is_seen)], axis=1)
 
     def spread(self, sums: Array) -> Array:
-        """Convert (..., 3D) to (..., D, 4): counts, squares, sums, counts."""
-        counts, first, second = np.split(sums, 3, axis=-1)
-        return np.stack([counts, second, first, counts], axis=-1)
+        """Convert sums (..., 3D) to (..., D, 4): counts, sums of squares, sums of x, counts."""
+        counts, sum_x, sum_xx = np.split(sums, 3, axis=-1)
+        return np.stack([counts, sum_xx, sum_x, counts], axis=-1)
 
     def gather(self, t: Array) -> Array:
         return np.concatenate([t[..., 0] + t[..., 3], t[..., 2], t[..., 1]], axis=-1)
 
-    def sums_of(self, own: Array) -> Array:
-        return np.concatenate([own[..., 0], own[..., 2], own[..., 1]], axis=-1)
+    def unspread(self, statistics: Array) -> Array:
+        return np.concatenate([statistics[..., 0], statistics[..., 2], statistics[..., 1]], axis=-1)
 
     def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
         q = NormalGamma.standard(lam)
@@ -131,14 +139,18 @@ class DiagonalGaussian(IndependentMixin):
 @in_files("models.SphericalGaussian")
 @dataclass(frozen=True)
 class SphericalGaussian(IndependentMixin):
-    """N(mu_k, I / tau_k), normal-gamma; features [values seen, |x|^2, x, seen].
+    """N(mu_k, I / tau_k) with a normal-gamma prior.
 
-    ``prior`` is (2 + 2D,); ``added``, None or (D,), is added to the squares.
+    The features are [number of observed values, |x|^2, x, is observed], with D entries of the last
+    two.
     """
 
+    # (2 + 2D,): natural parameters of the prior for rows relative to the center.
     prior: Annotated[Array, "2+d+d"]
+    # (D,): subtracted from the rows.
     center: Annotated[Array, "d"]
     dtype: np.dtype[Any]
+    # (D,): added to the squares of each row.
     added: Annotated[Array | None, "d"] = None
 
     covariance_type = "spherical"
@@ -151,13 +163,13 @@ class SphericalGaussian(IndependentMixin):
         return base
 
     def features(self, X: Any) -> Any:
-        X, seen = self._observed(X)
-        number = seen.sum(axis=1, keepdims=True)
-        squares = self._squares(X, seen).sum(axis=1, keepdims=True)
-        return np.concatenate([number, squares, X, seen], axis=1)
+        X, is_seen = self._observed(X)
+        n_seen = is_seen.sum(axis=1, keepdims=True)
+        squares = self._squares(X, is_seen).sum(axis=1, keepdims=True)
+        return np.concatenate([n_seen, squares, X, is_seen], axis=1)
 
     def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
-        """Draw from the Student t: first the precision, which a row's columns share."""
+        """Draw the precision of each row, which its columns share, and then the row."""
         q = NormalGamma.standard(lam)
         tau = rng.gamma(q["shape"], 1.0 / q["rate"], size=(n_rows, 1))
         variance = (1.0 + 1.0 / q["mean_precision"]) / tau
@@ -165,14 +177,14 @@ class SphericalGaussian(IndependentMixin):
         return q["mean"] + self.center + np.sqrt(variance) * noise
 
     def conditional_sample(self, X: Any, lam: Array, rng: np.random.Generator) -> Array:
-        """Draw missing values after the precision given the rest of the row."""
-        observed, seen = self._observed(X)
+        """Draw the precision of each row given its observed values, and then its missing values."""
+        rows, is_seen = self._observed(X)
         q = NormalGamma.standard(lam)
         factor = 1.0 + 1.0 / q["mean_precision"]
-        squares = (seen * (observed - q["mean"]) ** 2 / factor).sum(axis=1)
+        squares = (is_seen * (rows - q["mean"]) ** 2 / factor).sum(axis=1)
         rate = q["rate"] + 0.5 * squares
-        tau = rng.gamma(q["shape"] + 0.5 * seen.sum(axis=1)) / rate
-        noise = rng.standard_normal(seen.shape) / np.sqrt(tau)[:, None]
+        tau = rng.gamma(q["shape"] + 0.5 * is_seen.sum(axis=1)) / rate
+        noise = rng.standard_normal(is_seen.shape) / np.sqrt(tau)[:, None]
         return with_draws(X, q["mean"] + self.center + np.sqrt(factor) * noise)
 
     def moments(self, lam: Array) -> tuple[Array, Array]:
@@ -191,17 +203,18 @@ class SphericalGaussian(IndependentMixin):
 @in_files("models.KnownVarianceGaussian")
 @dataclass(frozen=True)
 class KnownVarianceGaussian(IndependentMixin):
-    """N(mu_k, s I) with known s, normal prior of each mean; features [x / s, seen / s, rest].
+    """N(mu_k, s I) with known s and a normal prior of each mean.
 
-    ``rest`` is the part of the log density that does not depend on the means. Prior plus statistics
-    yield the precision ``1 / v + N_k / s`` and the mean of [BKM17 alg. 2].
+    The features are [x / s, is observed / s, constant], with D entries of the first two, where the
+    constant is the part of a row's log density that does not depend on the means. With v, the prior
+    variance of the means, q has the precision ``1 / v + N_k / s`` and the mean of [BKM17 alg. 2].
     """
 
-    # (D, 2): natural parameters for the data minus the center.
+    # (D, 2): natural parameters of the prior for rows relative to the center.
     prior: Annotated[Array, "d 2"]
-    # (D,)
+    # (D,): subtracted from the rows.
     center: Annotated[Array, "d"]
-    # s.
+    # The known variance s.
     noise_variance: Annotated[float, POSITIVE]
     dtype: np.dtype[Any]
 
@@ -213,38 +226,42 @@ class KnownVarianceGaussian(IndependentMixin):
         return np.append(np.zeros(2 * self.n_features), 1.0)
 
     def projected(self, X: Any, weights: Array, directions: Any) -> None:
-        """Return None, since the known variance defines the distances."""
+        """Return None, since distances in units of the known variance need no projection."""
 
     def features(self, X: Any) -> Any:
-        """Return ``[x / s, seen / s]`` (2D), and ``-(|x|^2 / s + n_seen log(2 pi s)) / 2``."""
-        X, seen = self._observed(X)
+        """Return the features, whose last is ``-(|x|^2 / s + n_seen log(2 pi s)) / 2``."""
+        X, is_seen = self._observed(X)
         s = self.noise_variance
-        rest = -0.5 * ((X * X).sum(axis=1) / s + seen.sum(axis=1) * np.log(2.0 * np.pi * s))
-        return np.concatenate([X / s, seen / s, rest[:, None]], axis=1)
+        constant = -0.5 * ((X * X).sum(axis=1) / s + is_seen.sum(axis=1) * np.log(2.0 * np.pi * s))
+        return np.concatenate([X / s, is_seen / s, constant[:, None]], axis=1)
 
     def spread(self, sums: Array) -> Array:
-        """Convert (..., 2D + 1) to (..., D, 2)."""
+        """Convert sums of features (..., 2D + 1) to natural parameters (..., D, 2)."""
         D = self.n_features
         return np.stack([sums[..., :D], sums[..., D : 2 * D]], axis=-1)
 
     def gather(self, t: Array) -> Array:
-        nothing = np.zeros((*t.shape[:-2], 1))
-        return np.concatenate([t[..., 0], t[..., 1], nothing], axis=-1)
+        zeros = np.zeros((*t.shape[:-2], 1))
+        return np.concatenate([t[..., 0], t[..., 1], zeros], axis=-1)
 
     def sums_at(self, means: Array, counts: Array) -> Array:
-        """Return sums of features for which q has these means (K, D) at numbers of rows (K,)."""
-        seen = np.repeat(counts[:, None] / self.noise_variance, self.n_features, axis=1)
-        first = (self.prior[:, 1] + seen) * (means - self.center) - self.prior[:, 0]
-        return np.concatenate([first, seen, np.zeros((len(counts), 1))], axis=1)
+        """Return sums of features under which q has the ``means`` (K, D).
+
+        ``counts`` (K,) are the numbers of rows of the components.
+        """
+        seen_over_s = np.repeat(counts[:, None] / self.noise_variance, self.n_features, axis=1)
+        x_over_s = (self.prior[:, 1] + seen_over_s) * (means - self.center) - self.prior[:, 0]
+        return np.concatenate([x_over_s, seen_over_s, np.zeros((len(counts), 1))], axis=1)
 
     def log_predictive(self, X: Any, lam: Array) -> Array:
         """Return log densities of independent normal columns of variance ``s + Var[mu_kd]``."""
-        X, seen = self._observed(X)
-        out = np.empty((X.shape[0], lam.shape[0]))
+        X, is_seen = self._observed(X)
+        log_densities = np.empty((X.shape[0], lam.shape[0]))
         for k, (m, v) in enumerate(zip(Normal.mean(lam), Normal.variance(lam), strict=True)):
             v = v + self.noise_variance
-            out[:, k] = -0.5 * (seen * ((X - m) ** 2 / v + np.log(2.0 * np.pi * v))).sum(axis=1)
-        return out
+            of_values = is_seen * ((X - m) ** 2 / v + np.log(2.0 * np.pi * v))
+            log_densities[:, k] = -0.5 * of_values.sum(axis=1)
+        return log_densities
 
     def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
         scale = np.sqrt(self.noise_variance + Normal.variance(lam))
