@@ -31,6 +31,7 @@ FOR_USERS = {
     "metrics/_topics.py": {"held_out_log_likelihood"},
     "results/_effects.py": {"covariate_effects"},
     "results/_outcomes.py": {"outcome_by_cluster"},
+    "results/topic_tables.py": {"topic_table"},
     "plotting/_components.py": {"plot", "from_estimator"},
     "plotting/_effects.py": {"from_estimator"},
     "plotting/_explorer.py": {"topic_explorer"},

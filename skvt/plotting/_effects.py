@@ -288,6 +288,7 @@ class TopicSharesDisplay:
         feature_names=None,
         confidence=0.95,
         covariates=None,
+        allowed_topics=None,
         ax=None,
         **options,
     ):
@@ -307,6 +308,8 @@ class TopicSharesDisplay:
             Probability of the intervals, between 0 and 1.
         covariates : data frame or array-like, optional
             Covariates of the rows, as in :func:`skvt.topic_shares`.
+        allowed_topics : {array-like, sparse matrix} of shape (n_samples, n_components), optional
+            Topics that each row may have, as in :func:`skvt.topic_shares`.
         ax, **options : see :meth:`plot`
             Parameters of :meth:`plot`.
 
@@ -315,8 +318,8 @@ class TopicSharesDisplay:
         TopicSharesDisplay
             The display, drawn.
         """
-        given = {"confidence": confidence, "covariates": covariates}
-        shares = topic_shares(estimator, X, groups, feature_names, **given)
+        details = {"covariates": covariates, "allowed_topics": allowed_topics}
+        shares = topic_shares(estimator, X, groups, feature_names, confidence=confidence, **details)
         return cls.from_data(shares, ax=ax, **options)
 
 

@@ -11,6 +11,7 @@ from skvt.plotting._pyldavis import principal_coordinates, require_path
 from skvt.replacing import replacing
 from skvt.results.topic_tables import corpus_of, shares_by_group
 from skvt.results.topic_words import RELEVANCE_WEIGHT, first_words, relevance
+from skvt.rows import named_details
 
 # Maximum number of documents shown of a topic, and of characters of a document.
 MOST_DOCUMENTS = 10
@@ -27,6 +28,7 @@ def topic_explorer(
     *,
     n_words=20,
     covariates=None,
+    allowed_topics=None,
 ):
     """Write a page to explore the topics of a fitted model: one HTML file that needs no network.
 
@@ -51,7 +53,9 @@ def topic_explorer(
     n_words : int, default=20
         Number of words shown of a topic.
     covariates : data frame or array-like, optional
-        As of :func:`skvt.topic_table`.
+        Covariates of the rows, as in :func:`skvt.topic_table`.
+    allowed_topics : {array-like, sparse matrix} of shape (n_samples, n_components), optional
+        Topics that each row may have, as in :func:`skvt.topic_table`.
 
     See Also
     --------
@@ -76,9 +80,8 @@ def topic_explorer(
     """
     require_path(path, "topic_explorer")
     check_scalar(n_words, "n_words", Integral, min_val=1)
-    corpus = corpus_of(
-        estimator, X, feature_names, texts, whom="topic_explorer", covariates=covariates
-    )
+    details = named_details(covariates, allowed_topics)
+    corpus = corpus_of(estimator, X, feature_names, texts, whom="topic_explorer", details=details)
     by_group = [] if groups is None else list(shares_by_group(corpus, groups, 0.95))
     # words among the first at any position of the slider
     chosen = [

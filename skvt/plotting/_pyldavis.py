@@ -7,9 +7,10 @@ from scipy.spatial.distance import pdist, squareform
 
 from skvt.replacing import replacing
 from skvt.results.topic_tables import corpus_of
+from skvt.rows import named_details
 
 
-def prepare_arguments(estimator, X, feature_names=None, *, covariates=None):
+def prepare_arguments(estimator, X, feature_names=None, *, covariates=None, allowed_topics=None):
     """Return the arguments of ``pyLDAvis.prepare`` for a fitted topic model.
 
     Use them as ``pyLDAvis.prepare(**prepare_arguments(lda, X, names))``. X may be a sparse array, a
@@ -23,7 +24,9 @@ def prepare_arguments(estimator, X, feature_names=None, *, covariates=None):
         Such as ``CountVectorizer.get_feature_names_out()``; by default as of
         :func:`skvt.topic_table`.
     covariates : data frame or array-like, optional
-        As of :func:`skvt.topic_table`.
+        Covariates of the rows, as in :func:`skvt.topic_table`.
+    allowed_topics : {array-like, sparse matrix} of shape (n_samples, n_components), optional
+        Topics that each row may have, as in :func:`skvt.topic_table`.
 
     Returns
     -------
@@ -47,7 +50,8 @@ def prepare_arguments(estimator, X, feature_names=None, *, covariates=None):
     >>> prepare_arguments(lda, X)["doc_topic_dists"].shape
     (200, 3)
     """
-    corpus = corpus_of(estimator, X, feature_names, whom="prepare_arguments", covariates=covariates)
+    details = named_details(covariates, allowed_topics)
+    corpus = corpus_of(estimator, X, feature_names, whom="prepare_arguments", details=details)
     words = corpus.frequency > 0.0
     if not words.any():
         raise ValueError("X has no words: pass the counts of at least one document.")
@@ -73,7 +77,9 @@ def require_path(path, whom):
         raise TypeError(f'{whom} needs a path: {whom}(estimator, X, path="topics.html").')
 
 
-def save_pyldavis(estimator, X, feature_names=None, path=None, *, covariates=None):
+def save_pyldavis(
+    estimator, X, feature_names=None, path=None, *, covariates=None, allowed_topics=None
+):
     """Write the page of pyLDAvis as one HTML file that needs no network.
 
     The page of ``pyLDAvis.save_html`` loads scripts from the network, and is blank without them;
@@ -89,7 +95,9 @@ def save_pyldavis(estimator, X, feature_names=None, path=None, *, covariates=Non
         Where the file is written, as a whole or not at all: an error leaves the page before. It is
         required, by name where words are not given.
     covariates : data frame or array-like, optional
-        As of :func:`skvt.topic_table`.
+        Covariates of the rows, as in :func:`skvt.topic_table`.
+    allowed_topics : {array-like, sparse matrix} of shape (n_samples, n_components), optional
+        Topics that each row may have, as in :func:`skvt.topic_table`.
 
     Examples
     --------
@@ -101,7 +109,8 @@ def save_pyldavis(estimator, X, feature_names=None, path=None, *, covariates=Non
     >>> save_pyldavis(lda, X, path="topics.html")  # doctest: +SKIP
     """
     require_path(path, "save_pyldavis")
-    arguments = prepare_arguments(estimator, X, feature_names, covariates=covariates)
+    details = named_details(covariates, allowed_topics)
+    arguments = prepare_arguments(estimator, X, feature_names, **details)
     try:
         from pyLDAvis import prepare, urls
     except ImportError as error:

@@ -112,10 +112,11 @@ def covariate_effects(
     A posterior under a prior without covariates pulls the shares of a row towards the mean of all
     rows, which makes effects too small, above all for short documents. The shares used here are
     linear in the words of a document and unbiased given the topics, for any prior of the document
-    [1]_. For mixtures, they are the corrected assignments of [1]_, which assume that covariates are
-    related to the columns of X only through the clusters. The mixture is refitted to X by
-    expectation-maximisation for that, and again for each draw of random weights of the rows. The
-    draws show how much a refit overstates the separation of the clusters.
+    [1]_, so that covariates and allowed topics of the fits are not needed. For mixtures, they are
+    the corrected assignments of [1]_, which assume that covariates are related to the columns of X
+    only through the clusters. The mixture is refitted to X by expectation-maximisation for that,
+    and again for each draw of random weights of the rows. The draws show how much a refit
+    overstates the separation of the clusters.
 
     The variance of an effect is the mean squared error of the regressions, robust to unequal
     variances and to ``cluster``, plus (1 + 1/M) times the variance between M draws of parameters,

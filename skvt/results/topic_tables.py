@@ -25,6 +25,7 @@ from skvt.results.topic_words import (
     topic_probabilities,
     word_probabilities,
 )
+from skvt.rows import named_details
 from skvt.ties import stable_argmax
 
 # Maximum number of steps of the EM algorithm that estimates the shares of topics in a group.
@@ -95,11 +96,12 @@ class Corpus:
         return order[shares[order] > 0.0]
 
 
-def corpus_of(estimator, X, feature_names=None, texts=None, whom="topic_table", *, covariates=None):
+def corpus_of(estimator, X, feature_names=None, texts=None, whom="topic_table", *, details):
     """Return the :class:`Corpus` of a fitted model and the rows X.
 
-    If the estimator is a pipeline, X is the input of the pipeline. ``covariates`` are passed to the
-    method ``transform`` of the model. ``whom`` is the name of the calling function in errors.
+    If the estimator is a pipeline, X is the input of the pipeline. ``details`` from
+    :func:`skvt.rows.named_details` are passed to the method ``transform`` of the model. ``whom`` is
+    the name of the calling function in errors.
     """
     require_rows_in_memory(X, whom)
     topics = topic_probabilities(estimator)
@@ -109,9 +111,7 @@ def corpus_of(estimator, X, feature_names=None, texts=None, whom="topic_table", 
         rows = list(X) if texts is None else []
         texts = rows if rows and isinstance(rows[0], str) else texts
         X = preprocessing.transform(X)
-    # Pass covariates only if there are any, since models of other libraries do not take them.
-    options = {} if covariates is None else {"covariates": covariates}
-    proportions = np.array(model.transform(X, **options), np.float64)
+    proportions = np.array(model.transform(X, **details), np.float64)
     counts = sp.csr_array(X)
     lengths, frequency = (np.asarray(counts.sum(axis=axis), np.float64) for axis in (1, 0))
     if texts is not None:
@@ -130,7 +130,15 @@ def corpus_of(estimator, X, feature_names=None, texts=None, whom="topic_table", 
 
 
 def topic_table(
-    estimator, X, feature_names=None, texts=None, *, n_words=10, n_rows=3, covariates=None
+    estimator,
+    X,
+    feature_names=None,
+    texts=None,
+    *,
+    n_words=10,
+    n_rows=3,
+    covariates=None,
+    allowed_topics=None,
 ):
     """Describe the topics of a fitted model by shares, words and typical rows, in a data frame.
 
@@ -156,6 +164,8 @@ def topic_table(
     covariates : data frame or array-like, optional
         Covariates of the rows, for a model that was fitted with covariates, as in the method
         ``transform`` of the model.
+    allowed_topics : {array-like, sparse matrix} of shape (n_samples, n_components), optional
+        Topics that each row may have, as in the method ``transform`` of the model; by default all.
 
     Returns
     -------
@@ -178,8 +188,9 @@ def topic_table(
     ValueError
         If ``n_words`` or ``n_rows`` is less than 1, if ``texts`` does not have a text for each row
         or ``feature_names`` a name for each column, or if the model has no ``components_``. Also if
-        the model was fitted with covariates and they are missing here or do not fit, or if
-        covariates are passed to a model that was fitted without covariates.
+        the model was fitted with covariates and they are missing here or do not fit, if covariates
+        are passed to a model that was fitted without covariates, or if ``allowed_topics`` does not
+        fit or the model takes none.
     TypeError
         If X is a collection of Dask, or if ``n_words`` or ``n_rows`` is not an integer.
     ImportError
@@ -204,7 +215,8 @@ def topic_table(
     pandas = pandas_for("topic_table")
     check_scalar(n_words, "n_words", Integral, min_val=1)
     check_scalar(n_rows, "n_rows", Integral, min_val=1)
-    corpus = corpus_of(estimator, X, feature_names, texts, covariates=covariates)
+    details = named_details(covariates, allowed_topics)
+    corpus = corpus_of(estimator, X, feature_names, texts, details=details)
     empty, shown = corpus.empty_rows
     if empty.size:
         warnings.warn(
@@ -231,7 +243,16 @@ def topic_table(
     return table
 
 
-def topic_shares(estimator, X, groups, feature_names=None, *, confidence=0.95, covariates=None):
+def topic_shares(
+    estimator,
+    X,
+    groups,
+    feature_names=None,
+    *,
+    confidence=0.95,
+    covariates=None,
+    allowed_topics=None,
+):
     """Estimate shares of topics by group, such as a year or a party, with intervals.
 
     Parameters
@@ -251,6 +272,8 @@ def topic_shares(estimator, X, groups, feature_names=None, *, confidence=0.95, c
         Probability of the intervals, between 0 and 1.
     covariates : data frame or array-like, optional
         Covariates of the rows, as in :func:`skvt.topic_table`.
+    allowed_topics : {array-like, sparse matrix} of shape (n_samples, n_components), optional
+        Topics that each row may have, as in :func:`skvt.topic_table`.
 
     Returns
     -------
@@ -272,7 +295,7 @@ def topic_shares(estimator, X, groups, feature_names=None, *, confidence=0.95, c
     ValueError
         If ``groups`` does not have a value for each row, if a column of ``groups`` has the name of
         another column of the result, or if ``confidence`` is not between 0 and 1. Also for models,
-        names and covariates as in :func:`skvt.topic_table`.
+        names, covariates and allowed topics as in :func:`skvt.topic_table`.
     TypeError
         If X is a collection of Dask.
     ImportError
@@ -305,7 +328,8 @@ def topic_shares(estimator, X, groups, feature_names=None, *, confidence=0.95, c
     (6, 7)
     """
     pandas = pandas_for("topic_shares")
-    corpus = corpus_of(estimator, X, feature_names, whom="topic_shares", covariates=covariates)
+    details = named_details(covariates, allowed_topics)
+    corpus = corpus_of(estimator, X, feature_names, whom="topic_shares", details=details)
     share_columns = ["topic", "label", "share", "low", "high", "n_rows"]
     columns = _group_columns(groups)
     taken = sorted({*columns} & {*share_columns})

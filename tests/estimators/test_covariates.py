@@ -184,7 +184,7 @@ READERS = {
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_tables_and_pages_hand_covariates_to_the_model(name, batch, tmp_path, monkeypatch):
+def test_tables_and_pages_hand_details_of_rows_to_the_model(name, batch, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     read, plain = READERS[name], TemperedLDA(K, max_iter=1, random_state=0).fit(X)
     same = FunctionTransformer(accept_sparse=True, feature_names_out="one-to-one").fit(X)
@@ -196,18 +196,20 @@ def test_tables_and_pages_hand_covariates_to_the_model(name, batch, tmp_path, mo
             read(fit, X, covariates=FRAME[:-1])
     with pytest.raises(ValueError, match="was fitted without covariates"):
         read(plain, X, covariates=FRAME)
+    with pytest.raises(ValueError, match="allowed_topics must be an array of True and False"):
+        read(plain, X, allowed_topics=np.ones((N, K - 1)))
     assert not list(tmp_path.iterdir())
     if name != "save_pyldavis":  # its page needs pyLDAvis, its errors do not
-        read(pipeline, X, covariates=FRAME)
+        read(pipeline, X, covariates=FRAME, allowed_topics=np.eye(K)[[0] * N])
 
 
-def test_shares_of_tables_are_those_of_the_prior_with_covariates(batch):
-    shares = batch.transform(X, covariates=FRAME)
+@pytest.mark.parametrize("allowed", [None, np.eye(K)[np.arange(N) % K]])
+def test_shares_of_tables_are_those_of_the_prior_with_covariates_and_allowed_topics(batch, allowed):
+    details = {"covariates": FRAME, "allowed_topics": allowed}
+    shares = batch.transform(X, **details)
     # each document has 15 words
-    np.testing.assert_allclose(
-        topic_table(batch, X, covariates=FRAME)["share"], shares.mean(axis=0)
-    )
-    arguments = prepare_arguments(batch, X, covariates=FRAME)
+    np.testing.assert_allclose(topic_table(batch, X, **details)["share"], shares.mean(axis=0))
+    arguments = prepare_arguments(batch, X, **details)
     np.testing.assert_allclose(arguments["doc_topic_dists"], shares)
 
 
