@@ -48,14 +48,15 @@ print(mixture.describe(form="text", n_clusters="auto"))
 # place Clinton right of the middle and Dole in the middle, and many of them are Democrats.
 
 # %%
-# **Weights.** The survey reached too many voters with a degree. By the Census Bureau's surveys of
-# 1996, about 18 % of the adults from 25 years on had no high school diploma, and about 24 % had a
-# bachelor's degree or more. Rows get the weights that give the three levels these shares; a survey
-# that comes with weights has them in a column. All that is said of the population below depends on
-# these weights.
+# **Weights.** The survey reached too many voters with a degree. In 1998, 82.8 % of the adults from
+# 25 years on had a high school diploma, and 24.4 % a bachelor's degree or more (Census Bureau,
+# press release CB00-151, 2000). As an example, rows get the weights that give the three levels
+# these shares. They are shares of adults rather than of voters, and of two years later; a survey
+# that comes with weights has better ones in a column. All that is said of the population below
+# depends on these weights.
 
 group = np.digitize(survey["educ"], [3, 5])
-shares = pd.Series([0.18, 0.58, 0.24], ["no diploma", "diploma", "degree"])
+shares = pd.Series([0.172, 0.584, 0.244], ["no diploma", "diploma", "degree"])
 sampled = np.bincount(group) / len(group)
 weights = (shares.to_numpy() / sampled)[group]
 print(pd.DataFrame({"population": shares, "survey": sampled.round(3)}))
