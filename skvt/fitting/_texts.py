@@ -150,17 +150,22 @@ converged_ : bool
     Whether the fit stopped on convergence.
 doc_topic_prior_ & topic_word_prior_ : float or ndarray
     The priors as used or learned.
-clusterings_ : DataFrame of shape (K, 8) or dict of list
+clusterings_ : DataFrame of shape (K, 12) or dict of list
     A row for each number of clusters from 1 to K: "n_clusters"; "how" they are made, "joined" or
     the "components" themselves; "loss", what the join from this number to the next lower one
     loses, in nats per row, and its "criterion", "valley", "entropy" or "evidence", see
     ``hierarchy_``; "valley", by how many nats the log density of rows between the two clusters is
     lower than within either, infinite where no row is between them; "valley_test", by how many
     standard errors rows between the two are fewer than in a flat stretch, infinite where they do
-    not touch; whether the number is "suggested", and the "reason" in a sentence. Losses and valleys
+    not touch; "bound", that of the mixture whose components are the clusters, in nats, with the
+    joined responsibilities; "refitted_bound", after a few passes without moves from there,
+    "agreement", the mean adjusted Rand index with other fits, and "suggested_by", the share of the
+    fits that suggest the number, all NaN until ``compare_clusterings`` is called; whether the
+    number is "suggested", and the "reason" in a sentence. Losses and valleys
     are NaN of one cluster; valleys also of components without rows and of several blocks of
-    columns; tests where there are more than three columns or no Gaussians. A dict of lists where
-    pandas cannot be imported.
+    columns; tests where there are more than three columns or no Gaussians; bounds of "structured"
+    inference and of known weights, and after ``partial_fit``. A dict of lists where pandas cannot
+    be imported.
 elbo_ & lower_bound_ : float
     Evidence lower bound of the training data in nats, every constant included. Not available
     after ``partial_fit``, see ``elbo``.

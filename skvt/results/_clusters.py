@@ -5,13 +5,15 @@ from dataclasses import replace
 from numbers import Integral
 
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_scalar
 
 from skvt.fitting import given_rows, of_fit
 from skvt.inference import Workers, local_results, rows_of
 from skvt.models.mixture import (
-    SIGNIFICANT,
     Assignments,
     Evidence,
+    bounds_of_joins,
     by_elbow,
     choose_clusters,
     join_components,
@@ -20,6 +22,7 @@ from skvt.models.mixture import (
     valleys_between,
 )
 from skvt.readers.validation import check_choice, stack_level
+from skvt.results._clusterings import agreements, clusterings, refitted_bounds
 from skvt.results.topic_tables import as_frame
 from skvt.rows import some_rows
 
@@ -36,7 +39,7 @@ class ClustersMixin:
 
     def _joins(self, X, weights, criterion="auto"):
         """Join the components by the rows X; return `skvt.models.mixture.Joins`."""
-        fitted, (X, weights) = self._fitted, self._rows_to_join(X, weights)
+        fitted, (X, weights) = self._fitted, some_rows(X, weights, self._sample(weights.size))
         with Workers(self.n_jobs) as workers:
             results = results_of(fitted, X, weights, workers)
             assignments = Assignments(
@@ -57,21 +60,21 @@ class ClustersMixin:
             else:
                 joins = choose_clusters(assignments, evidence, n_blocks, valleys)
         depths = tests = np.full(len(joins.linkage), np.nan)
+        bounds = bounds_of_joins(model, stats, assignments, joins)
         # Valleys are not looked for if there are several blocks of columns, see choose_clusters.
         if n_blocks < 2:
             depths = assignments.valleys(joins)
         if valleys is not None:
             tests = valleys.tests_of(joins)
-        return replace(joins, valleys=depths, tests=tests)
+        return replace(joins, valleys=depths, tests=tests, bounds=bounds)
 
-    def _rows_to_join(self, X, weights):
-        """Return the rows, or a uniform sample of them in the same order, and their weights."""
-        n_rows, most = weights.size, max(ROWS_TO_JOIN, ROWS_TO_JOIN_EACH * self.n_components_)
-        rows = np.arange(n_rows)
+    def _sample(self, n_rows):
+        """Return the numbers of all rows, or of a uniform sample of them in ascending order."""
+        rows, most = np.arange(n_rows), max(ROWS_TO_JOIN, ROWS_TO_JOIN_EACH * self.n_components_)
         if n_rows > most:
             rng = np.random.default_rng(self._fitted.state.seed)
             rows = np.sort(rng.choice(n_rows, most, replace=False))
-        return some_rows(X, weights, rows)
+        return rows
 
     def join_components(self, X, sample_weight=None, *, criterion="auto"):
         """Join the components into clusters by the rows X, instead of those of ``fit``.
@@ -106,6 +109,66 @@ class ClustersMixin:
             joins = self._joins(rows.X, rows.weights, criterion)
         self._fitted = replace(fitted, joins=joins)
         return self
+
+    def compare_clusterings(self, X, y=None, sample_weight=None, *, n_fits=1, max_refitted=20):
+        """Compare the clusterings with refits at each number and with fits of other seeds.
+
+        Only columns of ``clusterings_`` change: "refitted_bound", "agreement" and "suggested_by".
+        Each of the other fits takes as long as ``fit`` with ``n_init=1``.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            The rows of ``fit``.
+        y : array-like of shape (n_samples,), optional
+            As in ``fit``.
+        sample_weight : array-like of shape (n_samples,), optional
+            As in ``fit``.
+        n_fits : int, default=1
+            Number of other fits, at least 0. Their seeds follow from the seed of this fit.
+        max_refitted : int, default=20
+            Largest number of clusters at which the mixture is refitted, at least 0.
+
+        Returns
+        -------
+        self : estimator
+            The estimator itself.
+
+        Raises
+        ------
+        ValueError
+            For illegal numbers, and after ``partial_fit`` unless ``join_components`` was called.
+        """
+        fitted = self._require_fitted()
+        joins = self._of_joins(fitted, "clusterings_", ValueError)
+        for name, value in (("n_fits", n_fits), ("max_refitted", max_refitted)):
+            check_scalar(value, name, Integral, min_val=0)
+        with given_rows(self, X, sample_weight) as rows, Workers(self.n_jobs) as workers:
+            refits = refitted_bounds(fitted, rows.X, rows.weights, workers, max_refitted)
+            sample = self._sample(rows.weights.size)
+            labels = self._labels_of(some_rows(rows.X, rows.weights, sample)[0], None)
+        seeds = np.random.default_rng(fitted.state.seed).integers(2**31 - 1, size=n_fits)
+        others = [self._joins_and_labels(int(s), X, y, sample_weight, sample) for s in seeds]
+        suggested = np.array([joins.n_clusters, *(other.n_clusters for other, _ in others)])
+        numbers = np.arange(1, joins.n_components + 1)
+        compared = {
+            "agreement": agreements(joins, labels, others),
+            "suggested_by": (suggested == numbers[:, None]).mean(axis=1),
+        }
+        joins = replace(joins, refits=refits, **(compared if others else {}))
+        self._fitted = replace(fitted, joins=joins)
+        return self
+
+    def _joins_and_labels(self, seed, X, y, sample_weight, sample):
+        """Fit with another seed; return the joins, and the components of the sampled rows."""
+        parameters = self.get_params(deep=False) | {"n_init": 1, "warm_start": False, "verbose": 0}
+        other = type(self)(**parameters | {"random_state": seed})
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            other.fit(X, y, sample_weight=sample_weight)
+        with given_rows(other, X, sample_weight) as rows:
+            some = some_rows(rows.X, rows.weights, sample)[0]
+            return other._fitted.joins, other._labels_of(some, None)
 
     def component_clusters(self, n_clusters="auto"):
         """Return the cluster of each component.
@@ -199,64 +262,7 @@ class ClustersMixin:
     def clusterings_(self, fitted):
         """Table with a row for each number of clusters from 1 to K, see the class's attributes."""
         joins = self._of_joins(fitted, "clusterings_")
-        return as_frame(clusterings(joins, self.n_clusters_reason_))
-
-
-def clusterings(joins, why_suggested):
-    """Return the columns of ``clusterings_`` by name, each as a list."""
-    numbers = range(1, joins.n_components + 1)
-    suggested = [n == joins.n_clusters for n in numbers]
-    # The join that leaves n - 1 of n clusters is in the row of n. The row of 1 has no join.
-    return {
-        "n_clusters": list(numbers),
-        "how": ["joined"] * (joins.n_components - 1) + ["components"],
-        "loss": [np.nan, *joins.losses[::-1].tolist()],
-        "criterion": ["", *joins.criteria[::-1].tolist()],
-        "valley": [np.nan, *joins.valleys[::-1].tolist()],
-        "valley_test": [np.nan, *joins.tests[::-1].tolist()],
-        "suggested": suggested,
-        "reason": [
-            f"{why_suggested}." if is_it else why_not(joins, n)
-            for n, is_it in zip(numbers, suggested, strict=True)
-        ],
-    }
-
-
-def why_not(joins, n_clusters):
-    """Return a sentence that says why ``n_clusters``, not the suggested number, was not chosen.
-
-    The sentence about a larger number describes the join that follows it, the sentence about a
-    smaller number the join that leads to it.
-    """
-    is_larger = n_clusters > joins.n_clusters
-    step = joins.n_components - n_clusters - (not is_larger)
-    if step < joins.n_vacant:
-        return "One of the clusters is the most probable one of no row."
-    criterion, test = joins.criteria[step], joins.tests[step]
-    if criterion == "valley" and test < SIGNIFICANT:
-        return (
-            f"No valley separates two of the clusters: there are {test:.1f} standard errors fewer "
-            "rows between them, which chance explains."
-        )
-    if criterion == "valley":
-        return "Two of the clusters are parts of one that no valley divides."
-    share, loss = joins.shares[step], f"{joins.losses[step]:.3g} nats of evidence per row"
-    if criterion == "entropy":
-        loss = f"{share:.1%} of the entropy that it could lose"
-    if is_larger:
-        relation = "overlap" if criterion == "entropy" else "are alike"
-        return f"Two of the clusters {relation}: joining them loses {loss}."
-    depth, valley = float(joins.valleys[step]), ""
-    if np.isfinite(test):
-        valley = f", across a valley of {test:.1f} standard errors"
-    elif np.isinf(test):
-        valley = ", and they do not touch"
-    elif np.isinf(depth):
-        valley = ", and no row lies between them"
-    elif criterion == "entropy" and 0.0 < depth < np.inf:
-        valley = f", across a valley of {depth:.2g} nats"
-    subject = "the rule keeps" if criterion == "entropy" else "rows tell"
-    return f"Two clusters were joined that {subject} apart: this loses {loss}{valley}."
+        return as_frame(clusterings(joins, self.n_clusters_reason_, fitted.elbo))
 
 
 def together(resp, clusters):

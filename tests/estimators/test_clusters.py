@@ -11,6 +11,7 @@ from estimators import test_tables as tables
 from estimators._registry import assert_same_fit, bits
 from scipy.cluster.hierarchy import cut_tree, is_monotonic, is_valid_linkage
 from scipy.special import entr
+from sklearn.base import clone
 from sklearn.metrics import adjusted_rand_score
 
 from skvt import (
@@ -18,10 +19,13 @@ from skvt import (
     MemoizedDPGMM,
     MemoizedDPMixture,
     StructuredBernoulliMixture,
+    load,
+    save,
 )
 from skvt.components import Bernoulli, Gaussian
 from skvt.models.mixture import Assignments, Joins, join_components, valley_test
 from skvt.results import _clusters as _clusters_mixin
+from skvt.results._clusterings import why_not
 
 
 def crosses(n=100, seed=1):
@@ -183,7 +187,7 @@ def test_of_many_rows_a_sample_is_looked_at(X, cls, limit, monkeypatch):
     }
     still = published | {"moves": ()} if cls is MemoizedDPGMM else {"noise_variance": 4.0}
     mixture = cls(8, random_state=0, **still).fit(X)
-    rows, _ = mixture._rows_to_join(X, np.ones(len(X)))
+    rows = X[mixture._sample(len(X))]
     assert len(np.unique(rows, axis=0)) == len(rows) == max(limit, 80)
     before, resp = mixture.hierarchy_, mixture.predict_proba(rows)
     np.testing.assert_array_equal(mixture.join_components(X).hierarchy_, before)
@@ -430,7 +434,10 @@ def test_components_without_rows_are_no_clusters():
 def test_the_table_has_a_row_for_each_number_of_clusters(X, weights, mixture, criterion):
     mixture = copy(mixture).join_components(X, weights, criterion=criterion)
     table, K = mixture.clusterings_, mixture.n_components_
-    columns = "n_clusters how loss criterion valley valley_test suggested reason"
+    columns = (
+        "n_clusters how loss criterion valley valley_test bound refitted_bound agreement "
+        "suggested_by suggested reason"
+    )
     assert list(table) == columns.split()
     assert table["n_clusters"].tolist() == list(range(1, K + 1))
     assert table["how"].tolist() == ["joined"] * (K - 1) + ["components"]
@@ -459,6 +466,58 @@ def test_the_table_says_what_each_join_loses(X, weights, mixture):
     assert f"joining them loses {share:.1%} of the entropy" in reason
 
 
+@pytest.mark.parametrize("kind", ["full", "tied"])
+def test_the_bound_of_a_clustering_is_that_of_its_responsibilities(X, weights, kind):
+    settings = {"moves": (), "tol": 1e-8, "max_iter": 500, "random_state": 0}
+    mixture = MemoizedDPGMM(4, covariance_type=kind, **settings).fit(X, sample_weight=weights)
+    model, every = mixture._fitted.model, np.arange(len(X))
+    bounds = []
+    for n in range(1, mixture.n_components_ + 1):
+        resp = mixture.predict_proba(X, n_clusters=n)
+        resp = resp[:, np.argsort(-(weights @ resp))]  # the largest first, as sticks prefer
+        stats = model.given_assignments(model.batch(X, every, weights), resp).stats
+        bounds.append(model.collapsed_energy(stats) + weights @ entr(resp).sum(axis=1))
+    np.testing.assert_allclose(mixture.clusterings_["bound"], bounds, atol=0.05)
+    assert mixture.clusterings_["bound"].iloc[-1] == mixture.elbo_
+
+
+def test_clusterings_are_compared_with_refits_and_other_fits(X, weights, mixture, tmp_path):
+    before = mixture.clusterings_
+    names = ["refitted_bound", "agreement", "suggested_by"]
+    assert before[names].isna().all(axis=None)
+    compared = copy(mixture).compare_clusterings(X, sample_weight=weights, max_refitted=5)
+    table = compared.clusterings_
+    pd.testing.assert_frame_equal(table.drop(columns=names), before.drop(columns=names))
+    # rows are assigned again, so that no bound falls
+    assert (table["refitted_bound"][:5] > table["bound"][:5] - 0.05).all()
+    assert table["refitted_bound"][1] > table["bound"][1] + 1.0
+    assert table["refitted_bound"][5:].isna().all()
+    assert table["agreement"][0] == 1.0
+    assert table["agreement"][1] > 0.9 > table["agreement"].iloc[-1]
+    save(compared, tmp_path / "compared.skvt")
+    pd.testing.assert_frame_equal(load(tmp_path / "compared.skvt").clusterings_, table)
+
+
+def test_agreement_is_the_adjusted_rand_index_with_fits_of_other_seeds():
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    mixture = MemoizedDPGMM(3, moves=(), init_params="random", max_iter=5, random_state=0)
+    table = mixture.fit(X).compare_clusterings(X, n_fits=2).clusterings_
+    seeds = np.random.default_rng(mixture._fitted.state.seed).integers(2**31 - 1, size=2)
+    others = [clone(mixture).set_params(random_state=int(seed)).fit(X) for seed in seeds]
+    indices = [adjusted_rand_score(mixture.predict(X), other.predict(X)) for other in others]
+    assert np.mean(indices) < 0.99
+    assert table["agreement"][2] == pytest.approx(np.mean(indices))
+    suggested = np.array([fit.n_clusters_ for fit in (mixture, *others)])
+    shares = [np.mean(suggested == n) for n in (1, 2, 3)]
+    np.testing.assert_allclose(table["suggested_by"], shares)
+
+
+@pytest.mark.parametrize("name", ["n_fits", "max_refitted"])
+def test_clusterings_are_compared_with_a_number_of_fits(X, mixture, name):
+    with pytest.raises(ValueError, match=f"{name} == -1, must be >= 0"):
+        mixture.compare_clusterings(X, **{name: -1})
+
+
 @pytest.mark.parametrize(
     ("test", "valley", "says"),
     [
@@ -471,9 +530,9 @@ def test_reasons_say_what_infinite_valleys_mean(test, valley, says):
     linkage, halves = np.array([[0.0, 1.0, 0.1, 2.0], [2.0, 3.0, 0.5, 3.0]]), np.full(2, 0.5)
     joins = Joins(linkage, halves, halves, 0, 1, 2, "", np.array([0.1, valley]), 1)
     joins = replace(joins, tests=np.array([4.0, test]))
-    assert _clusters_mixin.why_not(joins, 1).endswith(says)
+    assert why_not(joins, 1).endswith(says)
     # a test of parts of one cluster may be large
-    assert _clusters_mixin.why_not(joins, 3).endswith("parts of one that no valley divides.")
+    assert why_not(joins, 3).endswith("parts of one that no valley divides.")
 
 
 # --------------------------------------------------------------------- valleys that rows show

@@ -18,6 +18,7 @@ from skvt.models.mixture._indicated import (
     indicated,
     values_beside,
 )
+from skvt.models.mixture._joined_bounds import bounds_of_joins, joined_statistics
 from skvt.models.mixture._joins import (
     SIGNIFICANT,
     Assignments,

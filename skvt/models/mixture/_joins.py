@@ -74,7 +74,7 @@ _DENSEST = 0.9
 _VALLEY = 0.1
 
 
-@in_files("models.Joins", nan=("valleys", "tests"))
+@in_files("models.Joins", nan=("valleys", "tests", "refits", "agreement"))
 @dataclass(frozen=True)
 class Joins:
     """The sequence of pairs of clusters that are joined, until one is left, and where to stop."""
@@ -99,6 +99,13 @@ class Joins:
     n_by_valley: int = 0
     # (K - 1,): test of the valley between the two clusters, in standard errors, see `Valleys`.
     tests: Annotated[Array | None, "k-1"] = None
+    # (K,): bound at 1, ..., K clusters less that of the components, in nats; None if not known.
+    bounds: Annotated[Array | None, "k"] = None
+    # (K,): bound of a refit at each number, in nats; mean adjusted Rand index with other fits; and
+    # the share of the fits that suggest the number. None unless clusterings are compared.
+    refits: Annotated[Array | None, "k"] = None
+    agreement: Annotated[Array | None, "k"] = None
+    suggested_by: Annotated[Array | None, "k"] = None
 
     def validate(self, d: int, k: int) -> bool:
         pairs = self.linkage[:, :2]

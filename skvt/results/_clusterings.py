@@ -1,0 +1,123 @@
+"""The table of the clusterings of a mixture, and the comparison with refits and other fits."""
+
+import numpy as np
+from sklearn.metrics import adjusted_rand_score
+
+from skvt.contracts import Capability, PassInputs, RunningPolicy
+from skvt.expfam import RunningStats
+from skvt.inference import CoordinateAscent, State, rows_of
+from skvt.models.mixture import SIGNIFICANT, joined_statistics
+
+# Refits end after _MOST_PASSES passes, or if a pass gains less than _TOL nats per row.
+_MOST_PASSES = 10
+_TOL = 1e-3
+
+
+def refitted_bounds(fitted, X, weights, workers, most):
+    """Return the bound of a refit to rows X at each number of clusters up to ``most``, (K,) nats.
+
+    A refit begins with the joined components, and has no moves. Its bound is NaN for larger
+    numbers, and for models whose components cannot be merged.
+    """
+    model, joins, stats = fitted.model, fitted.joins, fitted.stats.value()
+    out = np.full(joins.n_components, np.nan)
+    if Capability.MERGEABLE not in model.capabilities:
+        return out
+    inputs = PassInputs(rows_of(X, weights), RunningPolicy(), workers)
+    for n in range(1, min(most, joins.n_components) + 1):
+        joined = joined_statistics(model, stats, joins.clusters(n))
+        out[n - 1] = _refitted_bound(model, State(RunningStats(joined.arrays)), inputs)
+    return out
+
+
+def _refitted_bound(model, state, inputs):
+    """Return the bound after some passes of coordinate ascent, in nats."""
+    engine, bound = CoordinateAscent(), -np.inf
+    for _ in range(_MOST_PASSES):
+        result = engine.run_pass(model, state, inputs)
+        previous, bound = bound, result.totals.untempered - result.divergence
+        if bound - previous < _TOL * result.totals.weight:
+            break
+        model = result.model
+    return bound
+
+
+def agreements(joins, labels, others):
+    """Return the mean adjusted Rand index with other fits at each number of clusters, (K,).
+
+    ``labels`` (n,) are components of rows, and ``others`` has the joins and the labels of the same
+    rows of each other fit. The index is NaN for numbers that no other fit has.
+    """
+    total, n_known = np.zeros((2, joins.n_components))
+    for other, other_labels in others:
+        for n in range(1, min(joins.n_components, other.n_components) + 1):
+            both = joins.clusters(n)[labels], other.clusters(n)[other_labels]
+            total[n - 1] += adjusted_rand_score(*both)
+            n_known[n - 1] += 1.0
+    return np.divide(total, n_known, out=np.full(total.shape, np.nan), where=n_known > 0.0)
+
+
+def clusterings(joins, why_suggested, elbo):
+    """Return the columns of ``clusterings_`` by name, each as a list.
+
+    ``elbo`` is the bound of the components in nats, None if it is not known.
+    """
+    numbers, unknown = range(1, joins.n_components + 1), np.full(joins.n_components, np.nan)
+    suggested = [n == joins.n_clusters for n in numbers]
+    # The join that leaves n - 1 of n clusters is in the row of n. The row of 1 has no join.
+    return {
+        "n_clusters": list(numbers),
+        "how": ["joined"] * (joins.n_components - 1) + ["components"],
+        "loss": [np.nan, *joins.losses[::-1].tolist()],
+        "criterion": ["", *joins.criteria[::-1].tolist()],
+        "valley": [np.nan, *joins.valleys[::-1].tolist()],
+        "valley_test": [np.nan, *joins.tests[::-1].tolist()],
+        "bound": (
+            unknown if elbo is None or joins.bounds is None else elbo + joins.bounds
+        ).tolist(),
+        "refitted_bound": (unknown if joins.refits is None else joins.refits).tolist(),
+        "agreement": (unknown if joins.agreement is None else joins.agreement).tolist(),
+        "suggested_by": (unknown if joins.suggested_by is None else joins.suggested_by).tolist(),
+        "suggested": suggested,
+        "reason": [
+            f"{why_suggested}." if is_it else why_not(joins, n)
+            for n, is_it in zip(numbers, suggested, strict=True)
+        ],
+    }
+
+
+def why_not(joins, n_clusters):
+    """Return a sentence that says why ``n_clusters``, not the suggested number, was not chosen.
+
+    The sentence about a larger number describes the join that follows it, the sentence about a
+    smaller number the join that leads to it.
+    """
+    is_larger = n_clusters > joins.n_clusters
+    step = joins.n_components - n_clusters - (not is_larger)
+    if step < joins.n_vacant:
+        return "One of the clusters is the most probable one of no row."
+    criterion, test = joins.criteria[step], joins.tests[step]
+    if criterion == "valley" and test < SIGNIFICANT:
+        return (
+            f"No valley separates two of the clusters: there are {test:.1f} standard errors fewer "
+            "rows between them, which chance explains."
+        )
+    if criterion == "valley":
+        return "Two of the clusters are parts of one that no valley divides."
+    share, loss = joins.shares[step], f"{joins.losses[step]:.3g} nats of evidence per row"
+    if criterion == "entropy":
+        loss = f"{share:.1%} of the entropy that it could lose"
+    if is_larger:
+        relation = "overlap" if criterion == "entropy" else "are alike"
+        return f"Two of the clusters {relation}: joining them loses {loss}."
+    depth, valley = float(joins.valleys[step]), ""
+    if np.isfinite(test):
+        valley = f", across a valley of {test:.1f} standard errors"
+    elif np.isinf(test):
+        valley = ", and they do not touch"
+    elif np.isinf(depth):
+        valley = ", and no row lies between them"
+    elif criterion == "entropy" and 0.0 < depth < np.inf:
+        valley = f", across a valley of {depth:.2g} nats"
+    subject = "the rule keeps" if criterion == "entropy" else "rows tell"
+    return f"Two clusters were joined that {subject} apart: this loses {loss}{valley}."
