@@ -62,8 +62,8 @@ def step_of_candidates(
     n, n_components, known = batch.n_rows, log_weights.size, batch.candidates
     if known is None or known.shape[1] != N_CANDIDATES:
         known = np.full((n, N_CANDIDATES), -1, np.int32)
-    # sort the rows by their first candidate, whose parameters are then in the cache; rows without
-    # known candidates come first
+    # Rows are sorted by their first candidate, whose parameters are then in the cache. Rows without
+    # known candidates come first.
     first = np.where((known < 0).any(axis=1), -1, known[:, 0])
     order = np.argsort(first, kind="stable")
     n_new = int(np.count_nonzero(first < 0))

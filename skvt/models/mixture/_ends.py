@@ -48,7 +48,7 @@ def clusters_at_ends(
         share = np.clip(mass / sample_weights.sum(), least_share, 0.5)
         gain = features @ (table - all_rows).T + np.log(share) - np.log1p(-share)
         resp = expit(gain)
-    # log p(rows) less that of all rows as one component, without constants
+    # The bound is that of both components less that of one for all rows, without constants.
     bound = sample_weights @ (np.logaddexp(0.0, gain) + np.log1p(-share))
     bound += component.log_evidence(sums) - (sums * table).sum(axis=1)
     chosen: list[int] = []

@@ -116,7 +116,7 @@ class _NoFits:
 
 @dataclass(frozen=True)
 class _Labelled(Product):
-    """Product of a component and of classes, unknown for rows without a column of classes."""
+    """Product of a component and of classes; rows without a column of classes have no class."""
 
     def _convert_rows(self, X: Any) -> Any:
         if X.shape[1] > self.n_features:
@@ -148,7 +148,7 @@ class LabelledMixture(Mixture):
         return np.where(gains < _LEAST_GAIN, -np.inf, gains)
 
     def symmetry_breaking_stats(self, *args: Any) -> Stats:
-        """Of a random row for each component, but for its class."""
+        """Return statistics of a random row for each component, without the row's class."""
         counts, sums = super().symmetry_breaking_stats(*args).arrays
         sums[:, -self._n_classes - 1 :] = 0.0
         return Stats((counts, sums))
@@ -160,7 +160,7 @@ class LabelledMixture(Mixture):
 
 
 def with_column(X: Any, classes: IndexArray) -> Any:
-    """Rows with their classes as last column."""
+    """Return the rows with their classes (n,) as the last column."""
     if sp.issparse(X):
         return sp.csr_array(sp.hstack([X, sp.csr_array(classes[:, None], dtype=X.dtype)]))
     return np.concatenate([X, classes[:, None].astype(X.dtype)], axis=1)
@@ -169,9 +169,10 @@ def with_column(X: Any, classes: IndexArray) -> Any:
 def with_labels(
     model: Mixture, X: Any, weights: Array, classes: IndexArray, n_classes: int, *, begins: bool
 ) -> LabelledMixture:
-    """Return the model of rows that have such a column, of classes (n,) 1, ..., C, 0 if unknown.
+    """Return the model of rows whose last column is their class, see :func:`with_column`.
 
-    A fit that ``begins`` has a component for each class; each class then has a row.
+    ``classes`` (n,) are 1, ..., C, and 0 where unknown. A fit that ``begins`` has a component for
+    each class; each class then has a row.
     """
     width, dtype = X.shape[1] - 1, model.dtype
     blocks = (
@@ -191,9 +192,10 @@ def with_labels(
 def without_labels(
     model: Any, stats: RunningStats
 ) -> tuple[Mixture, Callable[[Stats], Stats], IndexArray]:
-    """Return the model without classes of rows, what removes them from statistics, and classes.
+    """Return the model without classes of rows, and what belongs to it.
 
-    The classes (K,) are those of the components.
+    The second value is a function that removes classes of rows from statistics. The third are the
+    classes of the components, (K,).
     """
     learner = model.learner and model.learner.learner
     component = model.component.blocks[0].component

@@ -29,7 +29,7 @@ def rows_that_differ(X: Any) -> tuple[IndexArray, IndexArray]:
         parts = zip(X.indptr[:-1], X.indptr[1:], strict=True)
         keys = [(X.indices[a:b].tobytes(), X.data[a:b].tobytes()) for a, b in parts]
     else:
-        # adding 0.0 turns -0.0 into 0.0
+        # The sum with 0.0 turns -0.0 into 0.0, so that equal rows have equal bytes.
         keys = [(row.tobytes(), b"") for row in np.ascontiguousarray(X + 0.0)]
     numbers: dict[tuple[bytes, bytes], int] = {}
     kinds = np.array([numbers.setdefault(key, len(numbers)) for key in keys], np.intp)
@@ -111,7 +111,7 @@ def _halves(
     unsplit = _statistics(model, batch, np.zeros(rows.size, np.intp), 1)
     halves, _ = _nearest(model, batch, model.seeded_statistics(batch, 2, "k-means++", rng))
     if np.unique(halves).size < 2:
-        # split off the row that the cluster explains worst
+        # All rows chose one half. The other half becomes the row that the cluster explains worst.
         worst = stable_argmax(-_nearest(model, batch, unsplit)[1])
         halves = (np.arange(rows.size) == worst).astype(np.intp)
     halves = _settled(model, batch, halves, 2)
@@ -131,6 +131,7 @@ def _settled(model: Mixture, batch: RowBatch, labels: IndexArray, number: int) -
 
 
 def _statistics(model: Mixture, batch: RowBatch, labels: IndexArray, number: int) -> Stats:
+    """Return the statistics of ``number`` clusters, given the labels (n,) of the rows."""
     stats = model.given_assignments(batch, np.eye(number, dtype=model.dtype)[labels]).stats
     assert stats is not None
     return stats

@@ -65,13 +65,14 @@ def _nearest_to(
 
 
 def _length(rows: Array) -> Array:
+    """Return the squared length of each row, (n,)."""
     return np.asarray(np.einsum("nd,nd->n", rows, rows, dtype=np.float64))
 
 
 def statistics_of_labels(
     model: Mixture, X: Any, weights: Array, labels: IndexArray, n_components: int
 ) -> Stats:
-    """Return counts (K,) and sums of features (K, P); rows labelled -1 are left out."""
+    """Return counts (K,) and sums of features (K, P), without the rows that are labelled -1."""
     counts, sums = np.zeros(n_components), np.zeros((n_components, 1))
     for rows in pieces(X.shape[0], _ROWS_AT_ONCE):
         shares = (labels[rows, None] == np.arange(n_components)).astype(np.float64)

@@ -49,7 +49,7 @@ _WAY = np.linspace(0.0, 1.0, 17)[1:-1, None, None]
 # Minimum number of components with which each is compared: the most probable ones at its mean.
 _NEIGHBOURS = 24
 # Distance of the centres of windows in which rows are counted, and the centres. The means of the
-# two components are at 0 and 1; _BETWEEN are the places of centres from 0 to 1.
+# two components are at 0 and 1. _BETWEEN are the indices of the centres from 0 to 1.
 _STEP = 0.05
 _CENTRES = np.arange(-10, 31) * _STEP
 _BETWEEN = np.arange(10, 31)
