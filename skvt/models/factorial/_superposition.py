@@ -201,7 +201,7 @@ class Superposition(Move):
         )
         rows = _evenly_spaced(len(X), size)
         batch = model.batch(X, rows, weights[rows])
-        return state.with_row_starts(replace(batch, rows=places[rows]))
+        return state.with_row_starts(replace(batch, rows=row_numbers[rows]))
 
 
 def _observe(
