@@ -103,7 +103,7 @@ class BatchScope(NamedTuple):
     # positions of ``active``.
     active: IndexArray | None = None
     # Whether values are missing.
-    missing: bool = False
+    has_missing: bool = False
 
 
 class RowSource(Protocol):

@@ -313,9 +313,9 @@ class BatchHandle(NamedTuple):
         return self.scope.active
 
     @property
-    def missing(self) -> bool:
+    def has_missing(self) -> bool:
         """Whether values are missing."""
-        return self.scope.missing
+        return self.scope.has_missing
 
 
 def _compute_scopes(

@@ -199,7 +199,7 @@ class FactorialMixture(ConjugateModel):
         return replace(self, by_column=True), RunningStats([pairs, *others])
 
     def scope(self, batch: FactorialBatch) -> BatchScope:
-        return BatchScope(missing=batch.has_missing)
+        return BatchScope(has_missing=batch.has_missing)
 
     def best_order(self, stats: RunningStats) -> IndexArray | None:
         return None
