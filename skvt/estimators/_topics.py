@@ -328,7 +328,7 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
             return lda
         if X.n_documents is None:  # a running stream
             return replace(lda, regression=old.regression)
-        regression = DocumentRegression.of(design, terms, alpha, X.n_documents)
+        regression = DocumentRegression.with_equal_alpha(design, terms, alpha, X.n_documents)
         if old is not None:
             regression = replace(regression, coef=old.regression.coef)
         return replace(lda, regression=regression)

@@ -380,7 +380,9 @@ class CollapsedLDA(LDAGivenTopics):
             not change.
         """
         if self.regression is not None and prior_stats.mean is not None:
-            model = self._with(self.regression.learned(prior_stats.mean[:-1], slowly=slowly))
+            model = self._with_regression(
+                self.regression.learned(prior_stats.mean[:-1], slowly=slowly)
+            )
         elif not slowly and prior_stats.mean is not None:
             mean_log, normaliser = prior_stats.mean[:-1], float(prior_stats.mean[-1])
             alpha: Array = self.doc_topic_prior.astype(np.float64)

@@ -2,14 +2,15 @@
 
     alpha_dk = exp(x_d' lambda_k),    lambda_pk ~ N(0, s_g^2),    1 / s_g^2 ~ Gamma(A, B)
 
-x_d is row d of the design. Its first column is 1, the intercept, whose coefficients have a flat
-prior. All other columns are standardised. Columns of one term, such as the levels of a category,
-form a group g with one variance s_g^2 (Mimno and McCallum 2008, there with a fixed variance). The
-variances are integrated out, so that the prior of the n coefficients of a group is Student's t.
+This is the model of Mimno and McCallum (2008), who have a fixed variance. x_d is row d of the
+design. Its first column is 1, the intercept, whose coefficients have a flat prior. All other
+columns are standardised. The columns of a term, such as the levels of a category, form a group g
+with the variance s_g^2. The variances are integrated out, so that the prior of the coefficients of
+a group is Student's t.
 
-A step of lambda is computed as follows. Let q(theta_d) = Dirichlet(gamma_d), and at the present
-lambda let b_d = psi(sum_k gamma_dk) - psi(sum_k alpha_dk). Since log Gamma is convex, a change of
-lambda raises the ELBO by at least as much as it raises
+A step of lambda is computed as follows. Let q(theta_d) = Dirichlet(gamma_d), and let b_d =
+psi(sum_k gamma_dk) - psi(sum_k alpha_dk) at the present lambda. Since log Gamma is convex, a change
+of lambda raises the ELBO by at least as much as it raises
 
     sum_dk -log Gamma(alpha_dk) + alpha_dk (psi(gamma_dk) - b_d),
 
@@ -33,17 +34,18 @@ from skvt.typing import Array, IndexArray
 
 # Largest change of log alpha_dk in a step.
 RADIUS = 1.0
-# For |u| <= RADIUS: 1 + u + LOW u^2 / 2 <= exp(u) <= 1 + u + HIGH u^2 / 2.
-LOW = 2.0 * (np.exp(-RADIUS) - 1.0 + RADIUS) / RADIUS**2
-HIGH = 2.0 * (np.exp(RADIUS) - 1.0 - RADIUS) / RADIUS**2
+# Curvatures of parabolas below and above exp: if |u| <= RADIUS, then
+# 1 + u + LOW_CURVATURE u^2 / 2 <= exp(u) <= 1 + u + HIGH_CURVATURE u^2 / 2.
+LOW_CURVATURE = 2.0 * (np.exp(-RADIUS) - 1.0 + RADIUS) / RADIUS**2
+HIGH_CURVATURE = 2.0 * (np.exp(RADIUS) - 1.0 - RADIUS) / RADIUS**2
 # Range of log alpha, the same as for concentrations that are learned without covariates.
 RANGE = np.log(1e-4), np.log(1e4)
 # A and B of the prior of 1 / s_g^2.
 SHAPE = 0.5
 RATE = 0.5 * 0.25**2
-# This multiple of x x' of each document is added to second derivatives, which would be zero for a
-# topic whose alpha is at an end of its range in all documents.
-LEAST = 1e-8
+# This multiple of x x' of each document is added to the second derivatives, because they may all be
+# zero for a topic whose alpha is at an end of its range.
+RIDGE = 1e-8
 # Maximum number of products of two columns of the design that are in memory at a time.
 MOST_PRODUCTS = 2**20
 
@@ -53,20 +55,25 @@ MOST_PRODUCTS = 2**20
 class DocumentRegression:
     """The regression of log alpha on covariates, with P columns of the design and K topics."""
 
-    # (P, K): lambda.
+    # (P, K): the coefficients lambda.
     coef: Annotated[Array, "p k"]
     # (P,): number of the group of each column, from 1; 0 for the intercept, which is in no group.
     groups: Annotated[IndexArray, "p"]
     # (P, P): mean of x x' over documents.
     gram: Annotated[Array, "p p"]
-    # Largest x' gram^-1 x of a document.
+    # Maximum of x' gram^-1 x over documents.
     leverage: Annotated[float, POSITIVE]
-    # Number of documents by which mean statistics are multiplied when lambda is learned.
+    # Number of documents. Lambda is learned from mean statistics of documents times this number.
     n_documents: Annotated[float, POSITIVE]
 
     @classmethod
-    def of(cls, design: Array, groups: IndexArray, alpha: Array, n_documents: float) -> Self:
-        """Return the regression in which all documents have the prior alpha, (K,)."""
+    def with_equal_alpha(
+        cls, design: Array, groups: IndexArray, alpha: Array, n_documents: float
+    ) -> Self:
+        """Return the regression in which all documents have the prior ``alpha`` (K,).
+
+        ``design`` is (n, P), and ``groups`` (P,) is the field of the same name.
+        """
         coef = np.zeros((groups.size, alpha.size))
         coef[0] = np.log(alpha.astype(np.float64))
         gram = design.T @ design / len(design)
@@ -75,7 +82,7 @@ class DocumentRegression:
         return cls(coef, groups, gram, leverage, float(n_documents))
 
     def validate(self, d: int, k: int) -> bool:
-        """Return whether columns are in the order of their groups and all numbers are finite."""
+        """Return whether groups are numbered from 0 in ascending order and numbers are finite."""
         return (
             self.groups.dtype.kind in "iu"
             and self.groups[0] == 0 < self.groups.size
@@ -85,12 +92,15 @@ class DocumentRegression:
 
     @property
     def statistics_shape(self) -> tuple[int, ...]:
-        """Shape of :meth:`statistics`."""
+        """Shape of the statistics, (K, P, 1 + P)."""
         n_columns, n_topics = self.coef.shape
         return n_topics, n_columns, 1 + n_columns
 
     def alpha(self, design: Array, allowed: Array | None = None) -> Array:
-        """Return alpha of documents with this design, (n, K), 0 for topics not ``allowed``."""
+        """Return alpha (n, K) of documents with this design (n, P).
+
+        It is 0 for topics that a document must not have, where ``allowed`` (n, K) is False.
+        """
         alpha = np.exp(np.clip(design @ self.coef, *RANGE))
         return alpha if allowed is None else alpha * allowed
 
@@ -98,9 +108,9 @@ class DocumentRegression:
         """Return log p(lambda) in nats, without the intercepts, whose prior is flat."""
         value = 0.0
         for columns in self._columns_of_groups:
-            n, square = self.coef[columns].size, (self.coef[columns] ** 2).sum()
+            n, sum_of_squares = self.coef[columns].size, (self.coef[columns] ** 2).sum()
             value += gammaln(SHAPE + 0.5 * n) - gammaln(SHAPE) - 0.5 * n * np.log(2.0 * np.pi)
-            value += SHAPE * np.log(RATE) - (SHAPE + 0.5 * n) * np.log(RATE + 0.5 * square)
+            value += SHAPE * np.log(RATE) - (SHAPE + 0.5 * n) * np.log(RATE + 0.5 * sum_of_squares)
         return float(value)
 
     @property
@@ -110,46 +120,50 @@ class DocumentRegression:
 
     @property
     def _precisions(self) -> Array:
-        """E[1 / s_g^2 | lambda] of the group of each column, (P,); 0 for the intercept."""
-        out = np.zeros(self.groups.size)
+        """Expected precisions E[1 / s_g^2 | lambda] of each column, (P,); 0 for the intercept."""
+        precisions = np.zeros(self.groups.size)
         for columns in self._columns_of_groups:
-            n, square = self.coef[columns].size, (self.coef[columns] ** 2).sum()
-            out[columns] = (SHAPE + 0.5 * n) / (RATE + 0.5 * square)
-        return out
+            n, sum_of_squares = self.coef[columns].size, (self.coef[columns] ** 2).sum()
+            precisions[columns] = (SHAPE + 0.5 * n) / (RATE + 0.5 * sum_of_squares)
+        return precisions
 
     # -------------------------------------------------------------------------- statistics
     def statistics(
         self, design: Array, weights: Array, gamma: Array, allowed: Array | None = None
     ) -> Array:
-        """Return the parabola below the ELBO given gamma of q(theta), summed over documents.
+        """Return the parabolas below the ELBO given gamma of q(theta), summed over documents.
 
-        The result h is (K, P, 1 + P). In lambda_k of topic k the parabola is, up to a constant,
-        ``h[k, :, 0] @ lambda_k - lambda_k @ h[k, :, 1:] @ lambda_k / 2``.
+        ``design`` is (n, P), ``weights`` (n,) are the weights of the documents, and ``gamma`` and
+        ``allowed`` are (n, K). The result h is (K, P, 1 + P). As a function of lambda_k, the
+        parabola of topic k is, up to a constant, ``h[k, :, 0] @ lambda_k - lambda_k @ h[k, :, 1:] @
+        lambda_k / 2``.
         """
         alpha = self.alpha(design, allowed)
-        gamma = np.maximum(gamma, alpha)  # gamma may be lower by rounding
-        # Topics with alpha = 0 have the gradient and the curvature 0 for any finite logarithm.
+        # Gamma is at least alpha except for rounding errors.
+        gamma = np.maximum(gamma, alpha)
+        # Replace alpha = 0 by 1, so that digamma is finite. Gradient and curvature are still 0.
         digamma_gamma, digamma_alpha = (
-            digamma_array(np.where(alpha > 0.0, each, 1.0)) for each in (gamma, alpha)
+            digamma_array(np.where(alpha > 0.0, values, 1.0)) for values in (gamma, alpha)
         )
-        rise = digamma_array(gamma.sum(axis=1)) - digamma_array(alpha.sum(axis=1))
-        slope = rise[:, None] - digamma_gamma
+        b = digamma_array(gamma.sum(axis=1)) - digamma_array(alpha.sum(axis=1))
+        slope = b[:, None] - digamma_gamma
         gradient = -alpha * (slope + digamma_alpha)
-        # The second derivative of log Gamma(x) in log x is at most x (psi(1 + x) + 1), which
-        # increases with x, and psi(1 + x) < log(1 + x) - 1 / (2 + 2 x).
-        highest = np.exp(RADIUS) * alpha
-        curvature = highest * (np.log1p(highest) - 0.5 / (1.0 + highest) + 1.0)
-        curvature += alpha * slope * np.where(slope > 0.0, HIGH, LOW)
+        # ``curvature`` bounds minus the second derivative in log alpha from above. The second
+        # derivative of log Gamma(x) in log x is at most x (psi(1 + x) + 1), which increases with x,
+        # and psi(1 + x) < log(1 + x) - 1 / (2 + 2 x).
+        max_alpha = np.exp(RADIUS) * alpha
+        curvature = max_alpha * (np.log1p(max_alpha) - 0.5 / (1.0 + max_alpha) + 1.0)
+        curvature += alpha * slope * np.where(slope > 0.0, HIGH_CURVATURE, LOW_CURVATURE)
         return self._sums(design, weights, alpha, gradient, np.maximum(curvature, 0.0))
 
     def statistics_of_counts(
         self, design: Array, weights: Array, counts: Array, allowed: Array | None = None
     ) -> Array:
-        """Return a parabola, as :meth:`statistics`, given numbers of tokens of topics (n, K).
+        """Return parabolas as in :meth:`statistics`, given the tokens of drawn topics (n, K).
 
-        Its gradient is that of the log probability of the drawn topics. Its second derivatives are
-        those of a lower bound [Minka00 eq. 55]: without covariates, the step to its maximum is a
-        Newton step on this lower bound.
+        The gradients are the gradients of the log probability of the drawn topics. The second
+        derivatives are the derivatives of a lower bound [Minka00 eq. 55]. Without covariates, the
+        step to the maximum of the parabola is a Newton step on this lower bound.
         """
         alpha = self.alpha(design, allowed)
         gradient, curvature = np.empty_like(alpha), np.empty_like(alpha)
@@ -160,26 +174,33 @@ class DocumentRegression:
         self, design: Array, weights: Array, alpha: Array, gradient: Array, curvature: Array
     ) -> Array:
         """Return the parabolas in lambda given gradients and curvatures (n, K) in x' lambda."""
-        lowest, highest = np.exp(RANGE)
-        if alpha.min() <= lowest or alpha.max() >= highest:
-            is_at_end = (alpha <= lowest) & (gradient < 0.0) | (alpha >= highest) & (gradient > 0.0)
-            gradient, curvature = (np.where(is_at_end, 0.0, each) for each in (gradient, curvature))
+        # Alpha does not change if it is at an end of its range and the gradient points outwards.
+        min_alpha, max_alpha = np.exp(RANGE)
+        if alpha.min() <= min_alpha or alpha.max() >= max_alpha:
+            is_stopped = (alpha <= min_alpha) & (gradient < 0.0)
+            is_stopped |= (alpha >= max_alpha) & (gradient > 0.0)
+            gradient, curvature = (
+                np.where(is_stopped, 0.0, values) for values in (gradient, curvature)
+            )
         n_columns, n_topics = self.coef.shape
-        out, columns = np.zeros(self.statistics_shape), np.ascontiguousarray(design.T)
+        parabolas, columns = np.zeros(self.statistics_shape), np.ascontiguousarray(design.T)
         weighted = weights * columns
-        for part in pieces(len(design), max(1, MOST_PRODUCTS // n_columns**2)):
-            products = columns[:, None, part] * weighted[None, :, part]
-            sums = products.reshape(n_columns**2, -1) @ curvature[part]
-            out[:, :, 1:] += sums.T.reshape(n_topics, n_columns, n_columns)
-        out[:, :, 0] = (weighted @ gradient).T
-        out[:, :, 0] += np.einsum("kpq,qk->kp", out[:, :, 1:], self.coef)
-        return out
+        for rows in pieces(len(design), max(1, MOST_PRODUCTS // n_columns**2)):
+            products = columns[:, None, rows] * weighted[None, :, rows]
+            sums = products.reshape(n_columns**2, -1) @ curvature[rows]
+            parabolas[:, :, 1:] += sums.T.reshape(n_topics, n_columns, n_columns)
+        # The linear term of the parabola is the gradient at lambda = 0.
+        parabolas[:, :, 0] = (weighted @ gradient).T
+        parabolas[:, :, 0] += np.einsum("kpq,qk->kp", parabolas[:, :, 1:], self.coef)
+        return parabolas
 
     # --------------------------------------------------------------------------- learning
     def learned(self, mean: Array, *, slowly: bool = False) -> Self:
         """Return the regression after a step, given the mean of the statistics over documents.
 
-        With ``slowly``, second derivatives are at least those of expectation-maximisation.
+        The step leads to the maximum of the parabolas and the prior, but no log alpha changes by
+        more than RADIUS. If ``slowly``, x x' of each document is added to minus the second
+        derivatives, which are then at least those of expectation-maximisation.
         """
         precisions, coef = self._precisions, self.coef.T
         curvature = self.n_documents * mean[:, :, 1:]
@@ -188,17 +209,18 @@ class DocumentRegression:
         gradient = self.n_documents * mean[:, :, 0]
         gradient = gradient - np.einsum("kpq,kq->kp", self.n_documents * mean[:, :, 1:], coef)
         gradient -= precisions * coef
-        curvature = curvature + np.diag(precisions) + LEAST * self.n_documents * self.gram
+        curvature = curvature + np.diag(precisions) + RIDGE * self.n_documents * self.gram
         step = np.linalg.solve(curvature, gradient[:, :, None])[:, :, 0]
-        # By the Cauchy-Schwarz inequality, no x_d' step is larger than this in absolute value.
-        longest = np.sqrt(self.leverage * np.einsum("kp,pq,kq->k", step, self.gram, step))
-        step *= np.minimum(1.0, RADIUS / np.maximum(longest, RADIUS))[:, None]
+        # Bound |x_d' step| of all documents by the Cauchy-Schwarz inequality.
+        max_change = np.sqrt(self.leverage * np.einsum("kp,pq,kq->k", step, self.gram, step))
+        step *= np.minimum(1.0, RADIUS / np.maximum(max_change, RADIUS))[:, None]
         return replace(self, coef=self.coef + step.T)
 
     def regrouped(self, groups: list[IndexArray]) -> Self:
-        """Merge the topics in each of ``groups``: their alpha add up at mean covariates.
+        """Return the regression in which the topics of each of ``groups`` are merged.
 
-        The slopes are means weighted by alpha, so that the sum also holds near mean covariates.
+        Alpha of a merged topic is the sum over its group at mean covariates. The slopes are means
+        weighted by alpha, so that the sum also holds near mean covariates.
         """
         merged = np.empty((len(self.coef), len(groups)))
         for j, group in enumerate(groups):

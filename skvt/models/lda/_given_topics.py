@@ -1,8 +1,9 @@
 """Latent Dirichlet allocation given topics: the local steps of structured inference.
 
 Structured inference keeps the dependence between topics and assignments, q(beta, z) = q(beta) q(z |
-beta): topics are drawn from q(beta), and each document is solved given the draw [HB15 sec. 2]. A
-local step here takes log beta or E[log beta], as the engine decides.
+beta): topics are drawn from q(beta), and each document is solved given the draw [HB15 sec. 2]. The
+engine decides whether a local step takes log beta of a draw, the logarithm of a mean, or E[log
+beta].
 """
 
 from dataclasses import dataclass, fields, replace
@@ -21,24 +22,24 @@ from skvt.models.lda._kernels import WORDS, mixture_log_likelihood, tempered_tab
 from skvt.models.lda._model import LDA, DocumentBatch
 from skvt.typing import Array, IndexArray, Run
 
-_GIVEN_TOPICS = frozenset({Capability.DRAWABLE, Capability.CORRECTABLE})
-# Powers ``(alpha + b n)^b`` are tabulated for whole n below this number.
-_SIZES = 256
+_CAPABILITIES_GIVEN_TOPICS = frozenset({Capability.DRAWABLE, Capability.CORRECTABLE})
+# Gains ``(alpha + b n)^b - alpha^b`` are tabulated for whole n below this number.
+_N_TABULATED_SIZES = 256
 
 
 class Topics(NamedTuple):
     """Topics on which a local step is conditioned."""
 
-    # (A, K): logarithms of the probabilities of the batch's words, or their expectation.
+    # (A, K): logarithms of the probabilities of the batch's words, or expected logarithms.
     log_beta: Any
     # Seed of the sampler; if it is None, CVB0 replaces Gibbs sampling.
     seed: int | None = None
-    # The gamma variates of which the topics were made, if the correction of SSVI needs them.
+    # The gamma variates of which the topics were made; None unless SSVI corrects the statistics.
     gammas: Gammas | None = None
 
-    def at(self, places: IndexArray) -> "Topics":
-        """Return the topics at ``places``; they must be an expectation, without variates."""
-        return self._replace(log_beta=self.log_beta.take(places, axis=0))
+    def at(self, positions: IndexArray) -> "Topics":
+        """Return the topics for the words at these positions; there must be no gamma variates."""
+        return self._replace(log_beta=self.log_beta.take(positions, axis=0))
 
 
 @in_files("models.LDAGivenTopics")
@@ -51,7 +52,7 @@ class LDAGivenTopics(LDA):
     times 1 / T. If topics have no seed, CVB0, which is deterministic, replaces Gibbs sampling.
     """
 
-    # {"gibbs", "cvb0", "mean_field"}
+    # The method of local steps, "gibbs", "cvb0" or "mean_field".
     local: str = "gibbs"
     # Numbers of sweeps of the sampler that are dropped and kept.
     n_burn_in: int = 2
@@ -64,7 +65,8 @@ class LDAGivenTopics(LDA):
         cls, lda: LDA, local: str, n_burn_in: int = 2, n_samples: int = 4,
         updates_all_rows: bool = False,
     ) -> Self:  # fmt: skip
-        # Only fields of LDA are copied, since a subclass may have others.
+        """Return a model with the fields of ``lda`` and the given options of local steps."""
+        # Copy the fields of LDA only, since ``lda`` may be of a subclass with more fields.
         lda_fields = {field.name: vars(lda)[field.name] for field in fields(LDA)}
         return cls(**lda_fields, local=local, n_burn_in=n_burn_in, n_samples=n_samples,
                    updates_all_rows=updates_all_rows)  # fmt: skip
@@ -75,10 +77,13 @@ class LDAGivenTopics(LDA):
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """Capabilities; only with mean field, which has a bound, can temperatures be learned."""
+        """Capabilities of the model.
+
+        Temperatures can be learned with mean-field local steps only, because they have a bound.
+        """
         if self.local == "mean_field":
-            return super().capabilities | _GIVEN_TOPICS
-        return _GIVEN_TOPICS | super().capabilities - {Capability.TEMPERABLE}
+            return super().capabilities | _CAPABILITIES_GIVEN_TOPICS
+        return _CAPABILITIES_GIVEN_TOPICS | super().capabilities - {Capability.TEMPERABLE}
 
     def touched_columns(self, X: Any) -> IndexArray | None:
         return None if self.updates_all_rows else super().touched_columns(X)
@@ -90,9 +95,10 @@ class LDAGivenTopics(LDA):
     ) -> Any:  # fmt: skip
         """Return the :class:`Topics` of the batch's words for a kind of global step.
 
-        "mean_field" takes ``E[log beta]``, "map" the mean of q(beta), "ssvi-a" and "ssvi" a draw.
+        The global steps "mean_field" and "map" take ``E[log beta]`` and the mean of q(beta). The
+        global steps "ssvi-a" and "ssvi" take a draw.
         """
-        # Documents and words have separate seeds: they must not share random numbers.
+        # Draw separate seeds, because documents and words must not share random numbers.
         seed, seed_of_words = (int(part) for part in rng.integers(2**63, size=2))
         if kind == "mean_field":
             return self.expectation(stats, batch, run)._replace(seed=seed)
@@ -118,7 +124,7 @@ class LDAGivenTopics(LDA):
             logs_of_others = log_standard_gamma(shapes, rng)
             log_totals = np.logaddexp(gammas.log_totals, logs_of_others)
             gammas = Gammas(logs, log_totals, shapes, logs_of_others, words)
-        # The tables of the sampler have single precision.
+        # Use single precision if the sampler, whose tables have single precision, takes the topics.
         dtype = logs.dtype if self.local == "gibbs" else self.dtype
         log_beta = np.subtract(logs, gammas.log_totals.astype(dtype), dtype=dtype)
         return Topics(log_beta, seed, gammas if kind == "ssvi" else None)
@@ -131,7 +137,11 @@ class LDAGivenTopics(LDA):
     def corrected(
         self, stats: RunningStats, global_params: Any, result_stats: Stats, run: Run
     ) -> Stats:
-        """Return ``V(beta, lam) eta_hat`` for all words [HB15 eq. 7], a dense Stats."""
+        """Return the corrected statistics ``V(beta, lam) hat`` of all words [HB15 eq. 7].
+
+        ``result_stats`` are the statistics ``hat`` of a local step given the drawn topics
+        ``global_params``.
+        """
         corrected = corrected_statistics(
             stats.arrays[0],
             global_params.gammas,
@@ -139,16 +149,16 @@ class LDAGivenTopics(LDA):
             run,
             scale=float(stats.scale),
             prior=self.topic_word_prior,
-            # A topic has at most all tokens of the minibatch.
+            # A topic cannot have more tokens than the minibatch.
             max_common=result_stats.arrays[0].sum(dtype=np.float64),
         )
         return Stats((corrected.astype(self.dtype, copy=False),))
 
     def project(self, stats: RunningStats) -> None:
-        """Keep ``lam >= eta``, as counts would.
+        """Raise statistics below 0 to 0, so that lam is at least eta.
 
-        V is the identity on average only, so that steps overshoot. Near zero a shape hardly affects
-        its variate, and a shape that has fallen there would stay.
+        The correction V is the identity on average only, and a step may overshoot. A lam near zero
+        would stay there, because it hardly affects the gamma variate whose shape it is.
         """
         stats.clip()
 
@@ -170,26 +180,28 @@ class LDAGivenTopics(LDA):
                 'temperature="annealed", or local_step="mean_field".'
             )
         inv_temp = self.dtype.type(inv_temp)
-        sampled = self.local == "gibbs" and seed is not None
-        # Double precision would move more bytes without changing the draws.
-        dtype = np.dtype(np.float32) if sampled else self.dtype
+        is_sampled = self.local == "gibbs" and seed is not None
+        # Use single precision in the sampler, where double precision would move more bytes without
+        # better draws.
+        dtype = np.dtype(np.float32) if is_sampled else self.dtype
         table, shift = self._table(log_beta, inv_temp, dtype, run)
-        step = self._gibbs if sampled else self._cvb0
-        proportions, stats = step(batch, table, inv_temp, seed, with_stats, run)
+        solve = self._gibbs if is_sampled else self._cvb0
+        proportions, stats = solve(batch, table, inv_temp, seed, with_stats, run)
         if inv_temp != 1.0:
             table, shift = self._table(log_beta, self.dtype.type(1.0), dtype, run)
-        value = self._log_probability(batch, proportions, table, shift, run)
+        log_probability = self._log_probability(batch, proportions, table, shift, run)
         return LocalResult(
-            stats, value * float(inv_temp), value if with_energy else None, proportions,
-            value if with_marginal else None,
+            stats, log_probability * float(inv_temp), log_probability if with_energy else None,
+            proportions, log_probability if with_marginal else None,
         )  # fmt: skip
 
     def _table(
         self, log_beta: Array, inv_temp: Any, dtype: np.dtype[Any], run: Run
     ) -> tuple[Array, Array]:
-        """Return ``beta^inv_temp``, each word divided by its maximum, and logs of the maxima."""
-        # With this floor, a product of two table entries is a normal number.
-        floor, inv_temp = (log_beta.dtype.type(x) for x in (np.finfo(dtype).tiny ** 0.5, inv_temp))
+        """Return ``beta^inv_temp`` (A, K) relative to each word's maximum, and log maxima (A,)."""
+        # Choose a floor with which a product of two entries of the table is a normal number.
+        floor = log_beta.dtype.type(np.finfo(dtype).tiny ** 0.5)
+        inv_temp = log_beta.dtype.type(inv_temp)
         table, shift = np.empty_like(log_beta, dtype), np.empty(log_beta.shape[0], self.dtype)
         loop = SharedLoop(shift.size, WORDS, log_beta, inv_temp, floor, table, shift)
         run(tempered_table, loop)
@@ -199,7 +211,10 @@ class LDAGivenTopics(LDA):
         self, batch: DocumentBatch, table: Array, inv_temp: Any, seed: int | None, with_stats: bool,
         run: Run,
     ) -> tuple[Array, Stats | None]:  # fmt: skip
-        """Return ``alpha + E[n_k]`` by CVB0 and the statistics; ``seed`` is not used."""
+        """Return ``alpha + E[n_k]`` (n, K) by CVB0, and the statistics.
+
+        ``seed`` is not used. The statistics are None unless ``with_stats``.
+        """
         proportions = np.empty((batch.n_rows, self.n_components), self.dtype)
         shares = np.empty((batch.counts.size, self.n_components), self.dtype)
         loop = SharedLoop(
@@ -210,24 +225,28 @@ class LDAGivenTopics(LDA):
         run(sampling.cvb0_steps, loop)
         if not with_stats:
             return proportions, None
-        out = np.empty_like(table)
+        statistics = np.empty_like(table)
         loop = SharedLoop(
             batch.active.size, WORDS, batch.word_indptr, batch.documents, batch.entries,
-            batch.counts, batch.weights, shares, out,
+            batch.counts, batch.weights, shares, statistics,
         )  # fmt: skip
         run(sampling.shared_statistics, loop)
-        return proportions, Stats((out,), rows=batch.active)
+        return proportions, Stats((statistics,), rows=batch.active)
 
     def _gibbs(
         self, batch: DocumentBatch, table: Array, inv_temp: Any, seed: int, with_stats: bool,
         run: Run,
     ) -> tuple[Array, Stats | None]:  # fmt: skip
-        """Return means of ``alpha + n_k`` over the kept Gibbs sweeps, and the statistics."""
+        """Return means of ``alpha + n_k`` (n, K) over the kept Gibbs sweeps, and the statistics.
+
+        The statistics are None unless ``with_stats``.
+        """
         alpha = self.document_priors(batch)
-        # If documents have different alpha, tabulate n = 0 only, where the gain is always 0.
-        n_sizes = _SIZES if inv_temp < 1.0 and len(alpha) == 1 else 1
-        sizes, first = np.arange(n_sizes, dtype=self.dtype), alpha[0, :, None]
-        gains = ((first + inv_temp * sizes) ** inv_temp - first**inv_temp).astype(table.dtype)
+        # If documents differ in alpha or b = 1, tabulate n = 0 only, where the gain is always 0.
+        n_sizes = _N_TABULATED_SIZES if inv_temp < 1.0 and len(alpha) == 1 else 1
+        sizes, alpha_column = np.arange(n_sizes, dtype=self.dtype), alpha[0, :, None]
+        gains = (alpha_column + inv_temp * sizes) ** inv_temp - alpha_column**inv_temp
+        gains = gains.astype(table.dtype)
         alpha_powers = (alpha**inv_temp).astype(table.dtype)
         n_blocks = -(-self.n_components // sampling.PRIOR_TOPICS)
         cumulative = np.empty((table.shape[0], n_blocks), table.dtype)
@@ -235,14 +254,14 @@ class LDAGivenTopics(LDA):
             loop = SharedLoop(table.shape[0], WORDS, table, alpha_powers, cumulative)
             run(sampling.prior_table, loop)
         token_indptr = np.empty(batch.counts.size + 1, np.int64)
-        large = sampling.count_tokens(batch.counts, self.n_components, token_indptr)
-        # Seeds depend on positions in the batch, since rows of a stream have no numbers.
+        large_numbers = sampling.count_tokens(batch.counts, self.n_components, token_indptr)
+        # Make seeds from positions in the batch, since rows of a stream have no numbers.
         seeds = sampling.row_seeds(np.uint64(seed), np.arange(batch.n_rows))
         samples = np.empty((token_indptr[-1], self.n_samples), np.int32)
         large_entries = None
-        if large.size:
-            means = np.zeros((large.size, self.n_components))
-            large_entries = np.searchsorted(large, batch.indptr), large, means
+        if large_numbers.size:
+            means = np.zeros((large_numbers.size, self.n_components))
+            large_entries = np.searchsorted(large_numbers, batch.indptr), large_numbers, means
         proportions = np.empty((batch.n_rows, self.n_components), self.dtype)
         loop = SharedLoop(
             batch.n_rows, 1, batch.indptr, batch.words, batch.counts, token_indptr, seeds, table,
@@ -252,29 +271,33 @@ class LDAGivenTopics(LDA):
         run(sampling.gibbs_steps, loop)
         if not with_stats:
             return proportions, None
-        out = np.empty(table.shape, self.dtype)
+        statistics = np.empty(table.shape, self.dtype)
         loop = SharedLoop(
             batch.active.size, WORDS, batch.word_indptr, batch.documents, batch.entries,
-            batch.counts, token_indptr, batch.weights, samples, out,
+            batch.counts, token_indptr, batch.weights, samples, statistics,
         )  # fmt: skip
         run(sampling.sampled_statistics, loop)
-        if large.size:
-            documents = np.searchsorted(batch.indptr, large, side="right") - 1
-            addend = batch.weights[documents, None] * means
-            np.add.at(out, batch.words[large], addend.astype(out.dtype))
-        return proportions, Stats((out,), rows=batch.active)
+        if large_entries is not None:
+            documents = np.searchsorted(batch.indptr, large_numbers, side="right") - 1
+            weighted_means = (batch.weights[documents, None] * means).astype(statistics.dtype)
+            np.add.at(statistics, batch.words[large_numbers], weighted_means)
+        return proportions, Stats((statistics,), rows=batch.active)
 
     def _log_probability(
         self, batch: DocumentBatch, proportions: Array, table: Array, shift: Array, run: Run
     ) -> Array:
         """Return ``sum_j n_j log sum_k theta_k beta_kj`` of each document in nats, (n,).
 
-        ``beta = table * exp(shift)`` with one shift for each word, whose betas may all underflow.
+        ``beta_kj`` is ``table[j, k] * exp(shift[j])``. The shift of a word keeps its entries of the
+        table in the range of floating-point numbers if all its betas underflow.
         """
         theta = proportions / proportions.sum(axis=1, keepdims=True)
         theta = theta.astype(table.dtype, copy=False)
-        out, entries = np.empty(batch.n_rows), (batch.counts, batch.words, batch.indptr)
-        loop = SharedLoop(batch.n_rows, 1, *entries[::-1], theta, table, out)
+        indptr, words, counts = batch.indptr, batch.words, batch.counts
+        shifted_log_probability = np.empty(batch.n_rows)
+        loop = SharedLoop(
+            batch.n_rows, 1, indptr, words, counts, theta, table, shifted_log_probability
+        )
         run(mixture_log_likelihood, loop)
-        counts = sp.csr_array(entries, shape=(batch.n_rows, shift.size))
-        return out + counts @ shift.astype(np.float64)
+        count_matrix = sp.csr_array((counts, words, indptr), shape=(batch.n_rows, shift.size))
+        return shifted_log_probability + count_matrix @ shift.astype(np.float64)

@@ -1,10 +1,11 @@
-"""Latent Dirichlet allocation.
+"""Latent Dirichlet allocation, as a model for the engines.
 
     beta_k ~ Dir(eta)        topics, global, (V,)
     theta_d ~ Dir(alpha)     proportions of document d, local, (K,)
-    z_dn ~ Mult(theta_d), w_dn ~ Mult(beta_{z_dn})
+    z_dn ~ Mult(theta_d)     topic of token n of document d
+    w_dn ~ Mult(beta_{z_dn}) word of this token
 
-Mean field: q(beta_k) = Dir(lam_k), q(theta_d) = Dir(gamma_d), q(z_dn) = Mult(phi_dw)
+The mean-field family is q(beta_k) = Dir(lam_k), q(theta_d) = Dir(gamma_d), q(z_dn) = Mult(phi_dw)
 [Blei03 sec. 5], [Hoffman10 eq. 2]. The tempered likelihood is p(w, z | theta, beta)^(1/T); neither
 p(beta | eta) nor p(theta | alpha) is tempered [VT16 app. B.2].
 """
@@ -27,9 +28,10 @@ from skvt.models.lda._covariates import DocumentRegression
 from skvt.rows import design_and_allowed, sums_of_rows, total_and_weight
 from skvt.typing import Array, IndexArray, Run
 
-CACHE_LINE = 64  # bytes
-# A topic with fewer tokens of a document than this, and than a tenth of an equal share, is set
-# aside in the later sweeps over the document.
+# Size of a cache line in bytes.
+CACHE_LINE = 64
+# Later sweeps over a document leave out a topic that has fewer tokens of the document than this
+# number and than a tenth of an equal share.
 PRUNE = 0.01
 # A topic's prior excludes a word if its pseudo-count is below this share of the word's largest
 # pseudo-count in any topic.
@@ -38,29 +40,28 @@ EXCLUDED_SHARE = 1e-2
 
 @dataclass(frozen=True)
 class DocumentBatch:
-    """Documents prepared for local steps, with local numbers of their words.
+    """Documents prepared for local steps: n rows of X, whose A words are numbered from 0."""
 
-    ``indptr``, ``words`` and ``counts`` are a CSR matrix of the documents over local words.
-    ``active`` (A,) are the columns of X of the local words, ``rows`` (n,) the rows of X of the
-    documents. ``documents`` and ``entries`` are row and position of each entry, sorted by word;
-    those of word a begin at ``word_indptr[a]``. ``lengths`` (n,) are numbers of tokens,
-    ``weights`` (n,) sample weights. ``start`` is the initial state of local steps that need one.
-    ``design`` (n, P) are covariates of the documents, if the prior depends on them. ``allowed`` (n,
-    K) are the topics that each document may have, None if all may have all.
-    """
-
+    # (n + 1,), (nnz,) and (nnz,): a CSR matrix of the documents over the A words.
     indptr: IndexArray
     words: IndexArray
     counts: Array
+    # (A,): the column of X of each word.
     active: IndexArray
+    # (A + 1,), (nnz,) and (nnz,): the entries of the matrix, sorted by word. Word a has the positions
+    # i from ``word_indptr[a]`` on, and entry ``entries[i]`` is in row ``documents[i]``.
     word_indptr: IndexArray
     documents: IndexArray
     entries: IndexArray
+    # (n,): number of tokens, sample weight and row of X of each document.
     lengths: Array
     weights: Array
     rows: IndexArray
+    # The initial state of local steps that need one.
     start: Array | None = None
+    # (n, P): covariates of the documents; None unless the prior depends on them.
     design: Array | None = None
+    # (n, K): whether each document may have each topic; None if all documents may have all topics.
     allowed: Array | None = None
 
     @property
@@ -77,6 +78,7 @@ class DocumentBatch:
         return int(np.diff(self.indptr).max(initial=1))
 
 
+# Scratch of each thread.
 _scratch = threading.local()
 # Maximum number of bytes of scratch that a thread keeps between calls.
 MOST_KEPT = 2**24
@@ -84,88 +86,94 @@ MOST_KEPT = 2**24
 
 def _aligned(size: int, dtype: np.dtype[Any]) -> Array:
     """Return an array aligned to cache lines, since vectors that cross lines load at half speed."""
-    raw = np.empty(size * dtype.itemsize + CACHE_LINE, np.uint8)
-    start = -raw.ctypes.data % CACHE_LINE
-    return raw[start : start + size * dtype.itemsize].view(dtype)
+    memory = np.empty(size * dtype.itemsize + CACHE_LINE, np.uint8)
+    start = -memory.ctypes.data % CACHE_LINE
+    return memory[start : start + size * dtype.itemsize].view(dtype)
 
 
-def _scratch_of(dtype: np.dtype[Any], longest: int, n_topics: int) -> tuple[Any, ...]:
-    """Return this thread's work arrays for ``document_steps``.
+def _document_scratch(dtype: np.dtype[Any], longest: int, n_topics: int) -> tuple[Any, ...]:
+    """Return this thread's work arrays for :func:`~skvt.models.lda._kernels.document_steps`.
 
-    They are kept between calls unless documents are very long. The system would map and unmap new
-    arrays of this size at each call, which stops all threads of the process.
+    ``longest`` is the number of words of the longest document. The arrays are kept between calls
+    unless documents are very long, because the system would map and unmap new arrays of this size
+    at each call, which stops all threads of the process.
     """
     longest, width = (-(-size // kernels.LANES) * kernels.LANES for size in (longest, n_topics))
-    sizes = longest * width, 3 * longest, 6 * width
+    table_size, words_size, topics_size = longest * width, 3 * longest, 6 * width
+    size = table_size + words_size + topics_size
     arrays = getattr(_scratch, "arrays", {})
     array = arrays.get(dtype)
-    if array is None or array.size < sum(sizes):
-        array = _aligned(sum(sizes), dtype)
+    if array is None or array.size < size:
+        array = _aligned(size, dtype)
         if array.nbytes <= MOST_KEPT:
             arrays[dtype] = array
             _scratch.arrays = arrays
-    table, array = array[: sizes[0]], array[sizes[0] :]
-    per_word, per_topic = array[: sizes[1]], array[sizes[1] : sizes[1] + sizes[2]]
+    table, per_word, per_topic = np.split(array[:size], [table_size, table_size + words_size])
     return table, per_word.reshape(3, -1), per_topic.reshape(6, -1), np.empty(width, np.int32)
 
 
 class _Loop(NamedTuple):
-    """A compiled loop over n items, to be shared by threads."""
+    """A compiled loop over ``n_items`` items, to be shared by threads."""
 
     kernel: Any
-    n: int
+    n_items: int
     arguments: tuple[Any, ...]
 
 
-def _local_steps(loops: list[_Loop], longest: int, counters: IndexArray) -> None:
-    """Run one thread's share of the loops, each of which needs the results of those before.
+def _run_loops(loops: list[_Loop], longest: int, counters: IndexArray) -> None:
+    """Run one thread's share of the loops, each of which needs the results of the loops before.
 
-    The loops are one task, since starting all threads takes 30 microseconds. They are separate
-    kernels, since a kernel of all would take as long to compile as all kernels once more.
+    The loops are one task, because it takes 30 microseconds to start all threads. They are separate
+    kernels, because numba would compile each kernel again as part of a kernel that calls them.
     """
-    for i, (kernel, n, arguments) in enumerate(loops):
+    for i, (kernel, n_items, arguments) in enumerate(loops):
         counter = counters[i * COUNTER :]
         if i + 1 < len(loops):
             counter = counter[:COUNTER]
         if kernel is kernels.document_steps:
             gamma = arguments[-1]
-            arguments += _scratch_of(gamma.dtype, longest, gamma.shape[1])
+            arguments += _document_scratch(gamma.dtype, longest, gamma.shape[1])
         kernel(*arguments, counter)
-        while not all_finished(counter, n):
-            give_way()  # the thread with the last item may need this core
+        while not all_finished(counter, n_items):
+            # Let the thread with the last item run, which may need this core.
+            give_way()
             kernel(*arguments, counter)
 
 
 class ExpectedLog(NamedTuple):
-    """``E[log beta_vk]`` of some words under ``lam = prior + scale * array``, not yet computed.
+    """``E[log beta_vk]`` of A words under ``lam = prior + scale * S``, not yet computed.
 
-    Local steps compute it in their own threads; all others call :meth:`value`. ``stats`` may be a
-    view, so that both must happen before the statistics are changed.
+    Local steps compute it in their own threads, and all other users call :meth:`value`. Both must
+    happen before the statistics are changed, because ``stats`` may be a view of them.
     """
 
+    # The statistics S, (V, K).
     stats: RunningStats | Stats
+    # (A,): rows v of S.
     words: IndexArray
     scale: np.floating[Any]
+    # (V,)
     prior: Array
+    # (K,): digamma(sum_v lam_vk).
     digamma_sums: Array
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Send these words alone to another process, not the whole vocabulary."""
-        places = np.arange(self.words.size, dtype=self.words.dtype)
+        """Return what is sent to another process: the rows of these words, not all of S."""
+        new_words = np.arange(self.words.size, dtype=self.words.dtype)
         array, prior = self.stats.arrays[0][self.words], self.prior[self.words]
-        return ExpectedLog, (Stats((array,)), places, self.scale, prior, self.digamma_sums)
+        return ExpectedLog, (Stats((array,)), new_words, self.scale, prior, self.digamma_sums)
 
-    def at(self, places: IndexArray) -> "ExpectedLog":
-        """Return the expectation of the words at ``places``."""
-        return self.take(places)
+    def at(self, positions: IndexArray) -> "ExpectedLog":
+        """Return the expectation of the words at these positions."""
+        return self.take(positions)
 
-    def take(self, places: IndexArray, axis: int = 0) -> "ExpectedLog":
-        """Mimic ``ndarray.take``."""
-        return self._replace(words=self.words[places])
+    def take(self, positions: IndexArray, axis: int = 0) -> "ExpectedLog":
+        """Do the same as :meth:`at`, as ``ndarray.take`` does for an array of expectations."""
+        return self._replace(words=self.words[positions])
 
     @property
     def arguments(self) -> tuple[Any, ...]:
-        """Arguments of the kernel without the output."""
+        """Arguments of :func:`~skvt.models.lda._kernels.expected_log_topics` without the output."""
         return self.stats.arrays[0], self.words, self.scale, self.prior, self.digamma_sums
 
     def value(self, run: Run) -> Array:
@@ -181,19 +189,20 @@ class ExpectedLog(NamedTuple):
 class LDA:
     """Latent Dirichlet allocation for the engines.
 
-    The precision of the computation is that of the priors. Statistics are (V, K), word by word.
+    Computations have the precision of the priors. The statistics S (V, K) are the expected counts
+    of words in topics.
     """
 
     # (K,): alpha, concentration of the Dirichlet prior of a document's topic proportions.
     doc_topic_prior: Annotated[Array, "n", PRIOR]
-    # (V,) or (V, K): eta, concentration of the Dirichlet prior of a topic's word probabilities, of
-    # all topics or of each.
+    # (V,) or (V, K): eta, concentration of the Dirichlet prior of the word probabilities of all
+    # topics or of each topic.
     topic_word_prior: Annotated[Array, "d | d n", PRIOR]
     # Maximum number of sweeps of one document's local step.
     max_doc_update_iter: int = 100
     # A document has converged when gamma changes by less than this on average over topics.
     mean_change_tol: float = 1e-3
-    # Move alpha (each entry) or eta (one value for all words) to the maximum of the bound.
+    # Whether alpha, and eta with one value for all words, move to the maximum of the bound.
     learn_doc_topic_prior: bool = False
     learn_topic_word_prior: bool = False
     # Whether local steps return the expected tokens of each topic in each document.
@@ -213,7 +222,8 @@ class LDA:
     def capabilities(self) -> frozenset[Capability]:
         if self.regression is not None:
             return frozenset({Capability.TOPICS, Capability.HYPERPRIOR})
-        if self.has_document_priors:  # log C(T) is not known if documents differ in alpha
+        # log C(T) is not known if documents differ in alpha.
+        if self.has_document_priors:
             return frozenset({Capability.TOPICS})
         return frozenset({Capability.TEMPERABLE, Capability.TOPICS})
 
@@ -240,11 +250,15 @@ class LDA:
 
     # ------------------------------------------------------------------------------- globals
     def prior(self) -> Stats:
-        """Natural parameters of p(beta), shape (1, V) or (K, V) for the one block."""
+        """Return the natural parameters of p(beta), (1, V), or (K, V) if topics differ in eta."""
         return Stats((np.atleast_2d(self.topic_word_prior.T),))
 
     def prior_kinds(self) -> IndexArray:
-        """Return a number for each topic, (K,), equal for topics of equal priors and documents."""
+        """Return a number for each topic, (K,).
+
+        Topics have the same number if they have the same prior and are allowed in the same
+        documents.
+        """
         groups = self.topic_groups
         if groups is None:
             groups = np.zeros(self.n_components, np.intp)
@@ -259,7 +273,7 @@ class LDA:
         return np.asarray(self.topic_word_prior.sum(axis=0, dtype=np.float64))
 
     def natural_parameters(self, stats: RunningStats) -> tuple[Array, ...]:
-        """Return ``lam = eta + S``, shape (K, V) for the one block."""
+        """Return ``lam = eta + S`` as a single array (K, V)."""
         counts, prior = stats.arrays[0], self.topic_word_prior
         lam = np.empty((self.n_components, self.n_features), np.result_type(counts, prior))
         np.multiply(counts.T, counts.dtype.type(stats.scale), out=lam)
@@ -270,9 +284,10 @@ class LDA:
         return self.n_components
 
     def initial(self, data: RowSource, rng: np.random.Generator) -> RunningStats:
-        """Draw S_vk ~ Gamma(100, 1/100), or share all tokens equally among the given topics.
+        """Return initial statistics.
 
-        Drawn topics have no tokens of the words that their prior excludes.
+        If there are initial topics ``start``, all tokens are shared equally among them. Otherwise
+        S_vk is drawn from Gamma(100, 1/100), but is 0 for words that the prior of a topic excludes.
         """
         if self.start is not None:
             tokens, weight = sums_of_rows(data.X, data.weights, total_and_weight)
@@ -291,22 +306,25 @@ class LDA:
         return RunningStats([np.ascontiguousarray((lam - self.topic_word_prior.T).T, self.dtype)])
 
     def regrouped(self, groups: Sequence[IndexArray]) -> Self:
-        """Merge topics ``groups[j]``; their alpha add up, and eta is the largest of each word."""
+        """Return the model in which the topics of each of ``groups`` are merged.
+
+        Alpha of a merged topic is the sum over its group, and eta of a word is the maximum.
+        """
         alpha = np.array([self.doc_topic_prior[group].sum() for group in groups], self.dtype)
         eta = self.topic_word_prior
         if eta.ndim == 2:
             eta = np.ascontiguousarray(np.stack([eta[:, group].max(axis=1) for group in groups]).T)
-        of_topics = None if self.topic_groups is None else np.arange(len(groups))
+        topic_groups = None if self.topic_groups is None else np.arange(len(groups))
         model = replace(
-            self, doc_topic_prior=alpha, topic_word_prior=eta, start=None, topic_groups=of_topics
+            self, doc_topic_prior=alpha, topic_word_prior=eta, start=None, topic_groups=topic_groups
         )
-        return model._with(self.regression and self.regression.regrouped(list(groups)))
+        return model._with_regression(self.regression and self.regression.regrouped(list(groups)))
 
     def regrouped_stats(self, stats: Stats, groups: Sequence[IndexArray]) -> Stats:
         """Return statistics of the regrouped model, the sums over each group of topics."""
         (counts,) = stats.arrays
-        together = np.stack([counts[:, group].sum(axis=1) for group in groups])
-        return Stats((np.ascontiguousarray(together.T),))
+        merged = np.stack([counts[:, group].sum(axis=1) for group in groups])
+        return Stats((np.ascontiguousarray(merged.T),))
 
     # --------------------------------------------------------------------------------- rows
     def batch(self, X: Any, rows: IndexArray, weights: Array) -> DocumentBatch:
@@ -315,7 +333,7 @@ class LDA:
         marker = np.full(X.shape[1], -1, np.int32)
         active = np.empty(X.shape[1] + 1, np.int32)
         n_active = kernels.gather_rows(X.indptr, X.indices, rows, marker, indptr, active)
-        # Sort, so that rows of the statistics are read in the order of memory.
+        # Sort the words, so that rows of the statistics are read in the order of memory.
         active = np.sort(active[:n_active])
         n_entries = int(indptr[-1])
         words, documents = np.empty((2, n_entries), np.int32)
@@ -351,16 +369,16 @@ class LDA:
     def parameters_of(
         self, stats: RunningStats, batch: DocumentBatch
     ) -> tuple[RunningStats | Stats, IndexArray, Any, Array]:
-        """Return lam of the batch's words as kernels take it: (S, rows of S, scale, eta (V,)).
+        """Return lam of the batch's words as the first four fields of :class:`ExpectedLog`.
 
-        If topics have separate priors, lam of these words replaces S, and eta is 0.
+        If topics have separate priors, the statistics are lam of these words, and the prior is 0.
         """
         eta, scale, words = self.topic_word_prior, self.dtype.type(stats.scale), batch.active
         if eta.ndim == 1:
             return stats.scaled(1.0), words, scale, eta
         lam = eta[words] + scale * stats.arrays[0][words]
-        places = np.arange(words.size, dtype=words.dtype)
-        return Stats((lam,)), places, self.dtype.type(1.0), np.zeros(words.size, self.dtype)
+        rows, no_prior = np.arange(words.size, dtype=words.dtype), np.zeros(words.size, self.dtype)
+        return Stats((lam,)), rows, self.dtype.type(1.0), no_prior
 
     def expected_log_topics(self, stats: RunningStats, batch: DocumentBatch, run: Run) -> Array:
         """Return ``E[log beta_vk]`` of the batch's words as an array (A, K)."""
@@ -388,12 +406,12 @@ class LDA:
         """Optimise q(theta_d) q(z_d) of each document; ``q`` of the result is gamma (n, K).
 
         ``global_params`` is an :class:`ExpectedLog` or its value. The statistics are
-        ``sum_d w_d n_dv phi_dvk`` for the active words, [Hoffman10 eq. 5].
+        ``sum_d w_d n_dv phi_dvk`` for the words of the batch, [Hoffman10 eq. 5].
         """
         inv_temp, row_inv_temps = np.asarray(inv_temp, self.dtype), None
         floor, n_words, n_tabled = kernels.FLOOR[self.dtype], batch.active.size, batch.active.size
         if inv_temp.ndim > 0:
-            # A tempered table serves one temperature only.
+            # Make no tempered table, which would serve a single temperature only.
             row_inv_temps, inv_temp, n_tabled = inv_temp, 1.0, 0
         inv_temp = self.dtype.type(inv_temp)
         loops, expected_log, table, shift = self._tables(global_params, inv_temp, n_words, n_tabled)
@@ -404,38 +422,40 @@ class LDA:
         marginal = np.empty(batch.n_rows) if with_marginal else None
         tokens = np.empty_like(gamma) if self.counts_tokens else None
         documents = batch.indptr, batch.words, batch.counts, batch.lengths, expected_log
-        of_documents = (
+        document_arguments = (
             *documents, table, shift, self._filled_priors(batch), inv_temp, row_inv_temps, floor,
             self.max_doc_update_iter, self.dtype.type(self.mean_change_tol),
             self.dtype.type(PRUNE), weights, ratio, bound,
             None if row_inv_temps is None else energy, digamma_sums, gamma,
         )  # fmt: skip
-        loops.append(_Loop(kernels.document_steps, batch.n_rows, of_documents))
+        loops.append(_Loop(kernels.document_steps, batch.n_rows, document_arguments))
         assignments = batch.indptr, batch.words, table, weights, ratio
         if with_energy and row_inv_temps is None:
-            of_energies = (*assignments, expected_log, gamma, digamma_sums, energy)
-            loops.append(_Loop(kernels.energies, batch.n_rows, of_energies))
+            energy_arguments = (*assignments, expected_log, gamma, digamma_sums, energy)
+            loops.append(_Loop(kernels.energies, batch.n_rows, energy_arguments))
         if marginal is not None:
-            of_marginals = (*documents, gamma, digamma_sums, floor, marginal)
-            loops.append(_Loop(kernels.log_marginals, batch.n_rows, of_marginals))
+            marginal_arguments = (*documents, gamma, digamma_sums, floor, marginal)
+            loops.append(_Loop(kernels.log_marginals, batch.n_rows, marginal_arguments))
         if tokens is not None:
             loops.append(_Loop(kernels.tokens_of_topics, batch.n_rows, (*assignments, tokens)))
         if with_stats:
             statistics = np.empty((n_words, self.n_components), self.dtype)
-            of_statistics = (
+            statistics_arguments = (
                 batch.word_indptr, batch.documents, batch.entries, batch.weights, weights, ratio,
                 table, expected_log, row_inv_temps, floor, statistics,
             )  # fmt: skip
-            loops.append(_Loop(kernels.word_statistics, n_words, of_statistics))
-        tasks = SharedLoop(loops[-1].n, kernels.WORDS, loops, batch.longest, n_loops=len(loops))
-        run(_local_steps, tasks)
+            loops.append(_Loop(kernels.word_statistics, n_words, statistics_arguments))
+        tasks = SharedLoop(
+            loops[-1].n_items, kernels.WORDS, loops, batch.longest, n_loops=len(loops)
+        )
+        run(_run_loops, tasks)
         return LocalResult(
             Stats((statistics,), rows=batch.active) if with_stats else None, bound,
             energy if with_energy else None, gamma, marginal, counts=tokens,
         )  # fmt: skip
 
     def document_priors(self, batch: DocumentBatch) -> Array:
-        """Return alpha of all documents, (1, K), or of each where documents differ.
+        """Return alpha of all documents, (1, K), or of each, (n, K), if documents may differ.
 
         It is 0 for topics that a document must not have.
         """
@@ -445,45 +465,54 @@ class LDA:
         return alpha if batch.allowed is None else alpha * batch.allowed
 
     def _filled_priors(self, batch: DocumentBatch) -> Array:
-        """Return alpha, padded by its minimum, and log Gamma(alpha), as (2, 1 or n, w)."""
+        """Return alpha and log Gamma(alpha) as (2, 1 or n, w), padded by the minimum of alpha.
+
+        The number of topics w is rounded up to a multiple of LANES.
+        """
         alpha = self.document_priors(batch).astype(np.float64)
-        n_more = -alpha.shape[1] % kernels.LANES
-        alpha = np.hstack([alpha, alpha.min(axis=1, keepdims=True).repeat(n_more, axis=1)])
+        n_padding = -alpha.shape[1] % kernels.LANES
+        alpha = np.hstack([alpha, alpha.min(axis=1, keepdims=True).repeat(n_padding, axis=1)])
         return np.stack([alpha, gammaln_array(alpha)])
 
     def _tables(
         self, global_params: Any, inv_temp: Any, n_words: int, n_tabled: int
     ) -> tuple[list[_Loop], Array, Array, Array]:
-        """Return loops that write the arrays, E[log beta], its tempered exponential and shifts."""
+        """Return a list of loops and the arrays that these loops write.
+
+        The arrays are E[log beta] (n_words, K), which is ``global_params`` if it is an array, and
+        the results of :func:`~skvt.models.lda._kernels.tempered_table` for the first ``n_tabled``
+        words.
+        """
         loops, expected_log = [], global_params
         table = np.empty((n_tabled, self.n_components), self.dtype)
         shift = np.empty(n_tabled, self.dtype)
         if isinstance(global_params, ExpectedLog):
             expected_log = np.empty((n_words, self.n_components), self.dtype)
-            of_words = (*global_params.arguments, expected_log)
-            loops.append(_Loop(kernels.expected_log_topics, n_words, of_words))
+            expectation_arguments = (*global_params.arguments, expected_log)
+            loops.append(_Loop(kernels.expected_log_topics, n_words, expectation_arguments))
         if n_tabled:
-            of_table = (expected_log, inv_temp, kernels.FLOOR[self.dtype], table, shift)
-            loops.append(_Loop(kernels.tempered_table, n_tabled, of_table))
+            table_arguments = (expected_log, inv_temp, kernels.FLOOR[self.dtype], table, shift)
+            loops.append(_Loop(kernels.tempered_table, n_tabled, table_arguments))
         return loops, expected_log, table, shift
 
     # --------------------------------------------------------------------------- temperature
     def tempered_log_partition(self, inv_temps: Array) -> tuple[Array, Array]:
         """Return log C(T) of one token in nats and its slope in 1/T, (M,) each [VT16 app. B.1].
 
-        ``log E[sum_kv (theta_k topics_kv)^(1/T)]`` has a closed form [VT16 eq. 13]. It is exact for
-        a corpus of one token, whose word and assignment are tempered together, and otherwise a
-        lower bound by Jensen's inequality, though VT16 calls it an upper bound.
+        ``log E[sum_kv (theta_k beta_kv)^(1/T)]`` has a closed form [VT16 eq. 13]. It is exact for
+        a corpus of one token, whose word and assignment are tempered together. Otherwise it is a
+        lower bound by Jensen's inequality, although VT16 calls it an upper bound.
         """
         alpha, eta, b = self.doc_topic_prior, self.topic_word_prior, inv_temps
-        sums = [Dirichlet.log_mean_power_sum(each, b) for each in np.atleast_2d(eta.T)]
+        # Each item is log E[sum_v beta_kv^b] and its slope, for the topics that differ in eta.
+        power_sums = [Dirichlet.log_mean_power_sum(prior, b) for prior in np.atleast_2d(eta.T)]
         if eta.ndim == 1:
-            value, slope = map(np.add, Dirichlet.log_mean_power_sum(alpha, b), sums[0])
+            value, slope = map(np.add, Dirichlet.log_mean_power_sum(alpha, b), power_sums[0])
             return value, slope
-        # sum_k E[theta_k^b] E[sum_v topics_kv^b]
-        of_topics = map(np.array, zip(*sums, strict=True))
-        parts, slopes = map(np.add, of_topics, Dirichlet.log_mean_powers(alpha, b))
-        return logsumexp(parts, axis=0), (softmax(parts, axis=0) * slopes).sum(axis=0)
+        # C(T) is sum_k E[theta_k^b] E[sum_v beta_kv^b].
+        power_sums_and_slopes = map(np.array, zip(*power_sums, strict=True))
+        log_terms, slopes = map(np.add, power_sums_and_slopes, Dirichlet.log_mean_powers(alpha, b))
+        return logsumexp(log_terms, axis=0), (softmax(log_terms, axis=0) * slopes).sum(axis=0)
 
     # --------------------------------------------------------------------------- predictions
     def log_predictive(
@@ -493,15 +522,17 @@ class LDA:
 
         ``proportions`` is (n, K), ``topics`` (V, K) the word probabilities of each topic.
         """
-        rows = np.ascontiguousarray(topics[batch.active], self.dtype)
-        out = np.empty(batch.n_rows)
-        entries = batch.indptr, batch.words, batch.counts
-        loop = SharedLoop(batch.n_rows, 1, *entries, proportions, rows, out)
+        word_rows = np.ascontiguousarray(topics[batch.active], self.dtype)
+        log_likelihoods = np.empty(batch.n_rows)
+        loop = SharedLoop(
+            batch.n_rows, 1, batch.indptr, batch.words, batch.counts, proportions, word_rows,
+            log_likelihoods,
+        )  # fmt: skip
         run(kernels.mixture_log_likelihood, loop)
-        return out
+        return log_likelihoods
 
     # ------------------------------------------------------------------------ learned priors
-    def _with(self, regression: DocumentRegression | None) -> Self:
+    def _with_regression(self, regression: DocumentRegression | None) -> Self:
         """Return the model with another regression and its alpha at mean covariates.
 
         Return the model itself if ``regression`` is None.
@@ -512,11 +543,11 @@ class LDA:
         return replace(self, doc_topic_prior=alpha, regression=regression)
 
     def log_hyperprior(self) -> float:
-        """Return the log density of the coefficients of covariates in nats."""
+        """Return the log prior density of the coefficients of covariates in nats, or 0."""
         return 0.0 if self.regression is None else self.regression.log_prior()
 
     def prior_statistics(self, batch: DocumentBatch, result: LocalResult) -> PriorTerm | None:
-        """Return ``(sum_d w_d E[log theta_d], sum_d w_d)``; None unless alpha is learned.
+        """Return ``sum_d w_d E[log theta_d]`` and ``sum_d w_d``; None unless alpha is learned.
 
         With covariates, the first array is :meth:`DocumentRegression.statistics`.
         """
@@ -524,18 +555,24 @@ class LDA:
             return None
         weights = batch.weights.astype(np.float64)
         if self.regression is not None:
-            assert batch.design is not None  # `batch` has set it
+            # ``batch`` sets the design if there is a regression.
+            assert batch.design is not None
             gamma = result.q.astype(np.float64)
             parabolas = self.regression.statistics(batch.design, weights, gamma, batch.allowed)
             return parabolas, weights.sum()
         return weights @ Dirichlet.expectation(result.q), weights.sum()
 
     def with_learned_priors(self, prior_stats: Any, stats: RunningStats | None = None) -> Self:
-        """Return the model with alpha, and given ``stats`` eta, at the maximum of the bound."""
+        """Return the model with learned alpha and eta, which maximise the bound.
+
+        ``prior_stats`` has the mean of :meth:`prior_statistics` over documents. With covariates,
+        alpha makes a step. Eta is learned if ``stats`` are not None. Priors that are not learned do
+        not change.
+        """
         changes: dict[str, Any] = {}
         if self.learn_doc_topic_prior and prior_stats.mean is not None:
             if self.regression is not None:
-                model = self._with(self.regression.learned(prior_stats.mean))
+                model = self._with_regression(self.regression.learned(prior_stats.mean))
                 changes = {name: vars(model)[name] for name in ("doc_topic_prior", "regression")}
             else:
                 alpha = Dirichlet.fit(self.doc_topic_prior, prior_stats.mean)
@@ -547,11 +584,16 @@ class LDA:
         return replace(self, **changes) if changes else self
 
     def _mean_log_topics(self, stats: RunningStats) -> float:
-        """Return the mean of E[log beta_kv], on which alone the best symmetric eta depends."""
+        """Return the mean of E[log beta_kv] over topics and words.
+
+        The best symmetric eta depends on the topics through this number alone.
+        """
         eta, counts = self.topic_word_prior[0], stats.arrays[0]
-        # Sampled topics have no tokens of most words; counts of given topics may be negative.
-        present = counts[counts != 0.0]
-        total = digamma_array(eta + counts.dtype.type(stats.scale) * present).sum(dtype=np.float64)
-        total += (counts.size - present.size) * float(digamma_array(eta))
+        # Compute digamma(eta) once for all counts that are 0, since sampled topics have no tokens
+        # of most words. Counts of topics that users pass may be negative.
+        nonzero_counts = counts[counts != 0.0]
+        lam = eta + counts.dtype.type(stats.scale) * nonzero_counts
+        total = digamma_array(lam).sum(dtype=np.float64)
+        total += (counts.size - nonzero_counts.size) * float(digamma_array(eta))
         digamma_sums = digamma_array(stats.sums[0] + self.prior_totals)
         return float(total / counts.size - digamma_sums.mean())
