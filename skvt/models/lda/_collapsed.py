@@ -4,8 +4,8 @@ Collapsed Gibbs sampling draws the topic z of each token given the topics of all
 [GriffithsSteyvers04 eq. 5]. The globals of a local step are the counts n_wk of tokens of each word
 in each topic over all documents. A local step draws the topics of the tokens of a batch; its
 statistics are the resulting changes of the counts. The sampler is in
-:mod:`skvt.models.lda._collapsed_kernels`, and for many topics in
-:mod:`skvt.models.lda._sparse_kernels`.
+:mod:`skvt.models.lda._collapsed_kernels`. If there are many topics, the sparse sampler in
+:mod:`skvt.models.lda._sparse_kernels` may replace it.
 """
 
 from dataclasses import dataclass, replace
@@ -180,7 +180,7 @@ class CollapsedLDA(LDAGivenTopics):
         counts = stats.listed(np.float32)
         if words.size < self.n_features:
             counts = counts[words]
-        # Rounding of fractional counts may make them negative.
+        # Clip the counts, which rounding of fractional weights may make negative.
         values = np.clip(np.float32(stats.scale) * counts.data, 0.0, RANGE[1])
         return sp.csr_array((values, counts.indices, counts.indptr), shape=counts.shape)
 
@@ -215,10 +215,10 @@ class CollapsedLDA(LDAGivenTopics):
             doc_counts = self._sweep(batch, global_params.lam, draws, run)
             stats = self._count_changes(batch, draws.topics, run)
         return LocalResult(
-            stats,
-            draws.log_probability,
-            None,
-            doc_counts,
+            stats=stats,
+            bound=draws.log_probability,
+            energy=None,
+            q=doc_counts,
             # ``start`` is declared as an array of floating point, but holds integers here.
             start=draws.topics,  # type: ignore[arg-type]
             counts=doc_counts,

@@ -191,9 +191,12 @@ class LDAGivenTopics(LDA):
             table, shift = self._table(log_beta, self.dtype.type(1.0), dtype, run)
         log_probability = self._log_probability(batch, proportions, table, shift, run)
         return LocalResult(
-            stats, log_probability * float(inv_temp), log_probability if with_energy else None,
-            proportions, log_probability if with_marginal else None,
-        )  # fmt: skip
+            stats=stats,
+            bound=log_probability * float(inv_temp),
+            energy=log_probability if with_energy else None,
+            q=proportions,
+            marginal_energy=log_probability if with_marginal else None,
+        )
 
     def _table(
         self, log_beta: Array, inv_temp: Any, dtype: np.dtype[Any], run: Run

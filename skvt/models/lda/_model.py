@@ -123,6 +123,9 @@ class _Loop(NamedTuple):
 def _run_loops(loops: list[_Loop], longest: int, counters: IndexArray) -> None:
     """Run one thread's share of the loops, each of which needs the results of the loops before.
 
+    ``longest`` is the number of words of the longest document. ``counters`` has COUNTER entries for
+    each loop, and the last counter may have more, see :class:`~skvt.compiled.SharedLoop`.
+
     The loops are one task, because it takes 30 microseconds to start all threads. They are separate
     kernels, because numba would compile each kernel again as part of a kernel that calls them.
     """
@@ -209,11 +212,12 @@ class LDA:
     counts_tokens: bool = False
     # (K, V): word probabilities of the initial topics; None draws initial statistics.
     start: Annotated[Array | None, "n d"] = None
-    # The regression of log alpha on covariates of documents; None without covariates.
-    # ``doc_topic_prior`` is then alpha at mean covariates.
+    # The regression of log alpha on covariates of documents; None without covariates. If there is a
+    # regression, ``doc_topic_prior`` is alpha at mean covariates.
     regression: DocumentRegression | None = None
-    # (K,): groups of topics, each of which is allowed in the same documents. None if all documents
-    # may have all topics. A learned alpha then is the intercept of ``regression``.
+    # (K,): the number of each topic's group, whose topics are allowed in the same documents. None if
+    # all documents may have all topics. If there are groups, a learned alpha is the intercept of
+    # ``regression``.
     topic_groups: Annotated[IndexArray | None, "n"] = None
 
     families: ClassVar[tuple[Family, ...]] = (Dirichlet,)
@@ -290,9 +294,9 @@ class LDA:
         S_vk is drawn from Gamma(100, 1/100), but is 0 for words that the prior of a topic excludes.
         """
         if self.start is not None:
-            tokens, weight = sums_of_rows(data.X, data.weights, total_and_weight)
-            tokens = max(float(tokens), 1.0) * data.total / float(weight)
-            counts = self.start * (tokens / self.n_components)
+            n_tokens, weight = sums_of_rows(data.X, data.weights, total_and_weight)
+            n_tokens = max(float(n_tokens), 1.0) * data.total / float(weight)
+            counts = self.start * (n_tokens / self.n_components)
         else:
             counts = rng.gamma(100.0, 0.01, size=(self.n_components, self.n_features))
             eta = self.topic_word_prior
@@ -301,7 +305,7 @@ class LDA:
         return RunningStats([np.ascontiguousarray(counts.T, self.dtype)])
 
     def from_topics(self, lam: ArrayLike) -> RunningStats:
-        """Return running statistics for which ``prior + S`` is ``lam``, shape (K, V)."""
+        """Return running statistics S for which ``eta + S`` is ``lam`` (K, V)."""
         lam = np.asarray(lam)
         return RunningStats([np.ascontiguousarray((lam - self.topic_word_prior.T).T, self.dtype)])
 
@@ -409,18 +413,26 @@ class LDA:
         ``sum_d w_d n_dv phi_dvk`` for the words of the batch, [Hoffman10 eq. 5].
         """
         inv_temp, row_inv_temps = np.asarray(inv_temp, self.dtype), None
-        floor, n_words, n_tabled = kernels.FLOOR[self.dtype], batch.active.size, batch.active.size
+        floor, n_words, n_tabulated = (
+            kernels.FLOOR[self.dtype],
+            batch.active.size,
+            batch.active.size,
+        )
         if inv_temp.ndim > 0:
             # Make no tempered table, which would serve a single temperature only.
-            row_inv_temps, inv_temp, n_tabled = inv_temp, 1.0, 0
+            row_inv_temps, inv_temp, n_tabulated = inv_temp, 1.0, 0
         inv_temp = self.dtype.type(inv_temp)
-        loops, expected_log, table, shift = self._tables(global_params, inv_temp, n_words, n_tabled)
+        loops, expected_log, table, shift = self._tables(
+            global_params, inv_temp, n_words, n_tabulated
+        )
         gamma = np.empty((batch.n_rows, self.n_components), self.dtype)
         weights, ratio = np.empty_like(gamma), np.empty_like(batch.counts)
         bound, digamma_sums = np.empty(batch.n_rows), np.empty(batch.n_rows)
+        # The array is empty if energies are not requested.
         energy = np.empty(batch.n_rows * with_energy)
         marginal = np.empty(batch.n_rows) if with_marginal else None
         tokens = np.empty_like(gamma) if self.counts_tokens else None
+        # Add loops in an order in which each needs the results of earlier loops only.
         documents = batch.indptr, batch.words, batch.counts, batch.lengths, expected_log
         document_arguments = (
             *documents, table, shift, self._filled_priors(batch), inv_temp, row_inv_temps, floor,
@@ -450,9 +462,13 @@ class LDA:
         )
         run(_run_loops, tasks)
         return LocalResult(
-            Stats((statistics,), rows=batch.active) if with_stats else None, bound,
-            energy if with_energy else None, gamma, marginal, counts=tokens,
-        )  # fmt: skip
+            stats=Stats((statistics,), rows=batch.active) if with_stats else None,
+            bound=bound,
+            energy=energy if with_energy else None,
+            q=gamma,
+            marginal_energy=marginal,
+            counts=tokens,
+        )
 
     def document_priors(self, batch: DocumentBatch) -> Array:
         """Return alpha of all documents, (1, K), or of each, (n, K), if documents may differ.
@@ -475,24 +491,24 @@ class LDA:
         return np.stack([alpha, gammaln_array(alpha)])
 
     def _tables(
-        self, global_params: Any, inv_temp: Any, n_words: int, n_tabled: int
+        self, global_params: Any, inv_temp: Any, n_words: int, n_tabulated: int
     ) -> tuple[list[_Loop], Array, Array, Array]:
         """Return a list of loops and the arrays that these loops write.
 
         The arrays are E[log beta] (n_words, K), which is ``global_params`` if it is an array, and
-        the results of :func:`~skvt.models.lda._kernels.tempered_table` for the first ``n_tabled``
+        the results of :func:`~skvt.models.lda._kernels.tempered_table` for the first ``n_tabulated``
         words.
         """
         loops, expected_log = [], global_params
-        table = np.empty((n_tabled, self.n_components), self.dtype)
-        shift = np.empty(n_tabled, self.dtype)
+        table = np.empty((n_tabulated, self.n_components), self.dtype)
+        shift = np.empty(n_tabulated, self.dtype)
         if isinstance(global_params, ExpectedLog):
             expected_log = np.empty((n_words, self.n_components), self.dtype)
             expectation_arguments = (*global_params.arguments, expected_log)
             loops.append(_Loop(kernels.expected_log_topics, n_words, expectation_arguments))
-        if n_tabled:
+        if n_tabulated:
             table_arguments = (expected_log, inv_temp, kernels.FLOOR[self.dtype], table, shift)
-            loops.append(_Loop(kernels.tempered_table, n_tabled, table_arguments))
+            loops.append(_Loop(kernels.tempered_table, n_tabulated, table_arguments))
         return loops, expected_log, table, shift
 
     # --------------------------------------------------------------------------- temperature

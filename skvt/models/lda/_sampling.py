@@ -111,8 +111,8 @@ def _draw_log_gammas(
 
     Parameters
     ----------
-    array, rows, scale, prior : the shapes are ``prior[row] + scale * array[row]`` for each row in
-        ``rows`` (A,)
+    array, scale, prior : (V, K), number and (V,); the shapes are ``prior[:, None] + scale * array``
+    rows : (A,) rows of the shapes for which variates are drawn
     seed : int
     out : float32 (A, K), logarithms of the variates, written
     log_sums : (B, K), logarithm of the sum of the variates over each block of DRAWN_WORDS rows,
@@ -302,7 +302,7 @@ def _draw_assignments(
         if later_sums[k] > 0.0:
             out[k], state = binomial(n_remaining, weight / (weight + later_sums[k]), state)
         n_remaining -= out[k]
-        # The fractional token goes to the topic between whose partial sums the draw lies.
+        # The fractional token goes to the first topic whose later sum does not exceed the draw.
         if draw >= later_sums[k] and weight > 0.0:
             out[k] += fraction
             fraction = 0.0
@@ -320,7 +320,7 @@ def _draw_large_entries(
     """Draw the tokens of the large entries of document d after a sweep over all other tokens.
 
     The members, which :func:`_gibbs_steps` explains, are computed again from the tokens of all
-    entries. The arguments without a description here are variables of :func:`_gibbs_steps`.
+    entries. Arguments that are not described below are variables of :func:`_gibbs_steps`.
 
     Parameters
     ----------
@@ -342,21 +342,23 @@ def _draw_large_entries(
     single_sizes, topic_sizes, theta, later_sums, entry_sizes = (
         scratch[1], scratch[2], scratch[3], scratch[4], scratch[5],
     )  # fmt: skip
+    # Compute the weight and number of the tokens in each topic that the sweep has visited.
     for k in range(n_topics):
         single_sizes[k], n_topic_tokens[k] = 0.0, 0
     for i in range(n_doc_tokens):
         single_sizes[token_topics[i]] += token_weights[i]
         n_topic_tokens[token_topics[i]] += 1
-    # Sweep 0 replaces draws by means in all steps but the last, and so approaches a fixed point
-    # theta ~ alpha + b n, where n are the expected tokens given theta. A sampler that started far
-    # from the fixed point would take many sweeps to reach it, because all tokens of an entry are
-    # drawn given the same theta.
-    n_steps = 1 if sweep > 0 else FIXED_POINT_STEPS
+    # Sweep 0 takes the mean of theta instead of a draw. Its steps approach a fixed point theta ~
+    # alpha + b n, where n are the expected tokens given theta, before tokens are drawn. A sampler
+    # that started far from the fixed point would take many sweeps to reach it, because all tokens
+    # of an entry are drawn given the same theta.
+    is_drawn = sweep > 0
+    n_steps = 1 if is_drawn else FIXED_POINT_STEPS
     for step in range(n_steps):
         for k in range(n_topics):
             topic_sizes[k] = single_sizes[k] + large_sizes[k]
             large_sizes[k] = 0.0
-        state = _draw_proportions(alpha, inv_temp, topic_sizes, sweep > 0, theta, state)
+        state = _draw_proportions(alpha, inv_temp, topic_sizes, is_drawn, theta, state)
         if step < n_steps - 1:
             # Set ``large_sizes`` to the expected tokens given theta.
             for e in range(indptr[d], indptr[d + 1]):
@@ -471,7 +473,7 @@ def _gibbs_steps(
     """
     # The loops use scalars and two-dimensional indices instead of views of rows, because counting
     # the references of a view would cost as much as the arithmetic of a token.
-    n_topics, n_tabled = gain_table.shape
+    n_topics, n_tabulated = gain_table.shape
     last_block, last_alpha_row = cumulative.shape[1] - 1, alpha.shape[0] - 1
     zero, no_weight = lit(gains[0], 0.0), lit(sizes[0], 0.0)
     is_tempered = inv_temp != lit(inv_temp, 1.0)
@@ -522,7 +524,8 @@ def _gibbs_steps(
                 prior_row = word
                 if token_entries is not None:
                     prior_row = token_entries[i]
-                # Remove the token from the counts of its topic.
+                # Remove the token from the counts of its topic. The gain is the size if b = 1.
+                # Otherwise it is tabulated for small whole sizes.
                 if sweep > 0:
                     m = member_of[token_topics[i]]
                     member_tokens[m] -= 1
@@ -532,12 +535,12 @@ def _gibbs_steps(
                     gains[m] = sizes[m]
                     if is_tempered:
                         k = members[m]
-                        whole_size = np.int64(sizes[m]) if sizes[m] < n_tabled else 0
-                        is_tabled = sizes[m] == lit(no_weight, 1.0 * whole_size)
+                        whole_size = np.int64(sizes[m]) if sizes[m] < n_tabulated else 0
+                        is_tabulated = sizes[m] == lit(no_weight, 1.0 * whole_size)
                         alpha_k = alpha[alpha_row, k]
                         gains[m] = (
                             gain_table[k, whole_size]
-                            if is_tabled
+                            if is_tabulated
                             else _gain(alpha_k, sizes[m], inv_temp)
                         )
                 # Compute partial sums of the first part of the probabilities over the members. The
@@ -568,9 +571,9 @@ def _gibbs_steps(
                         block += 1
                     draw -= cumulative[prior_row, block - 1] if block > 0 else zero
                     k = block * PRIOR_TOPICS
-                    stop_block = min(k + PRIOR_TOPICS, n_topics) - 1
+                    last_topic = min(k + PRIOR_TOPICS, n_topics) - 1
                     draw -= alpha_powers[alpha_row, k] * table[word, k]
-                    while draw >= zero and k < stop_block:
+                    while draw >= zero and k < last_topic:
                         k += 1
                         draw -= alpha_powers[alpha_row, k] * table[word, k]
                     # Take the last allowed topic before k if rounding has led to a topic that the
@@ -588,11 +591,11 @@ def _gibbs_steps(
                 sizes[m] += weight
                 gains[m] = sizes[m]
                 if is_tempered:
-                    whole_size = np.int64(sizes[m]) if sizes[m] < n_tabled else 0
-                    is_tabled = sizes[m] == lit(no_weight, 1.0 * whole_size)
+                    whole_size = np.int64(sizes[m]) if sizes[m] < n_tabulated else 0
+                    is_tabulated = sizes[m] == lit(no_weight, 1.0 * whole_size)
                     gains[m] = (
                         gain_table[k, whole_size]
-                        if is_tabled
+                        if is_tabulated
                         else _gain(alpha[alpha_row, k], sizes[m], inv_temp)
                     )
                 token_topics[i] = k
