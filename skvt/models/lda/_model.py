@@ -215,9 +215,9 @@ class LDA:
     # The regression of log alpha on covariates of documents; None without covariates. If there is a
     # regression, ``doc_topic_prior`` is alpha at mean covariates.
     regression: DocumentRegression | None = None
-    # (K,): the number of each topic's group, whose topics are allowed in the same documents. None if
-    # all documents may have all topics. If there are groups, a learned alpha is the intercept of
-    # ``regression``.
+    # (K,): the number of each topic's group, None if all documents may have all topics. Topics of a
+    # group are allowed in the same documents. If there are groups, a learned alpha is the intercept
+    # of ``regression``.
     topic_groups: Annotated[IndexArray | None, "n"] = None
 
     families: ClassVar[tuple[Family, ...]] = (Dirichlet,)
@@ -496,8 +496,8 @@ class LDA:
         """Return a list of loops and the arrays that these loops write.
 
         The arrays are E[log beta] (n_words, K), which is ``global_params`` if it is an array, and
-        the results of :func:`~skvt.models.lda._kernels.tempered_table` for the first ``n_tabulated``
-        words.
+        the results of :func:`~skvt.models.lda._kernels.tempered_table` for the first
+        ``n_tabulated`` words.
         """
         loops, expected_log = [], global_params
         table = np.empty((n_tabulated, self.n_components), self.dtype)
