@@ -127,8 +127,9 @@ def collapsed_steps(n_streams: int, *arguments: Any) -> None:
     weights = np.empty((n_streams, longest), np.float32)
     doc_counts = aligned(n_streams, width)
     streams = _Streams._make([*numbers, words, weights, doc_counts])
-    table, inverse, sums = aligned(n_words, width), aligned(1, width)[0], aligned(1, width)[0]
-    _collapsed_steps(*other_arguments, table, inverse, sums, streams, counter)
+    word_counts = aligned(n_words, width)
+    inverse_totals, sums = aligned(1, width)[0], aligned(1, width)[0]
+    _collapsed_steps(*other_arguments, word_counts, inverse_totals, sums, streams, counter)
 
 
 @part
@@ -163,7 +164,11 @@ def _begin_document(
 def _end_document(
     s: Any, topics: IndexArray, doc_topics: Array, log_probability: Array, streams: Any
 ) -> None:
-    """Write topics' weights and the log probability of the document that stream s has finished."""
+    """Add to the results of the document that stream s has finished.
+
+    The weights of its tokens are added to ``doc_topics``, and the logarithm of the product of the
+    last probabilities to ``log_probability``.
+    """
     d, first_token = streams.document[s], streams.first_token[s]
     log_probability[d] += log(streams.product[s])
     for t in range(streams.n_tokens[s]):
@@ -175,8 +180,8 @@ def _collapsed_steps(
     indptr: IndexArray, words: IndexArray, counts: Array, token_indptr: IndexArray,
     row_weights: Array, seeds: NDArray[np.uint64], alpha: Array, eta: Array, groups: IndexArray,
     lam: Array, totals: Array, has_topics: bool, topics: IndexArray, doc_topics: Array,
-    log_probability: Array, table: Array, inverse: Array, sums: Array, streams: Any,
-    counter: IndexArray,
+    log_probability: Array, word_counts: Array, inverse_totals: Array, sums: Array,
+    streams: Any, counter: IndexArray,
 ) -> None:  # fmt: skip
     """Draw the topic of each token given the topics of all other tokens.
 
@@ -200,11 +205,12 @@ def _collapsed_steps(
     doc_topics : float32 (n, K) zeros; the weight of the tokens of each document in each topic is
         added
     log_probability : float64 (n,) zeros; the sum of ``log p(w_i | z_-i, w_-i)`` is added
-    table, inverse, sums : float32 (A, W), (W,) and (W,) scratch: the group's copy of ``lam``, the
-        reciprocals of its totals, and partial sums
+    word_counts, inverse_totals, sums : float32 (A, W), (W,) and (W,) scratch: the group's copy of
+        ``lam``, the reciprocals of its totals, and partial sums
     streams : :class:`_Streams`, scratch
     """
     n_topics, one, last_alpha_row = totals.shape[1], lit(alpha[0, 0], 1.0), alpha.shape[0] - 1
+    # With the stride 0, all topics share the only column of eta.
     eta_stride, zero = 1 if eta.shape[1] > 1 else 0, lit(one, 0.0)
     order, n_drawn = streams.order, streams.n_drawn
     doc_counts, drawn_topic = streams.doc_counts, streams.topic
@@ -214,10 +220,10 @@ def _collapsed_steps(
             break
         for a in range(lam.shape[0]):
             for k in range(lam.shape[1]):
-                table[a, k] = lam[a, k]
-        for k in range(inverse.size):
-            inverse[k] = one / np.float32(totals[g, k]) if k < n_topics else lit(one, 0.0)
-        next_document, stop, n_streams = groups[g], groups[g + 1], order.size
+                word_counts[a, k] = lam[a, k]
+        for k in range(inverse_totals.size):
+            inverse_totals[k] = one / np.float32(totals[g, k]) if k < n_topics else lit(one, 0.0)
+        next_document, stop_document, n_streams = groups[g], groups[g + 1], order.size
         for s in range(order.size):
             order[s], streams.document[s], streams.n_tokens[s], n_drawn[s] = s, -1, 0, 0
         # In each round, all streams with documents draw one token.
@@ -230,12 +236,13 @@ def _collapsed_steps(
                 if n_drawn[s] == streams.n_tokens[s]:
                     if streams.document[s] >= 0:
                         _end_document(s, topics, doc_topics, log_probability, streams)
-                    while next_document < stop and (
+                    # Skip documents without tokens.
+                    while next_document < stop_document and (
                         token_indptr[indptr[next_document]]
                         == token_indptr[indptr[next_document + 1]]
                     ):
                         next_document += 1
-                    if next_document == stop:
+                    if next_document == stop_document:
                         n_streams -= 1
                         order[position] = order[n_streams]
                         continue
@@ -255,20 +262,20 @@ def _collapsed_steps(
                     # count smaller than its prior.
                     alpha_row = min(streams.document[s], last_alpha_row)
                     doc_counts[s, k] = max(doc_counts[s, k] - weight, alpha[alpha_row, k])
-                    table[word, k] = max(
-                        table[word, k] - weighted, eta[word, np.uint64(k * eta_stride)]
+                    word_counts[word, k] = max(
+                        word_counts[word, k] - weighted, eta[word, np.uint64(k * eta_stride)]
                     )
                     total = max(totals[g, k] - np.float64(weighted), LEAST_TOTAL)
-                    totals[g, k], inverse[k] = total, one / np.float32(total)
+                    totals[g, k], inverse_totals[k] = total, one / np.float32(total)
             # Step 2: draw the topics.
             for position in range(n_streams):
                 s = order[position]
                 t, next_t = np.uint64(n_drawn[s]), np.uint64(n_drawn[s] + 1)
                 streams.state[s] += GOLDEN
                 # [GriffithsSteyvers04 eq. 5]
-                k, total = draw_of_product(
-                    doc_counts[s], inverse, table[streams.words[s, t]],
-                    table[streams.words[s, next_t]], sums, unit(mix(streams.state[s])),
+                k, norm = draw_of_product(
+                    doc_counts[s], inverse_totals, word_counts[streams.words[s, t]],
+                    word_counts[streams.words[s, next_t]], sums, unit(mix(streams.state[s])),
                 )  # fmt: skip
                 # Take an allowed topic nearby if rounding has led to a padding topic beyond K or to
                 # a topic that the document must not have.
@@ -282,7 +289,7 @@ def _collapsed_steps(
                 others_total = streams.total[s]
                 if has_topics:
                     others_total -= np.float64(streams.weights[s, t])
-                streams.product[s] *= max(np.float64(total) / others_total, _MIN_PROBABILITY)
+                streams.product[s] *= max(np.float64(norm) / others_total, _MIN_PROBABILITY)
             # Step 3: write the topics, and add the tokens to the counts of these topics.
             for position in range(n_streams):
                 s = order[position]
@@ -293,9 +300,9 @@ def _collapsed_steps(
                     word, weight = streams.words[s, t], streams.weights[s, t]
                     weighted = weight * np.float32(row_weights[streams.document[s]])
                     doc_counts[s, k] += weight
-                    table[word, k] += weighted
+                    word_counts[word, k] += weighted
                     total = totals[g, k] + np.float64(weighted)
-                    totals[g, k], inverse[k] = total, one / np.float32(total)
+                    totals[g, k], inverse_totals[k] = total, one / np.float32(total)
                 streams.n_multiplied[s] += 1
                 if streams.n_multiplied[s] == _FACTORS_PER_LOGARITHM:
                     log_probability[streams.document[s]] += log(streams.product[s])
@@ -312,6 +319,7 @@ def pseudo_counts(
     ``array`` is (V, K), and ``eta`` is (A, 1) or (A, K). ``out`` (A, W) is float32. Its values are
     clipped to the range from ``low`` to ``high``, and are 0 beyond K topics.
     """
+    # With the stride 0, all topics share the only column of eta.
     eta_stride = 1 if eta.shape[1] > 1 else 0
     for a in range(words.size):
         row = array[words[a]]

@@ -413,11 +413,8 @@ class LDA:
         ``sum_d w_d n_dv phi_dvk`` for the words of the batch, [Hoffman10 eq. 5].
         """
         inv_temp, row_inv_temps = np.asarray(inv_temp, self.dtype), None
-        floor, n_words, n_tabulated = (
-            kernels.FLOOR[self.dtype],
-            batch.active.size,
-            batch.active.size,
-        )
+        floor, n_words = kernels.FLOOR[self.dtype], batch.active.size
+        n_tabulated = n_words
         if inv_temp.ndim > 0:
             # Make no tempered table, which would serve a single temperature only.
             row_inv_temps, inv_temp, n_tabulated = inv_temp, 1.0, 0
