@@ -173,7 +173,10 @@ class DocumentRegression:
     def _sums(
         self, design: Array, weights: Array, alpha: Array, gradient: Array, curvature: Array
     ) -> Array:
-        """Return the parabolas in lambda given gradients and curvatures (n, K) in x' lambda."""
+        """Return the parabolas in lambda, summed over documents of the given weights.
+
+        ``gradient`` and ``curvature`` (n, K) are those of each document as a function of log alpha.
+        """
         # Alpha does not change if it is at an end of its range and the gradient points outwards.
         min_alpha, max_alpha = np.exp(RANGE)
         if alpha.min() <= min_alpha or alpha.max() >= max_alpha:
@@ -184,13 +187,13 @@ class DocumentRegression:
             )
         n_columns, n_topics = self.coef.shape
         parabolas, columns = np.zeros(self.statistics_shape), np.ascontiguousarray(design.T)
-        weighted = weights * columns
+        weighted_columns = weights * columns
         for rows in pieces(len(design), max(1, MOST_PRODUCTS // n_columns**2)):
-            products = columns[:, None, rows] * weighted[None, :, rows]
+            products = columns[:, None, rows] * weighted_columns[None, :, rows]
             sums = products.reshape(n_columns**2, -1) @ curvature[rows]
             parabolas[:, :, 1:] += sums.T.reshape(n_topics, n_columns, n_columns)
         # The linear term of the parabola is the gradient at lambda = 0.
-        parabolas[:, :, 0] = (weighted @ gradient).T
+        parabolas[:, :, 0] = (weighted_columns @ gradient).T
         parabolas[:, :, 0] += np.einsum("kpq,qk->kp", parabolas[:, :, 1:], self.coef)
         return parabolas
 
@@ -203,6 +206,8 @@ class DocumentRegression:
         derivatives, which are then at least those of expectation-maximisation.
         """
         precisions, coef = self._precisions, self.coef.T
+        # ``gradient`` (K, P) and ``curvature`` (K, P, P) are sums over all documents, plus the
+        # derivatives of the log prior, at the present lambda.
         curvature = self.n_documents * mean[:, :, 1:]
         if slowly:
             curvature = curvature + self.n_documents * self.gram
@@ -220,7 +225,7 @@ class DocumentRegression:
         """Return the regression in which the topics of each of ``groups`` are merged.
 
         Alpha of a merged topic is the sum over its group at mean covariates. The slopes are means
-        weighted by alpha, so that the sum also holds near mean covariates.
+        weighted_columns by alpha, so that the sum also holds near mean covariates.
         """
         merged = np.empty((len(self.coef), len(groups)))
         for j, group in enumerate(groups):

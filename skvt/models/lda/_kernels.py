@@ -322,8 +322,8 @@ def _extrapolate(gamma: Array, updated: Array, alpha: Array, step: Array) -> Non
     distance of gamma from the optimum by l, 0.6 <= l <= 1. Then the previous update, the present
     update and the extrapolation together multiply the distance by ``(4 l - 3)^2``. The cycle has a
     third update, so that a cycle multiplies the distance by ``l (4 l - 3)^2``. This is a Chebyshev
-    polynomial, which is at most 1. Near l = 1 it is ``1 - 9 (1 - l)``, so that a
-    cycle is worth nine updates.
+    polynomial, which is at most 1. Near l = 1 it is ``1 - 9 (1 - l)``, so that a cycle is worth
+    nine updates.
 
     Gamma moves on from ``updated`` by 0 times the present change if l = 0.6, and by 6 times this
     change if l = 1. These are limits in all other cases, such as updates with different l, so that
@@ -408,10 +408,8 @@ def document_steps(
         padded_size = (n_words + LANES - 1) // LANES * LANES
         topics = table_scratch[: width * padded_size].reshape(width, padded_size)
         word_counts, shift, ratio = (
-            per_word[0][:padded_size],
-            per_word[1][:padded_size],
-            per_word[2][:padded_size],
-        )
+            per_word[0][:padded_size], per_word[1][:padded_size], per_word[2][:padded_size],
+        )  # fmt: skip
         for j in range(n_words):
             word_counts[j] = counts[begin + j]
         word_counts[n_words:] = lit(inv_temp, 0.0)
@@ -432,10 +430,11 @@ def document_steps(
             is_allowed = k < n_topics and alpha[0, prior_row, k] > 0.0
             all_gamma[k] = prior[k] + (equal_share if is_allowed else lit(inv_temp, 0.0))
 
-        # Fixed-point updates of q(z) and gamma. ratio_j = n_j / sum_k weights_k table_kj, so that
-        # n_j phi_jk = ratio_j weights_k table_kj.
+        # Make fixed-point updates of q(z) and gamma. The weights and ratio_j = n_j / sum_k weights_k
+        # table_kj determine q(z), since n_j phi_jk = ratio_j weights_k table_kj.
         max_sweeps = max_iter if n_words > 0 and n_allowed > 1 else 0
         n_sweeps, is_last = 0, False
+        # These arrays have the topics that are not set aside.
         kept_gamma, kept_alpha, kept_weights, kept_updated = all_gamma, prior, weights, updated
         while True:
             is_last = is_last or n_sweeps == max_sweeps

@@ -103,6 +103,7 @@ class SplitMerge(Continued):
         counts = np.maximum(state.stats.value().arrays[0], 0.0)
         stats = RunningStats([np.ascontiguousarray(counts, sample.model.dtype)])
         counts = counts.astype(np.float64)
+        # Compute the expected tokens (n, K) of topics in the sampled documents.
         result = sample.solve(stats, sample.batch, with_stats=False)
         tokens = result.q - sample.model.document_priors(sample.batch)
         splits = _splits(sample, stats, result, tools.rng)
@@ -117,21 +118,22 @@ class SplitMerge(Continued):
         n_tokens_left = VISITED * sample.batch.lengths.sum(dtype=np.float64)
         for i in stable_order([-merge.gain for merge in merges], **rounding):
             a, b = merges[i].topics
-            used_or_merged = used | {a, b}
+            if a in used or b in used:
+                continue
+            unavailable = used | {a, b}
             candidates = (
                 split
                 for split in splits
-                if split.topic not in used_or_merged and kinds[split.topic] == kinds[a]
+                if split.topic not in unavailable and kinds[split.topic] == kinds[a]
             )
             split = next(candidates, None)
-            if a in used or b in used or split is None:
-                continue
-            if not exceeds(merges[i].gain + split.gain, 0.0, **rounding):
+            if split is None or not exceeds(merges[i].gain + split.gain, 0.0, **rounding):
                 continue
             if n_tokens_left <= 0.0:
                 break
             topics = [a, b, split.topic]
             used |= set(topics)
+            # Judge the proposal by the documents that have tokens of its topics.
             documents = np.flatnonzero(tokens[:, topics].max(axis=1) > 0.5 * FEWEST_TOKENS)
             n_tokens_left -= sample.batch.lengths[documents].sum(dtype=np.float64)
             outcome = _try_proposal(sample, stats, documents, topics, split.shares)
@@ -192,14 +194,15 @@ class _Sample:
         return self.model.local_step(batch, global_params, 1.0, self.run, with_stats=with_stats)
 
     def shares(self, stats: RunningStats, gamma: Array) -> Iterable[tuple[IndexArray, Array]]:
-        """Return K pairs: the numbers of the entries that have the topic, and its expected counts.
+        """Return for each topic its entries in the sample and its expected counts in them.
 
-        Entries are those of the sample. ``gamma`` (n, K) are the parameters of q(theta).
+        The K pairs hold the numbers of the entries and the counts. ``gamma`` (n, K) are the
+        parameters of q(theta).
         """
         batch = self.batch
         table = _relative(self.model.expected_log_topics(stats, batch, self.run))
         log_shares = Dirichlet.expectation(np.where(gamma > 0.0, gamma, kernels.LEAST_PRIOR))
-        # Topics that a document must not have get no tokens.
+        # Set the weights of topics that a document must not have to 0.
         weights = _relative(log_shares.astype(table.dtype)) * (gamma > 0.0)
         n_topics = len(weights[0])
         row, list_sizes = np.empty(n_topics, table.dtype), np.zeros(n_topics, np.int64)
@@ -223,8 +226,8 @@ def _relative(log_values: Array) -> Array:
 def _evidence(counts: Any, prior: Array, prior_sum: Any) -> Array:
     """Return the log evidence ``log B(eta + S) - log B(eta)`` of counts S (..., A), (...), in nats.
 
-    ``prior`` is eta of the A words, (A,) or a row for each row of counts. The words may be all that
-    have counts; ``prior_sum`` is the sum of eta over the whole vocabulary.
+    ``prior`` is eta of the A words, (A,) or a row for each row of counts. Words without counts can
+    be left out, but ``prior_sum`` is the sum of eta over the whole vocabulary.
     """
     value = gammaln(prior + counts).sum(axis=-1) - gammaln(prior_sum + counts.sum(axis=-1))
     return value - gammaln(prior).sum(axis=-1) + gammaln(np.asarray(prior_sum))
