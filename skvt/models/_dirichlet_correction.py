@@ -233,8 +233,9 @@ def _gradients(
             break
         block_sums = sums[start // _WORDS]
         block_sums[:] = 0.0
-        # Compute all entries of the block as if lam were the prior, because this holds for most
-        # words of a topic, and functions of the prior are computed once. List all other entries.
+        # Compute all entries of the block as if lam were the prior, whose functions are computed
+        # once, and variates were at most e. This holds for most words of a topic. List the entries
+        # for which it does not hold.
         n = 0
         for v in range(start, stop):
             eta, row = np.float64(prior[v]), row_of_word[v]
@@ -252,13 +253,14 @@ def _gradients(
                 for k in range(n_topics):
                     out[v, k] = slopes[k]
             else:
+                # The entries of this word need no slopes, so that any finite number will do.
                 logs[:] = 0.0
             first_entry = (v - start) * n_topics
             for k in range(n_topics):
                 # Always write the entry, but count it only if it is needed: there is no branch.
                 entries[n], shapes[n], log_x[n] = first_entry + k, lam[k], logs[k]
                 n += 1 if (lam[k] != last_eta) | (logs[k] > 1.0) else 0
-        # Compute the listed entries.
+        # Compute the listed entries. The inverses 1 / psi'(lam) overwrite ``shapes``.
         log_gamma_slopes(shapes[:n], log_x[:n], entry_slopes[:n])
         for j in range(n):
             shapes[j] = 1.0 / trigamma(shapes[j])

@@ -430,8 +430,8 @@ def document_steps(
             is_allowed = k < n_topics and alpha[0, prior_row, k] > 0.0
             all_gamma[k] = prior[k] + (equal_share if is_allowed else lit(inv_temp, 0.0))
 
-        # Make fixed-point updates of q(z) and gamma. The weights and ratio_j = n_j / sum_k weights_k
-        # table_kj determine q(z), since n_j phi_jk = ratio_j weights_k table_kj.
+        # Make fixed-point updates of q(z) and gamma. The topics' weights and ratio_j = n_j / sum_k
+        # weights_k table_kj determine q(z), since n_j phi_jk = ratio_j weights_k table_kj.
         max_sweeps = max_iter if n_words > 0 and n_allowed > 1 else 0
         n_sweeps, is_last = 0, False
         # These arrays have the topics that are not set aside.

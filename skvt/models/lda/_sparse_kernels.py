@@ -241,12 +241,14 @@ def _move_token(d: Any, old_topic: Any, new_topic: Any, weight: Any, document_co
         old_slot = max(old_slot, slot if topic == old_topic else none)
         new_slot = max(new_slot, slot if topic == new_topic else none)
         free_slot = max(free_slot, slot if document_counts.n_tokens[first + m] == 0 else none)
+    # Take the token from its old slot.
     position = first + np.uint64(old_slot)
     document_counts.n_tokens[position] -= 1
     document_counts.weights[position] -= weight
     if document_counts.n_tokens[position] == 0:
         # Set the weight to 0, because rounding of fractional weights may leave a remainder.
         document_counts.weights[position], free_slot = lit(weight, 0.0), old_slot
+    # If the document does not have the topic yet, give the topic a free slot or the next slot.
     if new_slot < 0:
         new_slot = free_slot
         if free_slot < 0:
