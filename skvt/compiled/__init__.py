@@ -1,4 +1,7 @@
-"""Compiled loops that threads share, special functions, and random bits."""
+"""Tools of compiled loops: decorators, special functions, random bits, and sharing among threads.
+
+The kernels of :mod:`skvt.models` are written with these functions, and numba compiles them.
+"""
 
 from skvt.compiled._lanes import LANES, aligned, draw_of_members, draw_of_product, fetch
 from skvt.compiled._products import dot_products, weighted_sum

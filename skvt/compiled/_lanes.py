@@ -1,11 +1,14 @@
-"""Draws from products of arrays, written with vector instructions.
+"""Draws of an index with probabilities proportional to products of arrays, as vector instructions.
 
-The compiler would turn loops over few numbers into scalar instructions, since it unrolls them
-before it vectorises. The functions here emit instructions for vectors of :data:`LANES` numbers,
-which the compiler splits into vectors of the size that a processor has.
+Samplers of topics draw millions of times among few numbers. The compiler would turn loops over few
+numbers into scalar instructions, since it unrolls them before it vectorises. The functions of this
+module emit instructions of LLVM for vectors of :data:`LANES` numbers, which the compiler splits
+into vectors of the size that a processor has.
 
 In this module, a *line* is LANES consecutive numbers of an array, and a *lane* is a position within
-lines: index k belongs to lane k modulo LANES.
+lines: index k belongs to lane k modulo LANES. Functions that emit instructions get a ``builder``,
+and the numbers in them are values of LLVM. Each such function has a twin in Python, which is used
+if numba does not compile.
 """
 
 from typing import Any
@@ -17,23 +20,23 @@ from numba.core import types
 from skvt.compiled._special import instruction
 from skvt.typing import Array
 
-# Number of numbers of a vector.
+# Number of numbers in a vector.
 LANES = 16
 
 # Types and constants of LLVM.
-_single = ir.FloatType()
-_index = ir.IntType(32)
-_whole = ir.IntType(64)
-_vector = ir.VectorType(_single, LANES)
-_pattern = ir.VectorType(_index, LANES)
+_float32 = ir.FloatType()
+_int32 = ir.IntType(32)
+_int64 = ir.IntType(64)
+_float32_vector = ir.VectorType(_float32, LANES)
+_int32_vector = ir.VectorType(_int32, LANES)
 _byte_pointer = ir.IntType(8).as_pointer()
-_zero, _step, _last = (ir.Constant(_whole, value) for value in (0, LANES, LANES - 1))
-_zeros = ir.Constant(_vector, [0.0] * LANES)
-_undefined = ir.Constant(_vector, ir.Undefined)
-_first = ir.Constant(_index, 0)
-# Any hides the module from mypy, which finds only some of its names.
-_kinds: Any = types
-_drawn_place = _kinds.Tuple((_kinds.int64, _kinds.float32))
+_zero, _lanes_constant, _last_lane = (ir.Constant(_int64, value) for value in (0, LANES, LANES - 1))
+_zero_vector = ir.Constant(_float32_vector, [0.0] * LANES)
+_undefined_vector = ir.Constant(_float32_vector, ir.Undefined)
+_first_lane = ir.Constant(_int32, 0)
+# The type Any is for mypy, which finds only some names of the module.
+_numba_types: Any = types
+_draw_result = _numba_types.Tuple((_numba_types.int64, _numba_types.float32))
 
 
 def aligned(n_rows: int, n_columns: int) -> Array:
@@ -46,19 +49,21 @@ def aligned(n_rows: int, n_columns: int) -> Array:
     return memory[begin : begin + n_rows * n_columns].reshape(n_rows, n_columns)
 
 
-def _drawn(
+def _draw_of_product_in_python(
     first: Array, second: Array, third: Array, following: Array, sums: Array, number: Any
 ) -> tuple[int, np.float32]:
     """Do the same as :func:`draw_of_product` in Python."""
-    within = np.cumsum((first * second * third).reshape(-1, LANES), axis=0, dtype=np.float32)
-    ends = np.cumsum(within[-1], dtype=np.float32)
-    rest = number * ends[-1]
-    lane = min(int((rest >= ends).sum()), LANES - 1)
-    rest -= ends[lane - 1] if lane else np.float32(0.0)
-    return int((rest >= within[:-1, lane]).sum()) * LANES + lane, ends[-1]
+    products = (first * second * third).reshape(-1, LANES)
+    partial_sums = np.cumsum(products, axis=0, dtype=np.float32)
+    cumulative = np.cumsum(partial_sums[-1], dtype=np.float32)
+    remainder = number * cumulative[-1]
+    lane = min(int((remainder >= cumulative).sum()), LANES - 1)
+    remainder -= cumulative[lane - 1] if lane else np.float32(0.0)
+    line = int((remainder >= partial_sums[:-1, lane]).sum())
+    return line * LANES + lane, cumulative[-1]
 
 
-@instruction(_drawn)
+@instruction(_draw_of_product_in_python)
 def draw_of_product(
     typingctx: Any, first: Any, second: Any, third: Any, following: Any, sums: Any, number: Any
 ) -> Any:
@@ -72,187 +77,207 @@ def draw_of_product(
     """
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        arrays = _arrays(context, builder, signature, arguments[:-1])
+        arrays = _unpack_arrays(context, builder, signature, arguments[:-1])
         width = builder.extract_value(arrays[0].shape, 0)
-        *factors, ahead, sums = (array.data for array in arrays)
+        *factors, following, sums = (array.data for array in arrays)
 
         def product(k: Any) -> Any:
-            a, b, c = (_line(builder, factor, k) for factor in factors)
+            a, b, c = (_load_line(builder, factor, k) for factor in factors)
             return builder.fmul(builder.fmul(a, b), c)
 
-        ends = _partial_sums(builder, product, [ahead], sums, width)
-        lane, rest, total, _ = _lane(builder, ends, arguments[-1])
-        k = _place(builder, sums, lane, rest, width)
+        lane_sums = _emit_partial_sums(builder, product, [following], sums, width)
+        lane, remainder, total, _ = _emit_lane_draw(builder, lane_sums, arguments[-1])
+        k = _emit_line_draw(builder, sums, lane, remainder, width)
         return context.make_tuple(builder, signature.return_type, [k, total])
 
-    return _drawn_place(first, second, third, following, sums, _kinds.float32), codegen
+    return _draw_result(first, second, third, following, sums, _numba_types.float32), codegen
 
 
-def _drawn_member(
+def _draw_of_members_in_python(
     weights: Array, members: Array, values: Array, sums: Array, numbers: Any
 ) -> tuple[int, np.float32]:
     """Do the same as :func:`draw_of_members` in Python."""
-    begin, width, left, weight, value, others, number = numbers
+    begin, width, special, special_weight, special_value, others, number = numbers
     lines = slice(begin, begin + width)
-    is_left = members[lines] == left
-    products = (weights[lines] - weight * is_left) * np.where(
-        is_left, value, values[members[lines]]
+    is_special = members[lines] == special
+    products = (weights[lines] - special_weight * is_special) * np.where(
+        is_special, special_value, values[members[lines]]
     )
-    within = np.cumsum(products.reshape(-1, LANES), axis=0, dtype=np.float32)
-    total = np.cumsum(within[-1], dtype=np.float32)[-1]
-    whole = total + others
-    if number * whole >= total:
-        return width, whole
+    partial_sums = np.cumsum(products.reshape(-1, LANES), axis=0, dtype=np.float32)
+    sum_of_products = np.cumsum(partial_sums[-1], dtype=np.float32)[-1]
+    total = sum_of_products + others
+    if number * total >= sum_of_products:
+        return width, total
     ones = np.ones_like(products)
-    return _drawn(products, ones, ones, ones, sums, number * whole / total)[0], whole
+    number_within = number * total / sum_of_products
+    return _draw_of_product_in_python(products, ones, ones, ones, sums, number_within)[0], total
 
 
-@instruction(_drawn_member)
+@instruction(_draw_of_members_in_python)
 def draw_of_members(
     typingctx: Any, weights: Any, members: Any, values: Any, sums: Any, numbers: Any
 ) -> Any:
     """Draw m with probability proportional to ``weights[begin + m] * values[members[begin + m]]``.
 
-    Return m and the sum of all products and ``others``. ``numbers`` is the tuple begin, width,
-    left, weight, value, others and number. m is less than ``width``, a multiple of LANES; or m is
-    ``width``, with probability proportional to ``others``. For the member ``left``, the weight is
-    reduced by ``weight``, and ``value`` takes the place of the value. ``number`` and ``sums`` are
-    as in :func:`draw_of_product`. Members are int32.
+    ``numbers`` is the tuple begin, width, special, special_weight, special_value, others and
+    number. m is less than ``width``, a multiple of LANES; or m is ``width``, with probability
+    proportional to ``others``. The member ``special`` is the topic of the token that is drawn
+    anew: its weight is reduced by ``special_weight``, and its value is ``special_value``.
+    ``number`` and ``sums`` are as in :func:`draw_of_product`. Members are int32. Return m and the
+    sum of all products and ``others``.
     """
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        arrays = _arrays(context, builder, signature, arguments[:4])
+        arrays = _unpack_arrays(context, builder, signature, arguments[:4])
         weights, members, values, sums = (array.data for array in arrays)
-        begin, width, left, *changes, others, number = (
+        begin, width, special, special_weight, special_value, others, number = (
             builder.extract_value(arguments[4], i) for i in range(7)
         )
         weights, members = (builder.gep(pointer, [begin]) for pointer in (weights, members))
-        weight, value = (_everywhere(builder, _vector, part) for part in changes)
-        left = _everywhere(builder, _pattern, builder.trunc(left, _index))
+        special_weights = _broadcast(builder, _float32_vector, special_weight)
+        special_values = _broadcast(builder, _float32_vector, special_value)
+        specials = _broadcast(builder, _int32_vector, builder.trunc(special, _int32))
 
         def product(k: Any) -> Any:
-            places, gathered = _line(builder, members, k, _pattern), _undefined
+            member_line = _load_line(builder, members, k, _int32_vector)
+            value_line = _undefined_vector
             for lane in range(LANES):
-                at = ir.Constant(_index, lane)
-                source = builder.gep(values, [builder.extract_element(places, at)])
-                gathered = builder.insert_element(gathered, builder.load(source), at)
-            # Replace the value of the member ``left`` in the vector, so that the array of values
+                position = ir.Constant(_int32, lane)
+                member = builder.extract_element(member_line, position)
+                value = builder.load(builder.gep(values, [member]))
+                value_line = builder.insert_element(value_line, value, position)
+            # Replace the value of the special member in the vector, so that the array of values
             # need not be changed before the draw.
-            is_left = builder.icmp_signed("==", places, left)
-            line = _line(builder, weights, k)
-            line = builder.fsub(line, builder.select(is_left, weight, _zeros))
-            return builder.fmul(line, builder.select(is_left, value, gathered))
+            is_special = builder.icmp_signed("==", member_line, specials)
+            weight_line = _load_line(builder, weights, k)
+            reduction = builder.select(is_special, special_weights, _zero_vector)
+            weight_line = builder.fsub(weight_line, reduction)
+            value_line = builder.select(is_special, special_values, value_line)
+            return builder.fmul(weight_line, value_line)
 
-        ends = _partial_sums(builder, product, [], sums, width)
-        lane, rest, whole, is_other = _lane(builder, ends, number, others)
-        m = builder.select(is_other, width, _place(builder, sums, lane, rest, width))
-        return context.make_tuple(builder, signature.return_type, [m, whole])
+        lane_sums = _emit_partial_sums(builder, product, [], sums, width)
+        lane, remainder, total, is_other = _emit_lane_draw(builder, lane_sums, number, others)
+        k = _emit_line_draw(builder, sums, lane, remainder, width)
+        m = builder.select(is_other, width, k)
+        return context.make_tuple(builder, signature.return_type, [m, total])
 
-    return _drawn_place(weights, members, values, sums, numbers), codegen
+    return _draw_result(weights, members, values, sums, numbers), codegen
 
 
-@instruction(lambda array, place: None)
-def fetch(typingctx: Any, array: Any, place: Any) -> Any:
-    """Fetch the cache line of ``array[place]`` into the caches.
+@instruction(lambda array, index: None)
+def fetch(typingctx: Any, array: Any, index: Any) -> Any:
+    """Fetch the cache line of ``array[index]`` into the caches.
 
-    ``place`` may lie beyond the end of the array, since no value is read.
+    ``index`` may lie beyond the end of the array, since no value is read.
     """
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        (pointer,) = (array.data for array in _arrays(context, builder, signature, arguments[:1]))
-        _fetch(builder, builder.gep(pointer, [arguments[1]]))
+        (pointer,) = (
+            array.data for array in _unpack_arrays(context, builder, signature, arguments[:1])
+        )
+        _emit_fetch(builder, builder.gep(pointer, [arguments[1]]))
         return context.get_dummy_value()
 
-    return _kinds.void(array, _kinds.int64), codegen
+    return _numba_types.void(array, _numba_types.int64), codegen
 
 
-def _fetch(builder: Any, pointer: Any) -> None:
+def _emit_fetch(builder: Any, pointer: Any) -> None:
     """Emit the instruction that fetches the cache line at a pointer into the caches."""
     prefetch = builder.module.declare_intrinsic(
         "llvm.prefetch",
         [_byte_pointer],
-        ir.FunctionType(ir.VoidType(), [_byte_pointer, _index, _index, _index]),
+        ir.FunctionType(ir.VoidType(), [_byte_pointer, _int32, _int32, _int32]),
     )
-    to_read, to_all_caches, of_data = (ir.Constant(_index, value) for value in (0, 3, 1))
-    place = builder.bitcast(pointer, _byte_pointer)
-    builder.call(prefetch, [place, to_read, to_all_caches, of_data])
+    to_read, to_all_caches, of_data = (ir.Constant(_int32, value) for value in (0, 3, 1))
+    address = builder.bitcast(pointer, _byte_pointer)
+    builder.call(prefetch, [address, to_read, to_all_caches, of_data])
 
 
-def _arrays(context: Any, builder: Any, signature: Any, arguments: Any) -> list[Any]:
-    """Return the arrays that are passed as arguments, with their attributes ``data`` and so on."""
+def _unpack_arrays(context: Any, builder: Any, signature: Any, arguments: Any) -> list[Any]:
+    """Return the arrays among the arguments as structures with ``data`` and ``shape``."""
     return [
         context.make_array(kind)(context, builder, value)
         for kind, value in zip(signature.args, arguments, strict=False)
     ]
 
 
-def _line(builder: Any, pointer: Any, k: Any, kind: Any = _vector) -> Any:
+def _load_line(builder: Any, pointer: Any, k: Any, kind: Any = _float32_vector) -> Any:
     """Load the line of LANES numbers that begins at index k."""
     return builder.load(builder.bitcast(builder.gep(pointer, [k]), kind.as_pointer()), align=4)
 
 
-def _everywhere(builder: Any, kind: Any, number: Any) -> Any:
+def _broadcast(builder: Any, kind: Any, number: Any) -> Any:
     """Return the vector that has ``number`` in all lanes."""
-    first = builder.insert_element(ir.Constant(kind, ir.Undefined), number, _first)
-    return builder.shuffle_vector(first, first, ir.Constant(_pattern, [0] * LANES))
+    first = builder.insert_element(ir.Constant(kind, ir.Undefined), number, _first_lane)
+    return builder.shuffle_vector(first, first, ir.Constant(_int32_vector, [0] * LANES))
 
 
-def _partial_sums(builder: Any, product: Any, ahead: Any, sums: Any, width: Any) -> Any:
-    """Write the partial sums of each lane to ``sums``; return the sums of the lanes.
+def _emit_partial_sums(
+    builder: Any, product: Any, fetched: list[Any], sums: Any, width: Any
+) -> Any:
+    """Write the partial sums of each lane to ``sums``; return the vector of the sums of the lanes.
 
-    ``product(k)`` returns the vector of products of the line at k. The lines of the arrays
-    ``ahead`` are fetched into the caches meanwhile.
+    ``product(k)`` returns the vector of products of the line that begins at k, below ``width``. The
+    lines of the arrays ``fetched`` are fetched into the caches meanwhile.
     """
     before, loop = builder.block, builder.append_basic_block("sums")
     after = builder.append_basic_block("lane")
     builder.branch(loop)
     builder.position_at_end(loop)
-    k, up_to_here = builder.phi(_whole), builder.phi(_vector)
-    added = builder.fadd(up_to_here, product(k))
-    builder.store(added, builder.bitcast(builder.gep(sums, [k]), _vector.as_pointer()), align=4)
-    for pointer in ahead:
-        _fetch(builder, builder.gep(pointer, [k]))
-    further = builder.add(k, _step)
-    for phi, start, value in (k, _zero, further), (up_to_here, _zeros, added):
+    # In each round of the loop, k is the beginning of a line, and last_sums are the sums before it.
+    k, last_sums = builder.phi(_int64), builder.phi(_float32_vector)
+    new_sums = builder.fadd(last_sums, product(k))
+    target = builder.bitcast(builder.gep(sums, [k]), _float32_vector.as_pointer())
+    builder.store(new_sums, target, align=4)
+    for pointer in fetched:
+        _emit_fetch(builder, builder.gep(pointer, [k]))
+    next_k = builder.add(k, _lanes_constant)
+    for phi, start, value in (k, _zero, next_k), (last_sums, _zero_vector, new_sums):
         phi.add_incoming(start, before)
         phi.add_incoming(value, loop)
-    builder.cbranch(builder.icmp_signed("<", further, width), loop, after)
+    builder.cbranch(builder.icmp_signed("<", next_k, width), loop, after)
     builder.position_at_end(after)
-    return added
+    return new_sums
 
 
-def _lane(builder: Any, ends: Any, number: Any, others: Any = None) -> tuple[Any, Any, Any, Any]:
-    """Draw a lane by ``number`` in [0, 1), given the sums of the lanes.
+def _emit_lane_draw(
+    builder: Any, lane_sums: Any, number: Any, others: Any = None
+) -> tuple[Any, Any, Any, Any]:
+    """Draw a lane by ``number`` in [0, 1), given the vector of the sums of the lanes.
 
-    Return the lane, the drawn number less the sums of the lanes before, the sum of all lanes and
-    ``others``, and whether ``others`` is drawn instead of a lane.
+    ``number`` times the total is the target. Return the lane, the target less the sums of the lanes
+    before it, the total of all lanes and ``others``, and whether ``others`` is drawn instead of a
+    lane.
     """
 
-    def shifted(x: Any, by: int) -> Any:
+    def shift(x: Any, by: int) -> Any:
         """Return x moved ``by`` lanes up, with 0 in the lowest lanes."""
-        places = [LANES + lane - by if lane >= by else 0 for lane in range(LANES)]
-        return builder.shuffle_vector(_zeros, x, ir.Constant(_pattern, places))
+        sources = [LANES + lane - by if lane >= by else 0 for lane in range(LANES)]
+        return builder.shuffle_vector(_zero_vector, x, ir.Constant(_int32_vector, sources))
 
     # Compute the cumulative sums of the lanes.
+    cumulative = lane_sums
     for by in 1, 2, 4, 8:
-        ends = builder.fadd(ends, shifted(ends, by))
-    total = builder.extract_element(ends, ir.Constant(_index, LANES - 1))
+        cumulative = builder.fadd(cumulative, shift(cumulative, by))
+    total = builder.extract_element(cumulative, ir.Constant(_int32, LANES - 1))
     if others is not None:
         total = builder.fadd(total, others)
-    drawn = builder.fmul(number, total)
-    passed = builder.fcmp_ordered(">=", _everywhere(builder, _vector, drawn), ends)
-    passed = builder.bitcast(passed, ir.IntType(LANES))
-    lane = builder.zext(builder.ctpop(passed), _whole)
-    # Take the last lane if the drawn number is not below the sum of all lanes, which can be due to
+    target = builder.fmul(number, total)
+    # The number of cumulative sums that do not exceed the target is the drawn lane.
+    is_passed = builder.fcmp_ordered(">=", _broadcast(builder, _float32_vector, target), cumulative)
+    is_passed = builder.bitcast(is_passed, ir.IntType(LANES))
+    lane = builder.zext(builder.ctpop(is_passed), _int64)
+    # Take the last lane if the target is not below the sum of all lanes, which can be due to
     # rounding, or to ``others``.
-    is_below_last = builder.icmp_signed("<", lane, _last)
-    lane, none = builder.select(is_below_last, lane, _last), builder.icmp_signed(">", lane, _last)
-    rest = builder.fsub(drawn, builder.extract_element(shifted(ends, 1), lane))
-    return lane, rest, total, none
+    is_below_last = builder.icmp_signed("<", lane, _last_lane)
+    is_other = builder.icmp_signed(">", lane, _last_lane)
+    lane = builder.select(is_below_last, lane, _last_lane)
+    remainder = builder.fsub(target, builder.extract_element(shift(cumulative, 1), lane))
+    return lane, remainder, total, is_other
 
 
-def _place(builder: Any, sums: Any, lane: Any, rest: Any, width: Any) -> Any:
-    """Return the drawn index in a lane, given the remainder ``rest`` of the drawn number.
+def _emit_line_draw(builder: Any, sums: Any, lane: Any, remainder: Any, width: Any) -> Any:
+    """Draw a line, given its lane and the ``remainder`` of the target; return the drawn index.
 
     The number of partial sums of the lane that do not exceed the remainder is the drawn line. The
     last partial sum is not compared, so that rounding cannot lead beyond the last line.
@@ -260,17 +285,20 @@ def _place(builder: Any, sums: Any, lane: Any, rest: Any, width: Any) -> Any:
     sums = builder.gep(sums, [lane])
     before, test = builder.block, builder.append_basic_block("test")
     loop, after = builder.append_basic_block("place"), builder.append_basic_block("drawn")
-    stop = builder.sub(width, _step)
+    stop = builder.sub(width, _lanes_constant)
     builder.branch(test)
     builder.position_at_end(test)
-    k, place = builder.phi(_whole), builder.phi(_whole)
+    # In each round of the loop, k is the beginning of a line, and n_passed counts the sums before
+    # it that do not exceed the remainder.
+    k, n_passed = builder.phi(_int64), builder.phi(_int64)
     builder.cbranch(builder.icmp_signed("<", k, stop), loop, after)
     builder.position_at_end(loop)
-    passed = builder.fcmp_ordered(">=", rest, builder.load(builder.gep(sums, [k])))
-    further = builder.add(k, _step), builder.add(place, builder.zext(passed, _whole))
-    for phi, value in zip((k, place), further, strict=True):
+    is_passed = builder.fcmp_ordered(">=", remainder, builder.load(builder.gep(sums, [k])))
+    next_k = builder.add(k, _lanes_constant)
+    next_n_passed = builder.add(n_passed, builder.zext(is_passed, _int64))
+    for phi, value in (k, next_k), (n_passed, next_n_passed):
         phi.add_incoming(_zero, before)
         phi.add_incoming(value, loop)
     builder.branch(test)
     builder.position_at_end(after)
-    return builder.add(builder.mul(place, _step), lane)
+    return builder.add(builder.mul(n_passed, _lanes_constant), lane)

@@ -1,6 +1,7 @@
-"""Products of a matrix and a vector in compiled loops.
+"""Products of a matrix and a vector, for compiled loops whose rows are too short for BLAS.
 
-The number of rows of the matrix must be a multiple of 4, since the loops take four rows at a time.
+The number K of rows of the matrix must be a multiple of 4, since the loops take four rows at a
+time.
 """
 
 from skvt.compiled._special import lit, part
@@ -9,7 +10,7 @@ from skvt.typing import Array
 
 @part
 def weighted_sum(table: Array, weights: Array, out: Array) -> None:
-    """Write ``sum_k weights_k table_kj`` to ``out[j]``, for ``table`` (K, J), ``out`` (J,)."""
+    """Write ``sum_k weights_k table_kj`` to ``out[j]``; ``table`` is (K, J), ``out`` is (J,)."""
     for k in range(0, weights.size, 4):
         w0, w1, w2, w3 = weights[k], weights[k + 1], weights[k + 2], weights[k + 3]
         t0, t1, t2, t3 = table[k], table[k + 1], table[k + 2], table[k + 3]
@@ -23,7 +24,7 @@ def weighted_sum(table: Array, weights: Array, out: Array) -> None:
 
 @part
 def dot_products(table: Array, vector: Array, out: Array) -> None:
-    """Write ``sum_j table_kj vector_j`` to ``out[k]``, for ``table`` (K, J), ``out`` (K,)."""
+    """Write ``sum_j table_kj vector_j`` to ``out[k]``; ``table`` is (K, J), ``out`` is (K,)."""
     for k in range(0, out.size, 4):
         t0, t1, t2, t3 = table[k], table[k + 1], table[k + 2], table[k + 3]
         s0 = s1 = s2 = s3 = lit(vector[0], 0.0)

@@ -14,9 +14,11 @@ from numpy.typing import NDArray
 from skvt.compiled._special import Real, jit, lit, log, part, polynomial
 from skvt.typing import Array, IndexArray
 
+# Constants of SplitMix64: the step of the state, and the factors of its finaliser.
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
+# Numbers of bits by which states are shifted, and the mask of the lowest 24 bits.
 _S30 = np.uint64(30)
 _S27 = np.uint64(27)
 _S31 = np.uint64(31)
@@ -27,7 +29,7 @@ _LOW_24 = np.uint64(0xFFFFFF)
 # but all of them if a parameter is NaN.
 MOST_TRIES = 100
 # A binomial variate with fewer expected successes is drawn by sequential search.
-_FEW = 10.0
+_FEWEST_SUCCESSES = 10.0
 # Coefficients of the Taylor series of cos(x) and sin(x) / x in powers of x**2, highest power first.
 _COSINE = tuple((-1) ** i / math.factorial(2 * i) for i in range(9, -1, -1))
 _SINE = tuple((-1) ** i / math.factorial(2 * i + 1) for i in range(8, -1, -1))
@@ -87,13 +89,14 @@ def unit_pair(bits: np.uint64) -> tuple[np.float32, np.float32]:
 @part
 def normals_of(bits: np.uint64) -> tuple[np.float32, np.float32]:
     """Return two float32 normal variates by the Box-Muller method."""
-    u, x = unit_pair(bits)
-    x -= lit(u, 0.5)
+    u, turn = unit_pair(bits)
+    turn -= lit(u, 0.5)
     radius = np.sqrt(lit(u, -2.0) * log(u))
-    z = x * x * lit(u, 4.0 * math.pi**2)
-    # The series give cos(2 pi x) and sin(2 pi x) / (2 pi x), where |2 pi x| <= pi.
-    cosine, ratio = polynomial(z, _COSINE), polynomial(z, _SINE)
-    return radius * cosine, radius * ratio * x * lit(u, 2.0 * math.pi)
+    # The angle is 2 pi turn, at most pi in absolute value. The series in the squared angle give its
+    # cosine, and its sine divided by the angle.
+    squared_angle = turn * turn * lit(u, 4.0 * math.pi**2)
+    cosine, sine_ratio = polynomial(squared_angle, _COSINE), polynomial(squared_angle, _SINE)
+    return radius * cosine, radius * sine_ratio * turn * lit(u, 2.0 * math.pi)
 
 
 @part
@@ -111,10 +114,10 @@ def fill_normals(state: np.uint64, out: NDArray[np.float32]) -> None:
 def proposed_gamma(a: Real, normal: Real, test: Real) -> tuple[Real, np.uint8]:
     """Propose a gamma variate of shape a + 1; return it and whether it is doubtful.
 
-    Marsaglia and Tsang (2000) gave the method. With a variate ``normal``, the proposal is
-    d v, where d = a + 2/3 and v = (1 + normal / sqrt(9 d))^3. With a uniform variate ``test``, a
-    cheap test accepts most proposals at once. The other proposals are doubtful, and need the exact
-    test of :func:`_accepted_gamma`. The result has the precision of a.
+    The method is that of Marsaglia and Tsang (2000). ``normal`` is a standard normal variate, and
+    the proposal is d v with d = a + 2/3 and v = (1 + normal / sqrt(9 d))^3. ``test`` is a uniform
+    variate, with which a cheap test accepts most proposals at once. The other proposals are
+    doubtful, and need the exact test of :func:`_accepted_gamma`. The result has the precision of a.
     """
     z = normal + lit(a, 0.0)
     d = a + lit(a, 2.0 / 3.0)
@@ -131,7 +134,7 @@ def _accepted_gamma(a: float, normal: float, test: float) -> tuple[np.uint8, flo
     """
     d, z = a + 2.0 / 3.0, normal
     root = 1.0 + z / np.sqrt(9.0 * d)
-    # The limit of root keeps log(v) finite. Proposals with smaller roots are refused below.
+    # The minimum keeps log(v) finite. Proposals with smaller roots are refused at the end.
     v = max(root, 1e-3) ** 3
     accepted = log(test) < 0.5 * z * z + d - d * v + d * log(v)
     return np.uint8(accepted & (root > 1e-3)), d * v
@@ -162,7 +165,7 @@ def binomial(n: float, p: float, state: np.uint64) -> tuple[float, np.uint64]:
     are below p, and each of the n - i larger numbers is below p with probability (p - x) / (1 - x).
     Otherwise the numbers below p are among the i - 1 numbers below x, each of which is above p with
     probability (x - p) / x. With i about n p, a round leaves about sqrt(n p) expected successes.
-    After a few rounds there are so few that a sequential search is fast.
+    After a few rounds so few are left that a sequential search is fast.
     """
     # The variate is ``successes`` plus ``sign`` times a binomial variate of the present n and p.
     successes, sign = 0.0, 1.0
@@ -170,7 +173,7 @@ def binomial(n: float, p: float, state: np.uint64) -> tuple[float, np.uint64]:
         # Count failures instead of successes if these are fewer.
         if p > 0.5:
             successes, sign, p = successes + sign * n, -sign, 1.0 - p
-        if n * p < _FEW:
+        if n * p < _FEWEST_SUCCESSES:
             break
         i = np.floor((n + 1.0) * p)
         below, state = gamma_variate(i - 1.0, state)
@@ -226,26 +229,28 @@ def accepted_gammas(n: int, numbers: Array, words: NDArray[np.uint64], places: I
     first proposal. The other rows of ``numbers`` and ``words`` and the first two rows of ``places``
     are scratch. The first n columns of all arrays are used.
     """
-    shapes, normals, out, values = numbers[0], numbers[1], numbers[2], numbers[3]
+    shapes, normals, out, proposals = numbers[0], numbers[1], numbers[2], numbers[3]
     open_shapes, bits, open_bits = numbers[4], words[0], words[1]
-    open_entries, accepted = places[0], places[1]
+    open_entries, is_accepted = places[0], places[1]
     for j in range(n):
         open_entries[j], open_shapes[j], open_bits[j] = j, shapes[j], bits[j]
+    n_open: Any = n
     for _ in range(2):
-        for j in range(n):
-            test = unit_pair(open_bits[j])[1]
-            accepted[j], values[j] = _accepted_gamma(open_shapes[j], normals[j], np.float64(test))
+        for j in range(n_open):
+            test = np.float64(unit_pair(open_bits[j])[1])
+            is_accepted[j], proposals[j] = _accepted_gamma(open_shapes[j], normals[j], test)
         # Write all proposals, and move the entries that stay open to the front.
         n_refused: Any = 0
-        for j in range(n):
-            out[open_entries[j]] = values[j]
+        for j in range(n_open):
+            out[open_entries[j]] = proposals[j]
             open_entries[n_refused] = open_entries[j]
             open_shapes[n_refused], open_bits[n_refused] = open_shapes[j], open_bits[j]
-            n_refused += 1 - accepted[j]
-        n = n_refused
-        for j in range(n):
+            n_refused += 1 - is_accepted[j]
+        n_open = n_refused
+        # Draw the normal variates and the bits of the next proposals.
+        for j in range(n_open):
             normals[j] = normals_of(mix(open_bits[j] + GOLDEN))[0]
             open_bits[j] = mix(open_bits[j] - GOLDEN)
-    for j in range(n):
+    for j in range(n_open):
         i = open_entries[j]
         out[i], _ = gamma_variate(shapes[i], mix(bits[i]))

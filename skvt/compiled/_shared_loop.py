@@ -35,41 +35,41 @@ from skvt.typing import IndexArray, T, Whole
 # interrupt between calls.
 CLAIMS = 2000
 # Number of entries of a counter. Threads other than the calling thread are helpers. The last
-# counter that a helper gets has one more entry, by which :func:`claim` knows a helper.
+# counter that a helper gets has one more entry, by which :func:`claim` recognises a helper.
 COUNTER = 16
 # Index of the number of claimed items.
 _CLAIMED = 0
 # Index of the number of finished items, which lies in another cache line than the number of claimed
 # items.
 _FINISHED = 8
-# Number of reads of a counter before a thread gives up, which take some 30 microseconds.
-_LOOKS = 6_000
-# Number of reads by which a helper delays its end after the last item is done.
-_LAST_LOOKS = 500
+# Number of reads of a counter before a thread gives up, which take about 30 microseconds.
+_N_READS = 6_000
+# Number of reads by which a helper delays its return after the last item is finished.
+_N_LAST_READS = 500
 
 
 def _pointer(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-    """Return the address of an entry of an int64 array."""
+    """Return the address of an entry of an int64 array; ``args`` are the array and the index."""
     array = context.make_array(signature.args[0])(context, builder, args[0])
     return builder.gep(array.data, [args[1]])
 
 
 def _fetch_and_add_in_python(
     counter: IndexArray,
-    place: int,
+    index: int,
     size: int,
     lock: threading.Lock = threading.Lock(),  # noqa: B008
 ) -> int:
     """Do the same as :func:`_fetch_and_add` in Python."""
     with lock:
-        value = int(counter[place])
-        counter[place] += size
+        value = int(counter[index])
+        counter[index] += size
     return value
 
 
 @instruction(_fetch_and_add_in_python)
-def _fetch_and_add(typingctx: Any, counter: Any, place: Any, size: Any) -> Any:
-    """Add ``size`` to ``counter[place]`` atomically; return the value before the addition."""
+def _fetch_and_add(typingctx: Any, counter: Any, index: Any, size: Any) -> Any:
+    """Add ``size`` to ``counter[index]`` atomically; return the value before the addition."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         pointer = _pointer(context, builder, signature, args)
@@ -78,9 +78,9 @@ def _fetch_and_add(typingctx: Any, counter: Any, place: Any, size: Any) -> Any:
     return types.int64(counter, types.int64, types.int64), codegen
 
 
-@instruction(lambda counter, place: int(counter[place]))
-def _look(typingctx: Any, counter: Any, place: Any) -> Any:
-    """Read ``counter[place]`` with acquire order.
+@instruction(lambda counter, index: int(counter[index]))
+def _read(typingctx: Any, counter: Any, index: Any) -> Any:
+    """Read ``counter[index]`` with acquire order.
 
     A fence prevents the compiler from merging several reads into one.
     """
@@ -101,10 +101,10 @@ def all_finished(counter: IndexArray, n: int) -> bool:
     reads, since a thread that sleeps takes longer to wake up than another thread takes for its last
     item.
     """
-    if _look(counter, _CLAIMED) < n:
+    if _read(counter, _CLAIMED) < n:
         return False
-    for _ in range(_LOOKS):
-        if _look(counter, _FINISHED) >= n:
+    for _ in range(_N_READS):
+        if _read(counter, _FINISHED) >= n:
             return True
     return False
 
@@ -114,15 +114,15 @@ def claim(counter: IndexArray, size: Whole, n: int) -> tuple[int, int]:
     """Claim the next ``size`` of n items; return the start and the stop of their range.
 
     If no item is left, start is not below stop. A helper that finds no item waits until shortly
-    after all items are finished, but not longer than :func:`all_finished`. The calling thread then
-    is the first thread that returns to the interpreter. If a helper returned earlier and held the
-    lock of the interpreter, the calling thread would sleep.
+    after all items are finished, or until :func:`all_finished` gives up. The calling thread then is
+    the first thread that returns to the interpreter. If a helper returned earlier and held the lock
+    of the interpreter, the calling thread would sleep.
     """
     start = _fetch_and_add(counter, _CLAIMED, size)
-    if start >= n and counter.size > COUNTER and _look(counter, _FINISHED) < n:
+    if start >= n and counter.size > COUNTER and _read(counter, _FINISHED) < n:
         if all_finished(counter, n):
-            for _ in range(_LAST_LOOKS):
-                _look(counter, _FINISHED)
+            for _ in range(_N_LAST_READS):
+                _read(counter, _FINISHED)
     return start, min(start + size, n)
 
 
@@ -138,7 +138,7 @@ def serial_map(function: Callable[..., T], tasks: Iterable[tuple[Any, ...]]) -> 
 
 
 def give_way() -> None:
-    """Yield the processor core to another thread that waits for it."""
+    """Yield the processor core to another thread that waits for a core."""
     if hasattr(os, "sched_yield"):
         os.sched_yield()
     else:
@@ -148,20 +148,29 @@ def give_way() -> None:
 class SharedLoop(list[tuple[Any, ...]]):
     """Tasks for ``run`` that are calls of a shared loop over n items.
 
-    Each claim takes ``size`` items. The list has as many calls as a single thread needs. A runner
-    with several threads adds the call ``helpers_call`` for each thread other than the calling
-    thread. ``args`` are the arguments of the function without the last argument, which is the
-    counter, or an array of all counters if the function has ``n_loops`` loops. With several loops,
-    n and ``size`` belong to the last loop.
+    A task is the tuple of arguments of a call. The list has as many tasks as a single thread needs,
+    and a runner with several threads adds the task ``helpers_call`` for each helper.
+
+    Parameters
+    ----------
+    n : int
+        Number of items, of the last loop if there are several.
+    size : int
+        Number of items that a claim of the last loop takes.
+    *args
+        Arguments of the function without the last argument, which is the counter, or an array of
+        all counters if the function has several loops.
+    n_loops : int, default=1
+        Number of loops of the function.
     """
 
     def __init__(self, n: int, size: Whole, *args: Any, n_loops: int = 1) -> None:
         self._n, counters = n, np.zeros(COUNTER * n_loops + 1, np.int64)
-        self._last = counters[-COUNTER - 1 :]
+        self._last_counter = counters[-COUNTER - 1 :]
         n_calls = -(-n // (size * CLAIMS)) if n_loops == 1 else 1
         super().__init__([(*args, counters[:-1])] * n_calls)
         self.helpers_call = (*args, counters)
 
     def finished(self) -> bool:
         """Return whether all items of the last loop are finished, see :func:`all_finished`."""
-        return all_finished(self._last, self._n)
+        return all_finished(self._last_counter, self._n)

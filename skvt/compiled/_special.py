@@ -1,9 +1,9 @@
-"""Special functions that the compiler can vectorise: exp, log, digamma, gammaln.
+"""Special functions that the compiler can vectorise, and the decorators of compiled functions.
 
-The loops of :mod:`skvt.models` call these functions millions of times on short rows. A call of the
-C library computes a single value and takes 10 to 20 ns. The polynomials of this module compile to a
-few vector instructions, which take about 1 ns per value in float32 and 2 ns in float64. One source
-serves both precisions: :func:`lit` gives a literal the type of the argument.
+The loops of :mod:`skvt.models` call exp, log, digamma and gammaln millions of times on short rows.
+A call of the C library computes a single value and takes 10 to 20 ns. The polynomials of this
+module compile to a few vector instructions, which take about 1 ns per value in float32 and 2 ns in
+float64. One source serves both precisions: :func:`lit` gives a literal the type of the argument.
 
 Largest errors |difference| / max(1, |f|) measured against SciPy for arguments in [1e-5, 1e9]:
 
@@ -119,7 +119,7 @@ def _cached(function: Callable[..., Any], allocates: bool) -> Any:
 
 @functools.cache
 def _warn_once_of_no_cache(why: str) -> None:
-    """Warn that machine code cannot be stored; a second warning for the same reason is left out."""
+    """Warn that machine code cannot be stored, once for each reason ``why``."""
     warnings.warn(
         f"Compiled functions of skvt cannot be stored: {why}. Every process will compile them "
         "anew, which takes several seconds. Make room there, or set the environment variable "
@@ -159,13 +159,14 @@ else:
     part_allocating = nb.njit(_nrt=True, **_PART_OPTIONS)
 
 
-def instruction(in_python: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:
+def instruction(python_twin: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:
     """Return the decorator of a function that emits LLVM instructions.
 
-    The decorator makes an intrinsic of numba. Under NUMBA_DISABLE_JIT it returns ``in_python``
-    instead, a function of the same arguments in Python.
+    The decorator makes an intrinsic of numba: the function gets the types of the arguments, and
+    returns the signature and a function ``codegen`` that emits the instructions. Under
+    NUMBA_DISABLE_JIT the decorator returns ``python_twin`` instead, which does the same in Python.
     """
-    return (lambda function: in_python) if nb.config.DISABLE_JIT else intrinsic
+    return (lambda function: python_twin) if nb.config.DISABLE_JIT else intrinsic
 
 
 def _float_layout(bits: int) -> tuple[Any, Any, int, int]:
@@ -265,10 +266,11 @@ def _power_of_two(typingctx: Any, n: Any) -> Any:
     """Return 2**n for a float n that is a whole number, by setting the bits of the exponent."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        integer, real, mantissa, bias = _float_layout(n.bitwidth)
-        bits = builder.fptosi(args[0], integer)
-        bits = builder.add(bits, ir.Constant(integer, bias))
-        return builder.bitcast(builder.shl(bits, ir.Constant(integer, mantissa)), real)
+        integer, real, n_mantissa_bits, bias = _float_layout(n.bitwidth)
+        exponent = builder.fptosi(args[0], integer)
+        exponent = builder.add(exponent, ir.Constant(integer, bias))
+        bits = builder.shl(exponent, ir.Constant(integer, n_mantissa_bits))
+        return builder.bitcast(bits, real)
 
     return n(n), codegen
 
@@ -286,16 +288,16 @@ def _mantissa_exponent(typingctx: Any, x: Any) -> Any:
     """Return floats m and e with x = m 2**e and m in [sqrt(1/2), sqrt(2))."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        integer, real, mantissa, _ = _float_layout(x.bitwidth)
-        # These are the bits of sqrt(1/2). Subtract them from the bits of x: the bits above the
-        # mantissa then hold e. For x in [sqrt(1/2), sqrt(2)), e is 0; it grows by 1 as x doubles.
-        half_root = 0x3F3504F3 if x.bitwidth == 32 else 0x3FE6A09E667F3BCD
+        integer, real, n_mantissa_bits, _ = _float_layout(x.bitwidth)
+        n_mantissa_bits = ir.Constant(integer, n_mantissa_bits)
+        # Subtract the bits of sqrt(1/2) from the bits of x: the bits above the mantissa then hold
+        # e. For x in [sqrt(1/2), sqrt(2)), e is 0; it grows by 1 as x doubles.
+        root_bits = ir.Constant(integer, 0x3F3504F3 if x.bitwidth == 32 else 0x3FE6A09E667F3BCD)
         bits = builder.bitcast(args[0], integer)
-        exponent = builder.ashr(
-            builder.sub(bits, ir.Constant(integer, half_root)), ir.Constant(integer, mantissa)
-        )
-        rest = builder.sub(bits, builder.shl(exponent, ir.Constant(integer, mantissa)))
-        pair = [builder.bitcast(rest, real), builder.sitofp(exponent, real)]
+        exponent = builder.ashr(builder.sub(bits, root_bits), n_mantissa_bits)
+        # Subtract e from the exponent of x, which divides x by 2**e.
+        mantissa = builder.sub(bits, builder.shl(exponent, n_mantissa_bits))
+        pair = [builder.bitcast(mantissa, real), builder.sitofp(exponent, real)]
         return context.make_tuple(builder, signature.return_type, pair)
 
     return nb.types.UniTuple(x, 2)(x), codegen
@@ -309,7 +311,7 @@ _EXP_SHORT = _EXP[-9:]
 
 @part
 def log(x: Real) -> Real:
-    """Compute the natural logarithm of a positive normal number."""
+    """Compute the natural logarithm of a positive number that is not denormal."""
     m, e = _mantissa_exponent(x)
     # log m is 2 artanh(s) with |s| < 0.172, so that the series of artanh needs few terms.
     s = (m - lit(x, 1.0)) / (m + lit(x, 1.0))
@@ -338,62 +340,62 @@ def exp(x: Real) -> Real:
 
 
 @part
-def _digamma(x: float, i: float, steps: float) -> float:
-    """Compute digamma by the asymptotic series at ``x``, less the recurrence terms.
+def _digamma(x: float, inverse: float, recurrence: float) -> float:
+    """Compute digamma by the asymptotic series at x, less the terms of the recurrence.
 
-    ``i`` is 1 / x, and ``steps`` is the sum of the recurrence terms.
+    ``inverse`` is 1 / x, and ``recurrence`` is the sum of the terms that lead to x.
     """
-    z = i * i
+    z = inverse * inverse
     p = polynomial(z, (1 / 12, -691 / 32760, 1 / 132, -1 / 240, 1 / 252, -1 / 120, 1 / 12))
-    return log(x) - i * 0.5 - z * p - steps
+    return log(x) - inverse * 0.5 - z * p - recurrence
 
 
 @part
 def digamma(x: Real) -> Real:
     """Compute the derivative of log Gamma at x > 0.
 
-    With digamma(x) = digamma(x + n) - sum_{j<n} 1 / (x + j), the asymptotic series is evaluated at
-    x + n. For the digits of float32, n is 3; for the digits of float64, n is 6.
+    With the recurrence digamma(x) = digamma(x + n) - sum_{j<n} 1 / (x + j), the asymptotic series
+    is evaluated at x + n. For the digits of float32, n is 3; for the digits of float64, n is 6.
 
     Both are computed in float64. In float32 the rounding of the logarithm and of the sum, which
     nearly cancel, would grow a hundredfold in sweeps over documents of uncertain topics.
     """
     v: Any = np.float64(x)
+    # Compute the result with n = 3. One division serves the sum over j and 1 / (v + 3). The product
+    # cannot overflow if x is float32; if x is float64, ``single`` is not used.
     product = v * (v + 1.0) * (v + 2.0)
-    # One division serves the sum over j and 1 / (v + 3). The product cannot overflow if x is
-    # float32; if x is float64, ``single`` is not used.
     inverse = 1.0 / (product * (v + 3.0))
-    steps = ((3.0 * v + 6.0) * v + 2.0) * (v + 3.0) * inverse
-    single = _digamma(v + 3.0, product * inverse, steps)
-    # Likewise for n = 6, with a limit of x that avoids overflow. Beyond the limit the sum over j is
-    # too small to change the logarithm.
+    recurrence = ((3.0 * v + 6.0) * v + 2.0) * (v + 3.0) * inverse
+    single = _digamma(v + 3.0, product * inverse, recurrence)
+    # Compute the result with n = 6. The limit of x avoids overflow. Beyond the limit the sum over j
+    # is too small to change the logarithm.
     u = min(v, 1e30)
     # The sum over j is added in pairs: 1 / u + 1 / (u + 1) is (2 u + 1) / a, and so on.
     a, b, c = u * (u + 1.0), (u + 2.0) * (u + 3.0), (u + 4.0) * (u + 5.0)
     product = a * b * c
     inverse = 1.0 / (product * (u + 6.0))
-    steps = (u + u + 1.0) * (b * c) + (u + u + 5.0) * (a * c) + (u + u + 9.0) * (a * b)
-    steps *= (u + 6.0) * inverse
-    return _by_type(x, single, _digamma(v + 6.0, product * inverse, steps))
+    recurrence = (u + u + 1.0) * (b * c) + (u + u + 5.0) * (a * c) + (u + u + 9.0) * (a * b)
+    recurrence *= (u + 6.0) * inverse
+    return _by_type(x, single, _digamma(v + 6.0, product * inverse, recurrence))
 
 
 @part
 def gammaln(x: Real) -> Real:
     """Compute log Gamma at x > 0 by Stirling's series, at x + 6 if x < 6.
 
-    Six steps of the recurrence lead from x + 6 to x.
+    The recurrence is log Gamma(x) = log Gamma(x + 6) - log(x (x + 1) ... (x + 5)).
     """
     is_small = x < lit(x, 6.0)
     one = lit(x, 1.0)
     product = x * (x + one) * (x + lit(x, 2.0))
     product *= (x + lit(x, 3.0)) * (x + lit(x, 4.0)) * (x + lit(x, 5.0))
-    steps = log(product if is_small else one)
+    recurrence = log(product if is_small else one)
     y = x + lit(x, 6.0) if is_small else x
     inverse = one / y
     z = inverse * inverse
     p = polynomial(z, (-691 / 360360, 1 / 1188, -1 / 1680, 1 / 1260, -1 / 360, 1 / 12))
     half_log_two_pi = lit(x, 0.5 * math.log(2.0 * math.pi))
-    return (y - lit(x, 0.5)) * log(y) - y + half_log_two_pi + inverse * p - steps
+    return (y - lit(x, 0.5)) * log(y) - y + half_log_two_pi + inverse * p - recurrence
 
 
 @jit
@@ -431,8 +433,8 @@ gammaln_array = _array_function(_map_gammaln)
 def writeable(array: Array) -> Array:
     """Return ``array``, or a copy of it if it is read-only.
 
-    A read-only array has another type for numba, so that a kernel would be compiled anew for it,
-    such as for the arrays of a model in a memory-mapped file. Use this function for small arguments
-    of large kernels.
+    A read-only array has another type for numba, so that a kernel would be compiled anew for it.
+    Arrays of a model in a memory-mapped file, for example, are read-only. Use this function for
+    small arguments of large kernels.
     """
     return array if array.flags.writeable else array.copy()
