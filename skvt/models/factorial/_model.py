@@ -77,8 +77,9 @@ class FactorialBatch(RowBatch):
 
 @dataclass(frozen=True)
 class FactorialResult(LocalResult):
-    """A local result with the entropy of each row's activations in nats, (n,)."""
+    """A local result that also has the entropies of activations."""
 
+    # (n,), in nats.
     entropies: Array | None = None
 
 
@@ -150,14 +151,21 @@ class FactorialMixture(ConjugateModel):
         return self.n_features if self.by_column else 1
 
     def natural_parameters(self, stats: RunningStats) -> tuple[Array, ...]:
-        """Return ``I / c + sum E[z z'] / s`` and ``sum E[z] x' / s`` [VT16 app. C]."""
+        """Return the natural parameters of q(mu) [VT16 app. C].
+
+        The precision is ``I / c + sum E[z z'] / s`` and the linear term ``sum E[z] x' / s``.
+        """
         pairs, products = stats.value().arrays[:2]
         precision = np.eye(self.n_components) / self.prior_variance
         precision = precision + pairs / self.noise_variance
         return (self.family.natural(precision, products / self.noise_variance),)
 
     def expectation(self, stats: RunningStats, batch: FactorialBatch | None, run: Run) -> _Moments:
-        """Return E[mu] and E[mu mu'], by column if the batch, or else the model, needs it."""
+        """Return E[mu] and E[mu mu'].
+
+        The second moments are by column if values are missing in the batch or, without a batch, if
+        the statistics are by column.
+        """
         q = self.family.standard(self.natural_parameters(stats)[0])
         by_column = self.by_column if batch is None else batch.has_missing
         return q["mean"], self.family.second_moments(**q, by_column=by_column)

@@ -44,11 +44,11 @@ from skvt.ties import exceeds, stable_order
 from skvt.typing import Array, IndexArray
 
 # Number of rows of the sample.
-SAMPLE = 1_000
+SAMPLE_ROWS = 1_000
 # Number of rows of the sample on which all changes are tried first.
-FIRST_SAMPLE = 250
+FIRST_ROWS = 250
 # Number of changes that are then tried on the whole sample.
-FINALISTS = 4
+N_FINALISTS = 4
 # Number of local and global updates of a trial on the whole sample.
 N_STEPS = 2
 # Maximum number of pairs that are tried, which are the most correlated ones.
@@ -118,7 +118,7 @@ class Superposition(Move):
             self._rests = rise < NEGLIGIBLE_RISE * total.weight
 
     def observer(self, n_rows: int, tools: MoveTools) -> Observer | None:
-        """Return the function that infers activations of a batch from scratch."""
+        """Return the function that infers activations of a batch from scratch, or None to pause."""
         return None if self._rests else partial(_observe, self._proposal)
 
     def note(self, noted: tuple[Hashable, _Sample, Memo, _Activations]) -> None:
@@ -141,8 +141,9 @@ class Superposition(Move):
         outcome = judged(gain, size_of(bound, before), SMALLEST_GAIN)
         if outcome.is_accepted:
             self._failed = set()
-            for rows, start in self._activations:
-                state.store_row_starts(rows, start)
+            # Put the new activations and memos into the state.
+            for rows, activations in self._activations:
+                state.store_row_starts(rows, activations)
             state.restore((after, state.component_ids))
         elif change is not None:
             self._failed.add(change)
@@ -167,7 +168,7 @@ class Superposition(Move):
         """
         candidates = _list_changes(state.stats.value(), model.dtype)
         changes = [change for change in candidates if change not in self._failed]
-        small, large = (self._sampled_batch(model, state, n) for n in (FIRST_SAMPLE, SAMPLE))
+        small, large = (self._sampled_batch(model, state, n) for n in (FIRST_ROWS, SAMPLE_ROWS))
         # Try at most as many changes as the work allows. Evenly spaced changes include sums,
         # differences and negatives.
         work = ASSUMED_SWEEPS * max(small.n_rows, LANES) * model.size(state.stats) ** 2
@@ -177,7 +178,7 @@ class Superposition(Move):
             bound_of(model, _trial(model, small, state.stats, change, 1, tools))
             for change in changes
         ]
-        finalists = stable_order(-np.array(bounds), dtype=model.dtype)[:FINALISTS]
+        finalists = stable_order(-np.array(bounds), dtype=model.dtype)[:N_FINALISTS]
         # Compare the best changes with unchanged components on the whole sample.
         best_change, proposal = None, None
         best_bound = bound_of(model, _trial(model, large, state.stats, None, N_STEPS, tools))
@@ -214,7 +215,7 @@ def _observe(
     batch, global_params = solved.batch, solved.global_params
     if proposal is not None:
         global_params = model.expectation(proposal, batch, tools.run)
-    rows = _evenly_spaced(batch.n_rows, SAMPLE)
+    rows = _evenly_spaced(batch.n_rows, SAMPLE_ROWS)
     sample = batch.rows[rows], batch.X[rows], batch.weights[rows]
     started = replace(batch, start=solved.result.q)
     result = _restart_or_continue(model, started, global_params, tools)

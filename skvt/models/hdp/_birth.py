@@ -236,7 +236,7 @@ class BirthOfTopics(Move):
         if n_before < self._max_components:
             X, weights = count_tokens_in_parts(model, target.rows, topic, state, tools)
             if not X.nnz:
-                # This is no failure of the target.
+                # Documents without tokens of the target do not count as its failure.
                 outcome = outcome._replace(reason="The documents have no tokens of the topic.")
                 return outcome.record(tools.n_iter, "birth", [topic], "no topics")
             n_fresh = max(FEWEST_TOPICS, int(np.sqrt(X.sum() / TOKENS_OF_FIRST_TOPIC)))
