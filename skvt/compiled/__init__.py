@@ -7,13 +7,13 @@ from skvt.compiled._lanes import LANES, aligned, draw_of_members, draw_of_produc
 from skvt.compiled._products import dot_products, weighted_sum
 from skvt.compiled._random_bits import (
     GOLDEN,
-    accepted_gammas,
     binomial,
+    draw_gammas_exactly,
     fill_normals,
     gamma_variate,
     mix,
     mixed,
-    proposed_gamma,
+    propose_gamma,
     resample,
     uniform,
     unit,

@@ -87,7 +87,7 @@ def unit_pair(bits: np.uint64) -> tuple[np.float32, np.float32]:
 
 
 @part
-def normals_of(bits: np.uint64) -> tuple[np.float32, np.float32]:
+def make_normals(bits: np.uint64) -> tuple[np.float32, np.float32]:
     """Return two float32 normal variates by the Box-Muller method."""
     u, turn = unit_pair(bits)
     turn -= lit(u, 0.5)
@@ -107,17 +107,17 @@ def fill_normals(state: np.uint64, out: NDArray[np.float32]) -> None:
     """
     half = out.size // 2
     for j in range(half):
-        out[j], out[half + j] = normals_of(mix(state + GOLDEN * np.uint64(j + 1)))
+        out[j], out[half + j] = make_normals(mix(state + GOLDEN * np.uint64(j + 1)))
 
 
 @part
-def proposed_gamma(a: Real, normal: Real, test: Real) -> tuple[Real, np.uint8]:
+def propose_gamma(a: Real, normal: Real, test: Real) -> tuple[Real, np.uint8]:
     """Propose a gamma variate of shape a + 1; return it and whether it is doubtful.
 
     The method is that of Marsaglia and Tsang (2000). ``normal`` is a standard normal variate, and
     the proposal is d v with d = a + 2/3 and v = (1 + normal / sqrt(9 d))^3. ``test`` is a uniform
     variate, with which a cheap test accepts most proposals at once. The other proposals are
-    doubtful, and need the exact test of :func:`_accepted_gamma`. The result has the precision of a.
+    doubtful, and need the exact test of :func:`_test_gamma`. The result has the precision of a.
     """
     z = normal + lit(a, 0.0)
     d = a + lit(a, 2.0 / 3.0)
@@ -127,8 +127,8 @@ def proposed_gamma(a: Real, normal: Real, test: Real) -> tuple[Real, np.uint8]:
 
 
 @part
-def _accepted_gamma(a: float, normal: float, test: float) -> tuple[np.uint8, float]:
-    """Apply the exact test to the proposal of :func:`proposed_gamma`, in float64.
+def _test_gamma(a: float, normal: float, test: float) -> tuple[np.uint8, float]:
+    """Apply the exact test to the proposal of :func:`propose_gamma`, in float64.
 
     Return whether the proposal is accepted, and the proposal.
     """
@@ -149,7 +149,7 @@ def gamma_variate(a: float, state: np.uint64) -> tuple[float, np.uint64]:
     for _ in range(MOST_TRIES):
         normal, _, state = normal_pair(state)
         state += GOLDEN
-        accepted, value = _accepted_gamma(a, normal, 1.0 - uniform(mix(state)))
+        accepted, value = _test_gamma(a, normal, 1.0 - uniform(mix(state)))
         if accepted:
             return value, state
     return np.nan, state
@@ -216,8 +216,10 @@ def resample(weights: Array, offset: float, parents: IndexArray) -> None:
 
 
 @part
-def accepted_gammas(n: int, numbers: Array, words: NDArray[np.uint64], places: IndexArray) -> None:
-    """Draw n gamma variates of rate 1, each from the first proposal that is accepted.
+def draw_gammas_exactly(
+    n: int, numbers: Array, words: NDArray[np.uint64], places: IndexArray
+) -> None:
+    """Draw n gamma variates of rate 1, each from the first proposal that the exact test accepts.
 
     The first two proposals are made and tested in loops over all open entries, which the compiler
     vectorises. An entry is open until a proposal is accepted for it. The few entries that are open
@@ -238,7 +240,7 @@ def accepted_gammas(n: int, numbers: Array, words: NDArray[np.uint64], places: I
     for _ in range(2):
         for j in range(n_open):
             test = np.float64(unit_pair(open_bits[j])[1])
-            is_accepted[j], proposals[j] = _accepted_gamma(open_shapes[j], normals[j], test)
+            is_accepted[j], proposals[j] = _test_gamma(open_shapes[j], normals[j], test)
         # Write all proposals, and move the entries that stay open to the front.
         n_refused: Any = 0
         for j in range(n_open):
@@ -249,7 +251,7 @@ def accepted_gammas(n: int, numbers: Array, words: NDArray[np.uint64], places: I
         n_open = n_refused
         # Draw the normal variates and the bits of the next proposals.
         for j in range(n_open):
-            normals[j] = normals_of(mix(open_bits[j] + GOLDEN))[0]
+            normals[j] = make_normals(mix(open_bits[j] + GOLDEN))[0]
             open_bits[j] = mix(open_bits[j] - GOLDEN)
     for j in range(n_open):
         i = open_entries[j]

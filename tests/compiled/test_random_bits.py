@@ -14,8 +14,11 @@ from skvt.compiled import _random_bits as bits
 from skvt.models.lda import _sampling as sampling
 
 fill_normals, gamma_variate = entrance(bits.fill_normals), entrance(bits.gamma_variate)
-normal_pair, normals_of = entrance(bits.normal_pair), entrance(bits.normals_of)
-proposed_gamma, _accepted_gammas = entrance(bits.proposed_gamma), entrance(bits.accepted_gammas)
+normal_pair, make_normals = entrance(bits.normal_pair), entrance(bits.make_normals)
+propose_gamma, _draw_gammas_exactly = (
+    entrance(bits.propose_gamma),
+    entrance(bits.draw_gammas_exactly),
+)
 resample, uniform = entrance(bits.resample), entrance(bits.uniform)
 unit, unit_pair = entrance(bits.unit), entrance(bits.unit_pair)
 
@@ -23,11 +26,11 @@ N = 20_000
 ALARM = 1e-5
 
 
-def accepted_gammas(shapes, drawn, normals, out):
+def draw_gammas_exactly(shapes, drawn, normals, out):
     n = shapes.size
     numbers, words, places = np.empty((5, n)), np.empty((2, n), np.uint64), np.empty((2, n), int)
     numbers[0], numbers[1], words[0] = shapes, normals, drawn
-    _accepted_gammas(n, numbers, words, places)
+    _draw_gammas_exactly(n, numbers, words, places)
     out[:] = numbers[2]
 
 
@@ -100,7 +103,7 @@ def test_normal_variates_have_their_law():
     pairs, state = np.empty((N, 2)), np.uint64(5)
     for pair in pairs:
         pair[0], pair[1], state = normal_pair(np.uint64(state))
-    of_bits = np.array([normals_of(x) for x in words(6)])
+    of_bits = np.array([make_normals(x) for x in words(6)])
     for x in (*pairs.T, *of_bits.T):
         follows(x, "norm")
     # radius and angle of a pair: none of the two knows of the other
@@ -132,7 +135,7 @@ def test_gamma_variates_of_one_more_have_their_law(a):
     rng = np.random.default_rng(10)
     drawn, normals = words(11), rng.standard_normal(N).astype(np.float32)
     many = np.empty(N)
-    accepted_gammas(np.full(N, a), drawn, normals, many)
+    draw_gammas_exactly(np.full(N, a), drawn, normals, many)
     follows(many, law.cdf)
     # what is left of the bits makes a variate of shape a of it: they must not be related
     boost = np.array([unit_pair(x)[0] for x in drawn], float)
@@ -151,10 +154,10 @@ def test_proposals_that_pass_the_cheap_test_are_among_the_accepted():
     shapes = rng.choice([0.01, 0.5, 3.0, 200.0], size=N)
     normals = rng.standard_normal(N).astype(np.float32)
     drawn, out = words(13), np.empty(N)
-    accepted_gammas(shapes, drawn, normals, out)
+    draw_gammas_exactly(shapes, drawn, normals, out)
     n_sure = 0
     for a, x, z, settled in islice(zip(shapes, drawn, normals, out, strict=True), 4_000):
-        value, doubtful = proposed_gamma(a, z, unit_pair(x)[1])
+        value, doubtful = propose_gamma(a, z, unit_pair(x)[1])
         if not doubtful:
             n_sure += 1
             assert value == pytest.approx(settled, rel=1e-6)
@@ -174,7 +177,7 @@ def test_variates_that_take_the_place_of_refused_ones_have_their_law(a):
     drawn, normals = drawn[refused], normals[refused]
     assert 10_000 < drawn.size < 0.1 * n
     out = np.empty(drawn.size)
-    accepted_gammas(np.full(drawn.size, a), drawn, normals, out)
+    draw_gammas_exactly(np.full(drawn.size, a), drawn, normals, out)
     follows(out, laws.gamma(a + 1.0).cdf)
 
 

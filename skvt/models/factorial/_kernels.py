@@ -48,9 +48,10 @@ def sweep_factors(
     largest_log_odds, tiny = lit(precision, _LARGEST_LOG_ODDS), lit(precision, _TINY)
     is_shared = gram.shape[0] == 1
     shared_gram = np.zeros((K, n_padded), q.dtype)
-    # Activations of a block of rows, one row in each lane.
+    # Activations of a block of rows, with one row in each lane.
     v = np.zeros((n_padded, LANES), q.dtype)
-    # linear_k - G_kk / 2, and the same less sum_{j != k} G_kj v_j for one k.
+    # field_alone_k is linear_k - G_kk / 2, and the field is this less sum_{j != k} G_kj v_j, for a
+    # single k at a time.
     field_alone = np.empty((K, LANES), q.dtype)
     field = np.empty(LANES, q.dtype)
     inv_temp = np.empty(LANES, q.dtype)
@@ -75,6 +76,7 @@ def sweep_factors(
                 v[k, lane] = q[row, k]
                 field_alone[k, lane] = linear[row, k] - half * gram[0 if is_shared else row, k, k]
         row_grams = gram[0 if is_shared else start :]
+        # Update all factors in turn, in each sweep.
         for sweep in range(ladder.size + max_sweeps):
             factor = ladder[sweep] if sweep < ladder.size else one
             n_sweeps += n_used
@@ -89,6 +91,7 @@ def sweep_factors(
                     new = new if last_change[lane] >= tol else v[k, lane]
                     change[lane] = max(change[lane], abs(new - v[k, lane]))
                     v[k, lane] = new
+            # After the ladder, end once all rows of the block have converged.
             if sweep >= ladder.size:
                 largest = zero
                 for lane in range(LANES):

@@ -12,9 +12,9 @@ import numpy as np
 from skvt.compiled import (
     GOLDEN,
     LANES,
-    accepted_gammas,
     digamma,
     dot_products,
+    draw_gammas_exactly,
     exp,
     fill_normals,
     gammaln,
@@ -24,7 +24,7 @@ from skvt.compiled import (
     log,
     mix,
     part,
-    proposed_gamma,
+    propose_gamma,
     unit_pair,
     weighted_sum,
 )
@@ -151,7 +151,7 @@ def draw_gammas(shape: Array, rate: Array, seed: Any, smallest: float, out: Arra
         for k in range(width):
             a = shape[i, k]
             u, test = unit_pair(mix(state - GOLDEN * np.uint64(k + 1)))
-            value, is_doubtful[k] = proposed_gamma(a, normal[k], test)
+            value, is_doubtful[k] = propose_gamma(a, normal[k], test)
             value = value * _power(u, a) / row_rate[k]
             out[i, k] = value if value >= smallest else lit(value, 0.0)
         # List the components of doubtful entries. The type of 0 is given, since numba would compile
@@ -164,7 +164,7 @@ def draw_gammas(shape: Array, rate: Array, seed: Any, smallest: float, out: Arra
             k = components[j]
             shapes[j], normals[j] = shape[i, k], normal[k]
             bits[j] = mix(state - GOLDEN * np.uint64(k + 1))
-        accepted_gammas(n_doubtful, numbers, words, places)
+        draw_gammas_exactly(n_doubtful, numbers, words, places)
         for j in range(n_doubtful):
             k = components[j]
             a = shape[i, k]

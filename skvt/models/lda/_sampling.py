@@ -29,9 +29,9 @@ from numpy.typing import NDArray
 from skvt.compiled import (
     CLAIMS,
     GOLDEN,
-    accepted_gammas,
     binomial,
     claim,
+    draw_gammas_exactly,
     exp,
     fill_normals,
     finish,
@@ -43,7 +43,7 @@ from skvt.compiled import (
     mix,
     mixed,
     part,
-    proposed_gamma,
+    propose_gamma,
     uniform,
     unit,
     unit_pair,
@@ -124,10 +124,10 @@ def _draw_log_gammas(
     n_topics = array.shape[1]
     normals, log_boosts = singles[0], singles[1]
     # Rows 0 to 2 of ``doubles`` and row 0 of ``bit_scratch`` are input and output of
-    # :func:`accepted_gammas`; column j belongs to doubtful proposal j of the block.
+    # :func:`draw_gammas_exactly`; column j belongs to doubtful proposal j of the block.
     doubtful_shapes, doubtful_normals, accepted = doubles[0], doubles[1], doubles[2]
     doubtful_bits, doubtful_rows, doubtful_topics = bit_scratch[0], int_scratch[2], int_scratch[3]
-    # These arrays are scratch of :func:`accepted_gammas`, too, and keep no values across its call.
+    # These arrays are also scratch of :func:`draw_gammas_exactly`, which overwrites their values.
     is_doubtful, largest, scaled_sums = int_scratch[0], doubles[3], doubles[4]
     for _ in range(CLAIMS):
         start, stop = claim(counter, DRAWN_WORDS, rows.size)
@@ -135,7 +135,7 @@ def _draw_log_gammas(
             break
         block = start // DRAWN_WORDS
         # Make a proposal for each row and topic, and list the doubtful proposals. With the constant
-        # 0 instead of np.int64(0), numba would compile accepted_gammas again.
+        # 0 instead of np.int64(0), numba would compile draw_gammas_exactly again.
         n_doubtful = np.int64(0)
         for k in range(n_topics):
             shape_sums[block, k] = 0.0
@@ -148,7 +148,7 @@ def _draw_log_gammas(
                 shape_sums[block, k] += shape
                 a = np.float32(shape)
                 u, test = unit_pair(mix(state - GOLDEN * np.uint64(k + 1)))
-                out[i, k], is_doubtful[k] = proposed_gamma(a, normals[i_block, k], test)
+                out[i, k], is_doubtful[k] = propose_gamma(a, normals[i_block, k], test)
                 log_boosts[i_block, k] = log(u) / a
             for k in range(n_topics):
                 # Always write (i, k), but count it only if its test failed: this needs no branch.
@@ -163,7 +163,7 @@ def _draw_log_gammas(
             doubtful_shapes[j] = shape
             doubtful_bits[j] = mix(state - GOLDEN * np.uint64(k + 1))
             doubtful_normals[j] = normals[i - start, k]
-        accepted_gammas(n_doubtful, doubles, bit_scratch, int_scratch)
+        draw_gammas_exactly(n_doubtful, doubles, bit_scratch, int_scratch)
         for j in range(n_doubtful):
             out[doubtful_rows[j], doubtful_topics[j]] = accepted[j]
         # Write the logarithms of the variates, and the logarithms of their sums over the block.
