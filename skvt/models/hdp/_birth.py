@@ -82,10 +82,7 @@ class BirthOfTopics(Move):
 
     requires = require_growing_topics("A birth")
 
-    kept: ClassVar[dict[str, Any]] = {
-        **Move.kept,
-        "_ledger": Ledger,
-    }
+    kept: ClassVar[dict[str, Any]] = {**Move.kept, "_ledger": Ledger}
 
     def __init__(self, max_components: int) -> None:
         self._max_components = max_components

@@ -48,10 +48,7 @@ MOST_FAILURES = 8
 class DeleteTopic(Move):
     """Delete topics without which the bound rises, smallest first."""
 
-    kept: ClassVar[dict[str, Any]] = {
-        **Move.kept,
-        "_ledger": Ledger,
-    }
+    kept: ClassVar[dict[str, Any]] = {**Move.kept, "_ledger": Ledger}
     requires = require_growing_topics("A delete")
 
     def __init__(self) -> None:

@@ -229,7 +229,7 @@ class TopicTrial(Trial):
         ]
 
     def narrow(self, stats: Stats) -> Stats:
-        """Return statistics of all words in the columns of the trial."""
+        """Narrow statistics over all words to the columns of the trial."""
         words, *others = stats.arrays
         if self._columns is not None:
             words = narrow_columns(words, self._columns)

@@ -113,10 +113,7 @@ def sum_other_memos(
 class MergeTopics(Move):
     """Merge pairs of topics, best gain first, each topic once a pass."""
 
-    kept: ClassVar[dict[str, Any]] = {
-        **Move.kept,
-        "_ledger": Ledger,
-    }
+    kept: ClassVar[dict[str, Any]] = {**Move.kept, "_ledger": Ledger}
     requires = require_growing_topics("A merge")
 
     def __init__(self) -> None:

@@ -44,10 +44,7 @@ from skvt.compiled import digamma_array, gammaln_array
 from skvt.contracts import BatchScope, Capability, ConjugateModel, LocalResult, RowSource
 from skvt.expfam import Beta, Dirichlet, Family, RunningStats, Stats
 from skvt.files import COMPONENTS, in_files
-from skvt.models.hdp._sticks import (
-    Sticks,
-    expected_weights,
-)
+from skvt.models.hdp._sticks import Sticks, expected_weights
 from skvt.models.hdp._usage import (
     DOCUMENTS,
     IN_USE,
