@@ -119,12 +119,14 @@ def draw_of_members(
 ) -> Any:
     """Draw m with probability proportional to ``weights[begin + m] * values[members[begin + m]]``.
 
-    ``numbers`` is the tuple begin, width, special, special_weight, special_value, others and
-    number. m is less than ``width``, a multiple of LANES; or m is ``width``, with probability
-    proportional to ``others``. The member ``special`` is the topic of the token that is drawn
-    anew: its weight is reduced by ``special_weight``, and its value is ``special_value``.
-    ``number`` and ``sums`` are as in :func:`draw_of_product`. Members are int32. Return m and the
-    sum of all products and ``others``.
+    Return m and the sum of all products and ``others``. m is less than ``width``, a multiple of
+    LANES; or m is ``width``, with probability proportional to ``others``.
+
+    ``weights`` and the int32 array ``members`` have an entry for each topic of a document, for
+    example, and ``values`` has an entry for each topic. ``numbers`` is the tuple begin, width,
+    special, special_weight, special_value, others and number. The member ``special``, such as the
+    old topic of a token, has its weight reduced by ``special_weight``, and its value is
+    ``special_value``. ``number`` and ``sums`` are as in :func:`draw_of_product`.
     """
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
