@@ -151,9 +151,17 @@ def write_particles(
             n_sweeps = N_LAST_SWEEPS if inv_temp == 1.0 else N_SWEEPS
             for _ in range(n_sweeps):
                 for k in range(K):
-                    sum_of_chances, n_changes, counter = _draw_activations(
-                        k, logit[k], inv_temp, precision, counter, z, field, energy, change
-                    )
+                    sum_of_chances, n_changes = 0.0, 0.0
+                    for p in range(S):
+                        counter += GOLDEN
+                        log_odds = logit[k] + inv_temp * precision * field[k, p]
+                        chance = 1.0 / (1.0 + exp(-min(max(log_odds, -700.0), 700.0)))
+                        sum_of_chances += chance
+                        new = 1.0 if uniform(mix(counter)) < chance else 0.0
+                        change[p] = new - z[k, p]
+                        n_changes += abs(change[p])
+                        z[k, p] = new
+                        energy[p] += change[p] * precision * field[k, p]
                     if inv_temp == 1.0:
                         chances[n, k] += sum_of_chances / (S * n_sweeps)
                     if n_changes > 0.0:
@@ -197,30 +205,6 @@ def _write_fields(
         for p in range(S):
             # Each pair of activations is counted twice, which the factor 0.5 corrects.
             energy[p] += 0.5 * precision * z[k, p] * (field[k, p] + field_alone)
-
-
-@part
-def _draw_activations(
-    k: int, logit: float, inv_temp: float, precision: float, counter: np.uint64, z: Array,
-    field: Array, energy: Array, change: Array,
-) -> tuple[float, float, np.uint64]:  # fmt: skip
-    """Draw z_k of all particles given their other activations, and update their energies.
-
-    ``change`` (S,) gets the changes of z_k. Return the sum of the probabilities of z_k = 1, the
-    number of changes, and the state of the random generator.
-    """
-    sum_of_chances, n_changes = 0.0, 0.0
-    for p in range(change.size):
-        counter += GOLDEN
-        log_odds = logit + inv_temp * precision * field[k, p]
-        chance = 1.0 / (1.0 + exp(-min(max(log_odds, -700.0), 700.0)))
-        sum_of_chances += chance
-        new = 1.0 if uniform(mix(counter)) < chance else 0.0
-        change[p] = new - z[k, p]
-        n_changes += abs(change[p])
-        z[k, p] = new
-        energy[p] += change[p] * precision * field[k, p]
-    return sum_of_chances, n_changes, counter
 
 
 @part
