@@ -1,4 +1,4 @@
-"""Coordinate ascent: update all rows, then the globals."""
+"""Coordinate ascent: local steps of all rows, then an update of the globals."""
 
 from typing import Any
 
@@ -11,20 +11,20 @@ from skvt.progress import Continued
 
 
 class CoordinateAscent(WithoutMemosMixin, Continued):
-    """Variational inference on all data.
+    """Coordinate ascent on all data.
 
-    At a constant temperature the bound never falls where local steps keep or find their optima.
-    Documents of topic models begin anew in each pass, and may end in lower ones.
+    At a constant temperature, the bound never falls if each local step ends in an optimum that is
+    at least as good as the last one. Local steps of topic models begin anew in each pass, and may
+    end in lower optima.
     """
 
     def run_pass(self, model: Model, state: State, inputs: PassInputs) -> PassResult:
         """Make one pass; ``state`` changes in place.
 
-        Totals and divergence yield the exact bound at the globals before the update, with q(z)
-        optimal for them.
+        The result has the exact bound at the globals before the update, with optimal q(z).
         """
         data, policy, workers, rng = inputs
-        totals, fresh, prior_stats = LocalTotals(), None, PriorStats()
+        totals, new_stats, prior_stats = LocalTotals(), None, PriorStats()
         policy.advance(state.rows_seen / data.total, 1.0, state.n_steps)
         state.replicate(policy.replication)
         divergence = global_divergence(model, state.stats)
@@ -39,21 +39,25 @@ class CoordinateAscent(WithoutMemosMixin, Continued):
             return model.expectation(state.stats, batch, workers.run)
 
         for batches in data.rounds(model, workers, data.order(), whole=True):
-            for found in data.visit(batches, make_request, make_globals, workers, summed=True):
-                state.store_row_starts(found.rows, found.start)
-                totals.extend(found.totals)
-                # lam = eta + S/T  [VT16 eq. 8] with rho = 1, S replicated
-                assert found.stats is not None  # as requested
-                if fresh is None:  # allocate late, since globals being sent take memory
-                    fresh = RunningStats.zeros_like(state.stats)
-                fresh.add(found.stats, found.mean_inv_temp * state.replication)
-                prior_stats.add(found.prior)
-                policy.observe(found, found)
-            del found
-        assert fresh is not None  # there are rows
+            for result in data.visit(batches, make_request, make_globals, workers, summed=True):
+                state.store_row_starts(result.rows, result.start)
+                totals.extend(result.totals)
+                # Local steps return statistics unless a request says otherwise.
+                assert result.stats is not None
+                if new_stats is None:
+                    # Allocate late, because the globals that are sent need memory before.
+                    new_stats = RunningStats.zeros_like(state.stats)
+                # lam = eta + S/T  [VT16 eq. 8] with rho = 1, and with S replicated
+                new_stats.add(result.stats, result.mean_inv_temp * state.replication)
+                prior_stats.add(result.prior)
+                policy.observe(result, result)
+            # Free the memory of the last result before the next batches are visited.
+            del result
+        # The data have at least one row.
+        assert new_stats is not None
         if policy.jitter > 0.0:
-            fresh.jitter(policy.jitter, rng)
-        state.stats, state.prior_stats = fresh, prior_stats
+            new_stats.jitter(policy.jitter, rng)
+        state.stats, state.prior_stats = new_stats, prior_stats
         state.rows_seen += totals.weight
         state.n_steps += 1
         if policy.done:

@@ -1,4 +1,7 @@
-"""Phases of a fit, each of which has an engine."""
+"""Phases of a fit: each phase consists of passes of one engine.
+
+Most fits have one phase. :func:`then_coordinate_ascent` and :func:`then_polish` add further ones.
+"""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -11,15 +14,15 @@ from skvt.inference._structured import StructuredInference
 from skvt.schedules import RobbinsMonro
 
 
-def _itself(model: Any) -> Any:
+def _keep_model(model: Any) -> Any:
     return model
 
 
-def _nothing(state: State) -> None:
+def _do_nothing(state: State) -> None:
     pass
 
 
-def _learned(model: Any, learned: Any) -> Any:
+def _take_learned(model: Any, learned: Any) -> Any:
     return learned
 
 
@@ -31,35 +34,41 @@ class Phase:
     # Number of passes before this phase.
     first: int = 0
     # ``view(model)`` returns the model with the local steps of this phase.
-    view: Callable[[Any], Any] = _itself
+    view: Callable[[Any], Any] = _keep_model
     # ``restored(model, learned)`` is called after each pass. It returns the model of the fit, given
     # the model before the pass and the model that the engine has learned under ``view``.
-    restored: Callable[[Any, Any], Any] = _learned
+    restored: Callable[[Any, Any], Any] = _take_learned
     # Temperature policy of the phase; None for the policy of the fit.
     policy: RunningPolicy | None = None
     # ``begin(state)`` is called before the first pass of the phase.
-    begin: Callable[[State], None] = _nothing
+    begin: Callable[[State], None] = _do_nothing
 
 
 def then_coordinate_ascent(
     engine: AnyEngine, n_passes: int, turns: Iterable[tuple[int, int]] = ()
 ) -> tuple[Phase, ...]:
-    """Return phases of coordinate ascent with mean-field local steps, after passes of an engine.
+    """Return the phases that follow the first passes of a structured engine.
 
-    Coordinate ascent begins from the result of a structured engine. Such an engine has no bound,
-    and the noise of its steps keeps unneeded components alive. After coordinate ascent has emptied
-    these components, the engine may continue with fewer components. The priors of the model must be
-    fixed.
+    Phases of coordinate ascent, with mean-field local steps, alternate with phases of the engine.
+    The engine has no bound, and the noise of its steps keeps unneeded components alive. After
+    coordinate ascent has emptied these components, the engine may continue with fewer components.
+    The priors of the model must be fixed.
 
-    Coordinate ascent begins after ``n_passes``. Each of ``turns`` has a number of passes of
-    coordinate ascent and a number of passes of the engine that follow. Coordinate ascent makes the
-    last passes.
+    Parameters
+    ----------
+    engine : Engine
+        The engine of the first passes.
+    n_passes : int
+        The number of passes before coordinate ascent begins.
+    turns : iterable of (int, int)
+        The number of passes of coordinate ascent in each turn, and the number of passes of the
+        engine that follow. Coordinate ascent makes all passes after the last turn.
     """
     ascent, phases = CoordinateAscent(), []
-    for n_ascents, n_returned in (*turns, (0, 0)):
+    for n_of_ascent, n_of_engine in (*turns, (0, 0)):
         phases.append(Phase(ascent, n_passes, lambda m: m.mean_field(), lambda m, learned: m))
-        phases.append(Phase(engine, n_passes + n_ascents))
-        n_passes += n_ascents + n_returned
+        phases.append(Phase(engine, n_passes + n_of_ascent))
+        n_passes += n_of_ascent + n_of_engine
     return tuple(phases[:-1])
 
 
@@ -71,12 +80,14 @@ def then_polish(
 ) -> tuple[Phase, ...]:
     """Return a phase of structured inference at the mean globals and T = 1, after ``n_passes``.
 
-    Mean-field inference makes the topic proportions of documents, and therefore topics, too sparse;
-    ``view(model)`` has other local steps. Step sizes count from the beginning of the phase.
+    Mean-field inference makes the topic proportions of documents, and therefore topics, too sparse.
+    The phase uses the local steps of ``view(model)`` instead. ``rate`` counts steps from the
+    beginning of the phase. See :class:`Phase` for ``view`` and ``restored``.
     """
     engine = StructuredInference(rate, "map")
 
     def begin(state: State) -> None:
+        # The engine counts steps from the beginning of the fit.
         engine.rate = replace(rate, offset=rate.offset - state.n_steps)
 
     return (Phase(engine, n_passes, view, restored, RunningPolicy(), begin),)

@@ -22,9 +22,9 @@ SAMPLE = 1024
 
 @dataclass(frozen=True)
 class Pilot:
-    """A short fit at T = 1, which makes at most one pass of stochastic inference."""
+    """A short fit at T = 1, of at most one pass of stochastic inference."""
 
-    # ``rate(step)`` returns the size rho of a step by its number.
+    # ``rate(number)`` returns the size rho of the step with this number.
     rate: Callable[[int], float]
     # The rows, divided into minibatches; None for the batches of the fit.
     minibatches: Rows | None = None
@@ -39,7 +39,7 @@ class Pilot:
         *,
         every_row: bool = False,
     ) -> tuple[float, Array]:
-        """Make the short fit; return marginal energies per unit of length, in nats.
+        """Make the short fit; return marginal energies per unit of data, in nats.
 
         Energies are computed for a sample of rows, or for all rows if ``every_row``.
 
@@ -57,9 +57,9 @@ class Pilot:
         Returns
         -------
         mean : float
-            Weighted sum of the energies over weighted sum of the lengths.
-        energies : ndarray of shape (number of rows,)
-            Energy of each row over its length, and 0 for rows of length 0.
+            Weighted sum of the energies over weighted sum of the units of data.
+        energies : ndarray of shape (n_rows,)
+            Energy of each row over its number of units, and 0 for rows without units.
         """
         data = data if self.minibatches is None else self.minibatches
         state = State(model.initial(data, rng))
@@ -74,6 +74,7 @@ class Pilot:
         make_globals = partial(model.expectation, state.stats, run=workers.run)
         if not every_row:
             data = data.subset(rng.permutation(data.n_rows)[:SAMPLE])
+        # For each visit, the energies, numbers of units and weights of its rows.
         parts: list[tuple[Any, ...]] = []
         for batches in data.rounds(model, workers, data.order(), whole=True):
             for result in data.visit(batches, lambda batch: request, make_globals, workers):

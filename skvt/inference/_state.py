@@ -1,7 +1,7 @@
 """The state of a fit between its steps, and the rows of the data in batches.
 
 :class:`State` holds the posterior over the globals and what a fit needs to go on;
-:class:`MemoizedState` adds the memos of batches [HS13 sec. 3]. :class:`Rows` divides data in memory
+:class:`MemoizedState` adds the memos of batches. :class:`Rows` divides data in memory
 into batches and visits these for engines.
 """
 

@@ -1,4 +1,7 @@
-"""Stochastic variational inference: a natural-gradient step for each minibatch [HBWP13]."""
+"""Stochastic variational inference: a natural-gradient step for each minibatch [HBWP13].
+
+:class:`StochasticInference` makes the passes of a fit and the calls of a stream.
+"""
 
 import math
 from collections.abc import Callable, Sequence
@@ -17,42 +20,41 @@ from skvt.schedules import RobbinsMonro
 
 M = TypeVar("M", bound=Model)
 
-# Steps of a stream between updates of the globals' priors. An update visits all globals, a step
-# only the globals of its rows.
-STEPS_PER_PRIOR = 16
+# Number of steps of a stream from one update of the priors of the globals to the next. An update
+# visits all globals, a step only those of its rows.
+STEPS_PER_PRIOR_UPDATE = 16
 
 
 class Visits(NamedTuple):
-    """Arguments that the visits of minibatches share.
-
-    ``totals``, unless None, adds up the bounds of all visits. ``rate`` maps the number of a step to
-    its size; None stands for the engine's rate.
-    """
+    """Arguments that the visits of all steps of a pass share."""
 
     data: Rows
     workers: Workers
     policy: RunningPolicy
+    # Sums of the local parts of the bound, to which each visit adds; None if they are not needed.
     totals: LocalTotals | None = None
+    # ``rate(number)`` returns the size of the step with this number; None for the engine's rate.
     rate: Callable[[int], float] | None = None
 
 
 @dataclass(eq=False)
 class StochasticInference(WithoutMemosMixin, Continued, Generic[M]):
-    """SVI on shuffled minibatches with step sizes ``rate(step)`` [VT16 alg. 1]."""
+    """SVI on shuffled minibatches [VT16 alg. 1]."""
 
+    # ``rate(number)`` returns the size rho of the step with this number, from 0.
     rate: Callable[[int], float]
 
     kept: ClassVar[dict[str, Any]] = {"rate": Annotated[RobbinsMonro, "rate"]}
     bound_kind = "estimate"
 
-    # A call of a stream begins as a fit does.
+    # A call of ``partial_fit`` begins as a fit does.
     resume = WithoutMemosMixin.start
 
     def run_pass(self, model: M, state: State, inputs: PassInputs) -> PassResult:
         """Make one pass; ``state`` changes in place.
 
-        The sums over minibatches, each evaluated at the globals before its step, and the divergence
-        at the end of the pass estimate the bound.
+        The result estimates the bound: its totals are sums over minibatches, each at the globals
+        before its step, and its divergence is that at the end of the pass.
         """
         data, policy, workers, rng = inputs
         totals = LocalTotals()
@@ -73,70 +75,79 @@ class StochasticInference(WithoutMemosMixin, Continued, Generic[M]):
             n_before = state.n_steps
             weight = sum(float(data.weights[batch.rows].sum()) for batch in batches)
             total = stream.taken_for(weight)
-            rate = self._rate_of(stream, weight / data.n_steps(batches))
+            rate = self._make_rate(stream, weight / data.n_steps(batches))
             model = self.step(model, batches, total, state, visits._replace(rate=rate))
-            if policy.done and state.n_steps // STEPS_PER_PRIOR > n_before // STEPS_PER_PRIOR:
+            n_updates_before = n_before // STEPS_PER_PRIOR_UPDATE
+            if policy.done and state.n_steps // STEPS_PER_PRIOR_UPDATE > n_updates_before:
                 model = model.with_learned_priors(state.prior_stats, state.plain_stats)
         return model, rate(state.n_steps - 1)
 
-    def _draw(self, state: State, place: int) -> Draw | None:
-        """Return how the visit with this number in a step draws its globals; None for no draw."""
+    # Subclasses replace the following methods.
+    def _make_draw(self, state: State, visit: int) -> Draw | None:
+        """Return how a visit draws its globals; None for no draw.
+
+        ``visit`` is the number of the visit within its step.
+        """
         return None
 
-    def _globals(self, model: M, stats: RunningStats, batch: Any, workers: Workers) -> Any:
-        """Return the globals E_q[t(beta)] for the local step of the batch."""
+    def _make_globals(self, model: M, stats: RunningStats, batch: Any, workers: Workers) -> Any:
+        """Return the globals of a visit, or with a draw the statistics to draw from."""
         return model.expectation(stats, batch, workers.run)
 
-    def _rate_of(self, stream: Stream, weight: float) -> Callable[[int], float]:
-        """Return the step sizes for rows of this weight of a stream."""
+    def _make_rate(self, stream: Stream, weight: float) -> Callable[[int], float]:
+        """Return the function of step sizes for rows of this weight of a stream."""
         return self.rate
 
-    def _size(self, rates: Sequence[float]) -> float:
-        """Return the size of one step that equals these steps towards the same statistics."""
+    def _combine_rates(self, rates: Sequence[float]) -> float:
+        """Return the size of one step that equals steps of these sizes to the same statistics."""
         return rates[0] if len(rates) == 1 else 1.0 - math.prod(1.0 - rate for rate in rates)
 
     def step(
         self, model: M, batches: Sequence[Any], total: float, state: State, visits: Visits
     ) -> M:
-        """Make one step on minibatches visited at once, which represent rows of weight ``total``.
+        """Make one step on minibatches that are visited at once; return the model.
 
-        With R minibatches, it equals R steps towards the same statistics.
+        The minibatches represent rows of weight ``total``. With R minibatches, the step equals R
+        steps towards the statistics of all of them. ``state`` changes in place, and the returned
+        model has learned the priors of local variables.
         """
         data, workers, policy, n_before = *visits[:3], state.n_steps
         weight = sum(float(batch.weights.sum(dtype="float64")) for batch in batches)
         policy.advance(state.rows_seen / total, weight / total, n_before)
         state.replicate(policy.replication)
-        numbers, requested = count(), policy.requested
+        visit_numbers, requested = count(), policy.requested
         if visits.totals is None:
+            # The energy is only needed for the untempered bound.
             requested["with_energy"] = False
 
         def make_request(batch: Any) -> VisitRequest:
             return VisitRequest(
                 model, policy.inv_temp(batch), policy.mean_inv_temp, requested,
-                state.row_starts_of(batch), draw=self._draw(state, next(numbers)),
+                state.row_starts_of(batch), draw=self._make_draw(state, next(visit_numbers)),
             )  # fmt: skip
 
         def make_globals(batch: Any) -> Any:
-            return self._globals(model, state.stats, batch, workers)
+            return self._make_globals(model, state.stats, batch, workers)
 
-        visited = list(data.visit(batches, make_request, make_globals, workers, summed=True))
+        results = list(data.visit(batches, make_request, make_globals, workers, summed=True))
         n_steps = data.n_steps(batches)
         rate = visits.rate or self.rate
-        rho = self._size([rate(n_before + i) for i in range(n_steps)])
-        for place, part in enumerate(visited):
-            assert part.stats is not None  # as requested
-            state.store_row_starts(part.rows, part.start)
+        rho = self._combine_rates([rate(n_before + i) for i in range(n_steps)])
+        for i, result in enumerate(results):
+            # Local steps return statistics unless a request says otherwise.
+            assert result.stats is not None
+            state.store_row_starts(result.rows, result.start)
             if visits.totals is not None:
-                visits.totals.extend(part.totals)
-            # lam <- (1 - rho) lam + rho (eta + (N/B) S/T)  [VT16 eq. 8], S replicated
-            factor = (total / weight) * part.mean_inv_temp * state.replication
-            if place == 0:
-                state.stats.blend(rho, part.stats, factor, workers.run)
-                state.prior_stats.blend(rho, part.prior)
+                visits.totals.extend(result.totals)
+            # lam <- (1 - rho) lam + rho (eta + (N/B) S/T)  [VT16 eq. 8], with S replicated
+            factor = (total / weight) * result.mean_inv_temp * state.replication
+            if i == 0:
+                state.stats.blend(rho, result.stats, factor, workers.run)
+                state.prior_stats.blend(rho, result.prior)
             else:
-                state.stats.add(part.stats, rho * factor, workers.run)
-                state.prior_stats.add(part.prior, rho)
-            policy.observe(part, part)
+                state.stats.add(result.stats, rho * factor, workers.run)
+                state.prior_stats.add(result.prior, rho)
+            policy.observe(result, result)
         state.n_steps += n_steps
         state.rows_seen += weight
         return model.with_learned_priors(state.prior_stats) if policy.done else model

@@ -1,4 +1,4 @@
-"""Structured stochastic variational inference: local steps given drawn globals [HB15 alg. 1]."""
+"""Structured stochastic variational inference (SSVI): local steps given drawn globals [HB15]."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ from skvt.inference._state import State
 from skvt.inference._stochastic import StochasticInference, Visits
 from skvt.inference._visit import Draw
 
-# "ssvi" and "ssvi-a" draw the globals; the others condition local steps on an expectation or a
-# point [HB15 sec. 2.5].
+# Kinds of globals for local steps. "ssvi" and "ssvi-a" draw them; "mean_field" takes expectations
+# and "map" a point [HB15 sec. 2.5].
 GLOBAL_STEPS = ("ssvi", "ssvi-a", "mean_field", "map")
 _DRAWS = Requirement(
     "Structured inference", Capability.DRAWABLE, "Use stochastic inference instead."
@@ -26,18 +26,21 @@ _CORRECTION = Requirement(
 
 @dataclass(eq=False)
 class StructuredInference(StochasticInference[Drawable]):
-    """SSVI and SSVI-A on shuffled minibatches.
+    """SSVI and SSVI-A on shuffled minibatches [HB15 alg. 1].
 
-    A step draws beta from q(beta), solves the minibatch given beta, and moves
+    A step draws beta from q(beta), and makes the local step of a minibatch of S of the N rows given
+    beta. With the statistics eta_hat of the local step, it then updates
 
         lam <- (1 - rho) lam + rho (eta + (N / S) V(beta, lam) eta_hat)      [HB15 eq. 11]
 
-    SSVI-A replaces V by its expectation, the identity [HB15 eq. 10]. In a stream that counts its
-    rows, a step is at most ``most_of_share`` times the share of its rows in all rows so far.
+    SSVI-A replaces the correction V by its expectation, the identity [HB15 eq. 10].
     """
 
+    # One of `GLOBAL_STEPS`.
     global_step: str
-    most_of_share: float | None = None
+    # In a stream that counts its rows, the largest step size, as a multiple of the share of the
+    # step's rows in all rows so far; None for no limit.
+    max_rate_per_share: float | None = None
 
     bound_kind = "none"
 
@@ -47,7 +50,8 @@ class StructuredInference(StochasticInference[Drawable]):
     def run_pass(self, model: Drawable, state: State, inputs: PassInputs) -> PassResult:
         """Make one pass; ``state`` changes in place."""
         if model.updates_all_rows:
-            model.project(state.stats)  # a start may have components in another order
+            # The initial statistics may have components in another order.
+            model.project(state.stats)
         return super().run_pass(model, state, inputs)
 
     def step(
@@ -59,25 +63,34 @@ class StructuredInference(StochasticInference[Drawable]):
             model.project(state.stats)
         return model
 
-    def _rate_of(self, stream: Stream, weight: float) -> Callable[[int], float]:
-        """Limit steps by the share of rows; a stream longer than assumed forgets its first rows."""
-        if self.most_of_share is None or not stream.grows:
+    def _make_rate(self, stream: Stream, weight: float) -> Callable[[int], float]:
+        """Limit step sizes by the share of the rows in the stream so far.
+
+        If the stream becomes longer than its given total, the limit stays, so that the first rows
+        are forgotten.
+        """
+        if self.max_rate_per_share is None or not stream.grows:
             return self.rate
-        seen = min(stream.n_rows, stream.total or np.inf)
-        most = self.most_of_share * weight / seen
-        return lambda step: min(most, self.rate(step))
+        weight_so_far = min(stream.n_rows, stream.total or np.inf)
+        max_rate = self.max_rate_per_share * weight / weight_so_far
+        return lambda step: min(max_rate, self.rate(step))
 
-    def _size(self, rates: Sequence[float]) -> float:
-        """Return the size of a combined step; large corrected steps of "ssvi" would diverge."""
-        return super()._size(rates[:1] if self.global_step == "ssvi" else rates)
+    def _combine_rates(self, rates: Sequence[float]) -> float:
+        """Return the size of one step in place of several; "ssvi" takes only the first.
 
-    def _draw(self, state: State, place: int) -> Draw:
-        """Return a draw by the kind of the global step, with a separate seed for each visit."""
-        seed = [state.seed, state.n_steps, place][: 3 if place else 2]
+        Large steps with the correction V would diverge.
+        """
+        return super()._combine_rates(rates[:1] if self.global_step == "ssvi" else rates)
+
+    def _make_draw(self, state: State, visit: int) -> Draw:
+        """Return a draw of the kind ``global_step``, with a separate seed for each visit."""
+        seed = [state.seed, state.n_steps, visit][: 3 if visit else 2]
         return Draw(self.global_step, seed, is_corrected=self.global_step == "ssvi")
 
-    def _globals(self, model: Drawable, stats: RunningStats, batch: Any, workers: Workers) -> Any:
+    def _make_globals(
+        self, model: Drawable, stats: RunningStats, batch: Any, workers: Workers
+    ) -> Any:
         """Return the statistics from which visits draw their globals."""
-        # a correction needs the statistics of all words
+        # The correction V needs the statistics of all columns.
         active = None if self.global_step == "ssvi" else model.scope(batch).active
         return stats.for_rows(active)

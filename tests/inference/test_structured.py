@@ -52,8 +52,8 @@ def model_of(X, local="gibbs", n_topics=5, eta=0.2):
 class Recording(StructuredInference):
     """Remembers the topics and the results of the steps it makes."""
 
-    def _draw(self, state, place):
-        self._own = super()._draw(state, place)
+    def _make_draw(self, state, place):
+        self._own = super()._make_draw(state, place)
         return self
 
     def of(self, *given):
@@ -128,7 +128,7 @@ def test_draws_depend_on_the_seed_and_the_step_only():
     def drawn(seed, step, place=0):
         state = State(stats.copy(), seed=seed, n_steps=step, rows_seen=step * 10.0)
         with Workers() as workers:
-            return engine._draw(state, place).of(model, state.stats, batch, workers.run)
+            return engine._make_draw(state, place).of(model, state.stats, batch, workers.run)
 
     first, again = drawn(1, 2), drawn(1, 2)
     assert first.seed == again.seed
