@@ -1,8 +1,8 @@
 """The contract of an engine, on one page.
 
-An engine turns statistics of rows into a posterior over the globals, pass by pass. It reports each
-pass to the loop in a :class:`PassResult`. In ``requires`` an engine declares the capabilities that
-it needs of a model; they are checked before a fit begins.
+An engine turns statistics of rows into a posterior over the globals, pass by pass. It returns a
+:class:`PassResult` of each pass to the loop. An engine declares in ``requires`` the capabilities
+that it needs of a model. They are checked before a fit begins.
 """
 
 import math
@@ -26,11 +26,11 @@ StateT = TypeVar("StateT")
 class LocalTotals:
     """Weighted sums of the local parts of the bound over the rows of a pass, in nats."""
 
-    # ``sum w (inv_temp * energy + entropy)``.
+    # ``sum_n w_n (inv_temp_n * energy_n + entropy_n)``.
     tempered: float = 0.0
-    # ``sum w (energy + entropy)``; nan if some rows are tempered and their energy is unknown.
+    # ``sum_n w_n (energy_n + entropy_n)``; NaN if the energy of a tempered row is unknown.
     untempered: float = 0.0
-    # Sum of the row weights.
+    # Sum of the weights w_n of the rows.
     weight: float = 0.0
 
     def add(self, result: LocalResult, weights: Array, inv_temp: float | Array) -> None:
@@ -48,6 +48,7 @@ class LocalTotals:
         weights = np.asarray(weights, dtype=np.float64)
         tempered = float(weights @ result.bound)
         self.tempered += tempered
+        # The energy is needed only if the inverse temperature is not 1.
         if np.ndim(inv_temp) == 0 and inv_temp == 1.0:
             self.untempered += tempered
         elif result.energy is None:
@@ -57,7 +58,7 @@ class LocalTotals:
         self.weight += float(weights.sum())
 
     def extend(self, other: "LocalTotals") -> None:
-        """Add the totals ``other`` of further rows."""
+        """Add the totals of other rows."""
         self.tempered += other.tempered
         self.untempered += other.untempered
         self.weight += other.weight
@@ -73,7 +74,7 @@ class PassInputs(NamedTuple):
 
     # The rows, divided into batches: a `skvt.inference.Rows`.
     data: Any
-    # The policy that sets the temperatures.
+    # The running policy, which sets the temperatures.
     policy: RunningPolicy
     # The threads: a `skvt.inference.Workers`.
     workers: Any
@@ -84,19 +85,19 @@ class PassInputs(NamedTuple):
 class PassResult(NamedTuple):
     """The outcome of one pass over the rows."""
 
-    # Local parts of the bound, in nats.
+    # Sums of the local parts of the bound, in nats.
     totals: LocalTotals
     # KL(q(beta) || p(beta)) in nats. The bound is ``totals`` minus this divergence.
     divergence: float
     # The model, with the priors learned so far.
     model: Model
-    # How ``totals`` minus ``divergence`` relates to the bound. "exact": it is the bound at the
-    # current globals. "estimate": it is the bound at the globals before the pass, or an estimate
-    # from minibatches. "none": there is no bound.
+    # What ``totals`` minus ``divergence`` is. "exact": the bound at the current globals.
+    # "estimate": the bound at the globals before the pass, or an estimate from minibatches. "none":
+    # no bound.
     bound_kind: str = "estimate"
     # Size of the last step.
     learning_rate: float = 1.0
-    # True if passes at a constant temperature never lower the bound, apart from rounding errors.
+    # Whether passes at a constant temperature never lower the bound, apart from rounding errors.
     monotone: bool = False
     # Whether convergence may be judged after this pass.
     may_stop: bool = True
@@ -152,7 +153,7 @@ class AfterPass(Remembering, Protocol):
     def after(self, result: PassResult, number: int, state: Any, inputs: PassInputs) -> PassResult:
         """Change ``state`` in place after a pass; return the result of the pass with the changes.
 
-        Passes have the numbers 1, 2, ...
+        ``number`` is the number of the pass, from 1.
         """
 
     def finish(self, state: Any) -> bool:
@@ -163,29 +164,31 @@ class AfterPass(Remembering, Protocol):
 class Stream:
     """A call of ``partial_fit``: the weight of the stream so far, and the batch of the call."""
 
-    # Weight of the rows of the stream so far if the stream grows; otherwise the assumed weight of
-    # the whole stream.
+    # If the stream grows, the weight of its rows so far; otherwise the assumed weight of the whole
+    # stream.
     n_rows: float
     # Whether the weight of new rows is added to ``n_rows``.
     grows: bool
-    # Weight of the whole stream, if the user gave it. Steps then use it in place of ``n_rows``.
+    # Weight of the whole stream, if the user gave it; steps then use it in place of ``n_rows``.
     total: float | None = None
-    # Id of the batch for memoized inference. None stands for a new batch.
+    # In memoized inference, the id of the batch; None for a new batch.
     batch_id: Hashable | None = None
-    # Constructor of the random number generator of this call.
+    # Function that returns the random number generator of this call.
     make_rng: Callable[[], np.random.Generator] = np.random.default_rng
     # Whether moves are tried.
     moves: bool = True
-    # Id of an earlier batch that the batch of this call joins; None if the batch stays separate.
+    # In memoized inference, the id of an earlier batch that the batch of this call joins; None if
+    # the batch stays separate.
     joins: Hashable | None = None
-    # If the rows consist of several batches: the positions of the rows of each batch, by its id.
-    # Moves treat the rows as one batch, but the batches stay separate after the call.
+    # If the rows of the call consist of several batches, the positions of the rows of each batch by
+    # its id. The rows are one batch for the moves, but separate batches after the call.
     parts: Mapping[Hashable, IndexArray] = field(default_factory=dict)
 
-    def taken_for(self, weight: float) -> float:
-        """Count new rows; return the weight of the stream to which a step scales its statistics.
+    def count_rows(self, weight: float) -> float:
+        """Count new rows of this weight; return the weight of the whole stream.
 
-        ``weight`` is the weight of the new rows. It is added to ``n_rows`` if the stream grows.
+        A step scales the statistics of the new rows to the returned weight. Unless the user has
+        given the weight of the stream, it is that of the rows so far, or the assumed weight.
         """
         if self.grows:
             self.n_rows += weight

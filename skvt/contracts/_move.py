@@ -1,4 +1,8 @@
-"""The contract of a move, its tools and its record."""
+"""The contract of a move: a change of components that is kept if the bound rises.
+
+:class:`Move` is the base of moves of memoized inference, and :class:`SampledMove` the protocol of
+moves of other engines. This module also defines their tools and their records.
+"""
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
@@ -29,12 +33,12 @@ class MoveRecord:
     tried: str
     # Number of proposals.
     proposed: int
-    # Number of components that were added, merged or deleted, or number of other changes. It is 0
-    # if no proposal was accepted.
+    # Number of components that were added, merged or deleted, or number of other changes; 0 if no
+    # proposal was accepted.
     accepted: int
     # Rise of the bound in nats; negative if the bound would have fallen, NaN if the rise was not
-    # computed. It is the rise of the exact bound if a proposal was accepted in memoized inference.
-    # Moves between passes of an engine without memos estimate it from a sample of the rows.
+    # computed. For proposals that memoized inference has accepted, it is the rise of the exact
+    # bound. Moves of engines without memos estimate it from a sample of the rows.
     gain: float
     # Why the proposal was accepted or not, as a sentence.
     reason: str
@@ -43,12 +47,13 @@ class MoveRecord:
 class MoveTools(Protocol):
     """Tools that an engine provides to its moves."""
 
-    # The pass, from 1.
+    # Number of the pass, from 1.
     @property
     def n_iter(self) -> int: ...
     @property
     def rng(self) -> np.random.Generator: ...
-    # ``run(function, tasks)``.
+    # ``run(function, tasks)`` returns the results of the function for a list of tuples of
+    # arguments.
     @property
     def run(self) -> Run: ...
 
@@ -65,10 +70,11 @@ class MoveTools(Protocol):
         n_batches: int = 1,
         seeds: IndexArray | None = None,
     ) -> tuple[MovableState, "Callable[[Any, Sequence[Move]], tuple[Any, bool]]"]:
-        """Begin a fit to rows X; initial components are chosen among the rows ``seeds``.
+        """Begin a fit of the rows X by memoized inference.
 
-        Returns the state and ``sweep(model, moves)``, which makes a pass and these moves, and
-        returns the model and whether the moves are exhausted.
+        ``seeds`` are the indices of the rows among which initial components are chosen; None for
+        all. Return the state of the fit and a function: ``sweep(model, moves)`` makes a pass and
+        these moves, and returns the model and whether the fit may stop.
         """
 
 
@@ -90,16 +96,17 @@ class ObserverTools(NamedTuple):
     memo_of: Callable[[Any, LocalResult, Any], Memo]
 
 
-#: ``observer(model, solved, tools)`` returns a move's notes of a batch; it runs in the process
-#: that holds the batch.
+#: ``observer(model, solved, tools)`` returns the notes of a move on a batch. It runs in the process
+#: that holds the rows of the batch.
 Observer: TypeAlias = Callable[[Any, Solved, ObserverTools], Any]
 
 
 class Move(Continued):
-    """Base of moves: a move prepares before a pass, observes its batches, and acts at its end.
+    """Base of moves of memoized inference, which prepare before a pass and act after it.
 
-    A subclass inherits the steps that it does not need. Memos and the identity of components belong
-    to the state: a move changes them only by the methods of the state.
+    During the pass, a move may observe each batch and take notes. A subclass inherits the methods
+    that it does not need. Memos and identifiers of components belong to the state: a move changes
+    them only by the methods of the state.
 
     Attributes
     ----------
@@ -112,7 +119,8 @@ class Move(Continued):
     requires: tuple[Requirement, ...] = ()
     kept: ClassVar[dict[str, Any]] = {"exhausted": bool}
     exhausted: bool = True
-    # Model with the priors that suit the change accepted last; None without such a change.
+    # A model with the priors under which the last change was accepted; None if the priors have not
+    # changed.
     _relearned: Any = None
 
     def begin(self, model: Any, state: MovableState, tools: MoveTools) -> None:
@@ -129,34 +137,37 @@ class Move(Continued):
         """Store the notes that the observer of a batch has returned."""
 
     def finish(self, model: Any, state: MovableState, tools: MoveTools) -> list[MoveRecord]:
-        """Change the state after the pass, with exact memos; return a record of each proposal."""
+        """Change the state after the pass, with exact memos; return records of proposals."""
         raise NotImplementedError(f"{type(self).__name__} has no finish(model, state, tools).")
 
     def within(
         self, model: Any, batch: Any, key: Hashable, state: MovableState, tools: MoveTools
     ) -> list[MoveRecord]:
-        """Try changes after a batch of a stream, with its exact memo; return their records."""
+        """Try changes after a batch of a stream; return records of proposals.
+
+        ``key`` is the key of the memo of the batch.
+        """
         return []
 
     def under_priors(self, model: Any) -> Any:
-        """Return the model with the priors that suit the changes accepted last."""
+        """Return the model with the priors under which the last changes were accepted."""
         relearned, self._relearned = self._relearned, None
         return model if relearned is None else model.with_priors_of(relearned)
 
     def conclude(self, model: Any, state: MovableState) -> bool:
-        """Finish after the last pass; return whether the state has changed."""
+        """Change the state after the last pass of a fit; return whether it may have changed."""
         return False
 
 
 class SampledMove(Protocol):
-    """A move between two passes of an engine without memos, judged on a sample of the rows."""
+    """A move between two passes of an engine without memos; a sample of the rows decides on it."""
 
     # Capabilities that the move needs of a model.
     requires: tuple[Requirement, ...]
-    # Whether the last search found nothing, so that convergence may be judged.
+    # Whether the last search has changed nothing, so that convergence may be judged.
     exhausted: bool
 
     def between(
         self, model: Any, data: RowSource, state: SampledState, tools: MoveTools
     ) -> list[MoveRecord]:
-        """Change the state after a pass at T = 1; return a record of each proposal."""
+        """Change the state after a pass at T = 1; return records of proposals."""

@@ -1,4 +1,8 @@
-"""The plan of a fit: its rows, its phases, its temperature policy, and when it stops."""
+"""The plan of a fit: its rows, its phases, its temperature policy, and when it stops.
+
+An estimator makes a :class:`Plan` for each start of a fit; :func:`~skvt.inference.fit_loop` makes
+the passes.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -55,12 +59,13 @@ class Stopping:
 
     # Maximum number of passes; infinite in a stream.
     max_iter: float
-    # The exact bound of all data is evaluated every so many passes; never if <= 0.
+    # Number of passes from one evaluation of the exact bound of all data to the next; no
+    # evaluations if it is not positive.
     evaluate_every: int = 0
-    # A fit stops when the gain between two evaluations is in [0, tol), up to rounding.
+    # A fit stops when the gain between two exact bounds is in [0, tol), up to rounding errors.
     tol: float = 0.0
-    # ``gain(previous, current, n_units)`` returns the gain, which is compared with ``tol``, between
-    # two exact bounds in nats. ``n_units`` is the number of units of data.
+    # ``gain(previous, current, n_units)`` returns the gain between two exact bounds in nats, in the
+    # unit of ``tol``. ``n_units`` is the number of units of data.
     gain: Callable[[float, float, float], float] = field(default=gain_per_unit)
     # Whether to warn if ``max_iter`` ends a fit that has not converged.
     warns: bool = True
@@ -92,10 +97,10 @@ class Plan:
 
     # The rows, divided into batches for the engines.
     data: Rows
-    # The phases, in the order of their first passes. Their engines keep data between passes, so
-    # that another fit needs new engines.
+    # The phases, in the order of their first passes. Another fit needs a new plan, because engines
+    # keep data between passes.
     phases: tuple[Phase, ...]
-    # The temperature policy; each fit starts a running policy from it.
+    # The recipe of the temperature, from which the fit starts a running policy.
     policy: TemperaturePolicy
     stopping: Stopping
     # The short fit that calibrates a learned temperature.
@@ -104,9 +109,9 @@ class Plan:
     row_starts: Array | None = None
     # Steps to make after each pass, in this order.
     after_pass: tuple[AfterPass, ...] = ()
-    # A phase of one pass, made after the best of several starts if this start has ended at T = 1
-    # with several components; None for no such pass. The pass is neither judged for convergence nor
-    # recorded in the history. The phase must have a ``policy``.
+    # A phase of one further pass, or None. The pass is made after the best of several starts, if
+    # this start has ended at T = 1 with several components. It is not recorded in the history, and
+    # convergence is not judged after it. The phase must have a ``policy``.
     last: Phase | None = None
     stream: StreamPlan = StreamPlan()
 
@@ -122,8 +127,9 @@ class Plan:
         parameters that are not possible in this fit.
         """
         parts: list[Any] = [*self.engines, *self.after_pass]
-        check_requirements(model, [each for part in parts for each in part.requires])
-        self.policy.check(self._for_policy(model))
+        requirements = [requirement for part in parts for requirement in part.requires]
+        check_requirements(model, requirements)
+        self.policy.check(self._describe_fit(model))
 
     def begin(
         self, model: Model, workers: Workers, rng: np.random.Generator
@@ -132,20 +138,20 @@ class Plan:
 
         The state has no memos yet: an engine that needs them adds them in its ``start``.
         """
-        policy = self.policy.start(self._for_policy(model, workers, rng))
+        policy = self.policy.start(self._describe_fit(model, workers, rng))
         first_rows = self.stream.first_rows
         rows = self.data if first_rows is None else first_rows
         state = State(model.initial(rows, rng))
-        # A spawned generator draws the seed, so that `rng` itself does not advance.
+        # A spawned generator draws the seed, so that ``rng`` itself does not advance.
         state.seed = int(rng.spawn(1)[0].integers(2**63))
         return state, policy
 
     def run_pass(self, number: int, model: Model, state: State, inputs: PassInputs) -> PassResult:
-        """Make a pass, and the steps after it, and change ``state`` in place.
+        """Make a pass and the steps after it; ``state`` changes in place.
 
         ``number`` is the number of the pass, from 1.
         """
-        # The latest of the phases that have begun makes this pass.
+        # The pass belongs to the last phase that has begun.
         phase = next(phase for phase in self.phases[::-1] if phase.first < number)
         if phase.first == number - 1:
             phase.begin(state)
@@ -192,13 +198,14 @@ class Plan:
     def judges_convergence(self) -> bool:
         """Whether the fit may stop before ``max_iter``.
 
-        It may stop if ``tol`` is positive and the exact bound becomes known during the fit: because
-        the last engine computes it, or by evaluations.
+        It may stop if ``tol`` is positive and the exact bound becomes known during the fit, because
+        the last engine computes it or because it is evaluated.
         """
-        known = self.phases[-1].engine.knows_exact_bound or self.stopping.evaluate_every > 0
-        return known and self.stopping.tol > 0.0
+        evaluates = self.stopping.evaluate_every > 0
+        knows_bound = self.phases[-1].engine.knows_exact_bound or evaluates
+        return knows_bound and self.stopping.tol > 0.0
 
-    def _for_policy(
+    def _describe_fit(
         self, model: Model, workers: Workers | None = None, rng: np.random.Generator | None = None
     ) -> FitPlan:
         """Return the properties of the fit that the temperature policy needs.
@@ -206,13 +213,14 @@ class Plan:
         ``workers`` and ``rng`` are needed to start the policy, but not to check it.
         """
         # The policy of the fit sets the temperature until the first phase that has another policy.
-        separate_phases = (phase.first for phase in self.phases if phase.policy is not None)
-        n_passes = next(separate_phases, self.stopping.max_iter)
+        other_policies = (phase.first for phase in self.phases if phase.policy is not None)
+        n_passes = next(other_policies, self.stopping.max_iter)
 
         def pilot(replication: float, *, every_row: bool = False) -> tuple[float, Array]:
-            assert rng is not None and workers is not None  # A check of the policy needs no pilot.
-            run = (self.data, replication, workers, rng.spawn(1)[0])
-            return self.pilot.energies(model, *run, every_row=every_row)
+            # Policies call the pilot only when they start.
+            assert rng is not None and workers is not None
+            arguments = (self.data, replication, workers, rng.spawn(1)[0])
+            return self.pilot.energies(model, *arguments, every_row=every_row)
 
         may_converge = np.isfinite(n_passes) and self.judges_convergence
         return FitPlan(

@@ -74,7 +74,7 @@ class StochasticInference(WithoutMemosMixin, Continued, Generic[M]):
         for batches in data.rounds(model, workers, data.order()):
             n_before = state.n_steps
             weight = sum(float(data.weights[batch.rows].sum()) for batch in batches)
-            total = stream.taken_for(weight)
+            total = stream.count_rows(weight)
             rate = self._make_rate(stream, weight / data.n_steps(batches))
             model = self.step(model, batches, total, state, visits._replace(rate=rate))
             n_updates_before = n_before // STEPS_PER_PRIOR_UPDATE
