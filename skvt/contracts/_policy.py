@@ -1,8 +1,8 @@
 """The contract of a temperature policy.
 
-Users create a recipe, such as ``LinearAnnealing(...)``: parameters with ``get_params`` and
-``set_params``. Its method ``start`` makes the running policy of one fit, which gives the engine
-temperatures and receives energies.
+A recipe, such as ``LinearAnnealing(...)``, is an object of parameters that users create. Its method
+``start`` makes the :class:`RunningPolicy` of one fit, which gives the engine temperatures and
+observes the results of local steps. Both get the properties of the fit in a :class:`FitPlan`.
 """
 
 from collections.abc import Callable
@@ -18,11 +18,12 @@ from skvt.contracts._model import Model
 from skvt.files import in_files
 from skvt.typing import Array, IndexArray
 
-# Relative noise of the statistics in full-data inference above T = 1, times sqrt(T - 1).
+# Relative standard deviation of the noise of the statistics in full-data inference at T = 2. At
+# other temperatures above 1 it is proportional to sqrt(T - 1).
 JITTER = 0.05
 
 
-def _no_pilot(*args: Any) -> tuple[float, Array]:
+def _refuse_pilot(*args: Any) -> tuple[float, Array]:
     raise RuntimeError("A plan without a pilot is for policies that learn nothing.")
 
 
@@ -34,43 +35,45 @@ class FitPlan:
     ----------
     model : Model
     n_passes : float
-        Maximum number of passes of this fit; infinite for a stream.
+        Maximum number of passes of the fit under this policy; infinite for a stream.
     n_rows : int
         Number of rows of the data, or of the first call of a stream.
     n_units : float
-        Weight of all local likelihoods, such as the number of tokens of a corpus.
+        Total weight of the units of data, such as the tokens of a corpus.
     pilot : callable
         ``pilot(replication)`` fits the model in at most one pass over the data at T = 1. It returns
-        the untempered marginal energy per unit of data of a sample: the mean, and the value of each
-        row; with ``every_row=True``, of all rows.
+        untempered marginal energies per unit of data in nats: the mean, and the energy of each row
+        of a sample. With ``every_row=True`` the sample consists of all rows.
     planned_passes : float or None
-        Number of passes of which a policy takes its share, at most ``n_passes``. It is smaller
-        if a fit may stop on convergence, since ``max_iter`` is then only a limit and does not
-        indicate how long T should be above 1. None is ``n_passes``.
+        Expected number of passes. A policy anneals over a share of these, or of ``n_passes`` if
+        that is smaller. It differs from ``n_passes`` if a fit may stop on convergence, because
+        ``max_iter`` is then only a limit, and does not indicate how long T should be above 1. None
+        stands for ``n_passes``.
     knows_total : bool
-        Whether the number of rows of a stream is given; its passes are then shares of it.
+        Whether the number of rows of a stream is known. A pass of the stream is this number of
+        rows.
     """
 
     model: Model
     n_passes: float
     n_rows: int = 0
     n_units: float = 1.0
-    pilot: Callable[..., tuple[float, Array]] = _no_pilot
+    pilot: Callable[..., tuple[float, Array]] = _refuse_pilot
     planned_passes: float | None = None
     knows_total: bool = False
 
-    def passes(self, share: float, given: float | None = None) -> float:
-        """Return the number of passes above T = 1: ``given``, or this share of the fit.
+    def passes(self, share: float, n_hot_passes: float | None = None) -> float:
+        """Return the number of passes above T = 1: ``n_hot_passes``, or this share of the fit.
 
-        At most all passes but the last are above T = 1, or half of a single pass.
+        The last pass is always at T = 1; of a single pass, the second half is.
         """
         planned = self.n_passes if self.planned_passes is None else self.planned_passes
-        asked = share * min(planned, self.n_passes) if given is None else given
-        return min(asked, max(self.n_passes - 1.0, 0.5 * self.n_passes))
+        requested = share * min(planned, self.n_passes) if n_hot_passes is None else n_hot_passes
+        return min(requested, max(self.n_passes - 1.0, 0.5 * self.n_passes))
 
 
 class TemperaturePolicy(BaseEstimator):
-    """Base of recipes of temperatures: parameters, their check, and ``start``.
+    """Base of the recipes of temperatures that users create.
 
     Examples
     --------
@@ -80,27 +83,27 @@ class TemperaturePolicy(BaseEstimator):
     """
 
     def check(self, plan: FitPlan) -> None:
-        """Raise ValueError for parameters that are illegal, or not possible under the plan.
+        """Raise ValueError if parameters are illegal, or not possible in this fit.
 
         Parameters
         ----------
         plan : FitPlan
-            The model, and how many passes over how many rows.
+            The properties of the fit.
         """
         raise NotImplementedError
 
     def start(self, plan: FitPlan) -> "RunningPolicy":
-        """Begin one fit.
+        """Return the running policy of one fit.
 
         Parameters
         ----------
         plan : FitPlan
-            The model, and how many passes over how many rows.
+            The properties of the fit.
 
         Returns
         -------
         RunningPolicy
-            Gives the engine temperatures and receives energies.
+            The policy during this fit.
         """
         raise NotImplementedError
 
@@ -113,20 +116,23 @@ class TemperaturePolicy(BaseEstimator):
         integral: bool = False,
         low_open: bool = False,
     ) -> Any:
-        """Raise ValueError unless the parameter is a finite number in the range."""
+        """Return the value of a parameter; raise ValueError if it is not a number in the range.
+
+        The range is [low, high], without ``low`` if ``low_open``.
+        """
         value = getattr(self, name)
-        kind = int | np.integer if integral else Real
-        legal = isinstance(value, kind) and not isinstance(value, bool)
-        if legal:
-            above = value > low if low_open else value >= low
-            legal = bool(np.isfinite(value)) and above and value <= high
-        if not legal:
-            what = "an int" if integral else "a finite number"
-            left = "(" if low_open else "["
-            right = "inf)" if high == np.inf else f"{high:g}]"
+        number_type = int | np.integer if integral else Real
+        is_legal = isinstance(value, number_type) and not isinstance(value, bool)
+        if is_legal:
+            is_above = value > low if low_open else value >= low
+            is_legal = bool(np.isfinite(value)) and is_above and value <= high
+        if not is_legal:
+            kind = "an int" if integral else "a finite number"
+            opening = "(" if low_open else "["
+            end = "inf)" if high == np.inf else f"{high:g}]"
             raise ValueError(
-                f"The {name!r} parameter of {type(self).__name__} must be {what} in the range "
-                f"{left}{low:g}, {right}. Got {value!r} instead."
+                f"The {name!r} parameter of {type(self).__name__} must be {kind} in the range "
+                f"{opening}{low:g}, {end}. Got {value!r} instead."
             )
         return value
 
@@ -134,13 +140,13 @@ class TemperaturePolicy(BaseEstimator):
 class Batch(Protocol):
     """The part of a batch of rows that a policy reads."""
 
-    # (n,): numbers of the rows in the data.
+    # (n,): indices of the rows in the data.
     @property
     def rows(self) -> IndexArray: ...
-    # (n,): their sample weights.
+    # (n,): weights of the rows.
     @property
     def weights(self) -> NDArray[Any]: ...
-    # (n,): their units of data: tokens of a document, 1 elsewhere.
+    # (n,): number of units of data of each row: the tokens of a document, 1 for other rows.
     @property
     def lengths(self) -> NDArray[Any]: ...
 
@@ -148,12 +154,12 @@ class Batch(Protocol):
 class Energies(Protocol):
     """The part of a batch's local result that a policy reads."""
 
-    # (n,), float64: as in :class:`~skvt.contracts.LocalResult`.
+    # (n,), float64: see :class:`~skvt.contracts.LocalResult`.
     @property
     def marginal_energy(self) -> Array | None: ...
 
 
-# An __init__ would override the class attributes of subclasses.
+# There is no __init__, because it would hide the class attributes of subclasses.
 @in_files("temperature.RunningPolicy")
 @dataclass(eq=False, kw_only=True, init=False)
 class RunningPolicy:
@@ -162,21 +168,22 @@ class RunningPolicy:
     Attributes
     ----------
     mean_inv_temp : float
-        1 / T; with one temperature per row, its mean over the rows of the last batch.
+        The inverse temperature 1 / T. If each row has a temperature, the mean of 1 / T over the
+        rows of the last batch.
     wants_energy : bool
-        Whether ``observe`` (or the untempered bound) needs the energy of each row.
+        Whether the energy of each row is needed: by ``observe``, or for the untempered bound.
     replication : float
-        How many times the global update counts each row; its bound divides
-        ``KL(q(beta) || p(beta))`` by this.
+        How many times the update of the globals counts each row. The tempered bound divides
+        ``KL(q(beta) || p(beta))`` by it.
     jitter : float
-        Relative standard deviation of noise that full-data inference multiplies into the
+        Relative standard deviation of the noise by which full-data inference multiplies the
         statistics after each pass. Above the temperature at which symmetry breaks, all components
-        become equal, and without noise they would remain equal at T = 1. Inference on minibatches
-        has enough noise without it.
+        become equal. Without noise they would remain equal at T = 1. Inference on minibatches is
+        noisy enough.
     wants_marginal : bool
         Whether ``observe`` needs the marginal energy of each row.
     done : bool
-        Whether the policy has reached its final values, so that convergence may be judged.
+        Whether the temperature has reached its final value, so that convergence may be judged.
     """
 
     mean_inv_temp: float = 1.0
@@ -185,17 +192,17 @@ class RunningPolicy:
     wants_marginal: bool = False
 
     def validate(self, d: int, k: int) -> bool:
-        """Return whether a policy of a file has legal numbers, see `skvt.files`."""
+        """Return whether a policy, read from a file, has legal numbers: see `skvt.files`."""
         return 0.0 < self.mean_inv_temp <= 1.0 <= self.replication < np.inf
 
     @property
     def wants_energy(self) -> bool:
-        """Whether T is not 1, so that energy and entropy are needed separately."""
+        """Whether energy and entropy are needed separately, because T is not 1."""
         return self.mean_inv_temp != 1.0
 
     @property
     def at_unit_temperature(self) -> bool:
-        """Whether T stays at 1: inference then maximises the bound by which moves are judged."""
+        """Whether T stays at 1, so that inference maximises the bound by which moves are judged."""
         return self.done and self.mean_inv_temp == 1.0
 
     @property
@@ -205,27 +212,40 @@ class RunningPolicy:
 
     @property
     def requested(self) -> dict[str, bool]:
-        """Keyword arguments of local steps for this policy."""
+        """Keyword arguments of local steps, which select the results that the policy needs."""
         return {"with_energy": self.wants_energy, "with_marginal": self.wants_marginal}
 
     @property
     def temperature(self) -> float:
-        """Temperature in the history, ``1 / mean_inv_temp``."""
+        """The temperature ``1 / mean_inv_temp``, as in the history."""
         return 1.0 / self.mean_inv_temp
 
     def resume(self, n_rows: int) -> None:
-        """Discard the data of single rows, as ``n_rows`` other rows follow."""
+        """Discard data of single rows, because ``n_rows`` other rows follow."""
 
     def advance(self, passes: float, step: float, n_steps: int) -> None:
-        """Prepare step number ``n_steps``, of ``step`` passes, after ``passes`` passes."""
+        """Set the temperature of the next step.
+
+        Parameters
+        ----------
+        passes : float
+            Number of passes made so far, with a fraction.
+        step : float
+            The share of a pass that the step makes.
+        n_steps : int
+            Number of steps made so far.
+        """
 
     def inv_temp(self, batch: Batch) -> float | Array:
-        """Return the inverse temperature of a batch, a float or an array with one per row."""
+        """Return the inverse temperature of a batch: a float, or an array (n,) for its rows."""
         return self.mean_inv_temp
 
     def observe(self, result: Energies, batch: Batch) -> None:
-        """Update the policy by the local result of a batch."""
+        """Update the policy with the local result of a batch."""
 
     def bound_terms(self, total: float) -> float:
-        """Return the policy's terms of the tempered bound for rows of weight ``total``, nats."""
+        """Return the terms of the policy in the tempered bound, in nats.
+
+        ``total`` is the weight of all rows.
+        """
         return 0.0
