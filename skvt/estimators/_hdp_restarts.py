@@ -113,10 +113,10 @@ class TopicSampling:
         """Return the phase of this engine, at T = 1."""
         return Phase(self, policy=RunningPolicy())
 
-    def run_pass(self, model, state, given):
+    def run_pass(self, model, state, inputs):
         """Replace the topics in ``state`` by sampled ones; the pass has no bound (NaN)."""
         begin_stage("polish: topics by collapsed sampling", printed=True)
-        _sample_topics(self.n_sweeps, model, state, given.data, given.workers)
+        _sample_topics(self.n_sweeps, model, state, inputs.data, inputs.workers)
         return PassResult(LocalTotals(), np.nan, model, "none")
 
 

@@ -12,7 +12,7 @@ from skvt.fitting._changes import check_changes, parameters_of
 from skvt.fitting._fitted import Fitted
 from skvt.fitting._publish import publish
 from skvt.fitting._rows import read_rows
-from skvt.inference import Entry, History, Workers, of_chunk
+from skvt.inference import Entry, History, Workers, name_chunk_in_errors
 from skvt.monitoring import compilation_announced, report_call
 from skvt.readers.chunks import is_chunked, loaded, loads_of
 from skvt.stages import begin_stage, stages_printed
@@ -31,7 +31,7 @@ def update(estimator, X, sample_weight, batch_id, details=None, labels=None):
     loads = loads_of(X, sample_weight)
     numbered = batch_id is not None and len(loads.rows) > 1
     for number, (rows, weights) in enumerate(zip(loads.rows, loads.weights, strict=True)):
-        with of_chunk(number):
+        with name_chunk_in_errors(number):
             chunk = loaded(rows, weights)
             if chunk is not None:
                 _update(estimator, None, *chunk, (batch_id, number) if numbered else batch_id)

@@ -3,7 +3,7 @@
 from skvt.inference._after_pass import Averaging, MovesBetween
 from skvt.inference._bound import evaluate_bound, global_divergence, local_results
 from skvt.inference._chunks import Chunk, Chunks, ChunkWeights, summarize_chunk
-from skvt.inference._cluster import Handle, Sealed, active_site, of_chunk
+from skvt.inference._cluster import Handle, Sealed, active_site, name_chunk_in_errors
 from skvt.inference._collapsed import CollapsedInference, collapsed_means
 from skvt.inference._coordinate import CoordinateAscent
 from skvt.inference._loop import Entry, History, Position, fit_loop

@@ -57,7 +57,7 @@ class Handle(NamedTuple):
 
 
 @contextmanager
-def of_chunk(number: int) -> Iterator[None]:
+def name_chunk_in_errors(number: int) -> Iterator[None]:
     """Add the number of the chunk to errors that are raised within a ``with`` statement."""
     try:
         yield
@@ -135,7 +135,7 @@ class LocalSite:
                 # Repeat the calls one after the other, so that the error names the chunk.
                 results = ()
                 for (handle, _), call in zip(group, calls, strict=True):
-                    with of_chunk(handle.number):
+                    with name_chunk_in_errors(handle.number):
                         results += compute(call)
             yield from results
 
@@ -244,7 +244,7 @@ class ClusterSite:
         chunk_numbers: deque[int] = deque()
 
         def first_result() -> Any:
-            with of_chunk(chunk_numbers.popleft()):
+            with name_chunk_in_errors(chunk_numbers.popleft()):
                 return futures[0].result()
 
         # A future stays in ``futures`` until the caller asks for the next result, so that it is

@@ -104,6 +104,7 @@ class MemoizedInference(MemoVisitor):
             state.begin(model.size(state.stats))
         self._n_passes += 1
         self._moving = policy.at_unit_temperature
+        # If the state has memos of an earlier fit, passes must not lower the bound of these memos.
         if self._n_passes == 1 and self._moving and len(state.memos):
             state.temper(policy.mean_inv_temp, policy.replication)
             self._reached, self._goes_on = bound_of_all(model, state), True
@@ -176,7 +177,7 @@ class MemoizedInference(MemoVisitor):
             key = len(memos)
             while key in memos:
                 key += 1
-        # The rows are visited as one batch, which first has the memos of its parts.
+        # The rows are visited as one batch. Its memo is first the sum of the memos of its parts.
         state.join([part for part in stream.parts if part in memos], key)
         (rows,) = data.order()
         batch = data.batch(model, rows)

@@ -17,7 +17,7 @@ from skvt.inference import (
     Handle,
     Sealed,
     active_site,
-    of_chunk,
+    name_chunk_in_errors,
     summarize_chunk,
 )
 from skvt.readers.validation import refuse_masked_weights
@@ -181,7 +181,7 @@ def _fitted_reader(reader, loads, site):
     for handle in handles:
         (row,) = site.each(_first_row, [(handle, ())])
         if row.shape[0]:
-            with of_chunk(handle.number):
+            with name_chunk_in_errors(handle.number):
                 fitted, _ = reader.first(row)
             break
     else:  # no chunk has rows: the reader raises its usual error
@@ -297,7 +297,7 @@ def _lazily(estimator, request, X, shape):
 def _of_chunk(number, fitted, sealed, chunk, shape):
     name, args, kwargs = sealed.value
     width, dtype = shape
-    with of_chunk(number):
+    with name_chunk_in_errors(number):
         if _n_rows(chunk) == 0:
             return np.empty((0,) if width is None else (0, width), dtype)
         found = getattr(fitted.value, name)(chunk, *args, **kwargs)
