@@ -72,7 +72,7 @@ class Averaging(Continued):
     """The mean of the statistics after the last passes at T = 1 (Polyak and Juditsky 1992).
 
     The results of stochastic steps fluctuate about the optimum, and their mean is closer to it than
-    the last one. The mean of statistics has the mean natural parameters, so that it is a valid
+    the last result. The mean of statistics has the mean natural parameters, so that it is a valid
     posterior with an exact bound. The mean is over the last ``share`` of ``n_passes`` passes,
     without passes at T > 1.
     """

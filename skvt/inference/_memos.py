@@ -317,7 +317,7 @@ class Memos(MutableMapping[Hashable, Memo]):
     def are_legal(
         self, shapes: Sequence[tuple[int, ...]], n_components: int, max_bytes: float
     ) -> bool:
-        """Return whether memos, read from a file, are those of statistics of these shapes.
+        """Return whether memos, read from a file, fit statistics of these shapes.
 
         The shapes are those after all changes. The changes are not applied, because they may make
         memos much larger than the file. Return False if a memo would have more than ``max_bytes``.

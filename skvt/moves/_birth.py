@@ -109,8 +109,8 @@ class Birth(Move):
             kept = np.flatnonzero(~np.isin(state.component_ids, replaced_ids))
             fresh = concatenate_components(self._fresh)
             if self._learns:
-                others = _stats_without(state, replaced_ids)
-                self._relearned = learn_priors(model, [others, *self._fresh])
+                other_stats = _stats_without(state, replaced_ids)
+                self._relearned = learn_priors(model, [other_stats, *self._fresh])
             state.rearrange(np.concatenate([kept, np.full(len(fresh.arrays[0]), -1)]))
             # The statistics S' of fresh components [HS13] keep these alive during the pass. They
             # are no part of any memo, so that the state drops them when it sums its memos.
@@ -165,8 +165,9 @@ class Birth(Move):
                 break
             n_tried += 1
             n_replaced = len(target.components)
-            others = _stats_without(state, target.ids)
-            fresh = self._create(FreshMixtures(model, tools, n_left + n_replaced, others), target)
+            other_stats = _stats_without(state, target.ids)
+            mixtures = FreshMixtures(model, tools, n_left + n_replaced, other_stats)
+            fresh = self._create(mixtures, target)
             if fresh.outcome.is_accepted and fresh.stats is not None:
                 self._fresh.append(fresh.stats)
                 self._learns |= fresh.learns
@@ -252,21 +253,22 @@ class Birth(Move):
         model, state = trial.model, trial.state
         n_before = model.size(state.stats)
         kept = trial.kept(target)
-        others = trial.statistics_of(kept, target)
+        other_stats = trial.statistics_of(kept, target)
         max_fresh = self._max_components - n_before + 1
-        # First try components under priors learned from them and the others. If these are better
+        # First try components under priors learned from them and all others. If these are better
         # for their rows but not for all rows, try components under the priors of the model.
-        for prior_sources in (others, None):
+        for prior_sources in (other_stats, None):
             mixtures = FreshMixtures(model, trial.tools, max_fresh, prior_sources, True)
             fresh = self._create(mixtures, target)
             fresh_model, outcome = model, fresh.outcome
             if fresh.outcome.is_accepted and fresh.stats is not None:
-                fresh_model = learn_priors(model, [others, fresh.stats]) if fresh.learns else model
+                if fresh.learns:
+                    fresh_model = learn_priors(model, [other_stats, fresh.stats])
                 max_added = self._max_components - kept.size
                 added = smallest_components(model, fresh.stats, max_added)
                 outcome = trial.try_components(fresh_model, added, kept)
             learns = fresh.learns and fresh.outcome.is_accepted
-            if outcome.is_accepted or not learns or not others.arrays[0].size:
+            if outcome.is_accepted or not learns or not other_stats.arrays[0].size:
                 break
         if not outcome.is_accepted and len(state.memos) > 1 and fresh.together is not None:
             # Try one component for the rows of this batch, because these may differ from the rows

@@ -57,7 +57,7 @@ def fresh_mixture(
     batch: Any,
     tools: MoveTools,
     goal: float,
-    others: Stats | None = None,
+    other_stats: Stats | None = None,
     max_passes: int = _MAX_PASSES,
 ) -> tuple[Memo, Any]:
     """Fit a mixture to the rows of a batch by memoized inference with merges.
@@ -71,7 +71,7 @@ def fresh_mixture(
     goal : float
         The bound in nats that the mixture must reach to be useful. The fit ends early if the
         mixture is not going to reach it.
-    others : Stats or None
+    other_stats : Stats or None
         Statistics of other components with the same prior. If there are any, the prior is first
         learned from them and the initial components. The goal rises by the bound that the other
         components lose under this prior.
@@ -100,13 +100,13 @@ def fresh_mixture(
     policy.done = False
     state, sweep = tools.separate_fit(model, batch.X, batch.weights, policy, seeds=seeds)
     previous_bound = float("-inf")
-    has_others = others is not None and others.arrays[0].size > 0
-    if others is not None and has_others:
-        goal += model.collapsed_energy(others)
-        all_components = concatenate_components([others, state.plain_stats.value()])
+    has_others = other_stats is not None and other_stats.arrays[0].size > 0
+    if other_stats is not None and has_others:
+        goal += model.collapsed_energy(other_stats)
+        all_components = concatenate_components([other_stats, state.plain_stats.value()])
         model = model.with_learned_priors(None, RunningStats(all_components.arrays))
         model = model.resized(n_components)
-        goal -= model.collapsed_energy(others)
+        goal -= model.collapsed_energy(other_stats)
     model = model.with_learned_priors(None, state.plain_stats)
     counts = model.component_masses(state.plain_stats.value())
     for n_passes in range(max_passes):
@@ -161,7 +161,7 @@ class FreshMixtures:
     tools : MoveTools
     max_fresh : int
         Maximum number of fresh components.
-    others : Stats or None
+    other_stats : Stats or None
         Statistics of all other components, with which priors are learned; None if no priors are
         learned.
     in_stream : bool
@@ -172,7 +172,7 @@ class FreshMixtures:
     model: Mergeable
     tools: MoveTools
     max_fresh: int
-    others: Stats | None
+    other_stats: Stats | None
     in_stream: bool = False
 
     def of(self, target: Target, was_tried: bool) -> Fresh:
@@ -181,7 +181,7 @@ class FreshMixtures:
         ``was_tried`` tells whether births from the target have failed before. Each collected row
         represents up to `MOST_COUNTED` rows of the target.
         """
-        model, tools, others = self.model, self.tools, self.others
+        model, tools, other_stats = self.model, self.tools, self.other_stats
         resp = np.concatenate([np.empty((0, len(target.ids))), *target.resp])
         resp_of_target = resp.sum(axis=1)
         row_weights = np.concatenate([np.empty(0), *target.weights])
@@ -191,13 +191,15 @@ class FreshMixtures:
             return Fresh(Outcome(False, np.nan, reason), "no mixture")
         factor = np.clip(target.total / weights.sum(), 1.0, MOST_COUNTED)
         X = stacked(target.rows)
-        # If enough rows belong to a single target, first try a mixture of them under new priors.
+        # If the target is a single component with enough rows, first try a mixture of these rows
+        # under new priors.
         is_member = resp_of_target > 0.5
-        has_enough = exceeds(is_member.sum(), _MIN_ROWS_FOR_EACH * N_FRESH)
-        if len(target.ids) == 1 and has_enough and others is not None and others.arrays[0].size:
+        is_single = len(target.ids) == 1
+        has_enough = is_single and exceeds(is_member.sum(), _MIN_ROWS_FOR_EACH * N_FRESH)
+        if has_enough and other_stats is not None and other_stats.arrays[0].size:
             member_weights = factor * row_weights[is_member]
             batch = model.batch(X[is_member], np.arange(is_member.sum()), member_weights)
-            fresh = self._fit_under_learned_priors(batch, others)
+            fresh = self._fit_under_learned_priors(batch, other_stats)
             if fresh.outcome.is_accepted:
                 return fresh
         batch = model.batch(X, np.arange(weights.size), factor * weights)
@@ -208,25 +210,25 @@ class FreshMixtures:
             all_in_one = model.given_assignments(batch, np.ones((weights.size, 1)))
             one_component_memo = tools.memo_of(model, all_in_one, batch)
         # Try few components if many have failed before, and there is no neighbour to add.
-        tries_few = was_tried and len(target.ids) == 1
+        tries_few = was_tried and is_single
         max_fresh = min(self.max_fresh, FEWER) if tries_few else self.max_fresh
         return self._fit_best(batch, target_memo, one_component_memo, max_fresh)
 
     def _fit(
-        self, batch: Any, proposal: tuple[int, str], goal: float, others: Stats | None
+        self, batch: Any, proposal: tuple[int, str], goal: float, other_stats: Stats | None
     ) -> tuple[Memo, Any]:
         """Fit a mixture; return its memo and its model.
 
         ``proposal`` has the number of initial components, and the value of ``init_params``: the way
-        in which they are found. Priors are learned unless ``others`` is None.
+        in which they are found. Priors are learned unless ``other_stats`` is None.
         """
         n_components, init_params = proposal
-        learns = others is not None
+        learns = other_stats is not None
         model = self.model.resized(n_components, learns=learns, init_params=init_params)
-        return fresh_mixture(model, batch, self.tools, goal, others)
+        return fresh_mixture(model, batch, self.tools, goal, other_stats)
 
-    def _fit_under_learned_priors(self, batch: Any, others: Stats) -> Fresh:
-        """Return a mixture under priors that are learned from it and the components ``others``.
+    def _fit_under_learned_priors(self, batch: Any, other_stats: Stats) -> Fresh:
+        """Return a mixture under priors that are learned from it and from ``other_stats``.
 
         It is accepted if the bound of the rows of the batch rises, compared with one component, by
         more than the other components lose under the new priors.
@@ -235,15 +237,15 @@ class FreshMixtures:
         all_in_one = model.given_assignments(batch, np.ones((batch.weights.size, 1)))
         goal = bound_of(model, self.tools.memo_of(model, all_in_one, batch))
         total = batch.weights.sum()
-        median_mass = np.median(model.component_masses(others))
+        median_mass = np.median(model.component_masses(other_stats))
         max_number = _MAX_FACTOR_OF_N_FRESH * N_FRESH
         number = int(np.clip(2.0 * total / median_mass, N_FRESH, max_number))
         proposals = [(min(number, self.max_fresh), "k-means++")]
         if self.in_stream:
             proposals.insert(0, (self.max_fresh, "few in line"))
         for proposal in proposals:
-            memo, fresh_model = self._fit(batch, proposal, goal, others)
-            loss = model.collapsed_energy(others) - fresh_model.collapsed_energy(others)
+            memo, fresh_model = self._fit(batch, proposal, goal, other_stats)
+            loss = model.collapsed_energy(other_stats) - fresh_model.collapsed_energy(other_stats)
             gain = bound_of(fresh_model, memo) - loss - goal
             min_gain = SMALLEST_GAIN_PER_ROW * total
             outcome = judged(gain, size_of(goal, memo), min_gain, f"{total:.0f} rows")
@@ -283,8 +285,8 @@ class FreshMixtures:
         proposals = [(number, "k-means++"), (fewer, "k-means++"), (fewer, "least normal")]
         if fewer == number:
             del proposals[1]
-        others = self.others
-        learns = others is not None and not others.arrays[0].size
+        other_stats = self.other_stats
+        learns = other_stats is not None and not other_stats.arrays[0].size
         n_target = target_memo.entropy.size
         if learns and n_target == 1:
             proposals.insert(0, (max_fresh, "few in line" if self.in_stream else "in line"))
@@ -305,7 +307,7 @@ class FreshMixtures:
             if ends_like_target and n_initial < n_target:
                 continue
             goal = max(bound, target_bound + min_gain)
-            new_memo, new_model = self._fit(batch, proposal, goal, others if learns else None)
+            new_memo, new_model = self._fit(batch, proposal, goal, other_stats if learns else None)
             new_bound, n_new = bound_of(new_model, new_memo), new_memo.entropy.size
             tried.append(proposal)
             # No prior can be learned from one component.

@@ -97,7 +97,7 @@ class Merge(Move):
     requires = make_requirements("A merge")
 
     def finish(self, model: Mergeable, state: MovableState, tools: MoveTools) -> list[MoveRecord]:
-        """Make merges that raise the bound; return their records, and one of all rejected merges.
+        """Make merges that raise the bound; return their records and a record of rejected merges.
 
         If no merge raises the bound, the best merge is also judged with priors that are learned
         after it. Priors learned from both halves of a component favour the halves.
