@@ -66,6 +66,24 @@ def pair_gains(
     return a[is_allowed], b[is_allowed], gains[is_allowed]
 
 
+def _gain_of_pair(
+    model: Mergeable, memo: Memo, stats: Stats, a: IndexArray, b: IndexArray
+) -> float:
+    """Return the gain of the merge of one pair with the statistics ``stats``, in nats.
+
+    ``a`` and ``b`` (1,) have the components. ``memo`` has the loss of entropy.
+    """
+    # Pairs are proposed only if their loss is known.
+    assert memo.merge_entropy_loss is not None
+    return float(model.merge_gains(stats, a, b)[0]) - float(memo.merge_entropy_loss[a[0], b[0]])
+
+
+def _add_entry(array: Array, a: int, b: int) -> None:
+    """Add entry b of an array to entry a, and set entry b to 0, in place."""
+    array[a] += array[b]
+    array[b] = 0.0
+
+
 def dissolve(model: Mergeable, state: MovableState, ids: Iterable[int] | None = None) -> None:
     """Merge each component of less than one row with the component of the largest gain.
 
@@ -116,9 +134,7 @@ class Merge(Move):
         # The statistics after the merges made so far, with zeros for components that are merged
         # into another.
         arrays = tuple(array.copy() for array in memo.stats.arrays)
-        records = list[MoveRecord]()
-        removed: list[int] = []
-        used: set[int] = set()
+        records, removed, used = list[MoveRecord](), list[int](), set[int]()
         rejected_pairs: list[tuple[float, Any]] = []
         weights_before = model.weights_log_evidence(counts)
         for i in order:
@@ -129,25 +145,21 @@ class Merge(Move):
                 rejected_pairs.append((gains[i], pair))
                 continue
             merged_counts = counts.copy()
-            merged_counts[a[i]] += merged_counts[b[i]]
-            merged_counts[b[i]] = 0.0
+            _add_entry(merged_counts, *pair)
             kept = np.delete(np.arange(n_components), [*removed, b[i]])
             weights_after = model.weights_log_evidence(merged_counts[kept])
             rise = gains[i] + weights_after - weights_before
             if removed and is_accepted(rise, size):
                 # Compute the gain again, because earlier merges may have changed parameters that
-                # components share. There are pairs only if the memo has losses.
-                assert memo.merge_entropy_loss is not None
-                current_gain = float(model.merge_gains(Stats(arrays), a[[i]], b[[i]])[0])
-                rise += current_gain - float(memo.merge_entropy_loss[pair]) - gains[i]
+                # components share.
+                rise += _gain_of_pair(model, memo, Stats(arrays), a[[i]], b[[i]]) - gains[i]
             outcome = judged(rise, size)
             if not outcome.is_accepted:
                 rejected_pairs.append((rise, pair))
                 continue
             records.append(outcome.record(tools.n_iter, "merge", pair, ONE_FOR_BOTH))
             for array in arrays:
-                array[a[i]] += array[b[i]]
-                array[b[i]] = 0.0
+                _add_entry(array, *pair)
             counts, weights_before = merged_counts, weights_after
             used |= {*pair}
             removed.append(b[i])
