@@ -1,4 +1,4 @@
-"""Engines: how statistics of rows become a posterior over globals, the same for every model."""
+"""Engines, which turn statistics of rows into a posterior over the globals of any model."""
 
 from skvt.inference._after_pass import Averaging, MovesBetween
 from skvt.inference._bound import evaluate_bound, global_divergence, local_results

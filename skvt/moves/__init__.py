@@ -1,4 +1,4 @@
-"""Moves: changes of components, accepted by the bound."""
+"""Moves: changes of components that are kept if the bound rises."""
 
 from skvt.moves._base import bound_of, concatenate_components, is_accepted, size_of
 from skvt.moves._birth import Birth
