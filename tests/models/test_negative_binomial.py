@@ -141,7 +141,7 @@ def test_expected_logarithms_are_the_slopes_of_the_bound():
 def test_exposures_between_the_points_are_as_good_as_exact():
     component = component_for(exposed())
     e = np.exp(np.linspace(-1.1, 1.1, 57))
-    L = component._polynomials(e)
+    L = component._evaluate_polynomials(e)
     for b in (1e-3, 0.3, 1.0, 40.0, 1e4):
         np.testing.assert_allclose(L @ np.log(b + component.points), np.log(b + e), atol=3e-6)
 

@@ -5,28 +5,30 @@ Given the component, a row of exposure e has the count
     x ~ Poisson(e lam),   lam ~ Gamma(r, b):
     p(x | r, b) = h_r(x) (b / (b + e))^r (e / (b + e))^x,   h_r(x) = Gamma(x + r) / (Gamma(r) x!),
 
-with lam integrated out; its mean is e mu with mu = r / b, its variance e mu + (e mu)^2 / r. The
-size r has a prior on G values r_g, uniform over their logarithms unless learned: its posterior
-is exact, and no statistic depends on q. Given r_g, b / (b + c) ~ Beta(1 + n r_g, s) at a typical
-exposure c. This corresponds to s counts in n rows: mu has the mean s / (n c) under each r_g. As r
-grows, the prior becomes the gamma prior of a Poisson's rate.
+with lam integrated out. The mean of x is e mu with mu = r / b, and its variance is e mu + (e mu)^2
+/ r. The size r has a prior on G values r_g, all equally probable unless the probabilities are
+learned. Its posterior is exact, and no statistic depends on q. Given r_g, the prior of the rate b
+is b / (b + c) ~ Beta(1 + n r_g, s) at a typical exposure c. This corresponds to s counts in n rows:
+mu has the mean s / (n c) under each r_g. As r grows, the prior becomes the gamma prior of a
+Poisson's rate.
 
-Statistics of a component in a column are H_g, the sum of log h_r(x) at each r_g, and the sums of 1
-and of x by exposure. If all exposures are the same, the latter are two numbers, N and X, and the
-posterior is conjugate. If they differ, log(b + e) is interpolated between J Chebyshev points e_j in
-log e, to about 1e-6 of its value; the sums are N_j and X_j, weighted by Lagrange's polynomials.
-With
+The statistics of a component in a column are H_g, the sum of log h_r(x) at each r_g, and the sums
+of 1 and of x by exposure. If all exposures are the same, the latter are two numbers, N and X, and
+the posterior is conjugate. If they differ, log(b + e) is interpolated between J Chebyshev points
+e_j in log e, with an error of about 1e-6 of its value. The sums N_j and X_j are then weighted by
+Lagrange's polynomials. With pseudo-counts included, and c_j, the weight of point j at the typical
+exposure, let
 
-    A = 1 + r sum_j N_j,    B = sum_j X_j,    C_j = r N_j + X_j + [what the prior adds],
+    A = 1 + r sum_j N_j,    B = sum_j X_j,    C_j = r N_j + X_j + c_j.
 
-pseudo-counts included, the likelihood of b is ``A log b - sum_j C_j log(b + e_j)``, with its
-maximum at b*. Take q(b / (b + t)) = Beta(A, B) with t such that the mean p = A / (A + B) lies at
-b*. The logarithm of its linear function ``p t + (1 - p) e_j`` is concave, so that (Jensen)
+The log likelihood of b is ``A log b - sum_j C_j log(b + e_j)``, with its maximum at b*. The
+posterior is q(b / (b + t)) = Beta(A, B) with t such that the mean p = A / (A + B) lies at b*. The
+logarithm of its linear function ``p t + (1 - p) e_j`` is concave, so that, by Jensen's inequality,
 
     log int ... db >= A log b* - sum_j C_j log(b* + e_j) + log B(A, B) - A log p - B log(1 - p).
 
-No Beta near it gives a greater bound, and equality holds if all exposures are the same. The bound
-of the mixture [HS13 eq. 8] therefore remains a lower bound, and passes never lower it. If exposures
+No Beta near q gives a greater bound, and equality holds if all exposures are the same. The bound of
+the mixture [HS13 eq. 8] therefore remains a lower bound, and passes never lower it. If exposures
 vary tenfold, it loses less than .1 nats in a column. Its slopes in the statistics are the expected
 log densities.
 """
@@ -49,34 +51,38 @@ from skvt.compiled import (
 )
 from skvt.typing import Array
 
-# Sizes r, for dispersions 1 / r from 20 to .01; each size is 1.66 times its predecessor. Rounding
-# any other size in this range to the nearest one loses about .1 % of the entropy.
+# Sizes r, for dispersions 1 / r from 20 to .01. Each size is 1.66 times its predecessor. If any
+# other size in this range is rounded to the nearest of these sizes, about .1 % of the entropy is
+# lost.
 SIZES = np.geomspace(0.05, 100.0, 16)
-# Factor by which new exposures may lie outside the range of the fit; others are clipped.
-_MARGIN = 2.0
+# New exposures may lie outside the range of the fit by this factor. Others are clipped.
+_MARGIN_FACTOR = 2.0
 # Relative error of the interpolation.
-_ERROR = 1e-6
-# Sum of sizes or of counts, whichever is smaller, at which a posterior is nearly certain.
-_ROWS = 1e6
-# Log probability of all sizes but the certain one.
-_NEVER = -1e300
-# Maximum number of steps towards b*, and the step in log b* below which they end.
-_MOST_STEPS = 20
+_INTERPOLATION_ERROR = 1e-6
+# A posterior counts as certain if both the sum of sizes and the sum of counts are at least this.
+_CERTAIN_SUM = 1e6
+# Log probability of all sizes except the certain one.
+_LOG_ZERO = -1e300
+# Maximum number of steps towards b*.
+_MAX_STEPS = 20
+# Steps end when log b* changes by less than this.
 _SMALLEST_STEP = 1e-4
 
 
 def exposure_points(least: float, largest: float) -> Array:
-    """Return Chebyshev points (J,) for exposures in this range and a little beyond it.
+    """Return Chebyshev points (J,) for exposures from ``least`` to ``largest`` and a little beyond.
 
     log(b + e) is analytic in log e up to a distance pi from the real axis. The number of points
     that the relative error needs follows from this distance.
     """
     low, high = np.log(least), np.log(largest)
-    half = 0.5 * (high - low) + np.log(_MARGIN)
-    ratio = np.pi / half
-    number = 1 + int(np.ceil(-np.log(_ERROR) / np.log(ratio + np.hypot(ratio, 1.0))))
-    angles = np.pi * (np.arange(number) + 0.5) / number
-    return np.exp(0.5 * (low + high) - half * np.cos(angles))
+    half_width = 0.5 * (high - low) + np.log(_MARGIN_FACTOR)
+    ratio = np.pi / half_width
+    # Each further point divides the error by this number.
+    gain = ratio + np.hypot(ratio, 1.0)
+    n_points = 1 + int(np.ceil(-np.log(_INTERPOLATION_ERROR) / np.log(gain)))
+    angles = np.pi * (np.arange(n_points) + 0.5) / n_points
+    return np.exp(0.5 * (low + high) - half_width * np.cos(angles))
 
 
 class SizeAndRate(NamedTuple):
@@ -86,174 +92,197 @@ class SizeAndRate(NamedTuple):
     rate: Array
 
 
-class OfSizes(NamedTuple):
-    """q of columns given each size, (..., G): the size's probability, A, B and the scale t."""
+class QGivenSizes(NamedTuple):
+    """The posterior of columns given each size, (..., G) each."""
 
+    # Probability of the size.
     share: Array
+    # A and B of the Beta.
     a: Array
     b: Array
+    # t.
     scale: Array
 
 
 @dataclass(frozen=True)
 class SizesAndRates:
-    """q of size and rate of a column: eta is ``[log shares (G), X_j (J), N_j (J)]``."""
+    """The family of q of size and rate of a column.
 
-    # (J,): exposures e_j, and their weights for the typical exposure.
+    The natural parameters eta are ``[log shares (G), X_j (J), N_j (J)]``.
+    """
+
+    # (J,): exposures e_j.
     points: Array
+    # (J,): weights of the points in the interpolation at the typical exposure.
     typical: Array
 
     __name__ = "NegativeBinomial"
 
-    def _integrated(self, eta: Any, *, slopes: bool = False) -> tuple[OfSizes, Array, Array]:
-        """Return q given each size, the log of the integral (...), and its slopes if requested."""
+    def _integrate_eta(self, eta: Any, *, slopes: bool = False) -> tuple[QGivenSizes, Array, Array]:
+        """Return q given each size, the log of the integral over b, and its slopes.
+
+        The logarithm (...) is that of the sum over sizes. Its slopes in X_j and N_j are (..., 2 J),
+        or empty unless ``slopes`` is set.
+        """
         eta = np.asarray(eta, np.float64)
         flat, lead = np.ascontiguousarray(eta.reshape(-1, eta.shape[-1])), eta.shape[:-1]
         flat = writeable(flat)
-        q, total = OfSizes(*np.empty((4, len(flat), SIZES.size))), np.empty(len(flat))
+        q, log_integral = QGivenSizes(*np.empty((4, len(flat), SIZES.size))), np.empty(len(flat))
         gradient = np.empty((len(flat) if slopes else 0, 2 * self.points.size))
-        _integrate(flat, SIZES, self.points, self.typical, q, total, gradient)
-        q = OfSizes(*(part.reshape(*lead, -1) for part in q))
-        return q, total.reshape(lead), gradient.reshape(*lead, -1) if slopes else gradient
+        _integrate(flat, SIZES, self.points, self.typical, q, log_integral, gradient)
+        q = QGivenSizes(*(array.reshape(*lead, -1) for array in q))
+        return q, log_integral.reshape(lead), gradient.reshape(*lead, -1) if slopes else gradient
 
     def log_normalizer(self, eta: Any) -> Array:
         """Return the log of the integral over b, summed over sizes, (...) in nats."""
-        return np.asarray(self._integrated(eta)[1])
+        return np.asarray(self._integrate_eta(eta)[1])
 
-    def of_sizes(self, eta: Any) -> OfSizes:
-        return self._integrated(eta)[0]
+    def condition_on_sizes(self, eta: Any) -> QGivenSizes:
+        """Return the probabilities of the sizes, and q given each size."""
+        return self._integrate_eta(eta)[0]
 
     def expectation(self, eta: Any) -> Array:
         """Return the slopes of :meth:`log_normalizer`: probabilities and expected logarithms."""
-        q, _, slopes = self._integrated(eta, slopes=True)
+        q, _, slopes = self._integrate_eta(eta, slopes=True)
         return np.concatenate([q.share, slopes], axis=-1)
 
     def standard(self, eta: Any) -> dict[str, Array]:
         """Return probabilities of sizes (..., G), and A, B and t given each size."""
-        return self.of_sizes(eta)._asdict()
+        return self.condition_on_sizes(eta)._asdict()
 
     def sample(self, eta: Any, rng: np.random.Generator) -> SizeAndRate:
-        q = self.of_sizes(eta)
-        below = q.share.cumsum(axis=-1)
-        g = (below < rng.random(below.shape[:-1])[..., None] * below[..., -1:]).sum(axis=-1)
+        q = self.condition_on_sizes(eta)
+        cumulative = q.share.cumsum(axis=-1)
+        thresholds = rng.random(cumulative.shape[:-1])[..., None] * cumulative[..., -1:]
+        g = (cumulative < thresholds).sum(axis=-1)
         a, b, scale = (np.take_along_axis(x, g[..., None], -1)[..., 0] for x in q[1:])
         odds = rng.standard_gamma(b) / rng.standard_gamma(a)
         return SizeAndRate(SIZES[g], SIZES[g] / scale * odds)
 
     def certain(self, x: SizeAndRate) -> Array:
-        """Return natural parameters (..., G + 2 J) of members that are nearly certain of x.
+        """Return natural parameters (..., G + 2 J) of distributions concentrated at x.
 
-        They correspond to many rows at the typical exposure; with still more rows, log-gammas would
+        They correspond to many rows at the typical exposure. Even more rows would make log-gammas
         lose digits.
         """
         size, mean = x.size[..., None], x.rate[..., None] * (self.points @ self.typical)
         mean = np.clip(mean, 1e-6 * size, 1e6 * size)
-        rows = _ROWS / np.minimum(size, mean)
-        counts = rows * mean
-        chosen = np.isclose(SIZES, size, rtol=1e-6)
+        n_rows = _CERTAIN_SUM / np.minimum(size, mean)
+        log_shares = np.where(np.isclose(SIZES, size, rtol=1e-6), 0.0, _LOG_ZERO)
         return np.concatenate(
-            [np.where(chosen, 0.0, _NEVER), counts * self.typical, rows * self.typical], axis=-1
+            [log_shares, n_rows * mean * self.typical, n_rows * self.typical], axis=-1
         )
 
     def mean(self, eta: Any) -> SizeAndRate:
-        return self._moments(eta)[0]
+        return self._mean_and_variance(eta)[0]
 
     def variance(self, eta: Any) -> SizeAndRate:
-        """Return variances; that of a rate with fewer than two rows may be infinite."""
-        return self._moments(eta)[1]
+        """Return variances; the variance of a rate with fewer than two rows may be infinite."""
+        return self._mean_and_variance(eta)[1]
 
-    def _moments(self, eta: Any) -> tuple[SizeAndRate, SizeAndRate]:
-        q = self.of_sizes(eta)
+    def _mean_and_variance(self, eta: Any) -> tuple[SizeAndRate, SizeAndRate]:
+        q = self.condition_on_sizes(eta)
+        # Moments of the rate given each size.
         share, rate = q.share, SIZES / q.scale
         first = rate * q.b / (q.a - 1.0)
-        enough = q.a > 2.0
-        second = first * rate * (q.b + 1.0) / np.where(enough, q.a - 2.0, 1.0)
-        second = (share * np.where(enough, second, np.inf)).sum(axis=-1)
+        has_second = q.a > 2.0
+        second = first * rate * (q.b + 1.0) / np.where(has_second, q.a - 2.0, 1.0)
+        second = (share * np.where(has_second, second, np.inf)).sum(axis=-1)
         mean = SizeAndRate(share @ SIZES, (share * first).sum(axis=-1))
         return mean, SizeAndRate(share @ SIZES**2 - mean.size**2, second - mean.rate**2)
 
     def log_density(self, eta: Any, value: SizeAndRate) -> Array:
         """Return the log of the probability of the size times the density of the rate, in nats."""
-        q, (size, rate) = self.of_sizes(eta), value
-        distance = np.abs(np.log(SIZES) - np.log(size)[..., None])
+        q, (size, rate) = self.condition_on_sizes(eta), value
+        is_size = np.abs(np.log(SIZES) - np.log(size)[..., None]) < 1e-9
         odds = np.asarray(rate)[..., None] * q.scale / SIZES
         logs = (q.b - 1.0) * np.log(odds) - (q.a + q.b) * np.log1p(odds) + np.log(q.scale / SIZES)
-        density = np.where(distance < 1e-9, logs - betaln(q.a, q.b), -np.inf)
-        return np.asarray(logsumexp(density, b=q.share, axis=-1))
+        log_densities = np.where(is_size, logs - betaln(q.a, q.b), -np.inf)
+        return np.asarray(logsumexp(log_densities, b=q.share, axis=-1))
 
     def entropy(self, eta: Any) -> Array:
-        """Return the entropy of the size plus the expected one of the rate, in nats."""
-        q = self.of_sizes(eta)
+        """Return the entropy of the size plus the expected entropy of the rate, in nats."""
+        q = self.condition_on_sizes(eta)
         both = digamma_array(q.a + q.b)
         logs = (q.b - 1.0) * (digamma_array(q.b) - both) + (q.a + 1.0) * (digamma_array(q.a) - both)
-        inner = betaln(q.a, q.b) - logs - np.log(q.scale / SIZES)
-        return np.asarray((q.share * inner + entr(q.share)).sum(axis=-1))
+        rate_entropy = betaln(q.a, q.b) - logs - np.log(q.scale / SIZES)
+        return np.asarray((q.share * rate_entropy + entr(q.share)).sum(axis=-1))
 
 
 def betaln(a: Array, b: Array) -> Array:
+    """Return the logarithm of the beta function."""
     return gammaln_array(a) + gammaln_array(b) - gammaln_array(a + b)
 
 
 @jit_allocating
 def _integrate(
-    eta: Array, sizes: Array, points: Array, typical: Array, q: OfSizes, total: Array,
+    eta: Array, sizes: Array, points: Array, typical: Array, q: QGivenSizes, log_integral: Array,
     slopes: Array,
 ) -> None:  # fmt: skip
-    """Write q of columns (M,) given each size, the log of the integral and its slopes.
+    """Write q given each size, the log of the integral over b, and its slopes, of M columns.
 
-    See the module. Loops over sizes are innermost, so that they are vectorised.
+    ``eta`` (M, G + 2 J), ``q``, ``log_integral`` (M,) and ``slopes`` (M, 2 J) are those of
+    :class:`SizesAndRates`. If ``slopes`` is empty, slopes are not computed. The module explains the
+    symbols; ``best`` is b*. Loops over sizes are innermost, so that they are vectorised.
     """
     G, J = sizes.size, points.size
     a, best, share, slope, value = np.empty((5, G))
-    of_row, of_count = np.empty((2, G))
-    far = np.empty((J, G))
+    row_slope, count_slope = np.empty((2, G))
+    log_best_and_e = np.empty((J, G))
     for m in range(eta.shape[0]):
+        # A and B of the column.
         x, n = eta[m, G : G + J], eta[m, G + J :]
-        b, rows = 0.0, 0.0
+        b, n_rows = 0.0, 0.0
         for j in range(J):
             b += x[j]
-            rows += n[j]
+            n_rows += n[j]
         for g in range(G):
-            a[g] = 1.0 + sizes[g] * rows
+            a[g] = 1.0 + sizes[g] * n_rows
             best[g] = 0.0
+        # Start at the b* of a single exposure, the average of the points weighted by C_j.
         for j in range(J):
-            of_all, of_rows, e = x[j] + typical[j], n[j], points[j]
+            x_and_typical, n_j, e = x[j] + typical[j], n[j], points[j]
             for g in range(G):
-                best[g] += (of_all + sizes[g] * of_rows) * e
+                best[g] += (x_and_typical + sizes[g] * n_j) * e
         for g in range(G):
             best[g] *= a[g] / (b * (a[g] + b))
-        for _ in range(_MOST_STEPS if J > 1 else 0):
+        # Find b*, where ``share``, the sum of C_j pi_j with pi_j = b* / (b* + e_j), equals A.
+        for _ in range(_MAX_STEPS if J > 1 else 0):
             for g in range(G):
                 share[g], slope[g] = 0.0, 0.0
             for j in range(J):
-                of_all, of_rows, e = x[j] + typical[j], n[j], points[j]
+                x_and_typical, n_j, e = x[j] + typical[j], n[j], points[j]
                 for g in range(G):
                     pi = best[g] / (best[g] + e)
-                    term = (of_all + sizes[g] * of_rows) * pi
+                    term = (x_and_typical + sizes[g] * n_j) * pi
                     share[g] += term
                     slope[g] += term * (1.0 - pi)
-            largest = 0.0
+            # Make Newton steps for the logit of ``share / (A + B)`` as a function of log b*.
+            largest_step = 0.0
             for g in range(G):
-                rest = a[g] + b - share[g]
-                step = log(a[g] / b * rest / share[g]) * share[g] * rest / ((a[g] + b) * slope[g])
+                remainder = a[g] + b - share[g]
+                log_ratio = log(a[g] / b * remainder / share[g])
+                step = log_ratio * share[g] * remainder / ((a[g] + b) * slope[g])
                 best[g] *= exp(step)
-                largest = max(largest, abs(step))
-            if largest < _SMALLEST_STEP:
+                largest_step = max(largest_step, abs(step))
+            if largest_step < _SMALLEST_STEP:
                 break
+        # Compute the bound of the log integral given each size.
         for g in range(G):
-            c = log(a[g] + b)
-            value[g] = a[g] * (log(best[g]) - log(a[g]) + c) - b * (log(b) - c)
+            log_a_and_b = log(a[g] + b)
+            value[g] = a[g] * (log(best[g]) - log(a[g]) + log_a_and_b) - b * (log(b) - log_a_and_b)
             value[g] += eta[m, g] + gammaln(a[g]) + gammaln(b) - gammaln(a[g] + b)
         for j in range(J):
-            of_all, of_rows, e, logs = x[j] + typical[j], n[j], points[j], far[j]
+            x_and_typical, n_j, e, logs = x[j] + typical[j], n[j], points[j], log_best_and_e[j]
             for g in range(G):
                 logs[g] = log(best[g] + e)
-                value[g] -= (of_all + sizes[g] * of_rows) * logs[g]
-        most, norm = value.max(), 0.0
+                value[g] -= (x_and_typical + sizes[g] * n_j) * logs[g]
+        # From here on, ``share`` is the probability of each size times ``norm``.
+        max_value, norm = value.max(), 0.0
         for g in range(G):
-            share[g] = exp(max(value[g] - most, -700.0))
+            share[g] = exp(max(value[g] - max_value, -700.0))
             norm += share[g]
-        total[m] = most + log(norm)
+        log_integral[m] = max_value + log(norm)
         for g in range(G):
             q.share[m, g], q.a[m, g], q.b[m, g] = share[g] / norm, a[g], b
             q.scale[m, g] = best[g] * b / a[g]
@@ -261,11 +290,11 @@ def _integrate(
             continue
         for g in range(G):
             both = log(a[g] + b) - digamma(a[g] + b)
-            of_count[g] = digamma(b) - log(b) + both
-            of_row[g] = digamma(a[g]) - log(a[g]) + both + log(best[g])
+            count_slope[g] = digamma(b) - log(b) + both
+            row_slope[g] = digamma(a[g]) - log(a[g]) + both + log(best[g])
         for j in range(J):
-            x_slope, n_slope, logs = 0.0, 0.0, far[j]
+            x_slope, n_slope, logs = 0.0, 0.0, log_best_and_e[j]
             for g in range(G):
-                x_slope += share[g] * (of_count[g] - logs[g])
-                n_slope += share[g] * sizes[g] * (of_row[g] - logs[g])
+                x_slope += share[g] * (count_slope[g] - logs[g])
+                n_slope += share[g] * sizes[g] * (row_slope[g] - logs[g])
             slopes[m, j], slopes[m, J + j] = x_slope / norm, n_slope / norm
