@@ -283,7 +283,7 @@ class ComponentSpec(BaseEstimator):
 
 def _in_logarithms(X, logs, least):
     """Return rows with logarithms in these columns of numbers that are at least ``least``."""
-    return mapped(X, partial(models.logarithms, logs, least)) if logs.size else X
+    return mapped(X, partial(models.take_logarithms, logs, least)) if logs.size else X
 
 
 class _Conditioned(ComponentSpec):
@@ -297,7 +297,7 @@ class _Conditioned(ComponentSpec):
                 "table as a column, and name that column as the 'exposure'."
             )
         component, priors = self.build(X[:, : X.shape[1] - given.n_columns], weights, sizes)
-        return models.conditioned(component, given, self.reads_exposure), priors
+        return models.separate_by_cell(component, given, self.reads_exposure), priors
 
 
 @dataclass(eq=False, repr=False)
@@ -454,7 +454,7 @@ class Gaussian(_GaussianSpec):
         if self.covariance_type == "auto":
             priors["covariance_type"] = kind
         if logs.size:
-            component, priors["log"] = models.logged(component, logs, least), logs
+            component, priors["log"] = models.model_logarithms(component, logs, least), logs
         return component, priors
 
     def _logarithms(self, X, weights, given):
@@ -547,7 +547,9 @@ class LatentGaussian(_GaussianSpec):
     def build(self, X, weights, sizes=None):
         """Return a Gaussian component of latent values, see :class:`ComponentSpec`."""
         cells = cut_by_classes(models.Cells.of_shares(X, weights, self.ordinal), X, weights)
-        return models.latent_gaussian(X, weights, self.covariance_type, cells, gaussian_prior(self))
+        return models.latent_gaussian_component(
+            X, weights, self.covariance_type, cells, gaussian_prior(self)
+        )
 
 
 @in_files("components.Categorical")
@@ -1041,7 +1043,7 @@ class Hurdle(ComponentSpec):
             component, priors = self.component.build(values, weights, sizes)
         else:
             component, priors = self.component.build_given(values, weights, sizes, given)
-        return models.indicated(component, at, shift, given=given), priors
+        return models.add_indicators(component, at, shift, given=given), priors
 
     def _others(self, X, given):
         """Return rows without values at the point mass, the point mass, and the shift of others."""
@@ -1049,7 +1051,7 @@ class Hurdle(ComponentSpec):
         # round the point mass to the precision of the data
         at = tuple(np.full(n_columns, self.at, X.dtype).tolist())
         shift = 1.0 if self.encoding == "count" else 0.0
-        return mapped(X, partial(models.values_beside, at, shift)), at, shift
+        return mapped(X, partial(models.without_point_masses, at, shift)), at, shift
 
     def learner(self, component):
         """Return the learner of the prior of the values, see :class:`ComponentSpec`."""
@@ -1086,7 +1088,7 @@ def built(spec, X, weights, sizes, *, open_levels=False, given=None):
     if spec.missing == "informative":
         n_given = 0 if given is None else given.n_columns
         n_columns = component.n_features - n_given - spec.reads_exposure
-        component = models.indicated(
+        component = models.add_indicators(
             component, exposed=spec.reads_exposure, given=given,
             shared=models.columns_missing_together(X, weights, n_columns),
         )  # fmt: skip

@@ -12,7 +12,12 @@ from skvt import MemoizedDPMixture
 from skvt.components import Bernoulli as Bits
 from skvt.components import Gaussian
 from skvt.expfam import Coefficients, MatrixNormalWishart, NormalWishart
-from skvt.models.mixture import GivenColumns, RegressionLearner, conditioned, regression_component
+from skvt.models.mixture import (
+    GivenColumns,
+    RegressionLearner,
+    regression_component,
+    separate_by_cell,
+)
 from skvt.models.mixture import _regression as regression
 from skvt.models.mixture.components import Bernoulli, Categorical, Poisson
 
@@ -231,7 +236,7 @@ def test_cells_of_categories_are_separate_tables():
     values[::5, 1] = np.nan
     X = np.column_stack([values, given])
     plain = Categorical(np.array([1.0, 2.0, 0.5, 1.0, 1.0, 1.0]), (3, 3), np.dtype(float))
-    component = conditioned(plain, of_given)
+    component = separate_by_cell(plain, of_given)
     expected = np.zeros(2)
     for cell in ([0.0, 0.0], [0.0, 1.0], [1.0, 0.0]):
         rows = values[(given == cell).all(axis=1)]
@@ -272,7 +277,7 @@ def test_bits_and_counts_of_cells_are_those_of_the_rows_of_each_cell(exposed):
     if exposed:
         plain = replace(plain, exposure="column", typical=2.0)
         values = np.column_stack([values, rng.uniform(1.0, 3.0, 20)])
-    component = conditioned(plain, of_given, exposed)
+    component = separate_by_cell(plain, of_given, exposed)
     X = np.column_stack([values, given])
     sums = component.features(X).sum(axis=0)[None]
     lam = component.natural_parameters(sums)
@@ -294,7 +299,7 @@ def test_too_many_cells_are_refused():
     given = np.repeat(np.arange(201.0), 2)[:, None]
     of_given = GivenColumns.of(given, np.ones(402), (201,), tuple(f"a: {c}" for c in range(1, 201)))
     with pytest.raises(ValueError, match=r"201 combinations.*at most 200"):
-        conditioned(Bernoulli(np.ones((1, 2)), np.dtype(float)), of_given)
+        separate_by_cell(Bernoulli(np.ones((1, 2)), np.dtype(float)), of_given)
 
 
 def test_slopes_of_the_default_prior_are_those_of_least_squares():

@@ -11,7 +11,7 @@ from scipy.special import betaln
 from sklearn.metrics import adjusted_rand_score
 
 from skvt import MemoizedDPMixture, components, load, save
-from skvt.models.mixture import Poisson, columns_missing_together, indicated
+from skvt.models.mixture import Poisson, add_indicators, columns_missing_together
 
 D = 2
 
@@ -23,7 +23,7 @@ def setup(name, at, shift=0.0, n=12, seed=0):
     X = np.where(rng.random((n, D)) < 0.3, np.array(at or np.nan), X)
     if at:
         X[rng.random((n, D)) < 0.2] = np.nan
-    return indicated(KINDS[name].make(D, np.dtype(np.float64)), at, shift), X
+    return add_indicators(KINDS[name].make(D, np.dtype(np.float64)), at, shift), X
 
 
 CASES = [
@@ -87,7 +87,7 @@ def test_full_covariances_complete_the_holes_at_point_masses():
     table = full.table(full.natural_parameters(resp.T @ full.features(X)))
     logits = np.zeros((2, 30, 2))
     for own, (at, value) in zip(logits, itertools.product([7.0], [7.0, np.nan]), strict=True):
-        component = indicated(full, (at, at))
+        component = add_indicators(full, (at, at))
         both = np.concatenate([table, np.zeros((2, 2 * D))], axis=1)
         X[::2, 0] = value
         completion = component.completion(both)
@@ -100,7 +100,7 @@ def test_full_covariances_complete_the_holes_at_point_masses():
 def test_counts_in_an_exposure_and_holes_sum_to_one():
     """By enumeration: an exposure has no indicator, whose probability all rows would pay."""
     poisson = Poisson(np.full((D, 2), 1.5), np.dtype(np.float64), exposure="column")
-    component = indicated(poisson, exposed=True)
+    component = add_indicators(poisson, exposed=True)
     X = np.array([[2.0, np.nan, 1.0], [0.0, 3.0, 2.0], [np.nan, 1.0, 4.0]])
     lam = component.natural_parameters(component.features(X).sum(axis=0)[None])
     values = [np.nan, *range(150)]
@@ -187,7 +187,7 @@ def test_values_missing_in_different_rows_count_separately():
 
 
 def test_an_indicator_without_a_column_is_that_of_the_other_columns():
-    component = indicated(KINDS["categorical"].make(3, np.dtype(np.float64)), shared=(0, 1, 0))
+    component = add_indicators(KINDS["categorical"].make(3, np.dtype(np.float64)), shared=(0, 1, 0))
     rng = np.random.default_rng(0)
     X = rng.integers(2, size=(20, 3)).astype(float)
     X[:8, [0, 2]] = np.nan

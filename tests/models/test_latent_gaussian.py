@@ -11,7 +11,7 @@ from skvt.compiled import serial_map
 from skvt.components._cuts import _likelihood, cut_by_classes
 from skvt.contracts import RowBatch
 from skvt.expfam import NormalWishart
-from skvt.models.mixture import Mixture, StickBreaking, latent_gaussian
+from skvt.models.mixture import Mixture, StickBreaking, latent_gaussian_component
 from skvt.models.mixture._ordinal import Cells, OrdinalCompletion
 from skvt.models.mixture.components import FullGaussian
 
@@ -29,7 +29,7 @@ def drawn(ordinal, n=60, seed=0):
     X = rng.normal(size=(n, D)) @ root.T / 2.0
     for j in ordinal:
         X[:, j] = np.digitize(X[:, j], [-1.0, 0.2, 0.9])
-    component, _ = latent_gaussian(X, np.ones(n), "full", cut(X, np.array(ordinal)))
+    component, _ = latent_gaussian_component(X, np.ones(n), "full", cut(X, np.array(ordinal)))
     resp = rng.dirichlet(np.ones(2), size=n)
     sums = resp.T @ component.filled_features(X)
     return X, component, component.natural_parameters(sums)
@@ -85,7 +85,7 @@ def test_one_ordinal_column_is_the_sum_over_all_its_interval(hidden, inv_temp):
 def test_the_default_prior_has_variance_one_in_ordinal_columns():
     X, *_ = drawn([1, 2])
     weights = np.random.default_rng(1).uniform(0.5, 2.0, len(X))
-    _, priors = latent_gaussian(X, weights, "full", cut(X, np.array([1, 2]), weights))
+    _, priors = latent_gaussian_component(X, weights, "full", cut(X, np.array([1, 2]), weights))
     # that of the scores, and that within the intervals (and a millionth of it)
     np.testing.assert_allclose(np.diagonal(priors["covariance_prior"])[1:], 1.0, rtol=1e-5)
 
@@ -147,7 +147,7 @@ def test_how_levels_are_called_does_not_matter_where_they_are_missing():
     renamed = X.copy()
     renamed[:, 1:] = 100.0 + 50.0 * X[:, 1:]
     one, two = (
-        latent_gaussian(rows, np.ones(len(rows)), "full", cells)[0].filled_features(rows)
+        latent_gaussian_component(rows, np.ones(len(rows)), "full", cells)[0].filled_features(rows)
         for rows, cells in ((rows, cut(rows, np.array([1, 2]))) for rows in (X, renamed))
     )
     np.testing.assert_allclose(one, two, rtol=1e-9, atol=1e-12)

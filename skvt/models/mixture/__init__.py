@@ -10,13 +10,13 @@ from skvt.models.mixture._gaussian_prior import (
     gaussian_component,
     weighted_moments,
 )
-from skvt.models.mixture._given_columns import Conditioned, GivenColumns, conditioned
+from skvt.models.mixture._given_columns import Conditioned, GivenColumns, separate_by_cell
 from skvt.models.mixture._given_globals import MixtureGivenGlobals
 from skvt.models.mixture._indicated import (
     Indicated,
+    add_indicators,
     columns_missing_together,
-    indicated,
-    values_beside,
+    without_point_masses,
 )
 from skvt.models.mixture._joined_bounds import bounds_of_joins, joined_statistics
 from skvt.models.mixture._joins import (
@@ -29,9 +29,9 @@ from skvt.models.mixture._joins import (
     join_components,
 )
 from skvt.models.mixture._labels import with_classes, with_column, with_labels, without_labels
-from skvt.models.mixture._latent import LATENT_GAUSSIANS, latent_gaussian
+from skvt.models.mixture._latent import LATENT_GAUSSIANS, latent_gaussian_component
 from skvt.models.mixture._learned_priors import DirichletLearner, GammaLearner, PriorLearner
-from skvt.models.mixture._logs import Logged, logarithms, logged
+from skvt.models.mixture._logs import Logged, model_logarithms, take_logarithms
 from skvt.models.mixture._marginals import Marginals, have_many_rows, relevance
 from skvt.models.mixture._model import Mixture
 from skvt.models.mixture._negative_binomial import NegativeBinomial, SizesLearner

@@ -1,9 +1,10 @@
-"""Probability, draws and moments of a Student t within a box, for values known by interval only.
+"""Probability and draws of a Student t within a box, for values of which only intervals are known.
 
-By the sequential method of [Genz92]: with the Cholesky factor of the shape matrix, columns are
-drawn in turn, each within its interval given those before. The product of the probabilities of
-these intervals is an unbiased estimate of that of the box, and the weight of the draw. The draws
-come from the points of a Sobol sequence, the same for all rows.
+The sequential method of [Genz92] draws the columns in turn, by the Cholesky factor of the shape
+matrix. Each value is drawn within its interval given the values of the preceding columns. The
+product of the probabilities of these intervals is an unbiased estimate of the probability of the
+box, and it is the weight of the draw. The draws come from the points of a Sobol sequence, which are
+the same for all rows.
 """
 
 from typing import NamedTuple
@@ -16,95 +17,109 @@ from scipy.stats import qmc
 from skvt.typing import Array, IndexArray
 
 # Binary logarithm of the number of points.
-_LOG2_POINTS = 7
-# Smaller probabilities are raised to this one.
-_TINY = 1e-300
+_LOG2_N_POINTS = 7
+# Smaller probabilities are raised to this number, so that they have a logarithm.
+_MIN_PROBABILITY = 1e-300
 
 
-class LatentValues(NamedTuple):
-    """Independent Student t for each of n rows, J columns."""
+class LatentStudent(NamedTuple):
+    """Multivariate Student t of J latent values, one for each of n rows."""
 
-    # (n, J)
+    # (n, J): locations.
     location: Array
-    # (n, J, J): lower triangular; ``scale^2 root root'`` is the shape matrix.
+    # (n, J, J): lower triangular matrices; ``scale^2 root root'`` is the shape matrix.
     root: Array
-    # (n,)
+    # (n,): factors of the scale.
     scale: Array
-    # (n,)
+    # (n,): degrees of freedom.
     freedom: Array
 
 
-class Box(NamedTuple):
-    """What is known of a box and of what lies in it."""
+class BoxSample(NamedTuple):
+    """Weighted draws from a Student t within a box, for each of n rows."""
 
-    # (n,)
+    # (n,): logarithm of the probability of the box.
     log_probability: Array
-    # (n, S): of the draws; each row sums to 1.
+    # (n, S): weights of the draws, with the sum 1 in each row.
     weights: Array
-    # (n, S, J)
+    # (n, S, J): draws of the latent values.
     draws: Array
-    # (n, J, C): probability of each interval between ``edges``, given the box.
+    # (n, J, C): probability of each interval between the ``edges`` of a column, given the box.
     probabilities: Array
 
 
-def points(n_columns: int) -> Array:
-    """Points of the unit cube, (S, n_columns), none on its faces."""
-    sobol = qmc.Sobol(n_columns, scramble=False).random_base2(_LOG2_POINTS)
+def sobol_points(n_columns: int) -> Array:
+    """Return S points of a Sobol sequence in the unit cube, (S, n_columns), none on its faces."""
+    sobol = qmc.Sobol(n_columns, scramble=False).random_base2(_LOG2_N_POINTS)
     return np.asarray(sobol + 0.5 / len(sobol))
 
 
-def box(latent: LatentValues, bounds: tuple[Array, Array], edges: Array, uniform: Array) -> Box:
-    """Sample the box between ``bounds``, (n, J) each.
+def sample_box(
+    latent: LatentStudent, bounds: tuple[Array, Array], edges: Array, uniform: Array
+) -> BoxSample:
+    """Sample the box of each row, from the lower ``bounds`` (n, J) to the upper ones (n, J).
 
-    ``uniform`` (..., S, J + 1) has points of the unit cube; the last column draws the scale of the
-    t. ``edges`` (n, J, C + 1) are the ends of intervals whose probabilities are returned. These are
-    only valid in columns without bounds that come after all columns with bounds.
+    ``uniform`` (S, J + 1), or (n, S, J + 1) if rows have different points, are points of the unit
+    cube. Their last column draws the scale of the Student t. ``edges`` (n, J, C + 1) are ends of
+    intervals whose probabilities are returned. These probabilities are valid only in columns
+    without bounds after which there are no columns with bounds.
     """
     n, J = latent.location.shape
+    # Draw the scales. If the points are the same for all rows, one inverse for each distinct number
+    # of degrees of freedom suffices.
     freedom, group = np.unique(latent.freedom, return_inverse=True)
-    if uniform.ndim == 2:  # the same points for all rows: one inverse for each distinct value
-        chi = gammaincinv(0.5 * freedom[:, None], uniform[..., -1])[group]
+    if uniform.ndim == 2:
+        half_chi_squares = gammaincinv(0.5 * freedom[:, None], uniform[..., -1])[group]
     else:
-        chi = gammaincinv(0.5 * latent.freedom[:, None], uniform[..., -1])
-    scale = latent.scale[:, None] * np.sqrt(0.5 * latent.freedom[:, None] / chi)
+        half_chi_squares = gammaincinv(0.5 * latent.freedom[:, None], uniform[..., -1])
+    scale = latent.scale[:, None] * np.sqrt(0.5 * latent.freedom[:, None] / half_chi_squares)
+    # Draw the columns in turn.
     normal = np.zeros((*scale.shape, J))
     log_weights = np.zeros(scale.shape)
     conditional = np.empty((n, J, edges.shape[2] - 1, scale.shape[1]))
     for j in range(J):
         mean = np.einsum("nsi,ni->ns", normal[..., :j], latent.root[:, j, :j])
         mean = latent.location[:, j, None] + scale * mean
-        width = scale * latent.root[:, j, j, None]
-        low, high = ((bound[:, j, None] - mean) / width for bound in bounds)
-        # Mirror to the lower tail, where small probabilities are accurate.
-        flip = np.where(low > 0.0, -1.0, 1.0)
+        deviation = scale * latent.root[:, j, j, None]
+        low, high = ((bound[:, j, None] - mean) / deviation for bound in bounds)
+        # Mirror intervals to the lower tail, where small probabilities are accurate.
+        sign = np.where(low > 0.0, -1.0, 1.0)
         low, high = np.where(low > 0.0, -high, low), np.where(low > 0.0, -low, high)
         below = ndtr(low)
-        inside = np.maximum(ndtr(high) - below, _TINY)
+        inside = np.maximum(ndtr(high) - below, _MIN_PROBABILITY)
         log_weights += np.log(inside)
-        drawn = ndtri(np.clip(below + uniform[..., j] * inside, _TINY, 1.0 - 1e-16))
-        normal[..., j] = flip * np.clip(drawn, low, high)
-        cuts = (edges[:, j, :, None] - mean[:, None]) / width[:, None]
-        conditional[:, j] = np.diff(ndtr(cuts), axis=1)
+        quantiles = np.clip(below + uniform[..., j] * inside, _MIN_PROBABILITY, 1.0 - 1e-16)
+        normal[..., j] = sign * np.clip(ndtri(quantiles), low, high)
+        standard_edges = (edges[:, j, :, None] - mean[:, None]) / deviation[:, None]
+        conditional[:, j] = np.diff(ndtr(standard_edges), axis=1)
+    # Normalise the weights, and convert the draws from standard normals to latent values.
     largest = log_weights.max(axis=1, keepdims=True)
     weights = np.exp(log_weights - largest)
     weights /= (total := weights.sum(axis=1, keepdims=True))
     draws = np.einsum("nsi,nji->nsj", normal, latent.root)
     draws = latent.location[:, None] + scale[..., None] * draws
     log_probability = (largest + np.log(total / weights.shape[1]))[:, 0]
-    return Box(log_probability, weights, draws, np.einsum("njcs,ns->njc", conditional, weights))
+    return BoxSample(
+        log_probability, weights, draws, np.einsum("njcs,ns->njc", conditional, weights)
+    )
 
 
-def roots(precision: Array, hidden: NDArray[np.bool_], columns: IndexArray) -> Array:
-    """Return Cholesky factors (n, J, J) of covariances of ``columns`` given the visible ones."""
+def conditional_roots(precision: Array, hidden: NDArray[np.bool_], columns: IndexArray) -> Array:
+    """Return Cholesky factors (n, J, J) of covariances of ``columns`` given the visible columns.
+
+    ``precision`` is (D, D). ``hidden`` (n, D) is True for the hidden columns of each row, which
+    include its ``columns`` (n, J).
+    """
+    # Compute one factor for each group of rows with the same hidden columns in the same order.
     _, first, group = np.unique(
         np.concatenate([hidden, columns], axis=1), axis=0, return_index=True, return_inverse=True
     )
-    gaps, chosen = hidden[first], columns[first]
-    both = gaps[:, :, None] & gaps[:, None, :]
+    group_hidden, group_columns = hidden[first], columns[first]
+    is_block = group_hidden[:, :, None] & group_hidden[:, None, :]
     # The identity outside the hidden block lets `inv` invert this block alone.
-    masked = np.where(both, precision, 0.0) + np.eye(len(precision)) * ~gaps[:, None]
+    masked = np.where(is_block, precision, 0.0) + np.eye(len(precision)) * ~group_hidden[:, None]
     covariance = np.linalg.inv(masked)
-    rows = np.arange(len(first))[:, None, None]
-    own = covariance[rows, chosen[:, :, None], chosen[:, None, :]]
-    out = np.linalg.cholesky(0.5 * (own + np.swapaxes(own, 1, 2)))
-    return np.asarray(out[group.reshape(-1)])
+    groups = np.arange(len(first))[:, None, None]
+    block = covariance[groups, group_columns[:, :, None], group_columns[:, None, :]]
+    factors = np.linalg.cholesky(0.5 * (block + np.swapaxes(block, 1, 2)))
+    return np.asarray(factors[group.reshape(-1)])

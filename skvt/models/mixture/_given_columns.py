@@ -1,16 +1,17 @@
 """Columns of bits, categories and counts whose distributions depend on given columns.
 
-Given columns explain the others and have no distribution themselves: the likelihood of component k
-is ``p(y | w, phi_k)``, where w are the given values of a row. :class:`GivenColumns` converts them
-to regressors, see :mod:`skvt.models.mixture._regression`, and to cells. A cell is a combination of
-levels of the given categories. A column of bits, categories or counts has separate parameters in
-each cell,
+Given columns explain the other columns and have no distribution themselves: the likelihood of
+component k is ``p(y | w, phi_k)``, where w are the given values of a row. :class:`GivenColumns`
+converts w to regressors, for :mod:`skvt.models.mixture._regression`, and to a cell, for
+:class:`Conditioned`. A cell is a combination of levels of the given categories. A column of bits,
+categories or counts has separate parameters in each cell,
 
     y_d | z = k, cell c ~ F(phi_kcd),        phi_kcd ~ H(eta_d),
 
-independent given the component. A row thus informs the parameters of one cell only. It is treated
-as a row of C D columns in which the columns of all other cells are missing, so that inference is
-exact where it is exact for missing values. Given columns of numbers do not affect these columns.
+which are independent given the component. A row thus informs the parameters of one cell only. With
+C cells, it is treated as a row of C D columns in which the columns of all other cells are missing.
+Inference is therefore exact if it is exact for missing values. Given columns of numbers do not
+affect columns of bits, categories or counts.
 """
 
 from dataclasses import dataclass, field, replace
@@ -28,7 +29,7 @@ from skvt.typing import Array, IndexArray
 
 # Maximum number of cells.
 MOST_CELLS = 200
-# Added to the variances of standardised regressors, since some may be linearly dependent on others.
+# Added to the variances of standardised regressors, because regressors may be linearly dependent.
 _RIDGE = 1e-6
 
 
@@ -37,23 +38,25 @@ _RIDGE = 1e-6
 class GivenColumns:
     """Conversion of G given columns to R regressors and to C cells.
 
-    Regressors are the numbers, and for a category of L levels the indicators of all levels but the
-    first. They are standardised by the rows of the fit. Each combination of levels that occurs in
-    these rows is a cell. All other combinations share one further cell, if there are any.
+    A column of numbers is one regressor. A category of L levels has L - 1 regressors, the
+    indicators of all levels except the first. Regressors are standardised by the rows of the fit.
+    Each combination of levels that occurs in these rows is a cell. If other combinations are
+    possible, they share one further cell.
     """
 
     # Number of levels of each given column, 0 if it holds numbers.
     sizes: tuple[int, ...]
     # Names of the regressors.
     labels: tuple[str, ...]
-    # (R,): means and standard deviations of the regressors.
+    # (R,): means of the regressors.
     center: Annotated[Array, "r"]
+    # (R,): standard deviations of the regressors.
     scale: Annotated[Array, "r", POSITIVE]
     # (R, R): covariance of the standardised regressors.
     moment: Annotated[Array, "r r"]
-    # Numbers of the combinations that occur, ascending, see :meth:`combination`.
+    # Numbers of the combinations that occur in ascending order, see :meth:`combination`.
     combinations: Annotated[IndexArray, "c"]
-    # (C,): fraction of the rows in each cell; 0 for the cell of all other combinations.
+    # (C,): share of the rows in each cell, which is 0 for the cell of all other combinations.
     shares: Annotated[Array, "c | c+1"]
 
     def validate(self, d: int, k: int) -> bool:
@@ -72,7 +75,10 @@ class GivenColumns:
     def of(
         cls, X: Any, weights: Any, sizes: tuple[int, ...], labels: tuple[str, ...]
     ) -> "GivenColumns":
-        """Derive the conversion from the given columns X (n, G) of the rows of a fit."""
+        """Derive the conversion from the given columns X (n, G) of the rows of a fit.
+
+        Raises ValueError if there are no regressors.
+        """
         if not labels:
             raise ValueError(
                 "The given columns have one value in all rows and explain nothing. Name columns "
@@ -80,10 +86,14 @@ class GivenColumns:
             )
         empty = np.zeros(0)
         unscaled = cls(sizes, labels, empty, empty, empty, np.zeros(0, np.intp), empty)
-        center, moment = weighted_moments(mapped(X, unscaled.indicated), weights, "full", False)
+        # Standardise the regressors.
+        center, moment = weighted_moments(
+            mapped(X, unscaled.raw_regressors), weights, "full", False
+        )
         deviation = np.sqrt(np.diagonal(moment))
         scale = np.where(deviation > 0.0, deviation, 1.0)
         moment = moment / scale / scale[:, None] + _RIDGE * np.eye(scale.size)
+        # Find the combinations that occur.
         numbers = of_each_row(X, weights, unscaled.combination).astype(np.intp)
         combinations, cells = np.unique(numbers, return_inverse=True)
         shares = np.bincount(cells, np.asarray(weights)) / weights.sum()
@@ -101,8 +111,8 @@ class GivenColumns:
         """R, the number of regressors."""
         return sum(max(size - 1, 0) if size else 1 for size in self.sizes)
 
-    def indicated(self, X: Any) -> Array:
-        """Return the regressors (n, R) of given columns (n, G) before standardisation."""
+    def raw_regressors(self, X: Any) -> Array:
+        """Return the regressors (n, R) of given columns X (n, G) before standardisation."""
         X = dense_rows(X)
         parts = [
             X[:, [g]] if size == 0 else (X[:, [g]] == np.arange(1, size)).astype(np.float64)
@@ -112,10 +122,10 @@ class GivenColumns:
 
     def regressors(self, X: Any) -> Array:
         """Return the standardised regressors, (n, R)."""
-        return (self.indicated(X) - self.center) / self.scale
+        return (self.raw_regressors(X) - self.center) / self.scale
 
     def combination(self, X: Any) -> Array:
-        """Return the combination of levels of each row as one number in mixed radix, (n,)."""
+        """Return the number of each row's combination of levels in mixed radix, (n,)."""
         X, number = dense_rows(X), np.zeros(X.shape[0])
         for g, size in enumerate(self.sizes):
             if size:
@@ -125,8 +135,8 @@ class GivenColumns:
     def cells(self, X: Any) -> IndexArray:
         """Return the cell of each row, (n,)."""
         numbers, known = self.combination(X).astype(np.intp), self.combinations
-        places = np.minimum(np.searchsorted(known, numbers), known.size - 1)
-        return np.where(known[places] == numbers, places, known.size)
+        cells = np.minimum(np.searchsorted(known, numbers), known.size - 1)
+        return np.where(known[cells] == numbers, cells, known.size)
 
 
 @in_files("models.Conditioned")
@@ -134,13 +144,13 @@ class GivenColumns:
 class Conditioned(Product):
     """Columns of bits, categories or counts with separate parameters in each cell.
 
-    The only block, "values", has C F columns, those of one cell after those of another, and the
-    exposure, if there is one. Rows have D + G columns: D columns are the F columns with parameters
-    and the exposure, G columns are given.
+    Rows of the data have D + G columns: F columns with parameters, an exposure if ``exposed``, and
+    G given columns, where D is F or F + 1. The only block, "values", describes rows with C F
+    columns, cell after cell, and the exposure.
     """
 
     given: GivenColumns = field(kw_only=True)
-    # Whether the last of the D columns is an exposure.
+    # Whether the last of the D columns is an exposure, which has no parameters.
     exposed: bool = field(default=False, kw_only=True)
 
     sparse = False
@@ -161,11 +171,12 @@ class Conditioned(Product):
 
     @property
     def n_explained(self) -> int:
-        """D, the number of columns that are not given, with the exposure."""
+        """D, the number of columns that are not given, including an exposure."""
         return self.n_features - self.given.n_columns
 
     @property
     def _n_cells(self) -> int:
+        """C, the number of cells."""
         return self.given.shares.size
 
     @property
@@ -174,22 +185,24 @@ class Conditioned(Product):
         return self.n_explained - self.exposed
 
     def _cells(self, X: Any) -> tuple[IndexArray, IndexArray]:
-        """Return an index of the array (n, C, ...): each row's number and its cell."""
+        """Return the index of each row's cell in an array (n, C, ...): rows (n,) and cells (n,)."""
         return np.arange(X.shape[0]), self.given.cells(X[:, self.n_explained :])
 
     def _convert_rows(self, X: Any) -> Array:
+        """Return rows (n, C F), or (n, C F + 1) with an exposure; NaN in all other cells."""
         X, F, D = dense_rows(X), self._n_in_cell, self.n_explained
-        out = np.full((len(X), self._n_cells, F), np.nan)
-        out[self._cells(X)] = X[:, :F]
-        return np.concatenate([out.reshape(len(X), -1), X[:, F:D]], axis=1)
+        values = np.full((len(X), self._n_cells, F), np.nan)
+        values[self._cells(X)] = X[:, :F]
+        return np.concatenate([values.reshape(len(X), -1), X[:, F:D]], axis=1)
 
-    def _in_rows(self, X: Any, made: Array) -> Array:
-        """Fill in missing values of rows X from their cells in the completed rows ``made``.
+    def _fill_rows(self, X: Any, completed: Array) -> Array:
+        """Return rows X with missing values from their cells in converted rows ``completed``.
 
-        ``made`` has shape (..., n, C F) or has an exposure besides; the result (..., n, D + G).
+        ``completed`` is (..., n, C F), or (..., n, C F + 1) with an exposure. The result has the
+        shape (..., n, D + G).
         """
         F, (rows, cells) = self._n_in_cell, self._cells(X)
-        values = made[..., : self._n_cells * F]
+        values = completed[..., : self._n_cells * F]
         values = values.reshape(*values.shape[:-1], self._n_cells, F)[..., rows, cells, :]
         out = np.array(np.broadcast_to(X, (*values.shape[:-1], X.shape[1])), np.float64)
         out[..., :F] = np.where(np.isnan(out[..., :F]), values, out[..., :F])
@@ -205,7 +218,7 @@ class Conditioned(Product):
         return X
 
     def with_completed(self, X: Any, completed: Array) -> Any:
-        """Return the rows unchanged, since q leaves missing values out."""
+        """Return the rows unchanged, since q integrates missing values out."""
         return X
 
     def without_indicator(self, column: int) -> "Conditioned":
@@ -220,23 +233,25 @@ class Conditioned(Product):
 
     def imputed(self, X: Array, lam: Array, memberships: Array) -> Array:
         values_lam = self.family.split(lam)[0]
-        return self._in_rows(X, self.values.imputed(self._convert_rows(X), values_lam, memberships))
+        return self._fill_rows(
+            X, self.values.imputed(self._convert_rows(X), values_lam, memberships)
+        )
 
     def conditional_mean(self, X: Any, lam: Array) -> Array:
         values_lam = self.family.split(lam)[0]
-        return self._in_rows(X, self.values.conditional_mean(self._convert_rows(X), values_lam))
+        return self._fill_rows(X, self.values.conditional_mean(self._convert_rows(X), values_lam))
 
     def conditional_sample(self, X: Any, lam: Array, rng: np.random.Generator) -> Array:
         values_lam = self.family.split(lam)[0]
         draws = self.values.conditional_sample(self._convert_rows(X), values_lam, rng)
-        return self._in_rows(X, draws)
+        return self._fill_rows(X, draws)
 
     def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
         """Raise an error: :meth:`conditional_sample` draws rows for given columns."""
         raise NotImplementedError
 
     def column_probabilities(self, lam: Array, column: int, X: Any) -> Array:
-        """Return predictive probabilities of a column's L categories, (n, K, L)."""
+        """Return predictive probabilities of the L categories of ``column``, (n, K, L)."""
         values_lam, F = self.family.split(lam)[0], self._n_in_cell
         by_cell = [
             self.values.column_probabilities(values_lam, c * F + column, None)
@@ -245,21 +260,25 @@ class Conditioned(Product):
         return np.stack(by_cell)[self._cells(X)[1]]
 
     def column_evidence(self, sums: Array) -> Array:
-        """Return the evidence of each column in nats, summed over cells, (K, D); 0 for exposure."""
+        """Return the evidence of each column, summed over cells, (K, D) in nats.
+
+        The evidence of an exposure is 0.
+        """
         evidence = self.values.column_evidence(self.split_by_block(sums)[0])
-        F, size = self._n_in_cell, self._n_cells * self._n_in_cell
-        by_cell = evidence[:, :size].reshape(len(sums), -1, F)
-        return np.concatenate([by_cell.sum(axis=1), evidence[:, size:]], axis=1)
+        F, n_values = self._n_in_cell, self._n_cells * self._n_in_cell
+        by_cell = evidence[:, :n_values].reshape(len(sums), -1, F)
+        return np.concatenate([by_cell.sum(axis=1), evidence[:, n_values:]], axis=1)
 
     def marginals(self, lam: Array) -> Any:
-        """Return marginals of the parameters' means over cells, weighted by the cells' shares.
+        """Return marginals of parameters averaged over cells with the cells' shares as weights.
 
-        The quantiles are approximate: distances of cells' quantiles from the estimates are combined
-        by the root of their sum of squares, as for independent normals.
+        The quantiles are approximate. The distance of an average's quantile from its estimate is
+        the root of the sum of squares of the cells' weighted distances, as for independent normals.
         """
-        return tuple(map(self._averaged, self.values.marginals(self.family.split(lam)[0])))
+        return tuple(map(self._average_cells, self.values.marginals(self.family.split(lam)[0])))
 
-    def _averaged(self, cells: Marginals) -> Marginals:
+    def _average_cells(self, cells: Marginals) -> Marginals:
+        """Return the marginals of averages, given the marginals of the parameters of all cells."""
         F, categories = self._n_in_cell, cells.categories
         columns = cells.columns.reshape(self._n_cells, -1)[0]
         shares = self.given.shares[:, None]
@@ -279,11 +298,12 @@ class Conditioned(Product):
         return Marginals(cells.quantity, columns % F, estimate, quantile, categories)
 
 
-def conditioned(component: Any, given: GivenColumns, exposed: bool = False) -> Conditioned:
+def separate_by_cell(component: Any, given: GivenColumns, exposed: bool = False) -> Conditioned:
     """Return the component whose columns have separate parameters in each cell.
 
-    The method ``component.repeated(C)`` returns C copies of all columns and priors, except for an
-    exposure, which is not repeated.
+    ``component`` describes the columns of one cell. Its method ``repeated(C)`` makes C copies of
+    all columns except an exposure, which is the last column if ``exposed``. Raises ValueError if
+    there are more than `MOST_CELLS` cells.
     """
     C = given.shares.size
     if C > MOST_CELLS:

@@ -1,9 +1,9 @@
 """Mixtures given their globals: the local steps of structured inference.
 
-Structured inference keeps the dependence between globals and assignments, q(w, phi) q(z | w, phi):
-weights and components are drawn from q, and responsibilities are exact given the draw [HB15 sec.
-2]. The families of weights and components must be Dirichlets, as for Bernoulli and multinomial
-components.
+The posterior of structured inference keeps the dependence between globals and assignments, q(w,
+phi) q(z | w, phi): weights and components are drawn from q, and responsibilities are exact given
+the draw [HB15 sec. 2]. The families of weights and components must be Dirichlets, so that
+components are Bernoulli or multinomial.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,18 +21,19 @@ from skvt.models.mixture._gaussian_learner import learner_matches
 from skvt.models.mixture._model import Mixture
 from skvt.typing import Array, Run
 
-# Smallest gain in nats for which components are reordered, well above rounding.
+# Components are reordered if this gains more than so many nats. The number is well above rounding.
 SMALLEST_GAIN = 1e-6
 
 
 class DrawnGlobals(NamedTuple):
     """Weights and components on which a local step is conditioned."""
 
-    # (K,)
+    # (K,): logarithms of the weights.
     log_weights: Array
-    # (K, P): a component's table for the drawn parameters.
+    # (K, P): table of the components for the drawn parameters.
     table: Array
-    # The gamma variates from which both were formed, shaped as the natural parameters.
+    # Logarithms of the gamma variates from which weights and components were formed, in the shapes
+    # of the natural parameters.
     log_gammas: tuple[Array, ...]
 
 
@@ -41,8 +42,8 @@ class DrawnGlobals(NamedTuple):
 class MixtureGivenGlobals(Mixture):
     """A mixture for structured inference, see the module.
 
-    Statistics of the weights have the form that ``weights.statistics`` returns for counts. After
-    the correction there need not be counts of which they are the statistics.
+    Statistics of the weights have the form that ``weights.statistics`` returns for counts. The
+    correction may yield statistics that are not those of any counts.
     """
 
     weights: DrawnWeights
@@ -61,46 +62,61 @@ class MixtureGivenGlobals(Mixture):
     def drawn_globals(
         self, stats: RunningStats, batch: RowBatch, kind: str, rng: np.random.Generator, run: Run
     ) -> Any:
-        """Return weights and components of a kind of global step, see :class:`StructuredModel`."""
+        """Return weights and components: their expectations, or a draw from q.
+
+        ``kind`` is the kind of global step, see :class:`~skvt.contracts.StructuredModel`.
+        """
         if kind == "mean_field":
             return self.expectation(stats, batch, run)
         if kind == "map":
             return self.row_globals(stats, batch, run)
         log_gammas = tuple(log_standard_gamma(lam, rng) for lam in self.natural_parameters(stats))
-        return DrawnGlobals(*self._of_gammas(log_gammas), log_gammas)
+        return DrawnGlobals(*self._normalise(log_gammas), log_gammas)
 
     def row_globals(self, stats: RunningStats, batch: RowBatch, run: Run) -> Any:
         """Return E[w] and E[phi], the globals for rows after the fit."""
-        return self._of_gammas(np.log(lam) for lam in self.natural_parameters(stats))
+        return self._normalise(np.log(lam) for lam in self.natural_parameters(stats))
 
-    def _of_gammas(self, logs: Iterable[Array]) -> tuple[Array, Array]:
-        """Normalise Dirichlet vectors; return the logarithms of the weights and the table."""
-        weights, components = (part - logsumexp(part, axis=-1, keepdims=True) for part in logs)
+    def _normalise(self, logs: Iterable[Array]) -> tuple[Array, Array]:
+        """Return the logarithms of the weights, and the table, of normalised Dirichlet vectors.
+
+        ``logs`` are logarithms of the vectors of weights and of components before normalisation.
+        """
+        weights, components = (
+            values - logsumexp(values, axis=-1, keepdims=True) for values in logs
+        )
         return self.weights.log_weights(weights), self.component.table_of(components)
 
     def corrected(
         self, stats: RunningStats, global_params: Any, result_stats: Stats, run: Run
     ) -> Stats:
-        """Return ``V(beta, lam) eta_hat`` [HB15 eq. 7]; a beta is a Dirichlet of two entries."""
+        """Return the corrected statistics ``V(beta, lam) eta_hat`` [HB15 eq. 7].
+
+        Betas are treated as Dirichlets of two entries.
+        """
         weights, sums = result_stats.arrays
-        hats, lams = (weights, self.component.spread(sums)), self.natural_parameters(stats)
-        blocks = []
-        for block in zip(lams, global_params.log_gammas, hats, strict=True):
-            shapes, logs, hat = (part.reshape(-1, part.shape[-1]).T for part in block)
-            corrected = corrected_statistics(shapes, Gammas.of_all(logs), hat, run)
-            blocks.append(corrected.T.reshape(block[2].shape))
+        eta_hats = weights, self.component.spread(sums)
+        corrected = []
+        for lam, log_gammas, eta_hat in zip(
+            self.natural_parameters(stats), global_params.log_gammas, eta_hats, strict=True
+        ):
+            # Make each Dirichlet a column.
+            arrays = lam, log_gammas, eta_hat
+            shapes, logs, hats = (array.reshape(-1, array.shape[-1]).T for array in arrays)
+            columns = corrected_statistics(shapes, Gammas.of_all(logs), hats, run)
+            corrected.append(columns.T.reshape(eta_hat.shape))
         component: Any = self.component
-        return Stats((blocks[0], component.unspread(blocks[1])))
+        return Stats((corrected[0], component.unspread(corrected[1])))
 
     def project(self, stats: RunningStats) -> None:
         """Enforce ``lam >= prior``, and the order of components that the weights prefer."""
         stats.clip()
         counts = self.component_masses(stats.value())
-        ordered = counts[self.weights.order(counts)]
-        gain = self.weights.log_evidence(ordered) - self.weights.log_evidence(counts)
+        order = self.weights.order(counts)
+        gain = self.weights.log_evidence(counts[order]) - self.weights.log_evidence(counts)
         if gain > SMALLEST_GAIN:
-            weights = self.weights.statistics(ordered) / stats.scale
-            stats.overwrite([weights, stats.arrays[1][self.weights.order(counts)]])
+            weights = self.weights.statistics(counts[order]) / stats.scale
+            stats.overwrite([weights, stats.arrays[1][order]])
 
     def component_masses(self, stats: Stats) -> Array:
         weights = super().component_masses(stats)
@@ -108,11 +124,14 @@ class MixtureGivenGlobals(Mixture):
 
     # ---------------------------------------------------------------------------------- rows
     def initial(self, data: RowSource, rng: np.random.Generator) -> RunningStats:
-        """Return a mixture's initial statistics, converted by :meth:`_in_their_form`."""
-        return RunningStats(self._in_their_form(super().initial(data, rng).arrays))
+        """Return the initial statistics of a mixture, in the form of this model."""
+        return RunningStats(self._convert_statistics(super().initial(data, rng).arrays))
 
-    def _in_their_form(self, arrays: Sequence[Array]) -> tuple[Array, Array]:
-        """Convert a mixture's statistics to statistics of weights and spread ones of components."""
+    def _convert_statistics(self, arrays: Sequence[Array]) -> tuple[Array, Array]:
+        """Convert the counts and sums of a mixture to the statistics of this model.
+
+        Sums become those sums S that follow from the statistics M S of the family.
+        """
         counts, sums = arrays
         component: Any = self.component
         return self.weights.statistics(counts), component.unspread(component.spread(sums))
@@ -125,4 +144,4 @@ class MixtureGivenGlobals(Mixture):
         result = super().local_step(batch, global_params, inv_temp, run, **requested)
         if result.stats is None:
             return result
-        return replace(result, stats=Stats(self._in_their_form(result.stats.arrays)))
+        return replace(result, stats=Stats(self._convert_statistics(result.stats.arrays)))

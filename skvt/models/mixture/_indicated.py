@@ -1,16 +1,17 @@
-"""Columns with a point mass or with informative missing values: values and indicators of them.
+"""Columns with a point mass or with informative missing values.
 
 A value x of a column is modelled by an indicator i and a component F for the values,
 
     i ~ Bernoulli(p_k),      x | i = 1 ~ F(phi_k),      x | i = 0 is the point mass, or missing.
 
-With a point mass, i is 1 where x differs from it, and unknown where x is missing. With informative
-missing values, i is 1 where x is observed, and always known. Where i is 0, the component of values
-has a missing value. The model is a product of two blocks of columns: values, and indicators.
+With a point mass, i is 1 if x differs from the point mass, and unknown if x is missing. With
+informative missing values, i is 1 if x is observed, and 0 if x is missing. If i is 0, the component
+of values has a missing value. The model is a product of two blocks: "values" and "indicators".
 
-Columns that are missing in nearly the same rows share one indicator, since they state one fact. It
-is 1 in a row where at least half of these columns are observed. Columns that are never missing
-share one indicator, too. :func:`columns_missing_together` decides which columns share one.
+Columns that are missing in nearly the same rows share one indicator, because their missing values
+state one fact. The indicator is 1 in a row in which at least half of these columns are observed.
+Columns that are never missing share one indicator, too. :func:`columns_missing_together` decides
+which columns share an indicator.
 """
 
 from dataclasses import dataclass, field, replace
@@ -21,7 +22,7 @@ import numpy as np
 
 from skvt.contracts import Component
 from skvt.files import in_files
-from skvt.models.mixture._given_columns import Conditioned, GivenColumns, conditioned
+from skvt.models.mixture._given_columns import Conditioned, GivenColumns, separate_by_cell
 from skvt.models.mixture._product import Block, Product
 from skvt.models.mixture._wrap import WrapperMixin
 from skvt.models.mixture.components import Bernoulli
@@ -37,28 +38,29 @@ LEAST_AGREEMENT = 0.75
 class Indicated(WrapperMixin, Product):
     """Product of the blocks "values" and "indicators".
 
-    The blocks describe rows of D + I columns: D columns of values and I of indicators. The first F
-    of the D columns have indicators; an exposure and given columns have none, since they are always
-    known. Densities are with respect to Lebesgue measure, or counting measure for counts, plus a
-    unit mass at each ``at``. If missing values are informative, densities of rows include the
-    probability that the missing values are missing.
+    The blocks describe rows of D + I columns: D columns of values and I columns of indicators. The
+    first F of the D columns have indicators. An exposure and given columns have none, because they
+    are always known. Densities are with respect to Lebesgue measure, or counting measure for
+    counts, plus a unit mass at each point mass. If missing values are informative, densities of
+    rows include the probability of the indicators.
     """
 
     # Point mass of each of the F columns; () if the indicators describe missing values.
     at: tuple[float, ...] = field(default=(), kw_only=True)
-    # Subtracted from the values.
+    # Subtracted from the values: 0 or 1.
     shift: float = field(default=0.0, kw_only=True)
     # Number of the indicator of each of the F columns; () if each column has a separate indicator.
     shared: tuple[int, ...] = field(default=(), kw_only=True)
-    # Columns whose indicators are left out, as if they were unknown.
+    # Columns that the indicators ignore, see `skvt.contracts.Completes.without_indicator`.
     silent: tuple[int, ...] = field(default=(), kw_only=True)
 
     def validate(self, d: int, k: int) -> bool:
+        n_exposures = d - self.blocks[0].n_given - self._n_indicated
         return (
             [block.name for block in self.blocks] == ["values", "indicators"]
             and type(getattr(self._indicators, "differing", self._indicators))
             in (Bernoulli, Conditioned)
-            and d - self.blocks[0].n_given - self._n_indicated in (0, 1)  # none of an exposure
+            and n_exposures in (0, 1)
             and self._are_disjoint(d + self._n_indicators)
             and {*self._indicator_of} == {*range(self._n_indicators)}
             and len(self.at) in (0, self._n_indicators)
@@ -69,11 +71,12 @@ class Indicated(WrapperMixin, Product):
 
     @property
     def _models_missing(self) -> bool:
-        """Whether indicators describe which values are missing, rather than a point mass."""
+        """Whether indicators describe missing values. Otherwise they describe point masses."""
         return not self.at
 
     @property
     def _indicators(self) -> Any:
+        """The component of the indicators."""
         return self.blocks[1].component
 
     @property
@@ -91,20 +94,20 @@ class Indicated(WrapperMixin, Product):
         """F, the number of columns with indicators."""
         return len(self._indicator_of)
 
-    def _unknown(self, X: Array) -> Array:
-        """Return the rows of the block of indicators with all indicators unknown."""
-        made = np.concatenate([X, np.full((len(X), self._n_indicators), np.nan)], axis=1)
-        return made[:, self.blocks[1].columns]
+    def _with_unknown_indicators(self, X: Array) -> Array:
+        """Return the columns of the block of indicators for rows X, with all indicators NaN."""
+        rows = np.concatenate([X, np.full((len(X), self._n_indicators), np.nan)], axis=1)
+        return rows[:, self.blocks[1].columns]
 
     def with_completed(self, X: Any, completed: Array) -> Any:
-        """Return rows with the completed values; informative missing values stay missing."""
+        """Return rows with completed values; informative missing values stay missing."""
         return X if self._models_missing else super().with_completed(X, completed)
 
     def without_indicator(self, column: int) -> "Indicated":
         return replace(self, silent=(*self.silent, column)) if self._models_missing else self
 
     def imputed(self, X: Array, lam: Array, memberships: Array) -> Array:
-        """Replace missing values; with a point mass, by the mean of the mass and the values."""
+        """Replace missing values; with a point mass, by the mean over both values of i."""
         if self._models_missing:
             return np.asarray(self._values.imputed(X, self.family.split(lam)[0], memberships))
         return super().imputed(X, lam, memberships)
@@ -113,12 +116,13 @@ class Indicated(WrapperMixin, Product):
         if self._models_missing:
             return means
         F, at, out = self._n_indicators, np.array(self.at), means.copy()
-        share = self._indicators.conditional_mean(self._unknown(X), others[0])[..., :F]
+        unknown = self._with_unknown_indicators(X)
+        share = self._indicators.conditional_mean(unknown, others[0])[..., :F]
         out[..., :F] = share * (means[..., :F] + self.shift) + (1.0 - share) * at
         return out
 
     def conditional_sample(self, X: Any, lam: Array, rng: np.random.Generator) -> Array:
-        # An informative missing value is drawn as if it were missing at random.
+        # Draw an informative missing value as if it were missing at random.
         if self._models_missing:
             values_lam = self.family.split(lam)[0]
             return np.asarray(self._values.conditional_sample(X, values_lam, rng))
@@ -127,10 +131,11 @@ class Indicated(WrapperMixin, Product):
     def _draws_of_data(
         self, X: Array, draws: Array, rng: np.random.Generator, *others: Array
     ) -> Array:
-        """Return the draws, with the point mass or NaN where a drawn indicator is 0."""
+        """Return the draws of values, with the point mass or NaN where a drawn indicator is 0."""
         out, F = np.array(draws, np.float64), self._n_indicated
-        drawn = self._indicators.conditional_sample(self._unknown(X), others[0], rng)
-        has_value = drawn[:, self._indicator_of] > 0.0
+        unknown = self._with_unknown_indicators(X)
+        indicators = self._indicators.conditional_sample(unknown, others[0], rng)
+        has_value = indicators[:, self._indicator_of] > 0.0
         out[:, :F] = np.where(has_value, out[:, :F] + self.shift, self.at or np.nan)
         return out
 
@@ -141,19 +146,19 @@ class Indicated(WrapperMixin, Product):
         """
         evidence = super().column_evidence(sums)
         D, F = evidence.shape[1] - self._n_indicators, self._n_indicated
-        number_sharing = np.bincount(self._indicator_of)
-        evidence[:, :F] += (evidence[:, D:] / number_sharing)[:, self._indicator_of]
+        n_sharing = np.bincount(self._indicator_of)
+        evidence[:, :F] += (evidence[:, D:] / n_sharing)[:, self._indicator_of]
         return evidence[:, :D]
 
     def marginals(self, lam: Array) -> Any:
-        """Return the marginals of the values, and of the probabilities of indicators."""
+        """Return the marginals of the values, and of each column's probability of i = 1."""
         values, (shares,) = super().marginals(lam)
         names = [f"share not {at:g}" for at in self.at] or ["share observed"] * self._n_indicated
-        parts_of_shares = (
+        shares_of_columns = (
             shares.select([i])._replace(quantity=name, columns=np.array([d]))
             for d, (i, name) in enumerate(zip(self._indicator_of, names, strict=True))
         )
-        return (*values, *parts_of_shares)
+        return (*values, *shares_of_columns)
 
     def _convert_rows(self, X: Any) -> Array:
         """Return values and indicators side by side, (n, D + I).
@@ -163,34 +168,36 @@ class Indicated(WrapperMixin, Product):
         X, F = np.asarray(dense(X), np.float64), self._n_indicated
         missing = np.isnan(X[:, :F])
         if self._models_missing:
-            votes = np.equal.outer(self._indicator_of, np.arange(self._n_indicators))
-            votes[list(self.silent)] = False
-            n_votes = votes.sum(axis=0)
-            indicators = np.where(2.0 * (~missing @ votes.astype(float)) >= n_votes, 1.0, 0.0)
-            indicators[:, n_votes == 0] = np.nan
+            # An indicator is 1 if at least half of its columns, ignoring the silent, are observed.
+            has_indicator = np.equal.outer(self._indicator_of, np.arange(self._n_indicators))
+            has_indicator[list(self.silent)] = False
+            n_columns = has_indicator.sum(axis=0)
+            n_observed = ~missing @ has_indicator.astype(float)
+            indicators = np.where(2.0 * n_observed >= n_columns, 1.0, 0.0)
+            indicators[:, n_columns == 0] = np.nan
             return np.concatenate([X, indicators], axis=1)
         indicators = np.where(missing, np.nan, np.array(self.at) != X[:, :F])
         values = np.where(indicators > 0.0, X[:, :F] - self.shift, np.nan)
         return np.concatenate([values, X[:, F:], indicators], axis=1)
 
 
-def indicated(
+def add_indicators(
     component: Component, at: tuple[float, ...] = (), shift: float = 0.0, *,
     exposed: bool = False, given: GivenColumns | None = None, shared: tuple[int, ...] = (),
 ) -> Indicated:  # fmt: skip
-    """Return a component of values with indicators, whose probabilities have a uniform prior.
+    """Return the component of values and of indicators, whose probabilities have a uniform prior.
 
-    ``at`` and ``shift`` are those of `values_beside`. If ``exposed``, the last column before given
-    columns is an exposure, which has no indicator. Columns that are ``given`` come last; they
-    explain values and indicators. Columns with the same number in ``shared``, the result of
-    `columns_missing_together`, share an indicator.
+    ``component`` describes the values. ``at`` and ``shift`` are those of `without_point_masses`. If
+    ``exposed``, the last column before given columns is an exposure, which has no indicator.
+    Columns that are ``given`` come last; they explain values and indicators. Columns with the same
+    number in ``shared``, the result of `columns_missing_together`, share an indicator.
     """
     D, dtype = component.n_features, component.dtype
     G = 0 if given is None else given.n_columns
     n_indicators = max(shared) + 1 if shared else D - G - exposed
     indicators: Any = Bernoulli(np.ones((n_indicators, 2)), dtype)
     if given is not None:
-        indicators = conditioned(indicators, given)
+        indicators = separate_by_cell(indicators, given)
     blocks = (
         Block("values", component, np.arange(D), G),
         Block(
@@ -202,38 +209,41 @@ def indicated(
 
 
 def columns_missing_together(X: Any, weights: Any, n_columns: int) -> tuple[int, ...]:
-    """Return the number of the indicator of each of the first F columns of the rows of a fit.
+    """Return the number of the indicator of each of the first ``n_columns`` columns, (F,).
 
-    In order of the columns, each shares the indicator of the first column with which its missing
-    values agree, or has the next number. Missing values of two columns agree if Cohen's kappa, 1
-    less the ratio of the number of rows in which one alone is missing to the number expected of
-    independent columns, is at least ``LEAST_AGREEMENT``, or if neither column has missing values.
+    Each column, in their order, shares the indicator of the first column with which its missing
+    values agree. If there is no such column, it gets a new indicator. The missing values of two
+    columns agree if Cohen's kappa is at least ``LEAST_AGREEMENT``, or if neither column has missing
+    values. Kappa is 1 less the ratio of two shares of rows: the share in which exactly one of the
+    columns is missing, and the same share for independent columns.
     """
-    both, total = sums_of_rows(X, weights, partial(_missing_in_both, n_columns))
+    both, total = sums_of_rows(X, weights, partial(_count_missing_in_both, n_columns))
     share = np.diagonal(both) / total
-    apart = share[:, None] + share - 2.0 * both / total
+    exactly_one = share[:, None] + share - 2.0 * both / total
     expected = share[:, None] + share - 2.0 * np.outer(share, share)
-    agree = apart <= (1.0 - LEAST_AGREEMENT) * expected + np.finfo(np.float64).eps
-    first: list[int] = []
+    agrees = exactly_one <= (1.0 - LEAST_AGREEMENT) * expected + np.finfo(np.float64).eps
+    # The first column of each indicator, and the indicator of each column.
+    first_columns: list[int] = []
     shared: list[int] = []
-    for agrees in agree:
-        leaders = np.flatnonzero(agrees[first])
-        if leaders.size == 0:
-            first.append(len(shared))
-        shared.append(int(leaders[0]) if leaders.size else len(first) - 1)
+    for column_agrees in agrees:
+        candidates = np.flatnonzero(column_agrees[first_columns])
+        if candidates.size == 0:
+            first_columns.append(len(shared))
+        shared.append(int(candidates[0]) if candidates.size else len(first_columns) - 1)
     return tuple(shared)
 
 
-def _missing_in_both(n_columns: int, X: Any, weights: Array) -> tuple[Any, ...]:
-    """Return weighted numbers of rows in which both of two columns are missing, (F, F)."""
+def _count_missing_in_both(n_columns: int, X: Any, weights: Array) -> tuple[Any, ...]:
+    """Return the weight of rows in which both of two columns are missing, (F, F), and the total."""
     missing = np.isnan(dense(X)[:, :n_columns]).astype(np.float64)
     return (missing.T * weights) @ missing, weights.sum()
 
 
-def values_beside(at: tuple[float, ...], shift: float, X: Any) -> Array:
-    """Return rows with NaN in place of point masses ``at``, and with ``shift`` subtracted.
+def without_point_masses(at: tuple[float, ...], shift: float, X: Any) -> Array:
+    """Return rows with NaN in place of point masses, and with ``shift`` subtracted.
 
-    Columns after the columns with point masses are unchanged. The result has the dtype of the rows.
+    ``at`` has the point mass of each of the first F columns. Further columns are unchanged. The
+    result has the dtype of the rows.
     """
     X = dense(X)
     F = len(at)

@@ -1,34 +1,43 @@
-"""Compiled loops of mixtures: features, responsibilities, candidates, entropies of pairs."""
+"""Compiled loops of mixtures: features, responsibilities, candidates, entropies of pairs.
+
+The loops write their results to arguments. Some run in the precision of the data: ``lit(x, 0.0)``
+is the constant 0 in the type of x.
+"""
 
 import numpy as np
 
 from skvt.compiled import exp, jit, jit_allocating, lit, log, part
 from skvt.typing import Array, IndexArray
 
-# Responsibilities below exp(-60) times the row's largest are zero. This is far below rounding
-# and far above the denormal numbers that would slow matrix products down.
-_FARTHEST = 60.0
-# Among candidates, the same limit is exp(-40); what is left out of q is below rounding.
-_FARTHEST_CANDIDATE = 40.0
-# Smaller responsibilities are left out of entropies of pairs: less than 1e-12 nats a row.
+# Responsibilities below exp(-60) times the row's largest are set to zero. This limit is far below
+# rounding and far above the denormal numbers that would slow matrix products down.
+_MAX_DISTANCE = 60.0
+# The limit for candidates is exp(-40), which is below rounding, too.
+_MAX_CANDIDATE_DISTANCE = 40.0
+# Smaller responsibilities are left out of entropies of pairs. They have less than 1e-12 nats a row.
 SMALLEST_SHARE = 1e-14
 
 
 @jit
-def _outer(columns: Array, linear: bool, out: Array) -> None:
+def _write_outer_features(columns: Array, linear: bool, out: Array) -> None:
+    """Write the features of :func:`outer_features` to ``out`` (P, n), given ``columns`` (D, n).
+
+    NaN in ``columns`` are replaced by 0.
+    """
     n_features, n_rows = columns.shape
-    complete = True
+    # Only NaN differs from itself.
+    is_complete = True
     for i in range(n_features):
         for n in range(n_rows):
-            complete &= columns[i, n] == columns[i, n]
-    out[0] = 1.0 if complete else 0.0
-    if not complete:
+            is_complete &= columns[i, n] == columns[i, n]
+    out[0] = 1.0 if is_complete else 0.0
+    if not is_complete:
         for i in range(n_features):
             for n in range(n_rows):
                 value = columns[i, n]
-                seen = value == value
-                columns[i, n] = value if seen else lit(value, 0.0)
-                out[0, n] = lit(value, 1.0) if seen else out[0, n]
+                is_seen = value == value
+                columns[i, n] = value if is_seen else lit(value, 0.0)
+                out[0, n] = lit(value, 1.0) if is_seen else out[0, n]
     position = 1
     if linear:
         for i in range(n_features):
@@ -43,21 +52,25 @@ def _outer(columns: Array, linear: bool, out: Array) -> None:
 
 
 def outer_features(X: Array, *, linear: bool) -> Array:
-    """Return ``[1, x, upper triangle of x x']`` of each row, with x only if ``linear``.
+    """Return ``[1, x, upper triangle of x x']`` of each row, (n, P).
 
-    NaN count as 0, and all features of a row of NaN are 0. The result is in Fortran order, so that
-    the inner loops run over the rows.
+    x is left out unless ``linear`` is set. NaN count as 0, and all features of a row of NaN are 0.
+    The result is in Fortran order, so that the inner loops run over the rows.
     """
     n_rows, n_features = X.shape
     width = 1 + n_features * linear + n_features * (n_features + 1) // 2
     out = np.empty((width, n_rows), X.dtype)
-    _outer(np.array(X.T, order="C"), linear, out)
+    _write_outer_features(np.array(X.T, order="C"), linear, out)
     return out.T
 
 
 @jit
 def indicators(codes: Array, ends: Array, out: Array) -> None:
-    """Set ``out[n, ends[d - 1] + codes[n, d]] = 1`` wherever ``codes[n, d]`` is in [0, C_d)."""
+    """Set the indicators of the categories of rows to 1 in ``out`` (n, sum_d C_d).
+
+    ``codes`` (n, D) are the categories. Codes outside [0, C_d), and NaN, have no indicator. The
+    indicators of column d end before the position ``ends[d]``.
+    """
     for n in range(codes.shape[0]):
         start = 0
         for d in range(codes.shape[1]):
@@ -69,10 +82,10 @@ def indicators(codes: Array, ends: Array, out: Array) -> None:
 
 @jit
 def responsibilities(logits: Array, inv_temps: Array, bound: Array, energy: Array) -> None:
-    """Replace ``logits`` by the softmax of ``inv_temp * logits`` in each row [HS13 eq. 9].
+    """Replace ``logits`` (n, K) by the softmax of ``inv_temp * logits`` in each row [HS13 eq. 9].
 
-    ``inv_temps`` (n,) or (1,). Writes each row's ``bound = inv_temp * energy + entropy`` and
-    ``energy = sum_k r_k logit_k``.
+    ``inv_temps`` is (n,) or (1,). Writes the energies of the rows, ``sum_k r_k logit_k``, and their
+    bounds, ``inv_temp * energy + entropy``, (n,) each.
     """
     n_components = logits.shape[1]
     for n in range(logits.shape[0]):
@@ -85,8 +98,8 @@ def responsibilities(logits: Array, inv_temps: Array, bound: Array, energy: Arra
         for k in range(n_components):
             distance = row[k] - largest
             scaled = inv_temp * distance
-            r = exp(max(scaled, -lit(largest, _FARTHEST)))
-            r = r if scaled > -lit(largest, _FARTHEST) else lit(largest, 0.0)
+            r = exp(max(scaled, -lit(largest, _MAX_DISTANCE)))
+            r = r if scaled > -lit(largest, _MAX_DISTANCE) else lit(largest, 0.0)
             total += r
             weighted += r * distance
             row[k] = r
@@ -101,7 +114,10 @@ def responsibilities(logits: Array, inv_temps: Array, bound: Array, energy: Arra
 def candidate_logits(
     features: Array, table: Array, log_weights: Array, candidates: IndexArray, logits: Array
 ) -> None:
-    """Write ``logits[n, j] = E[log w_k] + <F(x_n), T_k>`` for ``k = candidates[n, j]``."""
+    """Write ``logits[n, j] = E[log w_k] + <F(x_n), T_k>`` for ``k = candidates[n, j]``.
+
+    ``features`` are (n, P), ``table`` is (K, P), and ``candidates`` are (n, J).
+    """
     for n in range(features.shape[0]):
         row = features[n]
         for j in range(candidates.shape[1]):
@@ -117,29 +133,32 @@ def best_of_candidates(
     logits: Array, candidates: IndexArray, best: IndexArray, resp: Array, bound: Array,
     energy: Array,
 ) -> None:  # fmt: skip
-    """Write the ``best`` of each row's candidates, in order, and their responsibilities [HS16].
+    """Write the L best of each row's candidates and their responsibilities, (n, L) each [HS16].
 
-    This q has the highest bound of all q on as many of the candidates. ``candidates`` are (n, J),
-    or (1, J) if all rows share them. Bound and energy are defined as in `responsibilities`.
+    The best candidate comes first. Of all q with L components among the candidates, this one has
+    the highest bound. ``logits`` are (n, J), and ``candidates`` are (n, J), or (1, J) if all rows
+    share them. ``bound`` and ``energy`` are those of :func:`responsibilities` at T = 1.
     """
     n_kept = best.shape[1]
     for n in range(logits.shape[0]):
-        row, compared = logits[n], candidates[n if candidates.shape[0] > 1 else 0]
-        chosen, values = best[n], resp[n]
+        row, row_candidates = logits[n], candidates[n if candidates.shape[0] > 1 else 0]
+        # Insert each candidate into the sorted list of the best. ``values`` are logits here, and
+        # responsibilities below.
+        kept, values = best[n], resp[n]
         for j in range(row.size):
             if j >= n_kept and row[j] <= values[n_kept - 1]:
                 continue
             rank = min(j, n_kept - 1)
             while rank > 0 and values[rank - 1] < row[j]:
-                values[rank], chosen[rank] = values[rank - 1], chosen[rank - 1]
+                values[rank], kept[rank] = values[rank - 1], kept[rank - 1]
                 rank -= 1
-            values[rank], chosen[rank] = row[j], compared[j]
+            values[rank], kept[rank] = row[j], row_candidates[j]
         largest, total, weighted = values[0], 0.0, 0.0
         for j in range(n_kept):
             distance = values[j] - largest
-            values[j] = exp(distance) if distance > -_FARTHEST_CANDIDATE else 0.0
+            values[j] = exp(distance) if distance > -_MAX_CANDIDATE_DISTANCE else 0.0
             total += values[j]
-            weighted += values[j] * max(distance, -_FARTHEST_CANDIDATE)
+            weighted += values[j] * max(distance, -_MAX_CANDIDATE_DISTANCE)
         for j in range(n_kept):
             values[j] /= total
         bound[n] = largest + log(total)
@@ -150,7 +169,11 @@ def best_of_candidates(
 def add_candidate_statistics(
     features: Array, best: IndexArray, weighted: Array, counts: Array, sums: Array
 ) -> None:
-    """Add weighted responsibilities to ``counts`` (K,), and features times these to ``sums``."""
+    """Add to the statistics ``counts`` (K,) and ``sums`` (K, P) of the kept candidates.
+
+    ``weighted`` (n, L) are weighted responsibilities of the components ``best`` (n, L), and
+    ``features`` are (n, P).
+    """
     for n in range(features.shape[0]):
         for j in range(best.shape[1]):
             r = weighted[n, j]
@@ -163,37 +186,40 @@ def add_candidate_statistics(
 
 @jit
 def next_candidates(
-    best: IndexArray, order: IndexArray, places: IndexArray, before: IndexArray, out: IndexArray
-) -> None:
+    best: IndexArray, order: IndexArray, positions: IndexArray, last_tried: IndexArray,
+    out: IndexArray,
+) -> None:  # fmt: skip
     """Write the candidates of each row's next visit, ``out`` (n, J), all different.
 
-    A row's candidates are its ``best`` components, then those of the preceding row in ``order``, in
-    which rows with the same best component follow each other. At least one more candidate follows:
-    the components after ``before[n]`` in turn, so that each component is tried. ``places`` (K,)
-    must be -1 throughout, and is so again afterwards.
+    A row's first candidates are its ``best`` components (n, L). The best components of the
+    preceding row in ``order`` (n,) follow, in which rows with the same best component follow each
+    other. The last candidates, at least one, are the components after ``last_tried[n]`` in turn, so
+    that each component is tried at some visit. ``positions`` (K,) is scratch for the positions of
+    components in a row of ``out``; it is -1 throughout before and after the call.
     """
-    n_kept, n_candidates, n_components = best.shape[1], out.shape[1], places.size
+    n_kept, n_candidates, n_components = best.shape[1], out.shape[1], positions.size
     for i in range(order.size):
-        n, other = order[i], order[i - 1]
+        # The row before the first one is the last one.
+        n, preceding = order[i], order[i - 1]
         for j in range(n_kept):
             out[n, j] = best[n, j]
-            places[best[n, j]] = j
-        end = n_kept
+            positions[best[n, j]] = j
+        n_written = n_kept
         for j in range(n_kept):
-            k = best[other, j]
-            if places[k] < 0 and end < n_candidates - 1:
-                out[n, end] = k
-                places[k] = end
-                end += 1
-        k = before[n]
-        while end < n_candidates:
+            k = best[preceding, j]
+            if positions[k] < 0 and n_written < n_candidates - 1:
+                out[n, n_written] = k
+                positions[k] = n_written
+                n_written += 1
+        k = last_tried[n]
+        while n_written < n_candidates:
             k = k + 1 if k + 1 < n_components else 0
-            if places[k] < 0:
-                out[n, end] = k
-                places[k] = end
-                end += 1
+            if positions[k] < 0:
+                out[n, n_written] = k
+                positions[k] = n_written
+                n_written += 1
         for j in range(n_candidates):
-            places[out[n, j]] = -1
+            positions[out[n, j]] = -1
 
 
 @jit_allocating
@@ -201,17 +227,19 @@ def assignment_entropy(
     resp: Array, components: IndexArray, weights: Array, pairs: bool, entropy: Array,
     merge_entropy_loss: Array,
 ) -> None:  # fmt: skip
-    """Add the entropies of assignments by component and, if ``pairs``, what merges lose of them.
+    """Add the entropies of assignments and, if ``pairs``, the entropies that merges lose.
 
     ``resp`` (n, J) are responsibilities of ``components`` (n, J), or (1, J) if all rows share them.
-
-    ``entropy[k] += -sum_n w r_k log r_k`` and, for a < b, with r_ab = r_a + r_b,
+    With the weights w (n,), the first result is ``entropy[k] += -sum_n w r_k log r_k``, (K,). The
+    second, for a < b and with r_ab = r_a + r_b, is
 
         merge_entropy_loss[a, b] += sum_n w (r_ab log r_ab - r_a log r_a - r_b log r_b) >= 0,
 
-    so that the component merged from both has the entropy ``H_a + H_b - merge_entropy_loss[a, b]``
-    [HS13 sec. 3.2]. Only rows that both components share contribute, and these are few.
+    (K, K), so that the component merged from a and b has the entropy ``H_a + H_b -
+    merge_entropy_loss[a, b]`` [HS13 sec. 3.2]. Only rows that both components share contribute, and
+    such rows are few.
     """
+    # Shares, terms r log r and components of a row's larger responsibilities.
     shares = np.empty(resp.shape[1])
     terms = np.empty(resp.shape[1])
     members = np.empty(resp.shape[1], np.int64)
@@ -239,7 +267,10 @@ def assignment_entropy(
 
 @part
 def _loss(a: float, term_a: float, b: float, term_b: float) -> float:
-    """Entropy ``(a + b) log(a + b) - a log a - b log b`` that a row loses; 0 if a or b is 0."""
+    """Return the entropy of a row that a join of responsibilities a and b loses, in nats.
+
+    It is ``(a + b) log(a + b) - a log a - b log b``, and 0 if a or b is 0. ``term_a`` is a log a.
+    """
     both = a + b
     loss = both * log(both) - term_a - term_b
     return loss if a > 0.0 and b > 0.0 and loss > 0.0 else 0.0
@@ -247,9 +278,10 @@ def _loss(a: float, term_a: float, b: float, term_b: float) -> float:
 
 @jit
 def loss_of_pair(a: Array, terms_a: Array, b: Array, terms_b: Array, weights: Array) -> float:
-    """Entropy that is lost if two clusters are joined, in nats [Baudry10 sec. 3].
+    """Return the entropy that is lost if two clusters are joined, in nats [Baudry10 sec. 3].
 
-    Responsibilities a and b (n,), terms ``a log a`` and ``b log b``, weights of the rows (n,).
+    The arguments, (n,) each, are the responsibilities a and b of the clusters with the terms ``a
+    log a`` and ``b log b``, and the weights of the rows.
     """
     total = 0.0
     for n in range(a.size):
@@ -261,7 +293,10 @@ def loss_of_pair(a: Array, terms_a: Array, b: Array, terms_b: Array, weights: Ar
 def loss_of_pair_in_rows(
     a: Array, terms_a: Array, b: Array, terms_b: Array, weights: Array, rows: IndexArray
 ) -> float:
-    """:func:`loss_of_pair` where the responsibilities b, like ``rows``, are those of rows only."""
+    """Return :func:`loss_of_pair` if b is 0 in all rows except ``rows`` (m,).
+
+    ``b`` and ``terms_b`` are (m,), those of the rows with these indices.
+    """
     total = 0.0
     for i in range(rows.size):
         n = rows[i]
@@ -271,7 +306,11 @@ def loss_of_pair_in_rows(
 
 @jit
 def bounds_of_pairs(a: int, others: IndexArray, resp: Array, terms: Array, out: Array) -> None:
-    """:func:`loss_of_pair` of a and each of the others, with the rows of ``resp`` and ``terms``."""
+    """Write :func:`loss_of_pair` of component a and each of ``others`` (m,) to ``out`` (m,).
+
+    ``resp`` (K, n) are sums r of weighted responsibilities over n groups of rows, and ``terms`` (K,
+    n) are r log r.
+    """
     for i in range(others.size):
         b, total = others[i], 0.0
         for n in range(resp.shape[1]):

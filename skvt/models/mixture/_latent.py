@@ -1,7 +1,7 @@
-"""Gaussians with ordinal columns: only the interval of a latent value is observed.
+"""Gaussians with ordinal columns, of whose latent values only the intervals are observed.
 
-Given the component, a row of latent values is Gaussian, so that ordinal columns are correlated with
-real and with other ordinal columns within a component. All components share the ends of the
+Given the component, a row of latent values is Gaussian, so that an ordinal column is correlated
+with real and with other ordinal columns within a component. All components share the ends of the
 intervals. Fits use the q of :mod:`skvt.models.mixture._ordinal`. Predictive densities need the
 probability of a box under a Student t, see :mod:`skvt.models.mixture._boxes`.
 """
@@ -13,7 +13,13 @@ import numpy as np
 
 from skvt.contracts import Completion
 from skvt.files import in_files
-from skvt.models.mixture._boxes import Box, LatentValues, box, points, roots
+from skvt.models.mixture._boxes import (
+    BoxSample,
+    LatentStudent,
+    conditional_roots,
+    sample_box,
+    sobol_points,
+)
 from skvt.models.mixture._gaussian_prior import (
     DEFAULTS,
     GaussianPrior,
@@ -44,17 +50,20 @@ from skvt.typing import Array
 @in_files("models.LatentGaussian")
 @dataclass(frozen=True)
 class LatentGaussian(FullGaussian):
-    """N(mu_k, Lambda_k^-1) of latent values, normal-Wishart prior.
+    """N(mu_k, Lambda_k^-1) of latent values, with a normal-Wishart prior.
 
-    Parameters and statistics are those of :class:`FullGaussian`; the center of ordinal columns is
+    Parameters and statistics are those of :class:`FullGaussian`. The center of ordinal columns is
     0.
     """
 
-    # The ordinal columns and their intervals.
+    # Ordinal columns and the intervals of their levels.
     cells: Cells = field(kw_only=True)
 
     def features(self, X: Any) -> Any:
-        """Return ``[1, x, upper triangle of x x']`` with x = 0 in ordinal columns."""
+        """Return ``[1, x, upper triangle of x x']`` with 0 for values in ordinal columns.
+
+        The completion adds the features that contain these values.
+        """
         rows = self._centred(X)
         columns = self.cells.columns
         rows[:, columns] = np.where(np.isnan(rows[:, columns]), np.nan, 0.0)
@@ -64,51 +73,56 @@ class LatentGaussian(FullGaussian):
         return OrdinalCompletion(self.center, table, self.cells).holes
 
     def filled(self, X: Any) -> Any:
-        """Return a copy of the rows with missing values at their mean under the prior."""
-        return np.where(np.isnan(X), self.cells.with_levels(self._at_scores(X)), X)
+        """Return rows whose missing values are conditional means under the prior."""
+        return np.where(np.isnan(X), self.cells.with_levels(self._complete_scores(X)), X)
 
     explain, weighted_sums = ConjugateComponent.explain, ConjugateComponent.weighted_sums
 
     def filled_features(self, X: Any) -> Any:
-        """Return features with latent values at the mean of a standard normal in their interval."""
-        return full_features(self._at_scores(X) - self.center, True, self.added)
+        """Return features whose latent values are means of a standard normal in their interval."""
+        return full_features(self._complete_scores(X) - self.center, True, self.added)
 
     def row_fits(self, X: Any) -> GaussianRowFits:
         """Return fits of rows with the same latent values as in :meth:`filled_features`."""
-        return GaussianRowFits(self, self._at_scores(X) - self.center)
+        return GaussianRowFits(self, self._complete_scores(X) - self.center)
 
-    def _at_scores(self, X: Any) -> Array:
+    def _complete_scores(self, X: Any) -> Array:
+        """Return rows with scores for ordinal values and conditional means for missing values."""
         rows = self._with_latent(X, self.cells.scores(X))
-        # missing values are at their conditional means under the prior
         return super().conditional_mean(rows, self.prior[None])[0]
 
     def log_predictive(self, X: Any, lam: Array) -> Array:
         """Return log densities of real values plus log probabilities of intervals, (n, K)."""
-        return np.stack([seen.log_probability for seen in self._seen(X, lam)], axis=1)
+        boxes = self._sample_boxes(X, lam)
+        return np.stack([box.log_probability for box in boxes], axis=1)
 
     def conditional_mean(self, X: Any, lam: Array) -> Array:
-        """Return missing values at their means, or at the most probable level, (K, n, D)."""
-        one = np.ones((X.shape[0], 1))
-        return np.stack([self.imputed(X, lam[[k]], one) for k in range(len(lam))])
+        """Return rows with means, or most probable levels, for missing values, (K, n, D)."""
+        certain = np.ones((X.shape[0], 1))
+        return np.stack([self.imputed(X, lam[[k]], certain) for k in range(len(lam))])
 
     def imputed(self, X: Array, lam: Array, memberships: Array) -> Array:
-        mean, levels = np.zeros(X.shape), np.zeros(1)
-        for k, seen in enumerate(self._seen(X, lam)):
-            # means of missing real values are linear in the latent values
-            latent = np.einsum("ns,nsj->nj", seen.weights, seen.draws)
+        mean, probabilities = np.zeros(X.shape), np.zeros(1)
+        for k, box in enumerate(self._sample_boxes(X, lam)):
+            # Insert the means of the latent values, because the means of missing real values are
+            # linear in the latent values.
+            latent = np.einsum("ns,nsj->nj", box.weights, box.draws)
             rows = super().conditional_mean(self._with_latent(X, latent), lam[[k]])[0]
             mean += memberships[:, [k]] * rows
-            levels = levels + memberships[:, k, None, None] * seen.probabilities
-        for ordinal, j in enumerate(self.cells.columns):
-            mean[:, j] = self.cells.levels[ordinal][stable_argmax(levels[:, ordinal])]
+            probabilities = probabilities + memberships[:, k, None, None] * box.probabilities
+        for j, (column, levels) in enumerate(
+            zip(self.cells.columns, self.cells.levels, strict=True)
+        ):
+            mean[:, column] = levels[stable_argmax(probabilities[:, j])]
         return np.where(np.isnan(X), mean, X)
 
     def conditional_sample(self, X: Any, lam: Array, rng: np.random.Generator) -> Array:
-        """Draw latent values by importance resampling, then missing values given these."""
-        (seen,) = self._seen(X, lam[None], rng)
-        below = seen.weights.cumsum(axis=1)
-        drawn = (below < rng.random((len(below), 1)) * below[:, -1:]).sum(axis=1)
-        latent = seen.draws[np.arange(len(drawn)), drawn]
+        """Draw latent values by importance resampling, and then missing values given these."""
+        (box,) = self._sample_boxes(X, lam[None], rng)
+        cumulative = box.weights.cumsum(axis=1)
+        thresholds = rng.random((len(cumulative), 1)) * cumulative[:, -1:]
+        drawn = (cumulative < thresholds).sum(axis=1)
+        latent = box.draws[np.arange(len(drawn)), drawn]
         rows = super().conditional_sample(self._with_latent(X, latent), lam, rng)
         return np.where(np.isnan(X), self.cells.with_levels(rows), X)
 
@@ -117,46 +131,51 @@ class LatentGaussian(FullGaussian):
         return self.cells.with_levels(super().sample(lam, n_rows, rng))
 
     def _with_latent(self, X: Any, values: Array) -> Array:
-        """Return the rows with these values (n, J) in the ordinal columns."""
+        """Return rows with ``values`` (n, J) in the ordinal columns."""
         rows = np.array(X, np.float64)
         rows[:, self.cells.columns] = values
         return rows
 
-    def _seen(self, X: Any, lam: Array, rng: np.random.Generator | None = None) -> list[Box]:
-        """Sample the box of each row's intervals under each component's predictive.
+    def _sample_boxes(
+        self, X: Any, lam: Array, rng: np.random.Generator | None = None
+    ) -> list[BoxSample]:
+        """Sample the box of each row's intervals under the predictive of each component.
 
-        The log probabilities include the density of the real values. Points are those of a Sobol
-        sequence, or random if a generator is passed.
+        Returns one sample for each component. The log probabilities include the density of the real
+        values. Points are those of a Sobol sequence, or random if ``rng`` is not None.
         """
-        cells, n_columns = self.cells, self.cells.columns.size
-        real = self._with_latent(X, np.full((X.shape[0], n_columns), np.nan)) - self.center
+        # Condition on the real values: treat ordinal values as missing.
+        cells, J = self.cells, self.cells.columns.size
+        real = self._with_latent(X, np.full((X.shape[0], J), np.nan)) - self.center
         mean, scale, freedom = self._student(lam)
-        density = student_t_log_density(real, mean, scale, freedom)
+        log_densities = student_t_log_density(real, mean, scale, freedom)
         holes = GaussianCompletion.from_scale(0.0, mean, scale).holes(real, np.ones(1))
-        assert holes is not None  # each row has NaN in ordinal columns
-        n_known = X.shape[1] - holes.missing.sum(axis=1)
-        # sort missing values last, so that their probabilities are conditional on all others
+        assert holes is not None
+        n_real = X.shape[1] - holes.missing.sum(axis=1)
+        # Sort missing ordinal values last, so that their probabilities are conditional on all
+        # others.
         order = np.argsort(cells.codes(X) < 0, axis=1, kind="stable")
         columns, row = cells.columns[order], np.arange(len(order))[:, None]
         bounds = tuple(bound[row, order] for bound in cells.intervals(X))
-        uniform = points(n_columns + 1)
+        uniform = sobol_points(J + 1)
         if rng is not None:
             uniform = rng.random((len(order), *uniform.shape))
         inverse, boxes = np.argsort(order, axis=1), []
         for k in range(len(lam)):
             latent = holes.filled(k)
             distance = squared_distances(latent, mean[k], np.linalg.cholesky(scale[k]))
-            degrees = freedom[k] + n_known
-            values = LatentValues(
+            conditional_freedom = freedom[k] + n_real
+            student = LatentStudent(
                 latent[row, columns],
-                roots(holes.completion.precision[k], holes.missing, columns),
-                np.sqrt((1.0 + distance) / degrees),
-                degrees,
+                conditional_roots(holes.completion.precision[k], holes.missing, columns),
+                np.sqrt((1.0 + distance) / conditional_freedom),
+                conditional_freedom,
             )
-            sample = box(values, (bounds[0], bounds[1]), cells.padded_edges[order], uniform)
+            sample = sample_box(student, (bounds[0], bounds[1]), cells.padded_edges[order], uniform)
+            # Add the density of the real values, and put the columns back into their order.
             boxes.append(
                 sample._replace(
-                    log_probability=density[:, k] + sample.log_probability,
+                    log_probability=log_densities[:, k] + sample.log_probability,
                     draws=np.take_along_axis(sample.draws, inverse[:, None], axis=2),
                     probabilities=sample.probabilities[row, inverse],
                 )
@@ -177,21 +196,24 @@ class TiedLatentGaussian(LatentGaussian, TiedGaussian):
 LATENT_GAUSSIANS = LatentGaussian, TiedLatentGaussian
 
 
-def latent_gaussian(
+def latent_gaussian_component(
     X: Any, weights: Any, covariance_type: str, cells: Cells,
     given: GaussianPrior = DEFAULTS,
 ) -> tuple[LatentGaussian | TiedLatentGaussian, dict[str, Any]]:  # fmt: skip
-    """Return the component and its prior's parameters, None replaced by defaults of the data.
+    """Return the component with the prior ``given``, and the parameters of its prior by name.
 
-    See :func:`~skvt.models.mixture.gaussian_component`. For the defaults each ordinal value is at
-    the mean of its interval under a standard normal; the variances within intervals are added.
+    Parameters that are None in ``given`` are derived from the data as in
+    :func:`~skvt.models.mixture.gaussian_component`. For this, each ordinal value is replaced by the
+    mean of its interval under a standard normal, and the variances within intervals are added.
     """
     ordinal = cells.columns
     rows = mapped(X, cells.with_scores)
     center, moment = weighted_moments(rows, weights, "full", False)
     center[ordinal] = 0.0
-    total, number = sums_of_rows(X, weights, cells.variances_within)
-    moment[ordinal, ordinal] += np.divide(total, number, out=np.ones_like(total), where=number > 0)
+    variance_sums, weight_sums = sums_of_rows(X, weights, cells.variances_within)
+    moment[ordinal, ordinal] += np.divide(
+        variance_sums, weight_sums, out=np.ones_like(variance_sums), where=weight_sums > 0
+    )
     if given.mean is None:
         given = given._replace(mean=center)
     if given.covariance is None:
@@ -199,7 +221,8 @@ def latent_gaussian(
             covariance=default_scale(diagonal_if_few_rows(moment, weights.sum()))
         )
     plain, priors = gaussian_component(rows, weights, covariance_type, False, given)
-    # the center of `plain` is the mean of scores in an ordinal column, here it is 0
+    # Express the prior relative to the center 0 of ordinal columns. The center of `plain` is the
+    # mean of the scores.
     mean, *others = (priors[f"{name}_prior"] for name in given._fields)
     eta = natural_prior(plain, GaussianPrior(mean - center, *others))
     errors = rounding_variance(X, weights)

@@ -1,11 +1,12 @@
 """Columns whose logarithms are modelled: amounts such as incomes, prices and areas.
 
-With y = log x in some columns, and y = x in the others, the component's density of x is
+Let y = log x in some columns, and y = x in the other columns. With f, the density of a component of
+y, the density of x is
 
     p(x | phi) = f(y | phi) prod_j 1 / x_j,
 
 where j runs over the columns in logarithms whose value is not missing. The product is the Jacobian
-determinant of y as a function of x. It has no parameters. It is a separate block, so that all
+determinant of y as a function of x, and it has no parameters. It is a separate block, so that all
 bounds and densities refer to x.
 """
 
@@ -30,7 +31,7 @@ from skvt.typing import Array, IndexArray
 class Volume(ConjugateComponent):
     """The factor ``prod_j 1 / x_j`` as a component of rows of logarithms.
 
-    It needs a family of globals like any component; no density depends on its parameter.
+    It has a family of globals, since every component needs one, but no density depends on them.
     """
 
     n_features: int
@@ -41,7 +42,7 @@ class Volume(ConjugateComponent):
     base = 1.0
 
     def features(self, X: Any) -> Array:
-        """Return minus the sum of each row's logarithms, (n, 1)."""
+        """Return the negative sum of the logarithms in each row, (n, 1)."""
         return np.asarray(-np.nansum(X, axis=1, keepdims=True))
 
     def spread(self, sums: Array) -> Array:
@@ -58,12 +59,13 @@ class Volume(ConjugateComponent):
 @in_files("models.Logged")
 @dataclass(frozen=True)
 class Logged(WrapperMixin, Product):
-    """Product of the block "values" of all columns and the block "volume" of those in logarithms.
+    """Product of the block "values" of all columns and the block "volume".
 
-    The values are logarithms in some columns and numbers in the others.
+    The values are logarithms in some columns and numbers in the other columns. The block "volume"
+    describes the columns in logarithms.
     """
 
-    # Smallest legal number of each column in logarithms; smaller numbers are raised to it.
+    # Lower limit of each column in logarithms. Smaller numbers are raised to it.
     least: tuple[float, ...] = field(kw_only=True)
 
     def validate(self, d: int, k: int) -> bool:
@@ -73,37 +75,39 @@ class Logged(WrapperMixin, Product):
             (values.name, volume.name) == ("values", "volume")
             and type(volume.component) is Volume
             and np.array_equal(values.columns, np.arange(d))
-            and self.logs.shape == least.shape == (volume.component.n_features,) != (0,)
+            and volume.component.n_features > 0
+            and self.logs.shape == least.shape == (volume.component.n_features,)
             and is_within(self.logs, d)
             and bool(np.all((least > 0.0) & np.isfinite(least)))
         )
 
     @property
     def logs(self) -> IndexArray:
+        """Positions of the columns in logarithms."""
         return self.blocks[1].columns
 
     def imputed(self, X: Array, lam: Array, memberships: Array) -> Array:
-        """Return missing values at their means, or geometric means in columns in logarithms."""
+        """Replace missing values by means, or by geometric means in columns in logarithms."""
         values_lam = self.family.split(lam)[0]
-        filled = self._values.imputed(self._convert_rows(X), values_lam, memberships)
-        return np.where(np.isnan(X), self._raised(filled), X)
+        completed = self._values.imputed(self._convert_rows(X), values_lam, memberships)
+        return np.where(np.isnan(X), self._exponentiate(completed), X)
 
     def _means_of_data(self, X: Array, means: Array, *others: Array) -> Array:
-        """Return medians in columns in logarithms."""
-        return self._raised(means)
+        """Return means of values in units of the data; in columns in logarithms, medians."""
+        return self._exponentiate(means)
 
     def _draws_of_data(
         self, X: Array, draws: Array, rng: np.random.Generator, *others: Array
     ) -> Array:
-        return self._raised(draws)
+        return self._exponentiate(draws)
 
     def uncentred(self, lam: Array) -> tuple[Any, Array]:
-        """Return the family and parameters of the values, which have all parameters."""
+        """Return the family and natural parameters of the values."""
         uncentred: tuple[Any, Array] = self._values.uncentred(self.family.split(lam)[0])
         return uncentred
 
     def parts(self, lam: Array) -> dict[str, tuple[Any, Array]]:
-        """Return the parts of the values, since only these have parameters."""
+        """Return the parts of the values, since the block "volume" has no parameters."""
         parts: dict[str, tuple[Any, Array]] = self._values.parts(self.family.split(lam)[0])
         return parts
 
@@ -111,16 +115,21 @@ class Logged(WrapperMixin, Product):
         return np.asarray(self._values.column_evidence(self.split_by_block(sums)[0]))
 
     def marginals(self, lam: Array) -> Any:
-        """Return marginals, with medians and deviations of logarithms for columns in logarithms."""
+        """Return the marginals of all columns.
+
+        For columns in logarithms, medians take the place of means, and standard deviations are
+        those of logarithms.
+        """
         return tuple(
             part
-            for of_values in super().marginals(lam)[0]
-            for part in self._in_units_of_data(of_values)
+            for marginals in super().marginals(lam)[0]
+            for part in self._in_units_of_data(marginals)
         )
 
     def _in_units_of_data(self, marginals: Marginals) -> list[Marginals]:
-        logged = np.isin(marginals.columns, self.logs)
-        logs, others = marginals.select(logged), marginals.select(~logged)
+        """Separate marginals into those of columns of numbers and of columns in logarithms."""
+        is_log = np.isin(marginals.columns, self.logs)
+        logs, others = marginals.select(is_log), marginals.select(~is_log)
         if marginals.quantity == "mean":
             estimate = np.exp(logs.estimate)
             medians = Marginals(
@@ -130,17 +139,17 @@ class Logged(WrapperMixin, Product):
         return [others, logs._replace(quantity=f"{marginals.quantity} of logarithm")]
 
     def _convert_rows(self, X: Any) -> Array:
-        return logarithms(self.logs, self.least, X)
+        return take_logarithms(self.logs, self.least, X)
 
-    def _raised(self, rows: Array) -> Array:
-        """Return rows (..., D) with exponentials in the columns in logarithms."""
+    def _exponentiate(self, rows: Array) -> Array:
+        """Return rows (..., D) of values in units of the data."""
         out = np.array(rows)
         out[..., self.logs] = np.exp(out[..., self.logs])
         return out
 
 
-def logged(component: Component, logs: IndexArray, least: tuple[float, ...]) -> Logged:
-    """Return a component of rows whose :func:`logarithms` follow ``component``."""
+def model_logarithms(component: Component, logs: IndexArray, least: tuple[float, ...]) -> Logged:
+    """Return the component of rows for which ``component`` describes :func:`take_logarithms`."""
     D, dtype = component.n_features, component.dtype
     blocks = (
         Block("values", component, np.arange(D)),
@@ -149,8 +158,11 @@ def logged(component: Component, logs: IndexArray, least: tuple[float, ...]) -> 
     return Logged(blocks, D, dtype, least=least)
 
 
-def logarithms(logs: IndexArray, least: tuple[float, ...], X: Any) -> Array:
-    """Return rows with logarithms in these columns, after raising numbers to at least ``least``."""
+def take_logarithms(logs: IndexArray, least: tuple[float, ...], X: Any) -> Array:
+    """Return rows with logarithms in the columns ``logs``.
+
+    Numbers below the lower limits ``least`` of these columns are raised to the limits.
+    """
     rows = np.array(dense(X))
     rows[:, logs] = np.log(np.maximum(rows[:, logs], least))
     return rows

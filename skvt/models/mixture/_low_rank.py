@@ -1,8 +1,9 @@
 """Factor analysers: Gaussians whose covariance is a matrix of low rank plus noise of each column.
 
-See :mod:`skvt.expfam._factor_analysis`. The factors of a row are integrated out of the bound, so
-that rows have the statistics of Gaussians with full covariances. These are sums over rows, the
-evidence of merged components follows from them, and missing values are treated as in any Gaussian.
+:mod:`skvt.expfam._factor_analysis` has the model and its posterior. The factors of a row are
+integrated out of the bound, so that the statistics are those of Gaussians with full covariances.
+The evidence of merged components follows from sums of statistics, and missing values are treated as
+in any Gaussian.
 """
 
 from dataclasses import dataclass, replace
@@ -24,17 +25,18 @@ from skvt.models.mixture.components import (
 from skvt.typing import Array, IndexArray
 
 # The gain of a merge is not computed if the merge surely loses this many nats.
-_CLEARLY = 10.0
+_CLEAR_LOSS = 10.0
 
 
 @in_files("models.LowRankGaussian")
 @dataclass(frozen=True)
 class LowRankGaussian(FullGaussian):
-    """N(mu_k, W_k W_k' + diag(psi_k)^-1), parameters as of :class:`FullGaussian`."""
+    """N(mu_k, W_k W_k' + diag(psi_k)^-1), with the parameters of :class:`FullGaussian`."""
 
     # Maximum number of columns of W_k.
     max_rank: int = 1
-    # See :class:`~skvt.expfam.FactorAnalysis`; None except while other priors are tried.
+    # Factors from which :class:`~skvt.expfam.FactorAnalysis` starts; None except while other priors
+    # are tried.
     begun: Factors | None = None
 
     covariance_type = "low_rank"
@@ -44,7 +46,7 @@ class LowRankGaussian(FullGaussian):
         return FactorAnalysis(self.prior, self.max_rank, self.begun)
 
     def trial(self, sums: Array) -> "LowRankGaussian":
-        """Return a component for trials of other priors, solved from the best q at these sums."""
+        """Return a component for trials of other priors, starting from the best q at ``sums``."""
         return replace(self, begun=self.family.factors(self.natural_parameters(sums)))
 
     def uncentred(self, lam: Array) -> tuple[FactorAnalysis, Array]:
@@ -55,19 +57,18 @@ class LowRankGaussian(FullGaussian):
         return FactorAnalysis(prior, self.max_rank), eta
 
     def drawn(self, lam: Array, rng: np.random.Generator) -> tuple[FullGaussian, Array]:
-        """Draw means and covariances; return them as those of full Gaussians."""
+        """Draw means and covariances; return a full Gaussian that has them."""
         full = FullGaussian(self.prior, self.center, self.dtype, self.added)
         return full, NormalWishart.certain(self.family.sample(lam, rng))
 
     def row_fits(self, X: Any) -> RowFits:
-        """Return fits with independent columns, since one row has no factors."""
+        """Return fits with independent columns, because one row determines no factors."""
         q, D = NormalWishart.standard(self.prior), self.n_features
-        rate = 0.5 * np.diagonal(q["scale_inverse"])
         prior = NormalGamma.from_standard(
             q["mean"][:, None],
             np.full((D, 1), q["mean_precision"]),
             np.full(D, 0.5 * q["degrees_of_freedom"]),
-            rate,
+            0.5 * np.diagonal(q["scale_inverse"]),
         )
         added = None if self.added is None else np.diagonal(triangle.unpack(self.added))
         single = DiagonalGaussian(prior, self.center, self.dtype, added)
@@ -78,22 +79,24 @@ class LowRankGaussian(FullGaussian):
         return self.family.factors(lam).ranks
 
     def merge_gains(self, sums: Array, a: IndexArray, b: IndexArray) -> Array:
-        """See :class:`Component`; for pairs that a merge cannot improve, return an upper bound.
+        """Return the gain of merging each pair of components (a, b), in nats.
 
-        The evidence of the merged component is less than the likelihood of its rows under the best
-        Gaussian. The weights gain no more than log 2 for each row.
+        For pairs that a merge surely makes worse, the result is an upper bound of the gain, since
+        the gain itself is costly. The evidence of the merged component is less than the likelihood
+        of its rows under the best Gaussian, and the weights gain at most log 2 for each row.
         """
-        both = sums[a] + sums[b]
-        number, D = both[:, 0], self.n_features
+        merged = sums[a] + sums[b]
+        n_rows, D = merged[:, 0], self.n_features
         with np.errstate(divide="ignore", invalid="ignore"):
-            mean = both[:, 1 : 1 + D] / number[:, None]
-            covariance = triangle.unpack(both[:, 1 + D :]) / number[:, None, None]
-            log_det = np.linalg.slogdet(covariance - mean[:, :, None] * mean[:, None])[1]
-        single = self.log_evidence(sums)
-        gain = -0.5 * number * (log_det + D * (1.0 + LOG_2PI)) - single[a] - single[b]
-        close = ~(gain < -number * np.log(2.0) - _CLEARLY) | (number <= D + 1.0)
-        gain[close] = super().merge_gains(sums, a[close], b[close])
-        return gain
+            mean = merged[:, 1 : 1 + D] / n_rows[:, None]
+            moment = triangle.unpack(merged[:, 1 + D :]) / n_rows[:, None, None]
+            log_det = np.linalg.slogdet(moment - mean[:, :, None] * mean[:, None])[1]
+        evidence = self.log_evidence(sums)
+        gains = -0.5 * n_rows * (log_det + D * (1.0 + LOG_2PI)) - evidence[a] - evidence[b]
+        # The negation includes pairs whose upper bound is NaN.
+        may_gain = ~(gains < -n_rows * np.log(2.0) - _CLEAR_LOSS) | (n_rows <= D + 1.0)
+        gains[may_gain] = super().merge_gains(sums, a[may_gain], b[may_gain])
+        return gains
 
     def noise(self, lam: Array) -> tuple[float, Array]:
         """Return averages over components of ``sum_d E[log psi_d]`` and of E[psi], (D,)."""
@@ -106,21 +109,25 @@ class LowRankGaussian(FullGaussian):
         return mean + self.center, np.linalg.inv(precision)
 
     def _student(self, lam: Array) -> tuple[Array, Array, Array]:
-        """Return a Student t with the predictive's mean and covariance.
+        """Return a Student t with the mean and covariance of the predictive.
 
-        Without factors it has the predictive's kurtosis, too. The predictive, a Gaussian about W h
-        with the precision of each column's noise integrated out, has no closed form. For D columns
-        that are independent t with 2 a degrees of freedom, the squared distance from the mean has
-        the same variance as under one t with ``2 a + (D - 1) (2 a - 4) / 3`` degrees of freedom.
+        The predictive is a Gaussian around W h, for factors h, with the precision of each column's
+        noise integrated out. It has no closed form. Without factors, the Student t also has the
+        kurtosis of the predictive: under D independent t with 2 a degrees of freedom, the squared
+        distance from the mean has the same variance as under one multivariate t with
+        ``2 a + (D - 1) (2 a - 4) / 3`` degrees of freedom.
         """
         q = self.family.standard(lam)
         D, shape, variance = self.n_features, q["shape"], q["loadings_variance"]
         rank = (np.abs(q["loadings"]).sum(axis=1) > 0.0).sum(axis=1)
         freedom = 2.0 * shape + (D - 1.0) * np.maximum(2.0 * shape - 4.0, 0.0) / 3.0
-        # ratio of covariance and shape matrix, 1 where the covariance does not exist
-        finite = shape > 1.0
-        ratio = np.where(finite, freedom / np.where(finite, freedom - 2.0, 1.0), 1.0)
-        noise = np.where(finite, 1.0 / np.where(finite, shape - 1.0, 1.0) / ratio, 1.0 / shape)
+        # Divide the covariance by the ratio of a Student t's covariance to its shape matrix. The
+        # ratio is set to 1 if there is no covariance.
+        has_covariance = shape > 1.0
+        ratio = freedom / np.where(has_covariance, freedom - 2.0, 1.0)
+        ratio = np.where(has_covariance, ratio, 1.0)
+        mean_noise = 1.0 / np.where(has_covariance, shape - 1.0, 1.0)
+        noise = np.where(has_covariance, mean_noise / ratio, 1.0 / shape)
         noise = noise * (1.0 + rank * variance)
         loadings = q["loadings"] / np.sqrt(ratio)[:, None, None]
         scale = loadings @ np.swapaxes(loadings, 1, 2)
@@ -129,15 +136,21 @@ class LowRankGaussian(FullGaussian):
         scale *= (freedom * (1.0 + 1.0 / q["mean_precision"]))[:, None, None]
         return q["mean"], scale, freedom
 
-    def _of_columns(self, lam: Array) -> tuple[Array, Array, Array, Array]:
-        """Return the normal-gamma of each column, with the signal-to-noise ratio taken as known."""
+    def _normal_gammas_of_columns(self, lam: Array) -> tuple[Array, Array, Array, Array]:
+        """Return m, kappa, shape and rate of each column's normal-gamma, broadcast to (K, D).
+
+        The ratio of each column's variance from factors to its noise is taken as known.
+        """
         q = self.family.standard(lam)
         signal = (q["loadings"] ** 2).sum(axis=2) * (q["shape"][:, None] / q["rate"])
         rate = q["rate"] * (1.0 + signal)
         return q["mean"] + self.center, q["mean_precision"][:, None], q["shape"][:, None], rate
 
     def column_evidence(self, sums: Array) -> Array:
-        """Return the evidence of each column in a model of this column alone, without factors."""
+        """Return the evidence of each column in a model of this column alone, (K, D) in nats.
+
+        Such a model has no factors.
+        """
         after, before = (
             normal_gamma_log_normalizers(
                 q["mean_precision"][:, None],

@@ -1,4 +1,7 @@
-"""Distributions of the weights of a mixture, see :class:`skvt.contracts.Weights`."""
+"""Distributions of the weights of a mixture, see :class:`skvt.contracts.Weights`.
+
+Weights are sticks of a Dirichlet process, a symmetric Dirichlet, or known.
+"""
 
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
@@ -16,8 +19,9 @@ from skvt.typing import Array, IndexArray
 @in_files("models.StickBreaking")
 @dataclass(frozen=True)
 class StickBreaking:
-    """Weights of a Dirichlet process of this concentration; statistics are counts (K,)."""
+    """Weights of a Dirichlet process, made of sticks v_k; the statistics are counts (K,)."""
 
+    # alpha.
     concentration: Annotated[float, PRIOR]
 
     family = Beta
@@ -29,23 +33,27 @@ class StickBreaking:
 
     def natural_parameters(self, counts: Array) -> Array:
         """Return q(v_k) = Beta(1 + N_k, alpha + sum_{l>k} N_l), shape (K, 2)."""
-        after = counts[::-1].cumsum()[::-1] - counts
-        # the difference of sums may fall below 0 by rounding
-        after = np.maximum(after, 0.0)
-        return np.stack([1.0 + counts, self.concentration + after], axis=1)  # [HS13 eq. 10]
+        later_counts = counts[::-1].cumsum()[::-1] - counts
+        # Rounding may make the difference of sums negative.
+        later_counts = np.maximum(later_counts, 0.0)
+        return np.stack([1.0 + counts, self.concentration + later_counts], axis=1)  # [HS13 eq. 10]
 
     def log_weights(self, t: Array) -> Array:
-        """Return ``log w_k = log v_k + sum_{l<k} log(1 - v_l)``, shape (K,)."""
-        stick, rest = t.T
-        return stick + rest.cumsum() - rest
+        """Return ``log w_k = log v_k + sum_{l<k} log(1 - v_l)``, shape (K,).
+
+        ``t`` (K, 2) are log v_k and log(1 - v_k), or their expectations.
+        """
+        log_stick, log_remainder = t.T
+        return log_stick + log_remainder.cumsum() - log_remainder
 
     def weights_of(self, sticks: Array) -> Array:
-        """Return ``w_k = v_k prod_{l<k} (1 - v_l)`` of sticks (..., K)."""
-        left = np.cumprod(1.0 - sticks, axis=-1)
-        return sticks * np.concatenate([np.ones_like(left[..., :1]), left[..., :-1]], axis=-1)
+        """Return ``w_k = v_k prod_{l<k} (1 - v_l)`` for ``sticks`` v (..., K)."""
+        remainders = np.cumprod(1.0 - sticks, axis=-1)
+        ones = np.ones_like(remainders[..., :1])
+        return sticks * np.concatenate([ones, remainders[..., :-1]], axis=-1)
 
     def mean(self, lam: Array) -> Array:
-        """Return ``E[w_k]``, shape (K,); the remainder to 1 is the weight of new components."""
+        """Return ``E[w_k]``, shape (K,). 1 less their sum is the weight of all new components."""
         return self.weights_of(Beta.mean(lam))
 
     def log_evidence(self, counts: Array) -> float:
@@ -60,13 +68,13 @@ class StickBreaking:
 @in_files("models.SeparateSticks")
 @dataclass(frozen=True)
 class SeparateSticks(StickBreaking):
-    """Sticks with statistics ``(N_k, sum_{l>k} N_l)`` each, shape (K, 2).
+    """Sticks whose statistics are the pairs ``(N_k, sum_{l>k} N_l)``, shape (K, 2).
 
-    They are needed if a step may yield pairs that do not follow from any counts.
+    They are needed by steps that may yield pairs that are not those of any counts.
     """
 
     def statistics(self, counts: Array) -> Array:
-        """Return the pairs (K, 2) of counts (K,)."""
+        """Return the pairs (K, 2) that belong to ``counts`` (K,)."""
         return StickBreaking.natural_parameters(self, counts) - self.prior()
 
     def natural_parameters(self, pairs: Array) -> Array:
@@ -79,7 +87,7 @@ class SeparateSticks(StickBreaking):
 class SymmetricDirichlet:
     """``w ~ Dir(alpha / K)`` of K components, a finite approximation of a Dirichlet process.
 
-    Counts may cover the first components only; the other components have no rows.
+    There may be fewer counts than components. The other components then have no rows.
     """
 
     # alpha.
@@ -100,8 +108,8 @@ class SymmetricDirichlet:
 
     def natural_parameters(self, counts: Array) -> Array:
         """Return ``alpha / K + N_k``, shape (1, K)."""
-        others = np.zeros(self.n_components - counts.size)
-        return self.prior() + np.append(counts, others)
+        zeros = np.zeros(self.n_components - counts.size)
+        return self.prior() + np.append(counts, zeros)
 
     def log_weights(self, t: Array) -> Array:
         return t[0]
@@ -121,18 +129,19 @@ class SymmetricDirichlet:
 
 
 def _largest_first(counts: Array) -> IndexArray:
-    # counts are rounded relative to the sum over all rows
+    """Return the order of components by descending counts; tied components keep their order."""
+    # Rounding errors of counts are relative to the sum over all rows.
     return stable_order(-counts, scale=float(counts.sum()))
 
 
 def _log_evidence(family: Family, lam: Array, prior: Array) -> float:
-    """Return ``A(lam) - A(prior)`` in nats, summed over members."""
+    """Return ``A(lam) - A(prior)`` in nats, summed over the distributions in ``lam``."""
     prior = np.broadcast_to(prior, lam.shape)
     return float(np.sum(family.log_normalizer(lam) - family.log_normalizer(prior)))
 
 
 class _Known:
-    """The family of known quantities, without natural parameters and divergence."""
+    """The family of known weights, which has no natural parameters and no divergence."""
 
     @staticmethod
     def log_normalizer(eta: Array) -> Array:
@@ -173,13 +182,14 @@ class KnownWeights:
         return float(counts @ np.log(self.weights))
 
     def order(self, counts: Array) -> IndexArray:
-        """Return the components by count for weights in descending order; ties keep their order."""
-        # components at equal weights keep their order
+        """Return an order that gives the largest counts to the largest weights."""
         by_weight = np.argsort(-self.weights, kind="stable")
-        ranked = by_weight[_largest_first(counts[by_weight])]
-        alike = np.unique(-self.weights, return_inverse=True)[1]
-        order = np.empty_like(ranked)
-        order[np.argsort(alike, kind="stable")] = ranked[np.lexsort((ranked, np.sort(alike)))]
+        by_count = by_weight[_largest_first(counts[by_weight])]
+        # The positions with one weight are a group, and the groups are in descending order of the
+        # weight. Within a group, components keep their order.
+        group = np.unique(-self.weights, return_inverse=True)[1]
+        order = np.empty_like(by_count)
+        order[np.argsort(group, kind="stable")] = by_count[np.lexsort((by_count, np.sort(group)))]
         return order
 
     def log_partition(self, b: Array) -> tuple[Array, Array]:

@@ -193,17 +193,17 @@ class FullGaussian(CentredMixin, _FullMixin):
         return q["mean"] + self.center, covariances
 
     def marginals(self, lam: Array) -> tuple[Marginals, ...]:
-        mean, kappa, shape, rate = self._of_columns(lam)
+        mean, kappa, shape, rate = self._normal_gammas_of_columns(lam)
         return of_means(mean, kappa, shape, rate), of_deviations(shape, rate)
 
     def column_evidence(self, sums: Array) -> Array:
-        _, kappa, shape, rate = self._of_columns(self.natural_parameters(sums))
-        _, *before = self._of_columns(self.prior[None])
+        _, kappa, shape, rate = self._normal_gammas_of_columns(self.natural_parameters(sums))
+        _, *before = self._normal_gammas_of_columns(self.prior[None])
         return normal_gamma_log_normalizers(kappa, shape, rate) - normal_gamma_log_normalizers(
             *before
         )
 
-    def _of_columns(self, lam: Array) -> tuple[Array, Array, Array, Array]:
+    def _normal_gammas_of_columns(self, lam: Array) -> tuple[Array, Array, Array, Array]:
         """Return m, kappa, shape and rate of each column's normal-gamma, broadcast to (K, D)."""
         q = NormalWishart.standard(lam)
         shape, rate = _column_gammas(q)
