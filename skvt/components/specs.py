@@ -98,7 +98,7 @@ def _builder(given, error):
     return partial(
         models.gaussian_component,
         zero_mean=given.mean_type == "zero",
-        given=gaussian_prior(given),
+        prior=gaussian_prior(given),
         error=error,
         max_rank=given.max_rank,
     )

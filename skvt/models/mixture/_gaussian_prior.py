@@ -79,16 +79,16 @@ DEFAULTS = GaussianPrior()
 
 def gaussian_component(
     X: Array, weights: Array, covariance_type: str, zero_mean: bool,
-    given: GaussianPrior = DEFAULTS, error: float | None = 0.0, max_rank: int | None = None,
+    prior: GaussianPrior = DEFAULTS, error: float | None = 0.0, max_rank: int | None = None,
 ) -> tuple[_Gaussian, dict[str, Any]]:  # fmt: skip
-    """Return the component with the prior ``given``, and the parameters of its prior by name.
+    """Return the component with the prior that ``prior`` describes, and its parameters by name.
 
-    Parameters that are None in ``given`` are derived from the rows X (n, D) with weights (n,). If
+    Parameters that are None in ``prior`` are derived from the rows X (n, D) with weights (n,). If
     ``error`` is a number, values count as measured with errors of this variance plus the variance
     of rounding, see :func:`rounding_variance`. If ``error`` is None, values count as exact. The
     variance of errors is added to the squares of values and to the covariance from which the
     default prior is derived. ``max_rank`` is the maximum number of factors of "low_rank"; None is
-    half the number of columns. Raises ValueError if a parameter in ``given`` has the wrong shape or
+    half the number of columns. Raises ValueError if a parameter in ``prior`` has the wrong shape or
     is out of range.
     """
     if zero_mean and covariance_type != "full":
@@ -98,11 +98,11 @@ def gaussian_component(
         )
     D = X.shape[1]
     center, moment = weighted_moments(X, weights, covariance_type, zero_mean)
-    mean = prior_vector("mean_prior", given.mean, D, center)
-    kappa = 1.0 if given.mean_precision is None else float(given.mean_precision)
+    mean = prior_vector("mean_prior", prior.mean, D, center)
+    kappa = 1.0 if prior.mean_precision is None else float(prior.mean_precision)
     is_low_rank = covariance_type == "low_rank"
     nu = 1.0 if is_low_rank else float(D)
-    nu = nu if given.degrees_of_freedom is None else float(given.degrees_of_freedom)
+    nu = nu if prior.degrees_of_freedom is None else float(prior.degrees_of_freedom)
     if covariance_type in ("full", "tied") and nu <= D - 1.0:
         raise ValueError(
             "The parameter 'degrees_of_freedom_prior' should be greater than "
@@ -116,7 +116,7 @@ def gaussian_component(
     # scale, so that this covariance is no less than the errors' variance.
     share = _NOISE_SHARE if is_low_rank else 1.0
     default = share * diagonal_if_few_rows(moment, weights.sum()) + nu * error_scale
-    scale = prior_scale(given.covariance, covariance_type, D, default)
+    scale = prior_scale(prior.covariance, covariance_type, D, default)
     priors = {
         "mean_prior": None if zero_mean else mean,
         "mean_precision_prior": None if zero_mean else kappa,

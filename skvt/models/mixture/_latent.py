@@ -198,11 +198,11 @@ LATENT_GAUSSIANS = LatentGaussian, TiedLatentGaussian
 
 def latent_gaussian_component(
     X: Any, weights: Any, covariance_type: str, cells: Cells,
-    given: GaussianPrior = DEFAULTS,
+    prior: GaussianPrior = DEFAULTS,
 ) -> tuple[LatentGaussian | TiedLatentGaussian, dict[str, Any]]:  # fmt: skip
-    """Return the component with the prior ``given``, and the parameters of its prior by name.
+    """Return the component with the prior that ``prior`` describes, and its parameters by name.
 
-    Parameters that are None in ``given`` are derived from the data as in
+    Parameters that are None in ``prior`` are derived from the data as in
     :func:`~skvt.models.mixture.gaussian_component`. For this, each ordinal value is replaced by the
     mean of its interval under a standard normal, and the variances within intervals are added.
     """
@@ -214,16 +214,16 @@ def latent_gaussian_component(
     moment[ordinal, ordinal] += np.divide(
         variance_sums, weight_sums, out=np.ones_like(variance_sums), where=weight_sums > 0
     )
-    if given.mean is None:
-        given = given._replace(mean=center)
-    if given.covariance is None:
-        given = given._replace(
+    if prior.mean is None:
+        prior = prior._replace(mean=center)
+    if prior.covariance is None:
+        prior = prior._replace(
             covariance=default_scale(diagonal_if_few_rows(moment, weights.sum()))
         )
-    plain, priors = gaussian_component(rows, weights, covariance_type, False, given)
+    plain, priors = gaussian_component(rows, weights, covariance_type, False, prior)
     # Express the prior relative to the center 0 of ordinal columns. The center of `plain` is the
     # mean of the scores.
-    mean, *others = (priors[f"{name}_prior"] for name in given._fields)
+    mean, *others = (priors[f"{name}_prior"] for name in prior._fields)
     eta = natural_prior(plain, GaussianPrior(mean - center, *others))
     errors = rounding_variance(X, weights)
     errors[ordinal] = 0.0
