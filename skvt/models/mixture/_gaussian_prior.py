@@ -178,15 +178,15 @@ def weighted_moments(
         # Subtract the first row, so that the sums keep all digits even if means are far from 0.
         first, _ = some_rows(X, weights, np.zeros(1, np.intp))
         origin = np.nan_to_num(np.asarray(dense(first)[0], dtype=np.float64))
-        total, number = sums_of_rows(X, weights, partial(_sum_powers, origin, 1))
-        center = origin + total / np.maximum(number, 1e-300)
+        total, weight = sums_of_rows(X, weights, partial(_sum_powers, origin, 1))
+        center = origin + total / np.maximum(weight, 1e-300)
     if covariance_type in MATRICES:
         moment, weight = sums_of_rows(X, weights, partial(_sum_products, center))
         if np.isnan(moment).any():
             return _estimate_by_em(X, weights, zero_mean)
         return center, moment / weight
-    total, number = sums_of_rows(X, weights, partial(_sum_powers, center, 2))
-    moment = total / np.maximum(number, 1e-300)
+    total, weight = sums_of_rows(X, weights, partial(_sum_powers, center, 2))
+    moment = total / np.maximum(weight, 1e-300)
     return center, moment if covariance_type == "diag" else float(moment.mean())
 
 

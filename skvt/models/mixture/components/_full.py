@@ -198,10 +198,9 @@ class FullGaussian(CentredMixin, _FullMixin):
 
     def column_evidence(self, sums: Array) -> Array:
         _, kappa, shape, rate = self._normal_gammas_of_columns(self.natural_parameters(sums))
-        _, *before = self._normal_gammas_of_columns(self.prior[None])
-        return normal_gamma_log_normalizers(kappa, shape, rate) - normal_gamma_log_normalizers(
-            *before
-        )
+        _, *prior = self._normal_gammas_of_columns(self.prior[None])
+        after = normal_gamma_log_normalizers(kappa, shape, rate)
+        return after - normal_gamma_log_normalizers(*prior)
 
     def _normal_gammas_of_columns(self, lam: Array) -> tuple[Array, Array, Array, Array]:
         """Return m, kappa, shape and rate of each column's normal-gamma, broadcast to (K, D)."""
@@ -219,9 +218,10 @@ def _without_holes(X: Array) -> tuple[Array, Array]:
 class GaussianRowFits:
     """:class:`RowFits` of full Gaussians, computed without features.
 
-    Let z be a row relative to the prior's mean, in coordinates in which the prior's scale is the
-    identity, and let s be a seed. With kappa = kappa_0 + 1 and ``c = kappa_0 / kappa``, a component
-    fitted to z_s has the mean ``z_s / kappa`` and the scale
+    Let A be the addition to squares, let z be a row relative to the prior's mean, in coordinates in
+    which ``W^-1 + A`` of the prior is the identity, and let s be a seed. With kappa = kappa_0 + 1
+    and ``c = kappa_0 / kappa``, a component fitted to z_s has the mean ``z_s / kappa`` and the
+    scale
 
         (I + c z_s z_s')^-1 = I - g z_s z_s',      g = c / (1 + c |z_s|^2).
     """
@@ -229,12 +229,11 @@ class GaussianRowFits:
     def __init__(self, component: FullGaussian, X: Array) -> None:
         q = NormalWishart.standard(component.prior)
         self._kappa, self._nu = q["mean_precision"] + 1.0, q["degrees_of_freedom"] + 1.0
-        # Add the addition to squares A, in whitened coordinates, to the scale of the components.
         added: Any = 0.0 if component.added is None else triangle.unpack(component.added)
         whitener = np.linalg.inv(np.linalg.cholesky(q["scale_inverse"] + added))
         self._z = (X - q["mean"]) @ whitener.T
         self._square = np.einsum("nd,nd->n", self._z, self._z)
-        # z' A z of each row.
+        # The squares of a seed include A, so that fits contain z_s' A z_s in these coordinates.
         self._added = np.zeros(len(X))
         if component.added is not None:
             product = self._z @ (whitener @ added @ whitener.T)
