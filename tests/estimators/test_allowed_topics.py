@@ -63,8 +63,9 @@ def local_results(kind, inv_temp, allowed, log_beta, alpha, counts):
 @pytest.mark.parametrize("kind", ["mean_field", "cvb0"])
 @pytest.mark.parametrize("n_documents", [1, 2])
 def test_a_document_is_that_of_a_model_with_its_topics_alone(kind, inv_temp, n_documents):
-    counts = RNG.poisson(2.0, (n_documents, 6)).astype(np.float64) + np.eye(n_documents, 6)
-    log_beta, alpha = np.log(RNG.dirichlet(np.ones(6), 5).T), np.array([0.3, 1.0, 0.2, 0.5, 2.0])
+    rng = np.random.default_rng(1)
+    counts = rng.poisson(2.0, (n_documents, 6)).astype(np.float64) + np.eye(n_documents, 6)
+    log_beta, alpha = np.log(rng.dirichlet(np.ones(6), 5).T), np.array([0.3, 1.0, 0.2, 0.5, 2.0])
     chosen = np.array([1, 3])
     allowed = np.ones((n_documents, 5), bool)
     allowed[0] = np.isin(np.arange(5), chosen)
@@ -152,7 +153,7 @@ def test_sweeps_draw_assignments_as_often_as_they_are_probable():
 @pytest.mark.quick_cases("collapsed", "batch")
 @pytest.mark.parametrize("name", ["collapsed", "gibbs", "tempered", "batch"])
 def test_the_bound_of_documents_of_one_topic_is_their_evidence(name):
-    label = RNG.integers(K, size=N)
+    label = np.random.default_rng(1).integers(K, size=N)
     lda = (
         copy_of(name).set_params(topic_word_prior=0.3, max_iter=200, average=0.0, n_polish=0)
         if name == "tempered"
@@ -222,7 +223,7 @@ def test_streams_and_warm_starts_have_allowed_topics_in_each_call_or_in_none(tmp
 
 
 def test_covariates_and_allowed_topics_go_together():
-    day = RNG.normal(size=N)
+    day = np.random.default_rng(1).normal(size=N)
     lda = copy_of("batch").fit(X, covariates=day, allowed_topics=ALLOWED)
     bounds = np.array(lda.history_["elbo"])
     assert np.diff(bounds).min() > -1e-9 * abs(bounds[-1])

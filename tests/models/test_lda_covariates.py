@@ -14,21 +14,26 @@ from skvt.models.lda import LDA, CollapsedLDA, DocumentRegression, LDAGivenTopic
 from skvt.models.lda._covariates import RADIUS, RATE, SHAPE
 from skvt.rows import Documents
 
-RNG = np.random.default_rng(3)
 N, K = 40, 3
-DESIGN = np.c_[np.ones(N), RNG.standard_normal(N), RNG.integers(2, size=N) - 0.5]
-COUNTS = RNG.poisson(RNG.exponential(3.0, (N, K))) * (RNG.random((N, K)) < 0.6)
-WEIGHTS = RNG.uniform(0.5, 2.0, N)
+GENERATOR = np.random.default_rng(3)
+DESIGN = np.c_[np.ones(N), GENERATOR.standard_normal(N), GENERATOR.integers(2, size=N) - 0.5]
+COUNTS = GENERATOR.poisson(GENERATOR.exponential(3.0, (N, K))) * (GENERATOR.random((N, K)) < 0.6)
+WEIGHTS = GENERATOR.uniform(0.5, 2.0, N)
 ALL, SOME = np.ones((N, K), bool), np.arange(N * K).reshape(N, K) % 4 > 0
 
 
-def regression(scale=0.5):
+@pytest.fixture
+def rng():
+    return np.random.default_rng(4)
+
+
+def regression(rng, scale=0.5):
     start = DocumentRegression.of(DESIGN, np.array([0, 1, 2]), np.full(K, 0.4), WEIGHTS.sum())
-    return replace(start, coef=start.coef + scale * RNG.standard_normal((3, K)))
+    return replace(start, coef=start.coef + scale * rng.standard_normal((3, K)))
 
 
-def test_the_prior_of_coefficients_is_a_normal_whose_variance_is_integrated_out():
-    own = regression()
+def test_the_prior_of_coefficients_is_a_normal_whose_variance_is_integrated_out(rng):
+    own = regression(rng)
 
     def of_group(values):
         def integrand(precision):
@@ -64,15 +69,15 @@ def parabola(h, coef):
 
 @pytest.mark.parametrize("allowed", [ALL, SOME])
 @pytest.mark.parametrize("drawn", [False, True])
-def test_the_parabola_touches_the_bound(drawn, allowed):
-    own = regression()
+def test_the_parabola_touches_the_bound(drawn, allowed, rng):
+    own = regression(rng)
     counts = (COUNTS * allowed).astype(float)
     of_gamma = own.alpha(DESIGN) + counts
     h = own.statistics(DESIGN, WEIGHTS, of_gamma * allowed, allowed)
     if drawn:
         h = own.statistics_of_counts(DESIGN, WEIGHTS, counts, allowed)
     for _ in range(5):
-        step = 1e-5 * RNG.standard_normal(own.coef.shape)
+        step = 1e-5 * rng.standard_normal(own.coef.shape)
         up, down = own.coef + step, own.coef - step
         rise = bound(up, of_gamma, allowed) - bound(down, of_gamma, allowed)
         if drawn:
@@ -80,20 +85,20 @@ def test_the_parabola_touches_the_bound(drawn, allowed):
         assert parabola(h, up) - parabola(h, down) == pytest.approx(rise, rel=1e-6)
 
 
-def test_the_parabola_stays_below_the_bound_within_the_radius():
+def test_the_parabola_stays_below_the_bound_within_the_radius(rng):
     for _ in range(100):
-        own = regression(RNG.choice([0.1, 1.0]))
+        own = regression(rng, rng.choice([0.1, 1.0]))
         of_gamma = own.alpha(DESIGN) + COUNTS
         h = own.statistics(DESIGN, WEIGHTS, of_gamma)
-        step = RNG.standard_normal(own.coef.shape)
+        step = rng.standard_normal(own.coef.shape)
         step *= RADIUS / abs(DESIGN @ step).max(axis=0)
         rise = bound(own.coef + step, of_gamma) - bound(own.coef, of_gamma)
         assert parabola(h, own.coef + step) - parabola(h, own.coef) <= rise + 1e-9
 
 
-def test_a_step_raises_the_bound_and_stays_within_the_radius():
+def test_a_step_raises_the_bound_and_stays_within_the_radius(rng):
     for _ in range(20):
-        own = regression(1.0)
+        own = regression(rng, 1.0)
         of_gamma = own.alpha(DESIGN) + COUNTS
         mean = own.statistics(DESIGN, WEIGHTS, of_gamma) / WEIGHTS.sum()
         new = own.learned(mean)
@@ -107,13 +112,13 @@ def test_a_step_raises_the_bound_and_stays_within_the_radius():
     [(kind, b) for kind in ("mean_field", "cvb0", "gibbs") for b in (1.0, 0.5)]
     + [("collapsed", 1.0)],
 )
-def test_each_document_has_the_prior_of_its_covariates(kind, inv_temp):
+def test_each_document_has_the_prior_of_its_covariates(kind, inv_temp, rng):
     V = 6
-    X = sp.csr_array(RNG.poisson(1.0, (2, V)).astype(np.float64) + np.eye(2, V))
+    X = sp.csr_array(rng.poisson(1.0, (2, V)).astype(np.float64) + np.eye(2, V))
     design = np.array([[1.0, 2.0], [1.0, -1.0]])
     own = DocumentRegression.of(design, np.array([0, 1]), np.full(K, 0.4), 2.0)
     own = replace(own, coef=np.array([[0.1, -1.0, 0.5], [1.0, 0.3, -0.8]]))
-    log_beta = np.log(RNG.dirichlet(np.ones(V), K).T)
+    log_beta = np.log(rng.dirichlet(np.ones(V), K).T)
 
     def q_of(rows, alpha, of_covariates):
         lda = LDA(alpha, np.full(V, 0.1), regression=of_covariates, counts_tokens=False)

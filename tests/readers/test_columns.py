@@ -19,8 +19,7 @@ from skvt.components import Categorical, Gaussian, Poisson
 from skvt.metrics import topic_coherence
 from skvt.rows import dense
 
-RNG = np.random.default_rng(0)
-NUMBERS = RNG.integers(1, 40, size=(40, 2)) / 2
+NUMBERS = np.random.default_rng(0).integers(1, 40, size=(40, 2)) / 2
 
 
 def blocks_of(X):
@@ -192,7 +191,7 @@ def test_masked_chunks_and_corpora():
     weights = da.from_array(masked(np.ones((40, 1)))[:, 0], chunks=20)
     with pytest.raises(ValueError, match="sample_weight are masked"):
         model.fit(da.from_array(NUMBERS, chunks=(20, 2)), sample_weight=weights)
-    counts = masked(RNG.poisson(3.0, (9, 4)))
+    counts = masked(np.random.default_rng(0).poisson(3.0, (9, 4)))
     topics = np.full((2, 4), 0.25)
     with pytest.raises(ValueError, match="are masked"):
         topic_coherence(topics, counts, n_words=2)
