@@ -335,6 +335,7 @@ def test_weights_of_any_common_scale_are_taken(entry):
         _assert_sound(estimator, X)
 
 
+@pytest.mark.quick_cases("TemperedLDA")
 @every_class_of_topic_models
 def test_weights_below_single_precision_are_taken_or_refused_with_their_name(entry):
     X = entry.data().astype(np.float32)

@@ -115,7 +115,7 @@ def test_a_fit_that_is_continued_keeps_the_choice_of_auto(tmp_path):
     assert type(stream._fitted.model) is CollapsedLDA
 
 
-def test_topics_hold_each_token_once(small_batches, most_dense):
+def test_topics_hold_each_token_once(small_batches):
     X, weights = counts(n_rows=50), np.random.default_rng(0).integers(1, 4, 50)
     lda = collapsed(average=0.0).fit(X, sample_weight=weights)
     np.testing.assert_allclose(lda.components_.sum(axis=0), weights @ X + 3 * lda.topic_word_prior_)

@@ -78,6 +78,7 @@ def test_counts_up_to_the_ends_of_their_range_give_finite_answers(name, scale, d
     assert np.isfinite(estimator.partial_fit(X).components_).all()
 
 
+@pytest.mark.quick_cases("TemperedLDA")
 @pytest.mark.parametrize("weight", [1e8, 1e26])
 @pytest.mark.parametrize("name", MODELS)
 def test_large_weights_give_finite_answers(name, weight):

@@ -89,6 +89,7 @@ def dense_bound(gap, Y, weights, lam, shape, rate, inv_temp):
     return bounds + (log_prior + entropy).sum(axis=1), energies
 
 
+@pytest.mark.quick_cases("float64")
 @pytest.mark.parametrize("temperature", [1.0, 1.7])
 @pytest.mark.parametrize("missing", [0.0, 0.2])
 @pytest.mark.parametrize("whole", [True, False])
@@ -183,6 +184,7 @@ def test_drawn_globals_have_the_law_of_q():
 
 
 # --------------------------------------------------------------------------------------- draws
+@pytest.mark.quick_cases("float64")
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("shape", [0.2, 0.9, 1.0, 3.3, 50.0, 1e5])
 def test_gamma_variates_have_their_law(dtype, shape):

@@ -68,9 +68,9 @@ def test_assignments_have_the_law_that_enumeration_gives_them(monkeypatch, of_to
     X = np.array([[2.0, 1.0, 0.0], [0.0, 1.0, 2.0], [1.0, 0.0, 1.0]])
     eta = np.stack([ETA, ETA[::-1] + 0.3]) if of_topics else np.stack([ETA, ETA])
     model = CollapsedLDA(ALPHA, np.ascontiguousarray(eta.T) if of_topics else ETA)
-    # tokens hardly depend on each other from one sweep to the third: a standard error of .008
-    for found, true in zip(sampled(model, X, 8000), by_enumeration(X, ALPHA, eta), strict=True):
-        np.testing.assert_allclose(found, true, atol=0.04)
+    # tokens hardly depend on each other from one sweep to the third: a standard error of .013
+    for found, true in zip(sampled(model, X, 3000), by_enumeration(X, ALPHA, eta), strict=True):
+        np.testing.assert_allclose(found, true, atol=0.06)
 
 
 @pytest.mark.slow
@@ -79,9 +79,9 @@ def test_topics_of_all_lines_have_their_law(monkeypatch):
     X, alpha = np.array([[1.0, 1.0]]), np.linspace(0.05, 0.5, 2 * LANES + 2)
     eta = np.stack([np.linspace(0.2, 1.0, alpha.size), np.linspace(0.9, 0.3, alpha.size)], axis=1)
     model = CollapsedLDA(alpha, np.ascontiguousarray(eta.T))
-    # a standard error of .004 at most
-    for found, true in zip(sampled(model, X, 8000), by_enumeration(X, alpha, eta), strict=True):
-        np.testing.assert_allclose(found, true, atol=0.02)
+    # a standard error of .007 at most
+    for found, true in zip(sampled(model, X, 3000), by_enumeration(X, alpha, eta), strict=True):
+        np.testing.assert_allclose(found, true, atol=0.03)
 
 
 @pytest.mark.slow
@@ -91,9 +91,9 @@ def test_many_topics_have_the_law_that_enumeration_gives_them(monkeypatch):
     X, alpha = np.array([[1.0, 1.0]]), np.linspace(0.05, 0.5, 2 * LANES + 2)
     eta = np.array([0.2, 0.9])
     enumerated = by_enumeration(X, alpha, np.tile(eta, (alpha.size, 1)))
-    # a standard error of .004 at most
-    for found, true in zip(sampled(CollapsedLDA(alpha, eta), X, 8000), enumerated, strict=True):
-        np.testing.assert_allclose(found, true, atol=0.02)
+    # a standard error of .007 at most
+    for found, true in zip(sampled(CollapsedLDA(alpha, eta), X, 3000), enumerated, strict=True):
+        np.testing.assert_allclose(found, true, atol=0.03)
 
 
 def test_topics_of_all_ranges_have_their_law(monkeypatch):
@@ -101,9 +101,9 @@ def test_topics_of_all_ranges_have_their_law(monkeypatch):
     # (of a single token, which the prior alone decides)
     alpha = np.full(2 * TOPICS_PER_RANGE + 3, 1e-3)
     alpha[5], alpha[TOPICS_PER_RANGE + 7], alpha[-1] = 0.4, 1.0, 0.6
-    single = sampled(CollapsedLDA(alpha, np.array([0.2, 0.9])), np.array([[1.0, 0.0]]), 8000)[1]
-    # a standard error of .006 at most
-    np.testing.assert_allclose(single[0].cumsum(), (alpha / alpha.sum()).cumsum(), atol=0.03)
+    single = sampled(CollapsedLDA(alpha, np.array([0.2, 0.9])), np.array([[1.0, 0.0]]), 2000)[1]
+    # a standard error of .012 at most
+    np.testing.assert_allclose(single[0].cumsum(), (alpha / alpha.sum()).cumsum(), atol=0.06)
 
 
 @pytest.mark.parametrize("dense", [True, False])
@@ -135,8 +135,8 @@ def test_documents_side_by_side_have_the_law_of_each(monkeypatch):
     # topics that are all but given: tokens of different documents hardly depend on each other
     eta = 1e4 * np.stack([ETA, ETA[::-1] + 0.3])
     model = CollapsedLDA(ALPHA, np.ascontiguousarray(eta.T))
-    for found, true in zip(sampled(model, X, 8000), by_enumeration(X, ALPHA, eta), strict=True):
-        np.testing.assert_allclose(found, true, atol=0.04)
+    for found, true in zip(sampled(model, X, 3000), by_enumeration(X, ALPHA, eta), strict=True):
+        np.testing.assert_allclose(found, true, atol=0.06)
 
 
 def test_an_empty_topic_says_nothing_of_the_prior_of_topics():
@@ -165,6 +165,7 @@ def test_a_token_knows_nothing_of_itself():
     np.testing.assert_allclose(result.bound, np.log(1.0 / 3.0), rtol=1e-5)
 
 
+@pytest.mark.quick_cases("True")
 @pytest.mark.parametrize("dense", [True, False])
 def test_statistics_are_the_counts_of_the_drawn_topics(monkeypatch, dense):
     monkeypatch.setattr(_collapsed, "MOST_DENSE", 3 if dense else 1)

@@ -131,7 +131,11 @@ DOCUMENTS = {
     "less than a token": [0.6, 0.0, 0.0, 0.0],
 }  # fmt: skip
 each_inv_temp = pytest.mark.parametrize("b", [1.0, 0.6], ids=["T=1", "T>1"])
-each_dtype = pytest.mark.parametrize("dtype", [np.float64, np.float32], ids=["double", "single"])
+each_dtype = pytest.mark.parametrize(
+    "dtype",
+    [np.float64, pytest.param(np.float32, marks=pytest.mark.slow)],
+    ids=["double", "single"],
+)
 
 
 def agrees_with(law, chain, result, statistics, alpha, n):
@@ -155,6 +159,7 @@ def agrees_with(law, chain, result, statistics, alpha, n):
 
 
 # ------------------------------------------------------------------------------------- Gibbs
+@pytest.mark.quick_cases("float64")
 @pytest.mark.parametrize(
     "name, b, dtype, n_sweeps", pairs(list(DOCUMENTS), [1.0, 0.6], [np.float64, np.float32], [1, 3])
 )
@@ -310,6 +315,7 @@ def test_binomial_variates_have_their_law(n, p):
         assert laws.kstest(normal, "norm").pvalue > 1e-3
 
 
+@pytest.mark.quick_cases("float64")
 @pytest.mark.parametrize(
     "b, dtype, largest", pairs([1.0, 0.6], [np.float64, np.float32], [2.0**20, 1e12, 1e18])
 )

@@ -64,6 +64,7 @@ def by_grid(component, x, log_weights, table, b):
     )  # fmt: skip
 
 
+@pytest.mark.quick_cases("float64")
 @each_full
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("inv_temp", [1.0, 0.6, "rows"])
