@@ -110,11 +110,11 @@ def test_a_warm_start_on_the_same_chunks_never_lowers_the_bound(name):
 
 @pytest.fixture(scope="module")
 def cluster():
-    """A worker process on this machine, with two threads."""
+    """Two worker processes on this machine, of two threads each."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         with distributed.LocalCluster(
-            n_workers=1, threads_per_worker=2, host="127.0.0.1", dashboard_address=":0",
+            n_workers=2, threads_per_worker=2, host="127.0.0.1", dashboard_address=":0",
             silence_logs=60,
         ) as cluster:  # fmt: skip
             yield cluster
@@ -125,7 +125,7 @@ def client(cluster):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         with distributed.Client(cluster) as client:
-            client.wait_for_workers(1)
+            client.wait_for_workers(2)
             yield client
 
 
@@ -139,21 +139,6 @@ def test_fits_have_the_same_bits_wherever_chunks_lie(name, request):
     there = fitted(name)
     assert bits(there) == expected
     assert bits(pickle.loads(pickle.dumps(there))) == expected
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("n_workers", [1, 4])
-def test_the_number_of_workers_does_not_matter(n_workers):
-    expected = {name: bits(fitted(name)) for name in FITS}
-    with (
-        warnings.catch_warnings(),
-        distributed.LocalCluster(
-            n_workers=n_workers, threads_per_worker=1, host="127.0.0.1", dashboard_address=":0",
-        ) as cluster,
-        distributed.Client(cluster),
-    ):  # fmt: skip
-        warnings.simplefilter("ignore")
-        assert {name: bits(fitted(name)) for name in FITS} == expected
 
 
 @pytest.mark.quick_cases("batch-changes0", "mixture", "matrix", "binary", "textbook")

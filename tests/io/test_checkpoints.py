@@ -54,7 +54,9 @@ FITS = [
 ]
 
 
-@pytest.mark.quick_cases("n_init", "TemperedLDA-online-annealed-warm_start")
+@pytest.mark.quick_cases(
+    "DPMixture", "CAVI", "LDA-online-None", "LDA-gibbs", "LDA-online-annealed-warm_start"
+)
 @pytest.mark.parametrize(("entry", "temperature", "params"), FITS)
 def test_resuming_after_any_pass_ends_with_the_same_bits(entry, temperature, params, tmp_path):
     heat = {} if temperature is None else {"temperature": temperature}
@@ -287,7 +289,7 @@ mixture.set_callbacks(Checkpoint(sys.argv[1])).fit(rows())
 def test_no_kill_leaves_half_a_file(tmp_path):
     path, rng = tmp_path / "fit.skvt", np.random.default_rng(0)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    for _ in range(5):
+    for _ in range(3):
         path.unlink(missing_ok=True)
         writer = subprocess.Popen([sys.executable, "-c", WRITER, path], env=environment)
         try:
