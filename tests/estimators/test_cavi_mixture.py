@@ -127,7 +127,7 @@ def exact_evidence(X, weights, noise, prior):
 @pytest.mark.parametrize("weights", [None, np.array([0.3, 0.7])])
 def test_the_bound_is_the_enumerated_one_and_below_the_evidence(D, max_iter, weights):
     w = np.full(2, 0.5) if weights is None else weights
-    for seed in range(4):
+    for seed in range(2):
         X = few(seed, D=D)
         mixture = fitted(X, weights=weights, max_iter=max_iter, tol=1e-13)
         # of the assignments that are shown, the best under the last means
@@ -150,7 +150,7 @@ def test_with_one_component_the_bound_is_the_evidence():
 @pytest.mark.parametrize("init_params", ["k-means++", "random", "random_from_data"])
 @pytest.mark.parametrize("temperature", [1.0, 2.0])
 def test_the_bound_never_falls(init_params, temperature):
-    for seed in range(5):
+    for seed in range(2):
         history = fitted(
             blog(seed, 200), 3, weights=WEIGHTS, init_params=init_params,
             temperature=ConstantTemperature(temperature), random_state=seed, tol=1e-12,
@@ -280,21 +280,20 @@ def test_normalised_by_c_of_t_the_tempered_bound_is_that_of_a_broader_mixture(te
 @pytest.mark.quick_cases("Variational")
 @pytest.mark.parametrize("policy", [VariationalTempering, LocalTempering])
 def test_learned_temperatures_end_at_one_below_the_evidence_of_the_tempered_models(policy):
-    b = np.linspace(1.0 / 3.0, 1.0, 50)
+    b = np.linspace(1.0 / 3.0, 1.0, 9)
     w = np.array([0.3, 0.7])
-    for seed in range(2):
-        X = few(seed)
-        settings = {"weights": w, "n_init": 3, "tol": 1e-10, "max_iter": 60}
-        mixture = fitted(X, temperature=policy(max_temperature=3.0, replication=1.0), **settings)
-        temperatures = np.array(mixture.history_["temperature"])
-        assert temperatures[0] > 2.0 and temperatures[-1] == 1.0 and mixture.converged_
-        assert np.all(temperatures >= 1.0)
-        # with one temperature for all rows the evidence is a mean over temperatures
-        if policy is VariationalTempering:
-            evidences = [exact_evidence(X, w**p / (w**p).sum(), 0.7 / p, 3.0) for p in b]
-            assert np.all(np.array(mixture.history_["objective"]) < max(evidences))
-        assert mixture.elbo_ < exact_evidence(X, w, 0.7, 3.0)
-        assert mixture.elbo(X) == pytest.approx(mixture.elbo_, rel=1e-8)
+    X = few()
+    settings = {"weights": w, "n_init": 3, "tol": 1e-10, "max_iter": 60}
+    mixture = fitted(X, temperature=policy(max_temperature=3.0, replication=1.0), **settings)
+    temperatures = np.array(mixture.history_["temperature"])
+    assert temperatures[0] > 2.0 and temperatures[-1] == 1.0 and mixture.converged_
+    assert np.all(temperatures >= 1.0)
+    # with one temperature for all rows the evidence is a mean over temperatures
+    if policy is VariationalTempering:
+        evidences = [exact_evidence(X, w**p / (w**p).sum(), 0.7 / p, 3.0) for p in b]
+        assert np.all(np.array(mixture.history_["objective"]) < max(evidences))
+    assert mixture.elbo_ < exact_evidence(X, w, 0.7, 3.0)
+    assert mixture.elbo(X) == pytest.approx(mixture.elbo_, rel=1e-8)
 
 
 def three_clusters(seed=0):

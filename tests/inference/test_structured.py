@@ -176,31 +176,6 @@ def test_a_vocabulary_of_one_word():
 
 
 # ------------------------------------------------------------------------------- estimators
-@pytest.mark.parametrize("kind", ["ssvi", "map"])
-def test_a_failed_partial_fit_leaves_no_trace(kind, monkeypatch):
-    X, Y = corpus(14), corpus(15)[:, :].copy()
-    Y.data[:] = 1.0
-    fitted = estimator(global_step=kind).partial_fit(X)
-    before, shares = fitted.components_.copy(), fitted.transform(X)
-    local_step, calls = LDAGivenTopics.local_step, []
-
-    def fails_late(self, *args, **options):
-        calls.append(1)
-        if len(calls) == 3:
-            raise KeyboardInterrupt
-        return local_step(self, *args, **options)
-
-    # documents of a few words only: the others' statistics must come back, too
-    few = sp.csr_array(Y.toarray() * (np.arange(50) < 7))
-    monkeypatch.setattr(LDAGivenTopics, "local_step", fails_late)
-    with pytest.raises(KeyboardInterrupt):
-        fitted.partial_fit(few)
-    monkeypatch.undo()
-    assert len(calls) == 3
-    np.testing.assert_allclose(fitted.components_, before, rtol=1e-12)
-    np.testing.assert_allclose(fitted.transform(X), shares, rtol=1e-10)
-
-
 @each_local
 def test_the_bound_is_that_of_the_mean_field_model(local):
     X = corpus(16)
@@ -216,15 +191,6 @@ def test_the_bound_is_that_of_the_mean_field_model(local):
     # an upper bound of a bound: the objective of the pass is no estimate of it
     assert np.all(np.isnan(fitted.history_["elbo"]))
     assert np.all(np.isfinite(fitted.history_["objective"]))
-
-
-def test_the_bound_is_in_the_history_where_it_was_evaluated():
-    X = corpus(17)
-    fitted = estimator(max_iter=5, evaluate_every=2, perp_tol=0.0).fit(X)
-    known = ~np.isnan(fitted.history_["elbo"])
-    np.testing.assert_array_equal(known, [False, True, False, True, False])
-    shorter = estimator(max_iter=4).fit(X)
-    assert fitted.history_["elbo"][3] == pytest.approx(shorter.elbo_, rel=1e-12)
 
 
 @pytest.mark.parametrize(

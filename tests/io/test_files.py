@@ -633,11 +633,9 @@ def test_files_that_are_cut_short_or_none(path):
         save(load(VERSION_1 / "MemoizedHDP.part.skvt"), path.with_name("another") / "model.skvt")
 
 
-@pytest.mark.quick_cases("0")
-@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-def test_mutated_files_get_an_error_or_make_an_estimator_that_works(seed, path):
-    rng = random.Random(seed)
+def test_mutated_files_get_an_error_or_make_an_estimator_that_works(path):
+    rng = random.Random(0)
     for _ in range(50):
         entry, kind = rng.choice(CLASSES), rng.choice([".skvt", ".part.skvt"])
         document, members = parts_of(VERSION_1 / f"{entry.cls.__name__}{kind}")
