@@ -1,6 +1,7 @@
 """The house rules of doc/architecture.md: who may import whom."""
 
 import ast
+import functools
 import os
 import re
 import subprocess
@@ -50,9 +51,10 @@ def modules(package):
         yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), path
 
 
+@functools.cache
 def imports(name, path):
     """(dotted target, line, whether it runs when the module is imported) of every import."""
-    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+    package, found = name if path.name == "__init__.py" else name.rpartition(".")[0], []
     for node, at_import in _walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             targets = [alias.name for alias in node.names]
@@ -64,8 +66,8 @@ def imports(name, path):
             targets = [f"{base}.{alias.name}" for alias in node.names]
         else:
             continue
-        for target in targets:
-            yield target, node.lineno, at_import
+        found += [(target, node.lineno, at_import) for target in targets]
+    return found
 
 
 def _walk(node, at_import=True):

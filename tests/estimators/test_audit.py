@@ -86,7 +86,7 @@ def test_a_code_is_a_copy_of_what_it_stands_for(most_rows, monkeypatch):
 def test_constant_numbers_of_an_array_change_nothing():
     X = clusters()[["a", "b"]].to_numpy()
     beside = np.column_stack([np.full(300, 2.0), X])
-    settings = {"max_iter": 3, "random_state": 0}
+    settings = {"max_components": 3, "max_iter": 3, "random_state": 0}
     alone = skvt.MemoizedDPMixture(**settings).fit(X)
     with pytest.warns(skvt.ColumnWarning, match=r"'0' \(2, left out\)"):
         fitted = skvt.MemoizedDPMixture(**settings).fit(beside)
@@ -288,6 +288,7 @@ def warnings_of(X):
     return [str(warning.message) for warning in caught if warning.category is skvt.ColumnWarning]
 
 
+@pytest.mark.quick_cases("asarray")
 @pytest.mark.parametrize("make", [np.asarray, lambda X: pd.DataFrame(X).add_prefix("gene ")])
 def test_counts_that_rise_with_their_total_need_an_exposure(make):
     (message,) = warnings_of(make(reads(120, 30, depth=0.7)))

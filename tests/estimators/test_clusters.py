@@ -761,8 +761,8 @@ def test_labels_are_those_of_clusters_if_asked_for():
     X = rng.normal(size=(2, 2, 500, 2)) * [[[[4.0, 0.3]], [[0.3, 4.0]]]]  # two crosses
     X[1, :, :, 0] += 18.0
     X = X.reshape(-1, 2)
-    components = MemoizedDPGMM(random_state=0).fit(X)
-    mixture = MemoizedDPGMM(labels="clusters", random_state=0)
+    components = MemoizedDPGMM(max_components=5, random_state=0).fit(X)
+    mixture = MemoizedDPGMM(max_components=5, labels="clusters", random_state=0)
     labels = mixture.fit_predict(X)
     assert (mixture.n_components_, mixture.n_clusters_) == (4, 2)
     np.testing.assert_array_equal(labels, components.predict(X, n_clusters="auto"))

@@ -41,7 +41,8 @@ def fitted():
     rng = np.random.default_rng(1)
     for column in ("x1", "colour"):
         table[column] = table[column].mask(rng.random(len(table)) < 0.1)
-    return MemoizedDPMixture(given=GIVEN, random_state=0).fit(table), table, kind
+    mixture = MemoizedDPMixture(given=GIVEN, max_components=4, random_state=0)
+    return mixture.fit(table), table, kind
 
 
 def test_classes_are_found_that_given_categories_hide(fitted):

@@ -53,10 +53,9 @@ def test_clusters_are_found(law, learning_method):
         assert np.all(np.diff(mixture.weights_) <= 1e-6)
 
 
-@pytest.mark.parametrize("n_components", [100, 300])
-def test_the_defaults_find_the_number_of_plain_clusters(n_components):
+def test_the_defaults_find_the_number_of_plain_clusters():
     X, labels = clusters()
-    mixture = StructuredBernoulliMixture(n_components, random_state=0).fit(X)
+    mixture = StructuredBernoulliMixture(300, random_state=0).fit(X)
     assert mixture.n_components_ == mixture.n_active_components_ == 4
     assert mixture.n_clusters_ == 4
     assert adjusted_rand_score(labels, mixture.labels_) > 0.97
@@ -92,8 +91,7 @@ def test_structured_inference_finds_clusters_that_mean_field_does_not():
     assert structured.elbo_ > plain.elbo_
 
 
-@each_law
-@pytest.mark.parametrize("init_params", ["random", "k-means++"])
+@pytest.mark.parametrize("law, init_params", [*zip(LAWS, ["random", "k-means++"], strict=True)])
 def test_the_mean_field_bound_never_falls(law, init_params):
     X, _ = clusters(200, noise=0.25)
     X[np.random.default_rng(0).random(X.shape) < 0.1] = np.nan
@@ -174,7 +172,7 @@ def test_missing_values_are_left_out():
 ILLEGAL = [
     (2.0, r"binary.* Got 2\. .*'binarize'"),
     (-1.0, r"Got -1\. If -1 stands for a missing value, replace it by NaN"),
-    (-1.0, r"binary.* Got -1"), (0.5, r"binary.* Got 0\.5"), (np.inf, "infinity"),
+    (0.5, r"binary.* Got 0\.5"), (np.inf, "infinity"),
 ]  # fmt: skip
 
 
@@ -204,9 +202,10 @@ def test_values_above_a_threshold_are_ones(contain):
 def test_missing_values_stay_missing_under_a_threshold():
     X, _ = clusters(60, D=5)
     X[4, 2] = np.nan
-    one, other = fitted(X), fitted(3.0 * X - 1.0, binarize=0.0)
+    one, other = fitted(X, max_iter=9), fitted(3.0 * X - 1.0, binarize=0.0, max_iter=9)
     np.testing.assert_array_equal(one.means_, other.means_)
-    np.testing.assert_allclose(fitted(sp.csr_array(X)).means_, one.means_, rtol=1e-9)
+    sparse = fitted(sp.csr_array(X), max_iter=9)
+    np.testing.assert_allclose(sparse.means_, one.means_, rtol=1e-9)
 
 
 def test_a_negative_threshold_of_sparse_data_is_refused():
@@ -236,7 +235,8 @@ def test_an_illegal_feature_prior_is_refused_with_the_legal_ones(prior):
 
 def test_feature_priors_of_all_shapes_mean_the_same():
     X = bits()
-    fits = [fitted(X, 3, feature_prior=prior) for prior in (0.4, [0.4, 0.4], np.full((8, 2), 0.4))]
+    same = (0.4, [0.4, 0.4], np.full((8, 2), 0.4))
+    fits = [fitted(X, 3, feature_prior=prior, max_iter=9) for prior in same]
     assert_same_fit(fits[0], fits[1])
     assert_same_fit(fits[0], fits[2])
     # few rows, and a prior that they do not outweigh
@@ -246,7 +246,7 @@ def test_feature_priors_of_all_shapes_mean_the_same():
 
 def test_a_warm_start_does_not_change_between_structured_and_mean_field_inference():
     X = bits()
-    mixture = fitted(X, 3, warm_start=True)
+    mixture = fitted(X, 3, max_iter=9, warm_start=True)
     n_before = mixture.n_batch_iter_
     with refused(mixture, match="learning_method='memoized'"):
         mixture.set_params(learning_method="memoized").fit(X)
@@ -284,7 +284,7 @@ def test_the_bound_of_structured_inference_is_known_where_it_is_evaluated():
     assert mixture.history_["elbo"][5] == pytest.approx(short.elbo_, rel=1e-12)
 
 
-@pytest.mark.quick_cases("ssvi-a", "map")
+@pytest.mark.quick_cases("ssvi-a")
 @pytest.mark.parametrize(
     "global_step, law",
     [("ssvi-a", "dirichlet_process"), ("ssvi", "dirichlet_distribution"),
@@ -312,6 +312,7 @@ def test_every_global_step_learns_from_minibatches_and_streams(law, global_step)
     assert np.median(gains) > 1.5
 
 
+@pytest.mark.quick_cases("100")
 @pytest.mark.parametrize("n_rows", [20, 100])
 def test_small_calls_of_a_stream_are_small_steps(n_rows):
     X, _ = clusters(1400, D=12)
@@ -395,7 +396,7 @@ def test_sparse_rows_are_fitted_as_dense_ones(how):
     rng = np.random.default_rng(0)
     X = (rng.random((300, 12)) < rng.random((3, 12))[rng.integers(3, size=300)]).astype(float)
     fits = [
-        StructuredBernoulliMixture(5, max_iter=20, random_state=0, **how).fit(held)
+        StructuredBernoulliMixture(5, max_iter=5, random_state=0, **how).fit(held)
         for held in (X, sp.csr_array(X))
     ]
     bounds = [fit.elbo(X) for fit in fits]

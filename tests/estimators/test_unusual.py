@@ -26,7 +26,7 @@ def table():
 
 @pytest.fixture(scope="module")
 def mixture(table):
-    return skvt.MemoizedDPMixture(random_state=0).fit(table)
+    return skvt.MemoizedDPMixture(max_components=4, random_state=0).fit(table)
 
 
 def test_score_is_a_density_and_a_ratio_to_independent_columns(mixture, table):
@@ -63,7 +63,7 @@ def test_missing_values_do_not_make_a_row_usual_or_unusual(mixture, table):
             ("sex", Categorical(), ["sex"]),
             ("games", Poisson(missing=missing), ["games"]),
         ]
-        fit = skvt.MemoizedDPMixture(components=columns, random_state=0).fit(rows)
+        fit = skvt.MemoizedDPMixture(components=columns, max_components=4, random_state=0).fit(rows)
         worst = skvt.unusual_rows(fit, rows, n=150)["row"]
         assert 0.35 < np.mean(worst % 2 == 0) < 0.65
 
@@ -85,7 +85,7 @@ def test_binary_and_sparse_rows():
     kind = rng.integers(2, size=200)
     X = (rng.random((200, 16)) < np.where(kind, 0.95, 0.05)[:, None]).astype(float)
     X[:10] = rng.integers(2, size=(10, 16))
-    fit = skvt.StructuredBernoulliMixture(random_state=0).fit(X)
+    fit = skvt.StructuredBernoulliMixture(8, random_state=0).fit(X)
     dense = skvt.unusual_rows(fit, X, n=200)
     pd.testing.assert_frame_equal(dense, skvt.unusual_rows(fit, sp.csr_array(X), n=200))
     score = dense.set_index("row")["score"].sort_index()

@@ -114,8 +114,13 @@ def test_calls_that_are_gathered_may_be_sparse(form, method, path):
     check_round_trips(streamed(stream, X), X, path)
 
 
-@pytest.mark.parametrize("forms", [("dense", "sparse"), ("sparse", "dense")], ids=str)
-@pytest.mark.parametrize("cls", [skvt.StructuredBernoulliMixture, skvt.MemoizedDPMixture])
+@pytest.mark.parametrize(
+    ("cls", "forms"),
+    [
+        (skvt.StructuredBernoulliMixture, ("sparse", "dense")),
+        (skvt.MemoizedDPMixture, ("dense", "sparse")),
+    ],
+)
 def test_calls_that_are_gathered_may_be_dense_and_sparse(cls, forms, path):
     X, given = bits(), SMALL | {"learning_method": "memoized"}
     once, mixture = cls(**given), cls(**given)

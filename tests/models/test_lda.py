@@ -549,8 +549,8 @@ def test_setting_small_topics_aside_costs_next_to_nothing(
 
 def test_extrapolated_sweeps_lead_further_and_to_no_worse_optima():
     # Half of the sweeps suffice. Steps that turned back would bring topics back for good.
-    X, lam, alpha = corpus(15, n=30, n_words=300, length=100), random_topics(16, 40, 300), 0.05
-    gamma, bounds = np.full((30, 40), alpha) + X.sum(axis=1, keepdims=True) / 40, []
+    X, lam, alpha = corpus(15, n=10, n_words=300, length=100), random_topics(16, 40, 300), 0.05
+    gamma, bounds = np.full((10, 40), alpha) + X.sum(axis=1, keepdims=True) / 40, []
     for _ in range(201):
         logs = expected_log(gamma)[:, None] + expected_log(lam).T
         bound = (X * logsumexp(logs, axis=2)).sum()

@@ -95,7 +95,7 @@ def test_auto_takes_logarithms_of_amounts_alone(tmp_path):
         np.where(rng.random(n) < 0.4, 0.0, rng.lognormal(3.0, 0.8, n)),  # one that may be zero
         rng.lognormal(0.0, 0.8, n) - 0.3,  # not always positive
     ])  # fmt: skip
-    mixture = MemoizedDPMixture(random_state=0).fit(X)
+    mixture = MemoizedDPMixture(max_components=6, random_state=0).fit(X)
     assert mixture.n_components_ < 6
     (_, _, plain), (_, hurdle, columns) = mixture.blocks_
     assert (plain, columns) == ([0, 1, 2, 4], [3]) and isinstance(hurdle, Hurdle)

@@ -67,6 +67,7 @@ def test_moves_leave_an_optimum_that_sweeps_do_not():
     assert all(record.gain > 0.0 for record in accepted)
 
 
+@pytest.mark.quick_cases("difference")
 @pytest.mark.parametrize("start", [difference, negative, lambda: TRUTH])
 def test_the_bound_never_falls_and_moves_settle(start, monkeypatch):
     model, state = begun_at(start())
