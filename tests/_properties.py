@@ -12,4 +12,4 @@ quick = settings(
 )
 # Of sequences of calls, each of which is many examples. To shorten one that has failed takes
 # minutes: allow Phase.shrink where it is wanted.
-sequences = settings(quick, max_examples=25, stateful_step_count=20, phases=[Phase.generate])
+sequences = settings(quick, max_examples=15, stateful_step_count=20, phases=[Phase.generate])

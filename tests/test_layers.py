@@ -52,10 +52,15 @@ def modules(package):
 
 
 @functools.cache
+def parsed(path):
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@functools.cache
 def imports(name, path):
     """(dotted target, line, whether it runs when the module is imported) of every import."""
     package, found = name if path.name == "__init__.py" else name.rpartition(".")[0], []
-    for node, at_import in _walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node, at_import in _walk(parsed(path)):
         if isinstance(node, ast.Import):
             targets = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -214,7 +219,7 @@ def test_walks_take_ten_hops_by_names_that_there_are():
 def names_in(path):
     """Names that a module defines or uses, its own and those of folders."""
     yield from path.parts
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(parsed(path)):
         for field in ("id", "attr", "arg", "name"):
             if isinstance(name := getattr(node, field, None), str):
                 yield name

@@ -292,6 +292,7 @@ AUTO = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_classes_that_overlap_are_not_one_cluster():
     """Three, each as far from the next as two normal clusters that have two modes."""
     rng = np.random.default_rng(0)

@@ -759,7 +759,7 @@ CALLS = {
 }  # fmt: skip
 
 
-@pytest.mark.quick_cases("TemperedLDA", "StructuredBernoulli", "CAVI")
+@pytest.mark.quick_cases("TemperedLDA", "CAVI")
 @every_pair(
     "entry, call, temperature, error", ENTRIES, list(CALLS), ["annealed", "variational"],
     [KeyboardInterrupt, RuntimeError],

@@ -392,7 +392,7 @@ def test_clusters_are_joined_components(rng):
     mixture = MemoizedDPGMM(4, moves=(), random_state=0).fit(X)
     table = outcome_by_cluster(mixture, X, np.repeat([0.0, 1.0], 100), n_clusters=2)
     assert sorted(table["mean"].round(6)) == [0.0, 1.0]
-    effects = covariate_effects(mixture, X, np.repeat([0.0, 1.0], 100), n_clusters=2)
+    effects = covariate_effects(mixture, X, np.repeat([0.0, 1.0], 100), n_clusters=2, n_draws=2)
     assert sorted(effects.loc[effects["term"] == "x0", "effect"].round(6)) == [-1.0, 1.0]
 
 

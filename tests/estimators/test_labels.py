@@ -177,6 +177,7 @@ def of_three_classes(seed):
     return X, z, np.where(np.random.default_rng(seed).random(450) < 0.2, z, -1)
 
 
+@pytest.mark.slow
 def test_components_get_the_classes_of_later_calls_also_in_a_file(tmp_path):
     """Births find all classes in the first call; later labels name them."""
     X, z, y = of_three_classes(3)

@@ -56,6 +56,7 @@ def test_what_columns_say_of_each_other_needs_no_components(covariance_type):
     assert list(filled.dtypes) == list(complete.dtypes) and not filled.isna().any(axis=None)
 
 
+@pytest.mark.slow
 def test_clusters_are_found_and_levels_kept():
     _, X, kind = table(200, shift=7.0)
     fitted = mixture().fit(X)

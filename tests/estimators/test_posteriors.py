@@ -56,6 +56,7 @@ def test_what_a_posterior_says_is_readable():
     assert repr(lda.posterior_) == "Posterior(Dirichlet, members=(4,), value=(7,))"
 
 
+@pytest.mark.quick_cases("MemoizedDPGMM")
 @every_growing_mixture
 def test_mixtures_drawn_have_the_expected_weights_and_the_components_of_the_posterior(entry):
     mixture = entry.make(**entry.still).fit(entry.data(n_rows=200))

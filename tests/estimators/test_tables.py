@@ -503,7 +503,6 @@ SUITED = {
         lambda rng, away: 3 * away + rng.standard_normal(away.shape) * scales(rng, len(away)),
         91,
     ),
-    "t diag": (StudentT("diag"), lambda rng, away: 3 * away + rng.standard_t(3.0, away.shape), 36),
     "hurdle": (
         Hurdle(Gaussian("diag")),
         lambda rng, away: (rng.random(away.shape) < 0.7) * (away + rng.normal(5, 1, away.shape)),

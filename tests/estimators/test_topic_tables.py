@@ -121,6 +121,7 @@ def test_shares_by_group_have_intervals_of_a_ratio():
     assert (unknown["high"] - unknown["low"] > 0.9).all()
 
 
+@pytest.mark.quick_cases("10")
 @pytest.mark.parametrize("n_words", [10, 200])
 def test_intervals_of_shares_cover_the_truth_at_any_length(n_words):
     """Of a group whose mean is not that of the corpus; topics are known."""

@@ -55,7 +55,11 @@ FITS = [
 
 
 @pytest.mark.quick_cases(
-    "DPMixture", "CAVI", "LDA-online-None", "LDA-gibbs", "LDA-online-annealed-warm_start"
+    "))]-None",
+    "CAVIGaussianMixture-None",
+    "LDA-online-None",
+    "64.0-None",
+    "LDA-online-annealed-warm_start",
 )
 @pytest.mark.parametrize(("entry", "temperature", "params"), FITS)
 def test_resuming_after_any_pass_ends_with_the_same_bits(entry, temperature, params, tmp_path):

@@ -78,7 +78,7 @@ def test_equal_models_make_equal_files(tmp_path):
     assert (tmp_path / "one").read_bytes() == (tmp_path / "other").read_bytes()
 
 
-@pytest.mark.quick_cases("[1, 0]", "gaussian")
+@pytest.mark.quick_cases("[1, 0]")
 @pytest.mark.parametrize("likelihood", ["gaussian", "poisson", "categorical", "bernoulli",
                                         "negative_binomial", components.Multinomial(),
                                         "ordinal"], ids=str)  # fmt: skip

@@ -174,7 +174,7 @@ KINDS = {
 }  # fmt: skip
 
 
-@pytest.mark.quick_cases("ordinal-holes", "categorical-holes", "hurdle-holes", "rate-dense")
+@pytest.mark.quick_cases("ordinal-holes", "hurdle-holes")
 @pytest.mark.parametrize(
     ("kind", "form"),
     [(kind, form) for kind in KINDS for form in ("dense", "holes")

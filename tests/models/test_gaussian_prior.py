@@ -311,7 +311,7 @@ def test_rounded_values_vary_within_their_intervals(monkeypatch):
     np.testing.assert_allclose(found, [0.0, 0.0625 / 12.0])
 
 
-@pytest.mark.quick_cases("full", "diag")
+@pytest.mark.quick_cases("full")
 @pytest.mark.parametrize("covariance_type", ["full", "diag", "low_rank"])
 def test_a_value_of_a_rounded_column_is_no_cluster(covariance_type):
     rng = np.random.default_rng(5)

@@ -85,6 +85,7 @@ def test_what_is_said_of_logarithms_is_in_units_of_the_data():
     assert set(told[told["column"] == 1]["quantity"]) == {"mean", "standard deviation"}
 
 
+@pytest.mark.slow
 def test_auto_takes_logarithms_of_amounts_alone(tmp_path):
     rng = np.random.default_rng(0)
     n = 600

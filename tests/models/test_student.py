@@ -164,6 +164,7 @@ def test_gaussian_rows_have_the_densities_of_gaussians(kind):
     assert scores[1] == pytest.approx(norm.logpdf(X).sum(axis=1).mean(), abs=0.01)
 
 
+@pytest.mark.quick_cases("1e-06")
 @pytest.mark.parametrize("kappa", [1e-6, 50.0])
 def test_scales_are_integrated_out_wherever_the_mass_lies(kappa):
     """By an integral over u of multivariate t: where kappa is small, modes are far apart."""

@@ -134,6 +134,7 @@ def test_temperatures_are_those_of_the_history_in_the_style_asked_for(lda):
     assert (line.get_color(), line.get_marker()) == ("red", "x")
 
 
+@pytest.mark.slow
 def test_moves_stand_at_the_passes_that_accepted_them():
     rng = np.random.default_rng(0)
     X = np.concatenate([rng.normal(m, 1.0, size=(200, 2)) for m in (-6.0, 0.0, 6.0)])
