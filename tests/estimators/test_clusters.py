@@ -24,6 +24,7 @@ from skvt import (
 )
 from skvt.components import Bernoulli, Gaussian
 from skvt.models.mixture import Assignments, Joins, join_components, valley_test
+from skvt.models.mixture._joins import _Column
 from skvt.results import _clusters as _clusters_mixin
 from skvt.results._clusterings import why_not
 
@@ -112,37 +113,43 @@ def overlapping(n_rows, K):
     return resp / resp.sum(axis=1, keepdims=True)
 
 
+@pytest.fixture
+def computed(monkeypatch):
+    """A list with an item for each loss of entropy that is computed for a pair."""
+    items, loss_of = [], _Column.loss_with
+    monkeypatch.setattr(_Column, "loss_with", lambda *args: items.append(1) or loss_of(*args))
+    return items
+
+
 @pytest.mark.parametrize("relative", [True, False])
-def test_of_many_pairs_few_losses_are_computed(relative, monkeypatch):
+def test_of_many_pairs_few_losses_are_computed(relative, computed):
     K, weights = 40, np.random.default_rng(1).random(300)
-    resp, n_computed = overlapping(weights.size, K), []
-    losses = Assignments.losses
-
-    def counted(assignments, a, others):
-        n_computed.append(len(others))
-        return losses(assignments, a, others)
-
-    monkeypatch.setattr(Assignments, "losses", counted)
-    assignments = Assignments([(resp, weights, np.zeros(weights.size))])
-    linkage = join_components(assignments, relative=relative).linkage
-    # of the losses of 780 pairs at first, and of the joined cluster after each join
-    assert sum(n_computed) < 10 * K
-    # the pairs are those of all losses
-    assignments.bounds = None
-    expected = join_components(assignments, relative=relative).linkage
-    np.testing.assert_array_equal(linkage[:, [0, 1, 3]], expected[:, [0, 1, 3]])
-    np.testing.assert_allclose(linkage[:, 2], expected[:, 2], rtol=1e-12)
+    resp = overlapping(weights.size, K)
+    join_components(Assignments([(resp, weights, np.zeros(weights.size))]), relative=relative)
+    # of 780 pairs at first, and of pairs with the joined cluster after each join
+    assert len(computed) < 4 * K
+    resp = resp[:, :15] / resp[:, :15].sum(axis=1, keepdims=True)
+    joins = join_components(Assignments([(resp, weights, weights)]), relative=relative)
+    expected = joined_one_by_one(resp, weights, relative=relative)
+    np.testing.assert_array_equal(joins.linkage[:, [0, 1, 3]], expected[:, [0, 1, 3]])
+    np.testing.assert_allclose(joins.linkage[:, 2], expected[:, 2], rtol=1e-9)
 
 
-def test_joins_of_another_hierarchy_are_made_without_losses_of_other_pairs(monkeypatch):
+def test_the_least_distinct_clusters_are_found_by_few_losses_of_entropy(computed):
+    X = np.random.default_rng(0).normal(size=(1000, 4))
+    mixture = MemoizedDPGMM(30, moves=(), max_iter=2, random_state=0).fit(X)
+    assert list(mixture.hierarchy_criteria_).count("evidence") > 20
+    # of 435 pairs at first, and of pairs with the joined cluster after each join
+    assert len(computed) < 300
+
+
+def test_joins_of_another_hierarchy_are_made_without_losses_of_other_pairs(computed):
     resp = overlapping(300, 40)
     assignments = Assignments([(resp, np.ones(300), np.zeros(300))])
-    linkage, n_computed = join_components(assignments).linkage, []
-    bounds = Assignments.bounds_with
-    monkeypatch.setattr(Assignments, "bounds_with", lambda *_: n_computed.append(1) or bounds(*_))
-    monkeypatch.setattr(Assignments, "losses", lambda *_: pytest.fail("losses were computed"))
+    linkage = join_components(assignments).linkage
+    computed.clear()
     np.testing.assert_array_equal(join_components(assignments, first=linkage).linkage, linkage)
-    assert not n_computed
+    assert not computed
 
 
 def test_clusters_are_cut_from_the_hierarchy_and_probabilities_add_up(X, weights, mixture):

@@ -48,8 +48,8 @@ class DocumentBatch:
     counts: Array
     # (A,): the column of X of each word.
     active: IndexArray
-    # (A + 1,), (nnz,) and (nnz,): the entries of the matrix, sorted by word. Word a has the positions
-    # i from ``word_indptr[a]`` on, and entry ``entries[i]`` is in row ``documents[i]``.
+    # (A + 1,), (nnz,) and (nnz,): the entries of the matrix, sorted by word. Word a has the
+    # positions i from ``word_indptr[a]`` on, and entry ``entries[i]`` is in row ``documents[i]``.
     word_indptr: IndexArray
     documents: IndexArray
     entries: IndexArray

@@ -13,6 +13,7 @@ One routine makes the hierarchies by tests of valleys, by the entropy, by the ev
 products of these; a hierarchy can start with the joins of another.
 """
 
+import functools
 from collections.abc import Iterable
 from copy import copy, deepcopy
 from dataclasses import dataclass, replace
@@ -23,7 +24,15 @@ from numpy.typing import NDArray
 
 from skvt.contracts import Component
 from skvt.files import in_files
-from skvt.models.mixture._kernels import bounds_of_pairs, loss_of_pair, loss_of_pair_in_rows
+from skvt.models.mixture._kernels import (
+    EXACT,
+    ROUNDED_UP,
+    join_pairs,
+    loss_of_pair,
+    loss_of_pair_in_rows,
+    next_pair,
+    set_pair,
+)
 from skvt.ties import RTOL, stable_argmax, stable_order
 from skvt.typing import Array, IndexArray
 
@@ -56,14 +65,10 @@ _ALL_COMPARED = 100
 _NEIGHBOURS = 24
 # Factor by which joins of two suggested clusters come after joins within clusters.
 _LAST = 1e9
-# Number of losses that are computed first, in the order of their bounds; it doubles each time.
-_FIRST_COMPUTED = 4
 # A cluster's responsibilities are kept for all rows if more than this share of them are positive.
 _DENSE = 0.25
-# Number of rows whose responsibilities are summed for bounds of losses.
-_ROWS_OF_GROUP = 16
-# Bounds are multiplied by this factor, so that rounding does not make them too small.
-_ROUNDED_UP = 1.0 + 1e-9
+# Numbers of rows whose responsibilities are summed for bounds of losses.
+_ROWS_OF_GROUPS = (16, 4)
 # Clusters are joined if the valley between them is less than this many standard errors deep.
 SIGNIFICANT = 3.5
 # A row lies between two clusters if each of them has at least this responsibility for it.
@@ -200,6 +205,11 @@ def _lost(x: Array, y: Array) -> Array:
     return x * np.log1p(y / x) + y * np.log1p(x / y)
 
 
+def _most_lost(x: Any, y: Any) -> Any:
+    """Return the largest possible losses of entropy of joining clusters with masses x and y."""
+    return np.maximum(_lost(np.maximum(x, _TINY), np.maximum(y, _TINY)), _LEAST_MASS)
+
+
 def _line_error(x: Array, y: Array) -> float:
     """Return the sum of squared errors of the straight line that fits best."""
     x, y = x - x.mean(), y - y.mean()
@@ -220,10 +230,14 @@ class Pairs:
     sign: float
     # (K,): suggested cluster of each component, where tests of valleys give one.
     clusters: IndexArray
-    # (K, K): upper bounds of losses; None if all losses are computed. With bounds, only losses of
-    # pairs that may have the largest loss are computed. The loss of joining the union of two
-    # clusters with a third is at most the sum of the losses of joining each of them with it.
-    bounds: Array | None = None
+
+    @property
+    def overlap(self) -> "Assignments | None":
+        """Assignments on whose losses of entropy the order of joins depends, if any.
+
+        These losses are computed only for pairs that may be joined next.
+        """
+        return None
 
     def copy(self) -> Self:
         """Return a copy whose clusters can be joined."""
@@ -233,9 +247,9 @@ class Pairs:
         """Return the losses of joining a with each of b, or pair by pair, in nats per row."""
         raise NotImplementedError
 
-    def bounds_with(self, a: int, others: IndexArray) -> Array:
-        """Return upper bounds of the losses of joining a with each of the others."""
-        return np.full(others.size, np.inf)
+    def largest_losses(self, a: Any, b: Any) -> Any:
+        """Return the largest possible losses of entropy; infinite if the entropy is ignored."""
+        return np.full(np.broadcast(a, b).shape, np.inf)
 
     def loss_of_join(self, a: int, b: int, loss: float | None) -> float:
         """Return the exact loss of the pair that is joined; ``loss`` is that of :meth:`losses`."""
@@ -243,8 +257,7 @@ class Pairs:
 
     def shares_of(self, losses: Any, i: Any, j: Any) -> Any:
         """Return the losses of joining i with j, relative to their largest possible values."""
-        mass = np.maximum(self.mass, _TINY)
-        return losses / np.maximum(_lost(mass[i], mass[j]), _LEAST_MASS)
+        return losses / _most_lost(self.mass[i], self.mass[j])
 
     def join(self, a: int, b: int) -> None:
         """Join b into a: a has the rows of both, and b has none."""
@@ -332,23 +345,25 @@ class Distinctness(Pairs):
         self.mass, self.vacant, self.dtype = assignments.mass, assignments.vacant, evidence.dtype
         self.clusters = clusters
 
+    @property
+    def overlap(self) -> "Assignments":
+        return self.assignments
+
     def copy(self) -> Self:
         valleys = None if self.valleys is None else self.valleys.copy()
         return type(self)(self.assignments.copy(), self.evidence.copy(), valleys, self.clusters)
 
     def losses(self, a: int | IndexArray, b: IndexArray) -> Array:
-        assignments, first = self.assignments, np.broadcast_to(a, b.shape)
-        factors = np.ones(b.size)
-        assert assignments.bounds is not None
-        # Shares below _MAYBE_ONE are taken as 0.
-        near = assignments.shares_of(assignments.bounds[a, b], a, b) >= _MAYBE_ONE
-        pairs = first[near], b[near]
-        factors[near] -= assignments.shares_of(assignments.losses(*pairs), *pairs)
-        factors **= 2
+        """Return the losses of evidence, weighted by the tests of valleys."""
+        losses = np.maximum(self.evidence.losses(a, b), 0.0)
         if self.valleys is not None:
-            factors *= np.maximum(self.valleys.losses(a, b) / SIGNIFICANT, 1.0)
-        losses = np.maximum(self.evidence.losses(a, b), 0.0) * factors**2
+            losses *= np.maximum(self.valleys.losses(a, b) / SIGNIFICANT, 1.0) ** 2
         return losses * np.where(self.clusters[b] == self.clusters[a], 1.0, _LAST)
+
+    def largest_losses(self, a: Any, b: Any) -> Any:
+        most = self.assignments.largest_losses(a, b)
+        # Shares below _MAYBE_ONE are taken as 0.
+        return np.where(self.assignments.bounds[a, b] / most >= _MAYBE_ONE, most, np.inf)
 
     def loss_of_join(self, a: int, b: int, loss: float | None) -> float:
         return self.evidence.loss_of_join(a, b, None)
@@ -371,7 +386,6 @@ class Assignments(Pairs):
     def __init__(self, batches: Iterable[tuple[NDArray[Any], Array, Array]]) -> None:
         parts: list[tuple[NDArray[Any], ...]] = []
         columns: list[list[tuple[IndexArray, Array]]] = []
-        groups: list[Array] = []
         n_rows, total = 0, 0.0
         mass: Any = 0.0
         bounds: Any = 0.0
@@ -390,21 +404,18 @@ class Assignments(Pairs):
                 [(n_rows + at, column[at]) for at, column in zip(present, by_column, strict=True)]
             )
             n_rows += unsure.size
-            # rows with the same two most probable components are next to each other
             first = rest.argmax(axis=1)
             rest[np.arange(unsure.size), first] = 0.0
-            order = np.lexsort((rest.argmax(axis=1), first))
-            begins = np.arange(0, unsure.size, _ROWS_OF_GROUP)
+            parts[-1] += (first, rest.argmax(axis=1))
             by_column *= weight[unsure]
-            groups.append(np.add.reduceat(by_column[:, order], begins, axis=1))
             root = np.sqrt(by_column, out=by_column)
             bounds = bounds + root @ root.T
         of_all_batches = (np.concatenate(part) for part in zip(*parts, strict=True))
-        weights, self.between, self.labels, self.densities = of_all_batches
+        weights, self.between, self.labels, self.densities, first, second = of_all_batches
         self.weights, self.mass = weights / total, mass / total
         # These are bounds since (x + y) log(x + y) - x log x - y log y <= 2 log(2) sqrt(x y), with
         # equality at x = y.
-        self.bounds = 2.0 * np.log(2.0) / total * _ROUNDED_UP * bounds
+        self.bounds = 2.0 * np.log(2.0) / total * ROUNDED_UP * bounds
         self.vacant: NDArray[np.bool_] = np.bincount(self.labels, minlength=self.mass.size) == 0
         # K columns: each cluster's responsibilities for the rows whose assignment is uncertain.
         self.columns = [
@@ -415,11 +426,23 @@ class Assignments(Pairs):
             )
             for pieces in zip(*columns, strict=True)
         ]
+        # K lists: columns whose sum is that of a cluster, and columns of unions of two clusters.
+        self.parts = [[column] for column in self.columns]
+        self.unions: dict[tuple[int, int], _Column] = {}
+        # Rows with the same two most probable components are next to each other.
+        order, group = np.lexsort((second, first)), np.empty(n_rows, int)
         # (K, n_groups): weighted responsibilities of groups of rows, and x log x of these.
-        self.groups = np.concatenate(groups, axis=1) / total
-        self.group_terms = _x_log_x(self.groups)
+        self.groups: list[Array] = []
+        for size in _ROWS_OF_GROUPS:
+            group[order] = np.arange(n_rows) // size
+            sums = np.array([column.sums(group, self.weights) for column in self.columns])
+            self.groups += [sums, _x_log_x(sums)]
         # (K,): number of the join that made each cluster, 0 for components.
         self.join_numbers = np.zeros(self.mass.size, int)
+
+    @property
+    def overlap(self) -> Self:
+        return self
 
     def copy(self) -> Self:
         out = copy(self)
@@ -428,9 +451,9 @@ class Assignments(Pairs):
             self.vacant.copy(),
             self.join_numbers.copy(),
         )
-        out.groups, out.group_terms = self.groups.copy(), self.group_terms.copy()
-        out.columns = list(self.columns)
-        out.bounds = None if self.bounds is None else self.bounds.copy()
+        out.groups = [values.copy() for values in self.groups]
+        out.parts, out.unions = list(self.parts), {}
+        out.bounds = self.bounds.copy()
         return out
 
     def valley(self, clusters: IndexArray, pair: IndexArray) -> float:
@@ -476,20 +499,24 @@ class Assignments(Pairs):
         return float(lower - np.quantile(between, _DENSEST))
 
     def losses(self, a: int | IndexArray, b: IndexArray) -> Array:
-        first = np.atleast_1d(a).tolist()
-        dense = {k: self.columns[k].dense(self.weights.size) for k in {*first}}
         pairs = zip(np.broadcast_to(a, b.shape), b, strict=True)
-        return np.array([self.columns[j].loss_with(dense[i], self.weights) for i, j in pairs])
+        return np.array([self.loss_of_pair(i, j) for i, j in pairs])
 
-    def bounds_with(self, a: int, others: IndexArray) -> Array:
-        """Return the losses of the summed responsibilities of groups of rows.
+    def loss_of_pair(self, a: int, b: int) -> float:
+        """Return the loss of joining a with b, in nats per row."""
+        one, other = self._column(a), self._column(b)
+        one, other = (other, one) if other.rows is None else (one, other)
+        return other.loss_with(one.dense(self.weights.size), self.weights)
 
-        The loss of a row is concave and homogeneous in its responsibilities, so that a sum of
-        losses is at most the loss of the sums.
-        """
-        out = np.empty(others.size)
-        bounds_of_pairs(a, others, self.groups, self.group_terms, out)
-        return out * _ROUNDED_UP
+    def _column(self, k: int) -> "_Column":
+        """Return the responsibilities of a cluster."""
+        if len(self.parts[k]) > 1:
+            union = functools.partial(_Column.union, n_rows=self.weights.size)
+            self.parts[k] = [functools.reduce(union, self.parts[k])]
+        return self.parts[k][0]
+
+    def largest_losses(self, a: Any, b: Any) -> Any:
+        return _most_lost(self.mass[a], self.mass[b])
 
     def shares(self, a: int, others: IndexArray) -> Array:
         """Return the losses of joining a with each of the others, relative to their maxima."""
@@ -499,25 +526,25 @@ class Assignments(Pairs):
         # A cumulative sum adds row by row, so that the result does not depend on the processor.
         if self.join_numbers[a] < self.join_numbers[b]:
             a, b = b, a
-        column, other = (self.columns[k].dense(self.weights.size) for k in (a, b))
-        both = _x_log_x(column.resp + other.resp)
+        n_rows = self.weights.size
+        column, other = self._column(a), self._column(b)
+        union = self.unions[a, b] = self.unions[b, a] = column.union(other, n_rows)
+        both, one, two = (each.dense(n_rows).terms for each in (union, column, other))
         # Losses are negative only by rounding.
-        lost = np.maximum(both - column.terms - other.terms, 0.0) * self.weights
+        lost = np.maximum(both - one - two, 0.0) * self.weights
         return float(lost.cumsum()[-1]) if lost.size else 0.0
 
     def join(self, a: int, b: int) -> None:
         super().join(a, b)
-        n_rows = self.weights.size
-        both = self.columns[a].dense(n_rows).resp + self.columns[b].dense(n_rows).resp
-        rows = np.flatnonzero(both)
-        self.columns[a] = _Column.from_positive(rows, both[rows], n_rows)
-        self.columns[b] = _Column.from_positive(rows[:0], both[:0], n_rows)
-        self.groups[a] += self.groups[b]
-        self.group_terms[a] = _x_log_x(self.groups[a])
+        parts, self.parts[b] = self.parts[a] + self.parts[b], []
+        self.parts[a] = parts if (a, b) not in self.unions else [self.unions[a, b]]
+        self.unions.clear()
+        for sums, terms in zip(self.groups[::2], self.groups[1::2], strict=True):
+            sums[a] += sums[b]
+            terms[a] = _x_log_x(sums[a])
         self.join_numbers[a] = self.join_numbers.max() + 1
-        if self.bounds is not None:
-            self.bounds[a] += self.bounds[b]
-            self.bounds[:, a] = self.bounds[a]
+        self.bounds[a] += self.bounds[b]
+        self.bounds[:, a] = self.bounds[a]
 
 
 def _x_log_x(x: Array) -> Array:
@@ -548,6 +575,20 @@ class _Column:
         resp, terms = np.zeros((2, n_rows))
         resp[self.rows], terms[self.rows] = self.resp, self.terms
         return type(self)(None, resp, terms)
+
+    def union(self, other: Self, n_rows: int) -> Self:
+        """Return the sum of the responsibilities of two clusters."""
+        resp = self.dense(n_rows).resp + other.dense(n_rows).resp
+        if self.rows is None or other.rows is None:
+            return type(self)(None, resp, _x_log_x(resp))
+        rows = np.flatnonzero(resp)
+        return self.from_positive(rows, resp[rows], n_rows)
+
+    def sums(self, group: IndexArray, weights: Array) -> Array:
+        """Return the weighted responsibilities of groups of rows; ``group`` (n,) is a row's."""
+        rows = slice(None) if self.rows is None else self.rows
+        n_groups = int(group.max(initial=-1)) + 1
+        return np.bincount(group[rows], self.resp * weights[rows], n_groups).astype(float)
 
     def loss_with(self, other: Self, weights: Array) -> float:
         """Return the loss of joining this cluster with another, whose column is dense."""
@@ -601,101 +642,85 @@ def join_components(pairs: Pairs, *, relative: bool = True, first: Array | None 
 class _Losses:
     """Losses of all pairs of the remaining clusters, and the choice of the next pair.
 
-    If pairs have bounds, losses are computed in the order of the bounds until no other pair can
-    have a larger loss. That is a quarter of all losses if all components overlap, and far fewer
-    otherwise.
+    Losses of entropy are computed in the order of their bounds until no other pair can be next. The
+    loss of joining the union of two clusters with a third is at most the sum of the losses of
+    joining each of them with it, and at most the loss of groups of rows: the loss of a row is
+    concave and homogeneous in its responsibilities, so that a sum of losses is at most the loss of
+    the sums.
     """
 
     def __init__(self, pairs: Pairs, relative: bool, left: NDArray[np.bool_]) -> None:
-        self.pairs, self.relative, K = pairs, relative, pairs.mass.size
-        self.left = left & left[:, None] & ~np.eye(K, dtype=bool)
-        # (K, K), symmetric: losses where ``known``, else upper bounds.
-        self.losses = np.zeros((K, K)) if pairs.bounds is None else pairs.bounds.copy()
-        self.known = np.full((K, K), True) if pairs.bounds is None else self.losses == 0.0
-        if pairs.bounds is None:
-            a, b = np.nonzero(np.triu(self.left))
+        self.pairs, self.left, K = pairs, left.copy(), left.size
+        self.is_absolute = pairs is pairs.overlap and not relative
+        a, b = np.nonzero(np.triu(left & left[:, None], 1))
+        # (K, K), symmetric: losses of entropy or bounds of these, what they are divided by, losses
+        # without regard to the entropy, and values. The pair with the largest value is next.
+        self.lost, self.most, self.losses, self.values = np.zeros((4, K, K))
+        # (K, K): numbers of the bounds in ``lost``, see `EXACT`.
+        self.numbers = np.full((K, K), EXACT)
+        self.groups: list[Array] = [np.zeros((K, 0))] * 4
+        if pairs.overlap is not None:
+            self.groups = pairs.overlap.groups
+            self.lost[:] = pairs.overlap.bounds
+            self.numbers[self.lost > 0.0] = 0
+        if pairs is not pairs.overlap:
             self.losses[a, b] = self.losses[b, a] = pairs.losses(a, b)
-        # A pair cannot be tied with the best if its bound is lower by more than the tolerance.
-        self.tolerance = 2.0 * RTOL[np.dtype(pairs.dtype)]
+        self.most[a, b] = self.most[b, a] = self._most(a, b)
+        self.rtol = RTOL[np.dtype(pairs.dtype)]
         self._weigh_all()
+
+    def _most(self, a: Any, b: Any) -> Any:
+        """Return what losses of entropy are divided by."""
+        return np.ones(b.size) if self.is_absolute else self.pairs.largest_losses(a, b)
+
+    def _is_legal(self, a: int) -> NDArray[np.bool_]:
+        """Return which clusters can be joined with a, (K,)."""
+        vacant, legal = self.pairs.vacant, self.left.copy()
+        legal[a] = False
+        return legal & (vacant | vacant[a]) if self.only_vacant else legal
 
     def _weigh_all(self) -> None:
         """Compute the values by which pairs are selected, for all pairs."""
-        every = np.arange(self.pairs.mass.size)
-        self.only_vacant = bool(self.pairs.vacant.any())
-        self.values = self._values(every[:, None], every)
-        # (K,): the largest value of each cluster.
-        self.best = self.values.max(axis=1)
+        self.only_vacant, K = bool(self.pairs.vacant.any()), self.left.size
+        self.values[:], self.best = -np.inf, np.full(K, -np.inf)
+        for a in np.flatnonzero(self.left).tolist():
+            self._set_row(a, -1, self._is_legal(a))
 
-    def _values(self, i: Any, j: Any) -> Any:
-        """Return the values of pairs i, j; the pair with the largest value is joined next."""
-        legal, vacant = self.left[i, j], self.pairs.vacant
-        if self.only_vacant:
-            legal = legal & (vacant[i] | vacant[j])
-        value = self.losses[i, j]
-        value = self.pairs.shares_of(value, i, j) if self.relative else value
-        return np.where(legal, self.pairs.sign * value, -np.inf)
+    def _set_row(self, a: int, b: int, legal: NDArray[np.bool_]) -> None:
+        join_pairs(
+            a, b, legal, self.pairs.sign, self.lost, self.most, self.losses, self.numbers,
+            self.values, self.best, *self.groups[:2],
+        )  # fmt: skip
 
     def best_pair(self) -> tuple[int, int]:
         """Return the next pair a < b to join; while clusters are vacant, one of these is vacant."""
-        floor = -np.inf  # the largest value of a known loss so far
-        best = self.best
         while True:
-            least = best.max() - self.tolerance
-            rows = np.flatnonzero(best >= least)
-            open_rows = rows[(~self.known[rows] & (self.values[rows] >= least)).any(axis=1)]
-            if not open_rows.size:
-                break
-            a = int(open_rows[0])
-            was_known = self.known[a].copy()
-            floor = self._compute(a, floor)
-            changed = np.flatnonzero(self.known[a] & ~was_known)
-            best[changed], best[a] = self.values[changed].max(axis=1), self.values[a].max()
-        a = int(stable_argmax(best, scale=1.0, dtype=self.pairs.dtype))
-        later = self.values[a, a + 1 :]
-        return a, a + 1 + int(stable_argmax(later, scale=1.0, dtype=self.pairs.dtype))
-
-    def _compute(self, a: int, floor: float) -> float:
-        """Compute losses of pairs with a until no other pair with a can have the largest value.
-
-        ``floor`` is the largest value of a pair known so far. Return the new one.
-        """
-        values, known = self.values[a], self.known[a]
-        floor = max(floor, values[known].max(initial=-np.inf))
-        others = np.flatnonzero(~known & (values > -np.inf))
-        others, n = others[np.argsort(-values[others], kind="stable")], _FIRST_COMPUTED
-        while others.size and values[others[0]] >= floor - self.tolerance:
-            now, others, n = others[:n], others[n:], 2 * n
-            self.losses[a, now] = self.losses[now, a] = self.pairs.losses(a, now)
-            self.known[a, now] = self.known[now, a] = True
-            self.values[a, now] = self.values[now, a] = self._values(a, now)
-            floor = max(floor, values[now].max())
-        return floor
+            a, b, number = next_pair(
+                self.rtol, self.pairs.sign, self.lost, self.most, self.losses, self.numbers,
+                self.values, self.best, *self.groups,
+            )  # fmt: skip
+            if number == EXACT:
+                return a, b
+            assert self.pairs.overlap is not None
+            lost = self.pairs.overlap.loss_of_pair(a, b)
+            set_pair(
+                a, b, lost, EXACT, self.pairs.sign, self.lost, self.most, self.losses,
+                self.numbers, self.values, self.best,
+            )  # fmt: skip
 
     def join(self, a: int, b: int) -> None:
         """Join b into a, and update the losses and values of pairs with a."""
         pairs, left = self.pairs, self.left
-        left[b] = left[:, b] = False
-        others = np.flatnonzero(left[a])
-        bounds = self.losses[a, others] + self.losses[b, others]
+        left[b] = False
         pairs.join(a, b)
-        if pairs.bounds is None:
-            losses = pairs.losses(a, others)
-        else:
-            losses = np.minimum(bounds, pairs.bounds_with(a, others))
-        self.losses[a, others] = self.losses[others, a] = losses
-        known = (bounds == 0.0) | (pairs.bounds is None)
-        self.known[a, others] = self.known[others, a] = known
+        others = np.flatnonzero(left)
+        others = others[others != a]
+        self.most[a, others] = self.most[others, a] = self._most(a, others)
+        if pairs is not pairs.overlap:
+            self.losses[a, others] = self.losses[others, a] = pairs.losses(a, others)
+        self._set_row(a, b, self._is_legal(a))
         if self.only_vacant and not pairs.vacant.any():
             self._weigh_all()
-            return
-        values, best = self.values, self.best
-        stale = (np.maximum(values[a], values[b]) >= best) & (best > -np.inf)
-        values[b] = values[:, b] = -np.inf
-        values[a] = values[:, a] = self._values(a, np.arange(left.shape[0]))
-        np.maximum(best, values[a], out=best)
-        stale[[a, b]] = True
-        best[stale] = values[stale].max(axis=1)
 
 
 def separated(valleys: Pairs) -> IndexArray:

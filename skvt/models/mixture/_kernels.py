@@ -16,6 +16,11 @@ _MAX_DISTANCE = 60.0
 _MAX_CANDIDATE_DISTANCE = 40.0
 # Smaller responsibilities are left out of entropies of pairs. They have less than 1e-12 nats a row.
 SMALLEST_SHARE = 1e-14
+# Bounds are multiplied by this factor, so that rounding does not make them too small.
+ROUNDED_UP = 1.0 + 1e-9
+# Number of a pair whose loss of entropy is computed; smaller numbers are those of bounds, from the
+# quickest to the closest: a sum of losses, and the losses of groups of many or few rows.
+EXACT = 3
 
 
 @jit
@@ -304,15 +309,123 @@ def loss_of_pair_in_rows(
     return total
 
 
-@jit
-def bounds_of_pairs(a: int, others: IndexArray, resp: Array, terms: Array, out: Array) -> None:
-    """Write :func:`loss_of_pair` of component a and each of ``others`` (m,) to ``out`` (m,).
+@part
+def _loss_of_groups(a: int, b: int, resp: Array, terms: Array) -> float:
+    """:func:`loss_of_pair` of a and b, with the rows of ``resp`` and ``terms`` (K, n)."""
+    total = 0.0
+    for n in range(resp.shape[1]):
+        total += _loss(resp[a, n], terms[a, n], resp[b, n], terms[b, n])
+    return total * ROUNDED_UP
 
-    ``resp`` (K, n) are sums r of weighted responsibilities over n groups of rows, and ``terms`` (K,
-    n) are r log r.
+
+@part
+def _value(sign: float, lost: float, most: float, loss: float) -> float:
+    """Value of a pair that loses at most the entropy ``lost``, of at most ``most``."""
+    if sign > 0.0:
+        return lost / most
+    factor = max(1.0 - lost / most, 0.0)
+    return -loss * (factor * factor) * (factor * factor)
+
+
+@part
+def _largest(row: Array) -> float:
+    largest = other = third = fourth = row[0]
+    for j in range(0, row.size - 3, 4):
+        largest, other = max(largest, row[j]), max(other, row[j + 1])
+        third, fourth = max(third, row[j + 2]), max(fourth, row[j + 3])
+    for j in range(row.size - row.size % 4, row.size):
+        largest = max(largest, row[j])
+    return max(max(largest, other), max(third, fourth))
+
+
+@jit
+def set_pair(
+    a: int, b: int, bound: float, number: int, sign: float, lost: Array, most: Array,
+    losses: Array, numbers: IndexArray, values: Array, best: Array,
+) -> None:  # fmt: skip
+    """Set a pair's bound of the loss of entropy, the number of this bound, and its value."""
+    lost[a, b] = lost[b, a] = bound
+    numbers[a, b] = numbers[b, a] = number
+    before, value = values[a, b], _value(sign, bound, most[a, b], losses[a, b])
+    values[a, b] = values[b, a] = value
+    for k in (a, b):
+        best[k] = _largest(values[k]) if before >= best[k] else max(best[k], value)
+
+
+@jit
+def next_pair(
+    rtol: float, sign: float, lost: Array, most: Array, losses: Array, numbers: IndexArray,
+    values: Array, best: Array, sums: Array, terms: Array, closer_sums: Array,
+    closer_terms: Array,
+) -> tuple[int, int, int]:  # fmt: skip
+    """Return the pair a < b with the largest value, and EXACT; or a pair and EXACT - 1.
+
+    In the second case, the pair may have the largest value, and its loss of entropy must be
+    computed. ``best`` (K,) are the row maxima of ``values`` (K, K), which are symmetric. Values
+    that may be tied with the largest one are computed, see `stable_argmax`.
     """
-    for i in range(others.size):
-        b, total = others[i], 0.0
-        for n in range(resp.shape[1]):
-            total += _loss(resp[a, n], terms[a, n], resp[b, n], terms[b, n])
-        out[i] = total
+    n_clusters = best.size
+    while True:
+        largest = _largest(best)
+        tolerance = rtol * max(1.0, abs(largest))
+        first, second, top = -1, -1, -np.inf
+        for a in range(n_clusters):
+            if best[a] >= largest - 2.0 * tolerance:
+                for b in range(a + 1, n_clusters):
+                    value = values[a, b]
+                    if value > top and value >= largest - 2.0 * tolerance and numbers[a, b] < EXACT:
+                        first, second, top = a, b, value
+        if first < 0:
+            break
+        number = numbers[first, second]
+        if number == EXACT - 1:
+            return first, second, number
+        if number == 0:
+            bound = _loss_of_groups(first, second, sums, terms)
+        else:
+            bound = _loss_of_groups(first, second, closer_sums, closer_terms)
+        set_pair(
+            first, second, min(bound, lost[first, second]), number + 1, sign, lost, most, losses,
+            numbers, values, best,
+        )  # fmt: skip
+    first = 0
+    while best[first] < largest - tolerance:
+        first += 1
+    row = values[first, first + 1 :]
+    top = _largest(row)
+    second = 0
+    while row[second] < top - rtol * max(1.0, abs(top)):
+        second += 1
+    return first, first + 1 + second, EXACT
+
+
+@jit
+def join_pairs(
+    a: int, b: int, legal: Array, sign: float, lost: Array, most: Array, losses: Array,
+    numbers: IndexArray, values: Array, best: Array, sums: Array, terms: Array,
+) -> None:  # fmt: skip
+    """Update bounds, values and row maxima if b is joined into a; without a join, b is -1.
+
+    ``legal`` (K,) are the clusters that can be joined with a.
+    """
+    if b >= 0:
+        for k in range(best.size):
+            before = max(values[a, k], values[b, k])
+            values[a, k] = values[k, a] = values[b, k] = values[k, b] = -np.inf
+            if before >= best[k] and before > -np.inf:
+                best[k] = _largest(values[k])
+            lost[a, k] += lost[b, k]
+            lost[k, a] = lost[a, k]
+            numbers[a, k] = numbers[k, a] = 0 if lost[a, k] > 0.0 else EXACT
+        best[a] = best[b] = -np.inf
+    least = _largest(best)
+    for k in range(best.size):
+        if legal[k]:
+            value = _value(sign, lost[a, k], most[a, k], losses[a, k])
+            if value >= least and numbers[a, k] == 0 and b >= 0:
+                bound = min(lost[a, k], _loss_of_groups(a, k, sums, terms))
+                lost[a, k] = lost[k, a] = bound
+                numbers[a, k] = numbers[k, a] = 1
+                value = _value(sign, bound, most[a, k], losses[a, k])
+            values[a, k] = values[k, a] = value
+            best[k], best[a] = max(best[k], value), max(best[a], value)
