@@ -1,7 +1,11 @@
-"""Profiles of components or clusters: short summaries of the table of ``describe``."""
+"""Profiles of components or clusters: short summaries of the table of ``describe``.
+
+The table has a row for each component and parameter. A profile gathers the parameters of a column
+in a component into a cell, for sentences, wide tables, and displays.
+"""
 
 from numbers import Integral
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -10,16 +14,31 @@ from skvt.models.mixture import have_many_rows
 # Maximum number of columns that a sentence names, and their minimum relevance in nats per row.
 MOST_COLUMNS = 4
 LEAST_RELEVANCE = 0.02
-# Quantities that are the centre and the spread of a column, and the scale of the centre on which
-# the column is normal.
+# Names of the quantities that are the centre and the spread of a column, and the function that maps
+# the centre to the scale on which the column is normal.
 _CENTRES_AND_SPREADS = (
     ("mean", "standard deviation", np.asarray),
     ("median", "standard deviation of logarithm", np.log),
 )
+# Quantities by which a cell is summarised, the best first.
+_MAIN_QUANTITIES = ("mean", "median", "rate", "probability", "standard deviation")
+
+
+class Estimate(NamedTuple):
+    """The estimate of a parameter, from a row of the table of ``describe``."""
+
+    # Name of the parameter, such as "mean".
+    quantity: str
+    # Category whose probability the value is; None for other quantities.
+    category: Any
+    value: float
 
 
 class Profiles(NamedTuple):
-    """The table of ``describe`` by component or cluster; index K stands for all rows together."""
+    """The table of ``describe`` by component or cluster.
+
+    Of K components, numbers 0 to K - 1 are the components, and number K stands for all rows.
+    """
 
     # "component" or "cluster".
     kind: str
@@ -29,9 +48,10 @@ class Profiles(NamedTuple):
     weights: np.ndarray
     # (K + 1, n_columns): relevance in nats per row; the last row is the weighted mean.
     relevance: np.ndarray
-    # Parts of the text by (component, column): a category and a probability, or a number.
+    # Text of each cell by (component, column), in parts: a category and its probability, or a
+    # number.
     cells: dict
-    # (quantity, category, estimate) of each parameter by (component, column).
+    # List of the `Estimate` of each parameter by (component, column).
     estimates: dict
     # A third of the standard deviation of each column, to which numbers are rounded.
     steps: list
@@ -40,39 +60,40 @@ class Profiles(NamedTuple):
 
 
 def profiles_of(table):
-    """Read the table of ``describe``: a data frame, or a dict of lists."""
+    """Return the profiles of the table of ``describe``, a data frame or a dict of lists."""
     kind = "cluster" if "cluster" in table else "component"
-    keys, weights, entries, differs_in = {}, {}, {}, {}
+    column_numbers, weights, entries, differs_in = {}, {}, {}, {}
     names = (kind, "weight", "block", "column", "relevance", "quantity", "category", "estimate")
-    columns = [list(table[name]) for name in names]
+    table_columns = [list(table[name]) for name in names]
     # A table made by hand may lack this column.
-    parts = list(table["differs_in"]) if "differs_in" in table else [None] * len(columns[0])
-    for k, weight, block, column, value, *estimate, part in zip(*columns, parts, strict=True):
-        index = k, keys.setdefault((block, column), len(keys))
+    parts = table["differs_in"] if "differs_in" in table else [None] * len(table_columns[0])
+    for k, weight, block, column, value, *estimate, part in zip(*table_columns, parts, strict=True):
+        index = k, column_numbers.setdefault((block, column), len(column_numbers))
         weights[k], differs_in[index] = weight, part
-        entries.setdefault(index, (value, []))[1].append(tuple(estimate))
+        entries.setdefault(index, (value, []))[1].append(Estimate(*estimate))
     weights = np.array([weights[k] for k in sorted(weights)])
-    relevance = np.zeros((len(weights), len(keys)))
+    relevance = np.zeros((len(weights), len(column_numbers)))
     for index, (value, _) in entries.items():
         relevance[index] = value
     cells, estimates, steps = {}, {}, []
-    for j in keys.values():
-        column = [entries[k, j][1] for k in range(len(weights))]
-        steps.append(_step(column))
-        for k, cell in enumerate([*column, _mixed(column, weights / weights.sum())]):
+    for j in column_numbers.values():
+        of_components = [entries[k, j][1] for k in range(len(weights))]
+        of_all_rows = _averages(of_components, weights / weights.sum())
+        steps.append(_rounding_step(of_components))
+        for k, cell in enumerate([*of_components, of_all_rows]):
             estimates[k, j] = cell
-            cells[k, j] = _parts(cell, steps[j])
+            cells[k, j] = _text_parts(cell, steps[j])
     relevance = np.vstack([relevance, weights @ relevance / weights.sum()])
-    weights = np.append(weights, 1.0)
-    return Profiles(kind, list(keys), weights, relevance, cells, estimates, steps, differs_in)
+    weights, columns = np.append(weights, 1.0), list(column_numbers)
+    return Profiles(kind, columns, weights, relevance, cells, estimates, steps, differs_in)
 
 
 def parts_that_differ(marginals, weights):
-    """Return whether the centre or the spread of columns differs more from the average component.
+    """Find whether the centre or the spread of columns differs more from the average component.
 
-    These are the parts of the Kullback-Leibler divergence of the component's normal from that of
-    the average component, whose mean and variance are weighted averages over components with many
-    rows.
+    Centre and spread are the two parts of the Kullback-Leibler divergence of the component's normal
+    from that of the average component. The mean and the variance of the average component are
+    weighted averages over components with many rows.
 
     Parameters
     ----------
@@ -88,51 +109,52 @@ def parts_that_differ(marginals, weights):
     """
     n_columns = 1 + max(int(part.columns.max(initial=0)) for part in marginals)
     out = np.full((weights.size, n_columns), None)
-    parts = {part.quantity: part for part in marginals}
+    by_quantity = {part.quantity: part for part in marginals}
     weights = weights * have_many_rows(weights)
-    for centre_name, spread_name, scale in _CENTRES_AND_SPREADS:
-        if not {centre_name, spread_name} <= parts.keys():
+    for centre_name, spread_name, to_normal in _CENTRES_AND_SPREADS:
+        if not {centre_name, spread_name} <= by_quantity.keys():
             continue
-        centres, spreads = parts[centre_name], parts[spread_name]
+        centres, spreads = by_quantity[centre_name], by_quantity[spread_name]
         columns, i, j = np.intersect1d(centres.columns, spreads.columns, return_indices=True)
-        centre, variance = scale(centres.estimate[:, i]), spreads.estimate[:, j] ** 2
-        usual, usual_variance = (np.average(part, 0, weights) for part in (centre, variance))
-        ratio = variance / usual_variance
-        is_spread = ratio - 1.0 - np.log(ratio) > (centre - usual) ** 2 / usual_variance
+        centre, variance = to_normal(centres.estimate[:, i]), spreads.estimate[:, j] ** 2
+        mean_centre, mean_variance = (np.average(x, 0, weights) for x in (centre, variance))
+        ratio = variance / mean_variance
+        is_spread = ratio - 1.0 - np.log(ratio) > (centre - mean_centre) ** 2 / mean_variance
         out[:, columns] = np.where(is_spread, "spread", "centre")
     return out
 
 
 def sentences(profiles, most_columns=MOST_COLUMNS):
     """Return a sentence for each component or cluster: its share, and its distinctive columns."""
-    whole = len(profiles.weights) - 1
     out = []
-    for k, weight in enumerate(profiles.weights[:whole]):
+    for k, weight in enumerate(profiles.weights[:-1]):
         order = np.argsort(-profiles.relevance[k], kind="stable")[:most_columns]
-        named = [j for j in order.tolist() if profiles.relevance[k, j] >= LEAST_RELEVANCE]
-        parts = [_phrase(profiles, k, j, whole) for j in named]
-        what = ", ".join(parts) if parts else "no column sets it apart"
-        out.append(f"{profiles.kind} {k} ({weight:.0%} of rows): {what}")
+        distinctive = [j for j in order.tolist() if profiles.relevance[k, j] >= LEAST_RELEVANCE]
+        phrases = ", ".join(_phrase(profiles, k, j) for j in distinctive)
+        shown = phrases or "no column sets it apart"
+        out.append(f"{profiles.kind} {k} ({weight:.0%} of rows): {shown}")
     return out
 
 
-def _phrase(profiles, k, j, whole):
-    """The value of a column in a component, and that of the whole table in parentheses."""
-    name, (cell, usual) = profiles.columns[j][1], (profiles.estimates[i, j] for i in (k, whole))
-    (quantity, _, value), in_all = _main(cell, usual)
+def _phrase(profiles, k, j):
+    """Describe column j in component k by its value, with the value in all rows in parentheses."""
+    all_rows, name, texts = len(profiles.weights) - 1, profiles.columns[j][1], profiles.cells[k, j]
+    cell, of_all = profiles.estimates[k, j], profiles.estimates[all_rows, j]
+    quantity, category, value = main = _main_estimate(cell)
     name = f"column {name}" if isinstance(name, Integral) else name
-    parts = profiles.cells[k, j]
     if quantity == "probability":
-        if len(parts) == 2:  # a category and its probability
-            return f"{name} is {parts[0]} ({value:.0%}; all {in_all:.0%})"
-        return f"{name} {value:.0%} (all {in_all:.0%})"
-    text = f"{name} {parts[0]} (all {profiles.cells[whole, j][0]})"
+        value_of_all = f"all {_same_in(of_all, main):.0%}"
+        if _is_category(cell):
+            return f"{name} is {category} ({value:.0%}; {value_of_all})"
+        return f"{name} {value:.0%} ({value_of_all})"
+    text = f"{name} {texts[0]} (all {profiles.cells[all_rows, j][0]})"
     if profiles.differs_in.get((k, j)) == "spread":
-        (quantity, value), (_, value_of_all) = _deviation(cell), _deviation(usual)
-        text = f"{name} with {quantity} {value:.2g} (all {value_of_all:.2g})"
-    for (quantity, _, share), (*_, share_of_all) in zip(cell, usual, strict=True):
-        if quantity == "share not 0":
-            text += f", {1.0 - share:.0%} zero (all {1.0 - share_of_all:.0%})"
+        deviation, deviation_of_all = _deviation(cell), _deviation(of_all)
+        text = f"{name} with {deviation.quantity} {deviation.value:.2g}"
+        text += f" (all {deviation_of_all.value:.2g})"
+    for estimate, estimate_of_all in zip(cell, of_all, strict=True):
+        if estimate.quantity == "share not 0":
+            text += f", {1.0 - estimate.value:.0%} zero (all {1.0 - estimate_of_all.value:.0%})"
     return text
 
 
@@ -141,17 +163,17 @@ def directions(profiles):
 
     The value is the mean, the median, the rate, or the probability of the most probable category.
     """
-    whole = len(profiles.weights) - 1
+    all_rows = len(profiles.weights) - 1
     signs = np.zeros(profiles.relevance.shape)
     for (k, j), cell in profiles.estimates.items():
-        (*_, value), in_all = _main(cell, profiles.estimates[whole, j])
-        signs[k, j] = np.sign(value - in_all)
+        main = _main_estimate(cell)
+        signs[k, j] = np.sign(main.value - _same_in(profiles.estimates[all_rows, j], main))
     return signs
 
 
 def _deviation(cell):
-    """Return the name and the value of the standard deviation of a cell."""
-    return next((name, value) for name, _, value in cell if name.startswith("standard deviation"))
+    """Return the estimate of the standard deviation in a cell."""
+    return next(each for each in cell if each.quantity.startswith("standard deviation"))
 
 
 def unique_names(columns):
@@ -161,74 +183,89 @@ def unique_names(columns):
 
 
 def wide(profiles):
-    """Columns of a table with a row for each component or cluster, by name."""
-    whole = len(profiles.weights) - 1
-    out = {profiles.kind: list(range(whole)), "weight": profiles.weights[:whole].tolist()}
-    for j, key in enumerate(unique_names(profiles.columns)):
-        out[key] = [_value(profiles.estimates[k, j]) for k in range(whole)]
+    """Return a table with a row for each component or cluster, as a dict of columns."""
+    n_rows = len(profiles.weights) - 1
+    out = {profiles.kind: list(range(n_rows)), "weight": profiles.weights[:n_rows].tolist()}
+    for j, name in enumerate(unique_names(profiles.columns)):
+        out[name] = [_summary(profiles.estimates[k, j]) for k in range(n_rows)]
     return out
 
 
-def _values(cell):
-    """The parameters of values, without shares of rows that have one."""
-    return [entry for entry in cell if not entry[0].startswith("share ")]
+def _without_shares(cell):
+    """Return the estimates of a cell without shares of rows, such as the share observed."""
+    return [estimate for estimate in cell if not estimate.quantity.startswith("share ")]
 
 
-def _value(cell):
-    """The most probable category, or the mean, median, rate or probability of a one."""
-    quantity, category, estimate = _main(cell)[0]
-    return category if quantity == "probability" and len(_values(cell)) > 1 else estimate
+def _is_category(cell):
+    """Return whether a cell has probabilities of several categories."""
+    return _main_estimate(cell).quantity == "probability" and len(_without_shares(cell)) > 1
 
 
-def _main(cell, usual=()):
-    """Return the entry of a cell that represents it, and the estimate of the whole table for it.
+def _summary(cell):
+    """Return the most probable category, or the mean, median, rate or probability of a one."""
+    main = _main_estimate(cell)
+    return main.category if _is_category(cell) else main.value
 
-    The entry is that of the most probable category, or of the mean, median, rate or probability of
-    a one; ``usual`` is the cell of the whole table.
+
+def _main_estimate(cell):
+    """Return the estimate that summarises a cell.
+
+    It is that of the mean, median, rate or probability of a one, or of the most probable category.
     """
-    values = _values(cell)
-    names = "mean", "median", "rate", "probability", "standard deviation"
-    first = min(names.index(entry[0]) for entry in values if entry[0] in names)
-    best = max((entry for entry in values if entry[0] == names[first]), key=lambda entry: entry[2])
-    return best, next((entry[2] for entry in usual if entry[:2] == best[:2]), None)
+    candidates = [each for each in cell if each.quantity in _MAIN_QUANTITIES]
+    quantity = min((each.quantity for each in candidates), key=_MAIN_QUANTITIES.index)
+    of_quantity = [each for each in candidates if each.quantity == quantity]
+    return max(of_quantity, key=lambda each: each.value)
 
 
-def _mixed(estimates, weights):
-    """Return the estimates of a column for the whole table, the means over components."""
-    powers = {"standard deviation": 2.0}  # variances, not standard deviations, are averaged
+def _same_in(cell, estimate):
+    """Return the value that a cell has for the parameter of ``estimate``."""
+    return next(each.value for each in cell if each[:2] == estimate[:2])
+
+
+def _averages(cells, weights):
+    """Return the estimates of a column for all rows: averages of its cells over components.
+
+    Of standard deviations, the squares are averaged.
+    """
+    powers = {"standard deviation": 2.0}
     sums = {}
-    for weight, cell in zip(weights, estimates, strict=True):
-        for quantity, category, estimate in cell:
-            key = quantity, category
-            sums[key] = sums.get(key, 0.0) + weight * estimate ** powers.get(quantity, 1.0)
-    return [(*key, total ** (1.0 / powers.get(key[0], 1.0))) for key, total in sums.items()]
+    for weight, cell in zip(weights, cells, strict=True):
+        for quantity, category, value in cell:
+            parameter = quantity, category
+            term = weight * value ** powers.get(quantity, 1.0)
+            sums[parameter] = sums.get(parameter, 0.0) + term
+    return [
+        Estimate(quantity, category, total ** (1.0 / powers.get(quantity, 1.0)))
+        for (quantity, category), total in sums.items()
+    ]
 
 
-def _step(estimates):
-    """Return a third of the standard deviation of a column, the median over components."""
-    # No deviation is known beside a median, so that a third of the median represents it.
+def _rounding_step(cells):
+    """Return a third of the standard deviation of a column, the median over its cells."""
+    # A cell with a median has no standard deviation; a third of the median takes its place.
     spread_of = {"standard deviation": float, "rate": np.sqrt, "median": lambda value: value / 3.0}
     spreads = [
-        spread_of[quantity](estimate)
-        for cell in estimates
-        for quantity, _, estimate in cell
+        spread_of[quantity](value)
+        for cell in cells
+        for quantity, _, value in cell
         if quantity in spread_of
     ]
     return np.median(spreads) / 3.0 if spreads else 0.0
 
 
-def _parts(cell, step):
-    """Return the parts of the text of a cell from its (quantity, category, estimate)."""
-    quantity, category, value = _main(cell)[0]
+def _text_parts(cell, step):
+    """Return the text of a cell in parts: a category and its probability, or a number."""
+    quantity, category, value = _main_estimate(cell)
     if quantity == "probability":
         probability = f"{value:.2f}" if value >= 0.005 else f"{value:.1g}"
-        return (probability,) if len(_values(cell)) == 1 else (str(category), probability)
-    number = _number(value, step)
+        return (str(category), probability) if _is_category(cell) else (probability,)
+    number = _rounded(value, step)
     return ("±" + number,) if quantity == "standard deviation" else (number,)
 
 
-def _number(value, step):
-    """A number in short form, rounded to a power of ten that is no more than the step."""
+def _rounded(value, step):
+    """Return a number as short text, rounded to a power of ten that is no more than the step."""
     decimals = -int(np.floor(np.log10(step))) if step > 0.0 else 2
     if decimals > 4 or abs(value) >= 1e6:
         return f"{value:.2g}".replace("e+0", "e").replace("e-0", "e-").replace("e+", "e")
