@@ -4,9 +4,9 @@
 :class:`Tools` provides moves with memos of batches and with fits of a few rows.
 """
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from skvt.contracts import (
     LocalResult,
     Memoizable,
     Move,
+    MoveTools,
     PassInputs,
     PassResult,
     Requirement,
@@ -22,11 +23,11 @@ from skvt.contracts import (
     Stream,
 )
 from skvt.inference._bound import bound_of_all, exact_bound
-from skvt.inference._memo_visits import MemoVisitor, MemoVisits, visits_all_components
 from skvt.inference._memos import Memo
 from skvt.inference._parallel import Workers
 from skvt.inference._state import MemoizedState, Rows, State
-from skvt.inference._visit import memo_of
+from skvt.inference._visit import VisitRequest, memo_of
+from skvt.progress import Continued
 from skvt.ties import exceeds
 from skvt.typing import Array, IndexArray, Run
 
@@ -36,7 +37,17 @@ _MAX_ROUNDS_OF_MOVES = 5
 _MAX_REVERTED_PASSES = 2
 
 
-class MemoizedInference(MemoVisitor):
+class MemoVisits(NamedTuple):
+    """Arguments that the visits of one pass share."""
+
+    data: Rows
+    workers: Workers
+    policy: RunningPolicy
+    # The keys of the memos of the batches, in the order of the visits.
+    keys: Iterator[Any]
+
+
+class MemoizedInference(Continued):
     """Memoized inference for models with the capability ``MEMOIZABLE``, with moves at T = 1.
 
     Each batch has a memo: its statistics and the entropies of its assignments. A visit replaces the
@@ -146,7 +157,7 @@ class MemoizedInference(MemoVisitor):
             model = model.with_learned_priors(state.prior_stats, state.plain_stats)
         # If rows have candidates, judge convergence only before and after a pass that visits all
         # components: it needs the gain of such a pass.
-        is_judged = any(map(visits_all_components, (self._n_passes, self._n_passes + 1)))
+        is_judged = any(map(_visits_all_components, (self._n_passes, self._n_passes + 1)))
         if state.memos.has_candidates and not is_judged:
             return model, False
         # After a reverted pass, moves repeat their proposals, so that they may never be exhausted.
@@ -222,6 +233,61 @@ class MemoizedInference(MemoVisitor):
         stream.n_rows = state.memos.weight
         return model, 1.0
 
+    def visit(
+        self,
+        model: Memoizable,
+        batches: Sequence[Any],
+        total: float,
+        state: MemoizedState,
+        visits: "MemoVisits",
+        moves: Sequence[Move] = (),
+        tools: MoveTools | None = None,
+    ) -> None:
+        """Visit batches with the same globals, and replace their memos.
+
+        This is a step of coordinate ascent, because the q(z) of the batches are independent.
+        ``total`` is the weight of all rows of the fit.
+        """
+        data, workers, policy, keys = visits
+        weights = [float(batch.weights.sum()) for batch in batches]
+        policy.advance(state.rows_seen / total, sum(weights) / total, state.n_steps)
+        state.temper(policy.mean_inv_temp, policy.replication)
+
+        is_selective = Capability.SELECTIVE in model.capabilities
+        visits_all = _visits_all_components(self._n_passes)
+
+        def make_request(batch: Any) -> VisitRequest:
+            inv_temp, observers, key = policy.inv_temp(batch), [], next(keys)
+            if tools is not None:
+                observers = [move.observer(batch.weights.size, tools) for move in moves]
+            return VisitRequest(
+                model,
+                inv_temp,
+                policy.mean_inv_temp,
+                policy.requested,
+                state.row_starts_of(batch),
+                bool(self._moves),
+                tuple(observers),
+                key,
+                state.candidates_of(key, batch.n_rows, visits_all) if is_selective else None,
+            )
+
+        def make_globals(batch: Any) -> Any:
+            return model.expectation(state.stats, batch, workers.run)
+
+        results = list(data.visit(batches, make_request, make_globals, workers))
+        for result, weight in zip(results, weights, strict=True):
+            # The request has asked for a memo.
+            assert result.memo is not None
+            state.store_row_starts(result.rows, result.start)
+            state.remember(result.key, result.memo, weight / total)
+            state.n_steps += 1
+            state.rows_seen += weight
+            policy.observe(result, result)
+            for move, notes in zip(moves, result.notes, strict=False):
+                if notes is not None:
+                    move.note(notes)
+
 
 @dataclass(frozen=True)
 class Tools:
@@ -267,6 +333,14 @@ class Tools:
             return engine.sweep(model, state, inputs)
 
         return state, sweep
+
+
+def _visits_all_components(n_passes: int) -> bool:
+    """Return whether a pass compares rows with all components, not only with their candidates.
+
+    The passes 1, 2, 4, 8, ... do so, and calls of a stream, which do not count passes.
+    """
+    return n_passes & (n_passes - 1) == 0
 
 
 def sort_components(model: Memoizable, state: MemoizedState) -> None:

@@ -175,16 +175,16 @@ def visit_batch(batch: Any, request: VisitRequest, run: Run) -> VisitResult:
     return VisitResult(
         totals,
         stats,
-        prior=model.prior_statistics(batch, result) if result.stats is not None else None,
-        mean_inv_temp=request.mean_inv_temp,
-        memo=memo,
-        key=request.key,
-        marginal_energy=result.marginal_energy,
-        lengths=batch.lengths if has_marginal else None,
-        rows=batch.rows,
-        weights=batch.weights,
-        start=result.start,
-        notes=notes,
+        model.prior_statistics(batch, result) if result.stats is not None else None,
+        request.mean_inv_temp,
+        memo,
+        request.key,
+        result.marginal_energy,
+        batch.lengths if has_marginal else None,
+        batch.rows,
+        batch.weights,
+        result.start,
+        notes,
     )
 
 

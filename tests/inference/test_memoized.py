@@ -26,8 +26,7 @@ from skvt.inference import (
     _memos,
 )
 from skvt.inference._bound import exact_bound
-from skvt.inference._memo_visits import MemoVisits
-from skvt.inference._memoized import sort_components
+from skvt.inference._memoized import MemoVisits, sort_components
 from skvt.inference._memos import Memo, Memos
 from skvt.inference._stochastic import Visits
 from skvt.inference._visit import memo_of

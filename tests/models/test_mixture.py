@@ -26,8 +26,7 @@ from skvt.contracts import Capability, RunningPolicy
 from skvt.expfam import Beta
 from skvt.inference import MemoizedState, Rows, Workers, evaluate_bound
 from skvt.inference._bound import exact_bound
-from skvt.inference._memo_visits import MemoVisits
-from skvt.inference._memoized import MemoizedInference
+from skvt.inference._memoized import MemoizedInference, MemoVisits
 from skvt.models.mixture import _model as _mixture
 from skvt.models.mixture import _seeds
 from skvt.models.mixture._kernels import assignment_entropy, outer_features, responsibilities
