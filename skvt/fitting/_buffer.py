@@ -102,6 +102,8 @@ class Gathered:
             and bool(np.all((weights > 0.0) & (weights < np.inf)))
             and (not sizes or (self.key == TOGETHER and sum(sizes) == weights.size))
             and min(sizes, default=1) > 0
+            and 0 < self.n_last <= weights.size
+            and 0 <= self.n_judged <= weights.size
         )
 
     def _without(self, batch_id):

@@ -124,7 +124,11 @@ class VisitResult:
 
     def __sizeof__(self) -> int:
         # Dask uses this estimate of the size in bytes to decide where results are sent.
-        arrays = [*(self.stats.arrays if self.stats else ()), self.start, self.marginal_energy]
+        arrays: list[Any] = [*(self.stats.arrays if self.stats else ())]
+        arrays += [self.start, self.marginal_energy]
+        if self.memo is not None:
+            memo = self.memo
+            arrays += [*memo.stats.arrays, memo.merge_entropy_loss, memo.candidates]
         return sum(array.nbytes for array in arrays if array is not None) + 1000
 
     @classmethod

@@ -228,7 +228,7 @@ def _averages(cells, weights):
 
     Of standard deviations, the squares are averaged.
     """
-    powers = {"standard deviation": 2.0}
+    powers = {spread: 2.0 for _, spread, _ in _CENTRES_AND_SPREADS}
     sums = {}
     for weight, cell in zip(weights, cells, strict=True):
         for quantity, category, value in cell:

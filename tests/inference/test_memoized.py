@@ -1,5 +1,6 @@
 """Laws of memoized inference, for every kind of component."""
 
+import sys
 from itertools import cycle
 from operator import methodcaller
 
@@ -29,7 +30,7 @@ from skvt.inference._bound import exact_bound
 from skvt.inference._memoized import MemoVisits, sort_components
 from skvt.inference._memos import Memo, Memos
 from skvt.inference._stochastic import Visits
-from skvt.inference._visit import memo_of
+from skvt.inference._visit import VisitResult, memo_of
 from skvt.models.mixture._kernels import assignment_entropy
 from skvt.models.mixture._model import Mixture
 from skvt.models.mixture._weights import StickBreaking
@@ -803,3 +804,8 @@ def test_every_row_is_in_one_batch_of_a_pass(n, batch_size, seed):
     for x, rows, w in batches:
         np.testing.assert_array_equal(x, 10.0 * rows)
         np.testing.assert_array_equal(w, weights[rows])
+
+
+def test_the_size_of_a_result_includes_its_memo():
+    memo = Memo(Stats((np.zeros((100, 5)),)), np.zeros(100), np.zeros((100, 100)), 1.0)
+    assert sys.getsizeof(VisitResult(LocalTotals(), memo=memo)) > 8 * (100 * 5 + 100 * 100)

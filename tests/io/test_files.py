@@ -481,6 +481,17 @@ def test_objects_that_hold_one_another_many_times_take_no_time(hold, path):
     assert time.process_time() - start < 2.0
 
 
+@pytest.mark.parametrize("name, number", [("n_last", 11), ("n_last", 0), ("n_judged", 11)])
+def test_numbers_of_gathered_rows_are_at_most_all(name, number, path):
+    stream = skvt.MemoizedDPGMM(3, max_iter=2, random_state=0).partial_fit(rows()[:10])
+    save(stream, path)
+    document, members = parts_of(path)
+    fitted_of(document)["gathered"]["fields"][name] = number
+    put(path, document, members)
+    with pytest.raises(FileError, match="small calls"):
+        load(path)
+
+
 @pytest.mark.parametrize("dtype", [np.float16, np.longdouble])
 def test_arrays_are_of_precisions_that_loops_are_compiled_for(dtype, path):
     document, members = mixture_parts()

@@ -227,7 +227,7 @@ def test_topics_of_other_tokens_are_refused():
     model = CollapsedLDA(np.full(2, 0.3), np.full(2, 0.1))
     batch = model.batch(X, np.arange(1), np.ones(1))
     counts = model.counts_given_others(RunningStats([np.zeros((2, 2))]), batch, 0)
-    for start in (np.zeros(2, np.uint16), np.full(3, 2, np.uint16)):
+    for start in (np.zeros(2, np.uint16), np.full(3, 2, np.uint16), np.full(3, 2**16), -np.ones(3)):
         with pytest.raises(ValueError, match="not those of these rows"):
             model.local_step(replace(batch, start=start), counts, 1.0, serial_map)
 

@@ -11,6 +11,7 @@ import skvt
 from skvt import MemoizedDPMixture
 from skvt.components import Gaussian, Hurdle
 from skvt.components.specs import columns_in_logarithms
+from skvt.results.profiles import profiles_of
 
 LOGS = [0, 2]
 
@@ -83,6 +84,16 @@ def test_what_is_said_of_logarithms_is_in_units_of_the_data():
     np.testing.assert_allclose(np.sort(medians["estimate"]), np.sort(np.ravel(expected)), rtol=0.2)
     assert np.all((medians["low"] < medians["estimate"]) & (medians["estimate"] < medians["high"]))
     assert set(told[told["column"] == 1]["quantity"]) == {"mean", "standard deviation"}
+
+
+def test_variances_of_logarithms_are_averaged_in_profiles():
+    names = ("component", "weight", "block", "column", "relevance", "quantity", "category")
+    quantities = "median", "standard deviation of logarithm"
+    rows = [(k, 0.5, "b", 0, 0.1, quantity, None) for k in range(2) for quantity in quantities]
+    table = {name: [row[i] for row in rows] for i, name in enumerate(names)}
+    estimates = profiles_of(table | {"estimate": [5.0, 1.0, 5.0, 3.0]}).estimates
+    (_, _, median), (_, _, spread) = estimates[2, 0]
+    assert (median, spread) == pytest.approx((5.0, np.sqrt(0.5 * 1.0 + 0.5 * 9.0)))
 
 
 @pytest.mark.slow

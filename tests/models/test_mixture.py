@@ -28,7 +28,7 @@ from skvt.inference import MemoizedState, Rows, Workers, evaluate_bound
 from skvt.inference._bound import exact_bound
 from skvt.inference._memoized import MemoizedInference, MemoVisits
 from skvt.models.mixture import _model as _mixture
-from skvt.models.mixture import _seeds
+from skvt.models.mixture import _refits, _seeds
 from skvt.models.mixture._kernels import assignment_entropy, outer_features, responsibilities
 from skvt.models.mixture._model import Mixture
 from skvt.models.mixture._weights import KnownWeights, StickBreaking
@@ -554,3 +554,16 @@ def test_seeds_find_clusters_that_few_directions_show(name):
     found = found[0].standard(found[1])["mean"].reshape(3, 30)
     apart = np.linalg.norm(found[:, None] - means, axis=2)
     assert (apart.min(axis=0) < 1.0).all()
+
+
+def test_a_refit_ends_with_a_step_of_em(monkeypatch):
+    name = next(name for name in KINDS if name.endswith("full"))
+    X = rows_of(name, 60)
+    steps, step = [], _refits._responsibilities
+    monkeypatch.setattr(
+        _refits, "_responsibilities", lambda *a: steps.append(step(*a)) or steps[-1]
+    )
+    monkeypatch.setattr(_refits, "_FEWEST_STEPS", 3)
+    monkeypatch.setattr(_refits, "_MOST_STEPS", 3)
+    resp = np.random.default_rng(1).dirichlet(np.ones(2), size=60)
+    assert _refits.refitted(mixture(name), X, np.ones(60), resp) is steps[2]

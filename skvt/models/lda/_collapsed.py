@@ -298,15 +298,15 @@ class CollapsedLDA(LDAGivenTopics):
         Raises
         ------
         ValueError
-            If ``start`` has another number of tokens, or topics beyond K.
+            If ``start`` has another number of tokens, or topics outside [0, K).
         """
         dtype = np.uint16 if self.n_components <= 2**16 else np.int32
         if batch.start is None:
             return np.zeros(n_tokens, dtype)
-        topics: IndexArray = batch.start.astype(dtype)
-        if topics.shape != (n_tokens,) or topics.max(initial=0) >= self.n_components:
+        topics, K = batch.start, self.n_components
+        if topics.shape != (n_tokens,) or not np.all((topics >= 0) & (topics < K)):
             raise ValueError("The topics of tokens to continue from are not those of these rows.")
-        return topics
+        return np.asarray(topics.astype(dtype))
 
     def _group_bounds(self, token_bounds: IndexArray, n_words: int) -> IndexArray:
         """Divide the documents into groups with similar numbers of tokens.

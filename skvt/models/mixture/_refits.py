@@ -101,8 +101,9 @@ def refits_of(model: Mixture, X: Any, weights: Array, resp: Array) -> Refits:
 def refitted(model: Mixture, X: Any, weights: Array, resp: Array) -> Array:
     """Refit a mixture to rows X of weights (n,) by EM; return the responsibilities (n, K).
 
-    EM begins with the statistics of the responsibilities ``resp`` (n, K). After every third step,
-    an extrapolation of the last steps replaces the responsibilities, to accelerate EM [VR08].
+    EM begins with the statistics of the responsibilities ``resp`` (n, K). After every third step
+    but the last, an extrapolation of the last steps replaces the responsibilities, to accelerate EM
+    [VR08].
     """
     counts, sums = _statistics(model, X, weights, resp)
     n_steps = int(np.clip(_WORK // (X.shape[0] * sums.size), _FEWEST_STEPS, _MOST_STEPS))
@@ -110,7 +111,7 @@ def refitted(model: Mixture, X: Any, weights: Array, resp: Array) -> Array:
     for step in range(n_steps):
         before_previous, previous, resp = previous, resp, _responsibilities(model, X, counts, sums)
         change = resp - previous
-        if abs(change).max() < _TOL:
+        if abs(change).max() < _TOL or step == n_steps - 1:
             break
         if step % 3 == 2:
             # Extrapolate along the change of the previous step, `first`, and the difference
