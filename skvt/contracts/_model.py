@@ -224,6 +224,13 @@ class Model(Protocol):
         Return None if these priors are fixed.
         """
 
+    def prior_step(self, rho: float, share: float) -> float:
+        """Return the step size of :meth:`prior_statistics` of a minibatch.
+
+        ``rho`` is the step size of the global statistics, and ``share`` is the share of the
+        minibatch in the data.
+        """
+
     def with_learned_priors(self, prior_stats: Any, stats: RunningStats | None = None) -> Self:
         """Return the model with the priors that maximise the bound; itself if priors are fixed.
 
@@ -273,6 +280,10 @@ class ConjugateModel:
     def prior_statistics(self, batch: Any, result: LocalResult) -> PriorTerm | None:
         """Return None, because no priors are learned from local variables."""
         return None
+
+    def prior_step(self, rho: float, share: float) -> float:
+        """Return ``rho``: priors are learned as slowly as the globals."""
+        return rho
 
     def with_learned_priors(self, prior_stats: Any, stats: RunningStats | None = None) -> Self:
         """Return this model, because its priors are fixed."""

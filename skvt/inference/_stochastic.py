@@ -133,6 +133,7 @@ class StochasticInference(WithoutMemosMixin, Continued, Generic[M]):
         n_steps = data.n_steps(batches)
         rate = visits.rate or self.rate
         rho = self._combine_rates([rate(n_before + i) for i in range(n_steps)])
+        prior_rho = model.prior_step(rho, weight / total)
         for i, result in enumerate(results):
             # Local steps return statistics unless a request says otherwise.
             assert result.stats is not None
@@ -143,10 +144,10 @@ class StochasticInference(WithoutMemosMixin, Continued, Generic[M]):
             factor = (total / weight) * result.mean_inv_temp * state.replication
             if i == 0:
                 state.stats.blend(rho, result.stats, factor, workers.run)
-                state.prior_stats.blend(rho, result.prior)
+                state.prior_stats.blend(prior_rho, result.prior)
             else:
                 state.stats.add(result.stats, rho * factor, workers.run)
-                state.prior_stats.add(result.prior, rho)
+                state.prior_stats.add(result.prior, prior_rho)
             policy.observe(result, result)
         state.n_steps += n_steps
         state.rows_seen += weight

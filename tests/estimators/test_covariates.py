@@ -22,6 +22,7 @@ from skvt import (
     topic_table,
 )
 from skvt.fitting import checksum
+from skvt.metrics import match_components
 from skvt.plotting import TopicSharesDisplay, prepare_arguments, save_pyldavis, topic_explorer
 from skvt.rows import Documents
 
@@ -216,6 +217,17 @@ def test_shares_of_tables_are_those_of_the_prior_with_covariates_and_allowed_top
 def test_effects_are_of_fits_with_or_without_covariates(batch):
     table = covariate_effects(batch, X, FRAME, n_draws=2, random_state=0)
     assert len(table) == K * 4 and np.isfinite(table["effect"]).all()
+
+
+def test_few_passes_at_temperature_1_learn_most_of_the_effects():
+    rng = np.random.default_rng(0)
+    x, topics = rng.normal(size=600), rng.dirichlet(np.full(V, 0.1), K)
+    alpha = np.exp(np.log(0.3) + np.outer(x, [-1.0, 0.0, 1.0]))
+    shares = np.array([rng.dirichlet(row) for row in alpha])
+    counts = rng.multinomial(8, shares @ topics).astype(np.float64)
+    lda = TemperedLDA(K, batch_size=25, moves=(), random_state=0).fit(counts, covariates=x)
+    slopes = lda.covariate_coef_[match_components(topics, lda.components_)[0], 1]
+    assert 1.0 < slopes[2] - slopes[0] < 2.5  # 2 in the model that drew the documents
 
 
 def test_rows_of_weight_zero_are_left_out(batch):

@@ -36,6 +36,9 @@ PRUNE = 0.01
 # A topic's prior excludes a word if its pseudo-count is below this share of the word's largest
 # pseudo-count in any topic.
 EXCLUDED_SHARE = 1e-2
+# Coefficients of covariates are learned from at most about 1 / RECENT of the documents, those that
+# were visited last.
+RECENT = 4.0
 
 
 @dataclass(frozen=True)
@@ -574,6 +577,14 @@ class LDA:
             parabolas = self.regression.statistics(batch.design, weights, gamma, batch.allowed)
             return parabolas, weights.sum()
         return weights @ Dirichlet.expectation(result.q), weights.sum()
+
+    def prior_step(self, rho: float, share: float) -> float:
+        """Return ``rho``; with covariates, at least the step that averages 1 / RECENT of the data.
+
+        A step towards the best coefficients is as short as one of expectation-maximisation. With
+        averages over more documents, few such steps would be made in the passes at T = 1.
+        """
+        return rho if self.regression is None else max(rho, min(1.0, RECENT * share))
 
     def with_learned_priors(self, prior_stats: Any, stats: RunningStats | None = None) -> Self:
         """Return the model with learned alpha and eta, which maximise the bound.
