@@ -9,10 +9,12 @@
 - ``prior``: how well topics whose document prior depends on covariates predict the other words of
   drawn short documents, beside fits without covariates and the true model, and the time of a pass.
 - ``held-out-posts``: with ``--data`` political posts, the same for 5, 20 and 100 seen words.
-- ``posts``: with ``--data`` political posts, how far effects of two disjoint sets of fits agree.
+- ``posts``: with ``--data`` political posts, how far effects of two disjoint sets of fits agree,
+  and effects of matched topics of two fits by the mass of words that these topics share.
 """
 
 import warnings
+from itertools import combinations, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -43,6 +45,7 @@ from skvt import (
 )
 from skvt.components import Bernoulli
 from skvt.metrics import match_components
+from skvt.results._consensus import distributions, matched
 
 # Words of a document, and documents of a corpus.
 SIZES = {10: 3_000, 40: 2_000, 200: 1_000}
@@ -421,6 +424,32 @@ def posts(args):
         rows.append([name, *values, f"{cpu:.0f}"])
     header = ["fits", "correlation", "excluding 0", "same sign of these", "width (%)", "CPU s"]
     print_table("Effect of rating on 15 topics of political posts, two sets of fits", header, rows)
+    print_table(
+        f"Effects on matched topics in all pairs of {2 * n} fits, by the mass that they share",
+        ["shared mass", "pairs of topics", "correlation", "same sign", "typical difference (%)"],
+        by_shared_mass(fits, X, rating),
+    )
+
+
+def by_shared_mass(fits, X, rating):
+    """Rows of a table: how far effects on matched topics of two fits agree, by shared mass."""
+    tables = [covariate_effects(fit, X, rating, n_draws=2, random_state=0) for fit in fits]
+    effects = [of_table(table, table["term"].unique()[1:])[0, 0] for table in tables]
+    topics, pairs = distributions(fits), []
+    for i, j in combinations(range(len(fits)), 2):
+        mass, of_first, of_second = matched(topics[i], topics[j])
+        pairs.append([mass, effects[i][of_first], effects[j][of_second]])
+    mass, first, second = np.concatenate(pairs, axis=1)
+    rows = []
+    for low, high in pairwise([0.0, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0]):
+        part = (low <= mass) & (mass < high)
+        one, other = first[part], second[part]
+        correlation = np.corrcoef(one, other)[0, 1] if part.sum() > 2 else np.nan
+        same_sign = np.mean(np.sign(one) == np.sign(other))
+        difference = 100.0 * np.median(abs(one - other))
+        numbers = [f"{correlation:.2f}", f"{same_sign:.2f}", f"{difference:.1f}"]
+        rows.append([f"{low} to {high}", part.sum(), *numbers])
+    return rows
 
 
 def compare(one, other, X, rating):
