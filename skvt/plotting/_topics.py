@@ -146,7 +146,7 @@ class TopicsDisplay:
         check_choice("by", by, ("probability", "relevance"))
         model = preprocessing_and_model(estimator)[1]
         totals = np.asarray(model.components_, np.float64).sum(axis=1)
-        labels = getattr(model, "_given_labels", {})
+        labels = getattr(model, "_labels_by_topic", {})
         titles = [labels.get(k, f"topic {k}") for k in range(len(weights))]
         scores = relevance(weights, word_probabilities(estimator)) if by == "relevance" else None
         shares = totals / (totals.sum() or 1.0)

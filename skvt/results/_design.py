@@ -23,10 +23,13 @@ _COLLINEAR = 1e-8
 
 @dataclass(frozen=True)
 class Design:
-    """A design matrix (n, P), the names of its columns, and how to encode new rows."""
+    """A design matrix with P columns, and the encoding of new rows."""
 
+    # Names of the P columns.
     names: list[str]
+    # (n, P): the design matrix.
     matrix: Any
+    # Return the design matrix of other rows of covariates.
     encode: Callable[[Any], Any]
 
 
@@ -61,7 +64,7 @@ def _table(covariates):
 
 
 def _columns(table):
-    """Return columns by name; the columns of an array are x0, x1, ..."""
+    """Return the columns of a table by name; the columns of an array are x0, x1, ..."""
     names = names_of(table) if is_frame(table) else [f"x{j}" for j in range(table.shape[1])]
     return dict(zip(map(str, names), columns_of(table), strict=True))
 
@@ -98,14 +101,15 @@ class Columns:
         return np.repeat(np.arange(len(sizes)), sizes)
 
     def encode(self, rows):
-        """Return the design of these rows, (n, number of columns)."""
-        new = _columns(_table(rows))
-        absent = [name for name in self.levels if name not in new]
+        """Return the design of rows of covariates, (n, number of columns)."""
+        by_name = _columns(_table(rows))
+        absent = [name for name in self.levels if name not in by_name]
         if absent:
             raise ValueError(
-                f"Covariates {absent} are absent from these rows, whose columns are {list(new)}."
+                f"Covariates {absent} are absent from these rows, whose columns are "
+                f"{list(by_name)}."
             )
-        blocks = [_encoded(name, new[name], levels) for name, levels in self.levels.items()]
+        blocks = [_encoded(name, by_name[name], levels) for name, levels in self.levels.items()]
         return np.hstack([np.ones((len(blocks[0]), 1)), *blocks])
 
 
@@ -129,9 +133,10 @@ class Covariates:
 
     @classmethod
     def of(cls, covariates, n_rows, used):
-        """Derive the encoding from the ``used`` ones of n rows; raise ValueError if it is illegal.
+        """Derive the encoding from the rows with indices ``used``, of n rows.
 
-        A single covariate that is constant has no column in addition to the intercept.
+        A single covariate that is constant has no column in addition to the intercept. Raise
+        ValueError for covariates of which :func:`design_of` raises it.
         """
         table = _require_rows(covariates, n_rows)
         by_name = _columns(table)
@@ -150,10 +155,10 @@ class Covariates:
     def encode(self, covariates, n_rows):
         """Return the standardised design (n, P) of n rows."""
         table = _require_rows(covariates, n_rows)
-        new = [name for name in _columns(table) if name not in self.columns.levels]
-        if new:
+        unknown = [name for name in _columns(table) if name not in self.columns.levels]
+        if unknown:
             raise ValueError(
-                f"Covariates {new} were not among those of the first rows, "
+                f"Covariates {unknown} were not among those of the first rows, "
                 f"{list(self.columns.levels)}. Leave them out, or fit anew."
             )
         return (self.columns.encode(table) - self.mean) / self.scale
@@ -192,7 +197,11 @@ def _require_rows(covariates, n_rows):
 
 
 def levels_or_numbers(name, values, n_rows):
-    """Return levels and indicators (n, levels) of a category, or None and numbers (n, 1)."""
+    """Encode one value for each of n rows.
+
+    Return the levels of a category and indicators (n, number of levels), or None and numbers (n,
+    1). Raise ValueError for another number of rows or columns, and for missing values.
+    """
     table = _table(values)
     columns = list(_columns(table).values())
     if len(columns) != 1 or num_samples(table) != n_rows:
@@ -201,11 +210,12 @@ def levels_or_numbers(name, values, n_rows):
             f"{num_samples(table)} rows and {len(columns)} columns."
         )
     levels = _levels(name, columns[0])
+    # `_encoded` leaves out the first level, here None.
     return levels, _encoded(name, columns[0], levels and [None, *levels])
 
 
 def _levels(name, column):
-    """Return the levels of a category that occur, in order; None for numbers."""
+    """Return the levels of a category that occur in a column, in order; None for numbers."""
     if column.kind in (None, "date"):
         raise ValueError(
             f"Covariate {name!r} is of type {column.type}, which is neither a number nor a "
@@ -224,7 +234,10 @@ def _levels(name, column):
 
 
 def _encoded(name, column, levels):
-    """Return the columns of the design for one covariate, (n, number of names)."""
+    """Return the columns of the design for one covariate.
+
+    They are numbers (n, 1), or indicators (n, number of levels - 1) of all levels but the first.
+    """
     if levels is None:
         numbers = np.asarray(column.numbers(), np.float64)
         _require_known(name, np.isnan(numbers))
@@ -262,7 +275,7 @@ def _by_formula(table, formula):
 
     def encode(rows, rule=rule):
         rows = _table(rows)
-        for name, values in _used(rows, formula):
+        for name, values in _columns_in_formula(rows, formula):
             _require_known(name, np.array([value is None for value in values], bool))
         with warnings.catch_warnings():
             warnings.simplefilter("error", DataMismatchWarning)
@@ -271,25 +284,28 @@ def _by_formula(table, formula):
             except (FormulaicError, DataMismatchWarning) as error:
                 raise ValueError(f"The formula {formula!r} cannot be evaluated: {error}") from error
 
-    for name, values in _used(table, formula):
+    for name, values in _columns_in_formula(table, formula):
         if len(set(values)) == 1:
             raise _constant(name, values[0])
-    made = encode(table)
-    matrix, names = np.asarray(made, np.float64), list(map(str, made.columns))
+    model_matrix = encode(table)
+    matrix, names = np.asarray(model_matrix, np.float64), list(map(str, model_matrix.columns))
     if not np.isfinite(matrix).all():
-        wrong = names[int(np.argmin(np.isfinite(matrix).all(axis=0)))]
-        raise ValueError(f"Term {wrong!r} of the formula is not finite for all rows.")
-    return Design(names, matrix, lambda rows: np.asarray(encode(rows, made.model_spec), np.float64))
+        term = names[int(np.argmin(np.isfinite(matrix).all(axis=0)))]
+        raise ValueError(f"Term {term!r} of the formula is not finite for all rows.")
+    # The specification of the first rows has the knots of splines and the levels of categories.
+    specification = model_matrix.model_spec
+    return Design(names, matrix, lambda rows: np.asarray(encode(rows, specification), np.float64))
 
 
-def _used(table, formula):
-    """Yield names and values, as objects, of the columns that a formula uses."""
+def _columns_in_formula(table, formula):
+    """Yield the name and the values, as objects, of each column that a formula names."""
     for name, column in _columns(table).items():
         if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", formula):
             yield name, column.objects()
 
 
 def _constant(name, value):
+    """Return the error for a covariate that is constant."""
     return ValueError(
         f"Covariate {name!r} is constant, {value} in all rows that are used, and its effect cannot "
         "be estimated. Leave it out."
@@ -308,20 +324,23 @@ def _require_known(name, is_missing):
 
 def require_full_rank(matrix, names):
     """Raise ValueError for a column that is constant or a combination of preceding columns."""
+    # Orthonormal basis of the span of the preceding columns.
     basis = np.empty((matrix.shape[0], 0))
     for j, name in enumerate(names):
         column = matrix[:, j]
-        rest = column - basis @ (basis.T @ column)
-        rest -= basis @ (basis.T @ rest)
-        length = np.linalg.norm(rest)
+        residual = column - basis @ (basis.T @ column)
+        # The second projection removes rounding errors of the first.
+        residual -= basis @ (basis.T @ residual)
+        length = np.linalg.norm(residual)
         if length > _COLLINEAR * np.linalg.norm(column):
-            basis = np.column_stack([basis, rest / length])
+            basis = np.column_stack([basis, residual / length])
             continue
         if np.ptp(column) == 0.0:
             raise _constant(name, f"{column[0]:g}")
-        others = np.linalg.lstsq(matrix[:, :j], column, rcond=None)[0]
-        others *= np.linalg.norm(matrix[:, :j], axis=0)
-        parts = [names[i] for i in np.flatnonzero(abs(others) > _COLLINEAR * abs(others).max())]
+        # The columns that make up the combination, whose contributions are not rounding errors.
+        sizes = np.linalg.lstsq(matrix[:, :j], column, rcond=None)[0]
+        sizes = abs(sizes) * np.linalg.norm(matrix[:, :j], axis=0)
+        parts = [names[i] for i in np.flatnonzero(sizes > _COLLINEAR * sizes.max())]
         raise ValueError(
             f"Covariate {name!r} is collinear: a combination of {', '.join(parts)}. Leave one of "
             "them out."

@@ -148,18 +148,22 @@ def covariate_effects(
     check_choice("link", link, ("identity", "logit"))
     settings = Settings.of("covariate_effects", X, n_draws, level, sample_weight)
     fits = list(estimators) if isinstance(estimators, list | tuple) else [estimators]
-    mixtures = _are_mixtures(fits)
+    are_mixtures = _are_mixtures(fits)
     design = design_of(covariates, formula, num_samples(X))
     reported = _Reported.of(design, at, contrasts)
     weights = settings.weights
-    counts = [] if mixtures else [words_of(fit, X) for fit in fits]
-    has_words = np.all([each.sum(axis=1) > 0.0 for each in counts], axis=0)
+    # Rows without words are left out. The rows of mixtures have no words, and all of them are used.
+    counts = [] if are_mixtures else [words_of(fit, X) for fit in fits]
+    has_words = np.all([fit_counts.sum(axis=1) > 0.0 for fit_counts in counts], axis=0)
     used = np.flatnonzero((weights > 0.0) & has_words)
     regression = Regression.of(design, used, weights, cluster, link)
-    if mixtures:
+    if are_mixtures:
         shares = [cluster_shares_of(fit, X, weights, n_clusters) for fit in fits]
     else:
-        shares = [topic_shares_of(fit, each[used]) for fit, each in zip(fits, counts, strict=True)]
+        shares = [
+            topic_shares_of(fit, fit_counts[used])
+            for fit, fit_counts in zip(fits, counts, strict=True)
+        ]
     rng = np.random.default_rng(check_random_state(random_state).randint(2**31 - 1))
     results = [_effects_of_draws(fit, regression, reported, n_draws, rng) for fit in shares]
     columns = pool(results, shares, regression.degrees).columns(level, reported.names)
@@ -172,7 +176,7 @@ def covariate_effects(
         )
     if reported.predicts and link == "logit":
         columns |= {name: expit(columns[name]) for name in ("effect", "low", "high")}
-    if mixtures:
+    if are_mixtures:
         return pandas.DataFrame({"cluster": columns.pop("component"), **columns})
     topics = columns.pop("component")
     labels = [labels_of(fits[0])[topic] for topic in topics]
@@ -189,10 +193,11 @@ def _are_mixtures(fits):
             "estimators must be fits of one kind, topic models or mixtures. Got "
             f"{', '.join(type(fit).__name__ for fit in fits) or 'an empty list'}."
         )
-    (mixtures,) = kinds
-    if not mixtures:
+    (are_mixtures,) = kinds
+    if not are_mixtures:
+        # Raise ValueError if the fits have vocabularies of different sizes.
         distributions(fits)
-    return mixtures
+    return are_mixtures
 
 
 def _without_words(has_words):
@@ -209,10 +214,13 @@ def _without_words(has_words):
 
 
 class _Reported(NamedTuple):
-    """The linear combinations (Q, P) of coefficients that a table reports, and their names."""
+    """The linear combinations of the P coefficients that a table reports."""
 
+    # Names of the Q combinations.
     names: list
+    # (Q, P): weights of the coefficients.
     combinations: Any
+    # Whether the combinations are predictions at rows of covariates.
     predicts: bool = False
 
     @classmethod
@@ -221,7 +229,7 @@ class _Reported(NamedTuple):
         if at is not None and contrasts is not None:
             raise ValueError("Give either at or contrasts, not both.")
         if at is not None:
-            return cls(describe_rows(at), design.encode(at), True)
+            return cls(describe_rows(at), design.encode(at), predicts=True)
         if contrasts is None:
             return cls(design.names, np.eye(len(design.names)))
         combinations = np.zeros((len(contrasts), len(design.names)))
@@ -236,15 +244,19 @@ class _Reported(NamedTuple):
 
 
 def _effects_of_draws(shares, regression, reported, n_draws, rng):
-    """Return effects and squared errors for each draw of one fit, (2, M, Q, K)."""
-    draws = shares.draws(n_draws, rng)
-    out = np.empty((2, n_draws, len(reported.names), draws.shape[1]))
-    for k in range(draws.shape[1]):
+    """Return the reported effects and their squared standard errors for draws of one fit.
+
+    The result is (2, M, Q, K) for M draws, Q reported combinations and K components.
+    """
+    draws, combinations = shares.draws(n_draws, rng), reported.combinations
+    n_components = draws.shape[1]
+    out = np.empty((2, n_draws, len(combinations), n_components))
+    for k in range(n_components):
+        # The coefficients of one draw are the start of Newton's method for the next draw.
         coefficients = None
         for m in range(n_draws):
-            values = shares.values @ draws[m, :, k]
-            coefficients, covariance = regression.fit(values, start=coefficients)
-            out[0, m, :, k] = reported.combinations @ coefficients
-            half = reported.combinations @ covariance
-            out[1, m, :, k] = (half * reported.combinations).sum(axis=1)
+            drawn_shares = shares.values @ draws[m, :, k]
+            coefficients, covariance = regression.fit(drawn_shares, start=coefficients)
+            out[0, m, :, k] = combinations @ coefficients
+            out[1, m, :, k] = ((combinations @ covariance) * combinations).sum(axis=1)
     return out

@@ -1,4 +1,8 @@
-"""Mixtures whose number of components changes: weights, columns and missing values."""
+"""Results of mixtures whose number of components changes.
+
+The mixin describes components and clusters by their columns, fills in missing values, and shows
+weights and classes of components.
+"""
 
 from numbers import Real
 
@@ -19,7 +23,7 @@ from skvt.models.mixture import (
 from skvt.readers import Table, TableBlock
 from skvt.readers.chunks import require_rows_in_memory
 from skvt.readers.validation import check_choice, column_names, positive_int
-from skvt.results._clusters import membership
+from skvt.results._clusters import cluster_indicators
 from skvt.results._display import clusters_for_display
 from skvt.results._mixtures import assignments_of
 from skvt.results.profiles import parts_that_differ, profiles_of, sentences, unique_names, wide
@@ -30,7 +34,8 @@ from skvt.ties import stable_argmax
 class GrowingMixin(MoveLogMixin):
     """Mixtures with births, merges and deletes."""
 
-    _usual_most = 200  # default maximum number of components
+    # Maximum number of components by default.
+    _usual_most = 200
     weight_concentration_prior_ = of_model("weights.concentration", "Concentration as used.")
 
     # ------------------------------------------------------------------------------- columns
@@ -48,17 +53,17 @@ class GrowingMixin(MoveLogMixin):
     def describe(self, level=0.95, n_clusters=None, *, form="long"):
         """Return the parameters of components or clusters in each column as a table.
 
-        One row per component and parameter: components in order, columns as in
-        ``column_relevance_``. A cluster is described as one component of all its rows: the
-        statistics of its components are summed up, under the same prior.
+        The long form has a row for each component and parameter: components in order, and columns
+        in the order of ``column_relevance_``. A cluster is described as one component of all its
+        rows, with the sum of the statistics of its components and the same prior.
 
         Parameters
         ----------
         level : float, default=0.95
             Posterior probability of the credible intervals, with equal tails.
         n_clusters : int, "auto" or None, default=None
-            None describes components; a number, the clusters into which ``hierarchy_`` joins them,
-            and "auto", the ``n_clusters_`` suggested.
+            None describes components. A number describes the clusters into which ``hierarchy_``
+            joins them, and "auto" the suggested ``n_clusters_`` clusters.
         form : {"long", "wide", "text"}, default="long"
             "long" has a row for each component and parameter. "wide" has a row for each component
             and a column for each column of the data: its mean, median or rate, the probability of a
@@ -69,31 +74,33 @@ class GrowingMixin(MoveLogMixin):
         Returns
         -------
         pandas.DataFrame, dict of lists or str
-            With ``form="text"`` a string. Otherwise a data frame where pandas can be imported, else
-            its columns as lists. In the long form these are:
+            With ``form="text"`` a string. Otherwise a data frame if pandas can be imported, else
+            its columns as lists. The columns of the long form are:
 
-            - "component" or, with ``n_clusters``, "cluster", and "weight": number of the component
-              as in ``weights_``, or of the cluster as in ``predict``.
-            - "block", "column": names, positions where columns have none.
-            - "quantity": "mean" and "standard deviation" of real columns, of those in logarithms
-              "median" and "standard deviation of logarithm", "probability" of a one, of a category
-              or, in counts of tokens, of the column, "rate" of counts (of a
-              :class:`~skvt.components.Hurdle`, of those beyond the first; for an exposure of 1) and
-              "dispersion" of negative binomials, "share not 0" beside a point mass at 0, "share
-              observed" where missing values are informative. With given columns, a mean is the
-              expected value at the means of these columns, a standard deviation is that of the
-              residuals, "slope of" a number or a level is its coefficient, and other parameters are
-              averages over the rows of ``fit``.
-            - "category": the value whose probability it is; otherwise missing (None).
-            - "estimate": posterior mean, of standard deviations the posterior median; in the units
+            - "component" or, with ``n_clusters``, "cluster": number of the component as in
+              ``weights_``, or of the cluster as in ``predict``.
+            - "weight": expected share of the component or cluster in the rows.
+            - "block", "column": names of the block and the column; positions of columns without
+              names.
+            - "quantity": name of the parameter. Real columns have "mean" and "standard deviation",
+              columns in logarithms "median" and "standard deviation of logarithm". "probability" is
+              that of a one, of a category, or of a column of counts of tokens. Counts have "rate",
+              for an exposure of 1, and negative binomials also "dispersion"; the rate of a
+              :class:`~skvt.components.Hurdle` is that of counts beyond the first. Columns with a
+              point mass at 0 have "share not 0", and columns with informative missing values "share
+              observed". With given columns, a mean is the expected value at the means of these
+              columns, a standard deviation is that of the residuals, "slope of" a number or a level
+              is its coefficient, and other parameters are averages over the rows of ``fit``.
+            - "category": the value whose probability the row shows; otherwise missing (None).
+            - "estimate": posterior mean, or posterior median of a standard deviation, in the units
               of the data.
-            - "low", "high": ends of the interval, by the exact marginals of the posterior q; of
-              "low_rank" covariances by those of a normal-gamma of each column, which allows for
-              the factors of the rows, as draws of ``posterior_`` do not. Of a cluster they say how
-              well its mean (or its probability, its rate) is known, not how far its components are
-              apart; that is in its standard deviation.
-            - "relevance": that of the column for the component, see ``column_relevance_``, or for
-              the cluster, see ``column_relevance``.
+            - "low", "high": ends of the credible interval, by the exact marginals of the posterior
+              q. For "low_rank" covariances, by the marginals of a normal-gamma for each column,
+              which allows for the factors of the rows; draws of ``posterior_`` do not. The interval
+              of a cluster says how well its mean, probability or rate is known. It does not say how
+              far the components of the cluster are apart, which its standard deviation shows.
+            - "relevance": relevance of the column for the component, see ``column_relevance_``, or
+              for the cluster, see ``column_relevance``.
             - "differs_in": "centre" or "spread", whichever part of the divergence between normals
               of the component and of the average component is larger; otherwise missing (None).
         """
@@ -104,29 +111,31 @@ class GrowingMixin(MoveLogMixin):
                 "instead."
             )
         check_choice("form", form, ("long", "wide", "text"))
-        member = self._member(n_clusters)
-        product, sums, _ = self._blocks_of(fitted, member)
-        weights = (self.weights_ if member is None else member @ self.weights_).tolist()
-        relevances = self._relevance_of(fitted, product.column_evidence, member)
+        indicators = self._indicators_of_clusters(n_clusters)
+        product, sums, _ = self._product_and_sums(fitted, indicators)
+        weights = (self.weights_ if indicators is None else indicators @ self.weights_).tolist()
+        relevances = self._relevance_of(fitted, product.column_evidence, indicators)
         lam = product.apart(product.natural_parameters(sums))
-        entries, first, table = [], 0, self._columns
-        parts = zip(table.blocks, product.marginals(lam), strict=True)
-        for block, marginals in parts:
+        # Rows of the table, each with its position: component, column and parameter.
+        entries, table = [], self._columns
+        # Number of columns in the blocks before this block.
+        n_before = 0
+        for block, marginals in zip(table.blocks, product.marginals(lam), strict=True):
             differs_in = parts_that_differ(marginals, np.array(weights))
-            for order, part in enumerate(marginals):
-                low, high = (part.quantile(0.5 * (1.0 + sign * level)) for sign in (-1.0, 1.0))
-                for q, i in enumerate(part.columns.tolist()):
+            for order, marginal in enumerate(marginals):
+                low, high = (marginal.quantile(0.5 * (1.0 + sign * level)) for sign in (-1.0, 1.0))
+                for q, i in enumerate(marginal.columns.tolist()):
                     column = block.columns[i]
-                    category = None if part.categories is None else (
-                        table.labels(column).tolist()[part.categories[q]]
+                    category = None if marginal.categories is None else (
+                        table.labels(column).tolist()[marginal.categories[q]]
                     )  # fmt: skip
-                    labels = (block.name, table.names[column], part.quantity, category)
+                    labels = (block.name, table.names[column], marginal.quantity, category)
                     for k, weight in enumerate(weights):
-                        numbers = (part.estimate[k, q], low[k, q], high[k, q],
-                                   relevances[k, first + i])  # fmt: skip
+                        numbers = (marginal.estimate[k, q], low[k, q], high[k, q],
+                                   relevances[k, n_before + i])  # fmt: skip
                         row = (k, weight, *labels, *map(float, numbers), differs_in[k, i])
-                        entries.append(((k, first + i, order), row))
-            first += block.columns.size
+                        entries.append(((k, n_before + i, order), row))
+            n_before += block.columns.size
         entries.sort(key=lambda entry: entry[0])
         names = ("component" if n_clusters is None else "cluster", "weight", "block", "column",
                  "quantity", "category", "estimate", "low", "high", "relevance",
@@ -141,13 +150,13 @@ class GrowingMixin(MoveLogMixin):
     @of_fit
     def block_relevance_(self, fitted):
         """Evidence that a block distinguishes a component from all other rows, nats per row."""
-        product, _, _ = self._blocks_of(fitted)
+        product, _, _ = self._product_and_sums(fitted)
         return self._relevance_of(fitted, product.alone.block_evidence)
 
     @of_fit
     def column_relevance_(self, fitted):
         """Evidence that a column distinguishes a component from all other rows, nats per row."""
-        product, _, _ = self._blocks_of(fitted)
+        product, _, _ = self._product_and_sums(fitted)
         return self._relevance_of(fitted, product.column_evidence)
 
     def column_relevance(self, n_clusters="auto"):
@@ -165,11 +174,11 @@ class GrowingMixin(MoveLogMixin):
             rows, divided by the cluster's number of rows. Components of less than 5 % of the rows,
             or of half of the mean share if that is less, are left out of larger clusters and of the
             other rows, since they may be errors. The result is a data frame with the names of the
-            columns if the rows of the fit had names and pandas can be imported.
+            columns if the columns of the fit had names and pandas can be imported.
         """
-        fitted, member = self._require_fitted(), self._member(n_clusters)
-        product, _, _ = self._blocks_of(fitted)
-        values = self._relevance_of(fitted, product.column_evidence, member)
+        fitted, indicators = self._require_fitted(), self._indicators_of_clusters(n_clusters)
+        product, _, _ = self._product_and_sums(fitted)
+        values = self._relevance_of(fitted, product.column_evidence, indicators)
         if not hasattr(self, "feature_names_in_"):
             return values
         table = self._columns
@@ -177,33 +186,40 @@ class GrowingMixin(MoveLogMixin):
         frame = as_frame(dict(zip(unique_names(columns), values.T, strict=True)))
         return values if isinstance(frame, dict) else frame
 
-    def _relevance_of(self, fitted, evidence, member=None):
-        """Return the relevance of parts of the values for components or for clusters, (K, B).
+    def _relevance_of(self, fitted, evidence, indicators=None):
+        """Return the relevance of blocks or columns for components or for clusters, (K, B).
 
-        Clusters leave out components of a few rows, which may be errors, if they have others.
+        ``evidence`` computes the evidence of the B blocks or columns. ``indicators`` (n_clusters,
+        K) say which components belong to a cluster; None for components. A cluster leaves out its
+        components with few rows, which may be errors, if it also has components with many rows.
         """
-        _, sums, counts = self._blocks_of(fitted)
-        if member is not None:
-            usual = member * have_many_rows(counts)
-            member = np.where(usual.any(axis=1, keepdims=True), usual, member)
-            sums, counts = member @ sums, member @ counts
+        _, sums, counts = self._product_and_sums(fitted)
+        if indicators is not None:
+            with_many_rows = indicators * have_many_rows(counts)
+            has_any = with_many_rows.any(axis=1, keepdims=True)
+            indicators = np.where(has_any, with_many_rows, indicators)
+            sums, counts = indicators @ sums, indicators @ counts
         return relevance(evidence, sums, counts)
 
-    def _member(self, n_clusters):
+    def _indicators_of_clusters(self, n_clusters):
         """Return indicators (n_clusters, K) of components in clusters; None for components."""
         clusters = self._clusters_of_components(n_clusters)
-        return None if clusters is None else membership(clusters)
+        return None if clusters is None else cluster_indicators(clusters)
 
-    def _blocks_of(self, fitted, member=None):
-        """Return blocks, sums of features (K, P) and numbers of rows (K,), or of clusters."""
+    def _product_and_sums(self, fitted, indicators=None):
+        """Return the product of blocks, and sums of features (K, P) and numbers of rows (K,).
+
+        With ``indicators`` (n_clusters, K), sums and numbers are those of clusters. A mixture
+        without a table has a product of one block.
+        """
         model, product = fitted.model, fitted.model.component
         if "_table" not in vars(self):
             block = Block("columns", product, np.arange(product.n_features))
             product = Product((block,), product.n_features, product.dtype)
         stats = fitted.stats.value()
         sums, counts = stats.arrays[1], model.component_masses(stats)
-        if member is not None:
-            sums, counts = member @ sums, member @ counts
+        if indicators is not None:
+            sums, counts = indicators @ sums, indicators @ counts
         return product, sums, counts
 
     def impute(self, X, n_draws=None, random_state=None):
@@ -233,7 +249,7 @@ class GrowingMixin(MoveLogMixin):
             number returns that many imputations, in each of which all missing values are drawn
             jointly, for multiple imputation.
         random_state : int, RandomState instance or None, default=None
-            Source of the draws; None uses that of the estimator.
+            Source of the draws; None uses the ``random_state`` of the estimator.
 
         Returns
         -------
@@ -251,6 +267,7 @@ class GrowingMixin(MoveLogMixin):
         require_rows_in_memory(X, "impute")
         encoded = self._read(X)
         model, seen = fitted.model, fitted.seen
+        # Whether X are the rows of `fit`, without weights.
         of_fit = seen is not None and seen[0] == checksum(encoded, np.ones(encoded.shape[0]))
         if sp.issparse(encoded):
             encoded = encoded.toarray()
@@ -279,9 +296,12 @@ class GrowingMixin(MoveLogMixin):
 
     @of_fit
     def weight_concentration_(self, fitted):
-        """Parameters of q of the sticks, shape (2, K), or of the Dirichlet, (K,)."""
-        weights = fitted.lam()[0]
-        return weights.T if fitted.model.weights.family is Beta else weights[0]
+        """Parameters of the posterior of the weights.
+
+        They are those of a beta distribution of each stick, shape (2, K), or of a Dirichlet, (K,).
+        """
+        parameters = fitted.lam()[0]
+        return parameters.T if fitted.model.weights.family is Beta else parameters[0]
 
     def sample_mixtures(self, n_samples=1, random_state=None):
         """Draw mixtures, that is, weights and components, from the posterior.
@@ -291,14 +311,14 @@ class GrowingMixin(MoveLogMixin):
         n_samples : int, default=1
             Number of mixtures to draw.
         random_state : int, RandomState instance or None, default=None
-            None uses that of the estimator.
+            Source of the draws; None uses the ``random_state`` of the estimator.
 
         Returns
         -------
         dict
-            "weights", shape (n_samples, K), which sum to less than 1 by the mass of components not
-            yet seen; and "components", the parameters of each component as
-            ``posterior_.components`` draws them: means and precisions of Gaussians.
+            "weights" of shape (n_samples, K), whose sums are below 1 by the mass of components that
+            no row belongs to; and "components", the parameters of each component as
+            ``posterior_.components`` draws them, such as means and precisions of Gaussians.
         """
         fitted = self._require_fitted()
         seed = self.random_state if random_state is None else random_state
@@ -308,15 +328,15 @@ class GrowingMixin(MoveLogMixin):
     # -------------------------------------------------------------------------------- labels
     @of_fit
     def component_classes_(self, fitted):
-        """Class of each component, -1 of those that rows without a label have, shape (K,)."""
+        """Class of each component, shape (K,); -1 of components without rows with a label."""
         if fitted.component_classes is None:
             raise AttributeError(
                 f"{type(self).__name__!r} object has no attribute 'component_classes_' after a fit "
                 "without labels of rows. Mixtures with the parameter use_labels take them."
             )
         classes = fitted.component_classes
-        numbers = all(isinstance(one, int | float) for one in classes)
-        return np.array(classes, None if numbers else object)
+        are_numbers = all(isinstance(each, int | float) for each in classes)
+        return np.array(classes, None if are_numbers else object)
 
     def _row_results(self, rows):
         """Return the results of rows; rows of a known class get a component of that class."""
@@ -324,13 +344,12 @@ class GrowingMixin(MoveLogMixin):
         if labels is None:
             return results
         components, classes = results["labels"], self.component_classes_
+        known = np.flatnonzero(labels.codes >= 0)
         # The numbers of rows of a known class whose most probable component has another class.
-        wrong = np.flatnonzero(labels.codes >= 0)
-        wrong = wrong[classes[components[wrong]] != labels.known[labels.codes[wrong]]]
+        wrong = known[classes[components[known]] != labels.known[labels.codes[known]]]
         if wrong.size:
-            X = rows.X if rows.X.shape[0] == labels.codes.size else self._read(rows.passed)
             with Workers(self.n_jobs) as workers:
-                q = assignments_of(self._fitted, X[wrong], workers)
+                q = assignments_of(self._fitted, self._every_row(rows)[wrong], workers)
             legal = classes == labels.known[labels.codes[wrong], None]
             components[wrong] = stable_argmax(np.where(legal, q, -1.0))
         return results

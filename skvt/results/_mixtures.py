@@ -10,7 +10,7 @@ from skvt.posterior import JointPosterior, Posterior
 from skvt.readers import RealReader
 from skvt.readers.chunks import by_chunk, is_chunked
 from skvt.readers.validation import positive_int
-from skvt.results._clusters import ClustersMixin, results_of, together
+from skvt.results._clusters import ClustersMixin, results_of, sum_by_cluster
 from skvt.rows import some_rows
 from skvt.sklearn_private import num_samples
 from skvt.ties import stable_argmax
@@ -20,20 +20,29 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
     """Base of mixtures, which give rows responsibilities and densities."""
 
     _reads = RealReader
-    labels = "components"  # where it is no parameter
+    # The value for mixtures that have no parameter ``labels``.
+    labels = "components"
 
     # --------------------------------------------------------------------------- after a fit
     def _row_results(self, rows):
-        """Return the component of each row and, after ``fit``, the joins of components."""
+        """Return results of the fit for its rows, by name.
+
+        They are the joins of components, except in a stream, and the labels of the rows, except for
+        rows in chunks. Rows of weight 0, which ``rows.X`` lacks, have labels, too.
+        """
         results = {} if rows.in_stream else {"joins": self._joins(rows.X, rows.weights)}
         if rows.passed is not None and not is_chunked(rows.passed):
-            every = rows.X.shape[0] == num_samples(rows.passed)
-            X = rows.X if every else self._read(rows.passed)
             joins, clusters = results.get("joins"), None
             if self.labels == "clusters" and joins is not None:
                 clusters = joins.clusters(joins.n_clusters)
+            X = self._every_row(rows)
             results["labels"] = self._labels_of(X, clusters).astype(np.int32)
         return results
+
+    def _every_row(self, rows):
+        """Return all encoded rows that the user passed, also the rows of weight 0."""
+        has_all = rows.X.shape[0] == num_samples(rows.passed)
+        return rows.X if has_all else self._read(rows.passed)
 
     # --------------------------------------------------------------------------- attributes
     @of_fit
@@ -61,17 +70,17 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
 
     @of_fit
     def lower_bound_(self, fitted):
-        """``elbo_``, under scikit-learn's name."""
+        """The value of ``elbo_``, under scikit-learn's name."""
         return self.elbo_
 
     @of_fit
     def lower_bounds_(self, fitted):
-        """``history_["elbo"]``, under scikit-learn's name."""
+        """The value of ``history_["elbo"]``, under scikit-learn's name."""
         return self.history_["elbo"]
 
     @of_fit
     def posterior_(self, fitted):
-        """The posterior q of the sticks and the components, in the coordinates of the data."""
+        """The posterior q of the weights and the components, in the coordinates of the data."""
         model, (sticks, components) = fitted.model, fitted.lam()
         return JointPosterior(
             weights=Posterior(model.weights.family, sticks),
@@ -88,10 +97,10 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
         X : array-like of shape (n_samples, n_features)
             Rows.
         n_clusters : int, "auto" or None, default=None
-            None predicts components, or after ``fit`` with ``labels="clusters"`` what "auto" does;
-            a number joins them into that many clusters by ``hierarchy_``,
-            and "auto" into ``n_clusters_``. A number larger than ``n_components_``, up to the
-            number of rows that differ, splits components by the rows X.
+            None predicts components, or clusters as "auto" does after ``fit`` with
+            ``labels="clusters"``. A number joins components into that many clusters by
+            ``hierarchy_``, and "auto" into ``n_clusters_``. A number larger than ``n_components_``,
+            up to the number of rows that differ, splits components by the rows X.
 
         Returns
         -------
@@ -106,27 +115,31 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
         cluster. Each cluster has a row of X, so that labels depend on all rows of X.
         """
         self._require_fitted()
-        n_clusters = self._clusters_asked(n_clusters)
+        n_clusters = self._clusters_to_predict(n_clusters)
         if self._needs_splits(n_clusters):
             return self._split_labels(self._read(X), n_clusters)
         clusters = self._clusters_of_components(n_clusters)
         return self._labels_of(self._read(X), clusters)
 
-    def _clusters_asked(self, n_clusters):
+    def _clusters_to_predict(self, n_clusters):
         """Return the number of clusters to predict; None for components."""
         is_joined = self._fitted.joins is not None
-        wants_clusters = n_clusters is None and self.labels == "clusters" and is_joined
-        return "auto" if wants_clusters else n_clusters
+        is_auto = n_clusters is None and self.labels == "clusters" and is_joined
+        return "auto" if is_auto else n_clusters
 
     def _labels_of(self, X, clusters):
-        """Return the components of encoded rows, or with ``clusters`` their clusters."""
+        """Return the most probable component of encoded rows, or their cluster, (n,).
+
+        ``clusters`` has the cluster of each component; None for components.
+        """
         labels = np.empty(X.shape[0], np.intp)
         with Workers(self.n_jobs) as workers:
             for batch, result in results_of(self._fitted, X, np.ones(X.shape[0]), workers):
-                labels[batch.rows] = stable_argmax(together(result.q, clusters))
+                labels[batch.rows] = stable_argmax(sum_by_cluster(result.q, clusters))
         return labels
 
     def _shape_of_labels(self, n_clusters):
+        """Return the width of the labels of a chunk, None since they are a vector, and the type."""
         if self._needs_splits(n_clusters):
             raise ValueError(
                 f"n_clusters must be in the range [1, n_components_] = [1, {self.n_components_}] "
@@ -134,7 +147,7 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
             )
         return None, np.dtype(np.intp)
 
-    @by_chunk(lambda self, n_clusters=None: self._shape_of_chances(n_clusters))
+    @by_chunk(lambda self, n_clusters=None: self._shape_of_probabilities(n_clusters))
     def predict_proba(self, X, n_clusters=None):
         """Predict the probability q(z_n = k) of each component or cluster for each row.
 
@@ -151,10 +164,10 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
             Each row sums to 1.
         """
         fitted = self._require_fitted()
-        clusters = self._clusters_of_components(self._clusters_asked(n_clusters))
+        clusters = self._clusters_of_components(self._clusters_to_predict(n_clusters))
         X = self._read(X)
         with Workers(self.n_jobs) as workers:
-            return together(assignments_of(fitted, X, workers), clusters)
+            return sum_by_cluster(assignments_of(fitted, X, workers), clusters)
 
     def _refits(self, X, weights):
         """Return the :class:`skvt.models.mixture.Refits` to rows of positive weight."""
@@ -164,8 +177,9 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
             resp = assignments_of(fitted, X, workers)
         return refits_of(fitted.model, X, weights, resp)
 
-    def _shape_of_chances(self, n_clusters):
-        clusters = self._clusters_of_components(self._clusters_asked(n_clusters))
+    def _shape_of_probabilities(self, n_clusters):
+        """Return the number of columns of the probabilities of a chunk, and their type."""
+        clusters = self._clusters_of_components(self._clusters_to_predict(n_clusters))
         number = self.n_components_ if clusters is None else int(clusters.max()) + 1
         return number, self._fitted.model.dtype
 
@@ -239,27 +253,27 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
         n_samples : int, default=1
             Number of rows to draw.
         random_state : int, RandomState instance or None, default=None
-            None uses that of the estimator.
+            Source of the draws; None uses the ``random_state`` of the estimator.
 
         Returns
         -------
         X : ndarray or data frame of shape (n_samples, n_features)
-            The drawn rows; for a table, in a container like that of ``fit``. A data frame has the
-            columns that belong to a component; an array has all columns, with NaN in columns
-            without component.
+            The drawn rows; for a table, in a container like that of ``fit``. A data frame has only
+            columns that a component models; an array has all columns, with NaN in columns that no
+            component models.
         y : ndarray of int, shape (n_samples,)
             Component of each row, in ascending order as in scikit-learn.
         """
         fitted = self._require_fitted()
         n_samples = positive_int("n_samples", n_samples)
         rng, weights = self._rng_of_draws(random_state), self.weights_.astype(np.float64)
-        numbers = rng.multinomial(n_samples, weights / weights.sum())
+        n_rows_of = rng.multinomial(n_samples, weights / weights.sum())
         component = fitted.model.component
         lam = component.apart(fitted.lam()[1])
-        rows = [component.sample(lam[k], n, rng) for k, n in enumerate(numbers) if n > 0]
+        rows = [component.sample(lam[k], n, rng) for k, n in enumerate(n_rows_of) if n > 0]
         X = np.concatenate(rows).astype(fitted.model.dtype, copy=False)
         X = self._table.rows_of(X) if "_table" in vars(self) else X
-        return X, np.repeat(np.arange(numbers.size), numbers)
+        return X, np.repeat(np.arange(n_rows_of.size), n_rows_of)
 
 
 def learned_values(model):

@@ -1,6 +1,7 @@
-"""Pooling of estimates from fit_degrees draws and fit_degrees fits.
+"""Pooling of estimates from M draws in each of R fits [Rubin87].
 
-The standard error of a pooled estimate includes the variance between fits.
+The components of all fits are matched to those of the first fit. The standard error of a pooled
+estimate includes the variance between fits.
 """
 
 from dataclasses import dataclass
@@ -60,7 +61,8 @@ class Pooled:
     same_sign: Any
     # Number of fits that have the component, (K,).
     n_fits: Any
-    # Mean mass that the component shares with the matched components of the other fits, (K,).
+    # Mean mass that the component shares with the matched components of the other fits, (K,); NaN
+    # for a single fit.
     agreement: Any
 
     def columns(self, level, names):

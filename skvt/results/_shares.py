@@ -23,7 +23,7 @@ from scipy.optimize import linear_sum_assignment
 from sklearn.utils.validation import check_is_fitted
 
 from skvt.readers.validation import counts_of_words, preprocessing_and_model
-from skvt.results._clusters import together
+from skvt.results._clusters import sum_by_cluster
 from skvt.results.topic_words import topic_probabilities, word_probabilities
 
 # Eigenvalues of the symmetric form of M, at most 1, that are below this count as 0: the data do not
@@ -117,7 +117,7 @@ def cluster_shares_of(estimator, X, weights, n_clusters=None):
     X = X if preprocessing is None else preprocessing.transform(X)
     clusters = None if n_clusters is None else model.component_clusters(n_clusters)
     refits, weights = model._refits(X, weights), weights[weights > 0.0]
-    chances = together(refits.resp, clusters)
+    chances = sum_by_cluster(refits.resp, clusters)
     values, sizes = _corrected(chances, weights), weights @ chances
     profiles = (weights[:, None] * chances / np.where(sizes > 0.0, sizes, 1.0)).T
 
@@ -132,7 +132,7 @@ def cluster_shares_of(estimator, X, weights, n_clusters=None):
 
 def _drawn_shares(weights, before, after, clusters):
     """Return A^-1, (K, K), for drawn weights of rows and probabilities before and after a refit."""
-    before, after = together(before, clusters), together(after, clusters)
+    before, after = sum_by_cluster(before, clusters), sum_by_cluster(after, clusters)
     weighted = weights[:, None] * before
     after = after[:, linear_sum_assignment(weighted.T @ after, maximize=True)[1]]
     sizes = weighted.sum(axis=0)

@@ -1,4 +1,7 @@
-"""Merging and removal of topics of a fitted model by users."""
+"""Merging and removal of topics of a fitted model by users.
+
+Both replace groups of topics by one topic each, in a copy of the estimator's attributes.
+"""
 
 from copy import deepcopy
 from dataclasses import replace
@@ -52,13 +55,13 @@ class TopicEditsMixin:
         ]
         listed = np.concatenate([*merged, np.empty(0, np.intp)])
         if np.unique(listed).size < listed.size:
-            again = int(np.flatnonzero(np.bincount(listed) > 1)[0])
+            repeated = int(np.flatnonzero(np.bincount(listed) > 1)[0])
             raise ValueError(
-                f"groups of merge_topics must name each topic at most once. Got topic {again} more "
-                "often; topics that shall become one make one group."
+                f"groups of merge_topics must name each topic at most once. Got topic {repeated} "
+                "more often; topics that shall become one make one group."
             )
-        others = [np.array([k]) for k in np.setdiff1d(np.arange(n_topics), listed)]
-        groups = [np.sort(group) for group in merged if group.size] + others
+        unmerged = [np.array([k]) for k in np.setdiff1d(np.arange(n_topics), listed)]
+        groups = [np.sort(group) for group in merged if group.size] + unmerged
         return self._regroup(sorted(groups, key=min))
 
     def drop_topics(self, ids):
@@ -86,49 +89,57 @@ class TopicEditsMixin:
         ``elbo_`` is not available afterwards, as after ``merge_topics``.
         """
         n_topics = len(self._require_fitted().lam()[0])
-        gone = _checked(ids, n_topics, "ids of drop_topics", "[1, 4] for example")
-        if np.unique(gone).size < gone.size:
+        dropped = _checked(ids, n_topics, "ids of drop_topics", "[1, 4] for example")
+        if np.unique(dropped).size < dropped.size:
             raise ValueError(f"ids of drop_topics must name each topic once. Got {ids!r} instead.")
-        if gone.size == n_topics:
+        if dropped.size == n_topics:
             raise ValueError(
                 f"drop_topics must leave a topic. Got all {n_topics} of them; fit anew instead."
             )
-        return self._regroup([np.array([k]) for k in np.setdiff1d(np.arange(n_topics), gone)])
+        return self._regroup([np.array([k]) for k in np.setdiff1d(np.arange(n_topics), dropped)])
 
     def _regroup(self, groups):
-        """Replace the topics ``groups[j]`` by one topic j; all attributes change, or none."""
+        """Replace the topics in ``groups[j]`` by one topic j, in place; return the estimator.
+
+        All attributes change, or none if there is an error.
+        """
         fitted = self._fitted
         if len(groups) == len(fitted.lam()[0]):
             return self
-        names = self._given_labels
-        if Capability.GROWING_TOPICS in fitted.model.capabilities:  # topics are sorted by use
+        labels = self._labels_by_topic
+        if Capability.GROWING_TOPICS in fitted.model.capabilities:
+            # Such a model needs its topics in the order of their use.
             stats = fitted.model.regrouped_stats(fitted.stats.value(), groups=groups)
             order = fitted.model.best_order(RunningStats(stats.arrays))
             groups = groups if order is None else [groups[k] for k in order]
-        change = partial(fitted.model.regrouped_stats, groups=groups)
-        state = fitted.state.regrouped(change, np.array([group[0] for group in groups]))
-        changed = _regrouped_parameters(fitted, groups)
-        new = replace(
+        regroup_stats = partial(fitted.model.regrouped_stats, groups=groups)
+        state = fitted.state.regrouped(regroup_stats, np.array([group[0] for group in groups]))
+        changed_parameters = _regrouped_parameters(fitted, groups)
+        regrouped = replace(
             fitted,
             model=fitted.model.regrouped(groups),
             state=state,
             policy=deepcopy(fitted.policy),
             elbo=None,
             history=History(fitted.history),
-            parameters=fitted.parameters | changed,
+            parameters=fitted.parameters | changed_parameters,
         )
-        # Change a copy and swap at the end, so that an error leaves the estimator as it was.
+        # A copy is changed and replaces the attributes at the end, so that an error leaves the
+        # estimator as it was.
         twin = object.__new__(type(self))
-        vars(twin).update(vars(self) | changed | {"_fitted": new})
-        if names:
-            named = ([names[k] for k in group if k in names] for group in groups)
-            twin.topic_labels_ = {k: labels[0] for k, labels in enumerate(named) if labels}
+        vars(twin).update(vars(self) | changed_parameters | {"_fitted": regrouped})
+        if labels:
+            # A group has the label of the first of its topics that has one.
+            of_groups = ([labels[k] for k in group if k in labels] for group in groups)
+            twin.topic_labels_ = {
+                j: group_labels[0] for j, group_labels in enumerate(of_groups) if group_labels
+            }
         self.__dict__ = vars(twin)
         return self
 
 
 def _regrouped_parameters(fitted, groups):
-    """Return the constructor parameters that must change with the groups, by name."""
+    """Return new values of the constructor parameters that depend on the topics, by name."""
     if Capability.GROWING_TOPICS in fitted.model.capabilities:
         return {}
     parameters, n_topics = fitted.parameters, fitted.model.n_components
@@ -137,14 +148,15 @@ def _regrouped_parameters(fitted, groups):
     )
     changed = {"n_components": len(groups)}
     if not fitted.model.learn_doc_topic_prior:
-        # In a damaged file alpha may be "auto" here; use the values of the model.
+        # The parameter of a damaged file may be "auto" in spite of a fixed prior. The values of the
+        # model are used for it, and for None.
         are_numbers = np.asarray(alpha).dtype.kind in "fiu"
         used = alpha if are_numbers else fitted.model.doc_topic_prior
         of_topics = np.broadcast_to(used, n_topics)
-        of_topics = np.array([of_topics[group].sum() for group in groups])
-        changed["doc_topic_prior"] = simplest(alpha, of_topics)
+        of_groups = np.array([of_topics[group].sum() for group in groups])
+        changed["doc_topic_prior"] = simplest(alpha, of_groups)
     if eta is None and not fitted.model.learn_topic_word_prior:
-        # None means 1 / n_components, which would now change.
+        # None is 1 / n_components, which would change with the number of topics.
         changed["topic_word_prior"] = 1.0 / n_topics
     elif np.ndim(eta) == 2:
         eta = np.asarray(eta)
@@ -156,20 +168,23 @@ def _regrouped_parameters(fitted, groups):
     return changed
 
 
-def _checked(topics, n_topics, what, example):
-    """Validate indices of topics and return them as an array."""
+def _checked(topics, n_topics, name, example):
+    """Return indices of topics as an array; raise ValueError unless they are legal.
+
+    ``name`` is the name of the argument and ``example`` a legal value in the error.
+    """
     indices = np.asarray(topics)
     if indices.size == 0 and indices.ndim == 1:
         return np.empty(0, np.intp)
     if indices.ndim != 1 or indices.dtype.kind not in "iu":
         raise ValueError(
-            f"{what} must be lists of integers, {example}. Got {topics!r}; of a mask, take "
+            f"{name} must be lists of integers, {example}. Got {topics!r}; of a mask, take "
             "np.flatnonzero."
         )
-    wrong = indices[(indices < 0) | (indices >= n_topics)]
-    if wrong.size:
+    illegal = indices[(indices < 0) | (indices >= n_topics)]
+    if illegal.size:
         raise ValueError(
-            f"{what} must be in the range [0, number of topics) = [0, {n_topics}). Got {wrong[0]}; "
-            "count from 0, as components_ does."
+            f"{name} must be in the range [0, number of topics) = [0, {n_topics}). Got "
+            f"{illegal[0]}; count from 0, as components_ does."
         )
     return indices.astype(np.intp)

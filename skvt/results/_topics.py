@@ -1,4 +1,4 @@
-"""The base of topic models: topics, proportions of documents, completion score, top words."""
+"""The base of topic models: topics and their names, proportions of documents, and scores."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -22,14 +22,17 @@ from skvt.rows import named_details
 
 
 class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
-    """Transformer of counts to topic proportions; topics are the first block of the globals."""
+    """Transformer of counts of words to topic proportions of documents.
+
+    The topics are the first array of the global parameters of the model.
+    """
 
     _reads = DocumentReader
 
     # --------------------------------------------------------------------------- attributes
     @of_fit
     def components_(self, fitted):
-        """Variational parameters lam of the topics, shape (n_components, n_features)."""
+        """Parameters lam of the posterior q(beta) of the topics, (n_components, n_features)."""
         return fitted.lam()[0].astype(fitted.model.dtype, copy=False)
 
     @of_fit
@@ -44,37 +47,38 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
 
     @of_fit
     def topic_labels_(self, fitted):
-        """Names of the topics, a list of str; None if none was set.
+        """Names of the topics, a list of str; None if no name was set.
 
-        Set a list with a name for each topic, or a dict with names of some, ``{0: "Germany"}``, by
-        their number. The others are called by their first three words by relevance, or by their
-        number where no words are known. Setting replaces all names, and ``del`` removes them.
-        Several topics may have one name.
+        Set a list with a name for each topic, or a dict of names by number of the topic, such as
+        ``{0: "Germany"}``. Topics that are not in the dict are called by their first three words by
+        relevance, or by their number if no words are known. Setting replaces all names, and ``del``
+        removes them. Several topics may have one name.
 
-        Names go with their topics into files and through ``partial_fit``, warm starts,
-        ``merge_topics`` and ``drop_topics``; another fit forgets them.
+        Files contain the names, and topics keep their names in ``partial_fit``, warm starts,
+        ``merge_topics`` and ``drop_topics``. Another fit deletes the names.
         """
         return None if fitted.topic_labels is None else labels_of(self)
 
     @topic_labels_.setter
     def topic_labels_(self, labels):
-        fitted, number = self._require_fitted(), self._n_features_out
-        given = {} if labels is None else labels
-        if not isinstance(given, Mapping):
-            given = [*given]
-            given = dict(enumerate(given)) if len(given) == number else {None: given}
-        legal = not isinstance(labels, str) and all(
-            isinstance(k, Integral) and 0 <= k < number and isinstance(label, str)
-            for k, label in given.items()
+        fitted, n_topics = self._require_fitted(), self._n_features_out
+        by_topic = {} if labels is None else labels
+        if not isinstance(by_topic, Mapping):
+            by_topic = dict(enumerate(by_topic))
+            # A list of another length is illegal; the key None makes the check below fail.
+            by_topic = by_topic if len(by_topic) == n_topics else {None: by_topic}
+        is_legal = not isinstance(labels, str) and all(
+            isinstance(k, Integral) and 0 <= k < n_topics and isinstance(label, str)
+            for k, label in by_topic.items()
         )
-        if not legal:
+        if not is_legal:
             raise ValueError(
-                f"topic_labels_ must be {number} strings, one for each topic, or a dict of strings "
-                f"for some of the topics 0 to {number - 1}. Got {labels!r}."
+                f"topic_labels_ must be {n_topics} strings, one for each topic, or a dict of "
+                f"strings for some of the topics 0 to {n_topics - 1}. Got {labels!r}."
             )
         keys = self._topic_keys
-        given = {keys[k]: str(label) for k, label in given.items()}
-        self._fitted = replace(fitted, topic_labels=given or None)
+        by_key = {keys[k]: str(label) for k, label in by_topic.items()}
+        self._fitted = replace(fitted, topic_labels=by_key or None)
 
     @topic_labels_.deleter
     def topic_labels_(self):
@@ -83,14 +87,14 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     _result_for_display = topics_for_display
 
     @property
-    def _given_labels(self):
+    def _labels_by_topic(self):
         """Names that were set, by the number of the topic."""
-        given = self._require_fitted().topic_labels or {}
-        return {k: given[key] for k, key in enumerate(self._topic_keys) if key in given}
+        by_key = self._require_fitted().topic_labels or {}
+        return {k: by_key[key] for k, key in enumerate(self._topic_keys) if key in by_key}
 
     @of_fit
     def words_(self, fitted):
-        """The words, (n_features,): those of ``set_words``, else the column names of X."""
+        """The words, (n_features,): the names of ``set_words``, else the column names of X."""
         words = getattr(self, "feature_names_in_", None) if fitted.words is None else fitted.words
         if words is None:
             raise AttributeError(
@@ -102,8 +106,8 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     def set_words(self, names):
         """Name the columns of X, so that tables and displays show words.
 
-        Fits of data frames know their words, and pipelines those of their steps; the sparse counts
-        of ``CountVectorizer`` have none.
+        Fits of data frames and pipelines know the words without it; the sparse counts of
+        ``CountVectorizer`` have no names.
 
         Parameters
         ----------
@@ -114,8 +118,8 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         Returns
         -------
         self : estimator
-            The same estimator. Its words go into files and through ``partial_fit``, warm starts,
-            ``merge_topics`` and ``drop_topics``; another fit forgets them.
+            The same estimator. It keeps the words in files, ``partial_fit``, warm starts,
+            ``merge_topics`` and ``drop_topics``. Another fit deletes the words.
 
         Raises
         ------
@@ -133,31 +137,34 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         >>> sorted(lda.top_words(1))
         [['cat'], ['sun']]
         """
-        fitted, given = self._require_fitted(), np.asarray(names, dtype=object)
+        fitted, names = self._require_fitted(), np.asarray(names, dtype=object)
         n_features = fitted.model.n_features
         example = "such as CountVectorizer().get_feature_names_out()"
-        if given.shape != (n_features,):
+        if names.shape != (n_features,):
             raise ValueError(
                 f"names must be {n_features} strings, one for each column of X, {example}. Got an "
-                f"array of shape {given.shape} instead."
+                f"array of shape {names.shape} instead."
             )
-        wrong = [name for name in given if not isinstance(name, str)]
+        wrong = [name for name in names if not isinstance(name, str)]
         if wrong:
             raise ValueError(f"names must be strings, {example}. Got {wrong[0]!r} instead.")
-        words = np.array([str(name) for name in given], dtype=object)
+        words = np.array([str(name) for name in names], dtype=object)
         self._fitted = replace(fitted, words=words)
         return self
 
     @property
     def _topic_keys(self):
-        """Identities of topics across calls: their ids, or their indices without ids."""
+        """Keys of topics that calls of ``partial_fit`` do not change.
+
+        They are the ids of the components, or the indices of the topics if there are no ids.
+        """
         ids = vars(self._fitted.state).get("component_ids", np.empty(0))
         return ids.tolist() if ids.size else list(range(self._n_features_out))
 
     def get_feature_names_out(self, input_features=None):
         """Return names of the topics: ``topic_labels_`` if set, else the class's name and numbers.
 
-        Where several topics have one label, their numbers are added to it.
+        If several topics have one label, the number of the topic is added to the label.
 
         Parameters
         ----------
@@ -168,33 +175,34 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         -------
         ndarray of str, shape (n_components,)
         """
-        names, given = super().get_feature_names_out(input_features), self._given_labels
-        if not given:
+        names, labels = super().get_feature_names_out(input_features), self._labels_by_topic
+        if not labels:
             return names
-        names = [given.get(k, name) for k, name in enumerate(names.tolist())]
-        while len(times := Counter(names)) < len(names):
-            names = [f"{name} {k}" if times[name] > 1 else name for k, name in enumerate(names)]
+        names = [labels.get(k, name) for k, name in enumerate(names.tolist())]
+        # Repeat, because a label with a number may be the label of another topic.
+        while len(counts := Counter(names)) < len(names):
+            names = [f"{name} {k}" if counts[name] > 1 else name for k, name in enumerate(names)]
         return np.array(names, dtype=object)
 
     # --------------------------------------------------------------------------- inference
     def transform(self, X, *, normalize=True, covariates=None, allowed_topics=None):
         """Return the topic proportions of each document, inferred at T = 1.
 
-        They are inferred by CVB0 at the expected topics [1]_, whatever the local step of the fit:
-        each token's topic is updated given the expected counts of the other tokens. The result is
-        deterministic, and does not depend on other rows or ``n_jobs``.
+        They are inferred by CVB0 at the expected topics [1]_, for any local step of the fit: the
+        topic of each token is updated given the expected counts of the other tokens. The result is
+        deterministic, and depends neither on other rows nor on ``n_jobs``.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
             Counts.
         normalize : bool, default=True
-            Whether rows sum to 1. With False they are the parameters of q(theta): the expected
-            tokens of each topic plus the prior alpha.
+            Whether rows sum to 1. With False, rows are the parameters of q(theta): the expected
+            number of tokens of each topic plus the prior alpha.
         covariates : data frame or array-like, optional
-            Covariates of the documents, needed if the fit had any.
+            Covariates of the documents, needed if the fit had covariates.
         allowed_topics : {array-like, sparse matrix} of shape (n_samples, n_components), optional
-            Topics that each document may have, see ``fit``; by default all.
+            Topics that each document may have, see ``fit``; by default all topics.
 
         Returns
         -------
@@ -205,8 +213,8 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         Raises
         ------
         ValueError
-            For covariates or allowed topics that are not those of these rows or not like those of
-            the fit; for any if the estimator takes none.
+            If covariates or allowed topics have another number of rows or do not fit to those of
+            the fit, or if the estimator takes none.
 
         References
         ----------
@@ -226,7 +234,10 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         return gamma / gamma.sum(axis=1, keepdims=True) if normalize else gamma
 
     def _details(self, X, covariates, allowed_topics):
-        """Return details of documents by name; raise ValueError if the fit does not take them."""
+        """Return the details of documents by name; raise ValueError if there are any.
+
+        Estimators that take covariates or allowed topics override this method.
+        """
         details = named_details(covariates, allowed_topics)
         if details:
             raise ValueError(
@@ -268,9 +279,10 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         """Return the log predictive probability of document completion, nats per held-out word.
 
         Half of each document's tokens (:func:`skvt.metrics.document_completion_split`) are used to
-        infer its topic proportions as ``transform`` does, and the others are predicted: ``sum log
-        sum_k E[theta_k] E[beta_kw] / number of held-out tokens``. Higher is better. Scores of all
-        topic models and of :func:`skvt.metrics.document_completion_score` are comparable.
+        infer its topic proportions as ``transform`` does, and the other tokens are predicted:
+        ``sum log sum_k E[theta_k] E[beta_kw] / number of held-out tokens``. Higher is better.
+        Scores of all topic models and of :func:`skvt.metrics.document_completion_score` are
+        comparable.
 
         Parameters
         ----------
@@ -279,9 +291,9 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         y : ignored
             Not used.
         covariates : data frame or array-like, optional
-            Covariates of the documents, needed if the fit had any.
+            Covariates of the documents, needed if the fit had covariates.
         allowed_topics : {array-like, sparse matrix} of shape (n_samples, n_components), optional
-            Topics that each document may have, see ``fit``; by default all.
+            Topics that each document may have, see ``fit``; by default all topics.
 
         Returns
         -------
@@ -300,8 +312,8 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     def perplexity(self, X, sub_sampling=False, covariates=None, allowed_topics=None):
         """Return the perplexity of held-out words, ``exp(-score(X))``. Lower is better.
 
-        Unlike scikit-learn's, it does not use the words it predicts, and does not depend on the
-        number of rows of X. ``bound_`` is comparable with scikit-learn's.
+        Unlike the perplexity of scikit-learn, it does not use the words that it predicts, and does
+        not depend on the number of rows of X. ``bound_`` is comparable with scikit-learn's.
 
         Parameters
         ----------
@@ -310,9 +322,9 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         sub_sampling : bool, default=False
             Whether X is a sample of a larger corpus, as in scikit-learn. The result is the same.
         covariates : data frame or array-like, optional
-            Covariates of the documents, needed if the fit had any.
+            Covariates of the documents, needed if the fit had covariates.
         allowed_topics : {array-like, sparse matrix} of shape (n_samples, n_components), optional
-            Topics that each document may have, see ``fit``; by default all.
+            Topics that each document may have, see ``fit``; by default all topics.
 
         Returns
         -------
@@ -330,8 +342,7 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         n_words : int, default=10
             Number of words per topic.
         feature_names : array-like of str of shape (n_features,), optional
-            By default ``words_``: those of ``set_words``, else the column names of X in ``fit``; or
-            column numbers if neither is known.
+            By default ``words_``, or column numbers if the model knows no words.
         by : {"probability", "relevance"}, default="probability"
             The order of words, see :func:`skvt.top_words`.
 
@@ -344,10 +355,11 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
 
 
 def prior_vector(name, value, size, size_name, *, n_topics=None, remedy=""):
-    """Return a Dirichlet prior as a vector; refuse all but positive numbers and vectors.
+    """Return a Dirichlet prior as an array of floats; raise ValueError for illegal values.
 
-    With ``n_topics``, an array with a vector for each topic is legal, too; otherwise the error for
-    such an array contains the ``remedy``.
+    Positive numbers and vectors of length ``size`` are legal, and become a vector. With
+    ``n_topics``, an array (n_topics, size) is legal, too; otherwise the error for such an array
+    ends in the ``remedy``. ``name`` is the parameter, and ``size_name`` the name of the size.
     """
     try:
         prior = np.asarray(value, dtype=np.float64)
@@ -355,14 +367,14 @@ def prior_vector(name, value, size, size_name, *, n_topics=None, remedy=""):
         raise ValueError(
             f"The {name!r} parameter must be positive numbers. Got {value!r} instead."
         ) from error
-    rows = () if n_topics is None else ((n_topics, size),)
-    if prior.shape not in ((), (size,), *rows):
-        legal = f"a number or a vector of {size_name} = {size} numbers"
-        if rows:
-            legal += f", or an array of shape (n_components, {size_name}) = {rows[0]}"
+    shapes, legal = [(), (size,)], f"a number or a vector of {size_name} = {size} numbers"
+    if n_topics is not None:
+        shapes.append((n_topics, size))
+        legal += f", or an array of shape (n_components, {size_name}) = {shapes[-1]}"
+    if prior.shape not in shapes:
         raise ValueError(
             f"The {name!r} parameter must be {legal}. Got an array of shape {prior.shape} "
-            f"instead.{remedy if prior.ndim == 2 and not rows else ''}"
+            f"instead.{remedy if prior.ndim == 2 and n_topics is None else ''}"
         )
     if prior.ndim < 2:
         if not (np.all(np.isfinite(prior)) and np.all(prior > 0.0)):
@@ -372,9 +384,9 @@ def prior_vector(name, value, size, size_name, *, n_topics=None, remedy=""):
             )
         require_prior(name, value)
         return np.broadcast_to(prior, (size,)).copy()
-    wrong = ~((prior >= 1.0 / LARGEST) & (prior <= LARGEST))
-    if wrong.any():  # too many entries to show
-        topic, word = np.argwhere(wrong)[0].tolist()
+    is_illegal = ~((prior >= 1.0 / LARGEST) & (prior <= LARGEST))
+    if is_illegal.any():
+        topic, word = np.argwhere(is_illegal)[0].tolist()
         raise ValueError(
             f"The {name!r} parameter must be in {LEGAL_RANGE}, each entry. Got "
             f"{prior[topic, word]:g} for word {word} of topic {topic} instead; give a small number "
@@ -383,7 +395,11 @@ def prior_vector(name, value, size, size_name, *, n_topics=None, remedy=""):
     return prior
 
 
-def simplest(given, used):
-    """Return a float if one number was given and all entries are equal, else a copy of ``used``."""
-    shared = used.ndim == 1 and np.ndim(given) == 0 and np.all(used == used[0])
-    return float(used[0]) if shared else used.copy()
+def simplest(parameter, used):
+    """Return the prior ``used`` in the simplest form: a float if one number stands for it.
+
+    That is the case if the user's ``parameter`` was a number and all entries are equal. Otherwise
+    return a copy.
+    """
+    is_number = used.ndim == 1 and np.ndim(parameter) == 0 and np.all(used == used[0])
+    return float(used[0]) if is_number else used.copy()

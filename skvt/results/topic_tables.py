@@ -82,8 +82,8 @@ class Corpus:
         scores = relevance(self.topics, self.words) if by_relevance else self.topics
         order = first_words(scores, n_words)
         return [
-            list(map(str, self.names[places[topic[places] > 0.0]]))
-            for topic, places in zip(self.topics, order, strict=True)
+            list(map(str, self.names[words[topic[words] > 0.0]]))
+            for topic, words in zip(self.topics, order, strict=True)
         ]
 
     def rows_of(self, k, n_rows):
@@ -217,28 +217,28 @@ def topic_table(
     check_scalar(n_rows, "n_rows", Integral, min_val=1)
     details = named_details(covariates, allowed_topics)
     corpus = corpus_of(estimator, X, feature_names, texts, details=details)
-    empty, shown = corpus.empty_rows
+    empty, empty_as_text = corpus.empty_rows
     if empty.size:
         warnings.warn(
             f"{empty.size} of {corpus.lengths.size} rows have no words that the model knows (rows "
-            f"{shown}): they belong to no topic, and transform gives them the prior.",
+            f"{empty_as_text}): they belong to no topic, and transform gives them the prior.",
             UserWarning,
             stacklevel=2,
         )
-    number = len(corpus.topics)
-    largest = stable_argmax(corpus.proportions[~corpus.is_empty]) if number else []
-    rows = [corpus.rows_of(k, n_rows).tolist() for k in range(number)]
+    n_topics = len(corpus.topics)
+    largest = stable_argmax(corpus.proportions[~corpus.is_empty]) if n_topics else []
+    rows = [corpus.rows_of(k, n_rows).tolist() for k in range(n_topics)]
     columns = {
         "label": corpus.labels,
         "share": corpus.shares,
-        "n_rows": np.bincount(largest, minlength=number),
+        "n_rows": np.bincount(largest, minlength=n_topics),
         "words": [", ".join(w) for w in corpus.first_words(n_words, by_relevance=False)],
         "relevant_words": [", ".join(w) for w in corpus.first_words(n_words, by_relevance=True)],
         "rows": rows,
     }
     if corpus.texts is not None:
-        columns["texts"] = [[corpus.texts[row] for row in of_topic] for of_topic in rows]
-    table = pandas.DataFrame(columns, index=pandas.RangeIndex(number, name="topic"))
+        columns["texts"] = [[corpus.texts[row] for row in topic_rows] for topic_rows in rows]
+    table = pandas.DataFrame(columns, index=pandas.RangeIndex(n_topics, name="topic"))
     table.attrs["rows_without_words"] = empty.tolist()
     return table
 
@@ -332,11 +332,11 @@ def topic_shares(
     corpus = corpus_of(estimator, X, feature_names, whom="topic_shares", details=details)
     share_columns = ["topic", "label", "share", "low", "high", "n_rows"]
     columns = _group_columns(groups)
-    taken = sorted({*columns} & {*share_columns})
-    if taken:
+    clashing = sorted({*columns} & {*share_columns})
+    if clashing:
         raise ValueError(
             f"Columns of groups must not be called {', '.join(share_columns)}, as columns of the "
-            f"result are. Got {taken[0]!r}; rename it."
+            f"result are. Got {clashing[0]!r}; rename it."
         )
     rows = [
         (*group.values, k, corpus.labels[k], *group.of_topic(k), group.n_rows)
@@ -383,14 +383,14 @@ def shares_by_group(corpus, groups, confidence):
     value_lists = [list(values) for values in columns]
     for values in value_lists:
         _require_value_per_row("groups", values, corpus.lengths)
-    members = {}
+    rows_of_group = {}
     for row, values in enumerate(zip(*value_lists, strict=True)):
         if not any(map(is_missing, values)):
-            members.setdefault(values, []).append(row)
+            rows_of_group.setdefault(values, []).append(row)
     order = {values: tuple(rank[value] for rank, value in zip(ranks, values, strict=True))
-             for values in members}  # fmt: skip
-    for values in sorted(members, key=order.get):
-        rows = np.array(members[values])
+             for values in rows_of_group}  # fmt: skip
+    for values in sorted(rows_of_group, key=order.get):
+        rows = np.array(rows_of_group[values])
         rows = rows[~corpus.is_empty[rows]]
         n = rows.size
         if n == 0:
@@ -439,6 +439,7 @@ def _estimate_shares(corpus, rows):
     X = corpus.counts[rows]
     used = corpus.topics.any(axis=0) & (np.asarray(X.sum(axis=0)).ravel() > 0.0)
     X, topics, n = X[:, used], corpus.topics[:, used], rows.size
+    # Number of times that each word occurs in the rows, and number of words of each row.
     counts, lengths = (np.asarray(X.sum(axis=axis), np.float64).ravel() for axis in (0, 1))
     # The prior has the weight of one word in all.
     prior = 0.5 * corpus.shares + 0.5 / len(topics)

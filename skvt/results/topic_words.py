@@ -30,8 +30,8 @@ def top_words(estimator, n_words=10, feature_names=None, *, by="probability"):
     n_words : int, default=10
         Number of words per topic.
     feature_names : array-like of str of shape (n_features,), optional
-        By default the words that the model keeps (``words_``), else those that the steps before it
-        in a pipeline name, else the column names of X in ``fit``, else column numbers.
+        The words. By default ``words_`` of the model, else the names that the steps before it in a
+        pipeline give, else the column names of X in ``fit``, else column numbers.
     by : {"probability", "relevance"}, default="probability"
         The order of words: by probability in the topic, or by relevance [1]_, ``log p(w | k) - .4
         log p(w)``, which is high for words that are probable in the topic and less so elsewhere.
@@ -75,35 +75,40 @@ def top_words(estimator, n_words=10, feature_names=None, *, by="probability"):
 
 
 def labels_of(estimator, feature_names=None):
-    """Labels of topics: those that were set, else three words by relevance, else their number.
+    """Return a label for each topic.
 
-    ``topic_labels_`` are set labels, of all topics or by number of some. Where words are not known,
-    a topic is called by its number.
+    It is the label that the user has set, else the first three words of the topic by relevance. If
+    the words are not known, the topic is called by its number. Models of other libraries may have
+    ``topic_labels_``, a list of labels, or a dict of labels by number of the topic.
     """
     model = preprocessing_and_model(estimator)[1]
-    given = getattr(model, "_given_labels", None)
-    if given is None:
-        given = getattr(model, "topic_labels_", None) or {}
-    if not isinstance(given, Mapping):
-        given = dict(enumerate(given))
+    labels = getattr(model, "_labels_by_topic", None)
+    if labels is None:
+        labels = getattr(model, "topic_labels_", None) or {}
+    if not isinstance(labels, Mapping):
+        labels = dict(enumerate(labels))
     n_topics = len(topic_probabilities(estimator))
-    if len(given) < n_topics:
+    if len(labels) < n_topics:
         if known_names(estimator, feature_names) is None:
             default = [f"topic {k}" for k in range(n_topics)]
         else:
             first = top_words(estimator, 3, feature_names, by="relevance")
             default = [", ".join(map(str, words)) or "no words" for words in first]
-        given = dict(enumerate(default)) | dict(given)
-    return [str(given[k]) for k in range(n_topics)]
+        labels = dict(enumerate(default)) | dict(labels)
+    return [str(labels[k]) for k in range(n_topics)]
 
 
 def first_words(scores, n_words, dtype=np.float64):
-    """Return the columns of the largest scores of each row, (K, n_words), ties in order."""
+    """Return the columns of the largest scores of each row of (K, V) scores, (K, n_words).
+
+    Scores that differ by no more than rounding errors of ``dtype`` are tied; of tied scores, the
+    first column comes first.
+    """
     return np.stack([first_of_order(-row, n_words, dtype=dtype) for row in scores])
 
 
 def topic_probabilities(estimator):
-    """Return E[beta], (K, V): ``components_`` divided by row sums; rows without weight are 0."""
+    """Return E[beta], (K, V): ``components_`` divided by row sums, 0 in rows whose sum is 0."""
     model = preprocessing_and_model(estimator)[1]
     check_is_fitted(model)
     topics = getattr(model, "components_", None)

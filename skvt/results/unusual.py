@@ -116,38 +116,39 @@ def unusual_rows(mixture, X, n=20):
             rows[:, hidden] = np.nan
             return model.log_predictive(rows, stats, workers.run)
 
-        # Log density of the blocks whose values cannot be missing, which is subtracted from others.
-        given = log_density(encoded, [])
-        alone = np.stack([log_density(encoded, [j]) - given for j in columns], axis=1)
-        alone[np.isnan(encoded[:, columns])] = np.nan
+        # Blocks whose values cannot be missing are part of each density, and are divided out.
+        fixed = log_density(encoded, [])
+        log_density_alone = np.stack([log_density(encoded, [j]) - fixed for j in columns], axis=1)
+        log_density_alone[np.isnan(encoded[:, columns])] = np.nan
 
         def scores(rows, joint, chosen):
             """Return uncalibrated scores of ``chosen`` rows of X, perhaps with values removed."""
             is_known = ~np.isnan(rows[:, columns])
-            independent = np.where(is_known, alone[chosen], 0.0).sum(axis=1)
-            return given[chosen] - joint + SHARE_OF_INDEPENDENT * independent
+            independent = np.where(is_known, log_density_alone[chosen], 0.0).sum(axis=1)
+            return fixed[chosen] - joint + SHARE_OF_INDEPENDENT * independent
 
         joint = log_density(encoded, columns)
         score = _calibrated(encoded, joint, lambda rows: log_density(rows, columns), scores)
         rows = stable_order(-score)[:n]
         worst = encoded[rows]
-        means = _means(alone)
-        usual = means + SHARE_OF_INDEPENDENT * (alone[rows] - means)
+        means = _means(log_density_alone)
+        expected_log_density = means + SHARE_OF_INDEPENDENT * (log_density_alone[rows] - means)
         fault = np.empty((len(rows), len(columns)))
-        for place, j in enumerate(columns):
-            others = log_density(worst, [other for other in columns if other != j])
-            fault[:, place] = others - joint[rows] + usual[:, place]
+        for i, j in enumerate(columns):
+            without_column = log_density(worst, [other for other in columns if other != j])
+            fault[:, i] = without_column - joint[rows] + expected_log_density[:, i]
         is_missing = np.isnan(fault)
         at_fault = np.array(columns)[np.where(is_missing, -np.inf, fault).argmax(axis=1)]
-        emptied = np.array(worst)
-        emptied[np.arange(len(rows)), at_fault] = np.nan
-        expected = model.imputed(emptied, stats, workers.run)
+        without_fault = np.array(worst)
+        without_fault[np.arange(len(rows)), at_fault] = np.nan
+        expected = model.imputed(without_fault, stats, workers.run)
     entries = []
     for i, (row, j) in enumerate(zip(rows.tolist(), at_fault.tolist(), strict=True)):
-        entry = (None, None, None)
+        name, value, predicted = None, None, None
         if not is_missing[i].all():
-            entry = table.names[j], *(table.decoded(j, a[i, [j]])[0] for a in (worst, expected))
-        entries.append((row, *entry, score[row]))
+            name = table.names[j]
+            value, predicted = (table.decoded(j, a[i, [j]])[0] for a in (worst, expected))
+        entries.append((row, name, value, predicted, score[row]))
     names = "row", "column", "value", "expected", "score"
     frame = pandas.DataFrame(entries, columns=names, dtype=object)
     return frame.astype({"row": np.intp, "score": np.float64})
