@@ -3,6 +3,9 @@
 A cluster becomes one component, with the sums of the statistics and of the responsibilities of its
 components. The bound is that of these responsibilities [HS13 eq. 8]: the evidence of weights and
 components, plus the entropy of assignments.
+
+Responsibilities are those under the final globals. The bound of the fit may have those before its
+last update, so that differences from it are exact up to what one more pass would gain.
 """
 
 import numpy as np
