@@ -34,7 +34,8 @@ _MOST_COLUMNS = 3
 # Two components hardly overlap if joining them loses less than this share of the largest possible
 # loss of entropy. Then they are taken as apart, and rows are not counted, in two cases: if the log
 # densities at their means differ by more than _CLIFF nats, or if their means are less than
-# _CROSSING standard deviations apart, so that they cross or one lies within the other.
+# _CROSSING standard deviations apart, so that they cross or one lies within the other. Two clusters
+# are compared at their peaks if these are _CLIFF nats above what connects them, see `Valleys`.
 _OVERLAP = 0.1
 _CLIFF = 1.0
 _CROSSING = 2.0
@@ -74,13 +75,25 @@ class Valleys(Pairs):
     The test of two clusters is a weighted mean over the pairs of their components that touch.
     ``weights`` (K, K) are densities at the saddles, 0 where components do not touch, and ``sums``
     (K, K) are weights times tests. The two clusters with the smallest test are joined first.
+
+    No valley separates a broad component of noise from the clusters that stand in it. Once it is
+    joined with one of them, it must not connect this one with the others. Two clusters are also
+    compared at their peaks. ``peaks`` (K,) are log densities of the densest component at its
+    mean, and ``rows`` (K,) are its rows. ``levels`` (K, K) are log densities of the connection: the
+    largest lower peak of two components without a valley between them, -inf if there are none. The
+    rows of the lower peak are tested against those that its component would have at this level.
     """
 
     sign = -1.0
 
-    def __init__(self, assignments: Assignments, weights: Array, tests: Array) -> None:
+    def __init__(
+        self, assignments: Assignments, weights: Array, tests: Array, peaks: Array, rows: Array
+    ) -> None:
         self.mass, self.vacant = assignments.mass.copy(), assignments.vacant.copy()
         self.dtype, self.weights, self.sums = assignments.dtype, weights, weights * tests
+        self.peaks, self.rows = peaks.copy(), rows.copy()
+        are_connected = (weights > 0.0) & (tests < SIGNIFICANT)
+        self.levels = np.where(are_connected, np.minimum(peaks, peaks[:, None]), -np.inf)
 
     def copy(self) -> Self:
         return deepcopy(self)
@@ -93,14 +106,23 @@ class Valleys(Pairs):
 
     def losses(self, a: int | IndexArray, b: IndexArray) -> Array:
         out = np.full(b.size, _NOT_TOUCHING)
-        weights = self.weights[a, b]
-        return np.divide(self.sums[a, b], weights, out=out, where=weights > 0.0)
+        weights, levels = self.weights[a, b], self.levels[a, b]
+        np.divide(self.sums[a, b], weights, out=out, where=weights > 0.0)
+        lower = np.where(self.peaks[a] < self.peaks[b], a, b)
+        depths = np.where(levels > -np.inf, self.peaks[lower] - levels, 0.0)
+        # This is 2 (sqrt(n) - sqrt(n exp(-depth))) / sqrt(2) of n rows, as in `valley_test`.
+        tests = np.sqrt(2.0 * self.rows[lower]) * -np.expm1(-0.5 * depths)
+        return np.where(depths > _CLIFF, np.maximum(out, np.minimum(tests, _APART)), out)
 
     def join(self, a: int, b: int) -> None:
         super().join(a, b)
         for values in (self.weights, self.sums):
             values[a] += values[b]
             values[:, a] = values[a]
+        if self.peaks[b] > self.peaks[a]:
+            self.peaks[a], self.rows[a] = self.peaks[b], self.rows[b]
+        self.levels[a] = np.maximum(self.levels[a], self.levels[b])
+        self.levels[:, a] = self.levels[a]
 
 
 def valleys_between(
@@ -142,14 +164,14 @@ def valleys_between(
     logs = np.maximum(saddles - highest, 0.5 * np.log(np.finfo(float).tiny))
     touching = saddles > -np.inf
     density = np.where(touching, np.exp(logs), 0.0)
-    valleys = Valleys(assignments, density, tests.copy())
+    total = weights.sum() * mass
+    valleys = Valleys(assignments, density, tests.copy(), peaks, total)
     draws = _draws(means, covariances, mass)
     gaussian = _gaussian_clusters(joint, draws, X, weights, separated(valleys))
-    total = weights.sum() * mass
     for a, b in np.argwhere(np.triu(touching, 1) & gaussian[:, None] & gaussian):
         expected = _expected_test(means[[a, b]], covariances[[a, b]], total[[a, b]])
         tests[a, b] = tests[b, a] = max(tests[a, b], expected / _EXPECTED * SIGNIFICANT)
-    valleys.clusters = separated(Valleys(assignments, density, tests))
+    valleys.clusters = separated(Valleys(assignments, density, tests, peaks, total))
     return valleys
 
 
@@ -211,14 +233,14 @@ def _expected_test(means: Array, covariances: Array, counts: Array) -> float:
 def _saddles(
     joint: Callable[[Array], Array], means: Array, covariances: Array
 ) -> tuple[Array, Array]:
-    """Return log densities of the mixture at saddles, (K, K), and at the means, (K,).
+    """Return log densities: at saddles (K, K), and of each component at its mean, (K,).
 
     Saddles are -inf where components do not touch. All peaks and saddles of two Gaussians lie on
     the curve of points at which their gradients have opposite directions [Ray05 eq. 4]. The
     saddle is approximated by the point of lowest density on this curve.
     """
     parts, K = joint(means), len(means)
-    peaks, near = logsumexp(parts, axis=1), np.zeros((K, K), bool)
+    peaks, near = np.diagonal(parts), np.zeros((K, K), bool)
     most_probable = np.argsort(-parts, axis=1, kind="stable")[:, : 1 + _NEIGHBOURS]
     np.put_along_axis(near, most_probable, True, axis=1)
     near |= near.T
