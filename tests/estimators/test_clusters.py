@@ -24,7 +24,7 @@ from skvt import (
 )
 from skvt.components import Bernoulli, Gaussian
 from skvt.models.mixture import Assignments, Joins, join_components, valley_test
-from skvt.models.mixture._joins import _Column
+from skvt.models.mixture._pairs import _Column
 from skvt.results import _clusters as _clusters_mixin
 from skvt.results._clusterings import why_not
 
@@ -243,8 +243,8 @@ def test_of_many_components_only_neighbours_are_compared(monkeypatch):
     mixture = MemoizedDPGMM(24, labels_init=labels, moves=(), random_state=0).fit(X)
     trees = []
     for most in (24, 23):
-        monkeypatch.setattr("skvt.models.mixture._joins._ALL_COMPARED", most)
-        monkeypatch.setattr("skvt.models.mixture._joins._NEIGHBOURS", 4)
+        monkeypatch.setattr("skvt.models.mixture._distinctness._ALL_COMPARED", most)
+        monkeypatch.setattr("skvt.models.mixture._distinctness._NEIGHBOURS", 4)
         trees.append(copy(mixture).join_components(X, criterion="evidence").hierarchy_)
     # parts of one group first, of which all are neighbours
     np.testing.assert_allclose(trees[1][:16], trees[0][:16], rtol=1e-9)

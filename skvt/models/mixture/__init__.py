@@ -1,5 +1,6 @@
 """Mixtures of any component, with any weights."""
 
+from skvt.models.mixture._distinctness import Evidence
 from skvt.models.mixture._gaussian_learner import GaussianLearner
 from skvt.models.mixture._gaussian_prior import (
     GAUSSIANS,
@@ -12,6 +13,7 @@ from skvt.models.mixture._gaussian_prior import (
 )
 from skvt.models.mixture._given_columns import Conditioned, GivenColumns, separate_by_cell
 from skvt.models.mixture._given_globals import MixtureGivenGlobals
+from skvt.models.mixture._hierarchy import join_components
 from skvt.models.mixture._indicated import (
     Indicated,
     add_indicators,
@@ -19,15 +21,7 @@ from skvt.models.mixture._indicated import (
     without_point_masses,
 )
 from skvt.models.mixture._joined_bounds import bounds_of_joins, joined_statistics
-from skvt.models.mixture._joins import (
-    SIGNIFICANT,
-    Assignments,
-    Evidence,
-    Joins,
-    by_elbow,
-    choose_clusters,
-    join_components,
-)
+from skvt.models.mixture._joins import SIGNIFICANT, Joins
 from skvt.models.mixture._labels import with_classes, with_column, with_labels, without_labels
 from skvt.models.mixture._latent import LATENT_GAUSSIANS, latent_gaussian_component
 from skvt.models.mixture._learned_priors import DirichletLearner, GammaLearner, PriorLearner
@@ -36,6 +30,7 @@ from skvt.models.mixture._marginals import Marginals, have_many_rows, relevance
 from skvt.models.mixture._model import Mixture
 from skvt.models.mixture._negative_binomial import NegativeBinomial, SizesLearner
 from skvt.models.mixture._ordinal import Cells
+from skvt.models.mixture._pairs import Assignments
 from skvt.models.mixture._product import (
     Block,
     Product,
@@ -60,6 +55,7 @@ from skvt.models.mixture._sparse_differences import (
 from skvt.models.mixture._splits import rows_that_differ, split_clusters
 from skvt.models.mixture._starts import begun_at, labelled_statistics, statistics_of_labels
 from skvt.models.mixture._student import StudentT, student_t_component
+from skvt.models.mixture._suggestions import by_elbow, choose_clusters
 from skvt.models.mixture._valleys import valley_test, valleys_between
 from skvt.models.mixture._weights import (
     KnownWeights,

@@ -12,8 +12,10 @@ import numpy as np
 
 from skvt.contracts import Capability, Component
 from skvt.expfam import Stats
-from skvt.models.mixture._joins import Assignments, Joins, join_components
+from skvt.models.mixture._hierarchy import join_components
+from skvt.models.mixture._joins import Joins
 from skvt.models.mixture._model import Mixture
+from skvt.models.mixture._pairs import Assignments
 from skvt.typing import Array, IndexArray
 
 

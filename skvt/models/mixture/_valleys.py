@@ -18,14 +18,10 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from skvt.contracts import Component
-from skvt.models.mixture._joins import (
-    SIGNIFICANT,
-    Assignments,
-    Joins,
-    Pairs,
-    join_components,
-    separated,
-)
+from skvt.models.mixture._hierarchy import join_components
+from skvt.models.mixture._joins import SIGNIFICANT, Joins
+from skvt.models.mixture._pairs import Assignments, Pairs
+from skvt.models.mixture._suggestions import separated
 from skvt.typing import Array, IndexArray
 
 # Maximum number of columns in which valleys are tested. In more columns, nearly every component is
