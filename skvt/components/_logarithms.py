@@ -1,8 +1,10 @@
 """The choice of columns whose logarithms are modelled by Gaussians.
 
 For each column, mixtures of one to three Gaussians are fitted to the values and to their
-logarithms, with a Dirichlet process as the prior of weights. They start from the division of the
-sorted values into intervals that has the highest evidence. Many columns are fitted at a time.
+logarithms, with a Dirichlet process as the prior of weights. A fit starts from the division of the
+sorted values into intervals that has the highest evidence. Many columns are fitted at a time. The
+bound for the logarithms is corrected by the volume of the transformation, which is the sum of the
+logarithms, so that it can be compared with the bound for the values.
 """
 
 import numpy as np
@@ -14,13 +16,14 @@ from skvt.models.mixture import GaussianPrior, gaussian_component, weighted_mome
 from skvt.rows import dense, pieces, sums_of_rows
 from skvt.ties import stable_argmax
 
-# Maximum number of values by which a column is judged, and the minimum sum of their weights.
+# Maximum number of values by which a column is judged.
 _ROWS_OF_LOGS = 1_000
+# Minimum sum of the weights of these values. A column with less is not put into logarithms.
 _FEWEST = 30
-# Logarithms are chosen if they raise the bound by more than this, in nats.
+# Minimum gain in the bound for which logarithms are chosen, in nats.
 _NATS = 10.0
-# Numbers of passes of coordinate ascent: for all columns, and in a second fit for columns whose
-# gain is less than _UNSURE nats away from _NATS.
+# Numbers of passes of coordinate ascent in the first fit, and in the second. A second fit is made
+# for columns whose gain in the first differs from _NATS by less than _UNSURE nats.
 _PASSES = (10, 40)
 _UNSURE = 10.0
 # Number of columns that are compared at a time.
@@ -32,41 +35,50 @@ _PRIOR = GaussianPrior(degrees_of_freedom=1.0)
 def columns_in_logarithms(X, weights, named=None):
     """Return the columns that are better in logarithms, and the least value of each.
 
-    If ``named`` columns are passed, they are returned in place of the columns that are better. A
-    column is better in logarithms if its values are positive and both a single Gaussian and the
-    best of small mixtures have a higher bound. Smaller values than the least value are later raised
-    to it. In logarithms, it is as far below the smallest value of a sample as this is below the
-    mean. Raise ValueError if a named column has values that are not positive.
+    A column is better in logarithms if its values are positive and both a single Gaussian and the
+    best of small mixtures have a higher bound. If ``named`` columns are passed, they are returned
+    instead, and ValueError is raised if one has values that are not positive.
+
+    Values below the least value of a column are later raised to it, so that they have finite
+    logarithms. The logarithm of the least value is as far below the smallest logarithm in a sample
+    as the smallest is below the mean.
     """
-    lacking = sums_of_rows(X, weights, _not_positive)[0] > 0.0
-    if named is not None and lacking[named].any():
+    (n_without_log,) = sums_of_rows(X, weights, _count_without_log)
+    lacks_logs = n_without_log > 0.0
+    if named is not None and lacks_logs[named].any():
         raise ValueError(
             "The 'log' parameter must name columns of positive numbers. The column at place "
-            f"{named[lacking[named]][0]} of the component holds others: leave it out, or give it "
-            "to a Hurdle if they are zeros."
+            f"{named[lacks_logs[named]][0]} of the component holds others: leave it out, or give "
+            "it to a Hurdle if they are zeros."
         )
     X, weights = sample(X, weights, MOST_ROWS)
-    columns = np.flatnonzero(~lacking) if named is None else named
-    chosen, least = [], []
+    columns = np.flatnonzero(~lacks_logs) if named is None else named
+    chosen, least_values = [], []
     for part in pieces(columns.size, _COLUMNS_AT_ONCE):
-        values = _some_values(X[:, columns[part]], weights)
-        better = (
+        values = _sample_values(X[:, columns[part]], weights)
+        is_chosen = (
             np.full(values.shape[1], True) if named is not None else _are_better(values, weights)
         )
-        chosen.extend(columns[part][better])
-        for x in values[:, better].T:
-            y, w = np.log(x[~np.isnan(x)]), weights[~np.isnan(x)]
-            least.append(float(np.exp(2.0 * y.min() - np.average(y, weights=w))) if y.size else 1.0)
-    return np.array(chosen, np.intp), tuple(least)
+        chosen.extend(columns[part][is_chosen])
+        for column in values[:, is_chosen].T:
+            is_observed = ~np.isnan(column)
+            logs = np.log(column[is_observed])
+            # A column without values gets an arbitrary least value.
+            least = 1.0
+            if logs.size:
+                mean = np.average(logs, weights=weights[is_observed])
+                least = float(np.exp(2.0 * logs.min() - mean))
+            least_values.append(least)
+    return np.array(chosen, np.intp), tuple(least_values)
 
 
-def _not_positive(X, weights):
+def _count_without_log(X, weights):
     """Count the values of each column that have no logarithm, (D,), for `sums_of_rows`."""
     return ((weights > 0.0) @ (dense(X) <= 0.0),)
 
 
-def _some_values(X, weights):
-    """Return rows (n, D) with at most _ROWS_OF_LOGS values in each column; the others are NaN.
+def _sample_values(X, weights):
+    """Return rows (n, D) with at most _ROWS_OF_LOGS values in each column; other values are NaN.
 
     The values are evenly spaced among those of rows of positive weight.
     """
@@ -80,72 +92,86 @@ def _some_values(X, weights):
 
 def _are_better(X, weights):
     """Return which columns (n, D) of positive numbers or NaN are better in logarithms, (D,)."""
-    Y, number = np.log(X), weights @ ~np.isnan(X)
-    volume = weights @ np.nan_to_num(Y)
-    variances = np.array([weighted_moments(V, weights, "diag", False)[1] for V in (X, Y)])
+    logs, n_values = np.log(X), weights @ ~np.isnan(X)
+    volume = weights @ np.nan_to_num(logs)
+    # Single Gaussians are compared first, by their variances, which takes little time.
+    _, variances = weighted_moments(X, weights, "diag", False)
+    _, variances_of_logs = weighted_moments(logs, weights, "diag", False)
     # A variance is 0 if all values of a column are equal, and NaN if it has no value.
     with np.errstate(divide="ignore", invalid="ignore"):
-        gain = 0.5 * number * np.log(variances[0] / variances[1]) - volume
-    better = (number >= _FEWEST) & (variances.min(axis=0) > 0.0) & (gain > _NATS)
-    compared, undecided = np.flatnonzero(better), slice(None)
+        gain = 0.5 * n_values * np.log(variances / variances_of_logs) - volume
+    has_spread = np.minimum(variances, variances_of_logs) > 0.0
+    is_better = (n_values >= _FEWEST) & has_spread & (gain > _NATS)
+    # Mixtures are compared in the remaining columns.
+    compared, is_undecided = np.flatnonzero(is_better), slice(None)
     for n_passes in _PASSES:
-        compared = compared[undecided]
+        compared = compared[is_undecided]
         if compared.size:
-            plain, logs = (_bounds(V[:, compared], weights, n_passes) for V in (X, Y))
-            excess = logs - plain - volume[compared] - _NATS
-            better[compared], undecided = excess > 0.0, abs(excess) < _UNSURE
-    return better
+            bounds = _highest_bounds(X[:, compared], weights, n_passes)
+            bounds_of_logs = _highest_bounds(logs[:, compared], weights, n_passes)
+            excess = bounds_of_logs - bounds - volume[compared] - _NATS
+            is_better[compared], is_undecided = excess > 0.0, abs(excess) < _UNSURE
+    return is_better
 
 
-def _bounds(X, weights, n_passes):
+def _highest_bounds(X, weights, n_passes):
     """Return the highest bound of mixtures of one to three Gaussians for each column of X.
 
     X is (n, D), with NaN for missing values; the bounds are (D,) in nats.
     """
     component, _ = gaussian_component(X, weights, "diag", False, _PRIOR)
+    # Missing values are sorted to the end, where rows without values in any column are dropped.
     order = np.argsort(X, axis=0, kind="stable")[: (~np.isnan(X)).sum(axis=0).max()]
     features = np.split(component.features(np.take_along_axis(X, order, axis=0)), 3, axis=1)
     features = np.ascontiguousarray(np.transpose(features, (2, 1, 0)))  # (D, n, 3)
     weighted = features * weights[order].T[:, :, None]
-    # The sorted values are divided once. The part is then divided again in which this is best.
+    # Choose the first cut: the row up to which, and after which, Gaussians have the highest
+    # evidence. Cumulative sums give the sums of any interval of rows.
     sums, columns = np.cumsum(weighted, axis=1), np.arange(len(features))
     below, above = _evidence(component, sums), _evidence(component, sums[:, -1:] - sums)
     first = stable_argmax(below + above)[:, None]
+    # Choose the second cut, below the first or above it, with the interval between the two.
     is_lower = np.arange(sums.shape[1]) < first
-    rest = sums - sums[columns, first[:, 0]][:, None]
-    between = _evidence(component, np.where(is_lower[:, :, None], -rest, rest))
-    lower = below + between + np.take_along_axis(above, first, axis=1)
-    upper = np.take_along_axis(below, first, axis=1) + between + above
-    second = stable_argmax(np.where(is_lower, lower, upper))[:, None]
-    cuts = np.sort(np.hstack([first, second]), axis=1)
+    difference = sums - sums[columns, first[:, 0]][:, None]
+    between = _evidence(component, np.where(is_lower[:, :, None], -difference, difference))
+    if_lower = below + between + np.take_along_axis(above, first, axis=1)
+    if_upper = np.take_along_axis(below, first, axis=1) + between + above
+    second = stable_argmax(np.where(is_lower, if_lower, if_upper))[:, None]
+    both = np.sort(np.hstack([first, second]), axis=1)
+    no_cuts = both[:, :0]
     bounds = [
-        _bound_from(component, features, weighted, at, n_passes)
-        for at in (cuts[:, :0], first, cuts)
+        _bounds_from(component, features, weighted, cuts, n_passes)
+        for cuts in (no_cuts, first, both)
     ]
     return np.max(bounds, axis=0)
 
 
 def _evidence(component, sums):
-    """Return the log evidence in nats, (D, K), of Gaussians with sums of features (D, K, 3)."""
+    """Return the log evidence in nats, (D, K), of Gaussians with sums of features (D, K, 3).
+
+    The first feature of an observed value is 1, so that its sum is the weight of the rows.
+    """
     flat = np.transpose(sums, (1, 2, 0)).reshape(sums.shape[1], -1)
     return component.column_evidence(flat).T - 0.5 * np.log(2.0 * np.pi) * sums[:, :, 0]
 
 
-def _bound_from(component, features, weighted, cuts, n_passes):
-    """Return the bounds (D,) of mixtures that start with a component for each interval of rows.
+def _bounds_from(component, features, weighted, cuts, n_passes):
+    """Return the bounds (D,) in nats of mixtures that start with a component for each interval.
 
     ``features`` of the sorted rows are (D, n, 3), and so are ``weighted``, the features times the
-    rows' weights. ``cuts`` (D, K - 1) are the last rows of all intervals but the last.
+    weights of the rows. ``cuts`` (D, K - 1) are the last rows of all intervals but the last.
     """
     D, K = len(cuts), cuts.shape[1] + 1
+    # Each column is a mixture of its own: resp (D, K, n) are its responsibilities.
     labels = (np.arange(features.shape[1]) > cuts[:, :, None]).sum(axis=1)
-    resp = (labels[:, None] == np.arange(K)[:, None]).astype(float)  # (D, K, n)
+    resp = (labels[:, None] == np.arange(K)[:, None]).astype(float)
     for _ in range(n_passes if K > 1 else 0):
         sums = resp @ weighted
         lam = component.natural_parameters(np.transpose(sums, (1, 2, 0)).reshape(K, -1))
         coefficients = component.gather(component.family.expectation(lam)).reshape(K, 3, D)
-        log_stick, log_rest = np.moveaxis(Beta.expectation(_sticks(sums[:, :, 0])), -1, 0)
-        log_weights = log_stick + np.cumsum(log_rest, axis=1) - log_rest
+        log_stick, log_remainder = np.moveaxis(Beta.expectation(_sticks(sums[:, :, 0])), -1, 0)
+        log_weights = log_stick + np.cumsum(log_remainder, axis=1) - log_remainder
+        # The largest component has the first stick.
         by_size = np.argsort(np.argsort(-sums[:, :, 0], axis=1, kind="stable"), axis=1)
         resp = np.transpose(coefficients, (2, 0, 1)) @ np.transpose(features, (0, 2, 1))
         resp += np.take_along_axis(log_weights, by_size, axis=1)[:, :, None]
@@ -159,10 +185,10 @@ def _bound_from(component, features, weighted, cuts, n_passes):
 
 
 def _sticks(counts):
-    """Return the beta parameters (D, K, 2) of sticks given counts (D, K), the largest count first.
+    """Return the beta parameters (D, K, 2) of sticks, in descending order of the counts (D, K).
 
     The concentration is 1: the prior of sticks is Beta(1, 1), whose log normalizer is 0.
     """
     counts = -np.sort(-counts, axis=1)
-    smaller = np.maximum(counts[:, ::-1].cumsum(axis=1)[:, ::-1] - counts, 0.0)
-    return 1.0 + np.stack([counts, smaller], axis=-1)
+    later_counts = np.maximum(counts[:, ::-1].cumsum(axis=1)[:, ::-1] - counts, 0.0)
+    return 1.0 + np.stack([counts, later_counts], axis=-1)

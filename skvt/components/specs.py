@@ -1,4 +1,11 @@
-"""Descriptions of columns with their priors, public in :mod:`skvt.components`."""
+"""Descriptions of the columns of a table with their priors, public in :mod:`skvt.components`.
+
+A :class:`ComponentSpec` holds the parameters that a user sets. From the rows of ``fit`` it builds a
+component of :mod:`skvt.models.mixture`, which is the likelihood of the columns with its prior. The
+mathematics is in the docstrings of the components. Estimators call :func:`choose_components` and
+:func:`build_component` for each block of a table; estimators with the parameters of a Gaussian
+share the functions from :func:`gaussian_prior` to :func:`gaussian_learner`.
+"""
 
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
@@ -26,6 +33,8 @@ from skvt.sklearn_private import Interval, StrOptions
 from skvt.stages import begin_stage
 
 AUTO = StrOptions({"auto"})
+# Names of the parameters of a Gaussian's prior, in the order of the fields of
+# :class:`~skvt.models.mixture.GaussianPrior`.
 GAUSSIAN_PRIORS = (
     "mean_prior",
     "mean_precision_prior",
@@ -45,73 +54,79 @@ MAX_RANK_CONSTRAINT = [None, Interval(Integral, 1, None, closed="left")]
 
 
 def is_auto(value):
-    """Return whether a prior is to be learned."""
+    """Return whether a parameter is "auto": a prior that is learned, or a choice to be made."""
     return isinstance(value, str) and value == "auto"
 
 
-def learned_names(given, names):
-    """Return the names of an object's parameters that are to be learned."""
-    return frozenset(name for name in names if is_auto(getattr(given, name)))
+def learned_names(spec, names):
+    """Return the ``names`` of the parameters of ``spec`` that are learned."""
+    return frozenset(name for name in names if is_auto(getattr(spec, name)))
 
 
-def gaussian_prior(given):
-    """Return the prior's parameters of an estimator or component, with None for "auto"."""
-    values = [getattr(given, name) for name in GAUSSIAN_PRIORS]
+def gaussian_prior(spec):
+    """Return the prior that an estimator or description sets; a learned parameter is None."""
+    values = [getattr(spec, name) for name in GAUSSIAN_PRIORS]
     return models.GaussianPrior(*(None if is_auto(value) else value for value in values))
 
 
-def covariance_type_for(given, X, weights, error=0.0, most=None, among=CANDIDATES):
-    """Return the covariance type of an estimator or component, the best type in place of "auto".
+def covariance_type_for(spec, X, weights, error=0.0, max_components=None, candidates=CANDIDATES):
+    """Return the covariance type of an estimator or description; choose a type if it is "auto".
 
-    The best of the types ``among`` is that of the best short fits. ``most`` is the maximum number
-    of components of the mixture; ``error`` is that of :func:`gaussian_component`.
+    The chosen type is the candidate with the best short fits to rows X. ``max_components`` is the
+    maximum number of components of the mixture, and ``error`` is that of
+    :func:`gaussian_component`. Raise ValueError if the user has set a prior for the covariances,
+    whose shape depends on the type.
     """
-    if given.covariance_type != "auto" or given.mean_type == "zero":
-        return given.covariance_type
-    if not (given.covariance_prior is None or is_auto(given.covariance_prior)):
+    if spec.covariance_type != "auto" or spec.mean_type == "zero":
+        return spec.covariance_type
+    if not (spec.covariance_prior is None or is_auto(spec.covariance_prior)):
         raise ValueError(
             "The 'covariance_prior' parameter has another shape for each covariance type: with "
             "covariance_type='auto' leave it None, or 'auto' to learn it."
         )
     n_columns = X.shape[1]
     if n_columns == 1:
-        return "diag"  # for one column, all types are equivalent
+        # For one column, all types are equivalent.
+        return "diag"
     begin_stage(f"choosing the covariance type of {n_columns} columns")
-    learned = learned_names(given, GAUSSIAN_PRIORS)
-    kind = best_type(X, weights, _builder(given, error), learned, most, among)
+    learned = learned_names(spec, GAUSSIAN_PRIORS)
+    kind = best_type(
+        X, weights, _gaussian_builder(spec, error), learned, max_components, candidates
+    )
     begin_stage(f"chosen covariance type of {n_columns} columns: {kind!r}", printed=True)
     return kind
 
 
-def gaussian_component(given, covariance_type, X, weights, error=0.0):
-    """Return the Gaussian that an estimator or component describes, and its prior's parameters.
+def gaussian_component(spec, covariance_type, X, weights, error=0.0):
+    """Return the Gaussian that an estimator or description sets, and its prior's parameters.
 
     Values count as if they were measured with errors of the variance ``error``.
     """
-    return _builder(given, error)(X, weights, covariance_type=covariance_type)
+    return _gaussian_builder(spec, error)(X, weights, covariance_type=covariance_type)
 
 
-def _builder(given, error):
-    """Return the function of rows, weights and a ``covariance_type`` that makes the Gaussian."""
-    if error == 0.0 and getattr(given, "max_components", None) == 1:
-        error = None  # a single component does not shrink to one repeated value
+def _gaussian_builder(spec, error):
+    """Return a function that makes the Gaussian from rows, weights and a ``covariance_type``."""
+    if error == 0.0 and getattr(spec, "max_components", None) == 1:
+        # A single component cannot shrink to one repeated value, so that it needs no error.
+        error = None
     return partial(
         models.gaussian_component,
-        zero_mean=given.mean_type == "zero",
-        prior=gaussian_prior(given),
+        zero_mean=spec.mean_type == "zero",
+        prior=gaussian_prior(spec),
         error=error,
-        max_rank=given.max_rank,
+        max_rank=spec.max_rank,
     )
 
 
-def gaussian_learner(given, component):
-    """Return the learner of the parameters of the prior that are "auto", or None."""
-    regressed = isinstance(component, models.Regression | models.IndependentRegressions)
-    learner = models.RegressionLearner if regressed else models.GaussianLearner
-    return learner.of(component, learned_names(given, GAUSSIAN_PRIORS))
+def gaussian_learner(spec, component):
+    """Return the learner of the prior's parameters that are "auto", or None if none is."""
+    is_regression = isinstance(component, models.Regression | models.IndependentRegressions)
+    learner = models.RegressionLearner if is_regression else models.GaussianLearner
+    return learner.of(component, learned_names(spec, GAUSSIAN_PRIORS))
 
 
-_NOT_EXPLAINED = (
+_TAKES_NO_GIVEN_COLUMNS = (
     "{} takes no given columns. Leave its columns out of 'components', set given=None, or use "
     "Gaussian, Categorical, Bernoulli, Poisson, NegativeBinomial or Hurdle."
 )
@@ -130,12 +145,11 @@ class ComponentSpec(BaseEstimator):
     allows_missing : bool
         Whether values may be missing.
     missing : {"ignore", "informative"}
-        Whether missing values are ignored, or the component has a probability of being observed for
-        each column except the exposure. It is a parameter of components whose columns may have
-        missing values.
+        With "informative", the component has a probability of being observed for each column except
+        the exposure. Descriptions of columns that may have missing values have it as a parameter.
     exposure : str, int or None
-        Another column of the table, read after the component's columns, to which the counts of a
-        row are proportional. None and "row_total" stand for no column.
+        The column of the table to which the counts of a row are proportional. It is the last column
+        that :meth:`build` receives. None and "row_total" stand for no column.
 
     Examples
     --------
@@ -149,7 +163,8 @@ class ComponentSpec(BaseEstimator):
     missing = "ignore"
     exposure = None
     _parameter_constraints: dict = {}
-    # Classes of likelihoods that :meth:`build` returns; empty if not known.
+    # Classes of likelihoods that :meth:`build` returns. With an empty tuple, any class is legal in
+    # files.
     _likelihoods: tuple = ()
 
     @property
@@ -158,7 +173,7 @@ class ComponentSpec(BaseEstimator):
         return self.exposure is not None and self.exposure != "row_total"
 
     def chosen(self, X, weights, given=None):
-        """Return the description without choices that short fits are to make, and these choices.
+        """Make the choices that the parameters leave open; return the complete description.
 
         Parameters
         ----------
@@ -172,9 +187,9 @@ class ComponentSpec(BaseEstimator):
         Returns
         -------
         spec : ComponentSpec
-            This object, unless parameters leave choices open.
+            A description that leaves no choice open; this object if it already leaves none.
         choices : dict
-            Chosen values, which are published with the prior's parameters.
+            Chosen values by name of the parameter, which are published with the prior's parameters.
         """
         return self, {}
 
@@ -225,7 +240,7 @@ class ComponentSpec(BaseEstimator):
         ValueError
             If the component cannot depend on given columns.
         """
-        raise ValueError(_NOT_EXPLAINED.format(type(self).__name__))
+        raise ValueError(_TAKES_NO_GIVEN_COLUMNS.format(type(self).__name__))
 
     def learner(self, component):
         """Return the learner of the prior of a likelihood, or None if the prior is fixed.
@@ -267,12 +282,13 @@ class ComponentSpec(BaseEstimator):
         columns : list of int
             Positions of the columns in the table.
         positions_of : callable
-            A function of names, positions or a selector of columns, which returns positions.
+            Takes names, positions or a selector of columns, and returns positions in the table.
 
         Returns
         -------
         ComponentSpec
-            This object, unless parameters name columns.
+            This object or, if a parameter names columns, a copy in which this parameter has the
+            positions of the columns within ``columns``.
         """
         return self
 
@@ -281,13 +297,16 @@ class ComponentSpec(BaseEstimator):
         self._validate_params()
 
 
-def _in_logarithms(X, logs, least):
-    """Return rows with logarithms in these columns of numbers that are at least ``least``."""
+def _take_logarithms(X, logs, least):
+    """Return rows with logarithms in the columns ``logs``, of numbers raised to ``least``."""
     return mapped(X, partial(models.take_logarithms, logs, least)) if logs.size else X
 
 
-class _Conditioned(ComponentSpec):
-    """Base of descriptions of bits, categories or counts, which given columns explain by cells."""
+class _SeparateByCell(ComponentSpec):
+    """Base of descriptions of bits, categories or counts.
+
+    The given columns divide the rows into cells, and the component has parameters for each cell.
+    """
 
     def build_given(self, X, weights, sizes, given):
         """Return the component with parameters for each cell, see :class:`ComponentSpec`."""
@@ -302,7 +321,7 @@ class _Conditioned(ComponentSpec):
 
 @dataclass(eq=False, repr=False)
 class _GaussianSpec(ComponentSpec):
-    """Real columns with a prior of mean and precision."""
+    """Base of descriptions of real columns with a prior of mean and precision."""
 
     _parameter_constraints = {**GAUSSIAN_PRIOR_CONSTRAINTS, **MISSING_CONSTRAINT}
     _: KW_ONLY
@@ -340,13 +359,14 @@ class Gaussian(_GaussianSpec):
         With "diag", "spherical" and "low_rank" (for the noise), the prior is a gamma whose shape is
         half of this. None is ``n_columns``, for "low_rank" 1.
     covariance_prior : array-like, "auto" or None, default="auto"
-        Inverse scale of that prior: (n_columns, n_columns), for "diag" and "low_rank" (n_columns,),
-        for "spherical" a number. None is the covariance of the data, for "low_rank" a hundredth of
-        the variances. Matrices are diagonal where there are at most ten rows for each column.
+        Inverse scale of the Wishart or gamma prior. Its shape is (n_columns, n_columns), for "diag"
+        and "low_rank" (n_columns,), and for "spherical" it is a number. None is the covariance of
+        the data, for "low_rank" a hundredth of the variances; a matrix is then diagonal if there
+        are at most ten rows for each column.
     missing : {"ignore", "informative"}, default="ignore"
         Whether missing values are integrated out or carry information: "informative" adds the
         probability of being observed, for each component and column, with a uniform prior. Columns
-        that are missing in nearly the same rows share one.
+        that are missing in nearly the same rows share one probability.
     mean_type : {"full", "zero"}, default="full"
         Whether components have means, or all have mean zero (only with "full" covariances).
     max_rank : int or None, default=None
@@ -389,8 +409,8 @@ class Gaussian(_GaussianSpec):
     log: Any = None
 
     def for_columns(self, columns, positions_of):
-        """Return the description with indices of the columns in logarithms for their names."""
-        return self if self.log is None or is_auto(self.log) else _among(
+        """Return the description with positions in ``log``, see :class:`ComponentSpec`."""
+        return self if self.log is None or is_auto(self.log) else _with_positions(
             self, "log", columns, positions_of
         )  # fmt: skip
 
@@ -403,16 +423,17 @@ class Gaussian(_GaussianSpec):
     def chosen(self, X, weights, given=None):
         """Return the description with chosen logarithms and type, see :class:`ComponentSpec`."""
         self._check_given(given)
-        logs, least = self._logarithms(X, weights, given)
-        chosen = {"log": logs if logs.size else None}
+        logs, least = self._find_logarithms(X, weights, given)
+        parameters = self.get_params(deep=False) | {"log": logs if logs.size else None}
         if self.covariance_type != "auto":
-            return Gaussian(**self.get_params(deep=False) | chosen), {}
-        kind = self._type_for(_in_logarithms(X, logs, least), weights, given)
-        spec = Gaussian(**self.get_params(deep=False) | chosen | {"covariance_type": kind})
-        return spec, {"covariance_type": kind}
+            return Gaussian(**parameters), {}
+        choices = {
+            "covariance_type": self._find_type(_take_logarithms(X, logs, least), weights, given)
+        }
+        return Gaussian(**parameters | choices), choices
 
     def _check_given(self, given):
-        """Raise ValueError if the columns cannot depend on given columns."""
+        """Raise ValueError if there are given columns, on which this Gaussian cannot depend."""
         legal = self.mean_type != "zero" and self.covariance_type in ("diag", "full", "auto")
         if given is not None and not legal:
             raise ValueError(
@@ -420,32 +441,33 @@ class Gaussian(_GaussianSpec):
                 f"'diag', 'full' or 'auto'. Got {self!r}."
             )
 
-    def _type_for(self, X, weights, given):
-        """Return the covariance type; in place of "auto", choose one for rows in logarithms."""
+    def _find_type(self, X, weights, given):
+        """Return the covariance type for rows in logarithms; choose a type if it is "auto"."""
         if given is None or self.covariance_type != "auto":
             return covariance_type_for(self, X, weights)
-        # the type with the highest bound for residuals of one regression for all rows
+        # Short fits describe the residuals of a single regression for all rows, since the given
+        # columns explain the rest.
         X, weights = sample(X, weights, MOST_ROWS)
         component, _ = models.regression_component(X, weights, "diag", given)
-        residuals = Gaussian("auto", mean_precision_prior=self.mean_precision_prior)
+        of_residuals = Gaussian("auto", mean_precision_prior=self.mean_precision_prior)
         return covariance_type_for(
-            residuals, component.residuals(X), weights, among=("diag", "full")
+            of_residuals, component.residuals(X), weights, candidates=("diag", "full")
         )
 
     def build(self, X, weights, sizes=None):
         """Return a Gaussian component, see :class:`ComponentSpec`."""
-        return self._built(X, weights)
+        return self._build(X, weights)
 
     def build_given(self, X, weights, sizes, given):
         """Return a regression on the given columns, see :class:`ComponentSpec`."""
-        return self._built(X, weights, given)
+        return self._build(X, weights, given)
 
-    def _built(self, X, weights, given=None):
+    def _build(self, X, weights, given=None):
         """Return a Gaussian component or a regression, and its prior's parameters."""
         self._check_given(given)
-        logs, least = self._logarithms(X, weights, given)
-        X = _in_logarithms(X, logs, least)
-        kind = self._type_for(X, weights, given)
+        logs, least = self._find_logarithms(X, weights, given)
+        X = _take_logarithms(X, logs, least)
+        kind = self._find_type(X, weights, given)
         if given is None:
             component, priors = gaussian_component(self, kind, X, weights)
         else:
@@ -457,11 +479,15 @@ class Gaussian(_GaussianSpec):
             component, priors["log"] = models.model_logarithms(component, logs, least), logs
         return component, priors
 
-    def _logarithms(self, X, weights, given):
-        """Return the indices of the columns in logarithms, and the least value of each."""
+    def _find_logarithms(self, X, weights, given):
+        """Return the positions of the columns in logarithms, and the least value of each.
+
+        If ``log`` is "auto" and the user has set the prior mean or covariance, no column is in
+        logarithms, because these numbers refer to the columns as they are.
+        """
         prior, named = gaussian_prior(self), None if is_auto(self.log) else self.log
-        located = prior.mean is not None or prior.covariance is not None
-        if self.log is None or (named is None and located):
+        has_units = prior.mean is not None or prior.covariance is not None
+        if self.log is None or (named is None and has_units):
             return np.empty(0, np.intp), ()
         X = X if given is None else X[:, : X.shape[1] - given.n_columns]
         if named is not None:
@@ -499,15 +525,16 @@ class LatentGaussian(_GaussianSpec):
     covariance_type : {"full", "tied"}, default="full"
         Shape of each component's covariance; "tied" is one matrix for all components.
     mean_precision_prior : float, "auto" or None, default="auto"
-        As those of :class:`Gaussian`, here and below; ordinal columns are on the scale of their
-        latent values.
+        This and the next three parameters are as in :class:`Gaussian`; ordinal columns are on the
+        scale of their latent values.
     mean_prior : array-like of shape (n_columns,), "auto" or None, default="auto"
         Prior mean; None is the mean of the data, 0 in ordinal columns.
     degrees_of_freedom_prior : float, "auto" or None, default="auto"
         Degrees of freedom of the Wishart prior; None is ``n_columns``.
     covariance_prior : array-like of shape (n_columns, n_columns), "auto" or None, default="auto"
-        Inverse scale of that prior. None is the covariance of the data with each ordinal value at
-        the mean of a standard normal within its interval, and the variance within added.
+        Inverse scale of the Wishart prior. None is the covariance of the data, in which each
+        ordinal value is the mean of a standard normal within its interval, plus the variance within
+        the intervals.
     missing : {"ignore", "informative"}, default="ignore"
         Whether missing values say something, see :class:`Gaussian`.
 
@@ -536,8 +563,8 @@ class LatentGaussian(_GaussianSpec):
     covariance_type: str = "full"
 
     def for_columns(self, columns, positions_of):
-        """Return the description with indices of the ordinal columns for their names."""
-        return _among(self, "ordinal", columns, positions_of)
+        """Return the description with positions in ``ordinal``, see :class:`ComponentSpec`."""
+        return _with_positions(self, "ordinal", columns, positions_of)
 
     def describes(self, component, sizes):
         """Return whether a file can have this description, see :class:`ComponentSpec`."""
@@ -554,7 +581,7 @@ class LatentGaussian(_GaussianSpec):
 
 @in_files("components.Categorical")
 @dataclass(eq=False, repr=False)
-class Categorical(_Conditioned):
+class Categorical(_SeparateByCell):
     """Columns of categories, independent given the component, with Dirichlet priors.
 
     Parameters
@@ -562,8 +589,8 @@ class Categorical(_Conditioned):
     concentration_prior : float, array-like of shape (n_categories,), or "auto", default="auto"
         Concentration of the Dirichlet prior at each category; an array has the concentrations of
         all columns, column after column in the order of codes. "auto" starts with 1 and learns such
-        an array, between 0.001 and 1,000, at the maximum of the bound with a prior for which 1
-        counts as two components.
+        an array, between 0.001 and 1,000, at the maximum of the bound; a prior pulls towards 1 with
+        the weight of two components.
     categories : "auto" or list of array-like, default="auto"
         Categories of each column in the order of their codes. "auto" uses the categories in the
         rows of ``fit``, sorted, or the categories that the dtype of a column declares.
@@ -599,13 +626,16 @@ class Categorical(_Conditioned):
 
     def build(self, X, weights, sizes):
         """Return independent categorical columns, see :class:`ComponentSpec`."""
-        given, n = self.concentration_prior, sum(sizes)
-        given = 1.0 if is_auto(given) else given
-        legal = f"a number or an array of shape (n_categories,) = ({n},), those of all columns"
-        concentration = positive_numbers("concentration_prior", given, legal, (n,))
+        value, n_categories = self.concentration_prior, sum(sizes)
+        value = 1.0 if is_auto(value) else value
+        legal = (
+            f"a number or an array of shape (n_categories,) = ({n_categories},), those of all "
+            "columns"
+        )
+        concentration = positive_numbers("concentration_prior", value, legal, (n_categories,))
         component = models.Categorical(concentration, tuple(sizes), X.dtype)
-        used = concentration if np.ndim(given) else float(given)
-        return component, {"concentration_prior": used}
+        published = concentration if np.ndim(value) else float(value)
+        return component, {"concentration_prior": published}
 
     def learner(self, component):
         """Return the learner of the concentrations, see :class:`ComponentSpec`."""
@@ -616,7 +646,7 @@ class Categorical(_Conditioned):
 
 @in_files("components.Bernoulli")
 @dataclass(eq=False, repr=False)
-class Bernoulli(_Conditioned):
+class Bernoulli(_SeparateByCell):
     """Binary columns, independent given the component, with beta priors.
 
     Parameters
@@ -624,7 +654,7 @@ class Bernoulli(_Conditioned):
     feature_prior : float, array-like of shape (2,) or (n_columns, 2), or "auto", default="auto"
         Parameters (a, b) of the beta prior of the probability of a one; a number stands for both.
         "auto" starts with 1 and learns the parameters of each column, between 0.001 and 1,000, at
-        the maximum of the bound with a prior for which 1 counts as two components.
+        the maximum of the bound; a prior pulls towards 1 with the weight of two components.
     missing : {"ignore", "informative"}, default="ignore"
         Whether missing values say something, see :class:`Gaussian`.
 
@@ -659,8 +689,8 @@ class Bernoulli(_Conditioned):
 
 
 @dataclass(eq=False, repr=False)
-class _Counts(_Conditioned):
-    """Columns of counts proportional to an exposure, with gamma priors of their rates."""
+class _Counts(_SeparateByCell):
+    """Base of descriptions of counts proportional to an exposure, with gamma priors of rates."""
 
     encoding = "count"
     _parameter_constraints = {
@@ -675,26 +705,38 @@ class _Counts(_Conditioned):
     exposure: Any = None
     missing: str = "ignore"
 
-    def _read(self, X, weights):
-        """Return shape and rate (D,) of the prior, whether rows are sparse, and the exposure."""
+    def _prior_and_exposure(self, X, weights):
+        """Return the prior of the rates, whether rows are sparse, and the exposure.
+
+        Returns
+        -------
+        shape, rate : ndarray of shape (D,)
+            Parameters of the gamma prior of each column.
+        is_sparse : bool
+            Whether the rows, or the rows of any chunk, are sparse.
+        options : dict
+            Arguments of the component: the kind of exposure, its average over rows, and the share
+            of each column in the sum of all counts, if the exposure is the row total.
+        """
         exposure = "column" if self.reads_exposure else self.exposure or "none"
         shares = None
         if exposure == "row_total":
-            totals, *_ = sums_of_rows(X, weights, partial(_counted, "none", None))
+            totals, *_ = sums_of_rows(X, weights, partial(_sum_counts, "none", None))
             shares = totals / max(totals.sum(), 1.0)
-        given = partial(_counted, exposure, shares)
-        totals, exposed, total, weight, sparse = sums_of_rows(X, weights, given)
+        totals, exposed, total_exposure, total_weight, n_sparse = sums_of_rows(
+            X, weights, partial(_sum_counts, exposure, shares)
+        )
         shape = np.full(totals.size, _number(self.shape_prior))
         if self.rate_prior is None or is_auto(self.rate_prior):
-            # a column of zeros or without values has a prior mean of 1
+            # The prior mean of a column is that of the data, or 1 if the column has no counts.
             mean = np.where(totals > 0.0, totals, 1.0) / np.where(totals > 0.0, exposed, 1.0)
             rate = shape / mean
         else:
             legal = f"a number or an array of shape (n_columns,) = ({shape.size},)"
             rate = positive_numbers("rate_prior", self.rate_prior, legal, shape.shape)
-        typical = 1.0 if exposure == "none" else float(total / weight)
+        typical = 1.0 if exposure == "none" else float(total_exposure / total_weight)
         options = {"exposure": exposure, "typical": typical, "shares": shares}
-        return shape, rate, bool(sparse), options
+        return shape, rate, bool(n_sparse), options
 
 
 @in_files("components.Poisson")
@@ -714,11 +756,11 @@ class Poisson(_Counts):
         each column.
     exposure : str, int, "row_total" or None, default=None
         The quantity to which counts are proportional, such as the years or the area in which events
-        were counted: another column of the table, by name or position, of positive numbers; or
-        "row_total", the sum of the component's columns, divided by the share in all rows of the
-        observed columns if some are missing. None is 1. Densities are not conditional on
-        "row_total": they are those of independent counts, whose sum over all rows of one total is
-        not 1.
+        were counted. It is another column of the table, by name or position, of positive numbers;
+        or "row_total", the sum of the component's columns. If columns are missing in a row, the sum
+        is divided by the share of its observed columns in the counts of all rows. None is 1.
+        Densities are not conditional on "row_total": they are those of independent counts, whose
+        sum over all rows of one total is not 1.
     missing : {"ignore", "informative"}, default="ignore"
         Whether missing values say something, see :class:`Gaussian`.
 
@@ -744,10 +786,10 @@ class Poisson(_Counts):
 
     def build(self, X, weights, sizes=None):
         """Return independent Poisson columns, see :class:`ComponentSpec`."""
-        shape, rate, sparse, exposure = self._read(X, weights)
+        shape, rate, is_sparse, options = self._prior_and_exposure(X, weights)
         priors = {"shape_prior": _number(self.shape_prior), "rate_prior": rate}
         prior = np.stack([shape, rate], axis=1)
-        return models.Poisson(prior, X.dtype, sparse, **exposure), priors
+        return models.Poisson(prior, X.dtype, is_sparse, **options), priors
 
     def learner(self, component):
         """Return the learner of the shape, the rates or both, see :class:`ComponentSpec`."""
@@ -818,25 +860,28 @@ class NegativeBinomial(_Counts):
 
     def build(self, X, weights, sizes=None):
         """Return independent negative binomial columns, see :class:`ComponentSpec`."""
-        shape, rate, _, options = self._read(X, weights)
-        share = np.full(models.SIZES.size, 1.0 / models.SIZES.size)
+        shape, rate, _, options = self._prior_and_exposure(X, weights)
+        shares = np.full(models.SIZES.size, 1.0 / models.SIZES.size)
         if not (self.dispersion_prior is None or is_auto(self.dispersion_prior)):
             legal = f"None, 'auto' or an array of shape ({models.SIZES.size},) of probabilities"
-            share = positive_numbers(
-                "dispersion_prior", self.dispersion_prior, legal, models.SIZES.shape, single=False
-            )
+            shares = positive_numbers(
+                "dispersion_prior", self.dispersion_prior, legal, models.SIZES.shape,
+                allows_number=False,
+            )  # fmt: skip
+        # Exposures at which statistics are kept.
         points = np.ones(1)
         if options["exposure"] != "none":
-            of_rows = partial(_exposures, options["exposure"], options["shares"])
-            exposures = of_each_row(X, weights, of_rows)
+            read_exposures = partial(_exposures_of, options["exposure"], options["shares"])
+            exposures = of_each_row(X, weights, read_exposures)
             exposures = exposures[exposures > 0.0]
             exposures = exposures if exposures.size else np.ones(1)
             points = models.exposure_points(exposures.min(), exposures.max())
             options["typical"] = float(np.clip(options["typical"], points[0], points[-1]))
         component = models.NegativeBinomial(np.empty((shape.size, 0)), X.dtype, points, **options)
         priors = {"shape_prior": float(self.shape_prior), "rate_prior": rate,
-                  "dispersion_prior": share / share.sum()}  # fmt: skip
-        return component.with_prior(shape, rate, share[::-1]), priors
+                  "dispersion_prior": shares / shares.sum()}  # fmt: skip
+        # The sizes of a negative binomial are one over the dispersions, in reverse order.
+        return component.with_prior(shape, rate, shares[::-1]), priors
 
     def learner(self, component):
         """Return the learner of the probabilities of dispersions, see :class:`ComponentSpec`."""
@@ -857,8 +902,8 @@ class Multinomial(ComponentSpec):
     ----------
     concentration_prior : float or "auto", default="auto"
         Concentration of the Dirichlet prior at each column. "auto" starts with 1 and learns one
-        value for all columns, between 0.001 and 1,000, at the maximum of the bound with a prior for
-        which 1 counts as two components.
+        value for all columns, between 0.001 and 1,000, at the maximum of the bound; a prior pulls
+        towards 1 with the weight of two components.
 
     Examples
     --------
@@ -881,8 +926,8 @@ class Multinomial(ComponentSpec):
         """Return a distribution of tokens over the columns, see :class:`ComponentSpec`."""
         concentration = _number(self.concentration_prior)
         prior = np.full(X.shape[1], concentration)
-        total, weight = sums_of_rows(X, weights, total_and_weight)
-        n_tokens = max(1, round(float(total) / float(weight)))
+        total_tokens, total_weight = sums_of_rows(X, weights, total_and_weight)
+        n_tokens = max(1, round(float(total_tokens) / float(total_weight)))
         component = models.Multinomial(prior, X.dtype, n_tokens)
         return component, {"concentration_prior": concentration}
 
@@ -910,18 +955,19 @@ class StudentT(_GaussianSpec):
         Shape of each component's scale. With "diag", columns are independent given the component:
         an outlier in one has no influence on the others.
     mean_precision_prior : float, "auto" or None, default="auto"
-        As those of :class:`Gaussian`, here and below; of the scale in the place of the covariance.
+        This and the next three parameters are as in :class:`Gaussian`, with the scale in place of
+        the covariance.
     mean_prior : array-like of shape (n_columns,), "auto" or None, default="auto"
         Prior mean.
     degrees_of_freedom_prior : float, "auto" or None, default="auto"
         Degrees of freedom of the prior of the inverse scale, not those of the rows.
     covariance_prior : array-like, "auto" or None, default="auto"
-        Inverse scale of that prior.
+        Inverse scale of the same prior.
     missing : {"ignore", "informative"}, default="ignore"
         Whether missing values say something, see :class:`Gaussian`.
     degrees_of_freedom : float or None, default=None
-        Degrees of freedom. None finds them, between 1 and 100, for each component ("full") or each
-        component and column ("diag"), at the maximum of the bound.
+        Degrees of freedom of the rows. None learns them, between 1 and 100, at the maximum of the
+        bound: for each component ("full"), or for each component and column ("diag").
 
     Examples
     --------
@@ -961,16 +1007,17 @@ class StudentT(_GaussianSpec):
 class Hurdle(ComponentSpec):
     """Columns in which many values are equal to one number, such as zero.
 
-    For each component and column, a Bernoulli of uniform prior models whether a value is at this
-    point mass. The other values are described by a further component, for which values at the point
-    mass are missing. Densities of real values are with respect to Lebesgue measure plus a unit mass
-    at the point: ``score_samples`` uses the log probability of a value at the point mass, and the
-    log density of any other value.
+    The number is a point mass. For each component and column, a Bernoulli with a uniform prior
+    models whether a value is at the point mass. A further component describes the other values; for
+    it, values at the point mass are missing. Densities of real values are with respect to Lebesgue
+    measure plus a unit mass at the point: ``score_samples`` uses the log probability of a value at
+    the point mass, and the log density of any other value.
 
     Parameters
     ----------
     component : ComponentSpec
-        Component of the other values, real numbers or counts; for counts, of the count minus 1.
+        Component of the other values, which are real numbers or counts. A component of counts
+        describes the count minus 1.
     at : float or array-like of shape (n_columns,), default=0
         The point mass of all columns, or of each column; for counts it must be 0.
     missing : {"ignore", "informative"}, default="ignore"
@@ -1024,7 +1071,8 @@ class Hurdle(ComponentSpec):
 
     def chosen(self, X, weights, given=None):
         """Return the description with choices for other values, see :class:`ComponentSpec`."""
-        inner, choices = self.component.chosen(self._others(X, given)[0], weights, given)
+        others, _, _ = self._separate_others(X, given)
+        inner, choices = self.component.chosen(others, weights, given)
         return Hurdle(inner, self.at, missing=self.missing), choices
 
     def describes(self, component, sizes):
@@ -1038,23 +1086,27 @@ class Hurdle(ComponentSpec):
 
     def build_given(self, X, weights, sizes, given):
         """Return a component of values and of indicators of them, see :class:`ComponentSpec`."""
-        values, at, shift = self._others(X, given)
+        others, at, shift = self._separate_others(X, given)
         if given is None:
-            component, priors = self.component.build(values, weights, sizes)
+            component, priors = self.component.build(others, weights, sizes)
         else:
-            component, priors = self.component.build_given(values, weights, sizes, given)
+            component, priors = self.component.build_given(others, weights, sizes, given)
         return models.add_indicators(component, at, shift, given=given), priors
 
-    def _others(self, X, given):
-        """Return rows without values at the point mass, the point mass, and the shift of others."""
+    def _separate_others(self, X, given):
+        """Return the other values, the point masses, and the shift of the other values.
+
+        In the rows of other values, values at the point mass are missing, and the shift is
+        subtracted.
+        """
         n_columns = X.shape[1] - (0 if given is None else given.n_columns)
-        # round the point mass to the precision of the data
+        # Point masses are rounded to the precision of the data, so that equal values are found.
         at = tuple(np.full(n_columns, self.at, X.dtype).tolist())
         shift = 1.0 if self.encoding == "count" else 0.0
         return mapped(X, partial(models.without_point_masses, at, shift)), at, shift
 
     def learner(self, component):
-        """Return the learner of the prior of the values, see :class:`ComponentSpec`."""
+        """Return the learner of the prior of other values, see :class:`ComponentSpec`."""
         return _learner_of_values(self.component, component)
 
 
@@ -1062,7 +1114,7 @@ def choose_components(blocks, X, weights, given, of_given):
     """Return the results of :meth:`ComponentSpec.chosen` for the blocks of a table.
 
     ``given`` is the :class:`~skvt.models.mixture.GivenColumns` of the columns ``of_given``, or
-    None. Each choice is made by short fits to the block's columns and reported by a line.
+    None. Each choice is made by short fits to the block's columns, and is printed or logged.
     """
     choices = []
     for block in blocks:
@@ -1072,12 +1124,13 @@ def choose_components(blocks, X, weights, given, of_given):
     return choices
 
 
-def built(spec, X, weights, sizes, *, open_levels=False, given=None):
+def build_component(spec, X, weights, sizes, *, open_levels=False, given=None):
     """Return the likelihood that ``spec`` describes, its prior's parameters, and their learner.
 
-    The likelihood has indicators if missing values are informative. The learner may be None. With
-    ``open_levels``, categories may have levels that do not occur in these rows. ``given`` is the
-    :class:`~skvt.models.mixture.GivenColumns` of the last columns of X, or None.
+    The likelihood has indicators of observed values if missing values are informative. The learner
+    is None if the prior is fixed. With ``open_levels``, categories may have levels that do not
+    occur in these rows. ``given`` is the :class:`~skvt.models.mixture.GivenColumns` of the last
+    columns of X, or None. ``sizes`` is explained in :meth:`ComponentSpec.build`.
     """
     if given is None:
         component, priors = spec.build(X, weights, sizes)
@@ -1097,16 +1150,20 @@ def built(spec, X, weights, sizes, *, open_levels=False, given=None):
 
 
 def _learner(spec, component):
-    """Return the learner of the prior of a component that ``spec`` describes, or None."""
+    """Return the learner of the prior of a component that ``spec`` describes, or None.
+
+    The first block of a conditioned component is the component that ``spec`` has built.
+    """
     if isinstance(component, models.Conditioned):
         return _learner_of_values(spec, component)
     return spec.learner(component)
 
 
 def describes(spec, component, sizes):
-    """Return whether :func:`built` can have returned this component for this description.
+    """Return whether a component in a file can be what ``spec`` describes.
 
-    Whether its columns may have a common distribution makes no difference.
+    It can be if :func:`build_component` can have returned it, before or after
+    :func:`~skvt.models.mixture.with_sparse_differences` has changed it.
     """
     component = models.without_sparse_differences(component)
     if spec.missing == "informative":
@@ -1117,11 +1174,9 @@ def describes(spec, component, sizes):
 
 
 def _describes(spec, component, sizes):
-    """Return whether ``spec`` can describe a component without indicators of missing values.
-
-    If the component depends on given columns, its values in all cells are compared.
-    """
+    """Return whether ``spec`` can describe a component without indicators of missing values."""
     if type(component) is models.Conditioned:
+        # Each column has separate values for each cell of the given columns.
         sizes = sizes and sizes * component.given.shares.size
         component = component.values
     return spec.describes(component, sizes)
@@ -1133,7 +1188,7 @@ def _learner_of_values(spec, component):
     return None if learner is None else models.ValuesLearner(learner)
 
 
-#: Components by their names.
+#: Classes of descriptions by the names that users may pass in their place.
 BY_NAME = {
     "gaussian": Gaussian,
     "categorical": Categorical,
@@ -1144,39 +1199,54 @@ BY_NAME = {
 }
 
 
-def _among(spec, name, columns, positions_of):
-    """Return a copy in which a parameter has indices of columns within the component."""
-    given = getattr(spec, name)
-    asked = positions_of(given)
-    if not asked or set(asked) - set(columns):
+def _with_positions(spec, name, columns, positions_of):
+    """Return a copy in which the parameter ``name`` has positions within ``columns``.
+
+    Raise ValueError if the parameter selects no column, or a column not among ``columns``.
+    """
+    selector = getattr(spec, name)
+    selected = positions_of(selector)
+    if not selected or set(selected) - set(columns):
         raise ValueError(
             f"The {name!r} parameter must name at least one of the component's columns, and no "
-            f"others. Got {given!r}."
+            f"others. Got {selector!r}."
         )
     copy = clone(spec)
-    setattr(copy, name, np.array([p for p, j in enumerate(columns) if j in asked], np.intp))
+    positions = [position for position, column in enumerate(columns) if column in selected]
+    setattr(copy, name, np.array(positions, np.intp))
     return copy
 
 
-def _exposures(exposure, shares, X):
-    """Return the exposure of each row."""
-    return models.split_exposure(X, exposure, shares=shares)[1]
+def _exposures_of(exposure, shares, X):
+    """Return the exposure of each row, (n,)."""
+    _, exposures = models.split_exposure(X, exposure, shares=shares)
+    return exposures
 
 
-def _counted(exposure, shares, X, weights):
-    """Return weighted sums of columns, observed exposures, exposures and 1; whether sparse."""
+def _sum_counts(exposure, shares, X, weights):
+    """Return sums over rows of counts and exposures, for `sums_of_rows`.
+
+    Returns
+    -------
+    totals, exposed : ndarray of shape (D,)
+        Weighted sums of the counts of each column, and of the exposures in which they are observed.
+    total_exposure, total_weight : float
+        Weighted sum of the exposures of all rows, and sum of the weights.
+    n_sparse : float
+        1 if the rows are sparse, else 0.
+    """
     counts, exposures = models.split_exposure(X, exposure, shares=shares)
-    weighted, (values, holes) = weights * exposures, without_missing(counts)
+    weighted, (values, is_missing) = weights * exposures, without_missing(counts)
     if sp.issparse(counts):
-        lacking = 0.0 if holes is None else weighted @ holes
-        seen = np.full(counts.shape[1], weighted.sum()) - lacking
+        unobserved = 0.0 if is_missing is None else weighted @ is_missing
+        exposed = np.full(counts.shape[1], weighted.sum()) - unobserved
     else:
-        seen = weighted @ ~np.isnan(counts)
-    return weights @ values, seen, weighted.sum(), weights.sum(), float(sp.issparse(counts))
+        exposed = weighted @ ~np.isnan(counts)
+    return weights @ values, exposed, weighted.sum(), weights.sum(), float(sp.issparse(counts))
 
 
 def _number(value):
-    """Return a parameter as a float, or 1 if it is to be learned."""
+    """Return a parameter as a float; a parameter that is learned starts at 1."""
     return 1.0 if is_auto(value) else float(value)
 
 
@@ -1186,17 +1256,22 @@ def beta_learner(component):
 
 
 def beta_prior(feature_prior, n_columns):
-    """Return the parameters of the beta prior of each column, (n_columns, 2)."""
-    given = 1.0 if is_auto(feature_prior) else feature_prior
+    """Return the parameters (a, b) of the beta prior of each column, (n_columns, 2)."""
+    value = 1.0 if is_auto(feature_prior) else feature_prior
     legal = f"a number, a pair (a, b) or an array of shape (n_features, 2) = ({n_columns}, 2)"
-    return positive_numbers("feature_prior", given, legal, (n_columns, 2), (2,))
+    return positive_numbers("feature_prior", value, legal, (n_columns, 2), (2,))
 
 
-def positive_numbers(name, value, legal, shape, *others, single=True):
-    """Broadcast ``value`` to ``shape``; raise ValueError unless its shape and numbers are legal."""
+def positive_numbers(name, value, legal, shape, *other_shapes, allows_number=True):
+    """Broadcast the value of the parameter ``name`` to ``shape``.
+
+    The value may have this shape, one of ``other_shapes`` or, with ``allows_number``, be a number.
+    Raise ValueError, which says what is ``legal``, if it has another shape or if its numbers are
+    not positive and finite.
+    """
     numbers = np.asarray(value, np.float64)
-    shapes = (shape, *others, ()) if single else (shape, *others)
-    if numbers.shape not in shapes or not np.all((numbers > 0.0) & np.isfinite(numbers)):
+    legal_shapes = (shape, *other_shapes, ()) if allows_number else (shape, *other_shapes)
+    if numbers.shape not in legal_shapes or not np.all((numbers > 0.0) & np.isfinite(numbers)):
         raise ValueError(
             f"The {name!r} parameter must be {legal}, in the range (0, inf). Got {value!r} instead."
         )

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import clone
 
 from skvt.components import ComponentSpec
-from skvt.components.specs import BY_NAME, built, choose_components
+from skvt.components.specs import BY_NAME, build_component, choose_components
 from skvt.estimators._mixtures import begun_with_labels, require_rows
 from skvt.files import in_files
 from skvt.fitting import (
@@ -330,7 +330,7 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
             columns = np.append(block.columns, of_given)
             values = X[:, as_slice(columns)]
             with naming_block(block.name):
-                component, priors, learner = built(
+                component, priors, learner = build_component(
                     spec, values, weights, block.sizes,
                     open_levels=table.handle_unknown != "error", given=given,
                 )  # fmt: skip
