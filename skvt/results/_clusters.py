@@ -265,17 +265,17 @@ class ClustersMixin:
         return as_frame(clusterings(joins, self.n_clusters_reason_, fitted.elbo))
 
 
-def together(resp, clusters):
+def sum_by_cluster(resp, clusters):
     """Sum responsibilities over the components of each cluster, (n, n_clusters).
 
     They are returned unchanged if ``clusters`` is None.
     """
     if clusters is None:
         return resp
-    return resp @ membership(clusters, resp.dtype).T
+    return resp @ cluster_indicators(clusters, resp.dtype).T
 
 
-def membership(clusters, dtype=np.float64):
+def cluster_indicators(clusters, dtype=np.float64):
     """Return 1 where a component belongs to a cluster, else 0, (n_clusters, K)."""
     return (clusters == np.arange(clusters.max() + 1)[:, None]).astype(dtype)
 
