@@ -1,4 +1,8 @@
-"""Clusters of a mixture: components joined by valleys or entropy, then by distinctness."""
+"""Clusters of a mixture: components that are joined in a hierarchy.
+
+Pairs of components are joined first by valleys between them or by the entropy of assignments, then
+by the evidence, see :mod:`skvt.models.mixture`. A number of clusters is suggested with a reason.
+"""
 
 import warnings
 from dataclasses import replace
@@ -30,7 +34,7 @@ from skvt.rows import some_rows
 # if that is more. If there are more rows, a uniform sample is used.
 ROWS_TO_JOIN = 10_000
 ROWS_TO_JOIN_EACH = 200
-# Criteria by which pairs are chosen.
+# Criteria by which the next pair to join is chosen.
 CRITERIA = ("auto", "share", "entropy", "evidence")
 
 
@@ -41,9 +45,9 @@ class ClustersMixin:
         """Join the components by the rows X; return `skvt.models.mixture.Joins`."""
         fitted, (X, weights) = self._fitted, some_rows(X, weights, self._sample(weights.size))
         with Workers(self.n_jobs) as workers:
-            results = results_of(fitted, X, weights, workers)
             assignments = Assignments(
-                (result.q, batch.weights, result.bound) for batch, result in results
+                (result.q, batch.weights, result.bound)
+                for batch, result in results_of(fitted, X, weights, workers)
             )
         model, stats = fitted.model, fitted.stats.value()
         component, lam = model.component, fitted.lam()[1]
@@ -77,26 +81,26 @@ class ClustersMixin:
         return rows
 
     def join_components(self, X, sample_weight=None, *, criterion="auto"):
-        """Join the components into clusters by the rows X, instead of those of ``fit``.
+        """Join the components into clusters by the rows X, instead of the rows of ``fit``.
 
-        For streams, where there was no ``fit``, and for another criterion. Only ``hierarchy_`` and
-        what goes with it changes.
+        Use it after ``partial_fit``, which joins no components, or for another criterion. Only
+        ``hierarchy_`` and the other attributes of clusters change.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Rows. At most 10,000 rows, or 200 per component if that is more, are used; of more rows,
-            a uniform sample.
+            Rows. At most 10,000 rows, or 200 for each component if that is more, are used; if there
+            are more rows, a uniform sample of them.
         sample_weight : array-like of shape (n_samples,), optional
             A row of weight w counts w times.
         criterion : {"auto", "share", "entropy", "evidence"}, default="auto"
-            What selects the next pair to join. "share": the loss of entropy of the assignments
-            divided by its maximum, the loss of two components between which every row is
-            undecided. "entropy": the loss itself, as in the paper, which favours pairs with many
-            rows. "evidence": the loss of evidence if the two become one component. "auto", as in
-            ``fit``: Gaussians of up to three columns by tests of the valleys between them, others
-            by "share" as far as components overlap; then by the evidence, weighted by how certain
-            rows are and how deep the valleys are.
+            How the next pair to join is selected. "entropy": by the loss of entropy of the
+            assignments, as in the paper, which favours pairs with many rows. "share": by this loss
+            divided by its maximum, which two components have if every row is undecided between
+            them. "evidence": by the loss of evidence if the two become one component. "auto", as in
+            ``fit``: Gaussians of up to three columns by tests of the valleys between them, other
+            components by "share" as long as they overlap; then by the evidence, weighted by how
+            certain rows are and how deep the valleys are.
 
         Returns
         -------
@@ -140,7 +144,7 @@ class ClustersMixin:
             For illegal numbers, and after ``partial_fit`` unless ``join_components`` was called.
         """
         fitted = self._require_fitted()
-        joins = self._of_joins(fitted, "clusterings_", ValueError)
+        joins = self._require_joins(fitted, "clusterings_", ValueError)
         for name, value in (("n_fits", n_fits), ("max_refitted", max_refitted)):
             check_scalar(value, name, Integral, min_val=0)
         with given_rows(self, X, sample_weight) as rows, Workers(self.n_jobs) as workers:
@@ -190,7 +194,7 @@ class ClustersMixin:
         """Return the cluster of each component, numbered from 0; None if ``n_clusters`` is None."""
         if n_clusters is None:
             return None
-        joins = self._of_joins(self._fitted, "hierarchy_", ValueError)
+        joins = self._require_joins(self._fitted, "hierarchy_", ValueError)
         if isinstance(n_clusters, str) and n_clusters == "auto":
             if joins.n_clusters == 1 < joins.n_components:
                 warnings.warn(
@@ -212,20 +216,26 @@ class ClustersMixin:
         return is_int and n_clusters > self._fitted.model.size(self._fitted.stats)
 
     def _split_labels(self, X, n_clusters):
-        """Return the labels of rows X in more clusters than there are components, (n,)."""
-        firsts, inverse = rows_that_differ(X)
-        if n_clusters > firsts.size:
+        """Return the labels of rows X in more clusters than there are components, (n,).
+
+        Equal rows are split as one row with a count.
+        """
+        first_rows, inverse = rows_that_differ(X)
+        if n_clusters > first_rows.size:
             raise ValueError(
-                f"n_clusters must be at most the number of rows of X that differ, {firsts.size}. "
-                f"Got {n_clusters!r} instead."
+                "n_clusters must be at most the number of rows of X that differ, "
+                f"{first_rows.size}. Got {n_clusters!r} instead."
             )
         fitted, rng = self._fitted, np.random.default_rng(self._fitted.state.seed)
-        X, labels = X[firsts], self._labels_of(X[firsts], None)
-        counts = np.bincount(inverse).astype(np.float64)
-        return split_clusters(fitted.model, X, counts, labels, int(n_clusters), rng)[inverse]
+        X, counts = X[first_rows], np.bincount(inverse).astype(np.float64)
+        components = self._labels_of(X, None)
+        return split_clusters(fitted.model, X, counts, components, int(n_clusters), rng)[inverse]
 
-    def _of_joins(self, fitted, name, error=AttributeError):
-        """Return the joins, or raise ``error`` for the attribute ``name`` if they are not known."""
+    def _require_joins(self, fitted, name, error=AttributeError):
+        """Return the joins of components; raise ``error`` if the fit has none.
+
+        ``name`` is the attribute in the error, which was computed from the joins.
+        """
         joins = fitted.joins
         if joins is None:
             raise error(
@@ -237,38 +247,38 @@ class ClustersMixin:
 
     @of_fit
     def hierarchy_(self, fitted):
-        """Linkage matrix of the components, shape (K - 1, 4)."""
-        return self._of_joins(fitted, "hierarchy_").linkage.copy()
+        """Linkage matrix of the components, shape (K - 1, 4), as in SciPy."""
+        return self._require_joins(fitted, "hierarchy_").linkage.copy()
 
     @of_fit
     def hierarchy_criteria_(self, fitted):
         """Criterion that chose each pair: "valley", "entropy" or "evidence", (K - 1,)."""
-        return self._of_joins(fitted, "hierarchy_criteria_").criteria
+        return self._require_joins(fitted, "hierarchy_criteria_").criteria
 
     @of_fit
     def n_clusters_(self, fitted):
         """Suggested number of clusters."""
-        return self._of_joins(fitted, "n_clusters_").n_clusters
+        return self._require_joins(fitted, "n_clusters_").n_clusters
 
     @of_fit
     def n_clusters_reason_(self, fitted):
         """Reason why this number is suggested, in words."""
-        joins = self._of_joins(fitted, "n_clusters_reason_")
-        numbers = ((joins.n_clusters, "cluster"), (joins.n_components, "component"))
-        clusters, components = (f"{n} {name}{'s' * (n > 1)}" for n, name in numbers)
+        joins = self._require_joins(fitted, "n_clusters_reason_")
+        counted = ((joins.n_clusters, "cluster"), (joins.n_components, "component"))
+        clusters, components = (f"{n} {noun}{'s' * (n > 1)}" for n, noun in counted)
         return f"{clusters} of {components}: {joins.reason}"
 
     @of_fit
     def clusterings_(self, fitted):
         """Table with a row for each number of clusters from 1 to K, see the class's attributes."""
-        joins = self._of_joins(fitted, "clusterings_")
+        joins = self._require_joins(fitted, "clusterings_")
         return as_frame(clusterings(joins, self.n_clusters_reason_, fitted.elbo))
 
 
 def sum_by_cluster(resp, clusters):
-    """Sum responsibilities over the components of each cluster, (n, n_clusters).
+    """Sum responsibilities (n, K) over the components of each cluster, (n, n_clusters).
 
-    They are returned unchanged if ``clusters`` is None.
+    ``clusters`` (K,) has the cluster of each component. If it is None, return ``resp`` itself.
     """
     if clusters is None:
         return resp
@@ -276,7 +286,10 @@ def sum_by_cluster(resp, clusters):
 
 
 def cluster_indicators(clusters, dtype=np.float64):
-    """Return 1 where a component belongs to a cluster, else 0, (n_clusters, K)."""
+    """Return 1 where a component belongs to a cluster, else 0, (n_clusters, K).
+
+    ``clusters`` (K,) has the cluster of each component.
+    """
     return (clusters == np.arange(clusters.max() + 1)[:, None]).astype(dtype)
 
 
