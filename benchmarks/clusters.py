@@ -10,6 +10,7 @@ index among several, which no user can know. Its noise is a cluster of its own.
 """
 
 import warnings
+from functools import partial
 
 import numpy as np
 from _common import cores, parser, print_header, print_table, progress, spread, timed
@@ -173,6 +174,14 @@ def flags(n, rng):
 
 
 # name: table of (rows, seed); where columns are mixed, with their blocks
+def noise(share, n, rng):
+    """Five round Gaussians, and rows spread evenly over the square around them, labelled -1."""
+    y = np.where(rng.random(n) < share, -1, rng.integers(5, size=n))
+    centres = np.array([[0.0, 0.0], [8.0, 0.0], [0.0, 8.0], [8.0, 8.0], [4.0, 4.0]])
+    X = centres[y] + 0.6 * rng.standard_normal((n, 2))
+    return np.where(y[:, None] < 0, rng.uniform(-4.0, 12.0, size=(n, 2)), X), y
+
+
 TABLES = {
     "digits, 10 columns": lambda n, rng: digits(10),
     "digits, 16 columns": lambda n, rng: digits(16),
@@ -195,6 +204,9 @@ TABLES = {
     "classes of items": classes,
     "flags": flags,
     "people": lambda n, rng: (*people(int(rng.integers(2**31)), n), "auto"),
+    "noise, a tenth": partial(noise, 0.1),
+    "noise, three tenths": partial(noise, 0.3),
+    "noise, half": partial(noise, 0.5),
     "one heavy tail": lambda n, rng: (rng.standard_t(3, size=(n, 4)), np.zeros(n, int)),
     "one flat": lambda n, rng: (rng.uniform(size=(n, 3)), np.zeros(n, int)),
     "one normal": lambda n, rng: (rng.standard_normal((n, 5)), np.zeros(n, int)),
@@ -205,7 +217,7 @@ TABLES = {
 def ours(mixture, X, y):
     """{method: (number of clusters, labels)}, and CPU seconds."""
     _, seconds, _ = timed(mixture.fit, X)
-    true = min(len(set(y)), mixture.n_components_)
+    true = min(len(set(y[y >= 0])), mixture.n_components_)
     found = {"components": (mixture.n_components_, mixture.predict(X))}
     for criterion in ("auto", "share", "evidence"):
         mixture.join_components(X, criterion=criterion)
@@ -213,6 +225,11 @@ def ours(mixture, X, y):
         if criterion == "auto":
             found["joined by auto, true number"] = true, mixture.predict(X, true)
     return found, seconds
+
+
+def index(y, labels):
+    """Adjusted Rand index of the rows that are not noise, which is labelled -1."""
+    return adjusted_rand_score(y[y >= 0], labels[y >= 0])
 
 
 def compare(name, seed, args):
@@ -226,7 +243,7 @@ def compare(name, seed, args):
             mixture = MemoizedDPGMM(covariance_type=shape, random_state=seed)
         found, seconds = ours(mixture, X, y)
         rows |= {
-            f"{shape}: {method}": (number, adjusted_rand_score(y, labels), seconds)
+            f"{shape}: {method}": (number, index(y, labels), seconds)
             for method, (number, labels) in found.items()
         }
     if blocks or args.no_peers:
@@ -234,12 +251,11 @@ def compare(name, seed, args):
     _, seconds, mixture = timed(
         gaussian_grid, X, MOST_COMPONENTS, shapes=["full"], random_state=seed
     )
-    index = adjusted_rand_score(y, mixture.predict(X))
-    rows["GaussianMixture, BIC"] = mixture.n_components, index, seconds
+    rows["GaussianMixture, BIC"] = mixture.n_components, index(y, mixture.predict(X)), seconds
     known = []
     for smallest in SMALLEST:
         _, seconds, labels = timed(HDBSCAN(min_cluster_size=smallest, copy=True).fit_predict, X)
-        known.append((len(set(labels) - {-1}), adjusted_rand_score(y, labels), seconds))
+        known.append((len(set(labels) - {-1}), index(y, labels), seconds))
     rows["HDBSCAN"] = known[0]
     rows["HDBSCAN, best of 5"] = max(known, key=lambda row: row[1])
     return rows, y
@@ -249,9 +265,9 @@ def counted(runs, method):
     """Mean index, and the numbers of clusters."""
     if method not in runs[0]:
         return ""
-    numbers, index, _ = zip(*(run[method] for run in runs), strict=True)
+    numbers, indices, _ = zip(*(run[method] for run in runs), strict=True)
     least, most = min(numbers), max(numbers)
-    return f"{np.mean(index):.2f} ({least}{f' to {most}' if most > least else ''})"
+    return f"{np.mean(indices):.2f} ({least}{f' to {most}' if most > least else ''})"
 
 
 def main():
@@ -276,7 +292,7 @@ def main():
                 label = f"{name}, diag" if shape == "diag" else name
                 cells = [counted(runs, f"{shape}: {method}") for method in own]
                 seconds = spread([run[f"{shape}: components"][2] for run in runs], 1)
-                table.append([label, len(set(y)), *cells,
+                table.append([label, len(set(y[y >= 0])), *cells,
                               *(counted(runs, method) for method in peers), seconds])  # fmt: skip
     print_table(
         f"Rand index (and clusters), {args.seeds} seeds",
