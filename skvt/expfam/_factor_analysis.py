@@ -145,13 +145,14 @@ class FactorAnalysis:
         several, tol = number > 1.0, _TOL
         out = Factors(np.zeros(K), rate, np.zeros((K, D, most)), np.ones((K, most)))
         if begun is None:
-            inverse = np.linalg.inv(scatter[several] + np.diag(scale))
-            rate[several] = 0.5 / np.diagonal(inverse, axis1=1, axis2=2)
+            many = several & ((D < _MANY_COLUMNS) | (2.0 * number >= D))
+            inverse = np.linalg.inv(scatter[many] + np.diag(scale))
+            rate[many] = 0.5 / np.diagonal(inverse, axis1=1, axis2=2)
         else:
             tol = _TOL_OF_TRIALS
             for part, known in zip(out, begun, strict=True):
                 part[several] = known[several]
-        _solve(number, scatter, 0.5 * nu, 0.5 * scale, *out, tol)
+        _solve(number, scatter, 0.5 * nu, 0.5 * scale, *out, tol, begun is None)
         return out
 
     def log_normalizer(self, eta: ArrayLike) -> Array:
@@ -303,6 +304,26 @@ def _root_of(scatter: Array, most: int) -> Array:
 
 
 @part_allocating
+def _start_of_few(few: Array, b0: Array, rate: Array) -> None:
+    """Set rates of the columns' variances given the others, half of 1 / diag((F F' + 2 b0)^-1)."""
+    D, size = few.shape
+    scaled = np.empty((D, size))
+    for d in range(D):
+        for column in range(size):
+            scaled[d, column] = few[d, column] / np.sqrt(2.0 * b0[d])
+    # the formula of Woodbury
+    inner = np.ascontiguousarray(scaled.T) @ scaled
+    for column in range(size):
+        inner[column, column] += 1.0
+    product = scaled @ np.linalg.inv(inner)
+    for d in range(D):
+        left = 1.0
+        for column in range(size):
+            left -= product[d, column] * scaled[d, column]
+        rate[d] = b0[d] / max(left, _LEFT_OUT)
+
+
+@part_allocating
 def _given_noise(
     number: float, scatter: Array, few: Array, log_rate: Array, a0: float, b0: Array,
     constant: float, basis: Array, target: Array, loadings: Array, variances: Array,
@@ -317,14 +338,15 @@ def _given_noise(
     """
     D, most = loadings.shape
     a, rows = a0 + 0.5 * number, number + 1.0
-    root, scaled = np.empty(D), np.empty((D, D))
+    of_few = few.shape[1] > 0 and basis.shape[1] == 0
+    root, scaled = np.empty(D), np.empty((0 if of_few else D, D))
     bound = -_LOG_2
     for d in range(D):
         root[d] = np.sqrt(a) * exp(-0.5 * log_rate[d])
         bound -= root[d] * root[d] * (b0[d] + 0.5 * scatter[d, d]) - a0 * log(b0[d])
         bound -= a * log_rate[d]
         target[d] = b0[d] + 0.5 * scatter[d, d]
-        for e in range(d + 1):
+        for e in range(0 if of_few else d + 1):
             scaled[d, e] = scaled[e, d] = scatter[d, e] * root[d] * root[e]
     bound += D * (a + gammaln(a) - gammaln(a0))
     variances[:] = 1.0
@@ -337,7 +359,7 @@ def _given_noise(
         transposed = np.empty((size, D))
         _orthonormalise(span, transposed)
         inner = transposed @ (scaled @ span)
-    elif few.shape[1] and most:
+    elif of_few and most:
         size = few.shape[1]
         span, transposed = np.empty((D, size)), np.empty((size, D))
         for d in range(D):
@@ -378,6 +400,9 @@ def _given_noise(
     for d in range(D):
         # (factors found in a span can take up more than a column varies)
         target[d] = log(max(target[d], b0[d]))
+    # The factors among all directions of few rows are found as fast as among some.
+    if of_few and 4 * few.shape[1] <= D:
+        return bound, np.empty((D, 0))
     clear = 0 < there < last and 2.0 * values[last - there] < values[last - there + 1]
     more = _MORE if clear or D < _MANY_COLUMNS else D // 16
     clear |= D >= _MANY_COLUMNS
@@ -426,7 +451,7 @@ def _combine(
 @jit_allocating
 def _solve(
     number: Array, scatter: Array, a0: float, b0: Array, bound: Array, rate: Array,
-    loadings: Array, variances: Array, tol: float,
+    loadings: Array, variances: Array, tol: float, starts: bool,
 ) -> None:  # fmt: skip
     """Best q of K members of N rows (K,) and scatter R (K, D, D), by Anderson's acceleration.
 
@@ -450,6 +475,11 @@ def _solve(
         constant -= 0.5 * D * log(number[k] + 1.0)
         some = most if number[k] > 1.0 else 0
         bound[k], size, accelerated, least = -np.inf, -1, False, tol * number[k]
+        few = np.empty((D, 0))
+        if D >= _MANY_COLUMNS and 1.0 < number[k] < 0.5 * D:
+            few = _root_of(scatter[k], D // 2)
+            if starts and few.shape[1]:
+                _start_of_few(few, b0, rate[k])
         width = 0
         for column in range(most):
             width += variances[k, column] < 1.0
@@ -458,9 +488,6 @@ def _solve(
             x[d] = np.log(rate[k, d])
             for column in range(width):
                 basis[d, column] = loadings[k, d, column] / np.sqrt(rate[k, d])
-        few = np.empty((D, 0))
-        if D >= _MANY_COLUMNS and 2.0 * number[k] < D:
-            few = _root_of(scatter[k], D // 2)
         for n in range(_MOST_STEPS):
             width = basis.shape[1]
             found, basis = _given_noise(
