@@ -1,7 +1,7 @@
 """Batches of the rows of several small calls of ``partial_fit``.
 
 Births, the moves that add components, need more rows than a small call has. They are tried among
-the rows of such a batch.
+the rows of several calls, which are gathered for this purpose.
 """
 
 from collections.abc import Hashable
@@ -19,8 +19,8 @@ from skvt.typing import Array
 _MOST_GATHERED = 500
 # Maximum number of rows of a call with an id; larger calls with ids are not gathered.
 _FEW_ROWS = 100
-# Key of the joint memo of calls with ids. The joint memo exists only while births are tried;
-# otherwise each call has a memo. No user is likely to choose this key as the id of a batch.
+# Key of the joint memo of calls with ids. The calls have this memo while births are tried; at other
+# times, each call has a memo of its own. No user is likely to choose this key as the id of a batch.
 TOGETHER = ("calls gathered",)
 # Number of additional rows after which births are tried again, as a share of the rows among which
 # births were last tried.
@@ -60,11 +60,10 @@ class Gathered:
         are of the call. ``memos`` has the memos of the fit by key; a new batch of calls without ids
         gets a key that is not among them.
 
-        The result is None if the call has an id and more than ``_FEW_ROWS`` rows. Otherwise it is
+        If the call has an id and more than ``_FEW_ROWS`` rows, the result is None. Otherwise it is
         ``before`` with the rows of the call, which replace the rows of an earlier call with the
-        same id. The result has the rows of the call only if ``before`` is None, if either
-        ``before`` or the call has ids and the other has none, or if there would be more than
-        ``_MOST_GATHERED`` rows.
+        same id. The result has no rows of ``before`` if only ``before`` or only the call has ids,
+        or if there would be more than ``_MOST_GATHERED`` rows.
         """
         n_rows, has_id = weights.size, batch_id is not None
         if has_id and n_rows > _FEW_ROWS:
@@ -141,8 +140,8 @@ class Gathered:
         """Whether the last call provided all gathered rows."""
         return self.n_last == self.weights.size
 
-    def kept(self):
-        """Return gathered rows that outlive the call, or None if no rows can be added to them.
+    def for_next_call(self):
+        """Return the gathered rows for the next call, or None if no rows can be added to them.
 
         The arrays are not shared with the caller of ``partial_fit``, who may overwrite them after
         the call.

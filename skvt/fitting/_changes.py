@@ -4,7 +4,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 # Parameters that may change before an interrupted fit is resumed, since the passes made so far do
-# not depend on them. ``random_state`` may change because the file of an interrupted fit holds the
+# not depend on them. ``random_state`` may change, because the file of an interrupted fit holds the
 # seeds that the fit has drawn.
 FREE_TO_CHANGE = frozenset(
     "max_iter tol perp_tol evaluate_every verbose verbose_interval n_jobs random_state".split()
@@ -61,8 +61,8 @@ def check_changes(estimator, fitted):
     Returns
     -------
     bool or None
-        None if no parameter has changed. True if the model must be built again, which is so unless
-        all changed parameters are in ``FREE_TO_CHANGE``.
+        None if no parameter has changed. Otherwise whether the model must be built again, which is
+        unnecessary if all changed parameters are in ``FREE_TO_CHANGE``.
 
     Raises
     ------
@@ -84,8 +84,8 @@ def check_changes(estimator, fitted):
 def _copy(value):
     """Copy the lists, tuples, estimators and arrays in the value of a parameter.
 
-    Other objects, such as selectors of columns, are not copied, since they may compare by identity:
-    a copy would differ from the original.
+    Other objects, such as selectors of columns, are not copied: they may compare by identity, so
+    that a copy would differ from the original.
     """
     if isinstance(value, list | tuple):
         return type(value)(map(_copy, value))

@@ -7,14 +7,22 @@ MOST_ROWS = 30
 
 
 def with_result(diagram, title, names, rows):
-    """Return the HTML of a diagram followed by a result: a title and a table's first rows."""
-    more = f"<p>{len(rows) - MOST_ROWS} more are not shown.</p>" if rows[MOST_ROWS:] else ""
+    """Return the HTML of a diagram followed by a title and the first rows of a table.
+
+    ``names`` are the names of the columns, the last of which has texts; without names, there is no
+    table.
+    """
+    omitted = f"<p>{len(rows) - MOST_ROWS} more are not shown.</p>" if rows[MOST_ROWS:] else ""
     table = html_table(names, rows[:MOST_ROWS], text={len(names) - 1}) if names else ""
-    return f"<div>{diagram}<p>{escape(title)}</p>{table}{more}</div>"
+    return f"<div>{diagram}<p>{escape(title)}</p>{table}{omitted}</div>"
 
 
 def html_table(names, rows, *, text):
-    """Return a table as HTML; columns whose positions are in ``text`` are aligned to the left."""
+    """Return a table as HTML.
+
+    ``text`` has the positions of columns of texts, which are aligned to the left; other columns are
+    aligned to the right.
+    """
     head = "".join(f"<th scope=col>{escape(name)}</th>" for name in names)
     lines = [
         "<tr>" + "".join(

@@ -1,4 +1,8 @@
-"""The base of all estimators: ``fit``, ``partial_fit`` and ``resume``."""
+"""The base of all estimators: ``fit``, ``partial_fit`` and ``resume``.
+
+The methods read rows and check parameters; :mod:`skvt.fitting._fit` makes the passes of a fit, and
+:mod:`skvt.fitting._stream` the steps of a stream.
+"""
 
 from functools import cache
 
@@ -34,12 +38,14 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
       these rows or of a call of ``partial_fit``.
     """
 
-    # The decorator `estimator` sets these three from the annotations: legal values of parameters,
-    # parameters that cannot change in warm starts, parameters that cannot change within a stream.
+    # The decorator `estimator` sets these three attributes from the annotations.
+    # Legal values of the parameters, by name.
     _parameter_constraints = {}
+    # Names of parameters that cannot change in warm starts.
     _fixed_parameters = ()
+    # Names of parameters that cannot change within a stream.
     _fixed_in_streams = ()
-    # Whether ``y`` of ``fit`` holds classes of rows. Some mixtures have this as a parameter.
+    # Whether ``y`` of ``fit`` holds classes of rows. Some mixtures have a parameter of this name.
     use_labels = False
     # Names of the methods after which the bound is not known, for the error message of ``elbo_``.
     _loses_bound = "partial_fit"
@@ -58,8 +64,8 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
     @classmethod
     @cache
     def _get_param_names(cls):
-        # The result is cached: scikit-learn inspects the signature in each call, which takes a
-        # millisecond.
+        # The result is cached, because scikit-learn inspects the signature in each call, which
+        # takes a millisecond.
         return super()._get_param_names()
 
     # --------------------------------------------------- methods that subclasses override
@@ -72,13 +78,14 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         return {}
 
     def _adapted(self, fitted, X, weights):
-        """Return the :class:`Fitted`, adapted to rows that differ in kind from those before."""
+        """Return the :class:`Fitted`, adapted to new rows that differ in kind from earlier rows."""
         return fitted
 
     def _with_details(self, rows, details, used, *, reset):
-        """Return ``rows.X`` with what else the caller passed about these rows, by name.
+        """Return ``rows.X`` with the ``details`` of these rows, such as covariates.
 
-        ``details`` are of all rows as passed; ``used`` selects the rows of positive weight.
+        ``details`` has, by name, what the caller passed about all rows; ``used`` selects the rows
+        of positive weight. If ``reset``, the rows begin a fit.
         """
         return rows.X
 
@@ -98,14 +105,14 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         Parameters
         ----------
         X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features)
-            Rows. It depends on the model whether they may be a sparse matrix, have missing values
-            (NaN, and None and NA in data frames), or have columns of other types than numbers.
+            Rows. The model decides whether they may be a sparse matrix, have missing values (NaN,
+            and None and NA in data frames), or have columns of other types than numbers.
         y : array-like of shape (n_samples,), optional
             With ``use_labels=True``, which some mixtures have, the classes of rows, -1 where
             unknown. Otherwise ignored.
         sample_weight : array-like of shape (n_samples,), optional
-            A row of weight w counts w times; where local steps draw, it is drawn once. Minibatches
-            are drawn regardless of weights.
+            A row of weight w counts w times, but a local step that draws random numbers draws them
+            once for each row. Minibatches are drawn regardless of weights.
 
         Returns
         -------
@@ -147,7 +154,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         ----------
         X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features)
             Rows, as in ``fit``. With memoized inference they are one batch, which is remembered;
-            otherwise a step is made for every ``batch_size`` of them.
+            otherwise a step is made for every ``batch_size`` rows.
         y : array-like of shape (n_samples,), optional
             With ``use_labels=True``, which some mixtures have, the classes of rows, -1 where
             unknown; new classes may appear. Otherwise ignored.
@@ -155,8 +162,8 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
             A row of weight w counts w times.
         batch_id : hashable or None, default=None
             None adds X as a new batch. With the id of an earlier call (or the number of a batch of
-            ``fit``, from 0), X replaces that batch: several passes over batches on disk are thus
-            calls with the same ids. Not used unless inference is memoized.
+            ``fit``, from 0), X replaces the batch of this id. Calls with the same ids can thus make
+            several passes over batches on disk. Not used unless inference is memoized.
 
         Returns
         -------
@@ -165,12 +172,12 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
 
         Notes
         -----
-        Moves are made only where the exact bound rises. Births are tried within the batch, or among
-        the last 500 rows of small calls. Components of a mixture are merged by the memos of all
-        batches. Two topics are merged only if no other batch has both, as with topics just added; a
-        topic is deleted only if no other batch has it, and new topics may replace all such topics.
-        Other moves need the rows of all batches, and only ``fit`` makes them. Priors, categories
-        and everything else that ``fit`` takes from the data come from the first rows.
+        A move is made only if the exact bound rises. Births are tried within the batch, or among
+        the last 500 rows of small calls. The memos of all batches suffice to merge components of a
+        mixture. Two topics are merged only if no other batch has both, as is the case with topics
+        just added. A topic is deleted only if no other batch has it, and new topics may replace all
+        such topics. Other moves need the rows of all batches, and only ``fit`` makes them. Priors,
+        categories and everything else that ``fit`` takes from the data come from the first rows.
         """
         return self._partial_fit(X, y, sample_weight, batch_id)
 
@@ -184,14 +191,14 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
     def resume(self, X, y=None, sample_weight=None):
         """Continue a fit that was interrupted, to the same result as without interruption.
 
-        For estimators that :func:`skvt.load` reads from a file written by
+        The estimator must be one that :func:`skvt.load` has read from a file written by
         :class:`skvt.callbacks.Checkpoint`.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
             The rows of the interrupted fit, in the same order. Their shape, their type and a sample
-            are compared.
+            of them are compared with those of the interrupted fit.
         y : ignored
             Shown to callbacks.
         sample_weight : array-like of shape (n_samples,), optional
@@ -205,15 +212,16 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         Raises
         ------
         ValueError
-            If there is nothing to resume, if these are other rows, or if a parameter has changed
-            on which the passes so far depend: any but ``max_iter``, ``tol``, ``perp_tol``,
-            ``evaluate_every``, ``verbose``, ``verbose_interval``, ``n_jobs`` and ``random_state``.
+            If there is nothing to resume, if the rows are others, or if a parameter has changed on
+            which the passes so far depend. They do not depend on ``max_iter``, ``tol``,
+            ``perp_tol``, ``evaluate_every``, ``verbose``, ``verbose_interval``, ``n_jobs`` and
+            ``random_state``.
 
         Notes
         -----
         On the same machine with the same libraries the result has the same bits as that of the
-        uninterrupted fit; see the guide for what may differ elsewhere. Callbacks are not kept in
-        files: set them again before the call.
+        uninterrupted fit; the guide says what may differ elsewhere. Files do not hold callbacks:
+        set them again before the call.
         """
         return self._resume(X, y, sample_weight)
 
@@ -228,19 +236,19 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         return self
 
     def elbo(self, X):
-        """Untempered evidence lower bound of X in nats, every constant included.
+        """Return the untempered evidence lower bound of X in nats, with all constants.
 
-        X is taken for the whole data set: the divergence of the globals is subtracted once.
+        X counts as the whole data set: the divergence of the globals is subtracted once.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Rows of the kind that was fitted.
+            Rows like those of the fit.
 
         Returns
         -------
         float
-            Nats for all of X.
+            The bound of all rows of X in nats.
         """
         return self._elbo(X)
 
@@ -253,20 +261,21 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
 
     def _without_rows(self):
         """Return a copy for predictions in other processes, without memos and callbacks."""
-        copy, left_out = object.__new__(type(self)), ("_progress", "_skl_callbacks")
-        vars(copy).update({name: vars(self)[name] for name in vars(self) if name not in left_out})
+        copy, omitted = object.__new__(type(self)), ("_progress", "_skl_callbacks")
+        vars(copy).update({name: vars(self)[name] for name in vars(self) if name not in omitted})
         copy._fitted = self._fitted.without_rows()
         return copy
 
     def _continues(self):
-        """Return whether the next call of ``fit``, or the interrupted fit, is a warm start."""
+        """Return whether the interrupted fit or, without one, the next ``fit`` is a warm start."""
         progress = vars(self).get("_progress")
         if progress is not None:
+            # The history of a warm start has more passes than the interrupted start has made.
             return len(self._fitted.history) > progress.start.position.n_passes
         return getattr(self, "warm_start", False) and hasattr(self, "_fitted")
 
     def _result_for_display(self):
-        """Return a title, the names of columns and the rows of a table, for notebooks."""
+        """Return a title, and names of columns and rows of a table, for notebooks after a fit."""
         return f"after {self.history_['n_iter'][-1]} iterations", (), ()
 
     def _html_repr(self):

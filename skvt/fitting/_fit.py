@@ -1,4 +1,9 @@
-"""A call of ``fit`` or ``resume``: its starts, the best of them, and its callbacks."""
+"""Run a call of ``fit`` or ``resume``: make its starts, publish the best, and call the callbacks.
+
+A start is a fit from one set of random initial values; a call makes several to find a better
+optimum of the bound. The rule that decides which start follows is in
+:mod:`skvt.fitting._restarts`, and the passes of a start are in :func:`skvt.inference.fit_loop`.
+"""
 
 import warnings
 from copy import deepcopy
@@ -21,7 +26,10 @@ from skvt.readers.validation import out_of_range, stack_level
 
 
 def run_fit(estimator, rows, workers, before=None):
-    """Make all starts of a fit, or the one that continues the fit ``before``, and publish it."""
+    """Make all starts of a fit, and publish the best.
+
+    In a warm start, ``before`` is the :class:`Fitted` from which the only start continues.
+    """
     fit = Fit(estimator, rows, workers, before)
     fit.plan.check(fit.model)
     random_state = check_random_state(estimator.random_state)
@@ -32,17 +40,18 @@ def run_fit(estimator, rows, workers, before=None):
 
 
 def resume_fit(estimator, rows, workers, progress):
-    """Make the remaining starts of an interrupted fit, and publish it."""
+    """Make the remaining starts of an interrupted fit, and publish the best of all its starts."""
     fit = Fit(estimator, rows, workers)
-    launch = fit.resumed(progress)
+    launch = fit.launch_interrupted(progress)
     fit.run(launch, estimator._restarts(progress.seeds, fit), progress.outcomes)
 
 
 class Fit:
     """The starts of one call of ``fit`` or ``resume``.
 
-    ``before`` is the :class:`Fitted` that a warm start continues, else None. The estimator builds
-    models and plans; nothing else depends on its class.
+    ``rows`` are the :class:`~skvt.fitting._rows.CallRows` of the call. ``before`` is the
+    :class:`Fitted` that a warm start continues, else None. The estimator builds models and plans;
+    nothing else depends on its class.
     """
 
     def __init__(self, estimator, rows, workers, before=None):
@@ -52,8 +61,8 @@ class Fit:
 
     # ------------------------------------------------------------------------------- launches
     @cached_property
-    def _parts(self):
-        """The model, and the rows; with labels, the rows have a further column of classes."""
+    def _model_and_rows(self):
+        """The model and its rows; with labels, the rows have a further column of classes."""
         X, weights, labels = self.rows.X, self.rows.weights, self.rows.labels
         old = None if self.before is None else self.before.model
         model = self.estimator._build_model(X, weights, old)
@@ -62,33 +71,36 @@ class Fit:
     @property
     def model(self):
         """The model of the rows, built when a start first needs it."""
-        return self._parts[0]
+        model, _ = self._model_and_rows
+        return model
 
     @cached_property
     def plan(self):
         """The plan of the first start."""
-        return self._new_plan()
+        return self._make_plan()
 
-    def _new_plan(self):
-        model, X = self._parts
+    def _make_plan(self):
+        model, X = self._model_and_rows
         return self.estimator._plan(model, X, self.rows.weights)
 
     def launch(self, seed, *, kind="", n_starts=1, model=None, policy=None):
         """Return the values with which a start begins.
 
-        ``kind`` describes a start of another ``model``, or with another temperature ``policy``.
+        ``kind`` describes a start of another ``model``, or with another temperature ``policy``, in
+        printed lines. ``n_starts`` is the number of starts of the fit, as far as is known.
         """
         model = self.model if model is None else model
         # Each start needs a plan of its own, since an engine serves one start.
-        plan = self._new_plan() if self._has_launched else self.plan
+        plan = self._make_plan() if self._has_launched else self.plan
         self._has_launched = True
         rng = np.random.default_rng(seed)
         plan = plan if policy is None else replace(plan, policy=policy)
         before, data = self.before, plan.data
         if before is None:
-            state, running = plan.begin(model, self.workers, rng)
-            fitted = self._initial_fitted(plan, model, state, running)
+            state, running_policy = plan.begin(model, self.workers, rng)
+            fitted = self._initial_fitted(plan, model, state, running_policy)
         else:
+            # Continue a copy of the fit, with its memos if they are of these rows and batches.
             before = before.draft()
             state = before.state
             if not self._has_memos_of(data):
@@ -102,7 +114,7 @@ class Fit:
         start = Start(rng, kind, n_starts, n_moves=len(state.move_log))
         return Launch(plan, replace(fitted, state=state), start)
 
-    def resumed(self, progress):
+    def launch_interrupted(self, progress):
         """Return the values with which an interrupted start continues."""
         before = self.estimator._fitted.draft()
         plan = self.estimator._plan(before.model, self.rows.X, self.rows.weights)
@@ -125,22 +137,26 @@ class Fit:
     def _initial_fitted(self, plan, model, state, policy, before=None):
         """Return the :class:`Fitted` of a start before its first pass, without a bound.
 
-        It has the history, the topic labels and the words of the fit ``before``, if there is one.
+        The history, the topic labels and the words are those of the fit ``before``, if there is
+        one.
         """
         parameters = parameters_of(self.estimator)
         fitted = Fitted(model, state, policy, plan.data.total, parameters=parameters)
         if before is None:
             return fitted
-        names = {"topic_labels": before.topic_labels, "words": before.words}
-        return replace(fitted, history=before.history, **names)
+        kept = {"topic_labels": before.topic_labels, "words": before.words}
+        return replace(fitted, history=before.history, **kept)
 
     # ----------------------------------------------------------------------------------- runs
     def run(self, launch, restarts, outcomes):
-        """Make the starts from ``launch`` on, and publish the best of all."""
+        """Make the starts from ``launch`` on, and publish the best of all starts.
+
+        ``outcomes`` are those of the starts that ended before, which only a resumed fit has.
+        """
         estimator, max_iter = self.estimator, launch.plan.stopping.max_iter
-        raw, y = self.shown = self.rows.shown
+        X_shown, y_shown = self.shown = self.rows.shown
         context = estimator._init_callback_context(max_subtasks=launch.start.n_starts * max_iter)
-        context.call_on_fit_task_begin(estimator=estimator, X=raw, y=y)
+        context.call_on_fit_task_begin(estimator=estimator, X=X_shown, y=y_shown)
         with compilation_announced(estimator.verbose):
             while launch is not None:
                 context.max_subtasks = launch.start.n_starts * max_iter
@@ -150,13 +166,14 @@ class Fit:
                 launch = None if stopped else restarts.next(outcomes)
             best = outcomes.best
             if plan.phases[-1].engine.knows_exact_bound:
+                # Identify the rows of the memos, so that a warm start can use them.
                 seen = checksum(self.rows.X, self.rows.weights), plan.data.batch_size
                 best = replace(best, seen=seen)
             best = self._without_labels(self._run_last_phase(best, plan))
         results = {"converged_": outcomes.converged, "restart_elbos_": np.array(outcomes.elbos)}
         publish(estimator, best, self.rows, **results)
         context.call_on_fit_task_end(
-            estimator=estimator, X=raw, y=y, reconstruction_attributes=lambda: {}
+            estimator=estimator, X=X_shown, y=y_shown, reconstruction_attributes=lambda: {}
         )
         self._warn(plan, best, outcomes.converged or stopped)
 
@@ -171,26 +188,33 @@ class Fit:
         """
         plan, initial, start = launch.plan, launch.fitted, launch.start
         state, history, data = initial.state, initial.history, plan.data
+        # Number of passes of earlier fits, which the history of a warm start also has.
         n_before = len(history) - start.position.n_passes
 
         @cache
-        def rows():
+        def rows_seen():
             return RowsSeen.of(data.X, data.weights)
 
         def snapshot(model, state, position):
+            """Return the attributes of the estimator as if the fit had stopped at this position."""
             fitted = replace(initial, model=model).draft()
             log = fitted.state.move_log = _renumber(state.move_log, start.n_moves, n_before)
-            now = replace(start, rng=deepcopy(start.rng), position=position, n_moves=len(log))
+            rng = deepcopy(start.rng)
+            current = replace(start, rng=rng, position=position, n_moves=len(log))
             row_starts = None if state.row_starts is None else state.row_starts.copy()
-            progress = Progress(rows(), restarts.seeds, outcomes, now, plan.progress(), row_starts)
+            progress = Progress(
+                rows_seen(), restarts.seeds, outcomes, current, plan.progress(), row_starts
+            )
             return self._attributes_to_show(fitted, progress)
 
         number, n_starts = len(outcomes.elbos) + 1, start.n_starts
         kind = f"{start.kind}, " if start.kind else ""
         name = f"start {number} of {n_starts}, {kind}" if n_starts > 1 else ""
         monitor = FitMonitor(self.estimator, context, self.shown, snapshot, history, start, name)
-        run = state, self.workers, start.rng, monitor
-        model, converged = fit_loop(initial.model, plan, initial.policy, *run)
+        model, converged = fit_loop(
+            initial.model, plan, initial.policy, state, self.workers, start.rng, monitor
+        )
+        # If the engine does not know the exact bound, one more pass evaluates it.
         elbo = plan.finish(model, state)
         if elbo is None:
             elbo = self._bound(model, state, data)
@@ -221,7 +245,7 @@ class Fit:
     def _run_last_phase(self, best, plan):
         """Run the plan's last phase, if any, on the best start; return it with its exact bound.
 
-        There is none for a single component, or above T = 1.
+        The phase is left out if there is a single component, or if the start ended above T = 1.
         """
         phase, model = plan.last, best.model
         has_several = model.size(best.stats) > 1
@@ -235,8 +259,8 @@ class Fit:
     def _warn(self, plan, fitted, has_ended):
         """Warn if the maximum number of passes ended the fit, or births reached the default limit.
 
-        A value of ``max_components`` is a decision: births that reach it need no warning.
-        ``has_ended`` tells whether the fit converged or a callback stopped it.
+        If the user has set ``max_components``, births that reach it need no warning. ``has_ended``
+        tells whether the fit converged or a callback stopped it.
         """
         estimator, limit = self.estimator, plan.stopping.most_components
         if not has_ended and plan.stopping.warns and plan.judges_convergence:

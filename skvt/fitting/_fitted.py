@@ -1,4 +1,4 @@
-"""The outcome of a fit, and the attributes of it that all estimators have."""
+"""The outcome of a fit, and the attributes in which all estimators show it to users."""
 
 from copy import deepcopy
 from dataclasses import dataclass, field, fields, replace
@@ -67,7 +67,10 @@ class Fitted:
         return self.state.plain_stats
 
     def lam(self):
-        """Return the natural parameters of q(beta), computed once and not writable."""
+        """Return the natural parameters of q(beta).
+
+        The arrays are computed once, and are not writable.
+        """
         return self._lam
 
     @cached_property
@@ -78,7 +81,10 @@ class Fitted:
         return lam
 
     def draft(self, rows=None):
-        """Return an independent copy; if ``rows`` are given, only they may change in statistics."""
+        """Return a copy whose state, policy and history change independently of this fit.
+
+        ``rows`` are the rows of the statistics that may change in the copy; None means all rows.
+        """
         history, policy = History(self.history), deepcopy(self.policy)
         state = self.state.draft(rows)
         return replace(self, state=state, policy=policy, history=history)
@@ -91,21 +97,22 @@ class Fitted:
     def knows_only(self, gathered):
         """Return whether a new model of the gathered rows can replace the fit without loss.
 
-        Without memos, it can once rows of several calls are gathered, since these are all rows.
-        With memos, births must be due, the gathered rows must be those of all memos, and there must
-        be one component.
+        Without memos, a new model can replace the fit if rows of several calls are gathered, since
+        these are all rows so far. With memos, births must be due, the gathered rows must be those
+        of all memos, and the fit must have a single component.
         """
         if gathered is not None and not self.memos:
             return not gathered.is_new
-        due = gathered is not None and gathered.is_due
-        return due and set(self.memos) <= gathered.memos and self.model.size(self.stats) == 1
+        is_due = gathered is not None and gathered.is_due
+        return is_due and set(self.memos) <= gathered.memos and self.model.size(self.stats) == 1
 
     def without_rows(self):
         """Return the fit without data of single rows, to be sent to other processes."""
-        kept = {name: vars(self.state)[name] for name in State.__dataclass_fields__}
+        # A State without memos has fewer fields than a MemoizedState.
+        fields_of_state = {name: vars(self.state)[name] for name in State.__dataclass_fields__}
         return replace(
             self,
-            state=State(**kept | {"row_starts": None, "move_log": []}),
+            state=State(**fields_of_state | {"row_starts": None, "move_log": []}),
             policy=None,
             assignments=None,
             labels=None,
@@ -118,7 +125,10 @@ class Fitted:
 
 
 class of_fit(property):
-    """A property of fitted estimators; its getter takes the estimator and the :class:`Fitted`."""
+    """A property of fitted estimators; its getter takes the estimator and the :class:`Fitted`.
+
+    Before a fit, the property raises AttributeError.
+    """
 
     def __set_name__(self, owner, name):
         self.name = name
@@ -139,12 +149,12 @@ def of_model(path, doc):
     Arrays are copied, so that a caller who changes one does not change the model.
     """
 
-    def value(estimator, fitted):
-        shown = attrgetter(path)(fitted.model)
-        return shown.copy() if isinstance(shown, np.ndarray) else shown
+    def read_field(estimator, fitted):
+        value = attrgetter(path)(fitted.model)
+        return value.copy() if isinstance(value, np.ndarray) else value
 
-    value.__doc__ = doc
-    return of_fit(value)
+    read_field.__doc__ = doc
+    return of_fit(read_field)
 
 
 # Attributes of all estimators.
@@ -184,5 +194,5 @@ class MoveLogMixin:
     @of_fit
     def move_log_(self, fitted):
         """Proposals of moves, as columns of a table."""
-        log, names = fitted.state.move_log, [field.name for field in fields(MoveRecord)]
-        return MoveLog({name: [getattr(record, name) for record in log] for name in names})
+        records, names = fitted.state.move_log, [field.name for field in fields(MoveRecord)]
+        return MoveLog({name: [getattr(record, name) for record in records] for name in names})

@@ -2,7 +2,7 @@
 
 
 class MoveLog(dict):
-    """Columns of a table of proposals, by name, which is printed as a table."""
+    """A table of the proposals of moves: a dict of columns by name, which prints as a table."""
 
     def to_frame(self):
         """Return the table as a data frame of pandas."""

@@ -1,4 +1,4 @@
-"""Parameters of estimators: their declaration and legal values."""
+"""Parameters of estimators: their declaration by annotations, and their legal values."""
 
 from dataclasses import dataclass, fields
 from numbers import Integral, Real
@@ -21,7 +21,7 @@ AUTO = StrOptions({"auto"})
 
 # Mark of parameters that cannot change in warm starts or within a stream.
 FIXED = object()
-# Mark of parameters that cannot change within a stream, but in warm starts.
+# Mark of parameters that can change in warm starts, but not within a stream.
 FIXED_IN_STREAMS = object()
 _MARKS = {FIXED, FIXED_IN_STREAMS}
 
@@ -77,17 +77,19 @@ def estimator(cls):
     """Make a class an estimator whose parameters are the annotated names, with their defaults.
 
     An annotation may be ``Annotated`` with legal values as scikit-learn describes them, and with
-    the marks ``FIXED`` and ``FIXED_IN_STREAMS``. Without legal values, the entry of the name in
-    ``CONSTRAINTS`` is used. Shared texts are added to the docstring, see `skvt.fitting._texts`.
+    the marks ``FIXED`` and ``FIXED_IN_STREAMS``. If it has no legal values, those of the name in
+    ``CONSTRAINTS`` are used. Shared texts are added to the docstring, see `skvt.fitting._texts`.
     """
     cls = dataclass(eq=False, repr=False)(cls)
-    # help() and the API reference show names and defaults only, as types are in the docstring.
+    # Types of parameters are removed, so that help() and the API reference show names and defaults
+    # only: the docstring has the types.
     cls.__init__.__annotations__ = {}
     hints, rules = get_type_hints(cls, include_extras=True), {}
     for name in (field.name for field in fields(cls)):
-        extra = getattr(hints[name], "__metadata__", ())
-        rules[name] = extra if set(extra) - _MARKS else (*extra, *CONSTRAINTS.get(name, ()))
-    legal = {name: [each for each in rules[name] if each not in _MARKS] for name in rules}
+        extras = getattr(hints[name], "__metadata__", ())
+        has_legal_values = bool(set(extras) - _MARKS)
+        rules[name] = extras if has_legal_values else (*extras, *CONSTRAINTS.get(name, ()))
+    legal = {name: [rule for rule in rules[name] if rule not in _MARKS] for name in rules}
     cls._parameter_constraints = {name: legal[name] for name in legal if legal[name]}
     cls._fixed_parameters = [name for name in rules if FIXED in rules[name]]
     cls._fixed_in_streams = [name for name in rules if _MARKS & set(rules[name])]

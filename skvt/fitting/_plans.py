@@ -18,7 +18,7 @@ from skvt.moves import Birth, Delete, Merge
 from skvt.schedules import RobbinsMonro
 from skvt.temperature import POLICIES, ConstantTemperature
 
-# Range of the default number of rows per batch, which is a tenth of the rows.
+# Smallest and largest default number of rows per batch. Between them, it is a tenth of all rows.
 ROWS_OF_BATCH = 1_000, 50_000
 
 
@@ -49,29 +49,41 @@ def check_memoized(estimator):
             f"batch_size={batch_size}."
         )
     check_moves(estimator.moves, ("birth", "merge", "delete"))
-    fewest = estimator.n_components
-    most = most_components(estimator)
-    if most < fewest:
+    n_initial = estimator.n_components
+    max_components = most_components(estimator)
+    if max_components < n_initial:
         raise ValueError(
             f"The 'max_components' parameter must be in the range [n_components, inf) = "
-            f"[{fewest}, inf). Got {most} instead."
+            f"[{n_initial}, inf). Got {max_components} instead."
         )
 
 
 def most_components(estimator):
-    """Return the maximum number of components: as given, or at least twice the initial number."""
-    n_components = estimator.n_components
-    most = getattr(estimator, "max_components", n_components)
-    return max(estimator._usual_most, 2 * n_components) if most is None else most
+    """Return the maximum number of components.
+
+    It is the parameter ``max_components``. If this is None, it is the usual maximum of the
+    estimator, or twice the initial number if that is more. Estimators without the parameter keep
+    the initial number.
+    """
+    n_initial = estimator.n_components
+    max_components = getattr(estimator, "max_components", n_initial)
+    return max(estimator._usual_most, 2 * n_initial) if max_components is None else max_components
 
 
 def rate_of(estimator, scale):
-    """Return the schedule of step sizes given ``learning_offset`` and ``learning_decay``."""
+    """Return the schedule of step sizes set by ``learning_offset`` and ``learning_decay``.
+
+    ``scale`` multiplies the step sizes.
+    """
     return RobbinsMonro(estimator.learning_offset, estimator.learning_decay, scale)
 
 
 def rows_of_batch(estimator, n_rows, limits=ROWS_OF_BATCH, *, stream):
-    """Return the number of rows per batch; raise ValueError if a fit has more batches than rows."""
+    """Return the number of rows per batch; raise ValueError if a fit has more batches than rows.
+
+    ``n_rows`` is the number of rows of the fit or, in a ``stream``, of the call. ``limits`` are the
+    smallest and largest default number.
+    """
     if not stream and estimator.n_batches is not None and estimator.n_batches > n_rows:
         raise ValueError(
             f"The 'n_batches' parameter must be in the range [1, n_samples] = [1, {n_rows}]. "
@@ -83,7 +95,8 @@ def rows_of_batch(estimator, n_rows, limits=ROWS_OF_BATCH, *, stream):
         return -(-n_rows // estimator.n_batches)
     if estimator.batch_size is not None:
         return min(estimator.batch_size, n_rows)
-    return min(n_rows, int(np.clip(-(-n_rows // 10), *limits)))
+    tenth = -(-n_rows // 10)
+    return min(n_rows, int(np.clip(tenth, *limits)))
 
 
 def memoized_plan(estimator, X, weights, moves=None, *, stream, scale=1.0, limits=ROWS_OF_BATCH):
@@ -100,11 +113,12 @@ def memoized_plan(estimator, X, weights, moves=None, *, stream, scale=1.0, limit
     n_rows, n_parallel = X.shape[0], estimator.n_parallel_batches
     batch_rows = rows_of_batch(estimator, n_rows, limits, stream=stream)
     rate, data = rate_of(estimator, scale), rows_of(X, weights, batch_rows, n_parallel)
-    minibatches, chosen = data, [name for name in moves if name in estimator.moves]
+    minibatches, move_names = data, [name for name in moves if name in estimator.moves]
     if estimator.learning_method == "online":
-        engine, chosen = StochasticInference(rate), []
+        engine, move_names = StochasticInference(rate), []
     else:
-        engine = MemoizedInference([moves[name]() for name in chosen])
+        engine = MemoizedInference([moves[name]() for name in move_names])
+        # In a stream, the rows of a call are one batch with one memo.
         data = rows_of(X, weights, n_rows, n_parallel) if stream else data
     return Plan(
         data=data,
@@ -114,7 +128,7 @@ def memoized_plan(estimator, X, weights, moves=None, *, stream, scale=1.0, limit
             estimator.max_iter,
             estimator.evaluate_every,
             estimator.tol,
-            most_components=most_components(estimator) if "birth" in chosen else None,
+            most_components=most_components(estimator) if "birth" in move_names else None,
         ),
         pilot=Pilot(rate, minibatches),
         stream=StreamPlan(estimator.total_samples),

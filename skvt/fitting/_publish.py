@@ -6,7 +6,8 @@ from dataclasses import replace
 def publish(estimator, fitted, rows, **attributes):
     """Set the attributes of an estimator that depend on the fit, after a call.
 
-    Attributes of columns and covariates were already set when the rows were read.
+    ``attributes`` are further attributes by name. Attributes of columns and covariates are not
+    among them, because they were set when the rows were read.
     """
     vars(estimator).pop("_progress", None)
     fitted = replace(fitted, reader=rows.reader)

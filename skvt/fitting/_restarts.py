@@ -29,7 +29,7 @@ class Start:
 
 @dataclass(frozen=True)
 class Launch:
-    """The values with which a start begins, or with which an interrupted one continues."""
+    """The values with which a start begins, or with which an interrupted start continues."""
 
     # The plan of this start alone, whose engines serve no other.
     plan: Plan
@@ -52,9 +52,9 @@ class Outcomes:
     converged: bool = False
 
     def including(self, kind: str, fitted: Fitted, converged: bool) -> "Outcomes":
-        """Return the outcomes with that of another start.
+        """Return the outcomes with the outcome of another start.
 
-        The new start is the best one only if its bound is higher by more than rounding.
+        The other start becomes the best start if its bound is higher by more than rounding.
         """
         outcomes = replace(self, kinds=(*self.kinds, kind), elbos=(*self.elbos, fitted.elbo))
         dtype = fitted.model.dtype

@@ -22,13 +22,13 @@ _BYTES_HASHED = 2**22
 @in_files("estimators.RowsSeen")
 @dataclass(frozen=True)
 class RowsSeen:
-    """Identification of the rows of a fit: shape, type, and a checksum of a sample."""
+    """The shape and type of the rows of a fit and a checksum of a sample, which identify them."""
 
-    # (N, D), without rows of weight 0.
+    # Number of rows of positive weight and of columns, (N, D).
     shape: tuple[int, int]
     dtype: str
-    # BLAKE2b of at most 1,000 evenly spaced rows, with their weights, covariates and
-    # allowed topics, and of the lengths of chunks.
+    # BLAKE2b hash, as hexadecimal text, of at most 1,000 evenly spaced rows, with their weights,
+    # covariates and allowed topics, and of the lengths of chunks.
     digest: str
 
     @classmethod
@@ -50,7 +50,7 @@ class RowsSeen:
         return cls(tuple(X.shape), np.dtype(X.dtype).name, digest.hexdigest())
 
     def check(self, X, weights):
-        """Raise ValueError unless these are the same rows."""
+        """Raise ValueError unless rows X with these weights are the identified rows."""
         current = RowsSeen.of(X, weights)
         if current != self:
             raise ValueError(
@@ -64,18 +64,21 @@ class RowsSeen:
 
 
 def _details_of(X):
-    """Return the design of the covariates of rows and their allowed topics, if there are any."""
+    """Return a list of the arrays of details of rows: covariates and allowed topics, if any."""
     return [array for array in design_and_allowed(X) if array is not None]
 
 
 def checksum(X, weights):
-    """Return a text that identifies all rows, with all that is known of them."""
+    """Return a text that identifies all rows, with their weights, covariates and allowed topics."""
     (digest,) = sums_of_rows(X, weights, _digest)
     return f"{X.shape} {np.dtype(X.dtype).name} {layout_of(X).tolist()} {digest.tobytes().hex()}"
 
 
 def _digest(X, weights):
-    """Return BLAKE2b of rows and what is known of them as integers, added up over chunks."""
+    """Return the BLAKE2b hash of rows and their details as two integers, for `sums_of_rows`.
+
+    Over chunks, the integers are added up.
+    """
     digest = hashlib.blake2b(digest_size=16)
     arrays = [weights, X.indptr, X.indices, X.data] if sp.issparse(X) else [weights, X]
     for array in [*arrays, *_details_of(X)]:
@@ -93,19 +96,21 @@ class Progress:
     rows: RowsSeen
     # Seeds of the starts of the model that the estimator builds.
     seeds: tuple[int, ...]
-    # The starts that have ended, and the one that was interrupted.
+    # Outcomes of the starts that have ended.
     outcomes: Outcomes
+    # The start that was interrupted.
     start: Start
     # The engine's data between passes, see :class:`~skvt.progress.Continued`.
     engine: dict[str, Any]
-    # Initial values of the next local step of each row; None for default values.
+    # Initial values of the next local step of each row, (N, K); None for default values.
     row_starts: Array | None = None
 
 
 def progress_of(estimator):
     """Return the :class:`Progress` of an estimator's interrupted fit.
 
-    Raise ValueError if there is none, or if a parameter has changed on which the passes depend.
+    Raise ValueError if no fit was interrupted, or if a parameter has changed on which the passes
+    depend.
     """
     progress = vars(estimator).get("_progress")
     if progress is None:

@@ -18,7 +18,7 @@ from skvt.stages import stages_printed
 class CallRows:
     """The rows of one call of a method, as the caller passed them and as numbers."""
 
-    # X as the caller passed it; None if this call of ``partial_fit`` is for one of several chunks.
+    # X as the caller passed it; None if the rows are one of several chunks of ``partial_fit``.
     passed: Any
     # Rows of positive weight as numbers, (n, D), in memory or in chunks.
     X: Any
@@ -48,9 +48,9 @@ class CallRows:
 def read_rows(estimator, X, sample_weight, details=None, *, reset, in_stream=False):
     """Read the rows of a call; return :class:`CallRows` without y and labels.
 
-    If ``reset``, a new reader reads the rows and sets the attributes of the columns of the
-    estimator, such as ``n_features_in_``. Otherwise the reader of the fit reads them. ``details``
-    has what the caller passed about the rows besides X and weights, such as covariates, by name.
+    If ``reset``, a new reader reads the rows, and the estimator gets attributes of the columns,
+    such as ``n_features_in_``. Otherwise the reader of the fit reads the rows. ``details`` has what
+    the caller passed about the rows besides X and weights, such as covariates, by name.
     ``in_stream`` is whether the method is ``partial_fit``.
     """
     reader = replace(estimator._reads.of(estimator), in_stream=in_stream)
@@ -74,8 +74,8 @@ def read_rows(estimator, X, sample_weight, details=None, *, reset, in_stream=Fal
 def given_rows(estimator, X, sample_weight=None, details=None, *, reset=False):
     """Provide the :class:`CallRows` of a call in a ``with`` block.
 
-    After the block, the rows need not stay in the memory of a cluster any longer. Parameters are
-    explained in :func:`read_rows`.
+    After the block, a cluster of machines may free the memory of the rows. Parameters are explained
+    in :func:`read_rows`.
     """
     rows = read_rows(estimator, X, sample_weight, details, reset=reset)
     try:

@@ -1,4 +1,8 @@
-"""Calls of ``partial_fit``: each begins a stream or updates the fit so far."""
+"""Calls of ``partial_fit``: each begins a stream or updates the fit so far.
+
+Rows of small calls are gathered, because births need more rows than such a call has: see
+:mod:`skvt.fitting._buffer`.
+"""
 
 import time
 from dataclasses import replace
@@ -17,8 +21,8 @@ from skvt.monitoring import compilation_announced, report_call
 from skvt.readers.chunks import is_chunked, loaded, loads_of
 from skvt.stages import begin_stage, stages_printed
 
-# Assumed number of rows of a stream started by partial_fit unless the user gives it; scikit-learn
-# has the same default.
+# Assumed number of rows of a stream that partial_fit starts, unless the user gives the number;
+# scikit-learn has the same default.
 STREAM_ROWS = 1e6
 
 
@@ -38,8 +42,12 @@ def update(estimator, X, sample_weight, batch_id, details=None, labels=None):
 
 
 def _update(estimator, passed, X, sample_weight, batch_id, details=None, labels=None):
-    """Update on rows in memory; ``passed`` is X as passed, None for one of several chunks."""
-    vars(estimator).pop("_progress", None)  # after other rows, the fit cannot be resumed
+    """Update an estimator on rows in memory, and publish the fit.
+
+    ``passed`` is X as the caller passed it; None for one of several chunks.
+    """
+    # An interrupted fit cannot be resumed after it has seen other rows.
+    vars(estimator).pop("_progress", None)
     before = vars(estimator).get("_fitted")
     options = {"reset": before is None, "in_stream": True}
     with stages_printed(estimator.verbose), compilation_announced(estimator.verbose):
@@ -47,22 +55,25 @@ def _update(estimator, passed, X, sample_weight, batch_id, details=None, labels=
         rows = replace(rows, passed=passed, labels=labels)
         begin_stage(f"call {1 if before is None else len(before.history) + 1}")
         with Workers(estimator.n_jobs) as workers:
-            fitted = _updated(estimator, before, rows, batch_id, workers)
+            fitted = _fit_call(estimator, before, rows, batch_id, workers)
         publish(estimator, fitted, rows)
         history, n_moves = fitted.history, 0 if before is None else len(before.state.move_log)
         report_call(estimator, history[-1], fitted.state.move_log[n_moves:])
 
 
-def _updated(estimator, before, rows, batch_id, workers):
+def _fit_call(estimator, before, rows, batch_id, workers):
     """Return the :class:`Fitted` after a call of ``partial_fit``.
 
     ``before`` is the fit that the call continues; None in the first call.
     """
     X, weights, gathered = rows.X, rows.weights, None
+    # Gather the rows of small calls. The gathered rows then take the place of the rows of this call
+    # if the stream begins, if births are due, or if no earlier rows are gathered.
     if estimator._gathers(before):
         memos = {} if before is None else before.memos
         gathered = Gathered.of(before and before.gathered, X, weights, batch_id, memos)
-    begins, labels = before is None or before.knows_only(gathered), rows.labels
+    labels = rows.labels
+    begins = before is None or before.knows_only(gathered)
     if gathered is not None and (begins or gathered.is_due or gathered.is_new):
         X, weights, batch_id = gathered.X, gathered.weights, gathered.batch_id
     if begins:
@@ -72,12 +83,15 @@ def _updated(estimator, before, rows, batch_id, workers):
     started = time.perf_counter()
     fitted = replace(fitted, gathered=gathered if begins or before.memos else None)
     fitted.policy.resume(X.shape[0])
-    fitted = _with_changed_parameters(estimator, estimator._adapted(fitted, X, weights), X, weights)
+    # Follow changes in the kind of rows and in the estimator's parameters.
+    fitted = estimator._adapted(fitted, X, weights)
+    fitted = _with_changed_parameters(estimator, fitted, X, weights)
     n_moves = len(fitted.state.move_log)
     if not begins:
         if labels is not None:
             model, X = labels.joined(fitted.model, X, weights)
-            # Without memos, statistics represent all rows of the stream.
+            # Without memos, statistics represent all rows of the stream, so that the statistics of
+            # labelled rows are scaled to its weight.
             scale = 1.0 if fitted.memos else fitted.n_rows / weights.sum()
             state = labels.of_components(fitted.state, model, X, weights, scale)
             fitted = replace(fitted, model=model, state=state)
@@ -90,8 +104,8 @@ def _updated(estimator, before, rows, batch_id, workers):
 def _begin_stream(estimator, before, X, weights, labels, workers):
     """Return a :class:`Fitted` that represents no rows yet, and the plan of the first call.
 
-    If it replaces a fit ``before``, it has the history, the log of moves, the parameters and the
-    words of that fit.
+    If the result replaces a fit ``before``, it has the history, the log of moves, the parameters
+    and the words of this fit.
     """
     model = estimator._build_model(X, weights)
     if labels is not None:
@@ -114,16 +128,16 @@ def _begin_stream(estimator, before, X, weights, labels, workers):
 
 
 def _with_changed_parameters(estimator, fitted, X, weights):
-    """Check parameters changed since the last call; return the fit with these parameters."""
-    changed = check_changes(estimator, fitted)
-    if changed is None:
+    """Return the fit with the current parameters; raise ValueError for illegal changes."""
+    needs_new_model = check_changes(estimator, fitted)
+    if needs_new_model is None:
         return fitted
-    model = estimator._build_model(X, weights, fitted.model) if changed else fitted.model
+    model = estimator._build_model(X, weights, fitted.model) if needs_new_model else fitted.model
     return replace(fitted, model=model, parameters=parameters_of(estimator))
 
 
 def _make_steps(fitted, plan, workers, batch_id, random_state):
-    """Make steps on rows of a stream; return the :class:`Fitted` and the last step's size."""
+    """Make steps on rows of a stream; return the :class:`Fitted` and the size of the last step."""
     n_steps, gathered = fitted.state.n_steps, fitted.gathered
 
     def make_rng():
@@ -133,13 +147,14 @@ def _make_steps(fitted, plan, workers, batch_id, random_state):
     tries_moves = gathered is None or gathered.is_due
     total = plan.stream.total_samples
     stream = Stream(fitted.n_rows, fitted.counts_rows, total, batch_id, make_rng, tries_moves)
+    # Tell memoized inference how the rows of the call belong to gathered batches.
     if gathered is not None and batch_id == gathered.key:
         stream.parts = gathered.parts
     elif gathered is not None and batch_id is None:
         stream.joins = gathered.key
     if gathered is not None:
         n_judged = gathered.weights.size if tries_moves else gathered.n_judged
-        gathered = replace(gathered, n_judged=n_judged).kept()
+        gathered = replace(gathered, n_judged=n_judged).for_next_call()
     engine = plan.phases[0].engine
     state = engine.resume(fitted.state, fitted.n_rows)
     inputs = PassInputs(plan.data, fitted.policy, workers)
@@ -149,9 +164,10 @@ def _make_steps(fitted, plan, workers, batch_id, random_state):
 
 
 def _record_call(fitted, rate, n_moves, started):
-    """Append a call to the history; return the fit without results of rows before.
+    """Append a call to the history; return the fit without results of the rows of earlier calls.
 
-    ``rate`` is the size of the last step, ``n_moves`` the length of the log of moves before.
+    ``rate`` is the size of the last step, and ``n_moves`` was the length of the log of moves before
+    the call. ``started`` is the time when the call began, in seconds.
     """
     state, number = fitted.state, len(fitted.history) + 1
     state.move_log[n_moves:] = [
