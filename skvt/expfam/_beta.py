@@ -1,4 +1,4 @@
-"""The beta family: the Dirichlet with two entries, as the law of the first one."""
+"""The beta family: the distribution of the first entry of a Dirichlet with two entries."""
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -12,18 +12,18 @@ class Beta(Dirichlet):
     """Beta distribution of v in (0, 1).
 
     Natural parameter ``eta = (a, b)``, ``t(v) = (log v, log(1 - v))``, base measure
-    ``1 / (v (1 - v))``. A value v has shape (...): the pair (v, 1 - v) is the Dirichlet's.
+    ``1 / (v (1 - v))``. A value v has shape (...), and the pair (v, 1 - v) has a Dirichlet
+    distribution.
     """
 
     @staticmethod
     def sample(eta: ArrayLike, rng: np.random.Generator) -> Array:
-        """One draw of v for each member, shape (...)."""
-        # (nor can double precision tell more from 1)
+        """Draw v (...) for each member; v is neither 0 nor 1."""
         return np.minimum(Dirichlet.sample(eta, rng)[..., 0], np.nextafter(1.0, 0.0))
 
     @staticmethod
     def certain(x: Array) -> Array:
-        """Natural parameters (..., 2) of members that are nearly certain of x."""
+        """Return natural parameters (..., 2) of members that are nearly certain of x."""
         return Dirichlet.certain(np.stack([x, 1.0 - x], axis=-1))
 
     @staticmethod
@@ -33,12 +33,12 @@ class Beta(Dirichlet):
 
     @staticmethod
     def from_standard(a: ArrayLike, b: ArrayLike) -> Array:
-        """Natural parameters, shape (..., 2), of parameters that broadcast."""
+        """Return natural parameters (..., 2); a and b broadcast."""
         return join(np.asarray(a)[..., None], np.asarray(b)[..., None])
 
     @staticmethod
     def mean(eta: ArrayLike) -> Array:
-        """``E[v] = a / (a + b)``, shape (...)."""
+        """Return ``E[v] = a / (a + b)``, shape (...)."""
         return Dirichlet.mean(np.asarray(eta, dtype=np.float64))[..., 0]
 
     @staticmethod
@@ -47,6 +47,6 @@ class Beta(Dirichlet):
 
     @staticmethod
     def log_density(eta: ArrayLike, x: ArrayLike) -> Array:
-        """Log density at v = ``x`` in nats, shape (...); -inf outside [0, 1]."""
+        """Return the log density at v = ``x`` in nats, shape (...); -inf outside [0, 1]."""
         x = np.asarray(x, dtype=np.float64)
         return Dirichlet.log_density(eta, np.stack([x, 1.0 - x], axis=-1))

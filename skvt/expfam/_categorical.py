@@ -1,4 +1,4 @@
-"""The categorical family: assignments."""
+"""The categorical family: distributions of assignments to one of K categories."""
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -48,11 +48,11 @@ class Categorical:
 
     @staticmethod
     def log_density(eta: ArrayLike, x: ArrayLike) -> Array:
-        """Return the log probability of indicators ``x`` in nats, (...); -inf if x is none."""
+        """Return the log probability of ``x`` in nats, (...); -inf unless x is an indicator."""
         eta, x = np.asarray(eta, dtype=np.float64), np.asarray(x, dtype=np.float64)
-        legal = np.all((x == 0.0) | (x == 1.0), axis=-1) & (x.sum(axis=-1) == 1.0)
+        is_legal = np.all((x == 0.0) | (x == 1.0), axis=-1) & (x.sum(axis=-1) == 1.0)
         value = np.where(x == 1.0, eta, 0.0).sum(axis=-1) - Categorical.log_normalizer(eta)
-        return np.where(legal, value, -np.inf)
+        return np.where(is_legal, value, -np.inf)
 
     @staticmethod
     def entropy(eta: ArrayLike) -> Array:

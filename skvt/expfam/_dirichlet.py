@@ -7,14 +7,14 @@ from scipy.special import betaln, logsumexp, polygamma, xlogy
 
 from skvt.compiled import digamma_array as digamma
 from skvt.compiled import gammaln_array as gammaln
-from skvt.expfam._gamma import CERTAIN, LEAST, log_standard_gamma
+from skvt.expfam._gamma import CERTAIN_COUNT, SMALLEST_DRAW, log_standard_gamma
 from skvt.typing import Array
 
-# Range of learned concentrations; outside it the bound is flat and float32 is inaccurate.
+# Range of learned concentrations. Outside it the bound is flat, and float32 is inaccurate.
 _SMALLEST = 1e-4
 _LARGEST = 1e4
 # Maximum number of steps of Newton's method.
-_MOST_STEPS = 50
+_MAX_STEPS = 50
 
 
 class Dirichlet:
@@ -44,12 +44,12 @@ class Dirichlet:
         eta = np.asarray(eta, dtype=np.float64)
         log_g = log_standard_gamma(eta, rng)
         g = np.exp(log_g - log_g.max(axis=-1, keepdims=True))
-        return np.maximum(g / g.sum(axis=-1, keepdims=True), LEAST)
+        return np.maximum(g / g.sum(axis=-1, keepdims=True), SMALLEST_DRAW)
 
     @staticmethod
     def certain(x: Array) -> Array:
         """Return natural parameters of members that are nearly certain of x, in its shape."""
-        return CERTAIN * x
+        return CERTAIN_COUNT * x
 
     @staticmethod
     def standard(eta: ArrayLike) -> dict[str, Array]:
@@ -70,9 +70,9 @@ class Dirichlet:
     def log_density(eta: ArrayLike, x: ArrayLike) -> Array:
         """Return the log density at ``x`` in nats, shape (...); -inf off the simplex."""
         eta, x = np.asarray(eta, dtype=np.float64), np.asarray(x, dtype=np.float64)
-        inside = np.all(x >= 0.0, axis=-1) & np.isclose(x.sum(axis=-1), 1.0)
+        is_legal = np.all(x >= 0.0, axis=-1) & np.isclose(x.sum(axis=-1), 1.0)
         value = xlogy(eta - 1.0, x).sum(axis=-1) - Dirichlet.log_normalizer(eta)
-        return np.where(inside, value, -np.inf)
+        return np.where(is_legal, value, -np.inf)
 
     @staticmethod
     def entropy(eta: ArrayLike) -> Array:
@@ -82,11 +82,12 @@ class Dirichlet:
 
     @staticmethod
     def log_mean_power_sum(eta: ArrayLike, powers: Array) -> tuple[Array, Array]:
-        """``log E[sum_d x_d^b]`` and its derivative in b, for b in (0, 1], (M,) each; eta is (D,).
+        """Return ``log E[sum_d x_d^b]`` and its derivative in b, (M,) each, for the M powers b.
 
+        ``powers`` are in (0, 1], and eta is one member (D,).
         ``E[x_d^b] = Gamma(eta_d + b) / Gamma(eta_d) Gamma(sum eta) / Gamma(sum eta + b)``.
         """
-        # evaluate distinct concentrations only, so that a symmetric prior is cheap
+        # Only distinct concentrations are evaluated, so that a symmetric prior is cheap.
         values, counts = np.unique(np.asarray(eta, dtype=np.float64), return_counts=True)
         total, (value, slope) = float(values @ counts), np.empty((2, len(powers)))
         for m, b in enumerate(powers):
@@ -100,31 +101,35 @@ class Dirichlet:
 
     @staticmethod
     def log_mean_powers(eta: ArrayLike, powers: Array) -> tuple[Array, Array]:
-        """``log E[x_d^b]`` of each event and its derivative in b, (D, M) each; eta is (D,)."""
+        """Return ``log E[x_d^b]`` of each event d and its derivative in b, (D, M) each.
+
+        eta is one member (D,), and b are the M ``powers``.
+        """
         eta = np.asarray(eta, dtype=np.float64)[:, None]
         total = eta.sum()
         value = betaln(total, powers) - betaln(eta, powers)
         return value, digamma(eta + powers) - digamma(total + powers)
 
     @staticmethod
-    def fit(eta: Array, mean_log: Array, *, max_iter: int = _MOST_STEPS) -> Array:
-        """Maximise ``<eta, mean_log> - A(eta)`` over eta > 0: a Dirichlet from E[log x], (D,).
+    def fit(eta: Array, mean_log: Array, *, max_iter: int = _MAX_STEPS) -> Array:
+        """Return the concentrations (D,) of a Dirichlet with the given ``E[log x]`` (D,).
 
-        Newton's method; the Hessian is diagonal plus rank one, so that a step is O(D) [Minka00 sec.
-        1]. Long steps are shortened, and entries that would leave the range are held at its end. A
-        single event has probability 1 for any concentration, which is then left unchanged.
+        They maximise ``<eta, mean_log> - A(eta)``, starting from ``eta``, by Newton's method. Its
+        Hessian is diagonal plus rank one, so that a step is O(D) [Minka00 sec. 1]. Long steps are
+        shortened, and entries that would leave the range are held at its end. If there is a single
+        event, ``eta`` is returned: the event has probability 1 for any concentration.
         """
         eta, mean_log = np.array(eta, dtype=np.float64), np.asarray(mean_log, dtype=np.float64)
         if eta.size == 1:
             return eta
         for _ in range(max_iter):
             gradient = mean_log - Dirichlet.expectation(eta)
-            held = (eta <= _SMALLEST) & (gradient < 0.0) | (eta >= _LARGEST) & (gradient > 0.0)
-            q = np.where(held, -np.inf, -polygamma(1, eta))
+            is_held = (eta <= _SMALLEST) & (gradient < 0.0) | (eta >= _LARGEST) & (gradient > 0.0)
+            q = np.where(is_held, -np.inf, -polygamma(1, eta))
             z = polygamma(1, eta.sum())
             b = (gradient / q).sum() / (1.0 / z + (1.0 / q).sum())  # [Minka00 eq. 18]
             step = -(gradient - b) / q
-            # stay within a factor of e of the present value
+            # Each entry stays within a factor of e of its present value.
             length = 1.0 / max(1.0, np.max(np.abs(step) / (eta * (1.0 - 1.0 / np.e))))
             updated = eta + length * step
             converged = np.max(np.abs(updated - eta) / eta) < 1e-6
@@ -135,29 +140,35 @@ class Dirichlet:
 
     @staticmethod
     def step_to_counts(eta: Array, mean_log: Array, normaliser: float) -> Array:
-        """Make a step to the concentrations that make counts of draws most probable, (D,).
+        """Return the concentrations (D,) after a step that makes counts of draws more probable.
 
         ``mean_log`` (D,) is the mean of ``digamma(eta + n) - digamma(sum(eta + n))`` over sequences
-        of draws with counts n, ``normaliser`` that of the second term. Expectation-maximisation,
-        with :meth:`fit` in each step, takes very long to lower the entry of an event that is never
-        drawn: 1 / eta grows by the same amount in each step.
+        of draws with counts n (D,). ``normaliser`` is the mean of ``digamma(sum(eta + n))``. The
+        step is a fixed-point iteration. Expectation-maximisation, with :meth:`fit` in each step,
+        would take very long to lower the entry of an event that is never drawn, because 1 / eta
+        grows by the same amount in each step.
         """
-        above = mean_log + normaliser - digamma(eta)
-        below = normaliser - float(digamma(eta.sum()))
-        if below < 1e-12 * abs(normaliser):  # no draws, up to rounding
+        numerator = mean_log + normaliser - digamma(eta)
+        denominator = normaliser - float(digamma(eta.sum()))
+        # Up to rounding, the denominator is 0 if there are no draws.
+        if denominator < 1e-12 * abs(normaliser):
             return eta
         # [Minka00 eq. 55]
-        return np.clip(eta * above / below, _SMALLEST, _LARGEST)
+        return np.clip(eta * numerator / denominator, _SMALLEST, _LARGEST)
 
     @staticmethod
     def fit_symmetric(eta: float, mean_log: float, n_events: int) -> float:
-        """Fit one value for all ``n_events`` with mean E[log x] ``mean_log``; Newton in log eta."""
+        """Return the concentration of a symmetric Dirichlet, by Newton's method in log eta.
+
+        ``mean_log`` is the mean of ``E[log x_d]`` over the ``n_events`` entries d. The search
+        starts from ``eta``.
+        """
         eta = float(eta)
-        for _ in range(_MOST_STEPS):
-            first = mean_log - float(digamma(eta)) + float(digamma(n_events * eta))
-            second = float(n_events * polygamma(1, n_events * eta) - polygamma(1, eta))
-            curvature = eta * first + eta * eta * second
-            step = -eta * first / curvature if curvature < 0.0 else np.sign(first)
+        for _ in range(_MAX_STEPS):
+            slope = mean_log - float(digamma(eta)) + float(digamma(n_events * eta))
+            second_derivative = float(n_events * polygamma(1, n_events * eta) - polygamma(1, eta))
+            curvature = eta * slope + eta * eta * second_derivative
+            step = -eta * slope / curvature if curvature < 0.0 else np.sign(slope)
             updated = np.clip(eta * np.exp(np.clip(step, -1.0, 1.0)), _SMALLEST, _LARGEST)
             converged = abs(updated / eta - 1.0) < 1e-8
             eta = updated
@@ -167,24 +178,25 @@ class Dirichlet:
 
     @staticmethod
     def fit_symmetric_to_counts(eta: float, counts: Array, totals: Array, n_events: int) -> float:
-        """Return the concentration of all events that makes counts of draws most probable.
+        """Return the concentration of a symmetric Dirichlet that makes counts most probable.
 
         ``counts`` are the positive counts of all events in K sequences of draws, ``totals`` (K,)
         the numbers of draws. With the probabilities of events integrated out, counts have a Polya
-        distribution, whose likelihood is maximised. Expectation-maximisation, with
-        :meth:`fit_symmetric` in each step, is slow. ``eta`` is returned if all values are equal.
+        distribution, whose likelihood is maximised by a search for the root of its gradient,
+        because expectation-maximisation, with :meth:`fit_symmetric` in each step, is slow. ``eta``
+        is returned if it makes no difference: for a single event, or without counts.
         """
         if n_events == 1 or not counts.size:
             return float(eta)
-        values, numbers = np.unique(counts, return_counts=True)
+        values, multiplicities = np.unique(counts, return_counts=True)
         values, totals = values.astype(np.float64), np.asarray(totals, np.float64)
 
         def gradient(log_eta: float) -> float:
-            """Return the gradient in log eta over eta; 0 at the fixed point of [Minka00 eq. 55]."""
+            """Return the gradient in eta; it is 0 at the fixed point of [Minka00 eq. 55]."""
             eta = float(np.exp(log_eta))
-            above = numbers @ (digamma(values + eta) - digamma(eta))
+            event_term = multiplicities @ (digamma(values + eta) - digamma(eta))
             total = n_events * eta
-            return float(above - n_events * (digamma(totals + total) - digamma(total)).sum())
+            return float(event_term - n_events * (digamma(totals + total) - digamma(total)).sum())
 
         low, high = np.log([_SMALLEST, _LARGEST])
         if gradient(low) <= 0.0:

@@ -1,4 +1,6 @@
-"""The variational family of a Bayesian factor analyser: a mean, loadings, and noise.
+"""Variational inference of Bayesian factor analysers, for Gaussians of low-rank covariance.
+
+A covariance is the product W W' of loadings W (D, r) plus the diagonal variances of the noise:
 
     p(r) = 2^-(r + 1)                                           r = 0, 1, ...
     alpha_l ~ Gamma(1/2, 1/2)                                   l = 1, ..., r
@@ -6,29 +8,33 @@
     Sigma = W W' + diag(psi)^-1,           mu | Sigma ~ N(m_0, Sigma / kappa_0)
     x = mu + W h + e,      h ~ N(0, I),    e ~ N(0, diag(psi)^-1)
 
-so that loadings in units of the noise are Cauchy, and the prior of the mean is that of a
-normal-Wishart. Given the covariance, the mean is integrated out exactly, as in a normal-Wishart.
-The result is a factor ``(kappa_0 / kappa)^(D / 2)`` and a factor analyser of N rows y of mean 0,
-whose scatter R is the growth of the normal-Wishart's inverse scale. Its approximate posterior is
+The loadings, in units of the noise, therefore have a Cauchy distribution, and the mean has the
+prior that it has in a normal-Wishart. The mean given the covariance is integrated out exactly, as
+in a normal-Wishart. This leaves a factor ``(kappa_0 / kappa)^(D / 2)`` of the evidence and a factor
+analyser of N rows y of mean 0. The scatter R (D, D) of these rows is the inverse scale of the
+normal-Wishart's posterior minus the inverse scale of its prior. The approximate posterior is
 
     q = q(W, psi) q(alpha) prod_n q(h_n),      q(h_n) = N(V M' E[psi] y_n, V),
     q(W, psi) = prod_d N(w_d; m_d, C / psi_d) Gamma(psi_d; a, b_d)
 
-with one rank r. Given E[psi], the best other factors are known in closed form. With the eigenvalues
-lam_l and eigenvectors u_l of ``E[psi]^(1/2) R E[psi]^(1/2)``, the columns l = 1, ..., r have
+with one value of the rank r. M (D, r) has the rows m_d and the columns m_l, C and V are diagonal
+(r, r), and E[psi] is taken as a diagonal (D, D). Given E[psi], the best other parameters of q are
+known in closed form. Let lam_l be the eigenvalues, in descending order, and u_l the eigenvectors of
+``E[psi]^(1/2) R E[psi]^(1/2)``. The columns l = 1, ..., r have
 
     E[psi]^(1/2) m_l = u_l sqrt((lam_l - D) / (N + 1) - 1),      C = 1 / (N + 1),
     V_ll = (N + 1) / lam_l,      E[alpha_l] = (D + 1) V_ll,
 
-and each of them adds to the bound, less the log 2 of the prior of the rank,
+and each column adds to the bound
 
     (lam_l - N - 1) / 2 + (N + D + 1) / 2 log V_ll - D / 2 log(N + 1)
-        + log Gamma((D + 1) / 2) + D / 2 log 2 - log(pi) / 2.
+        + log Gamma((D + 1) / 2) + D / 2 log 2 - log(pi) / 2 - log 2,
 
-A column is included if its contribution is positive and ``lam_l > N + D + 1``. Given the columns,
-``a = (nu_0 + N) / 2`` and ``b_d = (s_d + R_dd - (N + 1) |m_d|^2) / 2``. Alternating both updates
-never lowers the bound; they are repeated, with accelerated steps, up to a maximum. The initial
-noise is each column's variance given the others, so that the result depends on (N, R) alone.
+where the last term is due to the prior of the rank. A column is included if its contribution is
+positive and ``lam_l > N + D + 1``. Given the columns, ``a = (nu_0 + N) / 2`` and ``b_d = (s_d +
+R_dd - (N + 1) |m_d|^2) / 2``. Alternating the updates of columns and noise never lowers the bound.
+The updates are repeated, with accelerated steps, until the bound is at a maximum. The noise starts
+at the variance of each column given the other columns, so that the result depends on N and R alone.
 """
 
 from dataclasses import dataclass
@@ -45,125 +51,140 @@ from skvt.expfam.triangle import pack_statistic
 from skvt.typing import Array, IndexArray
 
 _LOG_2 = np.log(2.0)
-# Gain of the bound in nats a row below which steps end, their maximum number, and the number of
-# earlier steps that an accelerated step combines.
+# Steps end if the bound gains less than this, in nats a row.
 _TOL = 1e-6
-_MOST_STEPS = 100
+# The same for trials of priors, for which an approximate bound suffices.
+_TRIAL_TOL = 1e-4
+# Maximum number of steps.
+_MAX_STEPS = 100
+# Number of earlier steps that an accelerated step combines.
 _MEMORY = 4
-# The same gain for trials of priors, for which an approximate bound suffices.
-_TOL_OF_TRIALS = 1e-4
-# Directions that steps follow besides those of the factors.
-_MORE = 4
-# Share of its squared length that a direction must have outside the span of others.
-_DEPENDENT = 1e-24
-# Regularisation of their combination, relative to the sum of their squares.
+# Ridge of the least squares of this combination, relative to the sum of squares of the steps.
 _RIDGE = 1e-10
-# With at least so many columns, few steps are among all directions, and the scatter of few rows is
-# factorised; the largest share of a column's scatter that the factorisation leaves out.
+# Number of directions that steps follow in addition to the directions of the factors.
+_EXTRA_DIRECTIONS = 4
+# A direction counts as dependent on others if the share of its squared length outside their span is
+# less than this.
+_MIN_INDEPENDENT_SHARE = 1e-24
+# From this number of columns on, only the first and the last steps are among all directions, and
+# the scatter of few rows is factorised.
 _MANY_COLUMNS = 64
-_LEFT_OUT = 1e-12
-# Natural parameters of members whose q are kept.
-_ENTRIES_KEPT = 2**22
+# Maximum share of a column's scatter that the factorisation leaves out.
+_MAX_SHARE_LEFT_OUT = 1e-12
+# Maximum number of natural parameters in the cache of members and their q.
+_MAX_CACHED_NUMBERS = 2**22
 
 
 class Factors(NamedTuple):
-    """Best q of K members at the maximum of the bound."""
+    """Best q of K members, at the maximum of the bound; the number of loadings is padded to L."""
 
-    # (K,): without the factor of the mean; 0 of members without rows.
+    # Bound in nats, (K,), without the factor of the mean; 0 for members without rows.
     bound: Array
-    # (K, D): b; the shape a is that of the member.
+    # Rates b of the noise precisions, (K, D). Their shape a follows from the member's parameters.
     rate: Array
-    # (K, D, L): m, columns of zeros where there are fewer.
+    # Loadings m, (K, D, L); unused columns are 0.
     loadings: Array
-    # (K, L): V_ll, 1 where there is no column.
+    # Variances V_ll, (K, L); 1 for unused columns.
     variances: Array
 
     @property
     def ranks(self) -> IndexArray:
-        """Number of columns r, (K,)."""
+        """Number of columns r in use, (K,)."""
         return np.count_nonzero(self.variances < 1.0, axis=-1)
 
 
 @dataclass(frozen=True, eq=False)
 class FactorAnalysis:
-    """Approximate posterior of factor analysers, in the place of an exponential family.
+    """Approximate posterior of factor analysers, with the interface of an exponential family.
 
-    Natural parameters are those of a :class:`~skvt.expfam.NormalWishart`, whose rows add the same.
-    The log-normaliser is the largest bound over q of the log evidence of what was added to the
-    prior, and the expectation is its gradient: that of the normal-Wishart with a bound of
-    ``E[log|Lambda|]`` and E[Lambda] as the bound of ``E[log p(x)]`` has them. Energies, evidences
-    and divergences follow from these two as in any family.
+    A member has the natural parameters of a :class:`~skvt.expfam.NormalWishart`, and rows add the
+    same statistics to them. The log-normaliser is the maximum over q of the bound of the log
+    evidence of the rows that were added to the prior. The expectation is the gradient of the
+    log-normaliser. It has the entries of a normal-Wishart's expectation, with two differences:
+    ``E[log|Lambda|]`` is replaced by a bound, and E[Lambda] by the matrix that takes its place in
+    the bound of ``E[log p(x)]``, see :func:`expected_precision`. Energies, evidences
+    and divergences follow from log-normaliser and expectation as in any family.
     """
 
-    # (2 + D + D (D + 1) / 2,): with a diagonal scale, s.
+    # Natural parameters of the prior, (2 + D + D (D + 1) / 2,). Its inverse scale is diagonal, s.
     prior: Array
     # Maximum number of columns of loadings.
     max_rank: int
-    # Starts for trials of priors: the best q of each member under a similar prior.
-    begun: Factors | None = None
+    # Initial q of each member in trials of priors: the best q under a similar prior.
+    initial_factors: Factors | None = None
     __name__ = "FactorAnalysis"
 
     @cached_property
-    def _start(self) -> dict[str, Array]:
-        """Textbook parameters of the prior, the scale as a vector."""
+    def _standard_prior(self) -> dict[str, Array]:
+        """Standard parameters of the prior, with the diagonal (D,) as inverse scale."""
         prior = NormalWishart.standard(self.prior)
         return prior | {"scale_inverse": np.diagonal(prior["scale_inverse"])}
 
     @cached_property
-    def _solved(self) -> dict[bytes, tuple[Any, ...]]:
-        """The members solved last: evidences and expectations are those of the same ones."""
+    def _cache(self) -> dict[bytes, tuple[Any, ...]]:
+        """Best q of recent members by the bytes of their parameters.
+
+        Evidences and expectations of the same members are asked for one after the other.
+        """
         return {}
 
     def __getstate__(self) -> dict[str, Any]:
         return {"prior": self.prior, "max_rank": self.max_rank}
 
     def factors(self, eta: ArrayLike) -> Factors:
-        """The best q of each member, leading axes flattened to K."""
-        rows = np.ascontiguousarray(eta, dtype=np.float64).reshape(-1, self.prior.size)
-        keys, known = [row.tobytes() for row in rows], self._solved
-        new = [k for k, key in enumerate(keys) if key not in known]
-        begun = self.begun and Factors(*(part[new] for part in self.begun))
-        solved = zip(*self._solve(rows[new], begun), strict=True)
-        found = dict(zip((keys[k] for k in new), solved, strict=True))
-        parts = zip(*(found.get(key) or known[key] for key in keys), strict=True)
-        members = Factors(*map(np.array, parts))
-        # single rows are solved so fast that they are not kept
-        number = rows[:, 1] - self.prior[1]
-        known.update((keys[k], found[keys[k]]) for k in new if not 0.0 < number[k] <= 1.0)
-        while len(known) > max(1, _ENTRIES_KEPT // self.prior.size):
-            known.pop(next(iter(known)))
-        return members
+        """Return the best q of each member; leading axes are flattened to K."""
+        members = np.ascontiguousarray(eta, dtype=np.float64).reshape(-1, self.prior.size)
+        keys, cache = [member.tobytes() for member in members], self._cache
+        new = [k for k, key in enumerate(keys) if key not in cache]
+        initial = self.initial_factors and Factors(*(part[new] for part in self.initial_factors))
+        new_factors = zip(*self._best_factors(members[new], initial), strict=True)
+        factors_by_key = dict(zip((keys[k] for k in new), new_factors, strict=True))
+        parts = zip(*(factors_by_key.get(key) or cache[key] for key in keys), strict=True)
+        factors = Factors(*map(np.array, parts))
+        # Members of a single row are not cached, because their q is found very fast.
+        n_rows = members[:, 1] - self.prior[1]
+        cache.update((keys[k], factors_by_key[keys[k]]) for k in new if not 0.0 < n_rows[k] <= 1.0)
+        while len(cache) > max(1, _MAX_CACHED_NUMBERS // self.prior.size):
+            cache.pop(next(iter(cache)))
+        return factors
 
-    def _solve(self, eta: Array, begun: Factors | None) -> Factors:
-        q, start = NormalWishart.standard(eta), self._start
-        scatter, scale = q["scale_inverse"], start["scale_inverse"]
-        nu, (K, D) = float(start["degrees_of_freedom"]), q["mean"].shape
+    def _best_factors(self, eta: Array, initial: Factors | None) -> Factors:
+        """Find the best q of members (K, E), starting from ``initial`` if it is given."""
+        q, prior = NormalWishart.standard(eta), self._standard_prior
+        scatter, scale = q["scale_inverse"], prior["scale_inverse"]
+        nu, (K, D) = float(prior["degrees_of_freedom"]), q["mean"].shape
         scatter[:, np.arange(D), np.arange(D)] -= scale
-        most, number = min(self.max_rank, D), q["degrees_of_freedom"] - nu
-        # start with the columns' variances given the others; one row has no factors
+        max_rank, n_rows = min(self.max_rank, D), q["degrees_of_freedom"] - nu
+        # A member of at most one row has no factors, so that all of its scatter is noise.
         rate = 0.5 * (scale + np.diagonal(scatter, axis1=1, axis2=2))
-        several, tol = number > 1.0, _TOL
-        out = Factors(np.zeros(K), rate, np.zeros((K, D, most)), np.ones((K, most)))
-        if begun is None:
-            many = several & ((D < _MANY_COLUMNS) | (2.0 * number >= D))
-            inverse = np.linalg.inv(scatter[many] + np.diag(scale))
-            rate[many] = 0.5 / np.diagonal(inverse, axis1=1, axis2=2)
+        has_several_rows, tol = n_rows > 1.0, _TOL
+        factors = Factors(np.zeros(K), rate, np.zeros((K, D, max_rank)), np.ones((K, max_rank)))
+        if initial is None:
+            # The noise starts at the variance of each column given the other columns. For few rows
+            # of many columns, `_maximise_bounds` computes it from a factorisation of the scatter.
+            is_inverted = has_several_rows & ((D < _MANY_COLUMNS) | (2.0 * n_rows >= D))
+            inverse = np.linalg.inv(scatter[is_inverted] + np.diag(scale))
+            rate[is_inverted] = 0.5 / np.diagonal(inverse, axis1=1, axis2=2)
         else:
-            tol = _TOL_OF_TRIALS
-            for part, known in zip(out, begun, strict=True):
-                part[several] = known[several]
-        _solve(number, scatter, 0.5 * nu, 0.5 * scale, *out, tol, begun is None)
-        return out
+            tol = _TRIAL_TOL
+            for part, initial_part in zip(factors, initial, strict=True):
+                part[has_several_rows] = initial_part[has_several_rows]
+        start_noise = initial is None
+        _maximise_bounds(n_rows, scatter, 0.5 * nu, 0.5 * scale, *factors, tol, start_noise)
+        return factors
 
     def log_normalizer(self, eta: ArrayLike) -> Array:
-        """Bound of the log evidence, without ``-D / 2 log(2 pi)`` a row; 0 of the prior."""
+        """Return the bound of the log evidence in nats, shape (...); 0 for the prior.
+
+        It lacks the constant ``-D / 2 log(2 pi)`` of each row.
+        """
         eta = np.asarray(eta, dtype=np.float64)
-        kappa, D = eta[..., 1], len(self._start["scale_inverse"])
-        of_means = 0.5 * D * np.log(self._start["mean_precision"] / kappa)
-        return np.asarray(of_means + self.factors(eta).bound.reshape(kappa.shape))
+        kappa, D = eta[..., 1], len(self._standard_prior["scale_inverse"])
+        mean_term = 0.5 * D * np.log(self._standard_prior["mean_precision"] / kappa)
+        return np.asarray(mean_term + self.factors(eta).bound.reshape(kappa.shape))
 
     def expectation(self, eta: ArrayLike) -> Array:
-        """The gradient of the log-normaliser; shape of eta."""
+        """Return the gradient of the log-normaliser, in the shape of eta."""
         eta = np.asarray(eta, dtype=np.float64)
         q = NormalWishart.standard(eta.reshape(-1, eta.shape[-1]))
         kappa, m, D = q["mean_precision"], q["mean"], q["mean"].shape[-1]
@@ -172,14 +193,16 @@ class FactorAnalysis:
         log_det += np.log(factors.variances).sum(axis=1)
         precision = expected_precision(shape, factors)
         precision_mean = np.einsum("kij,kj->ki", precision, m)
-        square = np.einsum("ki,ki->k", m, precision_mean) + D / kappa
-        scalars = np.stack([0.5 * log_det, -0.5 * square], axis=-1)
+        # E[mu' Lambda mu]
+        mean_square = np.einsum("ki,ki->k", m, precision_mean) + D / kappa
+        scalars = np.stack([0.5 * log_det, -0.5 * mean_square], axis=-1)
         return join(scalars, precision_mean, pack_statistic(precision)).reshape(eta.shape)
 
     def standard(self, eta: ArrayLike) -> dict[str, Array]:
-        """``mean`` (..., D), ``mean_precision`` (...), ``shape`` a (...), ``rate`` b (..., D).
+        """Return the parameters of q by name.
 
-        And ``loadings`` m (..., D, L), ``loadings_variance`` C (...).
+        They are ``mean`` (..., D), ``mean_precision`` (...), ``shape`` a (...), ``rate`` b
+        (..., D), ``loadings`` m (..., D, L) and ``loadings_variance`` (...), the entry of C.
         """
         eta = np.asarray(eta, dtype=np.float64)
         q, factors, lead = NormalWishart.standard(eta), self.factors(eta), eta.shape[:-1]
@@ -190,342 +213,380 @@ class FactorAnalysis:
             "shape": 0.5 * nu,
             "rate": factors.rate.reshape(*lead, -1),
             "loadings": factors.loadings.reshape(*lead, *factors.loadings.shape[1:]),
-            "loadings_variance": 1.0 / (nu - self._start["degrees_of_freedom"] + 1.0),
+            "loadings_variance": 1.0 / (nu - self._standard_prior["degrees_of_freedom"] + 1.0),
         }
 
     def sample(self, eta: ArrayLike, rng: np.random.Generator) -> MeanPrecision:
-        """One draw of each member (K, E): means (K, D), precisions (K, D, D).
+        """Draw means (K, D) and precisions (K, D, D), once for each of the members (K, E).
 
-        Draws are of q, in which loadings do not depend on the factors of the rows: covariances vary
-        less than under the posterior, two or three times less where factors stand out.
+        In q, loadings do not depend on the factors h of the rows. Drawn covariances therefore vary
+        less than under the posterior, two or three times less if factors stand out.
         """
         q = self.standard(eta)
         psi = standard_gamma(np.broadcast_to(q["shape"][:, None], q["rate"].shape), rng) / q["rate"]
-        there = np.abs(q["loadings"]).sum(axis=1, keepdims=True) > 0.0
-        noise = rng.standard_normal(q["loadings"].shape) * there
+        is_used = np.abs(q["loadings"]).sum(axis=1, keepdims=True) > 0.0
+        noise = rng.standard_normal(q["loadings"].shape) * is_used
         noise *= np.sqrt(q["loadings_variance"])[:, None, None] / np.sqrt(psi)[..., None]
         loadings = q["loadings"] + noise
         covariance = loadings @ np.swapaxes(loadings, 1, 2)
-        D = np.arange(psi.shape[1])
-        covariance[:, D, D] += 1.0 / psi
+        columns = np.arange(psi.shape[1])
+        covariance[:, columns, columns] += 1.0 / psi
         z = np.linalg.cholesky(covariance) @ rng.standard_normal((*psi.shape, 1))
         mean = q["mean"] + z[..., 0] / np.sqrt(q["mean_precision"])[:, None]
         return MeanPrecision(mean, np.linalg.inv(covariance))
 
     def mean(self, eta: ArrayLike) -> MeanPrecision:
-        """Means (K, D), and precisions (K, D, D) as the bound of ``E[log p(x)]`` has them."""
+        """Return means (K, D), and the precisions (K, D, D) of the bound of ``E[log p(x)]``."""
         q, factors = NormalWishart.standard(eta), self.factors(eta)
         return MeanPrecision(
             q["mean"], expected_precision(0.5 * q["degrees_of_freedom"][:, None], factors)
         )
 
     def variance(self, eta: ArrayLike) -> MeanPrecision:
-        raise _unknown("variances")
+        raise _no_closed_form("variances")
 
     def log_density(self, eta: ArrayLike, x: tuple[ArrayLike, ArrayLike]) -> Array:
-        raise _unknown("densities")
+        raise _no_closed_form("densities")
 
     def entropy(self, eta: ArrayLike) -> Array:
-        raise _unknown("the entropy")
+        raise _no_closed_form("the entropy")
 
 
-def _unknown(what: str) -> NotImplementedError:
+def _no_closed_form(quantity: str) -> NotImplementedError:
     return NotImplementedError(
-        f"For covariance_type='low_rank', {what} of the posterior are not known in closed form. "
-        "Draw from it by 'sample'."
+        f"For covariance_type='low_rank', {quantity} of the posterior are not known in closed "
+        "form. Draw from it by 'sample'."
     )
 
 
 def expected_precision(shape: Array, factors: Factors) -> Array:
-    """``E[psi] - E[psi] M V M' E[psi]``, (K, D, D), for the shapes a (K, 1)."""
+    """Return ``E[psi] - E[psi] M V M' E[psi]``, (K, D, D), given the shapes a (K, 1)."""
     psi = shape / factors.rate
     scaled = psi[..., None] * factors.loadings * np.sqrt(factors.variances)[:, None]
     precision = -scaled @ np.swapaxes(scaled, 1, 2)
-    D = np.arange(psi.shape[1])
-    precision[:, D, D] += psi
+    columns = np.arange(psi.shape[1])
+    precision[:, columns, columns] += psi
     return precision
 
 
 @part
-def _orthonormalise(columns: Array, rows: Array) -> None:
-    """Make columns (D, p) orthonormal by Gram-Schmidt, done twice; ``rows`` (p, D) are the same.
+def _orthonormalise(columns: Array, transposed: Array) -> None:
+    """Make columns (D, p) orthonormal in place, and write them to ``transposed`` (p, D), too.
 
-    Columns that depend on those before become 0.
+    Columns that depend on earlier columns become 0. The method of Gram and Schmidt is applied twice
+    to each column, so that rounding errors are small.
     """
-    D, size = columns.shape
-    for column in range(size):
-        length = before = 0.0
-        for again in range(3):
-            length = 0.0
+    D, n_columns = columns.shape
+    for column in range(n_columns):
+        square = initial_square = 0.0
+        # The third sweep only measures the length after two projections.
+        for sweep in range(3):
+            square = 0.0
             for d in range(D):
-                length += columns[d, column] * columns[d, column]
-            if again == 0:
-                before = length
-            for other in range(column if again < 2 else 0):
-                product = 0.0
+                square += columns[d, column] * columns[d, column]
+            if sweep == 0:
+                initial_square = square
+            for previous in range(column if sweep < 2 else 0):
+                projection = 0.0
                 for d in range(D):
-                    product += columns[d, other] * columns[d, column]
+                    projection += columns[d, previous] * columns[d, column]
                 for d in range(D):
-                    columns[d, column] -= product * columns[d, other]
-        factor = 1.0 / np.sqrt(length) if length > _DEPENDENT * before else 0.0
+                    columns[d, column] -= projection * columns[d, previous]
+        is_independent = square > _MIN_INDEPENDENT_SHARE * initial_square
+        scale = 1.0 / np.sqrt(square) if is_independent else 0.0
         for d in range(D):
-            columns[d, column] *= factor
-            rows[column, d] = columns[d, column]
+            columns[d, column] *= scale
+            transposed[column, d] = columns[d, column]
 
 
 @part_allocating
-def _root_of(scatter: Array, most: int) -> Array:
-    """Return F (D, p) with ``F F' = scatter``, or with p = 0 if p had to be more than ``most``.
+def _factorise(scatter: Array, max_rank: int) -> Array:
+    """Return F (D, p) with ``F F' = scatter``; p is 0 if it would be more than ``max_rank``.
 
-    By Cholesky's algorithm: the pivot is the column of whose scatter the largest share is left.
+    This is Cholesky's algorithm with pivots: the next column is the column with the largest share
+    of its scatter not yet explained.
     """
     D = scatter.shape[0]
-    root, left = np.zeros((D, most)), np.empty(D)
+    root, variance_left = np.zeros((D, max_rank)), np.empty(D)
     for d in range(D):
-        left[d] = scatter[d, d]
-    for p in range(most + 1):
-        pivot, share = 0, 0.0
+        variance_left[d] = scatter[d, d]
+    for rank in range(max_rank + 1):
+        pivot, largest_share = 0, 0.0
         for d in range(D):
-            if left[d] > share * scatter[d, d]:
-                pivot, share = d, left[d] / scatter[d, d]
-        if share <= _LEFT_OUT:
-            return root[:, :p].copy()
-        if p == most:
+            if variance_left[d] > largest_share * scatter[d, d]:
+                pivot, largest_share = d, variance_left[d] / scatter[d, d]
+        if largest_share <= _MAX_SHARE_LEFT_OUT:
+            return root[:, :rank].copy()
+        if rank == max_rank:
             break
-        length = np.sqrt(left[pivot])
+        pivot_length = np.sqrt(variance_left[pivot])
         for d in range(D):
-            value = scatter[d, pivot]
-            for j in range(p):
-                value -= root[d, j] * root[pivot, j]
-            root[d, p] = value / length
-            left[d] -= root[d, p] * root[d, p]
-        left[pivot] = 0.0
+            residual = scatter[d, pivot]
+            for j in range(rank):
+                residual -= root[d, j] * root[pivot, j]
+            root[d, rank] = residual / pivot_length
+            variance_left[d] -= root[d, rank] * root[d, rank]
+        variance_left[pivot] = 0.0
     return np.empty((D, 0))
 
 
 @part_allocating
-def _start_of_few(few: Array, b0: Array, rate: Array) -> None:
-    """Set rates of the columns' variances given the others, half of 1 / diag((F F' + 2 b0)^-1)."""
-    D, size = few.shape
-    scaled = np.empty((D, size))
+def _start_noise_of_few_rows(scatter_root: Array, b0: Array, rate: Array) -> None:
+    """Set each rate to half the variance of the column given the other columns.
+
+    The variances are 1 / diag((F F' + 2 diag(b0))^-1), where ``scatter_root`` is F (D, p).
+    """
+    D, rank = scatter_root.shape
+    scaled = np.empty((D, rank))
     for d in range(D):
-        for column in range(size):
-            scaled[d, column] = few[d, column] / np.sqrt(2.0 * b0[d])
-    # the formula of Woodbury
+        for column in range(rank):
+            scaled[d, column] = scatter_root[d, column] / np.sqrt(2.0 * b0[d])
+    # The inverse follows from the inverse of a (p, p) matrix by Woodbury's formula.
     inner = np.ascontiguousarray(scaled.T) @ scaled
-    for column in range(size):
+    for column in range(rank):
         inner[column, column] += 1.0
     product = scaled @ np.linalg.inv(inner)
     for d in range(D):
-        left = 1.0
-        for column in range(size):
-            left -= product[d, column] * scaled[d, column]
-        rate[d] = b0[d] / max(left, _LEFT_OUT)
+        share_left = 1.0
+        for column in range(rank):
+            share_left -= product[d, column] * scaled[d, column]
+        rate[d] = b0[d] / max(share_left, _MAX_SHARE_LEFT_OUT)
 
 
 @part_allocating
-def _given_noise(
-    number: float, scatter: Array, few: Array, log_rate: Array, a0: float, b0: Array,
-    constant: float, basis: Array, target: Array, loadings: Array, variances: Array,
+def _fit_factors(
+    n_rows: float, scatter: Array, scatter_root: Array, log_rate: Array, a0: float, b0: Array,
+    gain_constant: float, basis: Array, best_log_rate: Array, loadings: Array, variances: Array,
 ) -> tuple[float, Array]:  # fmt: skip
-    """The best factors for given noise: the bound, loadings (D, L) and variances (L,).
+    """Find the best factors of a member for given noise, E[psi] = a exp(-log_rate).
 
-    ``few`` (D, p) has the scatter as its product with its transpose, unless p = 0.
-    With a ``basis`` (D, p), the best ones in the span of its product with the scatter, by
-    orthogonal iteration: as any loadings, these have a bound. Returns a basis for noise that
-    differs little, too, and in ``target`` the logarithms of the rates that are best given these
-    factors.
+    Writes loadings (D, L), variances (L,), and to ``best_log_rate`` (D,) the logarithms of the best
+    rates given these factors. Returns the bound in nats and a basis (D, p) of directions, in which
+    the next step, for slightly different noise, may look for the factors.
+
+    Without a basis (p = 0), factors are sought among all directions. Otherwise they are sought in
+    the span of the scaled scatter's product with ``basis``, as in orthogonal iteration. The bound
+    is valid for loadings of any span. ``scatter_root`` is F (D, p) with ``F F' = scatter``, or has
+    no columns.
     """
-    D, most = loadings.shape
-    a, rows = a0 + 0.5 * number, number + 1.0
-    of_few = few.shape[1] > 0 and basis.shape[1] == 0
-    root, scaled = np.empty(D), np.empty((0 if of_few else D, D))
+    D, max_rank = loadings.shape
+    a, n_plus_1 = a0 + 0.5 * n_rows, n_rows + 1.0
+    # Without a basis, the root of the scatter is enough, and the scaled scatter is not needed.
+    uses_root = scatter_root.shape[1] > 0 and basis.shape[1] == 0
+    noise_root, scaled = np.empty(D), np.empty((0 if uses_root else D, D))
     bound = -_LOG_2
     for d in range(D):
-        root[d] = np.sqrt(a) * exp(-0.5 * log_rate[d])
-        bound -= root[d] * root[d] * (b0[d] + 0.5 * scatter[d, d]) - a0 * log(b0[d])
+        noise_root[d] = np.sqrt(a) * exp(-0.5 * log_rate[d])
+        bound -= noise_root[d] * noise_root[d] * (b0[d] + 0.5 * scatter[d, d]) - a0 * log(b0[d])
         bound -= a * log_rate[d]
-        target[d] = b0[d] + 0.5 * scatter[d, d]
-        for e in range(0 if of_few else d + 1):
-            scaled[d, e] = scaled[e, d] = scatter[d, e] * root[d] * root[e]
+        best_log_rate[d] = b0[d] + 0.5 * scatter[d, d]
+        for e in range(0 if uses_root else d + 1):
+            scaled[d, e] = scaled[e, d] = scatter[d, e] * noise_root[d] * noise_root[e]
     bound += D * (a + gammaln(a) - gammaln(a0))
+    # Find the leading eigenvectors of the scaled scatter, among all directions or in a span.
     variances[:] = 1.0
     loadings[:] = 0.0
-    # (products of contiguous matrices alone: numba compiles one for each layout)
-    size = basis.shape[1]
-    inner, vectors, span = scaled, scaled, basis
-    if size:
+    # Only contiguous matrices are multiplied, because numba compiles a product for each layout.
+    span_size = basis.shape[1]
+    projected, vectors, span = scaled, scaled, basis
+    if span_size:
         span = scaled @ basis
-        transposed = np.empty((size, D))
+        transposed = np.empty((span_size, D))
         _orthonormalise(span, transposed)
-        inner = transposed @ (scaled @ span)
-    elif of_few and most:
-        size = few.shape[1]
-        span, transposed = np.empty((D, size)), np.empty((size, D))
+        projected = transposed @ (scaled @ span)
+    elif uses_root and max_rank:
+        span_size = scatter_root.shape[1]
+        span, transposed = np.empty((D, span_size)), np.empty((span_size, D))
         for d in range(D):
-            for column in range(size):
-                span[d, column] = transposed[column, d] = few[d, column] * root[d]
-        inner = transposed @ span
-    number_of_values = size if size else (D if most else 0)
-    values = root
-    if number_of_values:
-        values, weights = np.linalg.eigh(inner)
-        vectors = np.empty((number_of_values, number_of_values))
-        for d in range(number_of_values):
-            for e in range(number_of_values):
-                vectors[d, e] = weights[d, e]
-        if size:
+            for column in range(span_size):
+                span[d, column] = transposed[column, d] = scatter_root[d, column] * noise_root[d]
+        projected = transposed @ span
+    n_values = span_size if span_size else (D if max_rank else 0)
+    values = noise_root
+    if n_values:
+        values, eigenvectors = np.linalg.eigh(projected)
+        vectors = np.empty((n_values, n_values))
+        for d in range(n_values):
+            for e in range(n_values):
+                vectors[d, e] = eigenvectors[d, e]
+        if span_size:
             vectors = span @ vectors
-            if not basis.shape[1]:  # eigenvectors of F F' are F times those of F' F
-                for column in range(size):
-                    length = 1.0 / np.sqrt(max(values[column], _LEFT_OUT))
+            if not basis.shape[1]:
+                # An eigenvector of F F' is F times an eigenvector of F' F, normalised.
+                for column in range(span_size):
+                    normaliser = 1.0 / np.sqrt(max(values[column], _MAX_SHARE_LEFT_OUT))
                     for d in range(D):
-                        vectors[d, column] *= length
-    last, there = number_of_values - 1, 0
-    for column in range(min(most, number_of_values)):
+                        vectors[d, column] *= normaliser
+    # Include the columns that raise the bound, from the largest eigenvalue on.
+    last, rank = n_values - 1, 0
+    for column in range(min(max_rank, n_values)):
         value = values[last - column]
-        if value <= rows + D:
+        if value <= n_plus_1 + D:
             break
-        gain = 0.5 * (value - rows) + 0.5 * (rows + D) * log(rows / value) + constant
+        gain = 0.5 * (value - n_plus_1) + 0.5 * (n_plus_1 + D) * log(n_plus_1 / value)
+        gain += gain_constant
         if gain <= _LOG_2:
             break
         bound += gain - _LOG_2
-        there += 1
-        variances[column] = rows / value
-        length = np.sqrt((value - D) / rows - 1.0)
+        rank += 1
+        variances[column] = n_plus_1 / value
+        loading_scale = np.sqrt((value - D) / n_plus_1 - 1.0)
         for d in range(D):
-            loading = vectors[d, last - column] * length / root[d]
+            loading = vectors[d, last - column] * loading_scale / noise_root[d]
             loadings[d, column] = loading
-            target[d] -= 0.5 * rows * loading * loading
+            best_log_rate[d] -= 0.5 * n_plus_1 * loading * loading
+    # Factors of a span can explain more than a column's scatter, so that rates are limited to b0.
     for d in range(D):
-        # (factors found in a span can take up more than a column varies)
-        target[d] = log(max(target[d], b0[d]))
-    # The factors among all directions of few rows are found as fast as among some.
-    if of_few and 4 * few.shape[1] <= D:
+        best_log_rate[d] = log(max(best_log_rate[d], b0[d]))
+    # The factors of very few rows are found as fast among all directions as among some of them.
+    if uses_root and 4 * scatter_root.shape[1] <= D:
         return bound, np.empty((D, 0))
-    clear = 0 < there < last and 2.0 * values[last - there] < values[last - there + 1]
-    more = _MORE if clear or D < _MANY_COLUMNS else D // 16
-    clear |= D >= _MANY_COLUMNS
-    first = max(0, last + 1 - there - more) if clear else number_of_values
-    next_basis = np.empty((D, number_of_values - first))
+    # Keep the directions in use, and some more, if the eigenvalues separate them from the others.
+    has_gap = 0 < rank < last and 2.0 * values[last - rank] < values[last - rank + 1]
+    n_extra = _EXTRA_DIRECTIONS if has_gap or D < _MANY_COLUMNS else D // 16
+    has_next_basis = has_gap or D >= _MANY_COLUMNS
+    first_kept = max(0, last + 1 - rank - n_extra) if has_next_basis else n_values
+    next_basis = np.empty((D, n_values - first_kept))
     for d in range(D):
-        for e in range(number_of_values - first):
-            next_basis[d, e] = vectors[d, first + e]
+        for e in range(n_values - first_kept):
+            next_basis[d, e] = vectors[d, first_kept + e]
     return bound, next_basis
 
 
 @part
-def _combine(
-    steps: Array, targets: Array, step: Array, n: int, size: int, matrix: Array, right: Array,
-    x: Array,
+def _accelerate(
+    step_changes: Array, target_changes: Array, step: Array, n: int, n_changes: int, matrix: Array,
+    right_side: Array, log_rate: Array,
 ) -> None:  # fmt: skip
-    """Take from x what the last ``size`` steps, combined to the one of step n, led to."""
+    """Make Anderson's accelerated step: subtract a combination of earlier changes from log_rate.
+
+    The combination sum_i c_i step_changes_i of the last ``n_changes`` changes is the least-squares
+    fit to ``step``, the step with the number n. ``log_rate``, which is the target of step n, loses
+    sum_i c_i target_changes_i. The rows of ``step_changes`` and ``target_changes`` are a ring of
+    _MEMORY entries. ``matrix`` and ``right_side`` are scratch.
+    """
+    # Make the normal equations of the least squares.
     trace = 0.0
-    for i in range(size):
-        right[i] = 0.0
-        for j in range(size):
+    for i in range(n_changes):
+        right_side[i] = 0.0
+        for j in range(n_changes):
             matrix[i, j] = 0.0
-        for d in range(x.size):
-            change = steps[(n - i) % _MEMORY, d]
-            right[i] += change * step[d]
-            for j in range(size):
-                matrix[i, j] += change * steps[(n - j) % _MEMORY, d]
+        for d in range(log_rate.size):
+            step_change = step_changes[(n - i) % _MEMORY, d]
+            right_side[i] += step_change * step[d]
+            for j in range(n_changes):
+                matrix[i, j] += step_change * step_changes[(n - j) % _MEMORY, d]
         trace += matrix[i, i]
-    # Gaussian elimination: the matrix is positive definite
-    for i in range(size):
+    # Solve them by Gaussian elimination without pivots, since the matrix is positive definite.
+    for i in range(n_changes):
         matrix[i, i] += _RIDGE * trace
-    for i in range(size):
-        for j in range(i + 1, size):
+    for i in range(n_changes):
+        for j in range(i + 1, n_changes):
             factor = matrix[j, i] / matrix[i, i]
-            right[j] -= factor * right[i]
-            for m in range(i, size):
+            right_side[j] -= factor * right_side[i]
+            for m in range(i, n_changes):
                 matrix[j, m] -= factor * matrix[i, m]
-    for i in range(size - 1, -1, -1):
-        for j in range(i + 1, size):
-            right[i] -= matrix[i, j] * right[j]
-        right[i] /= matrix[i, i]
-        for d in range(x.size):
-            x[d] -= right[i] * targets[(n - i) % _MEMORY, d]
+    for i in range(n_changes - 1, -1, -1):
+        for j in range(i + 1, n_changes):
+            right_side[i] -= matrix[i, j] * right_side[j]
+        right_side[i] /= matrix[i, i]
+        for d in range(log_rate.size):
+            log_rate[d] -= right_side[i] * target_changes[(n - i) % _MEMORY, d]
 
 
 @jit_allocating
-def _solve(
-    number: Array, scatter: Array, a0: float, b0: Array, bound: Array, rate: Array,
-    loadings: Array, variances: Array, tol: float, starts: bool,
+def _maximise_bounds(
+    n_rows: Array, scatter: Array, a0: float, b0: Array, bound: Array, rate: Array,
+    loadings: Array, variances: Array, tol: float, start_noise: bool,
 ) -> None:  # fmt: skip
-    """Best q of K members of N rows (K,) and scatter R (K, D, D), by Anderson's acceleration.
+    """Find the best q of K members with N rows (K,) and scatter R (K, D, D), each from its rate.
 
-    The next noise is a combination of what the last few led to. One that lowers the bound is
-    followed by a plain step from the best so far, which never does. The first step finds the
-    factors among all directions, unless it is given some, later ones among those that the step
-    before has found. With many columns, the last step is among all directions, too.
+    With ``start_noise``, the rate of members of few rows is first set by
+    :func:`_start_noise_of_few_rows`.
+
+    ``bound``, ``rate``, ``loadings`` and ``variances``, the fields of :class:`Factors`, are
+    overwritten. The prior of the noise precisions psi_d is Gamma(a0, b0_d).
+
+    Each step finds the best factors for the present noise, and the best noise given these factors,
+    the target of the step. Anderson's acceleration combines the last targets to the next noise. If
+    it lowers the bound, the best noise so far is followed by its target, a step that never lowers
+    the bound. Steps look for factors among the directions that the step before has returned, and
+    among all directions if there are none, as in a first step without initial loadings. With many
+    columns, the last step is among all directions, too.
     """
-    D, most = loadings.shape[1:]
-    x, target, step, best = np.empty(D), np.empty(D), np.empty(D), np.empty(D)
+    D, max_rank = loadings.shape[1:]
+    log_rate, target, step, best_target = np.empty(D), np.empty(D), np.empty(D), np.empty(D)
     last_step, last_target = np.empty(D), np.empty(D)
-    # changes of the steps, and of what they led to
-    steps, targets = np.empty((_MEMORY, D)), np.empty((_MEMORY, D))
-    matrix, right = np.empty((_MEMORY, _MEMORY)), np.empty(_MEMORY)
-    some_loadings, some_variances = np.empty((D, most)), np.empty(most)
+    # Differences of consecutive steps, and of consecutive targets.
+    step_changes, target_changes = np.empty((_MEMORY, D)), np.empty((_MEMORY, D))
+    matrix, right_side = np.empty((_MEMORY, _MEMORY)), np.empty(_MEMORY)
+    new_loadings, new_variances = np.empty((D, max_rank)), np.empty(max_rank)
     half = 0.5 * (D + 1.0)
-    for k in range(number.size):
-        if number[k] <= 0.0:
+    for k in range(n_rows.size):
+        if n_rows[k] <= 0.0:
             continue
-        constant = gammaln(half) + (half - 0.5) * _LOG_2 - 0.5 * log(np.pi)
-        constant -= 0.5 * D * log(number[k] + 1.0)
-        some = most if number[k] > 1.0 else 0
-        bound[k], size, accelerated, least = -np.inf, -1, False, tol * number[k]
-        few = np.empty((D, 0))
-        if D >= _MANY_COLUMNS and 1.0 < number[k] < 0.5 * D:
-            few = _root_of(scatter[k], D // 2)
-            if starts and few.shape[1]:
-                _start_of_few(few, b0, rate[k])
-        width = 0
-        for column in range(most):
-            width += variances[k, column] < 1.0
-        basis = np.empty((D, width))
+        gain_constant = gammaln(half) + (half - 0.5) * _LOG_2 - 0.5 * log(np.pi)
+        gain_constant -= 0.5 * D * log(n_rows[k] + 1.0)
+        member_rank = max_rank if n_rows[k] > 1.0 else 0
+        # The number of changes is -1 until a step has been made.
+        bound[k], n_changes, is_accelerated, min_gain = -np.inf, -1, False, tol * n_rows[k]
+        scatter_root = np.empty((D, 0))
+        if D >= _MANY_COLUMNS and 1.0 < n_rows[k] < 0.5 * D:
+            scatter_root = _factorise(scatter[k], D // 2)
+            if start_noise and scatter_root.shape[1]:
+                _start_noise_of_few_rows(scatter_root, b0, rate[k])
+        # The initial basis consists of the initial loadings in use, in units of the noise.
+        basis_size = 0
+        for column in range(max_rank):
+            basis_size += variances[k, column] < 1.0
+        basis = np.empty((D, basis_size))
         for d in range(D):
-            x[d] = np.log(rate[k, d])
-            for column in range(width):
+            log_rate[d] = np.log(rate[k, d])
+            for column in range(basis_size):
                 basis[d, column] = loadings[k, d, column] / np.sqrt(rate[k, d])
-        for n in range(_MOST_STEPS):
-            width = basis.shape[1]
-            found, basis = _given_noise(
-                number[k], scatter[k], few, x, a0, b0, constant, basis, target,
-                some_loadings[:, :some], some_variances[:some],
+        for n in range(_MAX_STEPS):
+            basis_size = basis.shape[1]
+            new_bound, basis = _fit_factors(
+                n_rows[k], scatter[k], scatter_root, log_rate, a0, b0, gain_constant, basis, target,
+                new_loadings[:, :member_rank], new_variances[:member_rank],
             )  # fmt: skip
-            gain = found - bound[k]
+            gain = new_bound - bound[k]
             if gain > 0.0:
-                bound[k] = found
+                # Keep the best q.
+                bound[k] = new_bound
                 for d in range(D):
-                    best[d], rate[k, d] = target[d], np.exp(x[d])
-                    for column in range(some):
-                        loadings[k, d, column] = some_loadings[d, column]
-                for column in range(some):
-                    variances[k, column] = some_variances[column]
-            elif accelerated or (width > 0 and gain < -least):
+                    best_target[d], rate[k, d] = target[d], np.exp(log_rate[d])
+                    for column in range(member_rank):
+                        loadings[k, d, column] = new_loadings[d, column]
+                for column in range(member_rank):
+                    variances[k, column] = new_variances[column]
+            elif is_accelerated or (basis_size > 0 and gain < -min_gain):
+                # Go on from the best q by a step without acceleration, among all directions.
                 for d in range(D):
-                    x[d] = best[d]
-                size, accelerated, basis = -1, False, np.empty((D, 0))
+                    log_rate[d] = best_target[d]
+                n_changes, is_accelerated, basis = -1, False, np.empty((D, 0))
                 continue
-            if not gain >= least:
-                if width == 0 or D < _MANY_COLUMNS or tol > _TOL:
+            if not gain >= min_gain:
+                if basis_size == 0 or D < _MANY_COLUMNS or tol > _TOL:
                     break
-                # the factors may be in other directions
+                # Look among all directions before the end, since the basis may lack the factors.
                 for d in range(D):
-                    x[d] = best[d]
-                size, accelerated, basis = -1, False, np.empty((D, 0))
+                    log_rate[d] = best_target[d]
+                n_changes, is_accelerated, basis = -1, False, np.empty((D, 0))
                 continue
             for d in range(D):
-                step[d] = target[d] - x[d]
-                if size >= 0:
-                    steps[n % _MEMORY, d] = step[d] - last_step[d]
-                    targets[n % _MEMORY, d] = target[d] - last_target[d]
-                last_step[d], last_target[d], x[d] = step[d], target[d], target[d]
-            size = min(size + 1, _MEMORY)
-            accelerated = size > 0
-            if accelerated:
-                _combine(steps, targets, step, n, size, matrix, right, x)
-                for d in range(D):  # between the rates of all factors and of none
-                    without = log(b0[d] + 0.5 * scatter[k, d, d])
-                    x[d] = min(max(x[d], log(b0[d])), without)
+                step[d] = target[d] - log_rate[d]
+                if n_changes >= 0:
+                    step_changes[n % _MEMORY, d] = step[d] - last_step[d]
+                    target_changes[n % _MEMORY, d] = target[d] - last_target[d]
+                last_step[d], last_target[d], log_rate[d] = step[d], target[d], target[d]
+            n_changes = min(n_changes + 1, _MEMORY)
+            is_accelerated = n_changes > 0
+            if is_accelerated:
+                _accelerate(
+                    step_changes, target_changes, step, n, n_changes, matrix, right_side, log_rate
+                )
+                # Factors explain between none and all of the scatter, which bounds the rates.
+                for d in range(D):
+                    log_rate_without_factors = log(b0[d] + 0.5 * scatter[k, d, d])
+                    log_rate[d] = min(max(log_rate[d], log(b0[d])), log_rate_without_factors)

@@ -1,4 +1,4 @@
-"""The contract of a family, and the KL divergence, which follows for all of them."""
+"""The methods that every exponential family has, and the KL divergence between its members."""
 
 from typing import Any, Protocol
 
@@ -8,55 +8,60 @@ from numpy.typing import ArrayLike
 from skvt.rows import pieces
 from skvt.typing import Array
 
-# Natural parameters whose divergences are computed at once.
-_AT_ONCE = 2**20
+# Maximum number of natural parameters in a block of members. Divergences are computed by block.
+_NUMBERS_PER_BLOCK = 2**20
 
 
 class Family(Protocol):
-    """An exponential family in ``eta``, the event in the last axis; leading axes are members."""
+    """An exponential family with the natural parameter ``eta``, (..., E).
+
+    The last axis holds the parameters of one distribution, a member of the family. The leading axes
+    are members.
+    """
 
     def log_normalizer(self, eta: ArrayLike) -> Array:
-        """``A(eta)`` in nats, shape ``eta.shape[:-1]``; ValueError where eta is illegal."""
+        """Return ``A(eta)`` in nats, ``eta.shape[:-1]``; raise ValueError if eta is illegal."""
 
     def expectation(self, eta: ArrayLike) -> Array:
-        """``E[t(x)]``, the gradient of ``A``; shape of ``eta``."""
+        """Return ``E[t(x)]``, the gradient of ``A``, in the shape of ``eta``."""
 
     def sample(self, eta: ArrayLike, rng: np.random.Generator) -> Any:
-        """One draw of x for each member: an array, or a NamedTuple of arrays."""
+        """Draw x once for each member: an array, or a NamedTuple of arrays."""
 
     def standard(self, eta: ArrayLike) -> dict[str, Array]:
-        """The standard parameters of textbooks, as a dict of arrays."""
+        """Return the parameters of textbooks by name."""
 
     def mean(self, eta: ArrayLike) -> Any:
-        """``E[x]``, shaped as a draw."""
+        """Return ``E[x]``, in the form of a draw."""
 
     def variance(self, eta: ArrayLike) -> Any:
-        """The variance of each entry of x."""
+        """Return the variance of each entry of x, in the form of a draw."""
 
     def log_density(self, eta: ArrayLike, x: Any) -> Array:
-        """Log density at x in nats, one for each member; -inf where there is none."""
+        """Return the log density at x in nats for each member; -inf outside the support."""
 
     def entropy(self, eta: ArrayLike) -> Array:
-        """Differential entropy in nats, one for each member."""
+        """Return the entropy of each member in nats, with respect to the measure of log_density."""
 
 
 def kl_divergence(family: Family, eta_q: ArrayLike, eta_p: ArrayLike) -> float:
-    """KL(q || p) in nats between members of one family, summed over the leading axes.
+    """Return KL(q || p) in nats between members of one family, summed over the leading axes.
 
-    ``KL = <eta_q - eta_p, E_q[t]> - A(eta_q) + A(eta_p)``: the base measure cancels. Natural
-    parameters are (..., D); ``eta_p`` is broadcast against ``eta_q``.
+    ``KL = <eta_q - eta_p, E_q[t]> - A(eta_q) + A(eta_p)``, in which the base measure cancels.
+    Natural parameters are (..., E); ``eta_p`` is broadcast to the shape of ``eta_q``.
     """
     eta_q = np.asarray(eta_q, dtype=np.float64)
     eta_p = np.broadcast_to(np.asarray(eta_p, dtype=np.float64), eta_q.shape)
-    if eta_q.ndim != 2 or eta_q.size <= _AT_ONCE:
+    if eta_q.ndim != 2 or eta_q.size <= _NUMBERS_PER_BLOCK:
         return float(np.sum(_divergences(family, eta_q, eta_p)))
-    # (topics are large; temporary arrays need not be)
-    some = pieces(len(eta_q), max(1, _AT_ONCE // eta_q.shape[1]))
-    parts = [_divergences(family, eta_q[members], eta_p[members]) for members in some]
+    # Many topics of a large vocabulary are divided into blocks, so that temporary arrays are small.
+    blocks = pieces(len(eta_q), max(1, _NUMBERS_PER_BLOCK // eta_q.shape[1]))
+    parts = [_divergences(family, eta_q[block], eta_p[block]) for block in blocks]
     return float(np.sum(np.concatenate(parts)))
 
 
 def _divergences(family: Family, eta_q: Array, eta_p: Array) -> Array:
+    """Return KL(q || p) of each pair of members in nats, shape (...)."""
     inner = np.einsum("...d,...d->...", eta_q - eta_p, family.expectation(eta_q))
     divergences: Array = inner - family.log_normalizer(eta_q) + family.log_normalizer(eta_p)
     return divergences

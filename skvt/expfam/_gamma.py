@@ -7,50 +7,54 @@ from skvt.compiled import digamma_array as digamma
 from skvt.compiled import gammaln_array as gammaln
 from skvt.typing import Array
 
-# Draws that double precision cannot tell from 0 are this: at 0 a density may be 0 or infinite, and
-# a variance would be divided by it.
-LEAST = np.finfo(np.float64).tiny
-# Number of observations after which a member is nearly certain of its value.
-CERTAIN = 1e8
+# Draws that underflow are set to this number. At 0 a density could be 0 or infinite, and a division
+# by the draw would fail.
+SMALLEST_DRAW = np.finfo(np.float64).tiny
+# Number of observations that members "nearly certain of x" are worth, see the methods `certain`.
+CERTAIN_COUNT = 1e8
 
 
 def log_standard_gamma(shape: Array, rng: np.random.Generator) -> Array:
-    """Log gamma variates of rate 1; small shapes via ``log g(a) = log g(a + 1) + log(u) / a``."""
+    """Draw logarithms of gamma variates of rate 1, one for each shape.
+
+    They come from ``log g(a) = log g(a + 1) + log(u) / a`` with u uniform on (0, 1], since g(a)
+    would underflow for small shapes a.
+    """
     return np.log(rng.standard_gamma(shape + 1.0)) + np.log1p(-rng.random(shape.shape)) / shape
 
 
 class Gamma:
     """Gamma distribution of a positive x, by shape a and rate b.
 
-    ``t(x) = (log x, -x)`` and ``eta = (a, b)`` with base measure 1/x, so that n events in an
-    exposure e give ``eta + (n, e)``, and N draws of mean zero from N(0, 1/x) ``eta + (N/2, S/2)``
-    with S the sum of their squares.
+    ``t(x) = (log x, -x)`` and ``eta = (a, b)`` with base measure 1/x. If x is a Poisson rate, n
+    events in an exposure e add ``(n, e)`` to eta. If x is the precision of a Gaussian with mean 0,
+    n draws with the sum of squares S add ``(n / 2, S / 2)``.
     """
 
     @staticmethod
     def log_normalizer(eta: ArrayLike) -> Array:
-        """``A(eta) = log Gamma(a) - a log b``, shape (...)."""
+        """Return ``A(eta) = log Gamma(a) - a log b`` in nats, shape (...)."""
         eta = np.asarray(eta, dtype=np.float64)
         return gammaln(eta[..., 0]) - eta[..., 0] * np.log(eta[..., 1])
 
     @staticmethod
     def expectation(eta: ArrayLike) -> Array:
-        """``(E[log x], -E[x]) = (digamma(a) - log b, -a / b)``, shape (..., 2)."""
+        """Return ``(E[log x], -E[x]) = (digamma(a) - log b, -a / b)``, shape (..., 2)."""
         eta = np.asarray(eta, dtype=np.float64)
         a, b = eta[..., 0], eta[..., 1]
         return np.stack([digamma(a) - np.log(b), -a / b], axis=-1)
 
     @staticmethod
     def sample(eta: ArrayLike, rng: np.random.Generator) -> Array:
-        """One draw for each member, shape (...); in log space, where small shapes underflow."""
+        """Draw x (...) for each member."""
         eta = np.asarray(eta, dtype=np.float64)
         a, b = eta[..., 0], eta[..., 1]
-        return np.maximum(np.exp(log_standard_gamma(a, rng) - np.log(b)), LEAST)
+        return np.maximum(np.exp(log_standard_gamma(a, rng) - np.log(b)), SMALLEST_DRAW)
 
     @staticmethod
     def certain(x: Array) -> Array:
-        """Natural parameters (..., 2) of members that are nearly certain of x."""
-        return Gamma.from_standard(np.full(x.shape, CERTAIN), CERTAIN / x)
+        """Return natural parameters (..., 2) of members that are nearly certain of x."""
+        return Gamma.from_standard(np.full(x.shape, CERTAIN_COUNT), CERTAIN_COUNT / x)
 
     @staticmethod
     def standard(eta: ArrayLike) -> dict[str, Array]:
@@ -59,7 +63,7 @@ class Gamma:
 
     @staticmethod
     def from_standard(shape: ArrayLike, rate: ArrayLike) -> Array:
-        """``eta`` of a shape and a rate, (..., 2)."""
+        """Return natural parameters (..., 2); shape and rate broadcast."""
         return np.stack(np.broadcast_arrays(shape, rate), axis=-1).astype(np.float64)
 
     @staticmethod
@@ -74,12 +78,12 @@ class Gamma:
 
     @staticmethod
     def log_density(eta: ArrayLike, x: ArrayLike) -> Array:
-        """Log density at ``x`` in nats, shape (...); -inf for x <= 0."""
+        """Return the log density at ``x`` in nats, shape (...); -inf for x <= 0."""
         eta, x = np.asarray(eta, dtype=np.float64), np.asarray(x, dtype=np.float64)
-        inside = x > 0.0
-        x = np.where(inside, x, 1.0)
+        is_legal = x > 0.0
+        x = np.where(is_legal, x, 1.0)
         value = (eta[..., 0] - 1.0) * np.log(x) - eta[..., 1] * x - Gamma.log_normalizer(eta)
-        return np.where(inside, value, -np.inf)
+        return np.where(is_legal, value, -np.inf)
 
     @staticmethod
     def entropy(eta: ArrayLike) -> Array:

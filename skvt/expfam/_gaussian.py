@@ -1,16 +1,16 @@
-"""Common parts of the families over the parameters of Gaussians."""
+"""What the families of distributions over parameters of Gaussians share."""
 
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from skvt.expfam._gamma import LEAST, log_standard_gamma
+from skvt.expfam._gamma import SMALLEST_DRAW, log_standard_gamma
 from skvt.typing import Array
 
 
 class MeanPrecision(NamedTuple):
-    """Parameters of Gaussians: values of the normal-Wishart and of the normal-gamma family."""
+    """Parameters of Gaussians, the values of the normal-Wishart and normal-gamma families."""
 
     # (..., D)
     mean: Array
@@ -22,12 +22,13 @@ def join(*parts: ArrayLike) -> Array:
     """Concatenate arrays (..., n_i) along the last axis, leading axes broadcast, in float64."""
     arrays = [np.asarray(part, dtype=np.float64) for part in parts]
     leads = {part.shape[:-1] for part in arrays}
-    if len(leads) > 1:  # NumPy's broadcasting takes longer than all the rest
+    # Broadcast only if it is necessary, because it takes longer than the other lines together.
+    if len(leads) > 1:
         lead = np.broadcast_shapes(*leads)
         arrays = [np.broadcast_to(part, lead + part.shape[-1:]) for part in arrays]
     return np.concatenate(arrays, axis=-1)
 
 
 def standard_gamma(shape: Array, rng: np.random.Generator) -> Array:
-    """One gamma variate of rate 1 for each shape; never 0."""
-    return np.maximum(np.exp(log_standard_gamma(shape, rng)), LEAST)
+    """Draw a gamma variate of rate 1 for each shape; it is never 0."""
+    return np.maximum(np.exp(log_standard_gamma(shape, rng)), SMALLEST_DRAW)

@@ -15,21 +15,23 @@ LOG_2PI = np.log(2.0 * np.pi)
 
 @dataclass(frozen=True)
 class GaussianColumns:
-    """(K, D) matrices mu with columns ``mu_d ~ N(m_d, Lambda_d^-1)``, independent of each other.
+    """Distribution of matrices mu (K, D) with independent columns ``mu_d ~ N(m_d, Lambda_d^-1)``.
 
-    Columns share one precision matrix or have separate ones. The natural parameter consists of the
-    upper triangle of each distinct Lambda_d and the rows of ``h``, where ``h_d = Lambda_d m_d``. An
-    observation ``y ~ N(z' mu, 1)`` therefore adds z z' and z y'.
+    Columns share one precision matrix or have separate ones: there are P distinct matrices, P = 1
+    or D. The natural parameter consists of the upper triangles of these matrices and of the rows of
+    h (K, D), where ``h_d = Lambda_d m_d``. An observation ``y ~ N(z' mu, 1)`` adds z z' to the
+    matrices and z y' to h.
     """
 
-    # K and D.
+    # K
     n_rows: int
+    # D
     n_columns: int
 
     __name__ = "GaussianColumns"
 
     def natural(self, precision: Array, linear: ArrayLike) -> Array:
-        """Natural parameter of ``precision`` (P, K, K), P in {1, D}, and ``linear`` h (K, D)."""
+        """Return the natural parameter, given ``precision`` (P, K, K) and ``linear`` h (K, D)."""
         return join(pack(precision).reshape(-1), np.reshape(linear, -1))
 
     def _split(self, eta: ArrayLike) -> tuple[Array, Array]:
@@ -40,11 +42,15 @@ class GaussianColumns:
         triangles = triangles.reshape(*eta.shape[:-1], -1, K * (K + 1) // 2)
         return unpack(triangles), linear.reshape(*eta.shape[:-1], K, D)
 
-    def _solved(self, eta: ArrayLike) -> tuple[Array, Array, Array]:
-        """Mean (..., K, D), Cholesky factors of ``Lambda_d``, and log|Lambda_d| summed over d."""
+    def _solve_for_mean(self, eta: ArrayLike) -> tuple[Array, Array, Array]:
+        """Return the mean (..., K, D), Cholesky factors (..., P, K, K) and the log-determinant.
+
+        The factors are lower triangles of each ``Lambda_d``. The last result, shape (...), is the
+        sum of log|Lambda_d| over all D columns.
+        """
         precision, linear = self._split(eta)
         factor = np.linalg.cholesky(precision)
-        # solve rather than invert, because rows far from 0 make Lambda ill-conditioned
+        # Solve rather than invert, because rows far from 0 make Lambda ill-conditioned.
         if precision.shape[-3] == 1:
             mean = np.linalg.solve(precision[..., 0, :, :], linear)
         else:
@@ -53,67 +59,72 @@ class GaussianColumns:
         log_det = 2.0 * np.log(np.diagonal(factor, axis1=-2, axis2=-1)).sum(axis=(-2, -1))
         return mean, factor, log_det * (self.n_columns // precision.shape[-3])
 
-    def _moments(self, eta: ArrayLike) -> tuple[Array, Array, Array]:
-        """Mean (..., K, D), covariances (..., P, K, K), and log|Lambda_d| summed over d (...)."""
-        mean, factor, log_det = self._solved(eta)
+    def _moments(self, eta: ArrayLike) -> tuple[Array, Array]:
+        """Return the mean (..., K, D) and the covariances (..., P, K, K) of the columns."""
+        mean, factor, _ = self._solve_for_mean(eta)
         if factor.size == self.n_rows**2:
-            # for one large matrix, dtrtri is five times as fast as the general inverse
+            # For one large matrix, dtrtri is five times as fast as the general inverse.
             root = dtrtri(factor.reshape(self.n_rows, -1), lower=1)[0].reshape(factor.shape)
         else:
             root = np.linalg.inv(factor)
-        return mean, np.swapaxes(root, -1, -2) @ root, log_det
+        return mean, np.swapaxes(root, -1, -2) @ root
 
     def second_moments(self, mean: Array, covariance: Array, *, by_column: bool) -> Array:
-        """``E[mu_d mu_d']`` (..., D, K, K), or (..., 1, K, K) summed over the columns."""
+        """Return ``E[mu_d mu_d']`` (..., D, K, K), or its sum over the columns (..., 1, K, K)."""
         columns = np.swapaxes(mean, -1, -2)
         if by_column:
             return columns[..., :, None] * columns[..., None, :] + covariance
-        spread = covariance.sum(axis=-3, keepdims=True)
-        spread = spread * (self.n_columns // covariance.shape[-3])
-        return (mean @ columns)[..., None, :, :] + spread
+        sum_of_covariances = covariance.sum(axis=-3, keepdims=True)
+        sum_of_covariances = sum_of_covariances * (self.n_columns // covariance.shape[-3])
+        return (mean @ columns)[..., None, :, :] + sum_of_covariances
 
     def log_normalizer(self, eta: ArrayLike) -> Array:
-        """``A(eta) = sum_d (h_d' Lambda_d^-1 h_d - log|Lambda_d|) / 2`` in nats, shape (...)."""
-        mean, _, log_det = self._solved(eta)
+        """Return ``sum_d (h_d' Lambda_d^-1 h_d - log|Lambda_d|) / 2`` in nats, shape (...)."""
+        mean, _, log_det = self._solve_for_mean(eta)
         _, linear = self._split(eta)
         return 0.5 * ((mean * linear).sum(axis=(-2, -1)) - log_det)
 
     def expectation(self, eta: ArrayLike) -> Array:
-        """``E[t(mu)]``: upper triangles of ``-E[mu mu'] / 2``, off the diagonal doubled; E[mu]."""
-        mean, covariance, _ = self._moments(eta)
+        """Return ``E[t(mu)]`` in the shape of eta.
+
+        It consists of the upper triangles of ``-E[mu_d mu_d'] / 2``, with doubled entries off the
+        diagonal, and of the rows of E[mu]. The triangles of columns with one shared precision
+        matrix are summed.
+        """
+        mean, covariance = self._moments(eta)
         by_column = covariance.shape[-3] > 1
         second = pack_statistic(self.second_moments(mean, covariance, by_column=by_column))
         lead = mean.shape[:-2]
         return join(second.reshape(*lead, -1), mean.reshape(*lead, -1))
 
     def sample(self, eta: ArrayLike, rng: np.random.Generator) -> Array:
-        """One draw for each member, shape (..., K, D)."""
-        mean, covariance, _ = self._moments(eta)
+        """Draw mu (..., K, D) for each member."""
+        mean, covariance = self._moments(eta)
         noise = rng.standard_normal((*mean.shape[:-2], self.n_columns, self.n_rows, 1))
         deviation = (np.linalg.cholesky(covariance) @ noise)[..., 0]
         return mean + np.swapaxes(deviation, -1, -2)
 
     def standard(self, eta: ArrayLike) -> dict[str, Array]:
-        """``mean`` (..., K, D) and ``covariance`` (..., P, K, K) of the columns."""
-        mean, covariance, _ = self._moments(eta)
+        """Return ``mean`` (..., K, D) and ``covariance`` (..., P, K, K) of the columns."""
+        mean, covariance = self._moments(eta)
         return {"mean": mean, "covariance": covariance}
 
     def mean(self, eta: ArrayLike) -> Array:
-        return self._solved(eta)[0]
+        return self._solve_for_mean(eta)[0]
 
     def variance(self, eta: ArrayLike) -> Array:
-        mean, covariance, _ = self._moments(eta)
+        mean, covariance = self._moments(eta)
         variances = np.diagonal(covariance, axis1=-2, axis2=-1)
         return np.broadcast_to(np.swapaxes(variances, -1, -2), mean.shape).copy()
 
     def log_density(self, eta: ArrayLike, x: ArrayLike) -> Array:
-        """Log density at x (..., K, D) in nats, shape (...)."""
-        mean, _, log_det = self._solved(eta)
+        """Return the log density at x (..., K, D) in nats, shape (...)."""
+        mean, _, log_det = self._solve_for_mean(eta)
         precision, _ = self._split(eta)
-        columns = np.swapaxes(np.asarray(x, dtype=np.float64) - mean, -1, -2)[..., None]
-        square = (columns * (precision @ columns)).sum(axis=(-3, -2, -1))
-        return 0.5 * (log_det - square - self.n_rows * self.n_columns * LOG_2PI)
+        deviations = np.swapaxes(np.asarray(x, dtype=np.float64) - mean, -1, -2)[..., None]
+        mahalanobis = (deviations * (precision @ deviations)).sum(axis=(-3, -2, -1))
+        return 0.5 * (log_det - mahalanobis - self.n_rows * self.n_columns * LOG_2PI)
 
     def entropy(self, eta: ArrayLike) -> Array:
-        _, _, log_det = self._solved(eta)
+        _, _, log_det = self._solve_for_mean(eta)
         return 0.5 * (self.n_rows * self.n_columns * (1.0 + LOG_2PI) - log_det)

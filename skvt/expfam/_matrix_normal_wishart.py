@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from skvt.expfam._gamma import CERTAIN
+from skvt.expfam._gamma import CERTAIN_COUNT
 from skvt.expfam._gaussian import join
 from skvt.expfam._wishart import Wishart, drawn_root, moments, statistic
 from skvt.expfam.triangle import pack, pack_statistic, unpack
@@ -36,8 +36,7 @@ class MatrixNormalWishart:
     with base measure 1; V is positive definite and nu > E - 1. A row y with the regressors w adds
     ``(1, upper triangle of z z')`` with z = (w, y), and ``-E / 2 log(2 pi)`` to the log density.
     With the single regressor w = 1, the family is the :class:`~skvt.expfam.NormalWishart`, where
-    m = M and kappa = V.
-    Values are :class:`~skvt.expfam.Coefficients`.
+    m = M and kappa = V. Values are :class:`~skvt.expfam.Coefficients`.
     """
 
     # Q, at least 1.
@@ -57,8 +56,8 @@ class MatrixNormalWishart:
     def log_normalizer(self, eta: ArrayLike) -> Array:
         """Return ``A(eta)``, (...): ``Q E / 2 log(2 pi) - E / 2 log|V|`` plus the Wishart's."""
         M, V, marginal = self.split(eta)
-        of_coefficients = M.shape[-2] * np.log(2.0 * np.pi) - np.linalg.slogdet(V)[1]
-        return Wishart.log_normalizer(marginal) + 0.5 * M.shape[-1] * of_coefficients
+        coefficient_term = M.shape[-2] * np.log(2.0 * np.pi) - np.linalg.slogdet(V)[1]
+        return Wishart.log_normalizer(marginal) + 0.5 * M.shape[-1] * coefficient_term
 
     def expectation(self, eta: ArrayLike) -> Array:
         """Return ``E[t]``, by ``E[Lambda] = nu W`` and ``E[B' Lambda B] = M' nu W M + E V^-1``."""
@@ -83,16 +82,18 @@ class MatrixNormalWishart:
 
     def certain(self, x: Coefficients) -> Array:
         """Return natural parameters of distributions that are concentrated at x."""
-        number = np.full(x.precision.shape[:-2], CERTAIN)
-        V = CERTAIN * np.eye(self.n_regressors)
-        return self.from_standard(x.coefficients, V, number, CERTAIN * np.linalg.inv(x.precision))
+        n_rows = np.full(x.precision.shape[:-2], CERTAIN_COUNT)
+        V = CERTAIN_COUNT * np.eye(self.n_regressors)
+        return self.from_standard(
+            x.coefficients, V, n_rows, CERTAIN_COUNT * np.linalg.inv(x.precision)
+        )
 
     def standard(self, eta: ArrayLike) -> dict[str, Array]:
         """Return M (..., E, Q), V (..., Q, Q), nu (...) and W^-1 (..., E, E)."""
         M, V, marginal = self.split(eta)
-        of_precision = Wishart.standard(marginal)
+        wishart = Wishart.standard(marginal)
         return {
-            "coefficients": np.swapaxes(M, -1, -2), "coefficients_precision": V, **of_precision
+            "coefficients": np.swapaxes(M, -1, -2), "coefficients_precision": V, **wishart
         }  # fmt: skip
 
     def from_standard(
@@ -126,20 +127,20 @@ class MatrixNormalWishart:
         excess = marginal[..., :1, None]
         scale = np.diagonal(unpack(marginal[..., 1:]), axis1=-2, axis2=-1)[..., :, None]
         inverse = np.diagonal(np.linalg.inv(V), axis1=-2, axis2=-1)[..., None, :]
-        finite = excess > 0.0
-        variance = np.where(finite, scale * inverse / np.where(finite, excess, 1.0), np.inf)
+        is_finite = excess > 0.0
+        variance = np.where(is_finite, scale * inverse / np.where(is_finite, excess, 1.0), np.inf)
         return Coefficients(variance, Wishart.variance(marginal))
 
     def log_density(self, eta: ArrayLike, x: tuple[ArrayLike, ArrayLike]) -> Array:
         """Return the log density at ``x = (B, Lambda)`` in nats, shape (...)."""
         M, V, marginal = self.split(eta)
         B, precision = (np.asarray(part, np.float64) for part in x)
-        t, inside = statistic(precision)
+        t, is_legal = statistic(precision)
         deviation = B - np.swapaxes(M, -1, -2)
-        square = np.einsum("...eq,...ef,...fr,...qr->...", deviation, precision, deviation, V)
-        value = np.einsum("...d,...d->...", marginal, t) - 0.5 * square
+        mahalanobis = np.einsum("...eq,...ef,...fr,...qr->...", deviation, precision, deviation, V)
+        value = np.einsum("...d,...d->...", marginal, t) - 0.5 * mahalanobis
         value = value + self.n_regressors * t[..., 0] - self.log_normalizer(eta)
-        return np.where(inside, value, -np.inf)
+        return np.where(is_legal, value, -np.inf)
 
     def entropy(self, eta: ArrayLike) -> Array:
         eta = np.asarray(eta, np.float64)

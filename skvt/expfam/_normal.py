@@ -1,9 +1,9 @@
-"""The normal family: an unknown mean, its precision known."""
+"""The normal family: distributions of a single mean, for Gaussian data of known variance."""
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from skvt.expfam._gamma import CERTAIN
+from skvt.expfam._gamma import CERTAIN_COUNT
 from skvt.expfam._gaussian import join
 from skvt.typing import Array
 
@@ -11,19 +11,19 @@ from skvt.typing import Array
 class Normal:
     """Normal distribution of mu, by mean m and variance v.
 
-    ``t(mu) = (mu, -mu^2 / 2)`` and ``eta = (m / v, 1 / v)`` with base measure 1, so that n draws
-    from N(mu, s) with the sum S add ``(S / s, n / s)``.
+    ``t(mu) = (mu, -mu^2 / 2)`` and ``eta = (m / v, 1 / v)`` with base measure 1. If mu is the mean
+    of a Gaussian with the variance s, n draws with the sum S add ``(S / s, n / s)`` to eta.
     """
 
     @staticmethod
     def log_normalizer(eta: ArrayLike) -> Array:
-        """``A(eta) = m^2 / (2 v) + log(2 pi v) / 2``, shape (...)."""
+        """Return ``A(eta) = m^2 / (2 v) + log(2 pi v) / 2``, shape (...)."""
         eta = np.asarray(eta, dtype=np.float64)
         return 0.5 * (eta[..., 0] ** 2 / eta[..., 1] + np.log(2.0 * np.pi / eta[..., 1]))
 
     @staticmethod
     def expectation(eta: ArrayLike) -> Array:
-        """``(E[mu], -E[mu^2] / 2) = (m, -(m^2 + v) / 2)``, shape (..., 2)."""
+        """Return ``(E[mu], -E[mu^2] / 2) = (m, -(m^2 + v) / 2)``, shape (..., 2)."""
         m, v = Normal.mean(eta), Normal.variance(eta)
         return np.stack([m, -0.5 * (m**2 + v)], axis=-1)
 
@@ -34,8 +34,8 @@ class Normal:
 
     @staticmethod
     def certain(x: Array) -> Array:
-        """Natural parameters (..., 2) of members that are nearly certain of x."""
-        return Normal.from_standard(x, np.full(x.shape, 1.0 / CERTAIN**2))
+        """Return natural parameters (..., 2) of members that are nearly certain of x."""
+        return Normal.from_standard(x, np.full(x.shape, 1.0 / CERTAIN_COUNT**2))
 
     @staticmethod
     def standard(eta: ArrayLike) -> dict[str, Array]:
@@ -43,7 +43,7 @@ class Normal:
 
     @staticmethod
     def from_standard(mean: ArrayLike, variance: ArrayLike) -> Array:
-        """Natural parameters, shape (..., 2), of parameters that broadcast."""
+        """Return natural parameters (..., 2); mean and variance broadcast."""
         mean, variance = np.asarray(mean, np.float64), np.asarray(variance, np.float64)
         return join((mean / variance)[..., None], (1.0 / variance)[..., None])
 
@@ -58,7 +58,7 @@ class Normal:
 
     @staticmethod
     def log_density(eta: ArrayLike, x: ArrayLike) -> Array:
-        """Log density at mu = ``x`` in nats, shape (...)."""
+        """Return the log density at mu = ``x`` in nats, shape (...)."""
         m, v = Normal.mean(eta), Normal.variance(eta)
         return -0.5 * ((np.asarray(x, dtype=np.float64) - m) ** 2 / v + np.log(2.0 * np.pi * v))
 

@@ -5,13 +5,13 @@ from numpy.typing import ArrayLike
 
 from skvt.compiled import digamma_array as digamma
 from skvt.compiled import gammaln_array as gammaln
-from skvt.expfam._gamma import CERTAIN
+from skvt.expfam._gamma import CERTAIN_COUNT
 from skvt.expfam._gaussian import MeanPrecision, join, standard_gamma
 from skvt.typing import Array
 
 
 def _split(eta: ArrayLike) -> tuple[Array, Array, Array, Array]:
-    """Return m and kappa (..., D), shape a and rate b (...)."""
+    """Return m and kappa (..., D), shape a and rate b (...); raise ValueError unless b > 0."""
     eta = np.asarray(eta, dtype=np.float64)
     D, odd = divmod(eta.shape[-1] - 2, 2)
     if D < 1 or odd:
@@ -47,13 +47,13 @@ class NormalGamma:
 
     @staticmethod
     def log_normalizer(eta: ArrayLike) -> Array:
-        """``A(eta) = log Gamma(a) - a log b + sum_d log(2 pi / kappa_d) / 2``, shape (...)."""
+        """Return ``log Gamma(a) - a log b + sum_d log(2 pi / kappa_d) / 2`` in nats, (...)."""
         _, kappa, a, b = _split(eta)
         return gammaln(a) - a * np.log(b) + 0.5 * np.log(2.0 * np.pi / kappa).sum(axis=-1)
 
     @staticmethod
     def expectation(eta: ArrayLike) -> Array:
-        """Return E[t] by ``E[log tau] = digamma(a) - log b`` and ``E[tau] = a / b``."""
+        """Return ``E[t]``, by ``E[log tau] = digamma(a) - log b`` and ``E[tau] = a / b``."""
         m, kappa, a, b = _split(eta)
         precision = a / b
         scalars = np.stack([0.5 * (digamma(a) - np.log(b)), -0.5 * precision], axis=-1)
@@ -62,7 +62,7 @@ class NormalGamma:
 
     @staticmethod
     def sample(eta: ArrayLike, rng: np.random.Generator) -> MeanPrecision:
-        """One draw for each member: mean (..., D) and precision (...)."""
+        """Draw a mean (..., D) and a precision (...) for each member."""
         m, kappa, a, b = _split(eta)
         precision = standard_gamma(a, rng) / b
         deviation = rng.standard_normal(m.shape) / np.sqrt(kappa * precision[..., None])
@@ -70,13 +70,16 @@ class NormalGamma:
 
     @staticmethod
     def certain(x: MeanPrecision) -> Array:
-        """Natural parameters of members that are nearly certain of x."""
-        kappa, half = np.full(x.mean.shape, CERTAIN), np.full(x.precision.shape, 0.5 * CERTAIN)
+        """Return natural parameters of members that are nearly certain of x."""
+        kappa, half = (
+            np.full(x.mean.shape, CERTAIN_COUNT),
+            np.full(x.precision.shape, 0.5 * CERTAIN_COUNT),
+        )
         return NormalGamma.from_standard(x.mean, kappa, half, half / x.precision)
 
     @staticmethod
     def standard(eta: ArrayLike) -> dict[str, Array]:
-        """m (..., D), kappa (..., D), shape a (...) and rate b (...)."""
+        """Return m (..., D), kappa (..., D), shape a (...) and rate b (...) by name."""
         m, kappa, a, b = _split(eta)
         return {"mean": m, "mean_precision": kappa, "shape": a, "rate": b}
 
@@ -84,7 +87,7 @@ class NormalGamma:
     def from_standard(
         mean: ArrayLike, mean_precision: ArrayLike, shape: ArrayLike, rate: ArrayLike
     ) -> Array:
-        """Natural parameters, shape (..., 2 + 2 D); the leading axes broadcast.
+        """Return natural parameters (..., 2 + 2 D); leading axes broadcast.
 
         ``mean`` (..., D) and ``mean_precision`` (..., D) or (..., 1) broadcast too.
         """
@@ -97,33 +100,36 @@ class NormalGamma:
 
     @staticmethod
     def mean(eta: ArrayLike) -> MeanPrecision:
-        """Return ``E[mu] = m``, the centre if a <= 1/2, and ``E[tau] = a / b``."""
+        """Return m, which is E[mu] if a > 1/2, and else the centre, and ``E[tau] = a / b``."""
         m, _, a, b = _split(eta)
         return MeanPrecision(m, a / b)
 
     @staticmethod
     def variance(eta: ArrayLike) -> MeanPrecision:
-        """``Var[mu_d] = b / (kappa_d (a - 1))``, inf unless a > 1, and ``Var[tau] = a / b^2``."""
+        """Return the variances of mu, inf unless a > 1, and of tau.
+
+        They are ``b / (kappa_d (a - 1))`` and ``a / b^2``.
+        """
         _, kappa, a, b = _split(eta)
         # E[1 / tau]
-        inverse = np.where(a > 1.0, b / np.where(a > 1.0, a - 1.0, 1.0), np.inf)
-        return MeanPrecision(inverse[..., None] / kappa, a / b**2)
+        mean_inverse = np.where(a > 1.0, b / np.where(a > 1.0, a - 1.0, 1.0), np.inf)
+        return MeanPrecision(mean_inverse[..., None] / kappa, a / b**2)
 
     @staticmethod
     def log_density(eta: ArrayLike, x: tuple[ArrayLike, ArrayLike]) -> Array:
-        """Log density at ``x = (mu, tau)`` in nats, shape (...); -inf where tau <= 0."""
+        """Return the log density at ``x = (mu, tau)`` in nats, shape (...); -inf if tau <= 0."""
         m, kappa, a, b = _split(eta)
         mean, precision = (np.asarray(part, dtype=np.float64) for part in x)
-        inside = precision > 0.0
-        log_precision = np.log(np.where(inside, precision, 1.0))
+        is_legal = precision > 0.0
+        log_precision = np.log(np.where(is_legal, precision, 1.0))
         square = (kappa * (mean - m) ** 2).sum(axis=-1)
         value = (a - 1.0 + 0.5 * m.shape[-1]) * log_precision - precision * (b + 0.5 * square)
-        return np.where(inside, value - NormalGamma.log_normalizer(eta), -np.inf)
+        return np.where(is_legal, value - NormalGamma.log_normalizer(eta), -np.inf)
 
     @staticmethod
     def entropy(eta: ArrayLike) -> Array:
         m, _, a, b = _split(eta)
         half_D = 0.5 * m.shape[-1]
-        # E[tau (b + sum_d kappa_d (mu_d - m_d)^2 / 2)] = a + D / 2
-        rest = a + half_D - (a - 1.0 + half_D) * (digamma(a) - np.log(b))
-        return NormalGamma.log_normalizer(eta) + rest
+        # -<eta, E[t]>, by E[tau (b + sum_d kappa_d (mu_d - m_d)^2 / 2)] = a + D / 2
+        minus_inner = a + half_D - (a - 1.0 + half_D) * (digamma(a) - np.log(b))
+        return NormalGamma.log_normalizer(eta) + minus_inner

@@ -3,21 +3,25 @@
 import numpy as np
 from numpy.typing import ArrayLike
 
-from skvt.expfam._gamma import CERTAIN
+from skvt.expfam._gamma import CERTAIN_COUNT
 from skvt.expfam._gaussian import MeanPrecision, join
 from skvt.expfam._wishart import Wishart, drawn_root, moments, statistic
 from skvt.expfam.triangle import dimension, pack, pack_outer, pack_statistic, unpack
 from skvt.rows import pieces
 from skvt.typing import Array
 
-# Natural parameters that are worked on at a time, so that matrices made of them stay in the cache.
-_NUMBERS_AT_ONCE = 2**17
+# Maximum number of natural parameters in a block of members. Expectations are computed by block, so
+# that the matrices of a block stay in the processor's cache.
+_NUMBERS_PER_BLOCK = 2**17
 
 
 def split(eta: ArrayLike) -> tuple[Array, Array, Array]:
-    """kappa (...), m (..., D), and the natural parameter of the marginal of Lambda, a Wishart."""
+    """Return kappa (...), m (..., D) and the natural parameters of the marginal of Lambda.
+
+    The marginal is a Wishart with parameters (..., 1 + D (D + 1) / 2).
+    """
     eta = np.asarray(eta, dtype=np.float64)
-    # 2 + D + D (D + 1) / 2 is 1 more than the triangle of a matrix with D + 1 rows.
+    # The length 2 + D + D (D + 1) / 2 is 1 plus the triangle of a matrix with D + 1 rows.
     D = dimension(eta.shape[-1] - 1) - 1
     kappa = eta[..., 1]
     m = eta[..., 2 : 2 + D] / kappa[..., None]
@@ -35,53 +39,53 @@ class NormalWishart:
     nu > D - 1. A row x of the Gaussian adds ``(1, 1, x, upper triangle of x x')``, and
     ``-D / 2 log(2 pi)`` to the log density. Values are :class:`~skvt.expfam.MeanPrecision`.
 
-    ``W^-1`` is a difference here. Data whose mean is c times their standard deviation cost it a
-    relative error of about ``1e-16 c^2``: centre them.
+    ``W^-1`` is computed as a difference. If the mean of the data is c times their standard
+    deviation, its relative error is about ``1e-16 c^2``, so that such data should be centred.
     """
 
     @staticmethod
     def log_normalizer(eta: ArrayLike) -> Array:
-        """``A(eta)``: that of the Wishart, plus ``D / 2 log(2 pi / kappa)``; shape (...)."""
+        """Return ``A(eta)``, (...): ``D / 2 log(2 pi / kappa)`` plus the Wishart's."""
         kappa, m, marginal = split(eta)
         return Wishart.log_normalizer(marginal) + 0.5 * m.shape[-1] * np.log(2.0 * np.pi / kappa)
 
     @staticmethod
     def expectation(eta: ArrayLike) -> Array:
-        """``E[t]``, where ``E[Lambda] = nu W``; shape of eta."""
+        """Return ``E[t]``, by ``E[Lambda] = nu W``, in the shape of eta."""
         eta = np.asarray(eta, dtype=np.float64)
-        step = max(1, _NUMBERS_AT_ONCE // eta.shape[-1])
-        if eta.ndim == 2 and len(eta) > step:
-            parts = [NormalWishart.expectation(eta[own]) for own in pieces(len(eta), step)]
-            return np.concatenate(parts)
+        block_size = max(1, _NUMBERS_PER_BLOCK // eta.shape[-1])
+        if eta.ndim == 2 and len(eta) > block_size:
+            blocks = pieces(len(eta), block_size)
+            return np.concatenate([NormalWishart.expectation(eta[block]) for block in blocks])
         kappa, m, marginal = split(eta)
         log_det, precision = moments(marginal)
         precision_mean = np.einsum("...ij,...j->...i", precision, m)
         # E[mu' Lambda mu]
-        square = np.einsum("...i,...i->...", m, precision_mean) + m.shape[-1] / kappa
-        scalars = np.stack([0.5 * log_det, -0.5 * square], axis=-1)
+        mean_square = np.einsum("...i,...i->...", m, precision_mean) + m.shape[-1] / kappa
+        scalars = np.stack([0.5 * log_det, -0.5 * mean_square], axis=-1)
         return join(scalars, precision_mean, pack_statistic(precision))
 
     @staticmethod
     def sample(eta: ArrayLike, rng: np.random.Generator) -> MeanPrecision:
-        """One draw for each member: mean (..., D) and precision (..., D, D)."""
+        """Draw a mean (..., D) and a precision (..., D, D) for each member."""
         kappa, m, marginal = split(eta)
         root = drawn_root(marginal, rng)
         root_transposed = np.swapaxes(root, -1, -2)
-        # Lambda = root root', so that root'^-1 z has the covariance Lambda^-1
+        # Since Lambda = root root', root'^-1 z has the covariance Lambda^-1 for standard normal z.
         z = rng.standard_normal((*m.shape, 1))
         deviation = np.linalg.solve(root_transposed, z)[..., 0] / np.sqrt(kappa)[..., None]
         return MeanPrecision(m + deviation, root @ root_transposed)
 
     @staticmethod
     def certain(x: MeanPrecision) -> Array:
-        """Natural parameters of members that are nearly certain of x."""
-        number = np.full(x.mean.shape[:-1], CERTAIN)
-        scale_inverse = CERTAIN * np.linalg.inv(x.precision)
-        return NormalWishart.from_standard(x.mean, number, number, scale_inverse)
+        """Return natural parameters of members that are nearly certain of x."""
+        n_rows = np.full(x.mean.shape[:-1], CERTAIN_COUNT)
+        scale_inverse = CERTAIN_COUNT * np.linalg.inv(x.precision)
+        return NormalWishart.from_standard(x.mean, n_rows, n_rows, scale_inverse)
 
     @staticmethod
     def standard(eta: ArrayLike) -> dict[str, Array]:
-        """m (..., D), kappa (...), nu (...) and W^-1 (..., D, D), by scikit-learn's names."""
+        """Return m (..., D), kappa (...), nu (...) and W^-1 (..., D, D) by scikit-learn's names."""
         kappa, m, marginal = split(eta)
         return {"mean": m, "mean_precision": kappa} | Wishart.standard(marginal)
 
@@ -92,8 +96,8 @@ class NormalWishart:
         degrees_of_freedom: ArrayLike,
         scale_inverse: ArrayLike,
     ) -> Array:
-        """Natural parameters, shape (..., 2 + D + D (D + 1) / 2); leading axes broadcast."""
-        m, scale_inverse = (np.asarray(a, dtype=np.float64) for a in (mean, scale_inverse))
+        """Return natural parameters (..., 2 + D + D (D + 1) / 2); leading axes broadcast."""
+        m, scale_inverse = (np.asarray(part, dtype=np.float64) for part in (mean, scale_inverse))
         kappa = np.asarray(mean_precision, dtype=np.float64)[..., None]
         nu = np.asarray(degrees_of_freedom, dtype=np.float64)[..., None]
         triangle = pack(scale_inverse) + kappa * pack_outer(m)
@@ -101,36 +105,41 @@ class NormalWishart:
 
     @staticmethod
     def mean(eta: ArrayLike) -> MeanPrecision:
-        """``E[mu] = m`` (where nu > D; else the centre) and ``E[Lambda] = nu W``."""
+        """Return m, which is E[mu] if nu > D, and else the centre, and ``E[Lambda] = nu W``."""
         _, m, marginal = split(eta)
         return MeanPrecision(m, Wishart.mean(marginal))
 
     @staticmethod
     def variance(eta: ArrayLike) -> MeanPrecision:
-        """Variance of each entry of mu (inf unless nu > D + 1) and of Lambda."""
+        """Return the variance of each entry of mu, inf unless nu > D + 1, and of Lambda."""
         kappa, _, marginal = split(eta)
         scale_inverse = np.diagonal(unpack(marginal[..., 1:]), axis1=-2, axis2=-1)
-        # marginal of mu: Student's t with nu - D + 1 degrees of freedom; nu - D - 1 is marginal[0]
-        finite = marginal[..., :1] > 0.0
-        divisor = kappa[..., None] * np.where(finite, marginal[..., :1], 1.0)
-        variance = np.where(finite, scale_inverse / divisor, np.inf)
+        # mu has a t distribution with nu - D + 1 degrees of freedom. The first entry of
+        # ``marginal`` is nu - D - 1.
+        excess = marginal[..., :1]
+        is_finite = excess > 0.0
+        divisor = kappa[..., None] * np.where(is_finite, excess, 1.0)
+        variance = np.where(is_finite, scale_inverse / divisor, np.inf)
         return MeanPrecision(variance, Wishart.variance(marginal))
 
     @staticmethod
     def log_density(eta: ArrayLike, x: tuple[ArrayLike, ArrayLike]) -> Array:
-        """Log density at ``x = (mu, Lambda)`` in nats, (...); -inf off the positive definite."""
+        """Return the log density at ``x = (mu, Lambda)`` in nats, shape (...).
+
+        It is -inf if Lambda is not symmetric and positive definite.
+        """
         kappa, m, marginal = split(eta)
         mean, precision = (np.asarray(part, dtype=np.float64) for part in x)
-        t, inside = statistic(precision)
+        t, is_legal = statistic(precision)
         deviation = mean - m
-        square = np.einsum("...i,...ij,...j->...", deviation, precision, deviation)
-        value = np.einsum("...d,...d->...", marginal, t) + t[..., 0] - 0.5 * kappa * square
-        return np.where(inside, value - NormalWishart.log_normalizer(eta), -np.inf)
+        mahalanobis = np.einsum("...i,...ij,...j->...", deviation, precision, deviation)
+        value = np.einsum("...d,...d->...", marginal, t) + t[..., 0] - 0.5 * kappa * mahalanobis
+        return np.where(is_legal, value - NormalWishart.log_normalizer(eta), -np.inf)
 
     @staticmethod
     def entropy(eta: ArrayLike) -> Array:
         kappa, m, marginal = split(eta)
         D = m.shape[-1]
-        # that of mu given Lambda, in the mean over Lambda
-        given = 0.5 * (D * np.log(2.0 * np.pi * np.e / kappa) - moments(marginal)[0])
-        return Wishart.entropy(marginal) + given
+        # The expected entropy of mu given Lambda.
+        conditional = 0.5 * (D * np.log(2.0 * np.pi * np.e / kappa) - moments(marginal)[0])
+        return Wishart.entropy(marginal) + conditional

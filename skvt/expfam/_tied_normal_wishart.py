@@ -65,12 +65,10 @@ class TiedNormalWishart:
         normal-Wishart.
         """
         kappa, m, _ = split(eta)
-        of_prior, of_means = (
-            self._prior_of_precision[1],
-            0.5 * m.shape[-1] * np.log(2.0 * np.pi / kappa),
-        )
-        gain = Wishart.log_normalizer(self.shared(eta)) - of_prior
-        return of_prior + of_means + gain / max(1, kappa.size)
+        prior_log_normalizer = self._prior_of_precision[1]
+        mean_terms = 0.5 * m.shape[-1] * np.log(2.0 * np.pi / kappa)
+        gain = Wishart.log_normalizer(self.shared(eta)) - prior_log_normalizer
+        return prior_log_normalizer + mean_terms + gain / max(1, kappa.size)
 
     def expectation(self, eta: ArrayLike) -> Array:
         """Return ``E[t(mu_k, Lambda)]`` of each member, (K, E), see :class:`NormalWishart`.
@@ -81,8 +79,8 @@ class TiedNormalWishart:
         log_det, precision = moments(self.shared(eta))
         precision_mean = m @ precision
         # E[mu' Lambda mu]
-        square = np.einsum("...i,...i->...", m, precision_mean) + m.shape[-1] / kappa
-        scalars = np.stack(np.broadcast_arrays(0.5 * log_det, -0.5 * square), axis=-1)
+        mean_square = np.einsum("...i,...i->...", m, precision_mean) + m.shape[-1] / kappa
+        scalars = np.stack(np.broadcast_arrays(0.5 * log_det, -0.5 * mean_square), axis=-1)
         return join(scalars, precision_mean, pack_statistic(precision))
 
     def standard(self, eta: ArrayLike) -> dict[str, Array]:
@@ -140,14 +138,16 @@ class TiedNormalWishart:
         precisions of the K members differ, or are not symmetric and positive definite.
         """
         mean, precision = (np.asarray(part, dtype=np.float64) for part in x)
-        each = NormalWishart.log_density(self.apart(eta), (mean, precision))
+        log_densities = NormalWishart.log_density(self.apart(eta), (mean, precision))
         # Each density of a normal-Wishart counts Lambda fully, but a term counts only a K-th.
         surplus = 1.0 - 1.0 / max(1, np.shape(eta)[0])
         with np.errstate(invalid="ignore"):
-            value = each - surplus * Wishart.log_density(self.shared(eta), precision)
-        inside = statistic(precision)[1] & np.all(precision == precision[..., :1, :, :], (-1, -2))
-        return np.where(np.all(inside, axis=-1, keepdims=True), value, -np.inf)
+            value = log_densities - surplus * Wishart.log_density(self.shared(eta), precision)
+        is_shared = np.all(precision == precision[..., :1, :, :], (-1, -2))
+        is_legal = statistic(precision)[1] & is_shared
+        return np.where(np.all(is_legal, axis=-1, keepdims=True), value, -np.inf)
 
     def entropy(self, eta: ArrayLike) -> Array:
-        each = NormalWishart.entropy(self.apart(eta))
-        return each - (1.0 - 1.0 / max(1, each.size)) * Wishart.entropy(self.shared(eta))
+        entropies = NormalWishart.entropy(self.apart(eta))
+        surplus = 1.0 - 1.0 / max(1, entropies.size)
+        return entropies - surplus * Wishart.entropy(self.shared(eta))

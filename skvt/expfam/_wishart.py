@@ -5,26 +5,29 @@ from numpy.typing import ArrayLike, NDArray
 
 from skvt.compiled import digamma_array as digamma
 from skvt.compiled import gammaln_array as gammaln
-from skvt.expfam._gamma import CERTAIN
+from skvt.expfam._gamma import CERTAIN_COUNT
 from skvt.expfam._gaussian import join, standard_gamma
 from skvt.expfam.triangle import dimension, pack, pack_statistic, unpack
 from skvt.typing import Array
 
-# Least number of columns at which triangular matrices are inverted by halves.
+# From this number of columns on, triangular matrices are inverted by halves.
 _MANY_COLUMNS = 24
 
 
 def parameters(eta: ArrayLike) -> tuple[Array, Array]:
-    """Return degrees of freedom nu (...) and the lower Cholesky factor of W^-1 (..., D, D)."""
+    """Return degrees of freedom nu (...) and the lower Cholesky factor of W^-1 (..., D, D).
+
+    Raises ValueError if W^-1 is not positive definite.
+    """
     eta = np.asarray(eta, dtype=np.float64)
     scale_inverse = unpack(eta[..., 1:])
     try:
         factor = np.linalg.cholesky(scale_inverse)
-        # LAPACK does not reject NaN
-        positive = bool(np.all(np.diagonal(factor, axis1=-2, axis2=-1) > 0.0))
+        # The diagonal is checked, too, because LAPACK does not reject NaN.
+        is_positive = bool(np.all(np.diagonal(factor, axis1=-2, axis2=-1) > 0.0))
     except np.linalg.LinAlgError:
-        positive = False
-    if not positive:
+        is_positive = False
+    if not is_positive:
         raise ValueError(
             "The inverse scale matrix W^-1 of a Wishart is not positive definite. Give the prior a "
             "positive definite scale_inverse, rather than learn it; if the data lie far from 0 "
@@ -34,25 +37,33 @@ def parameters(eta: ArrayLike) -> tuple[Array, Array]:
     return eta[..., 0] + scale_inverse.shape[-1] + 1.0, factor
 
 
-def _halves(nu: ArrayLike, D: int) -> Array:
-    """Return ``(nu - i) / 2``, i = 0, ..., D - 1, arguments of the multivariate gamma function."""
+def _gamma_arguments(nu: ArrayLike, D: int) -> Array:
+    """Return ``(nu - i) / 2`` for i = 0, ..., D - 1, shape (..., D).
+
+    Up to a power of pi, the multivariate gamma function of nu / 2 is the product of the gamma
+    functions of these numbers.
+    """
     return 0.5 * (np.asarray(nu)[..., None] - np.arange(D))
 
 
-def _inverse(factor: Array) -> Array:
-    """Invert lower triangles (..., D, D) by halves; ``inv`` takes twice as long at D = 64."""
+def _invert_triangular(factor: Array) -> Array:
+    """Invert lower triangular matrices (..., D, D), by halves if they are large.
+
+    At D = 64, ``np.linalg.inv`` takes twice as long.
+    """
     D = factor.shape[-1]
     if D < _MANY_COLUMNS:
         return np.tril(np.linalg.inv(factor))
-    h = D // 2
+    half = D // 2
     inverse = np.zeros(factor.shape)
-    inverse[..., :h, :h] = top = _inverse(factor[..., :h, :h])
-    inverse[..., h:, h:] = bottom = _inverse(factor[..., h:, h:])
-    inverse[..., h:, :h] = -bottom @ (factor[..., h:, :h] @ top)
+    inverse[..., :half, :half] = top = _invert_triangular(factor[..., :half, :half])
+    inverse[..., half:, half:] = bottom = _invert_triangular(factor[..., half:, half:])
+    inverse[..., half:, :half] = -bottom @ (factor[..., half:, :half] @ top)
     return inverse
 
 
 def _log_det_scale_inverse(factor: Array) -> Array:
+    """Return log|W^-1|, (...), of the lower Cholesky factor of W^-1."""
     return 2.0 * np.log(np.diagonal(factor, axis1=-2, axis2=-1)).sum(axis=-1)
 
 
@@ -60,28 +71,31 @@ def moments(eta: ArrayLike) -> tuple[Array, Array]:
     """Return ``E[log|Lambda|]`` (...) and ``E[Lambda] = nu W`` (..., D, D)."""
     nu, factor = parameters(eta)
     D = factor.shape[-1]
-    log_det = digamma(_halves(nu, D)).sum(axis=-1) + D * np.log(2.0)
-    inverse = _inverse(factor)
+    log_det = digamma(_gamma_arguments(nu, D)).sum(axis=-1) + D * np.log(2.0)
+    inverse = _invert_triangular(factor)
     precision = np.swapaxes(inverse, -1, -2) @ inverse
     precision *= nu[..., None, None]
     return log_det - _log_det_scale_inverse(factor), precision
 
 
 def statistic(precision: ArrayLike) -> tuple[Array, NDArray[np.bool_]]:
-    """Return ``t(Lambda)``, and whether Lambda is symmetric and positive definite, (...)."""
+    """Return ``t(Lambda)`` (..., 1 + D (D + 1) / 2) and whether Lambda is legal, (...).
+
+    A legal precision is symmetric and positive definite. The t of others has no meaning.
+    """
     precision = np.asarray(precision, dtype=np.float64)
     diagonal = np.diagonal(precision, axis1=-2, axis2=-1)
-    inside = np.all(diagonal > 0.0, axis=-1)
-    root = np.sqrt(np.where(diagonal > 0.0, diagonal, 1.0))
+    is_legal = np.all(diagonal > 0.0, axis=-1)
+    scales = np.sqrt(np.where(diagonal > 0.0, diagonal, 1.0))
     with np.errstate(invalid="ignore"):
-        # scale to a unit diagonal, so that the units of the features cost no digits
-        scaled = precision / (root[..., :, None] * root[..., None, :])
-        inside &= np.all(np.abs(scaled - np.swapaxes(scaled, -1, -2)) < 1e-8, axis=(-2, -1))
-    scaled = np.where(inside[..., None, None], scaled, np.eye(precision.shape[-1]))
+        # Scale to a unit diagonal, so that different units of the features cost no digits.
+        scaled = precision / (scales[..., :, None] * scales[..., None, :])
+        is_legal &= np.all(np.abs(scaled - np.swapaxes(scaled, -1, -2)) < 1e-8, axis=(-2, -1))
+    scaled = np.where(is_legal[..., None, None], scaled, np.eye(precision.shape[-1]))
     eigenvalues = np.linalg.eigvalsh(scaled)
-    inside &= eigenvalues[..., 0] > 0.0
-    log_root = np.log(root) + 0.5 * np.log(np.where(inside[..., None], eigenvalues, 1.0))
-    return join(log_root.sum(axis=-1)[..., None], pack_statistic(precision)), inside
+    is_legal &= eigenvalues[..., 0] > 0.0
+    half_log_dets = np.log(scales) + 0.5 * np.log(np.where(is_legal[..., None], eigenvalues, 1.0))
+    return join(half_log_dets.sum(axis=-1)[..., None], pack_statistic(precision)), is_legal
 
 
 def drawn_root(eta: ArrayLike, rng: np.random.Generator) -> Array:
@@ -90,8 +104,8 @@ def drawn_root(eta: ArrayLike, rng: np.random.Generator) -> Array:
     D = factor.shape[-1]
     lower = np.tril(rng.standard_normal((*nu.shape, D, D)), -1)
     i = np.arange(D)
-    lower[..., i, i] = np.sqrt(2.0 * standard_gamma(_halves(nu, D), rng))
-    # W = L^-T L^-1 where W^-1 = L L'
+    lower[..., i, i] = np.sqrt(2.0 * standard_gamma(_gamma_arguments(nu, D), rng))
+    # With W^-1 = L L', W = L^-T L^-1, so that L^-T maps a root of a standard Wishart to a root.
     return np.linalg.solve(np.swapaxes(factor, -1, -2), lower)
 
 
@@ -106,52 +120,53 @@ class Wishart:
 
     @staticmethod
     def log_normalizer(eta: ArrayLike) -> Array:
-        """``A(eta) = log Gamma_D(nu / 2) + nu D / 2 log 2 + nu / 2 log|W|``, shape (...)."""
+        """Return ``log Gamma_D(nu / 2) + nu D / 2 log 2 + nu / 2 log|W|`` in nats, (...)."""
         nu, factor = parameters(eta)
         D = factor.shape[-1]
-        log_gamma = 0.25 * D * (D - 1) * np.log(np.pi) + gammaln(_halves(nu, D)).sum(axis=-1)
+        log_gamma = 0.25 * D * (D - 1) * np.log(np.pi)
+        log_gamma = log_gamma + gammaln(_gamma_arguments(nu, D)).sum(axis=-1)
         return log_gamma + 0.5 * nu * (D * np.log(2.0) - _log_det_scale_inverse(factor))
 
     @staticmethod
     def expectation(eta: ArrayLike) -> Array:
-        """``E[log|Lambda|] / 2`` and the triangle of ``E[Lambda] = nu W``, shape of eta."""
+        """Return ``E[t]``, by ``E[Lambda] = nu W``, in the shape of eta."""
         log_det, precision = moments(eta)
         return join(0.5 * log_det[..., None], pack_statistic(precision))
 
     @staticmethod
     def sample(eta: ArrayLike, rng: np.random.Generator) -> Array:
-        """One draw of Lambda for each member, shape (..., D, D)."""
+        """Draw Lambda (..., D, D) for each member."""
         root = drawn_root(eta, rng)
         return root @ np.swapaxes(root, -1, -2)
 
     @staticmethod
     def certain(x: Array) -> Array:
         """Return natural parameters of members that are nearly certain of x."""
-        number = np.full(x.shape[:-2], CERTAIN)
-        return Wishart.from_standard(number, CERTAIN * np.linalg.inv(x))
+        n_rows = np.full(x.shape[:-2], CERTAIN_COUNT)
+        return Wishart.from_standard(n_rows, CERTAIN_COUNT * np.linalg.inv(x))
 
     @staticmethod
     def standard(eta: ArrayLike) -> dict[str, Array]:
-        """``{"degrees_of_freedom": nu (...), "scale_inverse": W^-1 (..., D, D)}``."""
+        """Return ``{"degrees_of_freedom": nu (...), "scale_inverse": W^-1 (..., D, D)}``."""
         eta = np.asarray(eta, dtype=np.float64)
         D = dimension(eta.shape[-1] - 1)
         return {"degrees_of_freedom": eta[..., 0] + D + 1.0, "scale_inverse": unpack(eta[..., 1:])}
 
     @staticmethod
     def from_standard(degrees_of_freedom: ArrayLike, scale_inverse: ArrayLike) -> Array:
-        """Natural parameters, shape (..., 1 + D (D + 1) / 2); leading axes broadcast."""
+        """Return natural parameters (..., 1 + D (D + 1) / 2); leading axes broadcast."""
         scale_inverse = np.asarray(scale_inverse, dtype=np.float64)
         nu = np.asarray(degrees_of_freedom, dtype=np.float64)[..., None]
         return join(nu - scale_inverse.shape[-1] - 1.0, pack(scale_inverse))
 
     @staticmethod
     def mean(eta: ArrayLike) -> Array:
-        """``E[Lambda] = nu W``, shape (..., D, D)."""
+        """Return ``E[Lambda] = nu W``, shape (..., D, D)."""
         return moments(eta)[1]
 
     @staticmethod
     def variance(eta: ArrayLike) -> Array:
-        """``Var[Lambda_ij] = nu (W_ij^2 + W_ii W_jj)``, shape (..., D, D)."""
+        """Return ``Var[Lambda_ij] = nu (W_ij^2 + W_ii W_jj)``, shape (..., D, D)."""
         mean = moments(eta)[1]
         nu = Wishart.standard(eta)["degrees_of_freedom"][..., None, None]
         diagonal = np.diagonal(mean, axis1=-2, axis2=-1)
@@ -159,15 +174,18 @@ class Wishart:
 
     @staticmethod
     def log_density(eta: ArrayLike, x: ArrayLike) -> Array:
-        """Log density at Lambda = ``x`` in nats, shape (...); -inf off the positive definite."""
-        t, inside = statistic(x)
+        """Return the log density at Lambda = ``x`` in nats, shape (...).
+
+        It is -inf if Lambda is not symmetric and positive definite.
+        """
+        t, is_legal = statistic(x)
         value = np.einsum("...d,...d->...", np.asarray(eta, dtype=np.float64), t)
-        return np.where(inside, value - Wishart.log_normalizer(eta), -np.inf)
+        return np.where(is_legal, value - Wishart.log_normalizer(eta), -np.inf)
 
     @staticmethod
     def entropy(eta: ArrayLike) -> Array:
         eta = np.asarray(eta, dtype=np.float64)
         D = dimension(eta.shape[-1] - 1)
-        # E[tr(W^-1 Lambda)] = nu D
-        rest = 0.5 * ((eta[..., 0] + D + 1.0) * D - eta[..., 0] * moments(eta)[0])
-        return Wishart.log_normalizer(eta) + rest
+        # -<eta, E[t]>, by E[tr(W^-1 Lambda)] = nu D
+        minus_inner = 0.5 * ((eta[..., 0] + D + 1.0) * D - eta[..., 0] * moments(eta)[0])
+        return Wishart.log_normalizer(eta) + minus_inner

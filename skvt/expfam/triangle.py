@@ -1,4 +1,4 @@
-"""Symmetric matrices as vectors: the upper triangle, row by row."""
+"""Conversion between symmetric matrices and their upper triangles, vectors row by row."""
 
 from functools import lru_cache
 from math import isqrt
@@ -18,13 +18,17 @@ def dimension(length: int) -> int:
 
 @lru_cache(maxsize=16)
 def _indices(D: int) -> tuple[IndexArray, IndexArray, IndexArray]:
-    """Return rows and columns of the triangle's entries, and the entry of each matrix element."""
+    """Return the rows and columns of a triangle's entries, and where matrix elements stand in it.
+
+    The last array (D, D) has the position in the triangle of each element of the matrix.
+    """
     rows, columns = np.triu_indices(D)
-    entry = np.empty((D, D), dtype=np.intp)
-    entry[rows, columns] = entry[columns, rows] = np.arange(rows.size)
-    for array in (rows, columns, entry):
-        array.setflags(write=False)  # the cache returns the same arrays again
-    return rows, columns, entry
+    positions = np.empty((D, D), dtype=np.intp)
+    positions[rows, columns] = positions[columns, rows] = np.arange(rows.size)
+    for array in (rows, columns, positions):
+        # Callers cannot write to the arrays, because the cache returns the same arrays to all.
+        array.setflags(write=False)
+    return rows, columns, positions
 
 
 def pack(matrix: Array) -> Array:
@@ -40,7 +44,7 @@ def unpack(triangle: Array) -> Array:
 
 
 def pack_outer(x: Array) -> Array:
-    """Return upper triangles of ``x x'`` for vectors (..., D)."""
+    """Return upper triangles (..., D (D + 1) / 2) of ``x x'`` for vectors x (..., D)."""
     rows, columns, _ = _indices(x.shape[-1])
     return np.take(x, rows, axis=-1) * np.take(x, columns, axis=-1)
 
@@ -48,8 +52,8 @@ def pack_outer(x: Array) -> Array:
 def pack_statistic(precision: Array) -> Array:
     """Return upper triangles of ``-Lambda``, halved on the diagonal.
 
-    Its inner product with the upper triangle of a symmetric S is ``-tr(S Lambda) / 2``, so that
-    natural parameters, and statistics such as sum x x', need no factors.
+    The inner product of the result with the upper triangle of a symmetric S is ``-tr(S Lambda) /
+    2``, so that natural parameters and statistics such as sum x x' need no factors.
     """
     rows, columns, _ = _indices(precision.shape[-1])
     return pack(precision) * np.where(rows == columns, -0.5, -1.0)

@@ -136,7 +136,9 @@ def test_factors_among_many_columns_are_those_of_all_directions():
         Y = rng.normal(size=(n, D)) + 3.0 * rng.normal(size=(n, rank)) @ rng.normal(size=(rank, D))
         scatter, variances, rate = Y.T @ Y, np.ones((1, 5)), np.ones((1, D))
         out = np.zeros(1), rate, np.zeros((1, D, 5)), variances
-        module._solve(np.array([float(n)]), scatter[None], a0, np.ones(D), *out, 1e-6, False)
+        module._maximise_bounds(
+            np.array([float(n)]), scatter[None], a0, np.ones(D), *out, 1e-6, False
+        )
         root = np.sqrt((a0 + 0.5 * n) / rate[0])
         values = np.linalg.eigvalsh(scatter * root * root[:, None])[::-1][:rank]
         assert np.count_nonzero(variances < 1.0) == rank
@@ -145,19 +147,19 @@ def test_factors_among_many_columns_are_those_of_all_directions():
 
 def test_the_scatter_of_few_rows_is_factorised():
     Y = np.random.default_rng(0).normal(size=(7, 30)) * np.logspace(-4, 4, 30)
-    root_of = in_plain_python(module._root_of)
-    root = root_of(Y.T @ Y, 15)
+    factorise = in_plain_python(module._factorise)
+    root = factorise(Y.T @ Y, 15)
     assert root.shape == (30, 7)
     scaled = np.linalg.norm(Y, axis=0)
     scaled = scaled * scaled[:, None]
     np.testing.assert_allclose(root @ root.T / scaled, Y.T @ Y / scaled, atol=1e-10)
-    assert root_of(Y.T @ Y, 6).shape == (30, 0)
+    assert factorise(Y.T @ Y, 6).shape == (30, 0)
 
 
 def test_few_rows_start_with_the_variances_of_columns_given_the_others():
     rng = np.random.default_rng(0)
     few, b0, rate = rng.standard_normal((90, 7)), rng.uniform(0.5, 2.0, 90), np.empty(90)
-    in_plain_python(module._start_of_few)(few, b0, rate)
+    in_plain_python(module._start_noise_of_few_rows)(few, b0, rate)
     inverse = np.linalg.inv(few @ few.T + np.diag(2.0 * b0))
     np.testing.assert_allclose(rate, 0.5 / np.diag(inverse), rtol=1e-10)
 
@@ -344,5 +346,5 @@ def test_a_combined_step_solves_the_least_squares_of_the_last_ones():
         solution = np.linalg.lstsq(stacked, np.append(step, np.zeros(size)), rcond=None)[0]
         expected = x - solution @ targets[last]
         scratch = np.empty((4, 4)), np.empty(4)
-        in_plain_python(module._combine)(steps, targets, step, n, size, *scratch, x)
+        in_plain_python(module._accelerate)(steps, targets, step, n, size, *scratch, x)
         np.testing.assert_allclose(x, expected, rtol=1e-10)
