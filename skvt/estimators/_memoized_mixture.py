@@ -71,60 +71,71 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
     ----------
     .. shared: n_components (memoized)
     components : "auto", component, or list of tuple, default="auto"
-        What the columns are: ``(name, component, columns)`` for each block, as in scikit-learn's
-        :class:`~sklearn.compose.ColumnTransformer`, or one component, such as
-        ``NegativeBinomial(exposure="row_total")``, for all columns except given ones and the
-        exposure (the name of this block is "all"). A component is an object of
-        :mod:`skvt.components`, or the name of one: "gaussian", "categorical", "bernoulli",
-        "poisson", "negative_binomial", "multinomial". Columns are names, positions, slices, boolean
-        masks, or a callable such as :func:`~sklearn.compose.make_column_selector`; those not listed
-        are left out. "auto" takes columns by their types: booleans for Bernoulli ("flags"),
-        strings, categories and other objects for Categorical ("categories"), numbers for
-        Gaussian("auto", log="auto") ("numbers"), those with a point mass for a Hurdle of it
-        ("hurdles"); dates are left out; a sparse matrix for Multinomial ("counts"). In a column of
-        at least 30 values, a point mass is zero, the smallest or the largest value if more than a
-        tenth are this one, three times as many as of each value next to it, and the others more
-        than ten different ones, or as many as half of their number; or any value of three tenths,
-        ten times as many. It leaves out columns that say nothing, see ``table_report_``; in a
-        stream constant columns and identifiers are kept, unless they count the rows, since later
-        rows may vary.
-        Nested parameters are ``components__<name>__<parameter>``, or ``components__<parameter>`` of
-        one component for all columns.
+        Likelihoods of the columns. A list has a tuple ``(name, component, columns)`` for each
+        block, as in scikit-learn's :class:`~sklearn.compose.ColumnTransformer`. A single component,
+        such as ``NegativeBinomial(exposure="row_total")``, describes all columns except given
+        columns and the exposure; its block has the name "all".
+
+        A component is an object of :mod:`skvt.components`, or a name: "gaussian", "categorical",
+        "bernoulli", "poisson", "negative_binomial" or "multinomial". Columns are names, positions,
+        slices, boolean masks, or a callable such as
+        :func:`~sklearn.compose.make_column_selector`. Columns that are not listed are left out.
+
+        "auto" chooses components by the types of the columns. Booleans belong to Bernoulli
+        ("flags"). Strings, categories and other objects belong to Categorical ("categories").
+        Numbers belong to ``Gaussian("auto", log="auto")`` ("numbers"), or to a Hurdle of it if they
+        have a point mass ("hurdles"). The columns of a sparse matrix belong to Multinomial
+        ("counts"). Dates are left out, and so are columns that say nothing, see
+        ``table_report_``. In a stream constant columns and identifiers are kept, since later rows
+        may vary, except identifiers that count the rows.
+
+        A point mass is a frequent value of a column with at least 30 values. If it is zero, the
+        smallest or the largest value, it is in more than a tenth of the rows, and more than three
+        times as frequent as each value next to it. If it is another value, these numbers are three
+        tenths and ten times. The other rows must have more than ten different values, or at least
+        half as many different values as there are other rows.
+
+        A nested parameter has the name ``components__<name>__<parameter>``, or
+        ``components__<parameter>`` if one component describes all columns.
     handle_unknown : {"prior", "missing", "error"}, default="prior"
-        What is done with a category, or a whole number that was read as one, that did not occur in
-        the rows of ``fit``. "prior": it has the share that the Dirichlet prior of its column gives
-        to one more level without any row, so that ``score_samples`` is never higher than for a
-        level of ``fit``; a :class:`~skvt.ColumnWarning` names each such column once a call. The
-        level says nothing of the row's component. "missing": the same without a warning, and
-        ``impute`` replaces such values. "error": a ValueError names the column and the value;
-        densities keep no share for other levels.
+        How to treat a category that did not occur in the rows of ``fit``, or a whole number that
+        was read as a category. "prior": the value gets the share that the Dirichlet prior of its
+        column gives to one more level without any row, so that ``score_samples`` is never higher
+        than for a level of ``fit``. A :class:`~skvt.ColumnWarning` names each such column once per
+        call. The level says nothing about the component of the row. "missing": the same without a
+        warning, and ``impute`` replaces such values. "error": a ValueError names the column and the
+        value, and densities keep no share for other levels.
     given : str, int, list of str or int, slice, mask, callable or None, default=None
-        Columns that explain the others and are not explained themselves, named like the columns of
-        a component, for arrays by position. They belong to no component. Real columns have a linear
-        regression on them in each component, by a Gaussian of the type "diag", "full" or "auto".
-        The regressors are numbers, and an indicator of each level but the first of booleans,
-        categories and whole numbers with 2 to 6 values. Binary columns, categorical columns and
-        counts have separate parameters for each combination of levels that occurs in ``fit``, and
-        one more set for all other combinations. There are at most 200 sets; given numbers do not
-        matter for these columns. All methods need the values of given columns: numbers must not be
-        missing, a missing category is a separate level if a category was missing in ``fit``, and
-        levels that did not occur in ``fit`` raise an error. StudentT, LatentGaussian and
-        Multinomial take no given columns. See the guide, :doc:`/guide/memoized_mixture`.
+        Columns that explain the other columns and have no distribution. They are selected like the
+        columns of a component, in arrays by position, and belong to no component. All methods need
+        their values: numbers must not be missing, a missing category is a separate level if a
+        category was missing in ``fit``, and levels that did not occur in ``fit`` raise an error.
+
+        In each component, real columns have a linear regression on the given columns, by a Gaussian
+        of the type "diag", "full" or "auto". The regressors are the given numbers, and an indicator
+        of each level but the first of booleans, categories and whole numbers with 2 to 6 values.
+        Binary columns, categorical columns and counts have separate parameters for each combination
+        of given levels that occurs in ``fit``, and one more set for all other combinations. There
+        are at most 200 sets, and given numbers do not matter for these columns. StudentT,
+        LatentGaussian and Multinomial do not work with given columns. See the guide,
+        :doc:`/guide/memoized_mixture`.
     sparse_differences : bool, default=False
-        Whether components may share parameters with all others, column by column. In each column a
-        component has a parameter of its own with probability pi, and otherwise the parameter that
-        all components share; pi is learned for each block ("share_of_differences" in ``priors_``).
-        A small cluster then pays only for the columns in which it differs, so that it is found in
-        wide tables, and ``column_relevance_`` and ``describe`` name these columns. It is for
-        columns that are independent given the component: Categorical, Bernoulli, Poisson,
-        NegativeBinomial, Gaussian of the types "diag" and known variance, also with ``log``,
-        within a Hurdle and with informative missing values. Other blocks, and columns that given
-        ones explain, keep parameters of their own. See the guide, :doc:`/guide/clusters`.
+        Whether components may share parameters, column by column. In each column a component has a
+        separate parameter with probability pi, and otherwise the parameter that all components
+        share. pi is learned for each block ("share_of_differences" in ``priors_``). A small cluster
+        then pays only for the columns in which it differs, so that it is found in wide tables, and
+        ``column_relevance_`` and ``describe`` name these columns.
+
+        This is for columns that are independent given the component: Categorical, Bernoulli,
+        Poisson, NegativeBinomial, and Gaussian of the type "diag" or of known variance, also with
+        ``log``, within a Hurdle and with informative missing values. Other blocks, and columns that
+        given columns explain, keep separate parameters. See the guide, :doc:`/guide/clusters`.
     .. shared: max_components
     weight_concentration_prior : float, "auto" or None, default=None
         Concentration alpha of the prior of the weights. A larger concentration favours more
-        components. None is 1. "auto" starts with 1 and learns it, between 0.001 and 1,000, at the
-        maximum of the bound. Priors of :mod:`skvt.components` that are "auto" are learned likewise.
+        components. None is 1. "auto" starts with 1 and learns alpha, between 0.001 and 1,000, at
+        the maximum of the bound. Priors of :mod:`skvt.components` that are "auto" are learned in
+        the same way.
     .. shared: init_params, labels_init, use_labels, labels, learning_method, moves (memoized)
     .. shared: n_batches & batch_size
     .. shared: n_parallel_batches (memoized), temperature, learning_decay, learning_offset
@@ -136,24 +147,26 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
     .. shared: n_components_ (memoized), n_active_components_, weights_, labels_
     .. shared: component_classes_
     blocks_ : list of tuple
-        ``(name, component, columns)`` of each block as fitted: an object of :mod:`skvt.components`,
-        and the columns' names (positions without names).
+        A tuple ``(name, component, columns)`` for each block as fitted. The component is an object
+        of :mod:`skvt.components`, and the columns are names, or positions if they have no names.
     categories_ : dict
-        The categories of each column, in the order of their codes, by the name of the block: arrays
-        of their type, or of objects where they have several.
+        Categories of the columns of each block that has some, by the block's name: a list with an
+        array for each column, in the order of the codes.
     table_report_ : DataFrame of shape (n_features, 3) or dict of list
-        How each column was read, and why: its "column", "read_as", the component or "left out", and
-        "why". Why a column is left out, or what to try for one that is likely read wrongly, was
-        found before any work: columns without a value, constant ones, dates, identifiers (30 rows
-        or more of which nine tenths have a category of their own, or whole numbers without gaps),
-        one value in nine tenths of the rows, whole numbers with 2 to 10 values read as real, counts
-        whose variance is three times their mean, columns that repeat another. A
-        :class:`~skvt.ColumnWarning` says so, but for these counts, as clusters spread, too, and for
-        whole numbers with more than 6 values, which may be no code. A data frame of polars where X
-        was one, otherwise of pandas; a dict of lists where pandas cannot be imported. Nothing is
-        found in chunks of Dask.
+        How each column was read, and why. "column" is the column, "read_as" is its component or
+        "left out", and "why" gives the reason, or what to try if a column is probably read wrongly.
+        It is a data frame of polars if X was one, and otherwise of pandas, or a dict of lists if
+        pandas cannot be imported.
+
+        The reasons are found before the fit. They concern columns without a value, constant
+        columns, dates, identifiers (of at least 30 rows, nine tenths have a separate category, or
+        whole numbers have no gaps), columns with one value in nine tenths of the rows, whole
+        numbers with 2 to 10 values that are read as real, counts whose variance is three times
+        their mean, and columns that repeat another column. A :class:`~skvt.ColumnWarning` names
+        these columns, except the counts, since clusters spread, too, and whole numbers with more
+        than 6 values, which need not be codes. Chunks of Dask are not examined.
     priors_ : dict of dict
-        Parameters of the priors as used or learned, by the block's name.
+        Parameters of the priors, as used or learned, by the block's name.
     .. shared: block_relevance_, column_relevance_
     weight_concentration_ : ndarray of shape (2, K)
         Parameters (a, b) of q(v_k) = Beta.
@@ -164,8 +177,8 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
     .. shared: n_iter_
     posterior_ : JointPosterior
         The posterior q: ``sample``, ``log_prob``, ``mean``, ``var``, ``entropy``. Its blocks are
-        the "weights" (sticks) and "components", again a joint posterior with a block for each of
-        ``blocks_``.
+        the "weights" (sticks) and "components". The latter is again a joint posterior, with a block
+        for each of ``blocks_``.
     .. shared: n_features_in_, feature_names_in_
 
     See Also
@@ -175,13 +188,19 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
 
     Notes
     -----
-    Memory: the memo of a batch holds ``K (P + K)`` numbers of 8 bytes, P the features of all
-    blocks: ``d (d + 3) / 2 + 1`` of a "full", "tied" or latent Gaussian block of d columns, ``3 d``
-    of a "diag" one, ``2 d + 2`` of a "spherical" one, the number of categories of categorical
-    columns, ``2 d`` of binary columns, ``2 d + 1`` of Poisson columns, 17 d of negative
-    binomial ones (with an exposure about 36 d), d of a multinomial block. With given columns of R
-    numbers and levels, a "full" block has the features of ``d + R`` columns, a "diag" one about
-    ``d R^2 / 2``, and columns of bits, categories and counts have theirs for each combination.
+    Memory: the memo of a batch holds ``K (P + K)`` numbers of 8 bytes, where P is the number of
+    features of all blocks. A block of d columns has
+
+    - ``d (d + 3) / 2 + 1`` features if it is a "full", "tied" or latent Gaussian, ``3 d`` if it is
+      "diag", ``2 d + 2`` if it is "spherical";
+    - as many as there are categories for categorical columns;
+    - ``2 d`` for binary columns, and d for a multinomial;
+    - ``2 d + 1`` for Poisson columns, and ``17 d`` for negative binomial columns, or about ``36 d``
+      with an exposure.
+
+    With given columns of R numbers and levels, a "full" block has the features of ``d + R``
+    columns, and a "diag" block about ``d R^2 / 2``. Binary columns, categorical columns and counts
+    have their features once for each combination of given levels.
 
     References
     ----------
@@ -250,7 +269,7 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         Parameters
         ----------
         deep : bool, default=True
-            Whether to include those of the components, as ``components__<name>`` and
+            Whether to include the components and their parameters, as ``components__<name>`` and
             ``components__<name>__<parameter>``, or ``components__<parameter>`` if one component
             describes all columns.
 
@@ -264,8 +283,8 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
             for name, component, _ in _triples(self.components):
                 params[f"components__{name}"] = component
                 if not isinstance(component, str):
-                    own = component.get_params(deep=True)
-                    params |= {f"components__{name}__{key}": own[key] for key in own}
+                    nested = component.get_params(deep=True)
+                    params |= {f"components__{name}__{key}": nested[key] for key in nested}
         return params
 
     def set_params(self, **params):
@@ -274,79 +293,82 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         Parameters
         ----------
         **params : dict
-            ``components__<name>`` replaces a component, ``components__<name>__<parameter>`` sets a
-            parameter of it, as does ``components__<parameter>`` if one component describes all
-            columns.
+            ``components__<name>`` replaces a component. ``components__<name>__<parameter>`` sets a
+            parameter of a component, and so does ``components__<parameter>`` if one component
+            describes all columns.
 
         Returns
         -------
         self : MemoizedDPMixture
             The estimator itself.
         """
-        own = {name: params[name] for name in params if not name.startswith("components__")}
-        super().set_params(**own)
-        nested = {name: params[name] for name in params if name not in own}
-        # components before their parameters
+        direct = {name: params[name] for name in params if not name.startswith("components__")}
+        super().set_params(**direct)
+        nested = {name: params[name] for name in params if name not in direct}
+        # Components are replaced before their parameters are set.
         for name in sorted(nested, key=lambda name: name.count("__")):
             self._set_component(name.removeprefix("components__"), nested[name])
         return self
 
     def _set_component(self, path, value):
-        """Replace a component, or set a parameter of it; neither changes what the user has set."""
+        """Replace a component, or set its parameter, in a copy of the user's ``components``."""
         if is_alone(self.components):
             self.components = clone(self.components).set_params(**{path: value})
             return
         name, _, parameter = path.partition("__")
         blocks = _triples(self.components)
-        places = [place for place, block in enumerate(blocks) if block[0] == name]
-        if not places:
+        positions = [position for position, block in enumerate(blocks) if block[0] == name]
+        if not positions:
             known = [block[0] for block in blocks] or "'auto', which has no parameters to set"
             raise ValueError(
                 f"Invalid parameter 'components__{path}' for estimator {type(self).__name__}: "
                 f"components are {known}."
             )
-        _, component, columns = blocks[places[0]]
+        _, component, columns = blocks[positions[0]]
         if parameter:
             component = BY_NAME[component]() if isinstance(component, str) else component
             component.set_params(**{parameter: value})
             value = component
-        blocks[places[0]] = (name, value, columns)
+        blocks[positions[0]] = (name, value, columns)
         self.components = blocks
 
     # --------------------------------------------------------------------------------- model
     def _build_model(self, X, weights, old=None):
-        """Sticks, and the product of the blocks' components."""
+        """Build the mixture of the blocks' components, with priors that are found from the rows.
+
+        ``old`` is the present model when a fit is continued. It is returned unchanged.
+        """
         check_memoized(self)
         if old is not None:
             return old
         require_rows(self, X, self.n_components)
         blocks, learners, self.priors_ = [], [], {}
         alpha = self.weight_concentration_prior
-        learns = isinstance(alpha, str)
-        given, of_given = self._given_columns(X, weights)
+        learns_alpha = isinstance(alpha, str)
+        given, given_positions = self._given_columns(X, weights)
         table = self._table
-        choices = choose_components(table.blocks, X, weights, given, of_given)
-        for block, (spec, chosen) in zip(table.blocks, choices, strict=True):
-            columns = np.append(block.columns, of_given)
+        choices = choose_components(table.blocks, X, weights, given, given_positions)
+        for block, (spec, chosen_priors) in zip(table.blocks, choices, strict=True):
+            columns = np.append(block.columns, given_positions)
             values = X[:, as_slice(columns)]
             with naming_block(block.name):
                 component, priors, learner = build_component(
                     spec, values, weights, block.sizes,
                     open_levels=table.handle_unknown != "error", given=given,
                 )  # fmt: skip
-            self.priors_[block.name] = priors | chosen
+            self.priors_[block.name] = priors | chosen_priors
             if self.sparse_differences:
                 (sums,) = sums_of_rows(values, weights, partial(_sums_of_features, component))
                 component, learner = with_sparse_differences(component, learner, sums)
             learners.append(learner)
-            blocks.append(Block(block.name, component, columns, of_given.size))
+            blocks.append(Block(block.name, component, columns, given_positions.size))
         model = Mixture(
-            StickBreaking(1.0 if alpha is None or learns else float(alpha)),
+            StickBreaking(1.0 if alpha is None or learns_alpha else float(alpha)),
             Product(tuple(blocks), X.shape[1], X.dtype),
             n_initial=self.n_components,
             init_params=self.init_params,
             learner=ProductLearner(tuple(learners)) if any(learners) else None,
-            learns_concentration=learns,
+            learns_concentration=learns_alpha,
         )
         if self.labels_init is None:
             return model
@@ -369,10 +391,11 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         return GivenColumns.of(X[:, as_slice(positions)], weights, sizes, tuple(labels)), positions
 
     def _plan(self, model, X, weights, *, stream=False):
-        """Memoized inference with moves, or stochastic inference."""
+        """Return the plan of memoized inference with moves, or of stochastic inference."""
         return memoized_plan(self, X, weights, stream=stream)
 
     def _published(self, model):
+        """Return ``priors_`` with the learned parameters."""
         learned = learned_values(model)
         priors = {name: self.priors_[name] | learned.get(name, {}) for name in self.priors_}
         return {"priors_": priors}
@@ -380,7 +403,7 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
     # --------------------------------------------------------------------------- attributes
     @of_fit
     def blocks_(self, fitted):
-        """``(name, component, columns)`` of each block as fitted."""
+        """A tuple ``(name, component, columns)`` for each block as fitted."""
         names = self._table.names
         return [
             (block.name, clone(block.spec), [names[j] for j in block.columns])
@@ -399,7 +422,7 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
 
     @of_fit
     def posterior_(self, fitted):
-        """q of the sticks, and of the components by block, in the coordinates of the data."""
+        """The posterior q of sticks and components by block, in the coordinates of the data."""
         sticks, components = fitted.lam()
         return JointPosterior(
             weights=Posterior(fitted.model.weights.family, sticks),
@@ -415,7 +438,7 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         n_samples : int, default=1
             Number of rows to draw; with ``given``, the number for each of its rows.
         random_state : int, RandomState instance or None, default=None
-            None uses that of the estimator.
+            None uses the estimator's ``random_state``.
         given : {array-like, data frame} of shape (n_rows, n_features), optional
             Rows with values of the given columns and of exposures, for which the other columns are
             drawn. A frame has at least these columns. An array has all columns of ``fit``, or only
@@ -460,7 +483,7 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
 
     @property
     def table_report_(self):
-        """How each column was read, and why, see the class's attributes."""
+        """How each column was read, and why, see the attributes of the class."""
         return table_report(self._table, self.priors_)
 
     def predict_column(self, X, column):
@@ -469,46 +492,44 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         Parameters
         ----------
         X : {array-like, data frame} of shape (n_samples, n_features)
-            Rows; their values in the column itself are not used.
+            Rows. Their values in ``column`` are not used.
         column : str or int
-            Its name, or its position where columns have no names.
+            Name of the column, or its position if columns have no names.
 
         Returns
         -------
         ndarray of shape (n_samples,)
-            The predictive mean of numbers and counts, the most probable value of binary and ordinal
-            columns and categories.
+            Predictive means of numbers and counts, and most probable values of binary, ordinal and
+            categorical columns.
         """
-        model, encoded, j, _ = self._without(X, column)
+        model, encoded, j, _ = self._hide_column(X, column)
         with Workers(self.n_jobs) as workers:
             filled = model.imputed(encoded, self._fitted.stats, workers.run)
         return self._table.decoded(j, filled[:, j])
 
     def predict_column_proba(self, X, column):
-        """Probabilities of the values of a binary column or a column of categories.
-
-        Given the other values of each row.
+        """Predict probabilities of a binary or categorical column from the other values of a row.
 
         Parameters
         ----------
         X : {array-like, data frame} of shape (n_samples, n_features)
-            Rows; their values in the column itself are not used.
+            Rows. Their values in ``column`` are not used.
         column : str or int
-            Its name, or its position where columns have no names.
+            Name of the column, or its position if columns have no names.
 
         Returns
         -------
         probabilities : ndarray of shape (n_samples, n_categories)
-            Each row sums to 1.
+            Probability of each value; each row sums to 1.
         categories : ndarray of shape (n_categories,)
             Values to which the columns of ``probabilities`` belong.
 
         Raises
         ------
         ValueError
-            For columns of numbers or counts, see ``score_column``.
+            For columns of numbers or counts, for which there is ``score_column``.
         """
-        model, encoded, j, _ = self._without(X, column)
+        model, encoded, j, _ = self._hide_column(X, column)
         block, _ = self._table.block_of(j)
         if block.spec.encoding not in ("category", "binary"):
             raise ValueError(
@@ -522,30 +543,34 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         return probabilities, self._table.labels(j)
 
     def score_column(self, X, column):
-        """Log predictive density of a column's values, given the other values of each row.
+        """Return the log predictive density of a column, given the other values of each row.
 
         Parameters
         ----------
         X : {array-like, data frame} of shape (n_samples, n_features)
             Rows.
         column : str or int
-            Its name, or its position where columns have no names.
+            Name of the column, or its position if columns have no names.
 
         Returns
         -------
         ndarray of shape (n_samples,)
-            Nats; where the value is missing 0, or with ``missing="informative"`` the log
-            probability of that.
+            Log densities in nats. For a missing value it is 0, or with ``missing="informative"``
+            the log probability that the value is missing.
         """
-        model, without, j, values = self._without(X, column)
-        encoded, fitted = without.copy(), self._fitted
+        model, masked, j, values = self._hide_column(X, column)
+        encoded, fitted = masked.copy(), self._fitted
         encoded[:, j] = values
         with Workers(self.n_jobs) as workers:
             joint = fitted.model.log_predictive(encoded, fitted.stats, workers.run)
-            return joint - model.log_predictive(without, fitted.stats, workers.run)
+            return joint - model.log_predictive(masked, fitted.stats, workers.run)
 
-    def _without(self, X, column):
-        """A model that knows nothing of a column, rows without its values, its position, these."""
+    def _hide_column(self, X, column):
+        """Hide a column, so that it can be predicted from the other columns.
+
+        Returns a model without the column's indicator of missing values, the encoded rows with NaN
+        in the column, the position of the column, and its encoded values.
+        """
         fitted = self._require_fitted()
         require_rows_in_memory(X, "A prediction of one column")
         encoded = self._read(X)
@@ -564,12 +589,12 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
 
 
 def _sums_of_features(component, X, weights):
-    """Return the weighted sums (P,) of features of rows, for `sums_of_rows`."""
+    """Return the weighted sums (P,) of the features of rows, in a tuple for `sums_of_rows`."""
     return (component.weighted_sums(X, weights[:, None])[0],)
 
 
 def _posterior_of(component, lam):
-    """q of a component in the coordinates of the data, of a product by block."""
+    """Return q of a component in the coordinates of the data; for a product, by block."""
     parts = component.parts(lam)
     if not parts:
         return Posterior(*component.uncentred(lam))
@@ -577,7 +602,7 @@ def _posterior_of(component, lam):
 
 
 def _triples(components):
-    """Return ``(name, component, columns)`` of each block; none if the parameter is not legal."""
+    """Return ``(name, component, columns)`` of each block; [] if the parameter is illegal."""
     try:
         return [] if isinstance(components, str) else triples(components)
     except TypeError:

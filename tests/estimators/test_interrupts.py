@@ -51,7 +51,7 @@ def content(value):
     }
     own = {name: member for name, member in vars(value).items() if name not in cached}
     # (what statistics know of their zeros can be found again)
-    return type(value), content(own | dict.fromkeys(("_spare", "_marks", "_listed")))
+    return type(value), content(own | dict.fromkeys(("_spare", "_marks", "_csr")))
 
 
 def helpers():

@@ -328,8 +328,8 @@ def test_what_is_listed_is_what_is_not_zero():
 
     def check(found):
         for _ in range(2):  # (the second time, where the first has left marks)
-            np.testing.assert_array_equal(found.listed().toarray(), found.arrays[0])
-            np.testing.assert_array_equal(found.listed(np.float32).toarray(), found.arrays[0])
+            np.testing.assert_array_equal(found.as_csr().toarray(), found.arrays[0])
+            np.testing.assert_array_equal(found.as_csr(np.float32).toarray(), found.arrays[0])
         total = np.ones((6, 131))
         found.add_to([total])
         np.testing.assert_array_equal(total, 1.0 + found.scale * found.arrays[0])

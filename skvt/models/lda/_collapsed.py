@@ -177,7 +177,7 @@ class CollapsedLDA(LDAGivenTopics):
 
     def _sparse_counts(self, stats: RunningStats, words: IndexArray) -> Any:
         """Return the counts (A, K) of words, without eta, as a CSR matrix of float32."""
-        counts = stats.listed(np.float32)
+        counts = stats.as_csr(np.float32)
         if words.size < self.n_features:
             counts = counts[words]
         # Clip the counts, which rounding of fractional weights may make negative.
@@ -393,7 +393,7 @@ class CollapsedLDA(LDAGivenTopics):
         if not self.learn_topic_word_prior or stats is None:
             return model
         is_sparse = self._is_sparse
-        counts = stats.listed().data if is_sparse else stats.arrays[0]
+        counts = stats.as_csr().data if is_sparse else stats.arrays[0]
         eta = Dirichlet.fit_symmetric_to_counts(
             self.topic_word_prior[0],
             counts.dtype.type(stats.scale) * counts[counts > 0.0],
