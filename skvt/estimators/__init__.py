@@ -1,4 +1,4 @@
-"""The scikit-learn faces."""
+"""The estimators, with the methods and conventions of scikit-learn."""
 
 from skvt.estimators._annealed_factorial import AnnealedFactorialMixture
 from skvt.estimators._cavi_mixture import CAVIGaussianMixture

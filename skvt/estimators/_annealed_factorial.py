@@ -52,14 +52,15 @@ from skvt.sklearn_private import Interval
 from skvt.temperature import LinearAnnealing
 
 BETWEEN = Interval(Real, 0, 1, closed="neither")
-# Where the activation prior is learned.
-FIRST_ACTIVATION = 0.3
-# Annealing begins at this share of the temperature above which all components are the same: hotter,
-# a few directions of the data take up all components. And at no more than a limit: rows of
-# thousands of columns determine their activations at any temperature.
+# Initial value of a learned activation prior.
+INITIAL_ACTIVATION = 0.3
+# Annealing starts at this share of the critical temperature, above which all components are the
+# same. At higher temperatures a few directions of the data take up all components.
 SHARE_OF_CRITICAL = 0.25
+# Maximum initial temperature of annealing. It applies to rows of thousands of columns, whose
+# activations are certain at any temperature.
 HOTTEST = 6.0
-# Learned temperatures begin here, and fall at once where that is too hot.
+# Initial value of a learned temperature, which falls at once if this is too hot.
 HOTTEST_LEARNED = 10.0
 
 
@@ -69,26 +70,27 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
     """Factorial mixture: each row is a sum of a subset of components, plus noise.
 
     ``x = sum_k z_k mu_k + noise`` with binary ``z_k ~ Bernoulli(pi_k)`` and Gaussian components
-    ``mu_k ~ N(0, c I)``. Components are on or off, whereas factor analysis and dictionary learning
-    weight them. Plain variational inference of this model nearly always ends in a poor local
-    optimum. Annealing [1]_ and superposition moves, accepted only where the exact bound rises,
-    overcome this.
+    ``mu_k ~ N(0, c I)``. A component is either on or off in a row, whereas factor analysis and
+    dictionary learning give it a weight.
+
+    Plain variational inference of this model nearly always ends in a poor local optimum. Annealing
+    [1]_ and superposition moves avoid that. A move is accepted only if it raises the exact bound.
 
     Parameters
     ----------
     .. shared: n_components
     noise_variance : float or "auto", default="auto"
-        Variance of the noise of a value. "auto" learns it once the temperature is 1, subject to a
-        minimum of a ten-thousandth of the mean square.
+        Variance of the noise of a value. "auto" learns it once the temperature is 1, as at least a
+        ten-thousandth of the mean square of the data.
     prior_variance : float or "auto", default="auto"
-        Prior variance of an entry of a component. It is the c above; "auto" learns it.
+        Prior variance of an entry of a component. It is c in the formula above. "auto" learns it.
     activation_prior : float, array-like of shape (n_components,) or "auto", default="auto"
-        Probability pi_k that a component is on; "auto" learns each.
+        Probability pi_k that a component is on. "auto" learns each of them.
     temperature : None, str or policy, default="annealed"
         None is T = 1 throughout; otherwise a policy of :mod:`skvt.temperature`, or its name.
         "annealed" is ``LinearAnnealing(T0, replication=1)``, where T0 is a quarter of the
-        temperature above which all components would be the same, from 1 to 6. "variational" and
-        "local" learn the temperature, from at most 10.
+        temperature above which all components would be the same, at least 1 and at most 6.
+        "variational" and "local" learn the temperature, which is at most 10.
     moves : tuple of {"superposition"}, default=("superposition",)
         Moves that may be made; ``()`` is none. They are made by memoized inference at T = 1.
     learning_method : {"batch", "online"}, default="batch"
@@ -115,25 +117,25 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
         after ``partial_fit``, see ``elbo``.
     .. shared: history_ (memoized), move_log_
     posterior_ : Posterior
-        The posterior q: ``sample``, ``log_prob``, ``mean``, ``var``, ``entropy``. It is that of the
-        components.
+        The posterior q: ``sample``, ``log_prob``, ``mean``, ``var``, ``entropy``. It is the
+        posterior of the components.
     .. shared: restart_elbos_, converged_, n_iter_, n_batch_iter_, temperature_, n_features_in_
     .. shared: feature_names_in_
 
     See Also
     --------
-    sklearn.decomposition.FactorAnalysis : Continuous factors.
-    sklearn.decomposition.MiniBatchDictionaryLearning : Sparse continuous factors.
+    sklearn.decomposition.FactorAnalysis : Factors with continuous weights.
+    sklearn.decomposition.MiniBatchDictionaryLearning : Factors with sparse continuous weights.
 
     Notes
     -----
     The model has no intercept: centre the columns if the rows share a large mean. NaN are missing
-    values and integrated out; each column then has a covariance of its own, which costs
-    ``n_samples * n_features * n_components ** 2`` operations a pass and ``n_features *
-    n_components ** 2`` numbers.
+    values and are integrated out. Each column then has a separate covariance of the components,
+    which costs ``n_samples * n_features * n_components ** 2`` operations per pass and memory for
+    ``n_features * n_components ** 2`` numbers.
 
-    In batches, a pass costs ``4 N K D + 4 N K^2`` operations. The activations of all rows are kept
-    during the fit, ``N K`` numbers.
+    Without missing values, a pass costs ``4 N K D + 4 N K^2`` operations, with N rows, D columns
+    and K components. The activations of all rows are kept during the fit, ``N K`` numbers.
 
     References
     ----------
@@ -178,10 +180,10 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
     random_state: Seed = None
 
     # ---------------------------------------------------------------------------------- model
-    def _given_activation_prior(self):
-        """pi (K,) as given by the parameter."""
+    def _activation_prior_array(self):
+        """Return pi (K,) as the parameter gives it; raise ValueError if it is illegal."""
         if isinstance(self.activation_prior, str):
-            return np.full(self.n_components, FIRST_ACTIVATION)
+            return np.full(self.n_components, INITIAL_ACTIVATION)
         prior = np.asarray(self.activation_prior, dtype=np.float64)
         if prior.shape not in ((), (self.n_components,)):
             raise ValueError(
@@ -202,18 +204,18 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
         Learned parameters continue from their values in the ``old`` model.
         """
         check_moves(self.moves, ("superposition",))
-        prior = self._given_activation_prior()
-        first, largest = guess_variances(X, weights, self.n_components, prior.sum())
-        given = {name: getattr(self, name) for name in (*first, "activation_prior")}
-        learned = {name for name, value in given.items() if isinstance(value, str)}
-        # The mean square of one component's contribution. The noise variance is checked first, and
-        # the prior variance against the larger of the two.
-        square = first["prior_variance"]
-        for name in first:
+        prior = self._activation_prior_array()
+        guesses, largest_variance = guess_variances(X, weights, self.n_components, prior.sum())
+        parameters = {name: getattr(self, name) for name in (*guesses, "activation_prior")}
+        learned = {name for name, value in parameters.items() if isinstance(value, str)}
+        # The mean square of one component's contribution. The noise variance is checked against it,
+        # and then the prior variance against the larger of the mean square and the noise variance.
+        mean_square = guesses["prior_variance"]
+        for name in guesses:
             if name not in learned:
-                check_variance(name, given[name], X.dtype, square)
-                first[name] = float(given[name])
-            square = max(square, first["noise_variance"])
+                check_variance(name, parameters[name], X.dtype, mean_square)
+                guesses[name] = float(parameters[name])
+            mean_square = max(mean_square, guesses["noise_variance"])
         model = FactorialMixture(
             n_components=self.n_components,
             n_features=X.shape[1],
@@ -221,8 +223,8 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
             dtype=X.dtype,
             learned=frozenset(learned),
             by_column=has_missing(X, weights),
-            critical_temperature=largest / first["noise_variance"],
-            **first,
+            critical_temperature=largest_variance / guesses["noise_variance"],
+            **guesses,
         )
         if old is None:
             return model
@@ -242,9 +244,10 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
         else:
             data = rows_of(X, weights, n_rows, self.n_parallel_batches)
             engine = MemoizedInference([Superposition()] if self.moves else [])
-            # If components have been learned already, a search for the subset of each row pays.
-            begin = np.inf if self._continues() else np.nan
-            starts = np.full((n_rows, self.n_components), begin, X.dtype)
+            # If components have been learned already, it pays to search for the subset of each
+            # row, for which inf asks. NaN means: start from the prior.
+            start = np.inf if self._continues() else np.nan
+            starts = np.full((n_rows, self.n_components), start, X.dtype)
         return Plan(
             data=data,
             phases=(Phase(engine),),
@@ -263,6 +266,7 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
         return replace(fitted, model=model, state=replace(fitted.state, stats=stats))
 
     def _model_for_bounds(self):
+        """Return the model that searches for the subset of each row."""
         return replace(self._fitted.model, search=True)
 
     # ------------------------------------------------------------------------------- attributes
@@ -283,10 +287,10 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
     # -------------------------------------------------------------------------------- inference
     @by_chunk(lambda self: (self.n_components, self._fitted.model.dtype))
     def transform(self, X):
-        """Probability that each component is on, given the row.
+        """Return the probability that each component is on, given the row.
 
-        The other components are summed out: exactly for up to 12 components, and otherwise by
-        annealed particles, whose random numbers are determined by the row's values.
+        The other components are summed out. This is exact for up to 12 components. Otherwise it is
+        an estimate by annealed particles, whose random numbers depend on the row's values only.
 
         Parameters
         ----------
@@ -296,7 +300,7 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
         Returns
         -------
         ndarray of shape (n_samples, n_components)
-            Probabilities.
+            Probability that the component is on in the row.
         """
         fitted = self._require_fitted()
         X = self._read(X)
@@ -306,8 +310,9 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
     def score_samples(self, X):
         """Return the log posterior predictive density of each row.
 
-        Components are integrated out; exact for up to 12 components, and otherwise an estimate by
-        annealed particles, slightly too low on average. It does not depend on the other rows.
+        Activations are summed out and components integrated out. This is exact for up to 12
+        components. Otherwise it is an estimate by annealed particles, slightly too low on average.
+        It does not depend on the other rows.
 
         Parameters
         ----------
@@ -317,7 +322,7 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
         Returns
         -------
         ndarray of shape (n_samples,)
-            Nats.
+            Log densities in nats.
         """
         self._require_fitted()
         X = self._read(X)
@@ -332,7 +337,7 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
             parts = [explain(model, batch, stats, workers.run) for batch in batches]
         return Explanations(*map(np.concatenate, zip(*parts, strict=True)))
 
-    # the mean of `score_samples`
+    # The score is the mean of `score_samples`.
     score = MixtureEstimator.score
 
     def sample(self, n_samples=1, random_state=None):
@@ -341,14 +346,14 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
         Parameters
         ----------
         n_samples : int, default=1
-            Rows to draw.
+            Number of rows to draw.
         random_state : int, RandomState instance or None, default=None
-            None uses the estimator's own.
+            None uses the estimator's ``random_state``.
 
         Returns
         -------
         X : ndarray of shape (n_samples, n_features)
-            The rows drawn.
+            The drawn rows.
         activations : ndarray of bool, shape (n_samples, n_components)
             Which components are on in each row.
         """
@@ -359,10 +364,10 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
 
 
 def _policy_of(temperature, model):
-    """Return the temperature policy; if named, its start depends on the model's first guess."""
+    """Return the temperature policy; if it is named, the model determines its initial value."""
     if temperature == "annealed":
-        first = min(max(1.0, SHARE_OF_CRITICAL * model.critical_temperature), HOTTEST)
-        return LinearAnnealing(initial_temperature=first, replication=1.0)
+        initial = min(max(1.0, SHARE_OF_CRITICAL * model.critical_temperature), HOTTEST)
+        return LinearAnnealing(initial_temperature=initial, replication=1.0)
     policy = policy_of(temperature)
     if isinstance(temperature, str):
         policy.set_params(max_temperature=HOTTEST_LEARNED, replication=1.0)

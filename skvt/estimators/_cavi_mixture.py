@@ -6,7 +6,7 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import ArrayLike
 
-from skvt.estimators._mixtures import given_means, require_rows
+from skvt.estimators._mixtures import means_from_parameter, require_rows
 from skvt.expfam import Categorical, Normal, Stats
 from skvt.files import in_files
 from skvt.fitting import FIXED, POSITIVE, Seed, Temperature, estimator, of_fit, policy_of
@@ -31,39 +31,40 @@ from skvt.schedules import RobbinsMonro
 class CAVIGaussianMixture(MixtureEstimator):
     """Gaussian mixture of known variance and weights, by coordinate ascent.
 
-    The model on which variational inference is taught [1]_: only the means and the assignments are
-    unknown,
+    This is the model on which variational inference is taught [1]_. Only the means and the
+    assignments are unknown:
 
         mu_k ~ N(0, prior_variance I),    z_n ~ Cat(weights),
         x_n | z_n = k ~ N(mu_k, noise_variance I).
 
-    q(mu) q(z) is found by coordinate ascent: each pass updates all assignments, then all means,
-    and the evidence lower bound, known exactly, never falls. For mixtures that learn variances,
-    weights and the number of components, see :class:`~skvt.MemoizedDPGMM`.
+    Coordinate ascent finds the posterior q(mu) q(z). Each pass updates all assignments, and then
+    all means. The evidence lower bound is known exactly, and never falls. For mixtures that learn
+    variances, weights and the number of components, see :class:`~skvt.MemoizedDPGMM`.
 
     Parameters
     ----------
     .. shared: n_components
     noise_variance : float, default=1.0
-        Variance of the noise of a value. That is the variance of each column around the mean of the
+        Variance of the noise of a value. It is the variance of each column around the mean of the
         row's component.
     prior_variance : float, default=100.0
         Prior variance of an entry of a component. The prior mean is 0. With a noise variance of 1
         the default is only weakly informative as long as the means are within about 20 of 0.
     weights : array-like of shape (n_components,) or None, default=None
-        Probabilities of the components, positive and summing to 1. None means equal ones.
+        Probabilities of the components, which are positive and sum to 1. None means equal weights.
     .. shared: init_params
     means_init : array-like of shape (n_components, n_features) or None, default=None
         Initial means, in place of the initial components that ``init_params`` finds. All starts of
         ``n_init`` are then the same.
     temperature : None, str or policy, default=None
         None is T = 1 throughout; otherwise a policy of :mod:`skvt.temperature`, or its name.
-        "annealed" lets it fall to 1; "variational" and "local" learn it, for all rows or for each.
+        "annealed" lets the temperature fall to 1. "variational" learns one temperature for all
+        rows, "local" one for each row.
     .. shared: max_iter
     tol : float, default=1e-6
         Converged when the bound gains less than this from one evaluation to the next, in nats per
-        row. A :class:`~sklearn.exceptions.ConvergenceWarning` where ``max_iter`` passes do not get
-        there.
+        row. There is a :class:`~sklearn.exceptions.ConvergenceWarning` if ``max_iter`` passes do
+        not suffice.
     .. shared: n_init, warm_start, n_jobs, verbose, verbose_interval, random_state
 
     Attributes
@@ -71,26 +72,29 @@ class CAVIGaussianMixture(MixtureEstimator):
     n_components_ : int
         Number of components K.
     weights_ : ndarray of shape (K,)
-        The weights, as given.
+        The weights as given.
     .. shared: labels_
     means_ : ndarray of shape (K, n_features)
-        Expected means. The m_k of q(mu_k).
+        Expected means. They are the m_k of q(mu_k).
     mean_variances_ : ndarray of shape (K, n_features)
-        Variances of q(mu_k): ``1 / (1 / prior_variance + N_k / noise_variance)`` with N_k the
-        expected number of rows of the component (where NaN are missing, of values).
+        Variances of q(mu_k): ``1 / (1 / prior_variance + N_k / noise_variance)``, where N_k is the
+        expected number of rows of the component. With missing values it is the expected number of
+        values in the column.
     covariances_ : ndarray of shape (K,)
-        Variance of each component, all of them ``noise_variance``; in the form of scikit-learn's
-        "spherical" ones, so that :class:`~skvt.plotting.ComponentsDisplay` draws circles.
+        Variance of each component, which is ``noise_variance``. They have the form of
+        scikit-learn's "spherical" covariances, so that :class:`~skvt.plotting.ComponentsDisplay`
+        draws circles.
     precisions_, precisions_cholesky_ : ndarray
         Expected precisions, and their Cholesky factors as in scikit-learn (square roots for "diag"
-        and "spherical"). Of shape (K,), inverses of the known variance.
+        and "spherical"). They are inverses of the known variance and their square roots, shape (K,)
+        each.
     posterior_ : JointPosterior
         The posterior q: ``sample``, ``log_prob``, ``mean``, ``var``, ``entropy``. Its blocks are
         the "means", a :class:`~skvt.expfam.Normal` for each component and column, and the
-        "assignments" of the rows last fitted (those of positive weight), a
-        :class:`~skvt.expfam.Categorical` for each row.
+        "assignments", a :class:`~skvt.expfam.Categorical` for each row of positive weight of the
+        last fit.
     .. shared: hierarchy_
-        The entropy is that of [2]_.
+        The entropy is defined in [2]_.
     .. shared: hierarchy_criteria_, n_clusters_, n_clusters_reason_, clusterings_
     .. shared: elbo_ & lower_bound_, history_
     .. shared: lower_bounds_, restart_elbos_, n_batch_iter_, temperature_, converged_, n_iter_
@@ -103,11 +107,12 @@ class CAVIGaussianMixture(MixtureEstimator):
 
     Notes
     -----
-    Where weights are equal, components are exchangeable. Where they differ, components may be
-    matched to the wrong weights; after each pass the largest weight is therefore given to the
-    component with the most rows, and so on, which never lowers the bound.
+    If weights are equal, components are exchangeable. If weights differ, components may be matched
+    to the wrong weights. After each pass the component with the most rows therefore gets the
+    largest weight, the component with the second most rows the second largest weight, and so on.
+    This never lowers the bound.
 
-    NaN in the data are missing values and integrated out.
+    NaN in the data are missing values and are integrated out.
 
     References
     ----------
@@ -146,7 +151,8 @@ class CAVIGaussianMixture(MixtureEstimator):
     random_state: Seed = None
 
     # --------------------------------------------------------------------------------- model
-    def _given_weights(self):
+    def _weights_from_parameter(self):
+        """Return the weights as the parameter gives them; raise ValueError if they are illegal."""
         K = self.n_components
         if self.weights is None:
             return KnownWeights(np.full(K, 1.0 / K))
@@ -160,7 +166,7 @@ class CAVIGaussianMixture(MixtureEstimator):
         return KnownWeights(weights / weights.sum())
 
     def _build_model(self, X, weights, old=None):
-        """Known weights, and Gaussians of known variance."""
+        """Build the mixture of Gaussians; return ``old`` unchanged if a fit is continued."""
         if old is not None:
             return old
         require_rows(self, X, self.n_components)
@@ -171,7 +177,7 @@ class CAVIGaussianMixture(MixtureEstimator):
         prior = Normal.from_standard(-center, self.prior_variance)
         component = KnownVarianceGaussian(prior, center, float(self.noise_variance), X.dtype)
         model = Mixture(
-            self._given_weights(),
+            self._weights_from_parameter(),
             component,
             n_initial=self.n_components,
             init_params=self.init_params,
@@ -180,11 +186,11 @@ class CAVIGaussianMixture(MixtureEstimator):
         if self.means_init is None:
             return model
         counts = weights.sum() * model.weights.weights
-        sums = component.sums_at(given_means(self, X), counts)
+        sums = component.sums_at(means_from_parameter(self, X), counts)
         return replace(model, start=Stats((counts, sums)))
 
     def _plan(self, model, X, weights, *, stream=False):
-        """Memoized inference of one batch: coordinate ascent whose bound is known."""
+        """Return the plan of memoized inference of one batch, which is coordinate ascent."""
         data = rows_of(X, weights, X.shape[0])
         return Plan(
             data=data,
@@ -195,6 +201,7 @@ class CAVIGaussianMixture(MixtureEstimator):
         )
 
     def _row_results(self, rows):
+        """Return results of the rows by name, with the assignments for ``posterior_``."""
         results = super()._row_results(rows)
         # Assignments of rows in chunks are not kept; predict_proba computes them chunk by chunk.
         if not layout_of(rows.X).size:
@@ -206,16 +213,16 @@ class CAVIGaussianMixture(MixtureEstimator):
     @of_fit
     def means_(self, fitted):
         """Expected means, shape (K, n_features)."""
-        return self._of_means(fitted, Normal.mean)
+        return self._moment_of_means(fitted, Normal.mean)
 
     @of_fit
     def mean_variances_(self, fitted):
         """Variances of the means under q, shape (K, n_features)."""
-        return self._of_means(fitted, Normal.variance)
+        return self._moment_of_means(fitted, Normal.variance)
 
     @of_fit
     def covariances_(self, fitted):
-        """Variance of each component, shape (K,): the known one."""
+        """Known variance of each component, shape (K,)."""
         model = fitted.model
         variance = model.component.noise_variance
         return np.full(self.n_components_, variance, model.dtype)
@@ -230,13 +237,14 @@ class CAVIGaussianMixture(MixtureEstimator):
         """Square roots of the precisions, shape (K,)."""
         return np.sqrt(self.precisions_)
 
-    def _of_means(self, fitted, moment):
+    def _moment_of_means(self, fitted, moment):
+        """Return the ``moment`` of q of the means, in the coordinates of the data."""
         _, lam = fitted.model.component.uncentred(fitted.lam()[1])
         return moment(lam).astype(fitted.model.dtype)
 
     @of_fit
     def posterior_(self, fitted):
-        """q of the means, in the coordinates of the data, and of the assignments."""
+        """The posterior q of the means, in the coordinates of the data, and of the assignments."""
         component = fitted.model.component
         blocks = {"means": Posterior(*component.uncentred(fitted.lam()[1]))}
         # The assignments are not known during a fit.

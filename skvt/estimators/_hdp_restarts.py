@@ -56,9 +56,9 @@ class TopicRestarts:
     @classmethod
     def of(cls, seeds, fit, *, samples):
         """Return the restarts of a fit with births."""
-        n_documents, most = fit.plan.data.n_rows, fit.plan.stopping.most_components
-        enough = [n for n in ANNEALED_TOPICS if n * DOCUMENTS_OF_EACH <= n_documents]
-        numbers = sorted({min(n, most) for n in enough} - {1})
+        n_documents, max_topics = fit.plan.data.n_rows, fit.plan.stopping.most_components
+        supported = [n for n in ANNEALED_TOPICS if n * DOCUMENTS_OF_EACH <= n_documents]
+        numbers = sorted({min(n, max_topics) for n in supported} - {1})
         return cls(seeds, fit, tuple(numbers), samples and n_documents <= FEW_DOCUMENTS)
 
     def next(self, outcomes):
@@ -68,10 +68,10 @@ class TopicRestarts:
             return SameModel(self.seeds, self.fit).next(outcomes)
         if not (outcomes.converged or n_ended > n_init) or SAMPLED in outcomes.kinds:
             return None
-        best, number = outcomes.best, n_ended - n_init
-        at_one = best.model.size(best.stats) == 1
-        if number < len(self.numbers) and (number or at_one):
-            n_topics = self.numbers[number]
+        best, n_further = outcomes.best, n_ended - n_init
+        has_one_topic = best.model.size(best.stats) == 1
+        if n_further < len(self.numbers) and (n_further or has_one_topic):
+            n_topics = self.numbers[n_further]
             return self.fit.launch(
                 self.seeds[0],
                 kind=f"annealed from {n_topics} topics",
@@ -79,15 +79,16 @@ class TopicRestarts:
                 model=self.fit.model.resized(n_topics),
                 policy=LinearAnnealing(),
             )
-        if number == 0 and not at_one and self.samples and best.policy.at_unit_temperature:
-            model = self._at_sampled_topics(best)
+        can_sample = n_further == 0 and not has_one_topic and self.samples
+        if can_sample and best.policy.at_unit_temperature:
+            model = self._start_from_sampled_topics(best)
             return self.fit.launch(self.seeds[0], kind=SAMPLED, n_starts=n_init + 1, model=model)
-        if number and at_one and outcomes.converged:
+        if n_further and has_one_topic and outcomes.converged:
             warning = NO_MORE_TOPICS.format(" and ".join(map(str, self.numbers)))
             warnings.warn(warning, UserWarning, stacklevel=stack_level())
         return None
 
-    def _at_sampled_topics(self, fitted):
+    def _start_from_sampled_topics(self, fitted):
         """Return the model with the topics of a fit after collapsed sampling as its start."""
         state, fit = fitted.state.draft(), self.fit
         _sample_topics(SWEEPS_OF_START, fitted.model, state, fit.plan.data, fit.workers)
@@ -122,7 +123,7 @@ class TopicSampling:
 
 def _sample_topics(n_sweeps, model, state, data, workers):
     """Replace the statistics of topics in ``state``, total and by batch, by sampled means."""
-    entries, tokens = map(float, sums_of_rows(data.X, data.weights, _entries_and_tokens))
+    entries, tokens = map(float, sums_of_rows(data.X, data.weights, _count_entries_and_tokens))
     share = min(1.0, MOST_REPEATED * entries / max(tokens, 1.0))
     n_sweeps = max(min(n_sweeps, FEWEST_SWEEPS), round(share * n_sweeps))
     words = state.plain_stats.value().arrays[0]
@@ -133,16 +134,16 @@ def _sample_topics(n_sweeps, model, state, data, workers):
     means = collapsed_means(lda, data, sampled, n_sweeps, workers)
     # The notes of sweeps are discarded: sweeps are not passes, and no line of progress shows them.
     take_notes()
-    state.replace_first_block(_of_topics(mean, words.shape) for mean in means)
+    state.replace_first_block(_widen_to_vocabulary(mean, words.shape) for mean in means)
 
 
-def _entries_and_tokens(X, weights):
+def _count_entries_and_tokens(X, weights):
     """Return the number of entries of X, pairs of a document and a word in it, and of tokens."""
     return float(X.nnz), X.sum(dtype=np.float64)
 
 
-def _of_topics(mean, shape):
-    """Return mean counts (A, K) of the A words that occur in a batch as statistics (K, V)."""
-    out = np.zeros(shape)
-    out[:, mean.rows] = mean.arrays[0].T
-    return out
+def _widen_to_vocabulary(mean, shape):
+    """Return statistics (K, V), given mean counts (A, K) of the A words that occur in a batch."""
+    topic_counts = np.zeros(shape)
+    topic_counts[:, mean.rows] = mean.arrays[0].T
+    return topic_counts

@@ -12,7 +12,7 @@ from skvt.components.specs import (
     gaussian_component,
     gaussian_learner,
 )
-from skvt.estimators._mixtures import begun_with_labels, given_means, require_rows
+from skvt.estimators._mixtures import means_from_parameter, require_rows, start_from_labels
 from skvt.files import in_files
 from skvt.fitting import (
     AT_LEAST_ONE,
@@ -92,10 +92,10 @@ default="dirichlet_process"
         components. None is 1. With a Dirichlet distribution it is the concentration of each
         component, and None is ``1 / n_components``.
 
-        "auto" learns the concentration of a Dirichlet process, between 0.001 and 1,000, and
-        likewise the other parameters of priors below. A learned parameter starts with the value of
-        None. After each pass that ends with two or more components, it moves to the maximum of the
-        bound.
+        "auto" learns the concentration of a Dirichlet process, between 0.001 and 1,000. The other
+        parameters of priors below are learned in the same way: a learned parameter starts with the
+        value of None, and after each pass that ends with two or more components it moves to the
+        maximum of the bound.
     mean_precision_prior : float, "auto" or None, default="auto"
         Number of rows that the prior mean of a component is worth, kappa. None is 1. "auto" learns
         it, between 1e-6 and 1.
@@ -282,8 +282,8 @@ default="dirichlet_process"
         """
         check_memoized(self)
         K, alpha = self.n_components, self.weight_concentration_prior
-        learns = isinstance(alpha, str)
-        if self._is_finite and learns:
+        learns_alpha = isinstance(alpha, str)
+        if self._is_finite and learns_alpha:
             raise ValueError(
                 "The 'weight_concentration_prior' parameter of a Dirichlet distribution must be a "
                 "number in the range (0, inf) or None. Got 'auto', which is for "
@@ -294,33 +294,35 @@ default="dirichlet_process"
         require_rows(self, X, K)
         if self.reg_covar > 0.0:
             check_variance("reg_covar", self.reg_covar, X.dtype)
-        most = K if self._is_finite else self.max_components
-        kind = covariance_type_for(self, X, weights, self.reg_covar, most)
-        component, priors = gaussian_component(self, kind, X, weights, self.reg_covar)
+        max_components = K if self._is_finite else self.max_components
+        covariance_type = covariance_type_for(self, X, weights, self.reg_covar, max_components)
+        component, priors = gaussian_component(self, covariance_type, X, weights, self.reg_covar)
         vars(self).update({f"{name}_": priors[name] for name in priors})
         if self._is_finite:
-            law = SymmetricDirichlet(1.0 if alpha is None else float(alpha) * K, K)
+            weights_prior = SymmetricDirichlet(1.0 if alpha is None else float(alpha) * K, K)
         else:
-            law = StickBreaking(1.0 if alpha is None or learns else float(alpha))
+            weights_prior = StickBreaking(1.0 if alpha is None or learns_alpha else float(alpha))
         model = Mixture(
-            law,
+            weights_prior,
             component,
             n_initial=K,
             init_params=self.init_params,
             n_fewest=K if self._is_finite else 1,
             learner=gaussian_learner(self, component),
-            learns_concentration=learns,
+            learns_concentration=learns_alpha,
         )
         if self.means_init is None and self.labels_init is None:
             return model
         if self.means_init is None:
-            return begun_with_labels(model, self.labels_init, X, weights, most)
+            return start_from_labels(model, self.labels_init, X, weights, max_components)
         if self.labels_init is not None or self.mean_type == "zero":
-            other = "mean_type='zero', which has no means" if self.labels_init is None else "labels"
-            raise ValueError(
-                f"Give either 'means_init' or another starting point, not both. Got {other}."
+            conflict = (
+                "mean_type='zero', which has no means" if self.labels_init is None else "labels"
             )
-        return replace(model, start=begun_at(model, X, weights, given_means(self, X)))
+            raise ValueError(
+                f"Give either 'means_init' or another starting point, not both. Got {conflict}."
+            )
+        return replace(model, start=begun_at(model, X, weights, means_from_parameter(self, X)))
 
     def _plan(self, model, X, weights, *, stream=False):
         """Return the plan of memoized inference with moves, or of stochastic inference."""

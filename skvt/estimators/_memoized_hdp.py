@@ -11,7 +11,7 @@ from sklearn.utils.metadata_routing import UNUSED
 
 from skvt.components.specs import is_auto
 from skvt.estimators._hdp_restarts import TopicRestarts, TopicSampling
-from skvt.estimators._topics import given_prior, given_topics
+from skvt.estimators._topics import prior_from_parameter, topics_from_parameter
 from skvt.files import in_files
 from skvt.fitting import (
     AT_LEAST_ONE,
@@ -63,83 +63,88 @@ DOC_TOPIC_CONCENTRATION = 0.5
 class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimator):
     """Topic model that finds its number of topics: a hierarchical Dirichlet process.
 
-    A neighbour of :class:`sklearn.decomposition.LatentDirichletAllocation` without a number of
-    topics to be given. Memoized inference [HS13]_ [HKS15]_ works through the corpus batch by
-    batch, remembers what each batch contributed, and so knows the evidence lower bound of all
-    documents, with every constant, at every step. Moves change the number of topics during the
-    fit: births add what the documents support, merges and deletes take away what they do not, all
-    judged by that bound. By default a fit starts with one topic.
+    The model resembles :class:`sklearn.decomposition.LatentDirichletAllocation`, but the user gives
+    no number of topics. Memoized inference [HS13]_ [HKS15]_ visits the corpus batch by batch and
+    keeps the contribution of each batch. The evidence lower bound of all documents, including every
+    constant, is therefore known at every step.
+
+    Moves change the number of topics during the fit. Births add topics, merges and deletes remove
+    topics, and a move is accepted if it raises the bound. By default a fit starts with one topic.
 
     Parameters
     ----------
     n_components : int, default=1
-        Topics at the start; without moves, throughout.
+        Number of topics at the start of a fit. Without moves it stays the same.
     .. shared: max_components
     topic_word_prior : float, array-like of shape (n_features,), "auto" or None, default="auto"
         Concentration eta of the Dirichlet prior of a topic's word probabilities. All topics share
-        it, since births, merges and deletes exchange them. None is 0.1; "auto" starts there and
-        learns one value for all words at the maximum of the bound.
+        one prior, since births, merges and deletes exchange topics. None is 0.1. "auto" starts with
+        0.1 and learns one value for all words at the maximum of the bound.
     topic_concentration : float or "auto", default=1.0
-        Concentration gamma of the weights of topics: the larger, the more topics are expected
-        before any documents are seen. "auto" starts at 1 and learns it.
+        Concentration gamma of the prior of the topics' weights. A larger concentration favours more
+        topics. "auto" starts with 1 and learns it.
     doc_topic_concentration : float or "auto", default="auto"
-        Concentration alpha of the topic proportions of a document about the weights of topics: the
-        larger, the more topics a document has. "auto" starts at 0.5 and learns it.
+        Concentration alpha of a document's topic proportions around the weights of the topics. A
+        larger concentration favours documents of more topics. "auto" starts with 0.5 and learns it.
     components_init : array-like of shape (n_components, n_features) or None, default=None
         Initial topics, instead of random ones, such as ``components_`` of another fit. Each row is
         divided by its sum to give the probabilities of words. Zeros are allowed, since the prior
-        makes each word possible. Each topic begins with an equal part of the tokens. ``topic_ids_``
-        of the first one is 0, that of the next 1, and so on, as long as these topics exist.
+        makes each word possible. Each topic begins with an equal part of the tokens. The
+        topics have the ids 0, 1, ... in ``topic_ids_``, as long as they exist.
     learning_method : {"memoized", "batch", "online"}, default="memoized"
         How the posterior q is found. "memoized": memoized inference. "batch": memoized inference
         with one batch, which is coordinate ascent. "online": stochastic inference on shuffled
         minibatches, without moves.
     moves : tuple of {"birth", "merge", "delete"}, default=("birth", "merge", "delete")
-        Moves that may be made; ``()`` is none. They come at the end of each pass.
+        Moves that may be made; ``()`` is none. They are made at the end of each pass.
     n_batches, batch_size : int or None, default=None
         Number of batches of consecutive rows into which ``fit`` divides the data, or number of rows
         per batch; give at most one of them. None is about 10 batches of 250 to 5,000 documents.
     .. shared: n_parallel_batches (memoized)
     temperature : None, str or policy, default=None
-        None is T = 1 throughout; otherwise a policy of :mod:`skvt.temperature`, or its name. Those
-        that learn the temperature are refused. Moves wait until it is 1.
+        None is T = 1 throughout; otherwise a policy of :mod:`skvt.temperature`, or its name.
+        Policies that learn the temperature are refused. Moves wait until the temperature is 1.
     .. shared: learning_decay, learning_offset, max_iter
     tol : float, default=2e-4
         Converged when the bound gains less than this from one evaluation to the next, in nats per
-        word. Not while the fit is hot, or a move has anything left to try. A
-        :class:`~sklearn.exceptions.ConvergenceWarning` where ``max_iter`` passes do not get there.
+        word. Convergence is not judged while T > 1 or a move has something left to try. There is a
+        :class:`~sklearn.exceptions.ConvergenceWarning` if ``max_iter`` passes do not suffice.
     .. shared: evaluate_every, total_samples (memoized)
     n_polish : int, default=200
-        Sweeps of collapsed Gibbs sampling after the last pass of ``fit``, as of ``StructuredLDA``,
-        which begin at the topics found; 0 is none. Topics are then the mean over the last half of
-        them, which predicts better than mean field. Number, weights and ids of topics, the
-        concentrations and ``topic_word_prior_`` stay as the passes have left them. Not where the
-        fit ends at one topic, or above T = 1. A sweep costs by tokens, a pass by the words of each
-        document: where these come more than 10 times each, sweeps are fewer in proportion, but 20.
+        Number of sweeps of collapsed Gibbs sampling after the last pass of ``fit``, as in
+        ``StructuredLDA``; 0 is none. They start from the topics that the passes have found. The
+        topics are then the mean over the last half of the sweeps, which predicts better than mean
+        field. The number, weights and ids of topics, the concentrations and ``topic_word_prior_``
+        stay as they are after the passes. There are no sweeps if the fit ends with one topic, or
+        with T > 1. The cost of a sweep grows with the tokens, and the cost of a pass with the
+        distinct words of each document. If a word has more than 10 tokens in a document on average,
+        there are fewer sweeps in proportion, but at least 20.
     .. shared: mean_change_tol, max_doc_update_iter, n_init, warm_start, n_jobs, verbose
     .. shared: verbose_interval, random_state
 
     Attributes
     ----------
     n_components_ : int
-        Number of components K. As found: they are topics.
+        Number of components K. They are the topics at the end of the fit.
     topic_weights_ : ndarray of shape (K,)
-        Expected weights of the topics in the corpus, largest first but for ties of the bound. What
-        lacks to 1 is the weight of topics not yet seen.
+        Expected weights of the topics in the corpus, in descending order except for ties of the
+        bound. The difference between their sum and 1 is the weight of topics not yet seen.
     topic_ids_ : ndarray of int of shape (K,)
-        Which topic is which from pass to pass and from call to call, wherever it stands: a topic
-        keeps its id as long as it lives, two that are merged the id of the one more used.
+        Id of each topic, by which it is recognised from pass to pass and from call to call. A topic
+        keeps its id as long as it exists, whatever its position. A merged topic has the id of the
+        more frequent one of the two topics.
     components_ : ndarray of shape (K, n_features)
-        Variational parameters lam of the topics: pseudo-counts, prior included.
+        Variational parameters lam of the topics: pseudo-counts, which include the prior.
     .. shared: topic_labels_
     exp_dirichlet_component_ : ndarray of shape (K, n_features)
         ``exp(E[log phi])``.
     .. shared: posterior_
     elbo_ : float
-        Evidence lower bound of the training data in nats, every constant included. It is that of
-        the topics as published, ``elbo(X)``, where there was a polish, which does not maximise it:
-        ``history_`` and ``restart_elbos_`` have the bounds before, which are higher at convergence.
-        Not there after ``partial_fit``, ``merge_topics`` and ``drop_topics``, see ``elbo``.
+        Evidence lower bound of the training data in nats, every constant included. After
+        ``n_polish`` sweeps it is the bound of the published topics, ``elbo(X)``. The sweeps do not
+        maximise it: ``history_`` and ``restart_elbos_`` have the bounds before the sweeps, which
+        are higher at convergence. Not available after ``partial_fit``, ``merge_topics`` and
+        ``drop_topics``, see ``elbo``.
     .. shared: history_ (memoized), move_log_
     .. shared: restart_elbos_, converged_, n_iter_, n_batch_iter_, temperature_
     topic_word_prior_ : float or ndarray
@@ -150,23 +155,24 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
 
     See Also
     --------
-    TemperedLDA : A given number of topics.
+    TemperedLDA : Topic model with a given number of topics.
 
     Notes
     -----
-    Memory: the memo of a batch holds K numbers of 8 bytes for each word that occurs in it (for each
-    of the vocabulary where half of it does), and 5 K more; so do the sum of all memos and the
-    statistics for each word of the vocabulary. While a
-    batch is worked on, there are some 10 K numbers for each of its documents. Nothing grows with
-    the number of documents but the number of batches, which is 10 for 50,000 documents, and a
-    batch for each 5,000 of more: choose larger ones to have fewer.
+    Memory: the memo of a batch holds K numbers of 8 bytes for each word that occurs in the batch,
+    or for each word of the vocabulary if half of the words occur, and 5 K more. The sum of all
+    memos and the statistics hold K numbers each for each word of the vocabulary. During the visit
+    of a batch there are about 10 K numbers for each of its documents. Only the number of batches
+    grows with the number of documents: it is 10 for 50,000 documents, and 1 more for each further
+    5,000. Choose larger batches to have fewer.
 
-    Where a fit ends at one topic, annealed starts from 20 and from 50 topics follow (from 200 and
-    500 documents on, with births among the moves). Where a fit from one topic ends at several,
-    of at most 1,000 documents, another begins at these topics after 200 sweeps of collapsed
-    sampling. The best of all is kept, and ``restart_elbos_`` has the bounds of these, too.
+    If a fit ends with one topic, annealed starts from 20 and from 50 topics follow, provided that
+    there are at least 200 and 500 documents and that births are among the moves. If a fit that
+    started from one topic ends with several, and there are at most 1,000 documents, another fit
+    starts from these topics after 200 sweeps of collapsed sampling. The fit with the highest bound
+    is kept, and ``restart_elbos_`` includes the bounds of these starts.
 
-    The bound is derived in ``skvt.models.hdp``: for the weights of topics it holds for every
+    The derivation of the bound is in ``skvt.models.hdp``. It holds for every
     ``doc_topic_concentration``.
 
     References
@@ -214,7 +220,8 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
     verbose_interval: int = 1
     random_state: Seed = None
 
-    _usual_most = 400  # topics that births may reach
+    # Default maximum number of topics that births may reach.
+    _usual_most = 400
 
     # --------------------------------------------------------------------------------- model
     # Metadata routing passes neither covariates nor allowed topics, because the model has neither:
@@ -225,7 +232,7 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
     def _build_model(self, X, weights, old=None):
         """Build the model; learned parameters continue from their values in the ``old`` model."""
         check_memoized(self)
-        if old is None and _noise(X, weights) > MOST_NOISE:
+        if old is None and _noise_ratio(X, weights) > MOST_NOISE:
             warnings.warn(
                 "These counts vary more than counts of words do, even in single columns. Topics "
                 "cannot describe this, so the fit may find many topics that mean nothing. For "
@@ -234,7 +241,7 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
                 UserWarning,
                 stacklevel=stack_level(),
             )
-        eta = given_prior(
+        eta = prior_from_parameter(
             self,
             "topic_word_prior",
             X.shape[1],
@@ -265,15 +272,16 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
             documents,
             sticks,
             n_initial=self.n_components,
-            start=given_topics(self, X),
+            start=topics_from_parameter(self, X),
             learn_topic_concentration=learns_gamma,
             learn_doc_topic_concentration=learns_alpha,
             learn_topic_word_prior=learns_eta,
         )
 
     def _plan(self, model, X, weights, *, stream=False):
-        """Memoized inference with moves, or stochastic inference."""
-        moves = {  # merges before deletes: what two topics share needs no new assignments
+        """Return the plan of memoized inference with moves, or of stochastic inference."""
+        # Merges come before deletes: if two topics share words, a merge needs no new assignments.
+        moves = {
             "merge": MergeTopics,
             "delete": DeleteTopic,
             "birth": partial(BirthOfTopics, most_components(self)),
@@ -283,6 +291,7 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
         return replace(plan, stopping=replace(plan.stopping, in_words=True), last=last)
 
     def _gathers(self, before=None):
+        """Return whether the first calls of ``partial_fit`` are gathered, as births need."""
         return self.learning_method != "online" and "birth" in self.moves
 
     def _restarts(self, seeds, fit):
@@ -292,12 +301,16 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
         return TopicRestarts.of(seeds, fit, samples=self.n_components == 1)
 
     # ---------------------------------------------------------------------------- attributes
-    topic_concentration_ = of_model("sticks.concentration", "Concentration of the topics.")
-    doc_topic_concentration_ = of_model("sticks.doc_concentration", "Of each document's topics.")
+    topic_concentration_ = of_model(
+        "sticks.concentration", "Concentration of the prior of the topics' weights."
+    )
+    doc_topic_concentration_ = of_model(
+        "sticks.doc_concentration", "Concentration of a document's topic proportions."
+    )
 
     @of_fit
     def topic_word_prior_(self, fitted):
-        """Prior of a topic's words as used, a float where all entries are one."""
+        """Prior of a topic's words as used; a float if it has one value for all words."""
         return simplest(fitted.parameters["topic_word_prior"], fitted.model.topic_word_prior)
 
     @of_fit
@@ -312,11 +325,11 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
 
     @of_fit
     def topic_ids_(self, fitted):
-        """Which topic is which, shape (K,)."""
+        """Id of each topic, shape (K,)."""
         return np.array(self._topic_keys, np.int64)
 
 
-def _noise(X, weights):
+def _noise_ratio(X, weights):
     """Return the variance of counts that topics do not explain, relative to that of words.
 
     The residuals are those of counts that are independent of the document, divided by their
@@ -328,15 +341,18 @@ def _noise(X, weights):
     counts, _ = some_rows(X, weights, rows)
     lengths = np.asarray(counts.sum(axis=1, dtype=np.float64)).ravel()
     totals = np.asarray(counts.sum(axis=0, dtype=np.float64)).ravel()
-    used, n_words = np.flatnonzero(lengths), min(NOISE_WORDS, np.count_nonzero(lengths) // 2)
+    used_documents, n_words = (
+        np.flatnonzero(lengths),
+        min(NOISE_WORDS, np.count_nonzero(lengths) // 2),
+    )
     words = np.argsort(-totals, kind="stable")[:n_words]
     words = words[totals[words] > 0.0]
     if words.size < FEWEST_WORDS:
         return 0.0
-    expected = np.outer(lengths[used], totals[words] / totals.sum())
-    residuals = (dense(counts[used][:, words]) - expected) / np.sqrt(expected)
+    expected = np.outer(lengths[used_documents], totals[words] / totals.sum())
+    residuals = (dense(counts[used_documents][:, words]) - expected) / np.sqrt(expected)
     noise = np.random.default_rng(0).standard_normal(residuals.shape)
-    observed, of_noise = (
+    observed, expected_of_noise = (
         np.quantile(np.linalg.eigvalsh(each.T @ each), 0.25) for each in (residuals, noise)
     )
-    return observed / of_noise
+    return observed / expected_of_noise

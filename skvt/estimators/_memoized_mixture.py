@@ -12,7 +12,7 @@ from sklearn.base import clone
 
 from skvt.components import ComponentSpec
 from skvt.components.specs import BY_NAME, build_component, choose_components
-from skvt.estimators._mixtures import begun_with_labels, require_rows
+from skvt.estimators._mixtures import require_rows, start_from_labels
 from skvt.files import in_files
 from skvt.fitting import (
     AT_LEAST_ONE,
@@ -372,7 +372,7 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         )
         if self.labels_init is None:
             return model
-        return begun_with_labels(model, self.labels_init, X, weights, self.max_components)
+        return start_from_labels(model, self.labels_init, X, weights, self.max_components)
 
     def _given_columns(self, X, weights):
         """Return the :class:`GivenColumns` of the table, or None, and the columns' positions."""
@@ -426,7 +426,7 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         sticks, components = fitted.lam()
         return JointPosterior(
             weights=Posterior(fitted.model.weights.family, sticks),
-            components=_posterior_of(fitted.model.component, components),
+            components=_component_posterior(fitted.model.component, components),
         )
 
     # --------------------------------------------------------------------------- inference
@@ -593,12 +593,12 @@ def _sums_of_features(component, X, weights):
     return (component.weighted_sums(X, weights[:, None])[0],)
 
 
-def _posterior_of(component, lam):
+def _component_posterior(component, lam):
     """Return q of a component in the coordinates of the data; for a product, by block."""
     parts = component.parts(lam)
     if not parts:
         return Posterior(*component.uncentred(lam))
-    return JointPosterior(**{name: _posterior_of(*part) for name, part in parts.items()})
+    return JointPosterior(**{name: _component_posterior(*part) for name, part in parts.items()})
 
 
 def _triples(components):

@@ -1,4 +1,4 @@
-"""The components that mixtures begin with, and how many rows these need."""
+"""Initial components of mixtures that users give by means or labels, and checks of these."""
 
 from dataclasses import replace
 
@@ -9,10 +9,10 @@ from skvt.readers.validation import LARGEST_VALUE
 from skvt.rows import layout_of
 
 
-def require_rows(estimator, X, fewest):
-    """Raise ValueError for fewer rows than a first fit needs."""
+def require_rows(estimator, X, n_needed):
+    """Raise ValueError if X has fewer rows than the initial components need."""
     n_rows = X.shape[0]
-    if n_rows < fewest:
+    if n_rows < n_needed:
         raise ValueError(
             f"Expected n_samples >= n_components but got n_components = {estimator.n_components}, "
             f"n_samples = {n_rows}: each component starts with a row. Lower n_components or "
@@ -20,8 +20,8 @@ def require_rows(estimator, X, fewest):
         )
 
 
-def given_means(estimator, X):
-    """The parameter ``means_init`` as an array, or a ValueError."""
+def means_from_parameter(estimator, X):
+    """Return the parameter ``means_init`` as an array (K, D); raise ValueError if it is illegal."""
     means = np.asarray(estimator.means_init, dtype=np.float64)
     shape = (estimator.n_components, X.shape[1])
     if means.shape != shape or not np.all(np.abs(means) <= LARGEST_VALUE[X.dtype]):
@@ -33,31 +33,32 @@ def given_means(estimator, X):
     return means
 
 
-def begun_with_labels(model, labels, X, weights, most):
-    """The model with an initial component for each label."""
+def start_from_labels(model, labels, X, weights, max_components):
+    """Return the model with an initial component for each label; check ``labels_init``."""
     if layout_of(X).size:
         raise ValueError(
             "The 'labels_init' parameter is for rows in memory. Got labels for rows in chunks; "
             "leave it None, or fit to some of the rows first and begin there by warm_start=True."
         )
-    given = np.asarray(labels)
-    legal = given.shape == (X.shape[0],) and given.dtype.kind in "iuf"
-    if legal:
+    row_labels = np.asarray(labels)
+    is_legal = row_labels.shape == (X.shape[0],) and row_labels.dtype.kind in "iuf"
+    if is_legal:
         with np.errstate(invalid="ignore"):
-            whole = given.astype(np.int64)
-        legal, given = np.array_equal(whole, given), whole
-    if not legal or given.min() < -1 or given.max() < 0:
+            whole_labels = row_labels.astype(np.int64)
+        is_legal, row_labels = np.array_equal(whole_labels, row_labels), whole_labels
+    if not is_legal or row_labels.min() < -1 or row_labels.max() < 0:
         raise ValueError(
             f"The 'labels_init' parameter must be an array of whole numbers of shape (n_samples,) "
             f"= ({X.shape[0]},), one for each row of positive weight: 0, 1, ..., or -1 where the "
             f"label is not known, but not everywhere. Got {labels!r} instead."
         )
-    known, numbers = np.unique(given[given >= 0], return_inverse=True)
-    if most is not None and known.size > most:
+    is_known = row_labels >= 0
+    distinct_labels, components = np.unique(row_labels[is_known], return_inverse=True)
+    if max_components is not None and distinct_labels.size > max_components:
         raise ValueError(
             f"The 'max_components' parameter must be in the range [number of labels, inf) = "
-            f"[{known.size}, inf). Got {most} instead."
+            f"[{distinct_labels.size}, inf). Got {max_components} instead."
         )
-    places = np.full(given.size, -1, np.intp)
-    places[given >= 0] = numbers
-    return replace(model, start=labelled_statistics(model, X, weights, places))
+    row_components = np.full(row_labels.size, -1, np.intp)
+    row_components[is_known] = components
+    return replace(model, start=labelled_statistics(model, X, weights, row_components))

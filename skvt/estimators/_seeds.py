@@ -14,7 +14,7 @@ EXCLUDED = 1e-6
 def seeded_prior(
     seed_words, feature_names, n_components, *, excluded_words=None, base=None, boost=100.0
 ):
-    """Return a prior for topics some of which have seed words, for ``topic_word_prior``.
+    """Return a ``topic_word_prior`` for topics of which some have seed words.
 
     Topic k starts from its seed words and picks up words that occur together with them. Topics
     without seeds are learned as usual. Row k of ``components_`` is the topic of ``seed_words[k]``.
@@ -32,7 +32,7 @@ def seeded_prior(
         Words that topics must not have, in the form of ``seed_words``. Their pseudo-count is 1e-6,
         so that the topic starts without them.
     base : float or None, default=None
-        Pseudo-count of all words in all topics; smaller ones make sparser topics. None is ``1 /
+        Pseudo-count of all words in all topics. Smaller values make sparser topics. None is ``1 /
         n_components``, as in the estimators.
     boost : float, default=100.0
         Pseudo-count of the seed words of a topic, added to ``base``. See Notes.
@@ -49,15 +49,15 @@ def seeded_prior(
 
     See Also
     --------
-    skvt.TemperedLDA : Parameter ``topic_word_prior`` takes this, ``components_init`` whole topics.
+    skvt.TemperedLDA : Its ``topic_word_prior`` takes the result, ``components_init`` whole topics.
 
     Notes
     -----
     A ``boost`` of 100 has the effect of 100 occurrences of the word in the topic, before any
     document is read. Compare it with how often the word occurs in the corpus, ``X.sum(axis=0)``: a
-    word that occurs a thousand times may end up in another topic, one that occurs ten times stays
-    in the topic that you gave it. The topic itself keeps its index in both cases, because the seeds
-    act before any data.
+    word that occurs a thousand times may end up in another topic, and a word that occurs ten times
+    stays in the topic that you gave it. The topic itself keeps its index in both cases, because the
+    seeds act before any data.
 
     On three corpora of 1,900 to 5,100 documents, 6 or 8 of 20 topics had four seeds each. With a
     boost of 100, between 89 % and all of these topics held more occurrences of their seeds than any
@@ -87,9 +87,9 @@ def seeded_prior(
             raise ValueError(f"{name} must be a number in {LEGAL_RANGE}. Got {value!r} instead.")
     prior = np.full((n_components, names.size), float(base))
     for topic, words in _words_of_topics("seed_words", seed_words, n_components):
-        prior[topic, _known(names, words, topic)] += boost
+        prior[topic, _is_among(names, words, topic)] += boost
     for topic, words in _words_of_topics("excluded_words", excluded_words or {}, n_components):
-        is_excluded = _known(names, words, topic)
+        is_excluded = _is_among(names, words, topic)
         both = names[is_excluded & (prior[topic] > base)].tolist()
         if both:
             raise ValueError(
@@ -100,7 +100,7 @@ def seeded_prior(
     return prior
 
 
-def _known(names, words, topic):
+def _is_among(names, words, topic):
     """Return whether each name is among the words, (n_features,); warn of words without a name."""
     unknown = sorted(set(words) - set(names.tolist()), key=str)
     if unknown:

@@ -48,11 +48,11 @@ from skvt.rows import sums_of_rows
 from skvt.schedules import RobbinsMonro
 from skvt.sklearn_private import StrOptions
 
-# Rounds of structured passes in a fit, with coordinate ascent after each.
-ROUNDS = 5
-# Fewest structured passes of a round; with fewer passes there are fewer rounds.
-FEWEST_PASSES = 20
-# Share of all coordinate ascent that comes before the last round ends.
+# Number of rounds of structured passes in a fit. Coordinate ascent follows each round.
+N_ROUNDS = 5
+# Minimum number of structured passes in a round. With fewer passes in all there is a single round.
+MIN_PASSES_OF_ROUND = 20
+# Share of the passes of coordinate ascent that come between rounds.
 SHARE_BETWEEN = 1 / 3
 
 
@@ -61,47 +61,51 @@ SHARE_BETWEEN = 1 / 3
 class StructuredGaPNMF(SumsMixin, VariationalEstimator):
     """Nonnegative matrix factorisation that determines its rank.
 
-    A Bayesian counterpart of :class:`sklearn.decomposition.NMF` with the Kullback-Leibler loss: ``X
-    ~ Poisson(H diag(weights) W)`` with gamma priors, where the prior of the weights approximates a
-    gamma process, so that the weights of unneeded components vanish [1]_. Mean-field inference
-    keeps too few components, which mix several true ones; structured inference draws the components
-    in each step, solves the rows given the draw [2]_, and finds most of them. Rows are samples, as
-    frames of a spectrogram: the transpose of the papers' matrix, whose W (bins x components) is
-    here ``components_.T`` and whose H is here ``transform(X).T``.
+    This is a Bayesian counterpart of :class:`sklearn.decomposition.NMF` with the Kullback-Leibler
+    loss: ``X ~ Poisson(H diag(weights) W)`` with gamma priors. The prior of the weights
+    approximates a gamma process, so that the weights of unneeded components vanish [1]_.
+
+    Mean-field inference keeps too few components, each a mixture of several true components.
+    Structured inference draws the components in each step, solves the rows given the draw [2]_, and
+    finds most true components. Rows are samples, such as frames of a spectrogram. X is therefore
+    the transpose of the papers' matrix: their W (bins x components) is ``components_.T``, and their
+    H is ``transform(X).T``.
 
     Parameters
     ----------
     n_components : int, default=100
         Truncation K: an upper bound on the number of components.
     component_shape : float, default=0.25
-        Shape and rate a of the gamma prior of an entry of a component; small for sparse ones.
+        Shape and rate a of the gamma prior of an entry of a component. Small values make sparse
+        components.
     activation_shape : float, default=0.2
-        Shape and rate b of the gamma prior of an activation; small where few components are
-        active in a row.
+        Shape and rate b of the gamma prior of an activation. Small values are for rows in which few
+        components are active.
     weight_concentration_prior : float, default=1.0
         Concentration alpha of the gamma process; larger values favour more components.
     data_mean_prior : float or None, default=None
-        Prior mean of an entry of X, 1 / c in the papers; None is the mean of the data.
+        Prior mean of an entry of X, 1 / c in the papers. None is the mean of the data.
     local_step : {"gibbs", "mean_field"}, default="gibbs"
-        Local step of a row given the globals. Draws of its activations given the expected
-        allocation of its counts to components, and of the allocation given the activations, in
-        turn; or mean field.
+        Local step of a row given the globals. "gibbs" draws the row's activations given the
+        expected allocation of its counts to components, and the allocation given the activations,
+        in turn.
     global_step : {"ssvi-a", "mean_field"}, default="ssvi-a"
-        Globals on which local steps are conditioned. A draw of the components from q, or
-        expectations. With "mean_field" for both steps, inference is plain mean field.
+        Globals on which local steps are conditioned. "ssvi-a" draws the components from q, and
+        "mean_field" takes expectations. If both steps are "mean_field", inference is plain mean
+        field.
     .. shared: n_burn_in, n_samples
     n_local_iter : int, default=1
-        Number of mean-field updates of a row in a pass of ``fit``, which starts where the last pass
-        ended.
+        Number of mean-field updates of a row in a pass of ``fit``. They start from the row's
+        activations after the last pass.
     polish : float, default=0.25
-        Fraction of the passes that are coordinate ascent of the mean-field bound. They remove
-        unneeded components that the noise of draws keeps alive. Two thirds of them come at the end;
-        with ``learning_method="batch"`` and at least 100 structured passes, the others come after
-        each fifth of these but the last, so that sampling goes on with fewer components. No effect
-        on mean-field inference or ``partial_fit``.
+        Share of the passes that are coordinate ascent of the mean-field bound. These passes remove
+        unneeded components that the noise of draws keeps alive. With ``learning_method="batch"``
+        and at least 100 structured passes, a third of them come between the structured passes,
+        after each fifth but the last, so that sampling goes on with fewer components. All others
+        come at the end. The parameter has no effect on mean-field inference or ``partial_fit``.
     temperature : None, str or policy, default=None
-        None is T = 1 throughout; otherwise a policy of :mod:`skvt.temperature`, or its name. It
-        applies to the likelihood. Policies that learn the temperature are refused.
+        None is T = 1 throughout; otherwise a policy of :mod:`skvt.temperature`, or its name. The
+        temperature applies to the likelihood. Policies that learn the temperature are refused.
     learning_method : {"batch", "online"}, default="batch"
         How the posterior q is found. "batch": steps of size 1 on all rows at once. "online": steps
         on minibatches.
@@ -109,7 +113,7 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
     evaluate_every : int, default=-1
         Number of passes between evaluations of the bound on all data; 0 or a negative number means
         never. It is the mean-field bound. A structured step gives no bound: ``history_["elbo"]`` is
-        NaN in other passes but those of coordinate ascent.
+        NaN in structured passes without an evaluation.
     tol : float, default=1e-3
         Converged when the bound gains less than this from one evaluation to the next, in nats per
         row. Convergence is not judged while T > 1, nor in structured passes. Where bounds are
@@ -120,34 +124,34 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
         A row solved from scratch (in ``transform``, ``score``, ``elbo``, ``partial_fit``) has
         converged when the counts allocated to a component change by less than this on average.
     max_local_iter : int, default=200
-        Maximum number of mean-field updates of such a row.
+        Maximum number of mean-field updates of a row solved from scratch.
     .. shared: n_init, warm_start, n_jobs, verbose, verbose_interval, random_state
 
     Attributes
     ----------
     components_ : ndarray of shape (n_components, n_features)
-        ``E[weight] E[W]`` of each component: X is about ``transform(X) @ components_``. Close to 0
-        for components that are not active.
+        ``E[weight] E[W]`` of each component: X is about ``transform(X) @ components_``. It is close
+        to 0 for components that are not active.
     weights_ : ndarray of shape (n_components,)
         Expected weights theta.
     n_active_components_ : int
-        Number of components to which at least a thousandth of the data is expected to belong. Data
-        are counts.
+        Number of components to which at least a thousandth of the data is expected to belong. The
+        data are counts.
     n_components_ : int
-        Number of components K. It is the truncation.
+        Number of components K. It is the truncation ``n_components``.
     data_mean_prior_ : float
-        Prior mean of an entry as used.
+        Prior mean of an entry of X as used.
     posterior_ : JointPosterior
         The posterior q: ``sample``, ``log_prob``, ``mean``, ``var``, ``entropy``. Its blocks are
         the "weights" and "components" (W).
     elbo_ : float
-        Evidence lower bound of the training data in nats, every constant included. The mean-field
-        bound at the final components, each row solved from scratch. Not available after
-        ``partial_fit``, see ``elbo``.
+        Evidence lower bound of the training data in nats, every constant included. It is the
+        mean-field bound at the final components, with each row solved from scratch. Not available
+        after ``partial_fit``, see ``elbo``.
     .. shared: history_
-        "objective" is the tempered bound; in structured passes the log likelihood at the last draws
-        minus the divergence of the components, which is not a bound. "n_components" counts active
-        ones.
+        "objective" is the tempered bound. In structured passes it is the log likelihood at the last
+        draws minus the divergence of the components, which is not a bound. "n_components" is the
+        number of active components.
     .. shared: restart_elbos_, converged_, n_iter_, n_batch_iter_, temperature_, n_features_in_
     .. shared: feature_names_in_
 
@@ -158,12 +162,13 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
     Notes
     -----
     X may hold any non-negative numbers, as for the Kullback-Leibler loss. ELBO and ``score`` then
-    have log Gamma(x + 1) instead of log x!, a constant of the data: they are comparable between
-    fits to the same data, but are not log probabilities. NaN are missing values and integrated out.
+    have log Gamma(x + 1), a constant of the data, in the place of log x!. They can be compared
+    between fits to the same data, but are not log probabilities. NaN are missing values and are
+    integrated out.
 
     ``fit`` keeps the activations of all rows from pass to pass, ``n_samples * n_components``
-    numbers. CSR matrices are processed in dense blocks of rows: memory stays small, but zeros cost
-    time.
+    numbers. CSR matrices are processed in dense blocks of rows, so that memory stays small, but
+    zeros cost time.
 
     References
     ----------
@@ -218,6 +223,7 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
 
     # -------------------------------------------------------------------------------- model
     def _build_model(self, X, weights, old=None):
+        """Build the model; a default prior mean continues from its value in the ``old`` model."""
         for name in ("component_shape", "activation_shape", "weight_concentration_prior"):
             require_prior(name, getattr(self, name))
         mean = self.data_mean_prior
@@ -246,30 +252,31 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
         )
 
     def _plan(self, model, X, weights, *, stream=False):
-        """What a fit is made of."""
+        """Return the plan of a fit: its batches, engines, phases and starts of rows."""
         online = self.learning_method == "online"
         minibatches = data = rows_of(X, weights, self.batch_size, self.n_parallel_batches)
         if not (online or stream):
             data = rows_of(X, weights, X.shape[0], self.n_parallel_batches)
         rate = RobbinsMonro(self.learning_offset, self.learning_decay)
-        then = ()
+        later_phases = ()
         if self.local_step == self.global_step == "mean_field":
             engine = StochasticInference(rate) if online or stream else CoordinateAscent()
         elif stream:
             engine = StructuredInference(rate, self.global_step)
         else:
             steps = rate if online else RobbinsMonro(1.0, 0.0)
-            first, turns = self._turns(1 if online else ROUNDS)
+            first_passes, turns = self._turns(1 if online else N_ROUNDS)
             engine = StructuredInference(steps, self.global_step)
-            then = then_coordinate_ascent(engine, first, turns)
+            later_phases = then_coordinate_ascent(engine, first_passes, turns)
         starts = None
         if not stream:
-            # under random components a row is not to be solved to the end: it would choose a few
-            begin = np.nan if self._continues() else 1.0
-            starts = np.full((X.shape[0], self.n_components), begin, X.dtype)
+            # A fit starts from equal activations, since rows that were solved to the end under
+            # random components would choose a few of them. NaN means: solve from scratch.
+            start = np.nan if self._continues() else 1.0
+            starts = np.full((X.shape[0], self.n_components), start, X.dtype)
         return Plan(
             data=data,
-            phases=(Phase(engine), *then),
+            phases=(Phase(engine), *later_phases),
             policy=policy_of(self.temperature),
             stopping=Stopping(self.max_iter, self.evaluate_every, self.tol),
             pilot=Pilot(rate, minibatches),
@@ -278,14 +285,19 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
         )
 
     def _turns(self, n_rounds):
-        """(structured passes that come first, turns of the two engines after them)."""
-        structured = ceil((1.0 - self.polish) * self.max_iter)
-        if structured < FEWEST_PASSES * n_rounds:
-            return structured, ()
-        ascent = int(SHARE_BETWEEN * (self.max_iter - structured) / max(1, n_rounds - 1))
-        ends = [structured * place // n_rounds for place in range(n_rounds + 1)]
+        """Return the number of structured passes of the first round, and the turns after it.
+
+        A turn is a pair: the number of passes of coordinate ascent, and the number of structured
+        passes of the round that follows. There are no turns if the rounds would be too short.
+        """
+        n_structured = ceil((1.0 - self.polish) * self.max_iter)
+        if n_structured < MIN_PASSES_OF_ROUND * n_rounds:
+            return n_structured, ()
+        n_between = SHARE_BETWEEN * (self.max_iter - n_structured)
+        n_ascent = int(n_between / max(1, n_rounds - 1))
+        ends = [n_structured * round_ // n_rounds for round_ in range(n_rounds + 1)]
         lengths = [end - start for start, end in pairwise(ends)]
-        return lengths[0], [(ascent, length) for length in lengths[1:]]
+        return lengths[0], [(n_ascent, length) for length in lengths[1:]]
 
     # --------------------------------------------------------------------------- attributes
     data_mean_prior_ = of_model("data_mean_prior", "Prior mean of an entry as used.")
@@ -318,9 +330,9 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
     # --------------------------------------------------------------------------- inference
     @by_chunk(lambda self: (self._fitted.model.n_components, self._fitted.model.dtype))
     def transform(self, X):
-        """Expected activations of each row, by mean field at T = 1.
+        """Return the expected activations of each row, by mean field at T = 1.
 
-        Deterministic, and independent of the other rows up to rounding.
+        They are deterministic and, up to rounding, do not depend on the other rows.
 
         Parameters
         ----------
@@ -337,11 +349,12 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
             return _activations(fitted, X, workers)
 
     def score(self, X, y=None):
-        """Log predictive probability of hidden entries in nats per entry. Higher is better.
+        """Return the log predictive probability of hidden entries, in nats per entry.
 
-        Even columns are predicted from the odd columns of the same row, and vice versa, so that
-        each entry is predicted once from others: by the Poisson distribution whose rate is the
-        posterior mean, ``E[H | seen columns] @ components_``.
+        Higher is better. Even columns are predicted from the odd columns of the same row, and odd
+        columns from even columns, so that each entry is predicted once. The prediction is the
+        Poisson distribution whose rate is the posterior mean, ``E[H | seen columns] @
+        components_``.
 
         Parameters
         ----------
@@ -361,12 +374,13 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
         return total / n_entries
 
     def _completion_sums(self, X):
+        """Return the sum of the log predictive probabilities of X, and the number of entries."""
         with Workers(self.n_jobs) as workers:
             return _completion_sums(self._fitted, X, self.components_, workers)
 
 
 def _activations(fitted, X, workers):
-    """E[H] of each row of X at T = 1, shape (n, K)."""
+    """Return E[H] of each row of X at T = 1, shape (n, K)."""
     data = rows_of(X, np.ones(X.shape[0]))
     model = fitted.model.mean_field()
     global_params = model.expected_spectra(*fitted.lam())
@@ -375,7 +389,10 @@ def _activations(fitted, X, workers):
 
 
 def _completion_sums(fitted, X, components, workers):
-    """Log probability of the columns of one parity given the other, in nats; their entries."""
+    """Return the log probability of each half of the columns given the other half, in nats.
+
+    The halves are the even and the odd columns. Also returns the number of entries predicted.
+    """
     total, n_entries = 0.0, 0
     for first in range(0, X.shape[0], ROWS_PER_BATCH):
         rows = X[first : first + ROWS_PER_BATCH]
@@ -385,8 +402,8 @@ def _completion_sums(fitted, X, components, workers):
             seen = rows.copy()
             seen[:, parity::2] = np.nan
             rates = _activations(fitted, seen, workers) @ components[:, parity::2]
-            there = ~np.isnan(hidden)
-            y, rate = hidden[there].astype(np.float64), rates[there]
+            is_known = ~np.isnan(hidden)
+            y, rate = hidden[is_known].astype(np.float64), rates[is_known]
             total += float(np.sum(xlogy(y, rate) - rate - gammaln(y + 1.0)))
-            n_entries += int(there.sum())
+            n_entries += int(is_known.sum())
     return total, n_entries

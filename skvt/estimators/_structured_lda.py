@@ -76,19 +76,19 @@ class StructuredLDA(TopicEstimator):
         value and learns each entry by maximising the bound, once the temperature is 1; so does
         None where ``global_step`` is "collapsed".
     topic_word_prior : float, array-like, "auto" or None, default=None
-        Concentration eta of the Dirichlet prior of a topic's word probabilities. A number, one for
-        each word, shape (n_features,), or for each topic and word, shape (n_components,
-        n_features), such as :func:`skvt.seeded_prior` makes of words: topic k then has row k of
-        the prior, and keeps it, since no move exchanges topics whose priors differ. None is ``1 /
-        n_components``. "auto" starts from this value and learns one value for all words. If
+        Concentration eta of the Dirichlet prior of a topic's word probabilities. It is one number,
+        one for each word, shape (n_features,), or one for each topic and word, shape (n_components,
+        n_features). :func:`skvt.seeded_prior` makes the latter from seed words. Topic k has row k
+        of the prior, and keeps it, since no move exchanges topics whose priors differ. None is ``1
+        / n_components``. "auto" starts from this value and learns one value for all words. If
         ``global_step`` is "collapsed", None is learned, too: "auto" and None then start from 0.1.
         The topics of tokens are still drawn with eta = 0.1 while eta is learned, because the
         sampler moves less under smaller values.
     .. shared: components_init
     local_step : {"gibbs", "cvb0", "mean_field"}, default="gibbs"
-        Local step of a row given the globals. For a document, Gibbs sampling of its assignments
-        with the proportions integrated out [2]_; CVB0 [3]_, its deterministic approximation; or
-        mean field.
+        Local step of a row given the globals. It is Gibbs sampling of a document's assignments,
+        with the proportions integrated out [2]_; its deterministic approximation CVB0 [3]_; or mean
+        field.
     global_step : {"auto", "collapsed", "ssvi-a", "ssvi", "mean_field", "map"}, default="auto"
         Globals on which local steps are conditioned.
 
@@ -118,18 +118,19 @@ class StructuredLDA(TopicEstimator):
         Share of the last passes of ``fit`` over which the topics are averaged: the posterior is
         that of the mean of ``components_`` after these passes. Only passes at T = 1 count, and an
         accepted move restarts the mean. With 0, or with fewer than two such passes, the topics are
-        those after the last pass. Learned priors always are those of the last pass. None is 0.5
-        where topics are summed out, see ``global_step``, and 0.25 otherwise.
+        those after the last pass. Learned priors are always those of the last pass. None is 0.5 if
+        topics are summed out, see ``global_step``, and 0.25 otherwise.
     learning_method : {"batch", "online"}, default="online"
         How the posterior q is found. "online": steps on minibatches. "batch": steps on all
         documents at once.
     .. shared: learning_decay (topics)
     learning_offset : float or None, default=None
         Down-weights early steps; at least 1. None ties the steps of ``fit`` to the M minibatches of
-        a pass, ``5 / M * (0.4 + t / M) ** -learning_decay`` and 1 at most. In ``partial_fit``, and
-        with "ssvi", None is 64: with "ssvi", topics may collapse in large first steps.
+        a pass: step number t has size ``5 / M * (0.4 + t / M) ** -learning_decay``, at most 1. In
+        ``partial_fit``, and with "ssvi", None is 64, since with "ssvi" topics may collapse in large
+        first steps.
     max_iter : int or None, default=None
-        Maximum number of passes over the data. None is 200 where topics are summed out, see
+        Maximum number of passes over the data. None is 200 if topics are summed out, see
         ``global_step``, and 40 otherwise.
     .. shared: batch_size, n_parallel_batches
     evaluate_every : int, default=-1
@@ -139,25 +140,26 @@ class StructuredLDA(TopicEstimator):
     perp_tol : float, default=0.1
         Where the bound is evaluated, stop when the perplexity ``exp(-ELBO / tokens)`` falls by less
         than this from one evaluation to the next, at the final temperature. A temperature given by
-        name then falls over at most a third of 40 passes, however large ``max_iter`` is. (Step
-        sizes do not depend on ``max_iter``.) With 0 the fit never stops early.
+        name then falls over at most a third of 40 passes, however large ``max_iter`` is. Step sizes
+        do not depend on ``max_iter``. With 0 the fit never stops early.
     .. shared: tol (topics), total_samples, mean_change_tol
-        For mean field and CVB0; the sampler makes ``n_burn_in + n_samples`` sweeps.
+        It applies to mean field and CVB0; the sampler makes ``n_burn_in + n_samples`` sweeps.
     max_doc_update_iter : int, default=100
-        Maximum number of sweeps in a document's local step. For mean field and CVB0 only.
+        Maximum number of sweeps in a document's local step. It applies to mean field and CVB0.
     .. shared: n_init, warm_start, n_jobs, verbose, verbose_interval, random_state
 
     Attributes
     ----------
     .. shared: components_, topic_labels_, exp_dirichlet_component_, posterior_
     elbo_ : float
-        Evidence lower bound of the training data in nats, every constant included. The mean-field
-        bound at the final topics, comparable with that of ``TemperedLDA``. Not available after
+        Evidence lower bound of the training data in nats, every constant included. It is the
+        mean-field bound at the final topics, which can be compared with the bound of
+        ``TemperedLDA``. Not available after
         ``partial_fit``, ``merge_topics`` and ``drop_topics``, see ``elbo``.
     .. shared: bound_, history_
         "objective" is the log probability of the words of the pass at the drawn topics and fitted
-        proportions, minus the divergence of q(beta), which is not a bound; for "collapsed" the sum
-        over tokens of the log probability of each given all others.
+        proportions, minus the divergence of q(beta), which is not a bound. For "collapsed" it is
+        the sum over tokens of the log probability of each token given all others.
     .. shared: move_log_, restart_elbos_, converged_, n_iter_, n_batch_iter_, temperature_
     .. shared: doc_topic_prior_ & topic_word_prior_, n_features_in_, feature_names_in_, words_
 
@@ -307,11 +309,14 @@ class StructuredLDA(TopicEstimator):
         if self.temperature != "annealed":
             return policy_of(self.temperature)
         if model.start is not None:
-            return ConstantTemperature()  # annealing would destroy the initial topics
+            # Annealing would destroy the initial topics.
+            return ConstantTemperature()
         eta = model.topic_word_prior
         # For a prior of each topic and word, take the median, the value of words without seeds.
         eta = eta.mean() if eta.ndim == 1 else np.median(eta)
         # The initial value of a learned prior tells little about its final value.
         eta = HOT_PRIOR if model.learn_topic_word_prior else eta
-        first = np.interp(np.log(eta), np.log([HOT_PRIOR, COOL_PRIOR]), [HOTTEST, 1.0])
-        return LinearAnnealing(first, replication=1.0, share=ANNEALED_SHARE)
+        initial_temperature = np.interp(
+            np.log(eta), np.log([HOT_PRIOR, COOL_PRIOR]), [HOTTEST, 1.0]
+        )
+        return LinearAnnealing(initial_temperature, replication=1.0, share=ANNEALED_SHARE)

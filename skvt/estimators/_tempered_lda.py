@@ -27,11 +27,11 @@ POLISH_DECAY = 0.7
 class TemperedLDA(TopicEstimator):
     """Latent Dirichlet allocation by annealed and tempered variational inference.
 
-    A counterpart of :class:`sklearn.decomposition.LatentDirichletAllocation`, with the same model,
-    parameters and attributes. Inference starts at a temperature above 1, which smooths the bound,
-    and is annealed to T = 1, the model itself, and so reaches better local optima. Minibatches are
-    shuffled, the result is the same for any ``n_jobs``, the bound includes all constants, and
-    models are scored by document completion.
+    This is a counterpart of :class:`sklearn.decomposition.LatentDirichletAllocation`, with the same
+    model, parameters and attributes. Inference starts at a temperature above 1, which smooths the
+    bound, and is annealed to T = 1, the model itself. It thus reaches better local optima.
+    Minibatches are shuffled, the result is the same for any ``n_jobs``, the bound includes all
+    constants, and models are scored by document completion.
 
     Parameters
     ----------
@@ -43,12 +43,12 @@ class TemperedLDA(TopicEstimator):
         any), at most 1; in a stream, the mean is that of the first call. "auto" starts from this
         value and learns each entry by maximising the bound, once the temperature is 1.
     topic_word_prior : float, array-like, "auto" or None, default="auto"
-        Concentration eta of the Dirichlet prior of a topic's word probabilities. A number, one for
-        each word, shape (n_features,), or for each topic and word, shape (n_components,
-        n_features), such as :func:`skvt.seeded_prior` makes of words: topic k then has row k of
-        the prior, and keeps it, since no move exchanges topics whose priors differ. None is ``1 /
-        n_components``, as in scikit-learn; "auto" starts there and learns one value for all words
-        by maximising the bound.
+        Concentration eta of the Dirichlet prior of a topic's word probabilities. It is one number,
+        one for each word, shape (n_features,), or one for each topic and word, shape (n_components,
+        n_features). :func:`skvt.seeded_prior` makes the latter from seed words. Topic k has row k
+        of the prior, and keeps it, since no move exchanges topics whose priors differ. None is ``1
+        / n_components``, as in scikit-learn. "auto" starts from this value and learns one value for
+        all words by maximising the bound.
     .. shared: components_init
     temperature : None, str or policy, default="annealed"
         None is T = 1 throughout; otherwise a policy of :mod:`skvt.temperature`, or its name.
@@ -60,17 +60,17 @@ class TemperedLDA(TopicEstimator):
         Share of the last passes of ``fit`` over which the topics are averaged: the posterior is
         that of the mean of ``components_`` after these passes. Only passes at T = 1 count, and an
         accepted move restarts the mean. With 0, or with fewer than two such passes, the topics are
-        those after the last pass. Learned priors always are those of the last pass. Not for
-        coordinate ascent, which converges.
+        those after the last pass. Learned priors are always those of the last pass. Coordinate
+        ascent does not average, because it converges.
     learning_method : {"batch", "online"}, default="online"
         How the posterior q is found. "online": stochastic inference on minibatches. "batch":
         coordinate ascent on all data.
     .. shared: learning_decay (topics)
     learning_offset : float or None, default=None
         Down-weights early steps; at least 1. None ties the steps of ``fit`` to the M minibatches of
-        a pass, ``2.8 / M * (0.8 + t / M) ** -learning_decay`` and at most 1, so that a pass over a
-        large corpus discounts earlier statistics about as much as a pass over a small one; in
-        ``partial_fit`` None is 64.
+        a pass: step number t has size ``2.8 / M * (0.8 + t / M) ** -learning_decay``, at most 1. A
+        pass over a large corpus then discounts earlier statistics about as much as a pass over a
+        small corpus. In ``partial_fit`` None is 64.
     .. shared: max_iter
     n_polish : int, default=0
         Number of extra passes after ``max_iter``, at T = 1 on minibatches. They solve documents by
@@ -95,9 +95,9 @@ class TemperedLDA(TopicEstimator):
     ----------
     .. shared: components_, topic_labels_, exp_dirichlet_component_, posterior_
     elbo_ : float
-        Evidence lower bound of the training data in nats, every constant included. Untempered, at
-        the final topics. Not available after ``partial_fit``, ``merge_topics`` and
-        ``drop_topics``, see ``elbo``.
+        Evidence lower bound of the training data in nats, every constant included. It is the
+        untempered bound at the final topics. Not available after ``partial_fit``, ``merge_topics``
+        and ``drop_topics``, see ``elbo``.
     .. shared: bound_, history_
         "objective" is the tempered bound. Online, the bounds are estimates from the minibatches of
         the pass, except where ``evaluate_every`` requests exact ones.
@@ -162,6 +162,7 @@ class TemperedLDA(TopicEstimator):
     random_state: Seed = None
 
     def _build_model(self, X, weights, old=None):
+        """Build the model, with CVB0 as a possible local step if there are extra passes."""
         lda = self._lda(X, weights, old, 1.0 / self.n_components)
         return LDAGivenTopics.of(lda, "mean_field") if self.n_polish else lda
 
@@ -170,22 +171,22 @@ class TemperedLDA(TopicEstimator):
         minibatches = rows_of(X, weights, self.batch_size, self.n_parallel_batches)
         n_batches = minibatches.n_batches
         rate = self._learning_rate(None if stream else n_batches, FIT_SCALE, FIT_DELAY)
-        online = stream or self.learning_method == "online"
-        data = minibatches if online else rows_of(X, weights, None, self.n_parallel_batches)
-        engine = StochasticInference(rate) if online else CoordinateAscent()
-        then = ()
+        is_online = stream or self.learning_method == "online"
+        data = minibatches if is_online else rows_of(X, weights, None, self.n_parallel_batches)
+        engine = StochasticInference(rate) if is_online else CoordinateAscent()
+        extra_phases = ()
         if self.n_polish and not stream:
             scale = POLISH_SCALE * data.n_batches ** (POLISH_DECAY - 1.0)
             steps = RobbinsMonro(POLISH_DELAY * data.n_batches, POLISH_DECAY, scale)
-            then = then_polish(self.max_iter, steps, _collapsed, _restored)
+            extra_phases = then_polish(self.max_iter, steps, _with_cvb0, _with_learned_prior)
         # Default annealing would destroy the topics given as a start.
         is_washed_out = self.temperature == "annealed" and model.start is not None
         policy = policy_of(None if is_washed_out else self.temperature)
-        moves, share = None if stream else self.moves, self.average if online else 0.0
+        moves, share = None if stream else self.moves, self.average if is_online else 0.0
         plan = self._topic_plan(data, engine, policy, rate, self.max_iter, moves, share)
         return replace(
             plan,
-            phases=(*plan.phases, *then),
+            phases=(*plan.phases, *extra_phases),
             stopping=replace(
                 plan.stopping, max_iter=self.max_iter + self.n_polish, planned_passes=10.0
             ),
@@ -193,7 +194,7 @@ class TemperedLDA(TopicEstimator):
         )
 
 
-def _collapsed(model):
+def _with_cvb0(model):
     """Return the model with CVB0 as local step and alpha fixed.
 
     CVB0 spreads counts over all topics, so that a learned alpha would grow.
@@ -201,6 +202,6 @@ def _collapsed(model):
     return replace(model, local="cvb0", learn_doc_topic_prior=False)
 
 
-def _restored(model, polished):
-    """Return the model before the extra passes, with eta as they have learned it."""
+def _with_learned_prior(model, polished):
+    """Return the model before the extra passes, with the eta that these passes have learned."""
     return replace(model, topic_word_prior=polished.topic_word_prior)

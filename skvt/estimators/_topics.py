@@ -85,7 +85,7 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
             allowed: it stands for the intercept. For allowed topics of another shape or with other
             values, a document that is allowed no topic, and a topic that no document is allowed.
         """
-        details = self._passed(X, covariates, allowed_topics)
+        details = self._details_by_name(X, covariates, allowed_topics)
         return self._fit(X, y, sample_weight, details)
 
     @all_or_nothing
@@ -119,7 +119,7 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
         -----
         No moves are made, since they need the documents of all calls.
         """
-        details = self._passed(X, covariates, allowed_topics)
+        details = self._details_by_name(X, covariates, allowed_topics)
         return self._partial_fit(X, None, sample_weight, batch_id, details)
 
     @all_or_nothing
@@ -150,13 +150,13 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
             If there is nothing to resume, if these are other documents, covariates or allowed
             topics, or if a parameter has changed on which the passes so far depend.
         """
-        details = self._passed(X, covariates, allowed_topics)
+        details = self._details_by_name(X, covariates, allowed_topics)
         return self._resume(X, y, sample_weight, details)
 
     def elbo(self, X, covariates=None, allowed_topics=None):
-        """Untempered evidence lower bound of X in nats, every constant included.
+        """Return the untempered evidence lower bound of X in nats, every constant included.
 
-        X is taken for the whole data set: the divergence of the globals is subtracted once.
+        X counts as the whole data set: the divergence of the globals is subtracted once.
 
         Parameters
         ----------
@@ -170,19 +170,19 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
         Returns
         -------
         float
-            Nats for all of X.
+            Bound of all of X in nats.
         """
-        details = self._passed(X, covariates, allowed_topics)
+        details = self._details_by_name(X, covariates, allowed_topics)
         return self._elbo(X, details)
 
     @of_fit
     def covariate_coef_(self, fitted):
         """Effects of covariates on log alpha, (n_components, n_terms), the intercept first.
 
-        A document has ``alpha_k = exp(intercept_k + sum of coefficients times covariates)``. If the
-        covariates of the fit were a data frame, so is this, with the names of terms as columns.
-        They are learned at T = 1: in a stream that ends hot, for lack of ``total_samples``, the
-        effects are 0.
+        A document has ``alpha_k = exp(intercept_k + sum of coefficients times covariates)``. The
+        result is a data frame with the names of terms as columns if the covariates of the fit were
+        a data frame. Effects are learned at T = 1. They are 0 if a stream ends with T > 1, as a
+        short stream may without ``total_samples``.
         """
         if self._covariates is None:
             raise AttributeError(
@@ -199,7 +199,7 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
         pandas = pandas_for("covariate_coef_ of a fit with a data frame")
         return pandas.DataFrame(coef, columns=self._covariates.columns.names)
 
-    def _passed(self, X, covariates, allowed_topics):
+    def _details_by_name(self, X, covariates, allowed_topics):
         """Return details of documents by name; raise TypeError if X with details is in chunks."""
         details = named_details(covariates, allowed_topics)
         if details:
@@ -207,7 +207,7 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
         return details
 
     def _details(self, X, covariates, allowed_topics):
-        details = self._passed(X, covariates, allowed_topics)
+        details = self._details_by_name(X, covariates, allowed_topics)
         self._require_same_covariates(details)
         return details
 
@@ -251,7 +251,7 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
             design = self._covariates.encode(details["covariates"], n_rows)
         if allowed is not None:
             n_topics = self.n_components if model is None else model.n_components
-            allowed = topics_allowed(allowed, n_rows, n_topics)[used]
+            allowed = allowed_topics_as_array(allowed, n_rows, n_topics)[used]
         return Documents.of(X, design[used], allowed=allowed)
 
     def _require_same_covariates(self, details):
@@ -292,8 +292,10 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
         check_moves(self.moves, ("split-merge",))
         K = self.n_components
         first_alpha = _default_concentration(X, weights, K)
-        alpha = given_prior(self, "doc_topic_prior", K, "n_components", first_alpha)
-        eta = given_prior(self, "topic_word_prior", X.shape[1], "n_features", first_eta, n_topics=K)
+        alpha = prior_from_parameter(self, "doc_topic_prior", K, "n_components", first_alpha)
+        eta = prior_from_parameter(
+            self, "topic_word_prior", X.shape[1], "n_features", first_eta, n_topics=K
+        )
         lda = LDA(
             doc_topic_prior=alpha.astype(X.dtype),
             # Transposed, since statistics are (V, K).
@@ -302,7 +304,7 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
             mean_change_tol=self.mean_change_tol,
             learn_doc_topic_prior=isinstance(self.doc_topic_prior, learned),
             learn_topic_word_prior=isinstance(self.topic_word_prior, learned),
-            start=given_topics(self, X),
+            start=topics_from_parameter(self, X),
         )
         # A default alpha is kept, too: new documents may have another mean length.
         if old is not None and (lda.learn_doc_topic_prior or self.doc_topic_prior is None):
@@ -403,7 +405,7 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
         return simplest(fitted.parameters["topic_word_prior"], fitted.model.topic_word_prior.T)
 
 
-def given_prior(estimator, name, size, size_name, default, *, n_topics=None, remedy=""):
+def prior_from_parameter(estimator, name, size, size_name, default, *, n_topics=None, remedy=""):
     """Return a prior as an array; ``default`` for all entries if it is None or a string."""
     value = getattr(estimator, name)
     if value is None or isinstance(value, str):
@@ -411,7 +413,7 @@ def given_prior(estimator, name, size, size_name, default, *, n_topics=None, rem
     return prior_vector(name, value, size, size_name, n_topics=n_topics, remedy=remedy)
 
 
-def topics_allowed(allowed, n_rows, n_topics):
+def allowed_topics_as_array(allowed, n_rows, n_topics):
     """Return allowed topics as an array (n, K) of booleans; raise ValueError if it is illegal."""
     array = np.asarray(allowed.toarray() if sp.issparse(allowed) else allowed)
     legal = (
@@ -439,7 +441,7 @@ def topics_allowed(allowed, n_rows, n_topics):
     return array
 
 
-def given_topics(estimator, X):
+def topics_from_parameter(estimator, X):
     """Return the word probabilities (K, V) of ``components_init``; None if it is not given."""
     if estimator.components_init is None:
         return None
@@ -479,12 +481,12 @@ def _default_concentration(X, weights, n_topics):
     If alpha were below the reciprocal of a document's length, the topic of its first token would
     decide the topics of all its tokens.
     """
-    tokens, n_documents = map(float, sums_of_rows(X, weights, _tokens_and_documents))
+    tokens, n_documents = map(float, sums_of_rows(X, weights, _count_tokens_and_documents))
     mean_length = tokens / n_documents if n_documents > 0.0 else 1.0
     return max(1.0 / n_topics, 1.0 / max(mean_length, 1.0))
 
 
-def _tokens_and_documents(X, weights):
+def _count_tokens_and_documents(X, weights):
     """Return the weighted numbers of tokens, and of documents with tokens; for `sums_of_rows`."""
     lengths = np.asarray(X.sum(axis=1, dtype=np.float64)).ravel()
     return weights @ lengths, weights @ (lengths > 0.0)
