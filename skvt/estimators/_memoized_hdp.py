@@ -38,11 +38,11 @@ from skvt.rows import dense, some_rows
 
 # Minimum and maximum number of documents of a batch if the user passes no batch size.
 ROWS_OF_BATCH = 250, 5_000
-# `fit` warns if the variance that topics do not explain is larger, relative to that of words. The
-# ratio was at most 1.5 in five corpora of texts, and 1.9 if ten or thirty texts were taken as one.
-# It is 2.4 for drawn counts of genes, negative binomials of mean 2 and size 2.
+# `fit` warns if the noise ratio, see `_noise_ratio`, is larger. The ratio was at most 1.5 in five
+# corpora of texts, and 1.9 if ten or thirty texts were taken as one. It is 2.4 for drawn counts of
+# genes, which are negative binomials of mean 2 and size 2.
 MOST_NOISE = 2.0
-# Numbers of documents, and of the most frequent words, from which the ratio is estimated.
+# Numbers of documents, and of the most frequent words, from which the noise ratio is estimated.
 NOISE_ROWS, NOISE_WORDS = 1_000, 300
 # Minimum number of words for the estimate; documents are at least twice as many. With fewer words,
 # topics may explain most directions.
@@ -330,12 +330,12 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
 
 
 def _noise_ratio(X, weights):
-    """Return the variance of counts that topics do not explain, relative to that of words.
+    """Return how much counts vary, apart from topics, relative to counts of words.
 
-    The residuals are those of counts that are independent of the document, divided by their
-    standard deviations if counts are those of words. Topics explain few directions of them. The
-    lower quartile of the variances of all directions is therefore compared with that of standard
-    normal residuals.
+    A residual is a count minus its expectation if words do not depend on documents, divided by the
+    standard deviation of a count of words. Topics explain few directions of the residuals. The
+    lower quartile of their variances in all directions is therefore divided by the lower quartile
+    for standard normal residuals. The ratio is 0 if there are too few words for an estimate.
     """
     rows = np.unique(np.linspace(0, X.shape[0] - 1, min(X.shape[0], NOISE_ROWS)).astype(np.int64))
     counts, _ = some_rows(X, weights, rows)
@@ -352,7 +352,7 @@ def _noise_ratio(X, weights):
     expected = np.outer(lengths[used_documents], totals[words] / totals.sum())
     residuals = (dense(counts[used_documents][:, words]) - expected) / np.sqrt(expected)
     noise = np.random.default_rng(0).standard_normal(residuals.shape)
-    observed, expected_of_noise = (
+    quartile_of_residuals, quartile_of_noise = (
         np.quantile(np.linalg.eigvalsh(each.T @ each), 0.25) for each in (residuals, noise)
     )
-    return observed / expected_of_noise
+    return quartile_of_residuals / quartile_of_noise

@@ -288,7 +288,7 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         return params
 
     def set_params(self, **params):
-        """Set parameters, including those of components.
+        """Set parameters, including the parameters of components.
 
         Parameters
         ----------
@@ -447,7 +447,7 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         Returns
         -------
         X : ndarray or data frame of shape (n_samples, n_features)
-            The drawn rows, in a container like that of ``fit``. With ``given``, there are
+            The drawn rows, in a container of the type that ``fit`` got. With ``given``, there are
             ``n_samples`` rows for each row of ``given``, in the same order. A data frame has the
             columns that belong to a component. An array has all columns, with NaN in columns that
             belong to no component.

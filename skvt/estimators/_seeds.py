@@ -23,7 +23,7 @@ def seeded_prior(
     ----------
     seed_words : dict or list of lists
         Words of topics: ``{topic index: words}``, or a list of words for each of the first topics,
-        empty where a topic has none. A word may be in several topics.
+        which is empty if a topic has no seeds. A word may be in several topics.
     feature_names : array-like of str of shape (n_features,)
         Names of the columns of X, such as ``CountVectorizer().get_feature_names_out()``.
     n_components : int
@@ -62,9 +62,9 @@ def seeded_prior(
     On three corpora of 1,900 to 5,100 documents, 6 or 8 of 20 topics had four seeds each. With a
     boost of 100, between 89 % and all of these topics held more occurrences of their seeds than any
     other topic, and held-out scores changed by .01 nats a word. With 10 it was 39 to 94 % of the
-    topics. A boost of 1,000 cost .03 to .06 nats. A boost has less effect in the hot passes of
-    annealed fits, where rows count ten times (``replication``), and in ``partial_fit``, where they
-    represent ``total_samples`` rows.
+    topics. A boost of 1,000 cost .03 to .06 nats. A boost has less effect in passes of annealed
+    fits with T > 1, where rows count ten times (``replication``), and in ``partial_fit``, where
+    they represent ``total_samples`` rows.
 
     Examples
     --------

@@ -149,7 +149,8 @@ default="dirichlet_process"
     ----------
     .. shared: n_active_components_
     n_components_ : int
-        Number of components K. With "structured" and "online" it includes those without rows.
+        Number of components K. With "structured" and "online" it includes components without
+        rows.
     .. shared: weights_, labels_
     means_ : ndarray of shape (K, n_features)
         Expected probabilities of a one.

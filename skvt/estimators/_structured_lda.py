@@ -61,8 +61,8 @@ class StructuredLDA(TopicEstimator):
     between topics and assignments, and ends in poor local optima. Structured inference [1]_ draws
     the topics from their posterior in each step and solves the minibatch given the draw. Given many
     steps it finds better optima than plain mean-field inference, also from a stream of minibatches.
-    By default, ``fit`` goes further and sums the topics out: collapsed Gibbs sampling [4]_, with
-    learned priors and averaged topics. Parameters and attributes are those of
+    By default, ``fit`` goes further and sums the topics out, by collapsed Gibbs sampling [4]_ with
+    learned priors and averaged topics. Parameters and attributes are as in
     :class:`~skvt.TemperedLDA`.
 
     Parameters
@@ -72,9 +72,9 @@ class StructuredLDA(TopicEstimator):
     doc_topic_prior : float, array-like of shape (n_components,), "auto" or None, default=None
         Concentration alpha of the Dirichlet prior of a document's topic proportions. None is the
         larger of ``1 / n_components`` and 1 / (mean number of tokens of the documents that have
-        any), at most 1; in a stream, the mean is that of the first call. "auto" starts from this
+        any), at most 1; in a stream, the mean is over the first call. "auto" starts from this
         value and learns each entry by maximising the bound, once the temperature is 1; so does
-        None where ``global_step`` is "collapsed".
+        None if ``global_step`` is "collapsed".
     topic_word_prior : float, array-like, "auto" or None, default=None
         Concentration eta of the Dirichlet prior of a topic's word probabilities. It is one number,
         one for each word, shape (n_features,), or one for each topic and word, shape (n_components,
@@ -115,11 +115,12 @@ class StructuredLDA(TopicEstimator):
         which the draws themselves vary enough (``benchmarks/``).
     .. shared: moves
     average : float or None, default=None
-        Share of the last passes of ``fit`` over which the topics are averaged: the posterior is
-        that of the mean of ``components_`` after these passes. Only passes at T = 1 count, and an
-        accepted move restarts the mean. With 0, or with fewer than two such passes, the topics are
-        those after the last pass. Learned priors are always those of the last pass. None is 0.5 if
-        topics are summed out, see ``global_step``, and 0.25 otherwise.
+        Share of the passes of ``fit``, the last ones, over which the topics are averaged: the
+        posterior has the mean of ``components_`` after these passes. Only passes at T = 1 count,
+        and an accepted move restarts the mean. With 0, or with fewer than two such passes, the
+        topics are the topics after the last pass. Learned priors are always the priors
+        of the last pass. None is 0.5 if topics are summed out, see ``global_step``, and 0.25
+        otherwise.
     learning_method : {"batch", "online"}, default="online"
         How the posterior q is found. "online": steps on minibatches. "batch": steps on all
         documents at once.

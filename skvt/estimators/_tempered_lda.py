@@ -12,11 +12,11 @@ from skvt.inference import CoordinateAscent, Pilot, StochasticInference, rows_of
 from skvt.models.lda import LDA, LDAGivenTopics
 from skvt.schedules import RobbinsMonro
 
-# Steps of a fit of M minibatches a pass: 2.8 / M (0.8 + t / M)^-decay.
+# Step t of a fit with M minibatches per pass has size FIT_SCALE / M (FIT_DELAY + t / M)^-decay.
 FIT_SCALE = 2.8
 FIT_DELAY = 0.8
-# Steps of the extra passes are those of StructuredLDA: 5 / M (0.4 + t / M)^-0.7, M minibatches a
-# pass.
+# Step t of the extra passes has size POLISH_SCALE / M (POLISH_DELAY + t / M)^-POLISH_DECAY with M
+# minibatches per pass, as in StructuredLDA.
 POLISH_SCALE = 5.0
 POLISH_DELAY = 0.4
 POLISH_DECAY = 0.7
@@ -40,7 +40,7 @@ class TemperedLDA(TopicEstimator):
     doc_topic_prior : float, array-like of shape (n_components,), "auto" or None, default=None
         Concentration alpha of the Dirichlet prior of a document's topic proportions. None is the
         larger of ``1 / n_components`` and 1 / (mean number of tokens of the documents that have
-        any), at most 1; in a stream, the mean is that of the first call. "auto" starts from this
+        any), at most 1; in a stream, the mean is over the first call. "auto" starts from this
         value and learns each entry by maximising the bound, once the temperature is 1.
     topic_word_prior : float, array-like, "auto" or None, default="auto"
         Concentration eta of the Dirichlet prior of a topic's word probabilities. It is one number,
@@ -57,11 +57,11 @@ class TemperedLDA(TopicEstimator):
         :class:`~skvt.temperature.LocalTempering`, with their defaults.
     .. shared: moves
     average : float, default=0.25
-        Share of the last passes of ``fit`` over which the topics are averaged: the posterior is
-        that of the mean of ``components_`` after these passes. Only passes at T = 1 count, and an
-        accepted move restarts the mean. With 0, or with fewer than two such passes, the topics are
-        those after the last pass. Learned priors are always those of the last pass. Coordinate
-        ascent does not average, because it converges.
+        Share of the passes of ``fit``, the last ones, over which the topics are averaged: the
+        posterior has the mean of ``components_`` after these passes. Only passes at T = 1 count,
+        and an accepted move restarts the mean. With 0, or with fewer than two such passes, the
+        topics are the topics after the last pass. Learned priors are always the priors
+        of the last pass. Coordinate ascent does not average, because it converges.
     learning_method : {"batch", "online"}, default="online"
         How the posterior q is found. "online": stochastic inference on minibatches. "batch":
         coordinate ascent on all data.
@@ -100,7 +100,7 @@ class TemperedLDA(TopicEstimator):
         and ``drop_topics``, see ``elbo``.
     .. shared: bound_, history_
         "objective" is the tempered bound. Online, the bounds are estimates from the minibatches of
-        the pass, except where ``evaluate_every`` requests exact ones.
+        the pass, except where ``evaluate_every`` requests exact bounds.
     .. shared: move_log_, restart_elbos_, converged_, n_iter_, n_batch_iter_, temperature_
     .. shared: doc_topic_prior_ & topic_word_prior_, n_features_in_, feature_names_in_, words_
 

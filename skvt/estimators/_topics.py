@@ -1,4 +1,4 @@
-"""Base of both estimators of latent Dirichlet allocation: methods, model, and plan."""
+"""Base class of TemperedLDA and StructuredLDA: their methods, model, and plan of a fit."""
 
 from dataclasses import replace
 
@@ -60,7 +60,7 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
         y : ignored
             Not used.
         sample_weight : array-like of shape (n_samples,), optional
-            A document of weight w counts w times; where local steps draw, it is drawn once.
+            A document of weight w counts w times. If local steps draw, its topics are drawn once.
             Minibatches are drawn regardless of weights.
         covariates : data frame, or array-like of shape (n_samples,) or (n_samples, n_covariates), \
                 optional
@@ -68,8 +68,8 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
             ``covariate_coef_``. Categories become one column for each level but the first.
             ``doc_topic_prior`` is then learned, starting from its value.
         allowed_topics : {array-like, sparse matrix} of shape (n_samples, n_components), optional
-            True for the topics that a document may have, for example those of its labels: the
-            other topics have no share in it. A document without labels has a row of True.
+            True for the topics that a document may have, for example the topics of its labels. The
+            other topics have no share in the document. A document without labels has a row of True.
 
         Returns
         -------
@@ -79,11 +79,12 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
         Raises
         ------
         ValueError
-            For values that are no counts or that leave the range of floating point, for illegal
-            parameters and combinations of them, and for covariates of another number of rows, with
-            missing values, or which are constant or collinear. A single constant covariate is
-            allowed: it stands for the intercept. For allowed topics of another shape or with other
-            values, a document that is allowed no topic, and a topic that no document is allowed.
+            If X has values that are no counts or that leave the range of floating point. If
+            parameters, or combinations of them, are illegal. If covariates have another number of
+            rows or missing values, or are constant or collinear; a single constant covariate is
+            allowed and stands for the intercept. If allowed topics have another shape or other
+            values than True and False, if a document may have no topic, or if no document may have
+            a topic.
         """
         details = self._details_by_name(X, covariates, allowed_topics)
         return self._fit(X, y, sample_weight, details)
@@ -207,11 +208,17 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
         return details
 
     def _details(self, X, covariates, allowed_topics):
+        """Return details of documents by name, for methods that need the covariates of the fit."""
         details = self._details_by_name(X, covariates, allowed_topics)
         self._require_same_covariates(details)
         return details
 
     def _with_details(self, rows, details, used, *, reset):
+        """Return the rows with the details of their documents; raise ValueError if illegal.
+
+        ``used`` selects the rows from all rows as passed. With ``reset`` a fit begins, and its
+        covariates are read.
+        """
         if reset and "covariates" in details:
             n_rows = num_samples(rows.passed)
             self._covariates = Covariates.of(details["covariates"], n_rows, used)
@@ -238,10 +245,14 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
         return STREAM_ROWS if self.total_samples is None else float(self.total_samples)
 
     def _read(self, X, details=None):
+        """Return the rows X of a fitted estimator, with the details of their documents."""
         return self._documents(super()._read(X), X, details or {})
 
     def _documents(self, X, passed, details, used=slice(None), *, reset=False):
-        """Return the ``used`` rows X of those passed with their details, if they have any."""
+        """Return the rows X, with the details of their documents if there are any.
+
+        ``passed`` are all rows as the user passed them, and ``used`` selects X from them.
+        """
         model = None if reset else self._fitted.model
         if not details and (model is None or model.regression is None):
             return X
@@ -269,7 +280,10 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
             )
 
     def _require_same_restriction(self, model, passed):
-        """Raise ValueError unless allowed topics are ``passed`` just where the fit had them."""
+        """Raise ValueError if allowed topics were ``passed`` to this call but not to the fit.
+
+        The reverse is an error, too.
+        """
         if passed != (model.topic_groups is not None):
             raise ValueError(
                 "Pass allowed_topics in each call or in none; documents that may have all topics "
@@ -280,9 +294,9 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
     def _lda(self, X, weights, old, first_eta, learned=str):
         """Return the model given the estimator's parameters.
 
-        ``first_eta`` is eta where ``topic_word_prior`` is None, and its first value where it is
-        learned. Priors are learned whose parameters are of a type in ``learned``; their values in
-        the ``old`` model are kept.
+        ``first_eta`` is eta if ``topic_word_prior`` is None, and the initial eta if it is learned.
+        A prior is learned if its parameter is of a type in ``learned``. Learned values of the
+        ``old`` model are kept.
         """
         if isinstance(self.n_components, bool):
             raise ValueError(
@@ -328,7 +342,8 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
         # Other steps learn one alpha of all documents more exactly.
         if terms.size == 1 and (allowed is None or not lda.learn_doc_topic_prior):
             return lda
-        if X.n_documents is None:  # a running stream
+        # A running stream keeps its regression.
+        if X.n_documents is None:
             return replace(lda, regression=old.regression)
         regression = DocumentRegression.with_equal_alpha(design, terms, alpha, X.n_documents)
         if old is not None:
@@ -385,6 +400,7 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
         )
 
     def _row_results(self, rows):
+        """Return the number of words of a fit, for ``bound_``."""
         if rows.in_stream:
             return {}
         return {"n_words": float(sums_of_rows(rows.X, rows.weights, total_and_weight)[0])}
@@ -487,6 +503,6 @@ def _default_concentration(X, weights, n_topics):
 
 
 def _count_tokens_and_documents(X, weights):
-    """Return the weighted numbers of tokens, and of documents with tokens; for `sums_of_rows`."""
+    """Return the weighted numbers of tokens and of documents with tokens, for `sums_of_rows`."""
     lengths = np.asarray(X.sum(axis=1, dtype=np.float64)).ravel()
     return weights @ lengths, weights @ (lengths > 0.0)

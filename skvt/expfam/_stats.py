@@ -182,8 +182,8 @@ class RunningStats:
     scale: float
     # Sums of S over the rows of each block.
     sums: tuple[Array | float, ...]
-    # Arrays that :meth:`draft` may reuse, the rows in which they differ from the current ones (None
-    # means all), and a weak reference to their former owner, after whose end they are free.
+    # Arrays that :meth:`draft` may reuse once their former owner has been freed, the rows in which
+    # they differ from the current arrays (None means all), and a weak reference to the owner.
     _spare: _Spare | None = field(default=None, metadata=_OF_PROCESS)
     # Number of writes to the arrays so far; in a view, their number when it was made.
     _version: int = field(default=0, metadata=_OF_PROCESS)

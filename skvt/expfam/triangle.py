@@ -18,9 +18,9 @@ def dimension(length: int) -> int:
 
 @lru_cache(maxsize=16)
 def _indices(D: int) -> tuple[IndexArray, IndexArray, IndexArray]:
-    """Return the rows and columns of a triangle's entries, and where matrix elements stand in it.
+    """Return the rows and the columns of the entries of a triangle, and positions (D, D) in it.
 
-    The last array (D, D) has the position in the triangle of each element of the matrix.
+    The last array has the position in the triangle of each element of the matrix.
     """
     rows, columns = np.triu_indices(D)
     positions = np.empty((D, D), dtype=np.intp)
