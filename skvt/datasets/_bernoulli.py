@@ -36,7 +36,7 @@ def make_bernoulli_mixture(
     weight_concentration : float, default=20.0
         Alpha; the weights are a draw from ``Dirichlet(alpha / K)``.
     feature_prior : float or array-like of shape (2,), default=1.0
-        Parameters of the beta prior of the probability of a one; a number stands for both.
+        Parameters (a, b) of the beta prior of the probability of a one; a number stands for both.
     random_state : int, RandomState instance or None, default=None
         Pass an int for the same rows at every call.
 
@@ -49,7 +49,8 @@ def make_bernoulli_mixture(
     weights : ndarray, shape (K,)
         Weights of the components.
     means : ndarray, shape (K, D)
-        Probability of a one in each component and column. The four are returned as a named tuple.
+        Probability of a one in each component and column. The four results are returned as a named
+        tuple.
 
     Notes
     -----

@@ -7,12 +7,13 @@ import numpy as np
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 from sklearn.utils import Bunch
 
-_FILE = Path(__file__).with_name("docstrings.txt.xz")  # lines of name, tab, text
+# Each line of the file has the name of an object, a tab, and the text of its docstring.
+_FILE = Path(__file__).with_name("docstrings.txt.xz")
 _PACKAGES = ["numpy", "scipy", "sklearn"]
 
 # Words of the numpydoc dialect, which describe how an argument is passed, not the subject of the
-# text. They are chosen by document frequency on the cleaned corpus; words with a mathematical
-# meaning (matrix, function, sample, random, axis) are frequent, too, but are not stop words.
+# text. The words were chosen by document frequency on the cleaned corpus. Frequent words with a
+# mathematical meaning (matrix, function, sample, random, axis) are not stop words.
 _DIALECT = """
     accept accepted accepts according added addition additional allowed allows api applied apply
     appropriate argument arguments array array_like arrays assumed attribute attributes auto
@@ -43,7 +44,7 @@ _DIALECT = """
     """
 
 DOCSTRING_STOP_WORDS = frozenset(ENGLISH_STOP_WORDS | set(_DIALECT.split()))
-"""English stop words plus the vocabulary of numpydoc itself, for use with `load_docstrings`.
+"""English stop words plus the vocabulary of numpydoc, for use with `load_docstrings`.
 
 ``CountVectorizer`` wants a list: ``stop_words=sorted(DOCSTRING_STOP_WORDS)``.
 """
@@ -52,9 +53,10 @@ DOCSTRING_STOP_WORDS = frozenset(ENGLISH_STOP_WORDS | set(_DIALECT.split()))
 def load_docstrings():
     """Load 4,048 docstrings of NumPy, SciPy and scikit-learn.
 
-    Public modules, functions, classes, methods and properties give one document each: the first 110
-    words of the prose. Doctests, section headings, types of parameters, directives, formulas,
-    references, numbers, markup and paragraphs that many docstrings share are removed.
+    Each public module, function, class, method and property gives one document, which has the first
+    110 words of the prose of its docstring. Doctests, section headings, types of parameters,
+    directives, formulas, references, numbers, markup and paragraphs that many docstrings share are
+    removed.
 
     Returns
     -------
@@ -74,9 +76,9 @@ def load_docstrings():
 
     Notes
     -----
-    The texts ship with this package (versions 2.4.6, 1.17.1 and 1.9.1), so the corpus is the same
-    everywhere. They are under the BSD-3-Clause licences of their authors, which are in the file
-    ``docstrings.LICENSE``. Use the corpus with
+    The texts ship with this package, so that the corpus is the same everywhere. They are those of
+    NumPy 2.4.6, SciPy 1.17.1 and scikit-learn 1.9.1, under the BSD-3-Clause licences of their
+    authors, which are in the file ``docstrings.LICENSE``. Use the corpus with
     ``CountVectorizer(stop_words=sorted(DOCSTRING_STOP_WORDS), min_df=5, max_df=0.5)``.
 
     Examples

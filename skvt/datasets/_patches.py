@@ -11,14 +11,19 @@ EdgePatches.__doc__ = "Patches X (N, D), components (N,), covariances (K, D, D),
 
 
 def edge_covariances(n_components, patch_size, contrast, noise):
-    """Return the covariance of patches with a straight edge by orientation, (K, D, D)."""
+    """Return the covariance of patches with a straight edge, for each of K orientations, (K, D, D).
+
+    ``contrast`` is half the standard deviation of the step across an edge, and ``noise`` the
+    standard deviation of the noise of a pixel.
+    """
     grid = np.arange(patch_size) - 0.5 * (patch_size - 1)
     x, y = (axis.ravel() for axis in np.meshgrid(grid, grid))
     offsets = np.linspace(-0.25, 0.25, 9) * patch_size
     covariances = []
     for angle in np.pi * np.arange(n_components) / n_components:
         distance = np.cos(angle) * x + np.sin(angle) * y
-        # A pixel on the edge is partly on either side.
+        # The sides of an edge are -1 and 1. A pixel on the edge has a value between, because it is
+        # partly on either side.
         edges = np.clip(distance[None, :] - offsets[:, None], -0.5, 0.5) * 2.0
         covariances.append(contrast**2 * edges.T @ edges / offsets.size)
     return np.stack(covariances) + noise**2 * np.eye(patch_size**2)
@@ -63,7 +68,7 @@ def make_edge_patches(
     covariances : ndarray, shape (n_components, patch_size ** 2, patch_size ** 2)
         True covariances.
     weights : ndarray, shape (n_components,)
-        True weights, all equal. The four are returned as a named tuple.
+        True weights, all equal. The four results are returned as a named tuple.
 
     References
     ----------

@@ -19,6 +19,7 @@ _PICTURES = """
 
 
 def _pictures():
+    """Return the pictures as rows of zeros and ones, (8, 16)."""
     lines = [line.split() for line in _PICTURES.split("\n") if line.strip()]
     shapes = [[list(word) for word in column] for column in zip(*lines, strict=True)]
     return (np.array(shapes) == "#").reshape(len(shapes), -1).astype(np.float64)
@@ -48,7 +49,7 @@ def make_shapes(n_samples=10_000, *, activation=0.3, noise_variance=0.1, random_
     activations : ndarray of bool, shape (n_samples, 8)
         Which pictures are present.
     components : ndarray of shape (8, 16)
-        The weighted pictures. The three are returned as a named tuple.
+        The pictures times their draws. The three results are returned as a named tuple.
 
     References
     ----------

@@ -11,19 +11,19 @@ Spectrogram.__doc__ = "Counts X (N, F), spectra (K, F), activations (N, K): X ~ 
 
 # Highest frequency. All frequencies are in Hz.
 NYQUIST = 8000.0
-# Share of the sounds that are voiced, that is, harmonics of a pitch; the others are noise like "s".
+# Share of the voiced sounds, which have harmonics of a pitch. The other sounds are noise like "s".
 VOICED = 0.9
-# Ranges of uniform draws. Pitch, uniform on a logarithmic scale:
+# Range of the pitch of a voiced sound, which is drawn uniformly on a logarithmic scale.
 PITCH = 80.0, 250.0
-# Four resonances of a voiced sound (vowels of men, women and children).
+# Ranges of the four resonances of a voiced sound, as in vowels of men, women and children.
 FORMANTS = np.array([[250.0, 850.0], [800.0, 2500.0], [2400.0, 3100.0], [3300.0, 4000.0]])
-# Centre of a hiss.
-CENTRE = 1500.0, 7500.0
-# Half width of a hiss.
-HALF_WIDTH = 200.0, 700.0
-# Half widths of the resonances; standard deviation of the line of a pure tone: a Hann window of 512
-# samples at 16 kHz has half its gain one bin off.
+# Half widths of the four resonances.
 BANDWIDTHS = np.array([60.0, 90.0, 130.0, 180.0])
+# Range of the centre of a noise, and of its half width.
+CENTRE = 1500.0, 7500.0
+HALF_WIDTH = 200.0, 700.0
+# Standard deviation of the line of a pure tone in the spectrum: a Hann window of 512 samples at 16
+# kHz has half its gain at a distance of one bin.
 LINE_WIDTH = 26.5
 
 
@@ -31,28 +31,33 @@ def speech_like_spectra(n_components, n_features, rng):
     """Draw magnitude spectra of voiced and unvoiced sounds, (K, F), with mean 1 over bins."""
     frequency = np.linspace(0.0, NYQUIST, n_features)
     n_voiced = int(np.ceil(VOICED * n_components))
-    spectra = np.stack(
-        [_voiced(frequency, rng) for _ in range(n_voiced)]
-        + [  # noise through one broad resonance
-            _resonance(frequency, rng.uniform(*CENTRE), rng.uniform(*HALF_WIDTH))
-            for _ in range(n_components - n_voiced)
-        ]
-    )
+    voiced = [_draw_voiced(frequency, rng) for _ in range(n_voiced)]
+    # An unvoiced sound is noise through one broad resonance.
+    unvoiced = [
+        _resonance(frequency, rng.uniform(*CENTRE), rng.uniform(*HALF_WIDTH))
+        for _ in range(n_components - n_voiced)
+    ]
+    spectra = np.stack(voiced + unvoiced)
     return spectra / spectra.mean(axis=1, keepdims=True)
 
 
-def _voiced(frequency, rng):
-    """Draw the harmonics of a pitch under an envelope with four resonances."""
+def _draw_voiced(frequency, rng):
+    """Draw the spectrum (F,) of a voiced sound: harmonics under an envelope with four resonances.
+
+    ``frequency`` (F,) has the frequencies of the bins in Hz.
+    """
     pitch = np.exp(rng.uniform(*np.log(PITCH)))
     harmonics = pitch * np.arange(1, int(NYQUIST / pitch) + 1)
-    # resonances are added, with smaller gains for higher ones, plus a floor
-    gain = _resonance(harmonics[:, None], rng.uniform(*FORMANTS.T), BANDWIDTHS)
-    envelope = gain @ 0.7 ** np.arange(len(FORMANTS)) + 0.01
+    # The envelope is the sum of the resonances, with smaller gains for higher resonances, and of a
+    # floor.
+    resonances = _resonance(harmonics[:, None], rng.uniform(*FORMANTS.T), BANDWIDTHS)
+    envelope = resonances @ 0.7 ** np.arange(len(FORMANTS)) + 0.01
     level = (pitch / harmonics) ** 0.5 * envelope
     return np.exp(-0.5 * ((frequency[:, None] - harmonics) / LINE_WIDTH) ** 2) @ level
 
 
 def _resonance(frequency, centre, half_width):
+    """Return the gain of a resonance at each frequency, which is 1 at its centre."""
     return 1.0 / (1.0 + ((frequency - centre) / half_width) ** 2)
 
 
@@ -67,8 +72,8 @@ def make_spectrogram(
 ):
     """Draw a spectrogram of speech-like sounds that overlap [HB15 sec. 4.3]_.
 
-    Each frame is a mixture of all sounds with gamma distributed levels, few of them high at the
-    same time; magnitudes are Poisson counts.
+    Each frame is a mixture of all sounds. The levels of the sounds have gamma distributions, such
+    that few levels are high at the same time. Magnitudes are Poisson counts.
 
     Parameters
     ----------
@@ -93,15 +98,15 @@ def make_spectrogram(
     components : ndarray of shape (n_components, n_features)
         Spectra, scaled to ``mean_count``.
     activations : ndarray of shape (n_samples, n_components)
-        Levels of the sounds: ``X ~ Poisson(activations @ components)``. The three are returned as a
-        named tuple.
+        Levels of the sounds: ``X ~ Poisson(activations @ components)``. The three results are
+        returned as a named tuple.
 
     Notes
     -----
     The spectra of the paper are estimated from speech that cannot be redistributed. Here a voiced
     sound has harmonics of a pitch between 80 and 250 Hz, with a slope of 3 dB per octave, under an
-    envelope with four resonances; an unvoiced one is noise through one resonance. Half of 50 such
-    spectra correlate by more than 0.7 with another.
+    envelope with four resonances; an unvoiced sound is noise through one resonance. Of 50 such
+    spectra, about half have a correlation of more than 0.7 with another of the spectra.
 
     References
     ----------

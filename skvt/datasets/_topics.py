@@ -44,8 +44,8 @@ def make_topic_corpus(
     topic_word_prior : float or array-like of shape (V,), default=0.05
         Dirichlet prior of the topics, `eta` in the literature. Not used when `topics` is given.
     topics : array-like of shape (K, V), default=None
-        Topics to draw from, each row a distribution over words; drawn from their prior by
-        default. Pass the topics of an earlier call to draw test documents from the same truth.
+        Topics to draw from, each row a distribution over words. By default, they are drawn from
+        their prior. Pass the topics of an earlier call to draw test documents from the same topics.
     random_state : int, RandomState instance or None, default=None
         Pass an int for the same corpus at every call.
 
@@ -56,7 +56,7 @@ def make_topic_corpus(
     topics : ndarray, shape (K, V)
         Probability of each word in each topic.
     proportions : ndarray, shape (N, K)
-        Probability of each topic in each document. The three are returned as a named tuple.
+        Probability of each topic in each document. The three results are returned as a named tuple.
 
     Notes
     -----
@@ -87,7 +87,8 @@ def make_topic_corpus(
             f"mean_length={mean_length!r} must be a finite number of at least "
             f"min_length={min_length}; raise it or lower min_length."
         )
-    # Generator.dirichlet, unlike RandomState.dirichlet, works for concentrations near zero.
+    # The draws are made by a Generator, because RandomState.dirichlet fails for concentrations near
+    # zero.
     rng = np.random.default_rng(check_random_state(random_state).randint(2**31 - 1, size=4))
     if topics is None:
         check_scalar(n_components, "n_components", Integral, min_val=1)
@@ -105,23 +106,26 @@ def make_topic_corpus(
 
 
 def _draw_words(topic_counts, topics, rng):
-    """Word counts (N, V) of documents with `topic_counts` (N, K) tokens of each topic."""
+    """Draw word counts (N, V) of documents with `topic_counts` (N, K) tokens of each topic."""
     n_documents, n_features = len(topic_counts), topics.shape[1]
     documents, words = [], []
     for counts, topic in zip(topic_counts.T, topics, strict=True):
         cumulative = np.cumsum(topic)
-        cumulative /= cumulative[-1]  # exactly 1 at the end: no draw beyond the last word
+        # The last sum becomes exactly 1, so that no draw lies beyond the last word.
+        cumulative /= cumulative[-1]
         documents.append(np.repeat(np.arange(n_documents), counts))
-        # side="right" never lands on a word of probability zero
+        # With side="right", no draw is a word of probability zero.
         words.append(np.searchsorted(cumulative, rng.random(counts.sum()), side="right"))
     documents, words = np.concatenate(documents), np.concatenate(words)
     tokens = (np.ones(len(words), dtype=np.int64), (documents, words))
-    X = sparse.coo_matrix(tokens, shape=(n_documents, n_features)).tocsr()  # adds up duplicates
+    # The conversion to CSR adds up the tokens of a word in a document.
+    X = sparse.coo_matrix(tokens, shape=(n_documents, n_features)).tocsr()
     X.sort_indices()
     return X
 
 
 def _check_topics(topics):
+    """Return topics as an array; raise ValueError unless each row is a distribution."""
     topics = check_array(topics, dtype=np.float64, input_name="topics")
     sums = topics.sum(axis=1)
     if topics.min() < 0 or not np.allclose(sums, 1, rtol=0, atol=1e-6):

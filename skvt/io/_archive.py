@@ -1,7 +1,8 @@
 """Model files as uncompressed zip archives of one JSON text and of arrays in NumPy's format.
 
-Nothing is unpickled, and memory is allocated only for data that the file holds: members are not
-compressed, so that an array cannot be larger than the part of the file from which it is read.
+Nothing is unpickled. The members of the archive are not compressed, so that an array cannot be
+larger than the part of the file from which it is read. A small file thus cannot make the reader
+allocate much memory. :func:`write` makes a file, and :class:`Archive` reads it.
 """
 
 import json
@@ -12,21 +13,23 @@ import numpy as np
 
 from skvt.replacing import replacing
 
+# Name of the member with the JSON text.
 DOCUMENT = "model.json"
-# Kinds of arrays that files hold: booleans, integers, real numbers and text.
+# Kinds of arrays that files hold, as in ``dtype.kind``: booleans, integers, real numbers and text.
 _KINDS = "biufU"
-# Sizes of their real numbers in bytes.
+# Sizes in bytes of the real numbers that files hold.
 REAL_SIZES = 4, 8
 # Number of elements of an array that are processed at a time, to avoid a copy of the array.
-PART = 2**17
+PART_SIZE = 2**17
 # Bytes of memory that loading may take for each byte of the file, and in addition for any file.
 _MEMORY_PER_BYTE = 10
 _MEMORY_OF_ANY_FILE = 2**23
-# Estimates of the bytes of memory that the objects in JSON and the objects made of them take: for
-# each of these characters, and in addition for each number. The number of numbers is not known:
-# their memory is the smaller of the estimates by commas and by digits.
-_PER_MARK = {"{": 200, "[": 180, ",": 16, ":": 40, '"': 13}
-_PER_NUMBER = 32
+# Estimates of the bytes of memory that JSON takes as Python objects, and the objects made of them:
+# for each of these characters, and in addition for each number. How many numbers there are is not
+# known before the text is parsed, so that the smaller of two estimates counts: for each comma, and
+# for each digit.
+_PER_CHARACTER = {"{": 200, "[": 180, ",": 16, ":": 40, '"': 13}
+_PER_COMMA = 32
 _PER_DIGIT = 7
 
 
@@ -48,29 +51,29 @@ class FileError(ValueError):
     """
 
 
-def member_of(number):
-    """Return the name of an array in the archive."""
+def _array_name(number):
+    """Return the name of the member with the array of this number."""
     return f"arrays/{number}.npy"
 
 
-def is_kept(dtype):
-    """Return whether files may hold arrays of this type: compiled loops must accept it."""
-    of_size = dtype.kind != "f" or dtype.itemsize in REAL_SIZES
-    return dtype.kind in _KINDS and not dtype.hasobject and dtype.isnative and of_size
+def is_storable(dtype):
+    """Return whether files may hold arrays of this type, which compiled loops must accept."""
+    has_legal_size = dtype.kind != "f" or dtype.itemsize in REAL_SIZES
+    return dtype.kind in _KINDS and not dtype.hasobject and dtype.isnative and has_legal_size
 
 
 def memory_for(size):
-    """Return the number of bytes of memory that loading a file of this size may take."""
+    """Return the number of bytes of memory that loading a file of ``size`` bytes may take."""
     return _MEMORY_PER_BYTE * size + _MEMORY_OF_ANY_FILE
 
 
 def check_document(text, size):
-    """Raise FileError if the JSON of a file of this size would take too much memory."""
-    digits = sum(map(text.count, "0123456789"))
+    """Raise FileError if the JSON ``text`` of a file of ``size`` bytes takes too much memory."""
+    n_digits = sum(map(text.count, "0123456789"))
     # The text is in memory as bytes and as a string, of up to 4 bytes per character.
     memory = (2 if text.isascii() else 5) * len(text)
-    memory += sum(text.count(mark) * n for mark, n in _PER_MARK.items())
-    memory += min(_PER_NUMBER * text.count(","), _PER_DIGIT * digits)
+    memory += sum(text.count(character) * n_bytes for character, n_bytes in _PER_CHARACTER.items())
+    memory += min(_PER_COMMA * text.count(","), _PER_DIGIT * n_digits)
     if memory > memory_for(size):
         raise FileError(f"{DOCUMENT} takes more memory than a file of {size} bytes may need.")
 
@@ -79,12 +82,12 @@ def write(path, text, arrays):
     """Write a file of JSON ``text`` and ``arrays``, completely or not at all."""
     with replacing(path) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         for number, array in enumerate(arrays):
-            with archive.open(_info(member_of(number)), "w", force_zip64=True) as member:
+            with archive.open(_header(_array_name(number)), "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, array, allow_pickle=False)
-        archive.writestr(_info(DOCUMENT), text)
+        archive.writestr(_header(DOCUMENT), text)
 
 
-def _info(name):
+def _header(name):
     """Return the header of a member with a fixed date, so that equal models make equal files."""
     info = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
     info.external_attr = 0o644 << 16
@@ -99,66 +102,70 @@ class Archive:
 
     def __init__(self, file):
         self._zip, self.size = zipfile.ZipFile(file), os.fstat(file.fileno()).st_size
-        self._arrays, infos = {}, self._zip.infolist()
-        for info in infos:
-            if info.compress_type != zipfile.ZIP_STORED or info.compress_size != info.file_size:
-                raise FileError(f"{info.filename!r} is compressed; a model file's parts are not.")
-            if info.flag_bits & 0x1:
-                raise FileError(f"{info.filename!r} is encrypted.")
-        expected = {DOCUMENT, *map(member_of, range(len(infos) - 1))}
-        if {info.filename for info in infos} != expected or len(infos) != len(expected):
+        self._arrays, headers = {}, self._zip.infolist()
+        for header in headers:
+            is_stored = header.compress_type == zipfile.ZIP_STORED
+            if not is_stored or header.compress_size != header.file_size:
+                raise FileError(f"{header.filename!r} is compressed; a model file's parts are not.")
+            if header.flag_bits & 0x1:
+                raise FileError(f"{header.filename!r} is encrypted.")
+        expected = {DOCUMENT, *map(_array_name, range(len(headers) - 1))}
+        if {header.filename for header in headers} != expected or len(headers) != len(expected):
             raise FileError(f"The file must consist of {DOCUMENT} and arrays/0.npy, 1, 2, ...")
-        if sum(info.file_size for info in infos) > self.size:
+        # Members that overlap could hold more data than the file.
+        if sum(header.file_size for header in headers) > self.size:
             raise FileError("Parts of the file overlap.")
 
     def document(self):
         """Return the JSON text as Python objects."""
         text = self._zip.read(DOCUMENT).decode()
         check_document(text, self.size)
-        return json.loads(text, parse_constant=_no_constant)
+        return json.loads(text, parse_constant=_refuse_constant)
 
     def array(self, number, *, as_double=False):
-        """Return the array of this number; ``as_double`` converts float32 to float64.
+        """Return the array of this number; ``as_double`` converts it from float32 to float64.
 
-        It is read once: later calls return the same array.
+        The array is read once: later calls return the same object.
         """
         if isinstance(number, bool) or not isinstance(number, int):
             raise FileError(f"{number!r} is no number of an array.")
         if (number, as_double) not in self._arrays:
-            info = self._zip.getinfo(member_of(number))
-            with self._zip.open(info) as member:
-                self._arrays[number, as_double] = _read_array(member, info.file_size, as_double)
+            header = self._zip.getinfo(_array_name(number))
+            with self._zip.open(header) as member:
+                self._arrays[number, as_double] = _read_array(member, header.file_size, as_double)
         return self._arrays[number, as_double]
 
 
 def _read_array(member, size, as_double):
-    """Read an array in NumPy's format of ``size`` bytes, the header included."""
+    """Read an array in NumPy's format, which takes ``size`` bytes with its header."""
     version = np.lib.format.read_magic(member)
-    reader = {(1, 0): np.lib.format.read_array_header_1_0}.get(
+    read_header = {(1, 0): np.lib.format.read_array_header_1_0}.get(
         version, np.lib.format.read_array_header_2_0
     )
-    shape, fortran_order, dtype = reader(member)
-    if not is_kept(dtype):
+    shape, fortran_order, dtype = read_header(member)
+    if not is_storable(dtype):
         raise FileError(f"An array of {dtype} cannot be part of a model.")
     if as_double and dtype != np.float32:
         raise FileError(f"An array of {dtype} was not reduced to single precision.")
-    count = 1
+    # Integers of Python cannot overflow, as a product of NumPy's integers can.
+    n_elements = 1
     for length in shape:
-        count *= length
-    if count < 0 or count * dtype.itemsize != size - member.tell():
+        n_elements *= length
+    if n_elements < 0 or n_elements * dtype.itemsize != size - member.tell():
         raise FileError(f"An array of shape {shape} does not fit into its {size} bytes.")
     array = np.empty(shape, np.float64 if as_double else dtype, "F" if fortran_order else "C")
     flat = array.reshape(-1, order="A")
-    # Read in parts, to avoid a second copy of the array.
-    for start in range(0, count, PART):
-        part = np.empty(min(PART, count - start), dtype)
+    # The array is read in parts, to avoid a second copy.
+    for start in range(0, n_elements, PART_SIZE):
+        part = np.empty(min(PART_SIZE, n_elements - start), dtype)
         if part.nbytes and member.readinto(memoryview(part.view(np.uint8))) != part.nbytes:
             raise FileError("An array is cut short.")
-        flat[start : start + PART] = part
+        flat[start : start + PART_SIZE] = part
     if member.read(1):
         raise FileError("An array is longer than its header says.")
     return array
 
 
-def _no_constant(name):
+def _refuse_constant(name):
+    """Raise FileError for NaN, Infinity or -Infinity, which Python's parser would accept."""
     raise FileError(f"{name} is no JSON.")

@@ -1,8 +1,8 @@
 """Checks that the parts of an estimator in a file fit together.
 
-The checks are needed because compiled loops rely on the shapes of their arguments. Conditions on
-single objects are declared with their classes, see `skvt.files`. The shapes of arrays are checked
-before anything is computed from them.
+The checks are needed, because compiled loops rely on the shapes of their arguments. Conditions on a
+single object are declared with its class, see `skvt.files`; this module compares objects with each
+other. The shapes of arrays are checked before anything is computed from the arrays.
 """
 
 import operator
@@ -11,11 +11,11 @@ import numpy as np
 
 from skvt.expfam import are_real
 from skvt.files import IN_FILES, LARGEST, are_like, check_fields, is_positive, is_within
-from skvt.io._archive import PART, FileError
+from skvt.io._archive import PART_SIZE, FileError
 from skvt.io._classes import conforms, name_of
 from skvt.progress import RULES, Continued
 
-# Largest parameter of q(beta) of a topic, a multiple of the largest sum of counts.
+# Largest legal parameter of q(beta) of a topic: a multiple of the largest legal sum of counts.
 _MOST_WORDS = 1e3 * LARGEST
 
 
@@ -25,8 +25,8 @@ def check_estimator(estimator, memory):
     ``memory`` is the number of bytes that loading may take.
     """
     values, entry = vars(estimator), IN_FILES[name_of(type(estimator))]
-    needed = {*type(estimator)._get_param_names(), "_fitted", "n_features_in_", *entry.attributes}
-    missing = needed - set(values)
+    required = {*type(estimator)._get_param_names(), "_fitted", "n_features_in_", *entry.attributes}
+    missing = required - set(values)
     _require(not missing, f"The estimator has no {sorted(missing)[:1]}.")
     estimator._validate_params()
     fitted = values["_fitted"]
@@ -37,6 +37,7 @@ def check_estimator(estimator, memory):
     covariates, model = estimator._covariates, fitted.model
     regression = getattr(model, "regression", None)
     if covariates is None:
+        # Without covariates, a regression is legal only as the intercept of allowed topics.
         legal = regression is None or (
             model.topic_groups is not None and np.array_equal(regression.groups, [0])
         )
@@ -49,14 +50,14 @@ def check_estimator(estimator, memory):
         _require(legal, "The table is not that of the model.")
 
 
-def _require(is_legal, message):
-    """Raise FileError unless a condition is true."""
-    if not is_legal:
+def _require(condition, message):
+    """Raise FileError with this message unless a condition is true."""
+    if not condition:
         raise FileError(message)
 
 
 def _check_names(names, n_features):
-    """Raise FileError unless there is a name for each column, or none at all."""
+    """Raise FileError unless ``names`` is None or has a text for each of the columns."""
     if names is not None:
         legal = names.shape == (n_features,) and {*map(type, names.tolist())} == {str}
         _require(legal, "Names of features are not one for each.")
@@ -76,10 +77,10 @@ def _check_fitted(fitted, estimator, memory):
     _check_names(fitted.words, n_features)
     legal = set(fitted.parameters) <= set(estimator._get_param_names())
     _require(legal, f"Parameters of the fit are {sorted(map(str, fitted.parameters))}.")
-    k = getattr(model, "n_components", len(state.stats.arrays[0]))
+    k = _number_of_components(model, state.stats)
     for part in (model, fitted.policy, fitted.joins):
         check_fields(part, n_features, k)
-    shapes = shapes_of(model, k, state.stats)
+    shapes = _shapes_of_statistics(model, k, state.stats)
     if fitted.gathered is not None:
         legal = fitted.gathered.are_legal(type(estimator)._reads, n_features)
         _require(legal, "The rows of small calls of the stream are not legible.")
@@ -89,8 +90,9 @@ def _check_fitted(fitted, estimator, memory):
     legal = not hasattr(start, "arrays") or are_like(start.arrays, shapes)
     legal = legal and (initial is None or are_real(initial.arrays, shapes))
     _require(legal, "Initial statistics of other shapes.")
-    q, labels = fitted.assignments, fitted.labels
-    _require(q is None or q.shape[1:] == (k,), "Assignments to other components.")
+    assignments, labels = fitted.assignments, fitted.labels
+    legal = assignments is None or assignments.shape[1:] == (k,)
+    _require(legal, "Assignments to other components.")
     _require(labels is None or is_within(labels, k), "Labels of components that are not there.")
     positive = state.stats.scale, state.replication, state.inv_temp, fitted.n_rows
     legal = is_positive(positive) and min(state.n_steps, state.seed) >= 0
@@ -104,34 +106,46 @@ def _check_fitted(fitted, estimator, memory):
         legal = memos.are_legal(shapes, len(state.stats.arrays[0]), memory)
         legal = legal and (not memos or state.component_ids.shape == (k,))
         _require(legal, "Memos are not those of the statistics.")
-    _require(all(_are_legal_parts(model, state.plain_stats)), "The posterior is no distribution.")
+    legal = all(_posterior_checks(model, state.plain_stats))
+    _require(legal, "The posterior is no distribution.")
 
 
-def shapes_of(model, n_components, stats):
-    """Return the legal shapes of the statistics; for a user's model, the shapes that they have."""
+def _number_of_components(model, stats):
+    """Return the number of components, which a model without this attribute has in statistics."""
+    return getattr(model, "n_components", len(stats.arrays[0]))
+
+
+def _shapes_of_statistics(model, n_components, stats):
+    """Return the legal shapes of the arrays of statistics.
+
+    A model of a user need not declare shapes. Its statistics then have any shapes.
+    """
     if hasattr(model, "statistics_shapes"):
         return model.statistics_shapes(n_components)
     return [array.shape for array in stats.arrays]
 
 
-def _are_legal_parts(model, stats):
-    """Yield, for one part of the statistics after another, whether q has legal parameters.
+def _posterior_checks(model, stats):
+    """Yield, for one part of the statistics after another, whether q(beta) has legal parameters.
 
-    The parts avoid a copy of the statistics.
+    The statistics are checked in parts, to avoid a copy of all.
     """
     arrays = stats.arrays
+    # The first branch is for topic models, the second for mixtures.
     if hasattr(model, "topic_word_prior"):
+        # Counts of words are (n_features, K), in models of sticks (K, n_features).
         words, eta = arrays[0], model.topic_word_prior
         if len(arrays) > 1:
             words = words.T
             yield is_positive(model.sticks.best(stats.scale * arrays[1]))
-        step = max(1, PART // words.shape[1])
-        for start in range(0, len(words), step):
-            prior = eta[start : start + step]
+        n_rows = max(1, PART_SIZE // words.shape[1])
+        for start in range(0, len(words), n_rows):
+            prior = eta[start : start + n_rows]
             prior = prior if prior.ndim == 2 else prior[:, None]
-            lam = stats.scale * words[start : start + step] + prior
+            lam = stats.scale * words[start : start + n_rows] + prior
             yield is_positive(lam) and lam.max() <= _MOST_WORDS
     elif hasattr(model, "component"):
+        # A distribution is proper if its log normalizer is finite.
         weights, component = model.weights, model.component
         yield np.isfinite(component.family.log_normalizer(component.prior)).all()
         yield is_positive(weights.natural_parameters(stats.scale * arrays[0]))
@@ -161,39 +175,42 @@ def _check_progress(progress, estimator, memory):
         legal = name_of(type(best)) == "estimators.Fitted" and best.elbo is not None
         _require(legal, "The best start is not legible.")
         _check_fitted(best, estimator, memory)
-    k = getattr(model, "n_components", len(state.stats.arrays[0]))
+    k = _number_of_components(model, state.stats)
     legal = progress.row_starts is None or progress.row_starts.shape == (n_rows, k)
     legal = legal and len(getattr(fitted.policy, "_energies", range(n_rows))) == n_rows
     _require(legal, "Starts or temperatures of other rows.")
+    sizes = _shapes_of_statistics(model, k, state.stats), k, state.n_steps
     for name in ("engines", "after_pass"):
-        sizes = shapes_of(model, k, state.stats), k, state.n_steps
-        _check_memories(name, progress.engine[name], sizes)
+        _check_parts(name, progress.engine[name], sizes)
 
 
-def _check_memories(name, memories, sizes):
-    """Raise FileError unless each item is what an engine, step or move remembers, as a dict."""
-    _require(conforms(memories, list[dict]), f"{name!r} is not what parts of an engine remember.")
-    for memory in memories:
-        _check_memory(memory, sizes)
+def _check_parts(name, parts, sizes):
+    """Raise FileError unless ``parts`` are the data of engines, steps or moves, each a dict.
+
+    ``name`` is that of the parts. ``sizes`` are the arguments of the `RULES` after the value.
+    """
+    _require(conforms(parts, list[dict]), f"{name!r} is not what parts of an engine remember.")
+    for data in parts:
+        _check_data(data, sizes)
 
 
-def _check_memory(memory, sizes):
-    """Raise FileError unless a subclass of Continued remembers these names and values."""
+def _check_data(data, sizes):
+    """Raise FileError unless a subclass of Continued keeps data of these names and values."""
     for cls in _every_subclass(Continued):
         names = {*cls.kept, *cls.parts}
         # Attributes for which the class has a default may be missing.
-        if set(memory) <= names and all(hasattr(cls, name) for name in names - set(memory)):
-            hints = {name: cls.kept[name] for name in set(memory) & set(cls.kept)}
-            if all(_is_remembered(memory[name], hints[name], sizes) for name in hints):
+        if set(data) <= names and all(hasattr(cls, name) for name in names - set(data)):
+            hints = {name: cls.kept[name] for name in set(data) & set(cls.kept)}
+            if all(_follows_hint(data[name], hints[name], sizes) for name in hints):
                 break
     else:
-        raise FileError(f"No engine remembers {sorted(map(str, memory))} of such shapes.")
-    for name in set(memory) & cls.parts:
-        _check_memories(name, memory[name], sizes)
+        raise FileError(f"No engine remembers {sorted(map(str, data))} of such shapes.")
+    for name in set(data) & cls.parts:
+        _check_parts(name, data[name], sizes)
 
 
-def _is_remembered(value, hint, sizes):
-    """Return whether a value is of the type ``hint`` and follows its rules."""
+def _follows_hint(value, hint, sizes):
+    """Return whether a value is of the type ``hint`` and follows the rules in its metadata."""
     rules = getattr(hint, "__metadata__", ())
     return conforms(value, hint) and all(RULES[rule](value, *sizes) for rule in rules)
 

@@ -1,7 +1,8 @@
 """The types of the fields of the classes whose objects a model file may hold.
 
-An estimator is imported, with the classes on which it depends, when a file names it, so that
-reading a mixture does not import other models.
+Files give a class the name under which :func:`skvt.files.in_files` has registered it. An estimator
+is imported, with the classes on which it depends, when a file names it, so that reading a mixture
+does not import other models.
 """
 
 import dataclasses
@@ -21,13 +22,14 @@ from skvt.files import IN_FILES, NAMES, in_files
 from skvt.fitting import VariationalEstimator
 from skvt.io._archive import FileError
 
-# Prefixes of the names in files of the package's own classes.
+# First parts of the names that files give to classes of the package, such as "models.Mixture".
 _FOLDERS = (
     "components", "estimators", "expfam", "inference", "models", "moves", "schedules", "temperature"
 )  # fmt: skip
-# Types of attributes of estimators other than parameters. A string is a prefix of the names that
-# the allowed classes have in files. The names of all other attributes must end with "_".
-OF_ESTIMATORS = {
+# Types of attributes of estimators other than parameters. A string is the beginning of the names
+# that files give to the allowed classes. Other attributes may have any type, but their names must
+# end with "_".
+ATTRIBUTE_TYPES = {
     "_fitted": "estimators.Fitted",
     "_progress": "estimators.Progress",
     "_table": "estimators.Table",
@@ -40,8 +42,8 @@ OF_ESTIMATORS = {
     "restart_elbos_": np.ndarray,
     "priors_": dict[str, dict[str, Any]],
 }
-# Classes with fields of numbers and text. Lists of their objects are written by column, since they
-# are long: each pass of a fit and each call of a stream adds an object.
+# Classes with fields of numbers and text. Lists of such objects are written as columns, since the
+# lists are long: each pass of a fit and each call of a stream adds an object.
 RECORDS = "inference.Entry", "moves.MoveRecord"
 
 
@@ -49,17 +51,17 @@ def register(prefix, *classes):
     """Let files hold objects of other classes, such as models and estimators of a user.
 
     Classes must be registered both when a file is written and when it is read. Models and
-    components are dataclasses, whose types of fields are checked; estimators are estimators of
-    scikit-learn without fields other than parameters.
+    components must be dataclasses, because the types of their fields are checked. Estimators must
+    be estimators of scikit-learn without fields other than parameters.
 
     Parameters
     ----------
     prefix : str
-        Names in files are ``prefix.ClassName``, in whatever modules the classes are. It must not
-        be a prefix of the package.
+        Names in files are ``prefix.ClassName``, whatever modules the classes are in. The package
+        itself must not use the prefix.
     *classes : type
-        The classes. Reading a file does not call ``__init__``; it calls the validation of
-        estimators' parameters and the methods by which the parts of a model are checked.
+        The classes. Reading a file calls the validation of estimators' parameters and the methods
+        that check the parts of a model, but no ``__init__``.
 
     Examples
     --------
@@ -94,7 +96,8 @@ def class_of(name):
     """Return the class of this name in files."""
     folder, _, public = name.partition(".")
     if folder == "estimators" and public in skvt.__all__:
-        getattr(skvt, public)  # imports the estimator, which registers the classes of its parts
+        # Import the estimator, so that the classes of its parts are registered.
+        getattr(skvt, public)
     if name not in IN_FILES:
         raise FileError(f"There is no class {name!r} in model files.")
     return IN_FILES[name].cls
@@ -106,7 +109,10 @@ def name_of(cls):
 
 
 def fields_of(obj):
-    """Return the values of the fields that files hold, by name; "" is the name of a list."""
+    """Return the values of the fields that files hold, by name.
+
+    The elements of a list are a field of the name "".
+    """
     cls = type(obj)
     if issubclass(cls, tuple):
         return obj._asdict()
@@ -114,56 +120,67 @@ def fields_of(obj):
         return {"": list(obj)}
     if not _has_fields(cls):
         return vars(obj)
-    return {field.name: getattr(obj, field.name) for field in _fields(cls)}
+    return {field.name: getattr(obj, field.name) for field in _stored_fields(cls)}
 
 
 def _has_fields(cls):
-    """Return whether the fields of a class are all that its objects hold.
+    """Return whether the objects of a class have fields and no other attributes.
 
-    This is true of dataclasses but not of estimators, which have attributes besides parameters.
+    Dataclasses do, except for estimators, which have attributes besides parameters.
     """
     return dataclasses.is_dataclass(cls) and not issubclass(cls, VariationalEstimator)
 
 
-def _fields(cls):
-    """Return the fields of a dataclass that files hold."""
+def _stored_fields(cls):
+    """Return the fields of a dataclass that files hold: all that do not belong to a process."""
     return [field for field in dataclasses.fields(cls) if "of_process" not in field.metadata]
 
 
 @cache
-def types_of(name):
-    """Return the types of the fields of a class; None for an estimator, which validates itself."""
-    cls = class_of(name)
+def types_of(class_name):
+    """Return the types of the fields of a class by name.
+
+    The result is None for an estimator, which validates its parameters itself.
+    """
+    cls = class_of(class_name)
     if _has_fields(cls) or issubclass(cls, tuple):
         hints = typing.get_type_hints(cls)
-        names = cls._fields if issubclass(cls, tuple) else [field.name for field in _fields(cls)]
-        return {field: hints[field] for field in names}
+        is_tuple = issubclass(cls, tuple)
+        names = cls._fields if is_tuple else [field.name for field in _stored_fields(cls)]
+        return {name: hints[name] for name in names}
     return None
 
 
-def defaults_of(name):
-    """Return the default values of fields: they stand in for fields that earlier files lack."""
-    cls = class_of(name)
+def defaults_of(class_name):
+    """Return the default values of fields by name, which replace fields that earlier files lack."""
+    cls = class_of(class_name)
     if issubclass(cls, tuple):
         return dict(cls._field_defaults)
     if not _has_fields(cls):
         parameters = inspect.signature(cls.__init__).parameters.values()
-        return {each.name: each.default for each in parameters if each.default is not each.empty}
-    fields, missing = _fields(cls), dataclasses.MISSING
-    plain = {field.name: field.default for field in fields if field.default is not missing}
+        return {
+            parameter.name: parameter.default
+            for parameter in parameters
+            if parameter.default is not parameter.empty
+        }
+    fields, missing = _stored_fields(cls), dataclasses.MISSING
+    constants = {field.name: field.default for field in fields if field.default is not missing}
     made = {f.name: f.default_factory() for f in fields if f.default_factory is not missing}
-    return plain | made
+    return constants | made
 
 
-def required(name):
+def required_fields(class_name):
     """Return the names of the fields without which an object of the class is incomplete."""
-    declared = types_of(name)
-    names = set(declared if declared is not None else class_of(name)._get_param_names())
-    return names - set(defaults_of(name))
+    types = types_of(class_name)
+    names = set(types if types is not None else class_of(class_name)._get_param_names())
+    return names - set(defaults_of(class_name))
 
 
 def conforms(value, hint):
-    """Return whether a value is of type ``hint``; a string is a prefix of names in files."""
+    """Return whether a value is of type ``hint``.
+
+    If the hint is a string, the name of the value's class in files must begin with it.
+    """
     if hint in (Any, object) or isinstance(hint, typing.TypeVar):
         return True
     if isinstance(hint, str):
@@ -171,7 +188,8 @@ def conforms(value, hint):
         return name is not None and name.startswith(hint)
     origin = get_origin(hint)
     alias = getattr(hint if origin is None else origin, "__value__", None)
-    if alias is not None:  # made by a `type` statement, as is NumPy's NDArray from Python 3.12 on
+    if alias is not None:
+        # A `type` statement has made the hint, such as NumPy's NDArray from Python 3.12 on.
         return conforms(value, alias if origin is None else alias[get_args(hint)])
     if origin in (typing.Union, types.UnionType):
         return any(conforms(value, option) for option in get_args(hint))
@@ -195,6 +213,7 @@ def conforms(value, hint):
 
 
 def _conforms_to_generic(value, origin, arguments):
+    """Return whether a value is of the type ``origin[arguments]``, such as ``list[int]``."""
     if origin is np.ndarray:
         # A NumPy number may take the place of an array of shape ().
         return isinstance(value, np.ndarray | np.generic) and (
@@ -205,9 +224,9 @@ def _conforms_to_generic(value, origin, arguments):
     if origin is Callable:
         return True
     if origin in (dict, Mapping):
-        key, entry = arguments
+        key_type, entry_type = arguments
         return isinstance(value, dict) and all(
-            conforms(k, key) and conforms(v, entry) for k, v in value.items()
+            conforms(key, key_type) and conforms(entry, entry_type) for key, entry in value.items()
         )
     if origin is tuple and not (len(arguments) == 2 and arguments[1] is Ellipsis):
         return (
@@ -220,7 +239,10 @@ def _conforms_to_generic(value, origin, arguments):
 
 
 def _is_of_kind(dtype, kinds):
-    """Return whether the type of an array is of the annotated kind, such as ``np.floating``."""
+    """Return whether ``dtype`` is of the annotated kind, such as ``(np.floating,)``.
+
+    Kinds that are not types of NumPy, such as Any, allow any dtype.
+    """
     kind = get_origin(kinds[0]) or kinds[0] if kinds else Any
     return not (isinstance(kind, type) and issubclass(kind, np.generic)) or (
         np.issubdtype(dtype, kind)

@@ -18,8 +18,9 @@ FORMAT = "skvt model"
 VERSION = 1
 # Attributes that scikit-learn sets for callbacks. Files do not hold them, since users set callbacks
 # again after loading.
-_OF_THE_PROCESS = "_skl_callbacks", "_callback_fit_ctx", "_parent_callback_ctx"
-_OF_TEARDOWN = "_skl_callbacks_to_teardown"
+_CALLBACK_ATTRIBUTES = (
+    "_skl_callbacks", "_callback_fit_ctx", "_parent_callback_ctx", "_skl_callbacks_to_teardown"
+)  # fmt: skip
 
 
 def save(estimator, path, *, dtype=None):
@@ -35,24 +36,24 @@ def save(estimator, path, *, dtype=None):
     path : str or path-like
         The file, replaced if it exists.
     dtype : {None, "float32"}, default=None
-        "float32" halves the file: arrays of double precision are rounded, and have double precision
-        again after loading. Results then agree to about 1e-6 of the size of statistics. Keep None
+        "float32" halves the file: arrays of double precision are rounded, and are converted back
+        when they are loaded. Results then agree to about 1e-6 of the size of statistics. Keep None
         if means are large relative to standard deviations, and for checkpoints.
 
     Raises
     ------
     TypeError
-        If it is no estimator of skvt, or has a part that is neither text, number nor array nor an
-        object of skvt, such as a component or a temperature policy of the user's own.
+        If the estimator is not one of skvt, or has a part that is neither text, number nor array
+        nor an object of skvt, such as a component or a temperature policy that a user has written.
     sklearn.exceptions.NotFittedError
-        If it is not fitted.
+        If the estimator is not fitted.
     skvt.io.FileError
-        If :func:`load` would refuse the file, as it is checked before it is written.
+        If :func:`load` would refuse the file. This is checked before the file is written.
 
     See Also
     --------
     load : Read the file.
-    skvt.callbacks.Checkpoint : Write one during a fit.
+    skvt.callbacks.Checkpoint : Write files during a fit.
 
     Examples
     --------
@@ -77,11 +78,10 @@ def save(estimator, path, *, dtype=None):
         raise ValueError(f"dtype must be None or 'float32'. Got {dtype!r}.")
     check_is_fitted(estimator)
     encoder = Encoder(dtype)
-    hidden = (*_OF_THE_PROCESS, _OF_TEARDOWN)
     fields = {
         field: encoder.encode(value, field)
         for field, value in fields_of(estimator).items()
-        if field not in hidden
+        if field not in _CALLBACK_ATTRIBUTES
     }
     document = {
         "format": FORMAT,
@@ -89,6 +89,7 @@ def save(estimator, path, *, dtype=None):
         "skvt": skvt.__version__,
         "estimator": {"object": name, "fields": fields},
     }
+    # Check the file as `load` would, and write it only then.
     text = json.dumps(document, separators=(",", ":"), allow_nan=False)
     size = len(text) + encoder.n_bytes
     try:
@@ -124,7 +125,7 @@ def load(path):
     Raises
     ------
     skvt.io.FileError
-        If it is no model file, is damaged, or has another version of the format.
+        If the file is no model file, is damaged, or has another version of the format.
     OSError
         If the file cannot be read.
 
@@ -159,7 +160,7 @@ def load(path):
 
 @contextmanager
 def _file_errors(path):
-    """Convert any exception, which a hostile file may raise, to a FileError."""
+    """Convert any exception to a FileError, since a hostile file may cause any."""
     try:
         yield
     except FileError:
@@ -168,17 +169,21 @@ def _file_errors(path):
         raise FileError(f"{path} is no model file, or a damaged one: {error!r}") from error
 
 
-def _decode_estimator(node, arrays, size):
-    """Decode and check the estimator of a file of ``size`` bytes."""
-    estimator = Decoder(arrays).decode(node)
+def _decode_estimator(node, archive, size):
+    """Decode and check the estimator of a file of ``size`` bytes.
+
+    ``node`` is the estimator in JSON. ``archive`` has the arrays: it is an
+    :class:`~skvt.io._archive.Archive` or, before a file is written, an Encoder.
+    """
+    estimator = Decoder(archive).decode(node)
     name = name_of(type(estimator))
     if not is_estimator(type(estimator)):
         raise FileError("The file holds no estimator.")
     check_estimator(estimator, memory_for(size))
-    # Files of earlier releases may lack parameters: use the defaults.
-    parameters = estimator._fitted.parameters
-    parameters |= {key: v for key, v in defaults_of(name).items() if key not in parameters}
     fitted = estimator._fitted
+    # Files of earlier releases may lack parameters, which get their defaults.
+    for parameter, default in defaults_of(name).items():
+        fitted.parameters.setdefault(parameter, default)
     reader = estimator._reads.of(estimator).resumed(vars(estimator), fitted.model.dtype)
     estimator._fitted = replace(fitted, reader=reader)
     return estimator

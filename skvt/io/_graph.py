@@ -1,21 +1,23 @@
 """Conversion of objects to JSON and arrays, and back.
 
-None, booleans, finite numbers, strings and lists are written as in JSON. Everything else is a JSON
-object with a key that names its kind:
+An :class:`Encoder` makes JSON and a list of arrays from an object, and a :class:`Decoder` makes the
+object again. None, booleans, finite numbers, strings and lists are written as in JSON. Everything
+else is a JSON object, called a node. It has a key that names its kind, whose value is explained
+here, and may have further keys:
 
 ===================  =============================================================================
-``array``            number of an array in the file; ``as`` its precision if it was reduced
-``object``           name of a class; ``fields`` its fields
+``array``            number of an array in the file; ``as``: its precision if it was reduced
+``object``           name of a class; ``fields``: values of the fields by name
 ``ref``              number of an earlier object, counted from 0
 ``tuple``, ``set``,  list of the elements
 ``frozenset``
 ``dict``             list of pairs of key and value
 ``float``            "nan", "inf" or "-inf"
-``scalar``           a NumPy number: name of its type; ``value``
+``scalar``           name of the type of a NumPy number; ``value``: the number
 ``objects``          elements of an array of objects (categories, names); ``shape``
 ``csr``              values, columns and ends of the rows of a sparse array; ``shape``
-``records``          a list of objects of the class of this name, whose fields are numbers and text:
-                     ``columns`` are the values of each field, as arrays where they are numbers
+``records``          name of the class of the objects in a list, whose fields are numbers and text;
+                     ``columns``: values of each field of all objects, numbers as arrays
 ``slice``            start, stop, step
 ``dtype``, ``type``  name of a number's type, as ``numpy.dtype`` or as class
 ``member``           class and name of a member of an enumeration
@@ -31,9 +33,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from skvt.files import IN_FILES
-from skvt.io._archive import PART, REAL_SIZES, FileError, is_kept
+from skvt.io._archive import PART_SIZE, REAL_SIZES, FileError, is_storable
 from skvt.io._classes import (
-    OF_ESTIMATORS,
+    ATTRIBUTE_TYPES,
     RECORDS,
     class_of,
     conforms,
@@ -42,12 +44,14 @@ from skvt.io._classes import (
     is_estimator,
     is_key,
     name_of,
-    required,
+    required_fields,
     types_of,
 )
 
+# Types of numbers that are parameters of estimators or fields of models.
 _NUMBER_TYPES = ("float32", "float64")
 _SINGLE = np.finfo(np.float32)
+# Maximum number of generators of random numbers.
 _MOST_GENERATORS = 100
 # Maximum length of the seed of a generator of random numbers.
 _LONGEST_SEED = 100
@@ -60,19 +64,28 @@ class NotWritableError(TypeError):
 
 
 class Encoder:
-    """Encoder of Python objects as JSON and arrays; ``dtype="float32"`` rounds the arrays."""
+    """Encoder of Python objects as JSON and arrays.
+
+    With ``dtype="float32"``, arrays of double precision are rounded.
+    """
 
     def __init__(self, dtype=None):
-        self._arrays, self._rounded = [], set()
-        self._dtype = dtype
+        self._arrays, self._dtype = [], dtype
+        # Numbers of the arrays that are written in single precision.
+        self._rounded = set()
+        # Numbers of arrays and of objects by their ids, so that each is written once.
         self._numbers_of_arrays = {}
         self._numbers_of_objects = {}
-        # Objects whose ids are keys of the dicts above. They must not be freed, since other objects
+        # Objects whose ids are keys of the two dicts. They must not be freed, since other objects
         # could then get these ids.
         self._alive = []
 
-    def encode(self, value, where):
-        """Return ``value`` as JSON; ``where`` names it in error messages."""
+    def encode(self, value, path):
+        """Return ``value`` as JSON.
+
+        ``path`` says in error messages which part of the estimator the value is, such as
+        "_fitted.model". Raise NotWritableError if a part has no kind.
+        """
         if value is None or type(value) in (bool, int, str):
             return value
         if type(value) is float:
@@ -80,80 +93,81 @@ class Encoder:
         if type(value) is list:
             names = {*map(name_of, {*map(type, value)})}
             if len(names) == 1 and names <= {*RECORDS}:
-                return self._records(value, where)
-            return [self.encode(part, f"{where}[{i}]") for i, part in enumerate(value)]
+                return self._records(value, path)
+            return [self.encode(part, f"{path}[{i}]") for i, part in enumerate(value)]
         if isinstance(value, np.ndarray) and value.dtype.kind != "O":
-            return self._array(value, where)
+            return self._array(value, path)
         for cls, encode in self._KINDS.items():
             if isinstance(value, cls) and (name_of(type(value)) is None):
-                return encode(self, value, where)
-        return self._object(value, where)
+                return encode(self, value, path)
+        return self._object(value, path)
 
-    def _sequence(self, value, where):
+    def _sequence(self, value, path):
         kind = type(value).__name__
         if kind not in ("tuple", "set", "frozenset"):
-            raise self._refusal(value, where)
+            raise self._refusal(value, path)
         # Elements of sets are written in a fixed order, so that equal models make equal files.
         parts = value if kind == "tuple" else sorted(value, key=repr)
-        return {kind: [self.encode(part, f"{where}[{i}]") for i, part in enumerate(parts)]}
+        return {kind: [self.encode(part, f"{path}[{i}]") for i, part in enumerate(parts)]}
 
-    def _dict(self, value, where):
+    def _dict(self, value, path):
         if type(value) is not dict:
-            raise self._refusal(value, where)
+            raise self._refusal(value, path)
         return {
             "dict": [
-                [self.encode(key, f"{where} (key)"), self.encode(part, f"{where}[{key!r}]")]
+                [self.encode(key, f"{path} (key)"), self.encode(part, f"{path}[{key!r}]")]
                 for key, part in value.items()
             ]
         }
 
-    def _scalar(self, value, where):
-        value = _of_kept_precision(value)
+    def _scalar(self, value, path):
+        value = _in_storable_precision(value)
         plain = value.item()
         if not isinstance(plain, bool | int | float | str):
-            raise self._refusal(value, where)
-        return {"scalar": type(value).__name__, "value": self.encode(plain, where)}
+            raise self._refusal(value, path)
+        return {"scalar": type(value).__name__, "value": self.encode(plain, path)}
 
-    def _objects(self, value, where):
-        parts = [self.encode(part, f"{where}[{i}]") for i, part in enumerate(value.ravel())]
+    def _objects(self, value, path):
+        parts = [self.encode(part, f"{path}[{i}]") for i, part in enumerate(value.ravel())]
         return {"objects": parts, "shape": list(value.shape)}
 
-    def _csr(self, value, where):
+    def _csr(self, value, path):
         parts = value.data, value.indices, value.indptr
-        return {"csr": [self.encode(part, where) for part in parts], "shape": list(value.shape)}
+        return {"csr": [self.encode(part, path) for part in parts], "shape": list(value.shape)}
 
-    def _records(self, value, where):
+    def _records(self, value, path):
         name = name_of(type(value[0]))
         columns = {}
         for field, hint in types_of(name).items():
             column = [getattr(record, field) for record in value]
-            if hint in (int, float):  # in JSON, numbers would take thirty times as much memory
+            if hint in (int, float):
+                # An array takes a thirtieth of the memory that numbers in JSON take.
                 column = np.array(column, hint)
-                columns[field] = self._array(column, where, exact=True)
+                columns[field] = self._array(column, path, exact=True)
             else:
-                columns[field] = self.encode(column, where)
+                columns[field] = self.encode(column, path)
         return {"records": name, "columns": columns}
 
-    def _slice(self, value, where):
-        parts = value.start, value.stop, value.step
-        return {"slice": [self.encode(part, where) for part in parts]}
+    def _slice(self, value, path):
+        parts = [value.start, value.stop, value.step]
+        return {"slice": [self.encode(part, path) for part in parts]}
 
-    def _number_type(self, value, where):
+    def _number_type(self, value, path):
         kind = "type" if isinstance(value, type) else "dtype"
         name = value.__name__ if kind == "type" else value.name
         if name not in _NUMBER_TYPES or value not in (np.dtype(name), getattr(np, name)):
-            raise self._refusal(value, where)
+            raise self._refusal(value, path)
         return {kind: name}
 
-    def _random_state(self, value, where):
+    def _random_state(self, value, path):
         kind, keys, *rest = value.get_state()
         if kind != "MT19937":
-            raise self._refusal(value, where)
-        return {"random_state": [self.encode(part, where) for part in (keys, *rest)]}
+            raise self._refusal(value, path)
+        return {"random_state": [self.encode(part, path) for part in (keys, *rest)]}
 
-    def _generator(self, value, where):
+    def _generator(self, value, path):
         if type(value.bit_generator) is not np.random.PCG64:
-            raise self._refusal(value, where)
+            raise self._refusal(value, path)
         # Keep the number of spawned children, since the next children depend on it.
         seeds = value.bit_generator.seed_seq
         sequence = {
@@ -161,7 +175,7 @@ class Encoder:
             "spawn_key": tuple(int(key) for key in seeds.spawn_key),
             "n_children_spawned": seeds.n_children_spawned,
         }
-        return {"generator": self.encode([value.bit_generator.state, sequence], where)}
+        return {"generator": self.encode([value.bit_generator.state, sequence], path)}
 
     _KINDS = {
         tuple: _sequence,
@@ -178,16 +192,17 @@ class Encoder:
         np.random.Generator: _generator,
     }
 
-    def _array(self, value, where, *, exact=False):
+    def _array(self, value, path, *, exact=False):
+        """Return the node of an array, which is never rounded if it must be ``exact``."""
         number = self._numbers_of_arrays.get(id(value))
         if number is None:
             number = len(self._arrays)
             array = np.asarray(value)
             if not array.dtype.isnative:
                 array = array.astype(array.dtype.newbyteorder("="))
-            array = _of_kept_precision(array)
-            if not is_kept(array.dtype) or (array.dtype.itemsize == 0 and array.size):
-                raise self._refusal(value, where)
+            array = _in_storable_precision(array)
+            if not is_storable(array.dtype) or (array.dtype.itemsize == 0 and array.size):
+                raise self._refusal(value, path)
             if (
                 self._dtype == "float32"
                 and not exact
@@ -219,19 +234,23 @@ class Encoder:
     @property
     def n_bytes(self):
         """Number of bytes of all arrays in the precision in which they are written."""
-        return sum(a.nbytes // (1 + (i in self._rounded)) for i, a in enumerate(self._arrays))
+        return sum(
+            array.nbytes // 2 if number in self._rounded else array.nbytes
+            for number, array in enumerate(self._arrays)
+        )
 
-    def _object(self, value, where):
+    def _object(self, value, path):
+        """Return the node of an object of a registered class, or of an object encoded before."""
         cls = type(value)
         name = name_of(cls)
         if name is None:
-            raise self._refusal(value, where)
+            raise self._refusal(value, path)
         if issubclass(cls, Enum):
             return {"member": [name, value.name]}
         if id(value) in self._numbers_of_objects:
             return {"ref": self._numbers_of_objects[id(value)]}
         fields = {
-            field: self.encode(part, f"{where}.{field}" if where else field)
+            field: self.encode(part, f"{path}.{field}" if path else field)
             for field, part in fields_of(value).items()
         }
         # Objects are numbered after their fields, in the order in which a Decoder completes them.
@@ -240,17 +259,21 @@ class Encoder:
         return {"object": name, "fields": fields}
 
     @staticmethod
-    def _refusal(value, where):
+    def _refusal(value, path):
+        """Return the error for a value that a file cannot hold."""
         cls = type(value)
         return NotWritableError(
-            f"{where} is a {cls.__module__}.{cls.__qualname__}, which a model file cannot hold: "
+            f"{path} is a {cls.__module__}.{cls.__qualname__}, which a model file cannot hold: "
             "it holds numbers, text, arrays, and objects of skvt's own classes. Replace it, or use "
             "pickle or joblib instead."
         )
 
 
-def _of_kept_precision(value):
-    """Return an array or number in a precision that files hold; half precision becomes single."""
+def _in_storable_precision(value):
+    """Return an array or number in single or double precision, whichever is nearer.
+
+    Half precision becomes single, and extended precision double.
+    """
     if value.dtype.kind != "f" or value.dtype.itemsize in REAL_SIZES:
         return value
     return value.astype(np.float32 if value.dtype.itemsize < 4 else np.float64)
@@ -259,17 +282,17 @@ def _of_kept_precision(value):
 def _is_in_range(array):
     """Return whether all finite values except 0 are in the range of single precision."""
     for part in _parts(array):
-        size = np.abs(part[np.isfinite(part) & (part != 0.0)])
-        if size.size and not (size.min() > _SINGLE.tiny and size.max() < _SINGLE.max):
+        sizes = np.abs(part[np.isfinite(part) & (part != 0.0)])
+        if sizes.size and not (sizes.min() > _SINGLE.tiny and sizes.max() < _SINGLE.max):
             return False
     return True
 
 
 def _parts(array):
-    """Yield the elements in parts of limited size."""
+    """Yield the elements of an array in parts of at most ``PART_SIZE``."""
     flat = array.reshape(-1, order="A")
-    for start in range(0, flat.size, PART):
-        yield flat[start : start + PART]
+    for start in range(0, flat.size, PART_SIZE):
+        yield flat[start : start + PART_SIZE]
 
 
 class Decoder:
@@ -280,51 +303,56 @@ class Decoder:
 
     def __init__(self, archive):
         self._archive = archive
-        self._objects, self._without_nan = [], set()
+        # Objects decoded so far, to which nodes of the kind "ref" refer by number.
+        self._objects = []
+        # Numbers of arrays that were searched for NaN and have none.
+        self._without_nan = set()
         self._n_generators = 0
 
-    def decode(self, node, *, nan=False):
-        """Return the value of a node; ``nan`` tells whether it may be or contain NaN."""
+    def decode(self, node, *, allows_nan=False):
+        """Return the value of a node; ``allows_nan`` tells whether it may be or contain NaN.
+
+        Raise FileError if the value is illegal.
+        """
         if node is None or isinstance(node, bool | int | float | str):
             return node
         if isinstance(node, list):
-            return [self.decode(part, nan=nan) for part in node]
+            return [self.decode(part, allows_nan=allows_nan) for part in node]
         for kind, decode in self._KINDS.items():
             if kind in node:
-                return decode(self, node, nan)
+                return decode(self, node, allows_nan)
         raise FileError(f"A node of kind {sorted(node)!r} is not known.")
 
-    def _list(self, part, nan):
-        value = self.decode(part, nan=nan)
+    def _list(self, part, allows_nan):
+        value = self.decode(part, allows_nan=allows_nan)
         if type(value) is not list:
             raise FileError("A list is missing.")
         return value
 
-    def _array(self, node, nan):
+    def _array(self, node, allows_nan):
         if node.get("as") not in (None, "float64"):
             raise FileError(f"No array can become {node['as']!r}.")
         number = node["array"]
         array = self._archive.array(number, as_double="as" in node)
-        if array.dtype.kind == "f" and not nan and number not in self._without_nan:
+        if array.dtype.kind == "f" and not allows_nan and number not in self._without_nan:
             if any(np.isnan(part).any() for part in _parts(array)):
                 raise FileError(f"Array {number} has NaN where a model has none.")
             self._without_nan.add(number)
         return array
 
-    def _object(self, node, nan):
+    def _object(self, node, allows_nan):
         name, nodes = node["object"], node["fields"]
         cls = class_of(name)
         if issubclass(cls, Enum):
             raise FileError(f"An object of {name} has no fields.")
         if issubclass(cls, list):
-            value = cls(self._list(nodes.get(""), nan))
+            value = cls(self._list(nodes.get(""), allows_nan))
             if not {*map(name_of, {*map(type, value)})} <= {"inference.Entry"}:
                 raise FileError(f"{name} holds something else than entries.")
         else:
-            nan_fields = IN_FILES[name].nan
-            allows_nan = is_estimator(cls)
+            nan_fields, any_may_be_nan = IN_FILES[name].nan, is_estimator(cls)
             fields = {
-                field: self.decode(part, nan=allows_nan or field in nan_fields)
+                field: self.decode(part, allows_nan=any_may_be_nan or field in nan_fields)
                 for field, part in nodes.items()
             }
             _check_fields(name, fields)
@@ -332,26 +360,27 @@ class Decoder:
         self._objects.append(value)
         return value
 
-    def _ref(self, node, nan):
+    def _ref(self, node, allows_nan):
         number = node["ref"]
         if type(number) is not int or not 0 <= number < len(self._objects):
             raise FileError(f"There is no object number {number!r} before this.")
         return self._objects[number]
 
-    def _records(self, node, nan):
+    def _records(self, node, allows_nan):
         name, nodes = node["records"], node["columns"]
         if name not in RECORDS:
             raise FileError(f"No list of {name!r} is written as columns.")
-        declared, columns = types_of(name), {}
+        types, columns = types_of(name), {}
         for field, part in nodes.items():
-            column = self.decode(part, nan=field in IN_FILES[name].nan)
+            column = self.decode(part, allows_nan=field in IN_FILES[name].nan)
             if isinstance(column, np.ndarray) and column.ndim == 1:
                 column = column.tolist()
+            # Check one value of each type, since columns are long.
             examples = {type(value): value for value in column}.values()
-            if field not in declared or not all(conforms(one, declared[field]) for one in examples):
+            if field not in types or not all(conforms(value, types[field]) for value in examples):
                 raise FileError(f"{name} has no field {field!r}, or not of such values.")
             columns[field] = column
-        if required(name) - set(columns) or len({*map(len, columns.values())}) != 1:
+        if required_fields(name) - set(columns) or len({*map(len, columns.values())}) != 1:
             raise FileError(f"Columns of {name} are missing, or of unequal length.")
         cls, defaults = class_of(name), defaults_of(name)
         return [
@@ -359,57 +388,57 @@ class Decoder:
             for values in zip(*columns.values(), strict=True)
         ]
 
-    def _csr(self, node, nan):
+    def _csr(self, node, allows_nan):
         n_rows, n_columns = node["shape"]
-        data, indices, indptr = self._list(node["csr"], nan)
+        data, indices, indptr = self._list(node["csr"], allows_nan)
         X = sp.csr_array((data, indices, indptr), (n_rows, n_columns))
         X.check_format(full_check=True)
         if not X.has_canonical_format or X.data.dtype.kind not in "iuf":
             raise FileError("Entries of a sparse array are not in order.")
         return X
 
-    def _tuple(self, node, nan):
-        return tuple(self._list(node["tuple"], nan))
+    def _tuple(self, node, allows_nan):
+        return tuple(self._list(node["tuple"], allows_nan))
 
-    def _set(self, node, nan):
+    def _set(self, node, allows_nan):
         kind = set if "set" in node else frozenset
-        return kind(_keys(self._list(node[kind.__name__], nan)))
+        return kind(_check_keys(self._list(node[kind.__name__], allows_nan)))
 
-    def _dict(self, node, nan):
-        pairs = self._list(node["dict"], nan)
-        keys = _keys([key for key, _ in pairs])
+    def _dict(self, node, allows_nan):
+        pairs = self._list(node["dict"], allows_nan)
+        keys = _check_keys([key for key, _ in pairs])
         return dict(zip(keys, (value for _, value in pairs), strict=True))
 
-    def _float(self, node, nan):
+    def _float(self, node, allows_nan):
         value = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}[node["float"]]
-        if math.isnan(value) and not nan:
+        if math.isnan(value) and not allows_nan:
             raise FileError("NaN where a model has none.")
         return value
 
-    def _scalar(self, node, nan):
-        value = self.decode(node.get("value"), nan=nan)
+    def _scalar(self, node, allows_nan):
+        value = self.decode(node.get("value"), allows_nan=allows_nan)
         cls = getattr(np, str(node["scalar"]), None)
         is_scalar = isinstance(cls, type) and issubclass(cls, np.number | np.bool_ | np.str_)
-        if not (is_scalar and is_kept(np.dtype(cls))):
+        if not (is_scalar and is_storable(np.dtype(cls))):
             raise FileError(f"{node['scalar']!r} is no type of number.")
         return cls(value)
 
-    def _elements(self, node, nan):
-        parts = self._list(node["objects"], nan)
-        out = np.empty(len(parts), object)
-        out[:] = parts
-        return out.reshape(node["shape"])
+    def _elements(self, node, allows_nan):
+        parts = self._list(node["objects"], allows_nan)
+        elements = np.empty(len(parts), object)
+        elements[:] = parts
+        return elements.reshape(node["shape"])
 
-    def _slice(self, node, nan):
-        return slice(*self._list(node["slice"], nan))
+    def _slice(self, node, allows_nan):
+        return slice(*self._list(node["slice"], allows_nan))
 
-    def _number_type(self, node, nan):
+    def _number_type(self, node, allows_nan):
         (kind,) = (kind for kind in ("dtype", "type") if kind in node)
         if node[kind] not in _NUMBER_TYPES:
             raise FileError(f"{node[kind]!r} is no type of number.")
         return np.dtype(node[kind]) if kind == "dtype" else getattr(np, node[kind])
 
-    def _member(self, node, nan):
+    def _member(self, node, allows_nan):
         name, member = node["member"]
         if not issubclass(class_of(name), Enum):
             raise FileError(f"{name} has no members.")
@@ -421,24 +450,24 @@ class Decoder:
         if self._n_generators > _MOST_GENERATORS:
             raise FileError("There are more generators of random numbers than an estimator has.")
 
-    def _random_state(self, node, nan):
+    def _random_state(self, node, allows_nan):
         self._count_generators()
         state = np.random.RandomState()
-        state.set_state(("MT19937", *self._list(node["random_state"], nan)))
+        state.set_state(("MT19937", *self._list(node["random_state"], allows_nan)))
         return state
 
-    def _generator(self, node, nan):
+    def _generator(self, node, allows_nan):
         self._count_generators()
-        state, sequence = self._list(node["generator"], nan)
-        seeds = [sequence[name] for name in ("entropy", "spawn_key", "n_children_spawned")]
-        for seed in seeds:
+        state, sequence = self._list(node["generator"], allows_nan)
+        names = "entropy", "spawn_key", "n_children_spawned"
+        seeds = {name: sequence[name] for name in names}
+        for seed in seeds.values():
             numbers = seed if isinstance(seed, list | tuple) else (seed,)
             if len(numbers) > _LONGEST_SEED or not {*map(type, numbers)} <= {int, type(None)}:
                 raise FileError("The seed of a generator of random numbers is not legible.")
-        seeds = np.random.SeedSequence(seeds[0], spawn_key=seeds[1], n_children_spawned=seeds[2])
-        bits = np.random.PCG64(seeds)
-        bits.state = state
-        return np.random.Generator(bits)
+        bit_generator = np.random.PCG64(np.random.SeedSequence(**seeds))
+        bit_generator.state = state
+        return np.random.Generator(bit_generator)
 
     _KINDS = {
         "array": _array,
@@ -462,11 +491,14 @@ class Decoder:
     }
 
 
-def _keys(keys):
-    """Return the keys of a set or dict; raise FileError if hashing them would take too long."""
+def _check_keys(keys):
+    """Return the keys of a set or dict; raise FileError if a set of them would take too long.
+
+    A set compares keys with equal hashes pair by pair.
+    """
     if not all(map(is_key, keys)):
         raise FileError("A key is neither a number nor text, nor a tuple of these.")
-    # Sorting finds equal hashes in less than quadratic time, whatever their values.
+    # Equal hashes are found by sorting, because the time is then less than quadratic.
     _, counts = np.unique(np.array([hash(key) for key in keys], np.int64), return_counts=True)
     if counts.max(initial=0) > _MOST_OF_ONE_HASH:
         raise FileError("Too many keys of a set or dict have the same hash.")
@@ -475,18 +507,20 @@ def _keys(keys):
 
 def _check_fields(name, fields):
     """Raise FileError unless the fields are complete, declared, and of the declared types."""
-    missing = required(name) - set(fields)
+    missing = required_fields(name) - set(fields)
     if missing:
         raise FileError(f"An object of {name} has no {sorted(missing)[0]!r}.")
-    declared = types_of(name)
+    types = types_of(name)
     for field, value in fields.items():
-        if declared is not None:
-            legal = field in declared and conforms(value, declared[field])
-        else:  # an estimator: parameters, attributes of OF_ESTIMATORS, and public attributes
+        if types is not None:
+            legal = field in types and conforms(value, types[field])
+        else:
+            # The object is an estimator. It has parameters, the attributes of ATTRIBUTE_TYPES, and
+            # attributes with results, whose names end with "_".
             cls = class_of(name)
             legal = field in cls._get_param_names() or (
-                conforms(value, OF_ESTIMATORS[field])
-                if field in OF_ESTIMATORS
+                conforms(value, ATTRIBUTE_TYPES[field])
+                if field in ATTRIBUTE_TYPES
                 else field.isidentifier() and field.endswith("_") and not hasattr(cls, field)
             )
         if not legal:
@@ -496,9 +530,10 @@ def _check_fields(name, fields):
 
 
 def _make_object(cls, fields):
-    """Return an object with these fields; only named tuples are made by a call of the class."""
+    """Return an object with these fields."""
     if issubclass(cls, tuple):
         return cls(**fields)
+    # Files hold fields, not the arguments of __init__, which is therefore not called.
     value = object.__new__(cls)
     vars(value).update(fields)
     return value

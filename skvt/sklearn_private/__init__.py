@@ -1,7 +1,8 @@
-"""The only place that imports what scikit-learn does not promise to keep, or does not have always.
+"""Imports from scikit-learn that may break: private names, and names that older releases lack.
 
-``_param_validation`` is what scikit-learn's own template for third-party estimators uses; should it
-move, this file is the one to mend.
+All other modules import these names from here, so that only this package must change if a release
+of scikit-learn moves one. ``_param_validation`` is private, but scikit-learn's own template for
+third-party estimators uses it.
 """
 
 from types import SimpleNamespace
@@ -20,7 +21,10 @@ except ImportError:  # scikit-learn 1.6 to 1.8
     _indices = column_indices
 
     def column_indices(X, key):
-        """scikit-learn's, which asks polars for a protocol that polars 2 has no more."""
+        """Return positions of columns as scikit-learn does, also for data frames of polars 2.
+
+        Older scikit-learn looks up names by an interchange protocol that polars 2 lacks.
+        """
         if hasattr(X, "get_column_index"):
             X = SimpleNamespace(shape=X.shape, columns=SimpleNamespace(get_loc=X.columns.index))
         return _indices(X, key)

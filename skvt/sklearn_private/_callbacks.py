@@ -1,4 +1,4 @@
-"""Callbacks for scikit-learn 1.6 to 1.8, by the protocol of later releases, which have them."""
+"""Callbacks of estimators for scikit-learn 1.6 to 1.8, by the protocol of later releases."""
 
 from contextlib import ExitStack
 from copy import copy
@@ -11,44 +11,58 @@ _HOOKS = "setup", "teardown", "on_fit_task_begin", "on_fit_task_end"
 
 
 class Task:
-    """A fit, or a pass of a fit, as callbacks receive it."""
+    """A fit, or a pass of a fit, as callbacks receive it: the ``context`` of the protocol.
+
+    ``task_name`` is "fit" or "pass", and ``task_id`` numbers the passes of a fit from 0.
+    """
 
     def __init__(self, callbacks, task_name, task_id):
         self.task_name, self.task_id = task_name, task_id
         self._callbacks, self._n_subtasks = callbacks, 0
 
     def subcontext(self, task_name):
+        """Return the next task within this task."""
         self._n_subtasks += 1
         return Task(self._callbacks, task_name, self._n_subtasks - 1)
 
     def call_on_fit_task_begin(self, *, estimator, X, y):
+        """Tell callbacks that the task begins."""
         self._call("on_fit_task_begin", estimator, {"X": lambda: X, "y": lambda: y})
 
     def call_on_fit_task_end(self, *, estimator, X, y, reconstruction_attributes):
+        """Tell callbacks that the task has ended; return whether a callback stops the fit.
+
+        ``reconstruction_attributes()`` returns the attributes that the estimator would have if the
+        fit ended now.
+        """
+
         @cache
         def fitted_estimator():
             fitted = copy(estimator)
             vars(fitted).update(reconstruction_attributes())
             return fitted
 
-        # Only computed for callbacks that ask for them.
-        known = {"X": lambda: X, "y": lambda: y, "fitted_estimator": fitted_estimator}
-        return self._call("on_fit_task_end", estimator, known)
+        makers = {"X": lambda: X, "y": lambda: y, "fitted_estimator": fitted_estimator}
+        return self._call("on_fit_task_end", estimator, makers)
 
-    def _call(self, hook, estimator, known):
-        """Call this hook of each callback with what it asks for; returns whether one stops."""
-        stop = False
+    def _call(self, hook, estimator, makers):
+        """Call the method ``hook`` of each callback; return whether a callback stops the fit.
+
+        ``makers`` are functions that make the arguments, by name. An argument is made only for
+        callbacks whose method has a parameter of this name.
+        """
+        stops = False
         for method in [getattr(callback, hook) for callback in self._callbacks]:
-            asked = known.keys() & signature(method).parameters
-            stop |= bool(method(estimator, self, **{name: known[name]() for name in asked}))
-        return stop
+            names = makers.keys() & signature(method).parameters
+            stops |= bool(method(estimator, self, **{name: makers[name]() for name in names}))
+        return stops
 
 
 class CallbackSupportMixin:
-    """Callbacks of an estimator."""
+    """Base of estimators with callbacks."""
 
     def set_callbacks(self, *callbacks):
-        """Set callbacks for the fits to come, in place of those before.
+        """Set callbacks for later fits, in place of earlier callbacks.
 
         Parameters
         ----------
@@ -73,6 +87,10 @@ class CallbackSupportMixin:
         return clone
 
     def _init_callback_context(self, max_subtasks):
+        """Call ``setup`` of each callback; return the task of the fit.
+
+        ``max_subtasks`` is not used: later releases of scikit-learn show it in progress bars.
+        """
         callbacks = getattr(self, "_skl_callbacks", [])
         context = Task(callbacks, "fit", 0)
         self._skl_callbacks_to_teardown = []
@@ -83,9 +101,9 @@ class CallbackSupportMixin:
 
 
 def fit_context(*, prefer_skip_nested_validation):
-    """Decorate ``fit``: parameters are validated before, and callbacks torn down after it.
+    """Return a decorator of ``fit`` that validates parameters before the fit.
 
-    They are torn down after a failed fit, too.
+    After the fit, also after a failed fit, the method ``teardown`` of each callback is called.
     """
 
     def decorate(method):
