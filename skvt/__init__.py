@@ -37,12 +37,12 @@ __all__ = [
 
 
 def __getattr__(name):
-    # skvt.io and skvt.plotting import most folders of the package, and are imported when used.
+    # Modules that are not needed for a fit are imported when they are first used.
     if name in ("load", "save"):
         return getattr(import_module("skvt.io"), name)
     if name == "cluster_report":
         return import_module("skvt.plotting").cluster_report
-    if name in ("callbacks", "datasets", "io", "metrics", "plotting"):  # not imported above
+    if name in ("callbacks", "datasets", "io", "metrics", "plotting"):
         return import_module(f"skvt.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

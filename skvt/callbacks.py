@@ -11,19 +11,19 @@ from skvt.replacing import partial_name, remove_partials
 
 
 class Checkpoint:
-    """Write the fit to a file every few passes, so that it can be resumed.
+    """Write the fit to a file every few passes, so that the fit can be resumed.
 
     A file is written completely or not at all, and the previous file is kept with ``.previous``
-    appended to its name. ``skvt.load(path).resume(X)`` ends as the fit would have ended without
-    interruption.
+    appended to its name. After an interruption, ``skvt.load(path).resume(X)`` gives the result of
+    the uninterrupted fit.
 
     Parameters
     ----------
     path : str or path-like
         The file.
     every : int, default=1
-        Number of passes from one file to the next. The last passes before convergence or
-        ``max_iter`` may thus be missing, and are then made again.
+        Number of passes from one file to the next. Passes after the last file are made again when
+        the fit is resumed.
 
     Examples
     --------
@@ -46,14 +46,14 @@ class Checkpoint:
         self._n_passes = 0
 
     def setup(self, estimator, context):
-        """Remove, before the fit, unfinished files of killed processes.
+        """Remove unfinished files of killed processes, before the fit.
 
         Parameters
         ----------
         estimator : estimator
-            The one being fitted.
+            The estimator that is fitted.
         context : sklearn.callback.CallbackContext
-            Its task.
+            The task of the fit.
         """
         self._n_passes = 0
         remove_partials(self.path)
@@ -64,28 +64,27 @@ class Checkpoint:
         Parameters
         ----------
         estimator : estimator
-            The one being fitted.
+            The estimator that is fitted.
         context : sklearn.callback.CallbackContext
-            Its task.
+            The task of the fit or of the pass.
         """
 
     teardown = on_fit_task_begin
 
     def on_fit_task_end(self, estimator, context, *, fitted_estimator=None):
-        """Write the file after a pass when it is due.
+        """Write the file after a pass, if ``every`` passes were made since the last file.
 
         Parameters
         ----------
         estimator : estimator
-            The one being fitted.
+            The estimator that is fitted.
         context : sklearn.callback.CallbackContext
-            Its task.
+            The task of the fit or of the pass.
         fitted_estimator : estimator, default=None
-            The estimator as if the fit had ended with this pass, without attributes that need
-            all rows once more: ``elbo_`` (``lower_bound_``, ``bound_``), ``restart_elbos_``,
-            ``hierarchy_``,
-            ``n_clusters_``, and the assignments in ``posterior_`` of
-            :class:`~skvt.CAVIGaussianMixture`.
+            The estimator as if the fit had ended with this pass. It lacks attributes whose
+            computation needs one more pass: ``elbo_`` (``lower_bound_``, ``bound_``),
+            ``restart_elbos_``, ``hierarchy_``, ``n_clusters_``, and the assignments in
+            ``posterior_`` of :class:`~skvt.CAVIGaussianMixture`.
 
         Returns
         -------
@@ -96,21 +95,27 @@ class Checkpoint:
             return False
         self._n_passes += 1
         if self._n_passes % self.every == 0:
-            with suppress(FileNotFoundError):  # there is none yet, or another process cleans up
-                self._keep()
+            # The previous file is missing if this is the first, or if another process removes it.
+            with suppress(FileNotFoundError):
+                self._keep_previous()
             save(fitted_estimator, self.path)
         return False
 
-    def _keep(self):
-        """Give the last file a second name, without a moment at which the first name is missing."""
+    def _keep_previous(self):
+        """Give the last file a second name, which ends in ``.previous``.
+
+        The first name exists at all times.
+        """
         path = Path(os.path.realpath(self.path))
-        previous, second = path.with_name(f"{path.name}.previous"), partial_name(path)
+        previous, temporary = path.with_name(f"{path.name}.previous"), partial_name(path)
         try:
-            os.link(path, second)
+            os.link(path, temporary)
         except FileNotFoundError:
             raise
-        except OSError:  # a file system without links
-            shutil.copy2(path, second)
-        os.replace(second, previous)
-        # os.replace leaves both names if they are links to one file, as after a kill at this point
-        second.unlink(missing_ok=True)
+        except OSError:
+            # The file system has no links.
+            shutil.copy2(path, temporary)
+        os.replace(temporary, previous)
+        # os.replace leaves both names if they are links to the same file. They are if an earlier
+        # process was killed after it had called os.replace and before it called `save`.
+        temporary.unlink(missing_ok=True)

@@ -1,8 +1,9 @@
 """The classes whose objects a model file may hold, and rules for the values of their fields.
 
-The decorator :func:`in_files` registers a class where it is defined. `skvt.io` checks that fields
-have their declared types. :func:`check_fields` checks further rules, which are the metadata of
-``Annotated``, such as ``Annotated[Array, "d", PRIOR]``. No rule applies to None. A rule is
+The decorator :func:`in_files` registers a class where it is defined. When `skvt.io` reads a file,
+it checks that fields have their declared types, and :func:`check_fields` checks further rules. The
+rules of a field are the metadata of ``Annotated``, such as ``Annotated[Array, "d", PRIOR]``. The
+value None follows any rule. A rule is
 
 - `PRIOR` or `POSITIVE`, the range of a number or of all numbers of an array,
 - `COMPONENTS`, the range of a number of components, or
@@ -30,19 +31,19 @@ import numpy as np
 from skvt.typing import IndexArray, T
 
 # Largest legal sum of counts and largest legal parameter of a prior. The smallest legal value is
-# 1 / LARGEST. These values fit single precision, in which some draws and tables are computed even
-# if the data are float64.
+# 1 / LARGEST. Both fit into single precision, in which some draws and tables are computed even if
+# the data are float64.
 LARGEST = 1e30
 LEGAL_RANGE = f"the range [{1.0 / LARGEST:g}, {LARGEST:g}]"
 #: Rules for numbers. PRIOR: numbers are in ``LEGAL_RANGE``. POSITIVE: numbers are positive and
 #: finite.
 PRIOR, POSITIVE = f"in {LEGAL_RANGE}", "in the range (0, inf)"
 
-# Maximum number of components in a file for which it has no statistics.
+# Maximum number of components in a model file in excess of those that have statistics.
 _MOST_WITHOUT_STATISTICS = 100_000
 #: Rule for numbers of components.
 COMPONENTS = f"from 1 to {_MOST_WITHOUT_STATISTICS:,} more than the number of components"
-_OF_NUMBERS = PRIOR, POSITIVE, COMPONENTS
+_RULES_OF_NUMBERS = PRIOR, POSITIVE, COMPONENTS
 
 
 class InFiles(NamedTuple):
@@ -107,6 +108,7 @@ def check_fields(part: Any, d: int, k: int) -> None:
     cls, name = type(part), NAMES.get(type(part))
     if name is None:
         return
+    # An object without __dict__ is a named tuple.
     values = vars(part) if hasattr(part, "__dict__") else part._asdict()
     # Fields of type int are names of lengths. A bool is not a length.
     lengths = {field: value for field, value in values.items() if type(value) is int}
@@ -117,14 +119,14 @@ def check_fields(part: Any, d: int, k: int) -> None:
         value = values.get(field)
         for rule in rules if value is not None else ():
             if not _follows(value, rule, lengths):
-                requirement = rule if rule in _OF_NUMBERS else f"of shape {rule!r}"
+                requirement = rule if rule in _RULES_OF_NUMBERS else f"of shape {rule!r}"
                 shape = f"of shape {np.shape(value)}"
                 raise ValueError(f"{field!r} of {name}, {shape}, is not {requirement}.")
     if hasattr(part, "validate") and not part.validate(d, k):
         raise ValueError(f"Parts of {name} do not fit together.")
     for value in values.values():
         check_fields(value, d, k)
-    # The blocks of a component describe some of the columns each.
+    # Each block of a component describes some of the columns.
     for block in getattr(part, "blocks", ()):
         check_fields(block.component, block.columns.size, k)
 
@@ -136,7 +138,7 @@ def _follows(value: Any, rule: str, lengths: dict[str, int]) -> bool:
     """
     if rule == COMPONENTS:
         return bool(1 <= value <= lengths["k"] + _MOST_WITHOUT_STATISTICS)
-    if rule in _OF_NUMBERS:
+    if rule in _RULES_OF_NUMBERS:
         return in_range(value) if rule == PRIOR else is_positive(value)
     return any(
         _has_shape(np.shape(value), alternative.split(), lengths) for alternative in rule.split("|")
@@ -151,13 +153,12 @@ def _has_shape(shape: Sequence[int], expected: list[str], lengths: dict[str, int
     """
     if len(shape) != len(expected):
         return False
-    for remainder, expression in zip(shape, expected, strict=True):
+    for length, expression in zip(shape, expected, strict=True):
         if expression.isidentifier():
-            lengths.setdefault(expression, remainder)
-        for sign, term in re.findall(r"(-?)(\w+)", expression):
-            size = int(term) if term.isdigit() else lengths[term]
-            remainder -= -size if sign else size
-        if remainder != 0:
+            lengths.setdefault(expression, length)
+        terms = re.findall(r"(-?)(\w+)", expression)
+        sizes = [int(term) if term.isdigit() else lengths[term] for _, term in terms]
+        if length != sum(-n if sign else n for (sign, _), n in zip(terms, sizes, strict=True)):
             return False
     return True
 

@@ -9,12 +9,13 @@ from skvt.stages import begin_stage, is_reported, note_line, report, take_notes
 
 
 class FitMonitor:
-    """Reports each pass to scikit-learn's callbacks and, if requested, to the terminal.
+    """Reporter of each pass to scikit-learn's callbacks and, if requested, to the terminal.
 
-    ``shown`` are X and y as passed to ``fit``. ``snapshot(model, state, position)`` returns the
-    attributes of an estimator whose fit has stopped at this position, for callbacks that need them.
-    The loop appends an entry for each pass to ``history``, and replaces the position of ``start``.
-    ``name`` precedes each printed line; it names the start if there are several.
+    ``context`` is the task of the fit, and ``shown`` are X and y for callbacks.
+    ``snapshot(model, state, position)`` returns the attributes of an estimator whose fit has
+    stopped at this position, for callbacks that need them. The loop of passes appends an entry for
+    each pass to ``history``, and sets ``position``, which begins as that of ``start``. ``name``
+    precedes each printed line; it names the start if there are several.
     """
 
     def __init__(self, estimator, context, shown, snapshot, history, start, name):
@@ -36,12 +37,13 @@ class FitMonitor:
         entry = self.history[-1]
         if is_reported(self._verbose) and entry.n_iter % self._verbose_interval == 0:
             name, bound = "elbo", entry.elbo
-            if np.isnan(bound):  # structured inference evaluates the bound only on request
+            if np.isnan(bound):
+                # Structured inference evaluates the bound only on request.
                 name, bound = "objective", entry.objective
-            evaluated = "" if perplexity is None else f"perplexity {perplexity:.6g}, "
-            made, self._n_moves = state.move_log[self._n_moves :], len(state.move_log)
-            line = f"{self._name}pass {entry.n_iter}: {name} {bound:.6g} nats, {evaluated}"
-            report(f"{line}{_results(entry, made)}", printed=self._verbose > 0)
+            perplexity_text = "" if perplexity is None else f"perplexity {perplexity:.6g}, "
+            records, self._n_moves = state.move_log[self._n_moves :], len(state.move_log)
+            line = f"{self._name}pass {entry.n_iter}: {name} {bound:.6g} nats, {perplexity_text}"
+            report(f"{line}{_results_text(entry, records)}", printed=self._verbose > 0)
             note_line()
         self.stopped = self._pass.call_on_fit_task_end(
             estimator=self._estimator,
@@ -52,54 +54,63 @@ class FitMonitor:
         return self.stopped
 
 
-def report_call(estimator, entry, moves):
-    """Print or log the line of a call of ``partial_fit``, if one is due."""
+def report_call(estimator, entry, records):
+    """Print or log the line of a call of ``partial_fit``, if one is due.
+
+    ``entry`` is that of the call in the history, and ``records`` are those of its moves.
+    """
     if is_reported(estimator.verbose) and entry.n_iter % _interval(estimator) == 0:
-        report(f"call {entry.n_iter}: {_results(entry, moves)}", printed=estimator.verbose > 0)
+        text = _results_text(entry, records)
+        report(f"call {entry.n_iter}: {text}", printed=estimator.verbose > 0)
 
 
 def _interval(estimator):
-    """Return the number of passes or calls for each line; a user's estimator may have none."""
+    """Return the number of passes or calls from line to line.
+
+    It is 1 for an estimator of a user without the parameter ``verbose_interval``.
+    """
     return getattr(estimator, "verbose_interval", 1)
 
 
-def _results(entry, moves):
-    """Return the end of a line: components, ``moves`` made, notes, temperature and seconds."""
-    of_moves = "".join(f"{words}, " for words in _in_words(moves))
+def _results_text(entry, records):
+    """Return the end of a line: components, moves, notes, temperature and seconds."""
+    moves = "".join(f"{text}, " for text in _describe_moves(records))
     notes = "".join(f"{note}, " for note in take_notes())
     is_hot = abs(entry.temperature - 1.0) >= 0.0005
-    heat = f"temperature {entry.temperature:.3f}, " if is_hot else ""
-    return f"{entry.n_components} components, {of_moves}{notes}{heat}{entry.seconds:.1f} s"
+    temperature = f"temperature {entry.temperature:.3f}, " if is_hot else ""
+    return f"{entry.n_components} components, {moves}{notes}{temperature}{entry.seconds:.1f} s"
 
 
-def _in_words(records):
-    """Describe the results of each kind of move; a birth makes several components of one."""
+def _describe_moves(records):
+    """Yield a text for each kind of move, with its numbers of accepted and proposed changes."""
     for kind in dict.fromkeys(record.move for record in records):
         made = [record for record in records if record.move == kind]
         n_accepted, n_proposed = (sum(r.accepted for r in made), sum(r.proposed for r in made))
+        # A birth replaces a component by several, so that the numbers are those of components.
         if kind == "birth":
             yield f"{n_accepted} born of {n_proposed} tried"
         else:
             yield f"{kind} {n_accepted} of {n_proposed}"
 
 
-class _Announced(event.Listener):
+class _CompilationListener(event.Listener):
     """Listener that reports once that loops are compiled, which takes longer than a short fit."""
 
     def __init__(self, printed):
-        self._printed, self._is_said = printed, False
+        self._printed, self._has_reported = printed, False
 
     def on_start(self, event):
-        if not self._is_said:
+        """Report the first compilation."""
+        if not self._has_reported:
             report("compiling loops, once per installation", printed=self._printed)
-        self._is_said = True
+        self._has_reported = True
 
     def on_end(self, event):
-        pass
+        """Do nothing."""
 
 
 def compilation_announced(verbose):
     """Return a context manager that announces compilation, if lines are printed or logged."""
     if not is_reported(verbose):
         return nullcontext()
-    return event.install_listener("numba:compile", _Announced(verbose > 0))
+    return event.install_listener("numba:compile", _CompilationListener(verbose > 0))

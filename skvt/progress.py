@@ -6,19 +6,24 @@ from typing import Any, ClassVar
 
 from skvt.files import are_like, is_within
 
-# Rules for values in files, besides their types: functions of the value, the shapes of the
-# statistics, the number k of components and the number of steps.
+# Rules that values in files must follow besides their types. A rule returns whether a value is
+# legal, given the shapes of the statistics, the number k of components and the number of steps.
 RULES: dict[str, Callable[..., bool]] = {
+    # Statistics or a sequence of arrays, which may be missing or empty.
     "statistics": lambda value, shapes, k, n_steps: (
         value is None
         or not (arrays := getattr(value, "arrays", value))
         or [a.shape for a in arrays] == shapes
     ),
-    "fresh": lambda value, shapes, k, n_steps: all(are_like(one.arrays, shapes) for one in value),
+    # Statistics of fresh components.
+    "fresh": lambda value, shapes, k, n_steps: all(are_like(s.arrays, shapes) for s in value),
+    # Arrays of the numbers of components.
     "components": lambda value, shapes, k, n_steps: all(
         array.ndim == 1 and is_within(array, k) for array in value
     ),
+    # A tuple that begins with the numbers of two components.
     "pair": lambda value, shapes, k, n_steps: value is None or all(0 <= a < k for a in value[:2]),
+    # A schedule of step sizes.
     "rate": lambda value, shapes, k, n_steps: (
         value.offset + n_steps > 0.0 and value.decay >= 0.0 and 0.0 < value.scale < float("inf")
     ),
@@ -28,15 +33,15 @@ RULES: dict[str, Callable[..., bool]] = {
 class Continued:
     """Base of engines and moves that keep data from one pass to the next."""
 
-    # The attributes that are kept, and their types, by which files are checked. Attributes that are
-    # needed only within a pass or that follow from the parameters are not kept. A type may be
-    # ``Annotated`` with the name of one of the `RULES`.
+    # Types of the attributes that are kept, by name. Files are checked by these types. Attributes
+    # that are needed only within a pass or that follow from the parameters are not kept. A type may
+    # be ``Annotated`` with the name of one of the `RULES`.
     kept: ClassVar[Mapping[str, Any]] = {}
     # Names of attributes that are sequences of other Continued objects.
     parts: ClassVar[frozenset[str]] = frozenset()
 
     def progress(self) -> dict[str, Any]:
-        """Return copies of the attributes that are kept, by name, and those of all parts."""
+        """Return copies of the attributes that are kept, by name, and the progress of all parts."""
         values = {name: deepcopy(getattr(self, name)) for name in self.kept}
         parts = {name: [part.progress() for part in getattr(self, name)] for name in self.parts}
         return values | parts
@@ -50,7 +55,7 @@ class Continued:
             )
         for name, value in progress.items():
             if name in self.parts:
-                for part, of_part in zip(getattr(self, name), value, strict=True):
-                    part.take_up(of_part)
+                for part, part_progress in zip(getattr(self, name), value, strict=True):
+                    part.take_up(part_progress)
             else:
                 setattr(self, name, value)

@@ -1,4 +1,8 @@
-"""Files that are written as a whole or not at all."""
+"""Files that are written as a whole or not at all.
+
+A new file is written beside the old file under another name, and takes its place when it is
+complete.
+"""
 
 import errno
 import glob
@@ -10,7 +14,8 @@ from pathlib import Path
 
 try:
     import fcntl
-except ImportError:  # Windows, where an open file cannot be removed
+except ImportError:
+    # The system is Windows, where an open file can neither be renamed nor removed.
     fcntl = None
 
 # Suffix of the name of a file that is being written.
@@ -21,10 +26,10 @@ PARTIAL = ".partial"
 def replacing(path):
     """Open a binary file that replaces the file at ``path`` when the ``with`` block has ended.
 
-    The replacement is atomic: an interruption leaves the previous file. Threads and processes can
-    write to one path at once: each has a partial file, whose name cannot be guessed, and the file
-    of the last one to end remains. The permissions of the previous file are kept. A link is
-    followed.
+    The replacement is atomic: an interruption leaves the previous file. Several threads and
+    processes can write to the same path at the same time, because each writes to a partial file of
+    another name. The file of the writer that ends last remains. The permissions of the previous
+    file are kept. If ``path`` is a link, the file to which it refers is replaced.
     """
     path = Path(os.path.realpath(path))
     if not path.parent.is_dir():
@@ -38,14 +43,18 @@ def replacing(path):
             partial, "xb", opener=lambda name, flags: os.open(name, flags, first_mode)
         ) as file:
             if fcntl is not None:
-                with suppress(OSError):  # a file system without locks
+                # The lock tells `remove_partials` that this process still writes. Some file systems
+                # have no locks.
+                with suppress(OSError):
                     fcntl.flock(file, fcntl.LOCK_EX)
             yield file
             file.flush()
-            if mode is not None:  # set bits that the process's umask clears, too
+            if mode is not None:
+                # Set the bits of the mode that the umask of the process has cleared.
                 os.chmod(partial, mode)
             os.fsync(file.fileno())
-            if fcntl is not None:  # while the lock is held
+            if fcntl is not None:
+                # Replace the file while the lock is held.
                 os.replace(partial, path)
         if fcntl is None:
             os.replace(partial, path)
@@ -57,25 +66,26 @@ def replacing(path):
 
 
 def partial_name(path):
-    """Return a new name beside this path for a file that is not complete."""
+    """Return a path in the same folder for a partial file, whose name cannot be guessed."""
     return path.with_name(f"{path.name}.{secrets.token_hex(8)}{PARTIAL}")
 
 
 def remove_partials(path):
     """Remove partial files of ``path`` that killed processes have left.
 
-    A running writer holds a lock, which it takes before it writes the first byte.
+    Files of running writers are not removed. A writer holds a lock, except in the moment between
+    the creation of its file and the lock, when the file is empty.
     """
     path = Path(os.path.realpath(path))
-    for left in path.parent.glob(f"{glob.escape(path.name)}.*{PARTIAL}"):
+    for partial in path.parent.glob(f"{glob.escape(path.name)}.*{PARTIAL}"):
         with suppress(OSError):
             if fcntl is None:
-                left.unlink()
+                partial.unlink()
                 continue
-            with open(left, "r+b", opener=_open_file) as file:
+            with open(partial, "r+b", opener=_open_file) as file:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if left.stat().st_size:
-                    left.unlink()
+                if partial.stat().st_size:
+                    partial.unlink()
 
 
 def _open_file(name, flags):

@@ -1,7 +1,8 @@
 """Functions of all rows of a data set, in memory or in chunks.
 
-Rows are an array or a CSR matrix in memory, or chunks in other processes: see
-:class:`skvt.inference.Chunks`, for which the same functions are registered.
+Rows are an array or a CSR matrix in memory, or chunks in other processes. The functions of this
+module with the decorator ``singledispatch`` work for rows in memory; :mod:`skvt.inference`
+registers their versions for :class:`~skvt.inference.Chunks`.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,7 +14,8 @@ import scipy.sparse as sp
 
 from skvt.typing import Array, IndexArray
 
-#: ``part(X, weights)`` returns arrays that add up over rows; it can be pickled.
+#: A function ``part(X, weights)`` that returns arrays which add up over rows. It can be pickled, so
+#: that other processes can call it.
 Sums: TypeAlias = Callable[[Any, Array], tuple[Any, ...]]
 
 
@@ -45,9 +47,9 @@ def _is_sparse(X: Any, weights: Array) -> tuple[Any, ...]:
 class Documents(sp.csr_array):
     """Counts of the words of documents, with the covariates and allowed topics of the documents.
 
-    ``design`` (n, P) is that of covariates, ``allowed`` (n, K) are the topics that each document
-    may have; either may be None. ``n_documents`` is the number of documents that the rows
-    represent; None for further rows of a stream.
+    ``design`` (n, P) has the covariates as regressors, and ``allowed`` (n, K) tells which topics
+    each document may have; either may be None. ``n_documents`` is the number of documents that the
+    rows represent; None for further rows of a stream.
     """
 
     design: Array | None
@@ -59,7 +61,7 @@ class Documents(sp.csr_array):
         cls, X: Any, design: Array | None, n_documents: float | None = None,
         allowed: Array | None = None,
     ) -> Self:  # fmt: skip
-        """Return the counts X with these arrays, which are shared."""
+        """Return the counts X with the arrays ``design`` and ``allowed``, which are not copied."""
         documents = cls(X)
         documents.design, documents.allowed = design, allowed
         documents.n_documents = n_documents
@@ -68,14 +70,17 @@ class Documents(sp.csr_array):
     def __getitem__(self, rows: Any) -> Any:
         """Return rows with their covariates and allowed topics."""
         design, allowed = (
-            each if each is None else each[rows] for each in design_and_allowed(self)
+            array if array is None else array[rows] for array in design_and_allowed(self)
         )
         return self.of(sp.csr_array(self)[rows], design, allowed=allowed)
 
 
 @singledispatch
 def design_and_allowed(X: Any) -> tuple[Array | None, Array | None]:
-    """Return the design of the covariates of rows and their allowed topics; None where absent."""
+    """Return the design and the allowed topics of rows, as in :class:`Documents`.
+
+    Rows of other kinds have neither, so that the results are None.
+    """
     return None, None
 
 
@@ -108,7 +113,10 @@ def stacked(parts: Sequence[Any]) -> Any:
 
 
 def without_missing(X: Any) -> tuple[Any, Any]:
-    """Return X with 0 for missing values, and a mask of these in X's format, or None."""
+    """Return X with 0 in place of missing values, and a mask of the missing values.
+
+    The mask has the format of X, and is None if no value is missing.
+    """
     values = X.data if sp.issparse(X) else X
     missing = np.isnan(values)
     if not missing.any():
@@ -127,13 +135,16 @@ def of_each_row(X: Any, weights: Any, function: Callable[[Any], Array]) -> Array
 
 @singledispatch
 def some_rows(X: Any, weights: Any, rows: IndexArray) -> tuple[Any, Array]:
-    """Return these rows and their weights in memory."""
+    """Return the rows with these numbers and their weights, in memory."""
     return X[rows], weights[rows]
 
 
 @singledispatch
 def mapped(X: Any, function: Callable[[Any], Any]) -> Any:
-    """Return rows ``function(X)``; the function keeps the number of rows and is picklable."""
+    """Return the rows ``function(X)``.
+
+    The function keeps the number of rows, and can be pickled.
+    """
     return function(X)
 
 

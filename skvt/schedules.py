@@ -8,15 +8,16 @@ from skvt.files import in_files
 @in_files("schedules.RobbinsMonro")
 @dataclass(frozen=True)
 class RobbinsMonro:
-    """Steps ``rho_t = scale (offset + t)^(-decay)``, at most 1, t = 0, 1, ... [HBWP13 eq. 26]."""
+    """Step sizes ``rho_t = min(1, scale (offset + t)^(-decay))``, t = 0, 1, ... [HBWP13 eq. 26]."""
 
-    # Delay >= 1: down-weights early steps.
+    # The delay, at least 1. A larger offset makes early steps smaller.
     offset: float
-    # Forgetting rate; (0.5, 1] guarantees convergence, 0 gives constant steps of 1.
+    # The forgetting rate. Values in (0.5, 1] guarantee convergence; 0 gives steps of size 1, if
+    # ``scale`` is 1.
     decay: float
     # If above 1, the first steps have size 1.
     scale: float = 1.0
 
     def __call__(self, step: float) -> float:
-        """Step size of step number ``step``, at most 1."""
+        """Return the size of step number ``step``."""
         return min(1.0, self.scale * (self.offset + step) ** -self.decay)

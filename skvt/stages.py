@@ -18,7 +18,7 @@ LOGGER = logging.getLogger("skvt")
 
 
 def is_reported(verbose: int) -> bool:
-    """Whether lines of progress are printed or logged."""
+    """Return whether lines of progress are printed or logged."""
     return verbose > 0 or LOGGER.isEnabledFor(logging.INFO)
 
 
@@ -30,20 +30,24 @@ def report(line: str, *, printed: bool) -> None:
 
 
 class _Stages:
-    """The stage of one fit, and the time of the last line; lines are also ``printed`` or not."""
+    """The current stage of one fit, and the time of the last line about it.
+
+    Lines are logged and, if ``printed``, printed.
+    """
 
     def __init__(self, printed: bool) -> None:
         self.printed = printed
-        self.stage, self.begun = "reading rows", time.monotonic()
-        self.last_line = self.begun
-        self.ended = Event()
-        # What the next line of a pass says besides.
+        # The stage, and the times in seconds when it began and when the last line was reported.
+        self.stage, self.start_time = "reading rows", time.monotonic()
+        self.last_line = self.start_time
+        self.has_ended = Event()
+        # Texts that the next line of a pass will include.
         self.notes: list[str] = []
 
     def begin(self, stage: str, at_once: bool) -> None:
         """Begin a stage, and report it ``at_once`` or after a silence."""
         now = time.monotonic()
-        self.stage, self.begun = stage, now
+        self.stage, self.start_time = stage, now
         if at_once:
             self.last_line = now
             report(stage, printed=self.printed)
@@ -53,14 +57,16 @@ class _Stages:
 
         A stage is reported once, however long it lasts.
         """
-        shown = None
-        while not self.ended.wait(max(0.05 * SILENCE, 0.001)):
+        reported = None
+        while not self.has_ended.wait(max(0.05 * SILENCE, 0.001)):
             now = time.monotonic()
-            if now - self.last_line >= SILENCE and self.begun != shown:
-                shown, self.last_line = self.begun, now
-                report(f"{self.stage}, for {now - self.begun:.0f} s", printed=self.printed)
+            # The time when a stage began identifies it.
+            if now - self.last_line >= SILENCE and self.start_time != reported:
+                reported, self.last_line = self.start_time, now
+                report(f"{self.stage}, for {now - self.start_time:.0f} s", printed=self.printed)
 
 
+# The stages of the fit of this thread; None unless the fit reports its progress.
 _STAGES: ContextVar[_Stages | None] = ContextVar("stages", default=None)
 
 
@@ -87,19 +93,19 @@ def note_line() -> None:
 
 
 def add_note(text: str) -> None:
-    """Let the next line of a pass say what happened in it."""
+    """Add a text to the next line of a pass, about what happened in the pass."""
     stages = _STAGES.get()
     if stages is not None:
         stages.notes.append(text)
 
 
 def take_notes() -> list[str]:
-    """What the line of this pass says besides, once."""
+    """Return the texts that were added to the line of this pass, and remove them."""
     stages = _STAGES.get()
     if stages is None:
         return []
-    taken, stages.notes = stages.notes, []
-    return taken
+    notes, stages.notes = stages.notes, []
+    return notes
 
 
 @contextmanager
@@ -115,5 +121,5 @@ def stages_printed(verbose: int) -> Iterator[None]:
     try:
         yield
     finally:
-        stages.ended.set()
+        stages.has_ended.set()
         _STAGES.reset(token)

@@ -12,13 +12,13 @@ T = TypeVar("T")
 Array: TypeAlias = NDArray[np.floating[Any]]
 #: An array of integers, such as row numbers.
 IndexArray: TypeAlias = NDArray[np.integer[Any]]
-#: An integer; one of NumPy if a compiled function needs an int64.
+#: An integer, which is one of NumPy if a compiled function needs an int64.
 Whole: TypeAlias = int | np.integer[Any]
 
 
 class Run(Protocol):
-    """``run(function, tasks)``: results by tuples of arguments, in order, in parallel or not."""
+    """A function that calls another function for each of several tasks, in parallel or not."""
 
     def __call__(self, function: Callable[..., T], tasks: Iterable[tuple[Any, ...]]) -> list[T]:
-        """Return the results in the order of the tasks."""
+        """Return ``function(*task)`` for each task, in the order of the tasks."""
         ...
