@@ -85,20 +85,20 @@ def best_type(X, weights, build, learned, max_components=None, candidates=CANDID
     # Mean log densities of held-out rows, in nats.
     densities = {kind: 0.0 for kind in close}
     for fold in range(n_folds):
-        of_rows = {
+        densities_of_rows = {
             kind: _held_out_densities(
                 X, weights, folds == fold, partial(build, covariance_type=kind), learned,
                 max_components,
             )
             for kind in densities
         }  # fmt: skip
-        for kind, row_densities in of_rows.items():
+        for kind, row_densities in densities_of_rows.items():
             densities[kind] += row_densities.sum() / total_weight
         if fold == 0:
-            highest = of_rows[max(of_rows, key=lambda kind: of_rows[kind].sum())]
+            highest = max(densities_of_rows.values(), key=np.sum)
             densities = {
                 kind: densities[kind]
-                for kind, row_densities in of_rows.items()
+                for kind, row_densities in densities_of_rows.items()
                 if not _is_clearly_negative(row_densities - highest)
             }
     kinds = [*densities]

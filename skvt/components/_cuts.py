@@ -51,6 +51,7 @@ def cut_by_classes(cells, X, weights):
         if n_free_cuts > 0 and len(counts) > 1:
             default, _ = _maximise_likelihood(counts, edges[j], moves_cuts=False)
             likelihood, moved_edges = _maximise_likelihood(counts, edges[j], moves_cuts=True)
+            # The Bayesian information criterion charges half the log of the weight for each cut.
             if likelihood - default > 0.5 * n_free_cuts * np.log(counts.sum()):
                 edges[j] = moved_edges
     return replace(cells, edges=tuple(edges))
@@ -109,9 +110,10 @@ def _likelihood(parameters, counts):
     by_cuts = (by_z / s[:, None]).sum(axis=0)
     # A step moves its cut and all later cuts.
     by_steps = np.cumsum(by_cuts[::-1])[::-1]
-    log_s = np.log(s) / _SPREAD
-    value = (counts * np.log(probabilities)).sum() - 0.5 * (m @ m + log_s @ log_s)
+    scaled_log_s = np.log(s) / _SPREAD
+    log_priors = -0.5 * (m @ m + scaled_log_s @ scaled_log_s)
     by_m = -(by_z / s[:, None]).sum(axis=1) - m
-    by_log_s = -(by_z * z).sum(axis=1) - log_s / _SPREAD
+    by_log_s = -(by_z * z).sum(axis=1) - scaled_log_s / _SPREAD
     by_log_steps = by_steps[1:] * np.exp(parameters[1:n_cuts])
+    value = (counts * np.log(probabilities)).sum() + log_priors
     return value, np.concatenate([by_steps[:1], by_log_steps, by_m, by_log_s])

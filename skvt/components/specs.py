@@ -332,7 +332,7 @@ class _GaussianSpec(ComponentSpec):
     missing: str = "ignore"
 
     def learner(self, component):
-        """Return the learner of parameters that are "auto", see :class:`ComponentSpec`."""
+        """Return the learner of the prior's parameters, see :class:`ComponentSpec`."""
         return gaussian_learner(self, component)
 
 
@@ -415,13 +415,13 @@ class Gaussian(_GaussianSpec):
         )  # fmt: skip
 
     def describes(self, component, sizes):
-        """Return whether a file can have this description, see :class:`ComponentSpec`."""
+        """Return whether ``component`` can be what this describes, see :class:`ComponentSpec`."""
         if type(component) is models.Logged and self.log is not None:
             component = component.blocks[0].component
         return super().describes(component, sizes)
 
     def chosen(self, X, weights, given=None):
-        """Return the description with chosen logarithms and type, see :class:`ComponentSpec`."""
+        """Choose columns in logarithms and the covariance type, see :class:`ComponentSpec`."""
         self._check_given(given)
         logs, least = self._find_logarithms(X, weights, given)
         parameters = self.get_params(deep=False) | {"log": logs if logs.size else None}
@@ -498,7 +498,7 @@ class Gaussian(_GaussianSpec):
         return logs, least
 
     def learner(self, component):
-        """Return the learner of parameters that are "auto", see :class:`ComponentSpec`."""
+        """Return the learner of the prior's parameters, see :class:`ComponentSpec`."""
         if isinstance(component, models.Logged):
             return _learner_of_values(self, component)
         return super().learner(component)
@@ -536,7 +536,7 @@ class LatentGaussian(_GaussianSpec):
         ordinal value is the mean of a standard normal within its interval, plus the variance within
         the intervals.
     missing : {"ignore", "informative"}, default="ignore"
-        Whether missing values say something, see :class:`Gaussian`.
+        Whether missing values carry information, see :class:`Gaussian`.
 
     See Also
     --------
@@ -567,7 +567,7 @@ class LatentGaussian(_GaussianSpec):
         return _with_positions(self, "ordinal", columns, positions_of)
 
     def describes(self, component, sizes):
-        """Return whether a file can have this description, see :class:`ComponentSpec`."""
+        """Return whether ``component`` can be what this describes, see :class:`ComponentSpec`."""
         is_latent = super().describes(component, sizes)
         return is_latent and np.array_equal(self.ordinal, component.cells.columns)
 
@@ -595,7 +595,7 @@ class Categorical(_SeparateByCell):
         Categories of each column in the order of their codes. "auto" uses the categories in the
         rows of ``fit``, sorted, or the categories that the dtype of a column declares.
     missing : {"ignore", "informative"}, default="ignore"
-        Whether missing values say something, see :class:`Gaussian`.
+        Whether missing values carry information, see :class:`Gaussian`.
 
     Examples
     --------
@@ -621,7 +621,7 @@ class Categorical(_SeparateByCell):
     missing: str = "ignore"
 
     def describes(self, component, sizes):
-        """Return whether a file can have this description, see :class:`ComponentSpec`."""
+        """Return whether ``component`` can be what this describes, see :class:`ComponentSpec`."""
         return super().describes(component, sizes) and component.sizes == sizes
 
     def build(self, X, weights, sizes):
@@ -656,7 +656,7 @@ class Bernoulli(_SeparateByCell):
         "auto" starts with 1 and learns the parameters of each column, between 0.001 and 1,000, at
         the maximum of the bound; a prior pulls towards 1 with the weight of two components.
     missing : {"ignore", "informative"}, default="ignore"
-        Whether missing values say something, see :class:`Gaussian`.
+        Whether missing values carry information, see :class:`Gaussian`.
 
     Examples
     --------
@@ -762,7 +762,7 @@ class Poisson(_Counts):
         Densities are not conditional on "row_total": they are those of independent counts, whose
         sum over all rows of one total is not 1.
     missing : {"ignore", "informative"}, default="ignore"
-        Whether missing values say something, see :class:`Gaussian`.
+        Whether missing values carry information, see :class:`Gaussian`.
 
     See Also
     --------
@@ -818,7 +818,7 @@ class NegativeBinomial(_Counts):
         As that of :class:`Poisson`. Exposures of new rows count as at most twice the largest, and
         at least half the least, of the rows of ``fit``.
     missing : {"ignore", "informative"}, default="ignore"
-        Whether missing values say something, see :class:`Gaussian`.
+        Whether missing values carry information, see :class:`Gaussian`.
     dispersion_prior : "auto", array-like of shape (16,), or None, default="auto"
         Prior probabilities of the dispersions ``np.geomspace(0.01, 20, 16)``. None makes all equal.
         "auto" starts with equal probabilities and moves them to the maximum of the bound; they are
@@ -964,7 +964,7 @@ class StudentT(_GaussianSpec):
     covariance_prior : array-like, "auto" or None, default="auto"
         Inverse scale of the same prior.
     missing : {"ignore", "informative"}, default="ignore"
-        Whether missing values say something, see :class:`Gaussian`.
+        Whether missing values carry information, see :class:`Gaussian`.
     degrees_of_freedom : float or None, default=None
         Degrees of freedom of the rows. None learns them, between 1 and 100, at the maximum of the
         bound: for each component ("full"), or for each component and column ("diag").
@@ -998,7 +998,7 @@ class StudentT(_GaussianSpec):
         return models.student_t_component(gaussian, self.degrees_of_freedom), priors
 
     def learner(self, component):
-        """Return the learner of parameters that are "auto", see :class:`ComponentSpec`."""
+        """Return the learner of the prior's parameters, see :class:`ComponentSpec`."""
         return _learner_of_values(super(), component)
 
 
@@ -1021,7 +1021,7 @@ class Hurdle(ComponentSpec):
     at : float or array-like of shape (n_columns,), default=0
         The point mass of all columns, or of each column; for counts it must be 0.
     missing : {"ignore", "informative"}, default="ignore"
-        Whether missing values say something, see :class:`Gaussian`.
+        Whether missing values carry information, see :class:`Gaussian`.
 
     Examples
     --------
@@ -1058,7 +1058,10 @@ class Hurdle(ComponentSpec):
             )
 
     def for_columns(self, columns, positions_of):
-        """Return the description with the component for these columns, see `ComponentSpec`."""
+        """Return the description with the component for these columns, see :class:`ComponentSpec`.
+
+        Raise ValueError for illegal point masses.
+        """
         at = np.asarray(self.at, np.float64)
         legal = not at.any() if self.encoding == "count" else np.isfinite(at).all()
         if not legal or at.shape not in ((), (len(columns),)):
@@ -1070,22 +1073,22 @@ class Hurdle(ComponentSpec):
         return Hurdle(inner, self.at, missing=self.missing)
 
     def chosen(self, X, weights, given=None):
-        """Return the description with choices for other values, see :class:`ComponentSpec`."""
+        """Make the choices of the component of other values, see :class:`ComponentSpec`."""
         others, _, _ = self._separate_others(X, given)
         inner, choices = self.component.chosen(others, weights, given)
         return Hurdle(inner, self.at, missing=self.missing), choices
 
     def describes(self, component, sizes):
-        """Return whether a file can have this description, see :class:`ComponentSpec`."""
+        """Return whether ``component`` can be what this describes, see :class:`ComponentSpec`."""
         is_hurdle = type(component) is models.Indicated and bool(component.at)
         return is_hurdle and _describes(self.component, component.blocks[0].component, sizes)
 
     def build(self, X, weights, sizes=None):
-        """Return a component of values and of indicators of them, see :class:`ComponentSpec`."""
+        """Return a component of other values and indicators, see :class:`ComponentSpec`."""
         return self.build_given(X, weights, sizes, None)
 
     def build_given(self, X, weights, sizes, given):
-        """Return a component of values and of indicators of them, see :class:`ComponentSpec`."""
+        """Return a component of other values and indicators, see :class:`ComponentSpec`."""
         others, at, shift = self._separate_others(X, given)
         if given is None:
             component, priors = self.component.build(others, weights, sizes)
@@ -1188,7 +1191,7 @@ def _learner_of_values(spec, component):
     return None if learner is None else models.ValuesLearner(learner)
 
 
-#: Classes of descriptions by the names that users may pass in their place.
+#: Classes of descriptions by names that users may pass instead of an object.
 BY_NAME = {
     "gaussian": Gaussian,
     "categorical": Categorical,

@@ -27,21 +27,26 @@ STREAM_ROWS = 1e6
 
 
 def update(estimator, X, sample_weight, batch_id, details=None, labels=None):
-    """Update an estimator on rows in memory, or on one chunk after the other."""
+    """Update an estimator on rows in memory, or on one chunk after the other.
+
+    ``details`` has what the caller passed about the rows besides X and weights, by name, and
+    ``labels`` are the :class:`~skvt.readers.labels.RowLabels` or None. Rows in chunks have neither.
+    """
     if not is_chunked(X):
-        _update(estimator, X, X, sample_weight, batch_id, details, labels)
+        _update_in_memory(estimator, X, X, sample_weight, batch_id, details, labels)
         return
     # Chunks are loaded in order, so that this process holds one at a time.
     loads = loads_of(X, sample_weight)
-    numbered = batch_id is not None and len(loads.rows) > 1
+    needs_numbers = batch_id is not None and len(loads.rows) > 1
     for number, (rows, weights) in enumerate(zip(loads.rows, loads.weights, strict=True)):
+        chunk_id = (batch_id, number) if needs_numbers else batch_id
         with name_chunk_in_errors(number):
             chunk = loaded(rows, weights)
             if chunk is not None:
-                _update(estimator, None, *chunk, (batch_id, number) if numbered else batch_id)
+                _update_in_memory(estimator, None, *chunk, chunk_id)
 
 
-def _update(estimator, passed, X, sample_weight, batch_id, details=None, labels=None):
+def _update_in_memory(estimator, passed, X, sample_weight, batch_id, details=None, labels=None):
     """Update an estimator on rows in memory, and publish the fit.
 
     ``passed`` is X as the caller passed it; None for one of several chunks.
@@ -147,7 +152,8 @@ def _make_steps(fitted, plan, workers, batch_id, random_state):
     tries_moves = gathered is None or gathered.is_due
     total = plan.stream.total_samples
     stream = Stream(fitted.n_rows, fitted.counts_rows, total, batch_id, make_rng, tries_moves)
-    # Tell memoized inference how the rows of the call belong to gathered batches.
+    # The rows are either those of calls with ids, which are one batch while births are tried,
+    # or those of a call without an id, which join the batch of the earlier calls.
     if gathered is not None and batch_id == gathered.key:
         stream.parts = gathered.parts
     elif gathered is not None and batch_id is None:
