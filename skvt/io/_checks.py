@@ -68,6 +68,7 @@ def _check_fitted(fitted, estimator, memory):
     """Raise FileError unless the parts of the outcome of a fit are legal and fit together."""
     model, state, n_features = fitted.model, fitted.state, estimator.n_features_in_
     entry = IN_FILES[name_of(type(estimator))]
+    # Check the classes of parts, the columns, and the rules of fields.
     for path, classes in entry.fitted.items():
         part = operator.attrgetter(path)(fitted)
         legal = type(part) in classes
@@ -80,6 +81,7 @@ def _check_fitted(fitted, estimator, memory):
     k = _number_of_components(model, state.stats)
     for part in (model, fitted.policy, fitted.joins):
         check_fields(part, n_features, k)
+    # Check the arrays of statistics, and rows and results of rows.
     shapes = _shapes_of_statistics(model, k, state.stats)
     if fitted.gathered is not None:
         legal = fitted.gathered.are_legal(type(estimator)._reads, n_features)
@@ -94,8 +96,9 @@ def _check_fitted(fitted, estimator, memory):
     legal = assignments is None or assignments.shape[1:] == (k,)
     _require(legal, "Assignments to other components.")
     _require(labels is None or is_within(labels, k), "Labels of components that are not there.")
-    positive = state.stats.scale, state.replication, state.inv_temp, fitted.n_rows
-    legal = is_positive(positive) and min(state.n_steps, state.seed) >= 0
+    # Check the state: its position, the statistics of priors, and memos.
+    positive_numbers = state.stats.scale, state.replication, state.inv_temp, fitted.n_rows
+    legal = is_positive(positive_numbers) and min(state.n_steps, state.seed) >= 0
     _require(legal, "The position in the fit is not legible.")
     regression = getattr(model, "regression", None)
     prior_shape = (k,) if regression is None else regression.statistics_shape
@@ -106,6 +109,7 @@ def _check_fitted(fitted, estimator, memory):
         legal = memos.are_legal(shapes, len(state.stats.arrays[0]), memory)
         legal = legal and (not memos or state.component_ids.shape == (k,))
         _require(legal, "Memos are not those of the statistics.")
+    # All shapes are legal, so that the posterior can be computed and checked.
     legal = all(_posterior_checks(model, state.plain_stats))
     _require(legal, "The posterior is no distribution.")
 

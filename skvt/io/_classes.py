@@ -165,8 +165,8 @@ def defaults_of(class_name):
         }
     fields, missing = _stored_fields(cls), dataclasses.MISSING
     constants = {field.name: field.default for field in fields if field.default is not missing}
-    made = {f.name: f.default_factory() for f in fields if f.default_factory is not missing}
-    return constants | made
+    new_objects = {f.name: f.default_factory() for f in fields if f.default_factory is not missing}
+    return constants | new_objects
 
 
 def required_fields(class_name):
@@ -201,6 +201,7 @@ def conforms(value, hint):
         return _conforms_to_generic(value, origin, get_args(hint))
     if hint is Hashable:
         return is_key(value)
+    # A bool is an int in Python, but it is no number in files.
     if hint is float:
         return isinstance(value, int | float | np.floating) and not isinstance(value, bool)
     if hint is int:
@@ -243,7 +244,6 @@ def _is_of_kind(dtype, kinds):
 
     Kinds that are not types of NumPy, such as Any, allow any dtype.
     """
-    kind = get_origin(kinds[0]) or kinds[0] if kinds else Any
-    return not (isinstance(kind, type) and issubclass(kind, np.generic)) or (
-        np.issubdtype(dtype, kind)
-    )
+    kind = (get_origin(kinds[0]) or kinds[0]) if kinds else Any
+    is_numpy_type = isinstance(kind, type) and issubclass(kind, np.generic)
+    return not is_numpy_type or np.issubdtype(dtype, kind)

@@ -93,16 +93,17 @@ class Encoder:
         if type(value) is list:
             names = {*map(name_of, {*map(type, value)})}
             if len(names) == 1 and names <= {*RECORDS}:
-                return self._records(value, path)
+                return self._encode_records(value, path)
             return [self.encode(part, f"{path}[{i}]") for i, part in enumerate(value)]
         if isinstance(value, np.ndarray) and value.dtype.kind != "O":
-            return self._array(value, path)
+            return self._encode_array(value, path)
+        # Objects of registered classes may inherit from types of the table, but are objects.
         for cls, encode in self._KINDS.items():
-            if isinstance(value, cls) and (name_of(type(value)) is None):
+            if isinstance(value, cls) and name_of(type(value)) is None:
                 return encode(self, value, path)
-        return self._object(value, path)
+        return self._encode_object(value, path)
 
-    def _sequence(self, value, path):
+    def _encode_sequence(self, value, path):
         kind = type(value).__name__
         if kind not in ("tuple", "set", "frozenset"):
             raise self._refusal(value, path)
@@ -110,7 +111,7 @@ class Encoder:
         parts = value if kind == "tuple" else sorted(value, key=repr)
         return {kind: [self.encode(part, f"{path}[{i}]") for i, part in enumerate(parts)]}
 
-    def _dict(self, value, path):
+    def _encode_dict(self, value, path):
         if type(value) is not dict:
             raise self._refusal(value, path)
         return {
@@ -120,22 +121,23 @@ class Encoder:
             ]
         }
 
-    def _scalar(self, value, path):
+    def _encode_scalar(self, value, path):
         value = _in_storable_precision(value)
         plain = value.item()
         if not isinstance(plain, bool | int | float | str):
             raise self._refusal(value, path)
         return {"scalar": type(value).__name__, "value": self.encode(plain, path)}
 
-    def _objects(self, value, path):
+    def _encode_objects(self, value, path):
         parts = [self.encode(part, f"{path}[{i}]") for i, part in enumerate(value.ravel())]
         return {"objects": parts, "shape": list(value.shape)}
 
-    def _csr(self, value, path):
+    def _encode_csr(self, value, path):
         parts = value.data, value.indices, value.indptr
         return {"csr": [self.encode(part, path) for part in parts], "shape": list(value.shape)}
 
-    def _records(self, value, path):
+    def _encode_records(self, value, path):
+        """Return the node of a list of objects of one class, with their fields as columns."""
         name = name_of(type(value[0]))
         columns = {}
         for field, hint in types_of(name).items():
@@ -143,29 +145,29 @@ class Encoder:
             if hint in (int, float):
                 # An array takes a thirtieth of the memory that numbers in JSON take.
                 column = np.array(column, hint)
-                columns[field] = self._array(column, path, exact=True)
+                columns[field] = self._encode_array(column, path, exact=True)
             else:
                 columns[field] = self.encode(column, path)
         return {"records": name, "columns": columns}
 
-    def _slice(self, value, path):
+    def _encode_slice(self, value, path):
         parts = [value.start, value.stop, value.step]
         return {"slice": [self.encode(part, path) for part in parts]}
 
-    def _number_type(self, value, path):
+    def _encode_number_type(self, value, path):
         kind = "type" if isinstance(value, type) else "dtype"
         name = value.__name__ if kind == "type" else value.name
         if name not in _NUMBER_TYPES or value not in (np.dtype(name), getattr(np, name)):
             raise self._refusal(value, path)
         return {kind: name}
 
-    def _random_state(self, value, path):
+    def _encode_random_state(self, value, path):
         kind, keys, *rest = value.get_state()
         if kind != "MT19937":
             raise self._refusal(value, path)
         return {"random_state": [self.encode(part, path) for part in (keys, *rest)]}
 
-    def _generator(self, value, path):
+    def _encode_generator(self, value, path):
         if type(value.bit_generator) is not np.random.PCG64:
             raise self._refusal(value, path)
         # Keep the number of spawned children, since the next children depend on it.
@@ -178,21 +180,21 @@ class Encoder:
         return {"generator": self.encode([value.bit_generator.state, sequence], path)}
 
     _KINDS = {
-        tuple: _sequence,
-        set: _sequence,
-        frozenset: _sequence,
-        dict: _dict,
-        np.generic: _scalar,
-        np.ndarray: _objects,
-        sp.csr_array: _csr,
-        slice: _slice,
-        np.dtype: _number_type,
-        type: _number_type,
-        np.random.RandomState: _random_state,
-        np.random.Generator: _generator,
+        tuple: _encode_sequence,
+        set: _encode_sequence,
+        frozenset: _encode_sequence,
+        dict: _encode_dict,
+        np.generic: _encode_scalar,
+        np.ndarray: _encode_objects,
+        sp.csr_array: _encode_csr,
+        slice: _encode_slice,
+        np.dtype: _encode_number_type,
+        type: _encode_number_type,
+        np.random.RandomState: _encode_random_state,
+        np.random.Generator: _encode_generator,
     }
 
-    def _array(self, value, path, *, exact=False):
+    def _encode_array(self, value, path, *, exact=False):
         """Return the node of an array, which is never rounded if it must be ``exact``."""
         number = self._numbers_of_arrays.get(id(value))
         if number is None:
@@ -239,7 +241,7 @@ class Encoder:
             for number, array in enumerate(self._arrays)
         )
 
-    def _object(self, value, path):
+    def _encode_object(self, value, path):
         """Return the node of an object of a registered class, or of an object encoded before."""
         cls = type(value)
         name = name_of(cls)
@@ -323,13 +325,14 @@ class Decoder:
                 return decode(self, node, allows_nan)
         raise FileError(f"A node of kind {sorted(node)!r} is not known.")
 
-    def _list(self, part, allows_nan):
+    def _decode_list(self, part, allows_nan):
+        """Return the value of a node that must be a list."""
         value = self.decode(part, allows_nan=allows_nan)
         if type(value) is not list:
             raise FileError("A list is missing.")
         return value
 
-    def _array(self, node, allows_nan):
+    def _decode_array(self, node, allows_nan):
         if node.get("as") not in (None, "float64"):
             raise FileError(f"No array can become {node['as']!r}.")
         number = node["array"]
@@ -340,13 +343,14 @@ class Decoder:
             self._without_nan.add(number)
         return array
 
-    def _object(self, node, allows_nan):
+    def _decode_object(self, node, allows_nan):
         name, nodes = node["object"], node["fields"]
         cls = class_of(name)
         if issubclass(cls, Enum):
             raise FileError(f"An object of {name} has no fields.")
         if issubclass(cls, list):
-            value = cls(self._list(nodes.get(""), allows_nan))
+            # The class is the history of a fit, whose elements are the field "".
+            value = cls(self._decode_list(nodes.get(""), allows_nan))
             if not {*map(name_of, {*map(type, value)})} <= {"inference.Entry"}:
                 raise FileError(f"{name} holds something else than entries.")
         else:
@@ -360,13 +364,14 @@ class Decoder:
         self._objects.append(value)
         return value
 
-    def _ref(self, node, allows_nan):
+    def _decode_ref(self, node, allows_nan):
         number = node["ref"]
         if type(number) is not int or not 0 <= number < len(self._objects):
             raise FileError(f"There is no object number {number!r} before this.")
         return self._objects[number]
 
-    def _records(self, node, allows_nan):
+    def _decode_records(self, node, allows_nan):
+        """Return a list of objects of one class, whose fields the node has as columns."""
         name, nodes = node["records"], node["columns"]
         if name not in RECORDS:
             raise FileError(f"No list of {name!r} is written as columns.")
@@ -388,34 +393,34 @@ class Decoder:
             for values in zip(*columns.values(), strict=True)
         ]
 
-    def _csr(self, node, allows_nan):
+    def _decode_csr(self, node, allows_nan):
         n_rows, n_columns = node["shape"]
-        data, indices, indptr = self._list(node["csr"], allows_nan)
+        data, indices, indptr = self._decode_list(node["csr"], allows_nan)
         X = sp.csr_array((data, indices, indptr), (n_rows, n_columns))
         X.check_format(full_check=True)
         if not X.has_canonical_format or X.data.dtype.kind not in "iuf":
             raise FileError("Entries of a sparse array are not in order.")
         return X
 
-    def _tuple(self, node, allows_nan):
-        return tuple(self._list(node["tuple"], allows_nan))
+    def _decode_tuple(self, node, allows_nan):
+        return tuple(self._decode_list(node["tuple"], allows_nan))
 
-    def _set(self, node, allows_nan):
+    def _decode_set(self, node, allows_nan):
         kind = set if "set" in node else frozenset
-        return kind(_check_keys(self._list(node[kind.__name__], allows_nan)))
+        return kind(_check_keys(self._decode_list(node[kind.__name__], allows_nan)))
 
-    def _dict(self, node, allows_nan):
-        pairs = self._list(node["dict"], allows_nan)
+    def _decode_dict(self, node, allows_nan):
+        pairs = self._decode_list(node["dict"], allows_nan)
         keys = _check_keys([key for key, _ in pairs])
         return dict(zip(keys, (value for _, value in pairs), strict=True))
 
-    def _float(self, node, allows_nan):
+    def _decode_float(self, node, allows_nan):
         value = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}[node["float"]]
         if math.isnan(value) and not allows_nan:
             raise FileError("NaN where a model has none.")
         return value
 
-    def _scalar(self, node, allows_nan):
+    def _decode_scalar(self, node, allows_nan):
         value = self.decode(node.get("value"), allows_nan=allows_nan)
         cls = getattr(np, str(node["scalar"]), None)
         is_scalar = isinstance(cls, type) and issubclass(cls, np.number | np.bool_ | np.str_)
@@ -423,22 +428,22 @@ class Decoder:
             raise FileError(f"{node['scalar']!r} is no type of number.")
         return cls(value)
 
-    def _elements(self, node, allows_nan):
-        parts = self._list(node["objects"], allows_nan)
+    def _decode_objects(self, node, allows_nan):
+        parts = self._decode_list(node["objects"], allows_nan)
         elements = np.empty(len(parts), object)
         elements[:] = parts
         return elements.reshape(node["shape"])
 
-    def _slice(self, node, allows_nan):
-        return slice(*self._list(node["slice"], allows_nan))
+    def _decode_slice(self, node, allows_nan):
+        return slice(*self._decode_list(node["slice"], allows_nan))
 
-    def _number_type(self, node, allows_nan):
+    def _decode_number_type(self, node, allows_nan):
         (kind,) = (kind for kind in ("dtype", "type") if kind in node)
         if node[kind] not in _NUMBER_TYPES:
             raise FileError(f"{node[kind]!r} is no type of number.")
         return np.dtype(node[kind]) if kind == "dtype" else getattr(np, node[kind])
 
-    def _member(self, node, allows_nan):
+    def _decode_member(self, node, allows_nan):
         name, member = node["member"]
         if not issubclass(class_of(name), Enum):
             raise FileError(f"{name} has no members.")
@@ -450,15 +455,15 @@ class Decoder:
         if self._n_generators > _MOST_GENERATORS:
             raise FileError("There are more generators of random numbers than an estimator has.")
 
-    def _random_state(self, node, allows_nan):
+    def _decode_random_state(self, node, allows_nan):
         self._count_generators()
         state = np.random.RandomState()
-        state.set_state(("MT19937", *self._list(node["random_state"], allows_nan)))
+        state.set_state(("MT19937", *self._decode_list(node["random_state"], allows_nan)))
         return state
 
-    def _generator(self, node, allows_nan):
+    def _decode_generator(self, node, allows_nan):
         self._count_generators()
-        state, sequence = self._list(node["generator"], allows_nan)
+        state, sequence = self._decode_list(node["generator"], allows_nan)
         names = "entropy", "spawn_key", "n_children_spawned"
         seeds = {name: sequence[name] for name in names}
         for seed in seeds.values():
@@ -470,24 +475,24 @@ class Decoder:
         return np.random.Generator(bit_generator)
 
     _KINDS = {
-        "array": _array,
-        "object": _object,
-        "ref": _ref,
-        "tuple": _tuple,
-        "set": _set,
-        "frozenset": _set,
-        "dict": _dict,
-        "float": _float,
-        "scalar": _scalar,
-        "objects": _elements,
-        "csr": _csr,
-        "records": _records,
-        "slice": _slice,
-        "dtype": _number_type,
-        "type": _number_type,
-        "member": _member,
-        "random_state": _random_state,
-        "generator": _generator,
+        "array": _decode_array,
+        "object": _decode_object,
+        "ref": _decode_ref,
+        "tuple": _decode_tuple,
+        "set": _decode_set,
+        "frozenset": _decode_set,
+        "dict": _decode_dict,
+        "float": _decode_float,
+        "scalar": _decode_scalar,
+        "objects": _decode_objects,
+        "csr": _decode_csr,
+        "records": _decode_records,
+        "slice": _decode_slice,
+        "dtype": _decode_number_type,
+        "type": _decode_number_type,
+        "member": _decode_member,
+        "random_state": _decode_random_state,
+        "generator": _decode_generator,
     }
 
 
