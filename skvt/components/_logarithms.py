@@ -93,6 +93,8 @@ def _sample_values(X, weights):
 def _are_better(X, weights):
     """Return which columns (n, D) of positive numbers or NaN are better in logarithms, (D,)."""
     logs, n_values = np.log(X), weights @ ~np.isnan(X)
+    # The log density of a value is the log density of its logarithm, minus the logarithm. The sum
+    # of the logarithms is thus subtracted from bounds.
     volume = weights @ np.nan_to_num(logs)
     # Single Gaussians are compared first, by their variances, which takes little time.
     _, variances = weighted_moments(X, weights, "diag", False)
@@ -130,7 +132,8 @@ def _highest_bounds(X, weights, n_passes):
     sums, columns = np.cumsum(weighted, axis=1), np.arange(len(features))
     below, above = _evidence(component, sums), _evidence(component, sums[:, -1:] - sums)
     first = stable_argmax(below + above)[:, None]
-    # Choose the second cut, below the first or above it, with the interval between the two.
+    # Choose the second cut, which divides the interval below the first or the interval above it.
+    # ``between`` is the evidence of the rows between a possible second cut and the first.
     is_lower = np.arange(sums.shape[1]) < first
     difference = sums - sums[columns, first[:, 0]][:, None]
     between = _evidence(component, np.where(is_lower[:, :, None], -difference, difference))
@@ -166,15 +169,17 @@ def _bounds_from(component, features, weighted, cuts, n_passes):
     labels = (np.arange(features.shape[1]) > cuts[:, :, None]).sum(axis=1)
     resp = (labels[:, None] == np.arange(K)[:, None]).astype(float)
     for _ in range(n_passes if K > 1 else 0):
+        # Make the global step: expected coefficients of the features, and expected log weights.
         sums = resp @ weighted
         lam = component.natural_parameters(np.transpose(sums, (1, 2, 0)).reshape(K, -1))
         coefficients = component.gather(component.family.expectation(lam)).reshape(K, 3, D)
         log_stick, log_remainder = np.moveaxis(Beta.expectation(_sticks(sums[:, :, 0])), -1, 0)
         log_weights = log_stick + np.cumsum(log_remainder, axis=1) - log_remainder
-        # The largest component has the first stick.
-        by_size = np.argsort(np.argsort(-sums[:, :, 0], axis=1, kind="stable"), axis=1)
+        # The largest component has the first stick, so that ranks by size select log weights.
+        ranks = np.argsort(np.argsort(-sums[:, :, 0], axis=1, kind="stable"), axis=1)
+        # Make the local step: responsibilities from log densities plus log weights.
         resp = np.transpose(coefficients, (2, 0, 1)) @ np.transpose(features, (0, 2, 1))
-        resp += np.take_along_axis(log_weights, by_size, axis=1)[:, :, None]
+        resp += np.take_along_axis(log_weights, ranks, axis=1)[:, :, None]
         resp -= resp.max(axis=1, keepdims=True)
         np.exp(resp, out=resp)
         resp /= resp.sum(axis=1, keepdims=True)

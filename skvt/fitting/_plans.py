@@ -107,12 +107,14 @@ def memoized_plan(estimator, X, weights, moves=None, *, stream, scale=1.0, limit
     smallest and largest default number of rows per batch.
     """
     if moves is None:
-        # Deletes come before merges, so that rows of a deleted component go to the best one.
+        # Deletes come before merges, so that rows of a deleted component go to the best component
+        # that remains.
         birth = partial(Birth, most_components(estimator))
         moves = {"delete": Delete, "merge": Merge, "birth": birth}
     n_rows, n_parallel = X.shape[0], estimator.n_parallel_batches
     batch_rows = rows_of_batch(estimator, n_rows, limits, stream=stream)
     rate, data = rate_of(estimator, scale), rows_of(X, weights, batch_rows, n_parallel)
+    # The pilot of a learned temperature uses minibatches, even if the rows of a call are one batch.
     minibatches, move_names = data, [name for name in moves if name in estimator.moves]
     if estimator.learning_method == "online":
         engine, move_names = StochasticInference(rate), []

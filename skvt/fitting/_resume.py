@@ -26,6 +26,7 @@ class RowsSeen:
 
     # Number of rows of positive weight and of columns, (N, D).
     shape: tuple[int, int]
+    # Name of the type of the numbers.
     dtype: str
     # BLAKE2b hash, as hexadecimal text, of at most 1,000 evenly spaced rows, with their weights,
     # covariates and allowed topics, and of the lengths of chunks.
