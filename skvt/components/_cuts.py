@@ -86,9 +86,9 @@ def _unpack(parameters, n_cuts):
 
     ``parameters`` are the first cut, the logarithms of the steps from cut to cut, m and log s.
     """
+    first_cut, log_steps = parameters[:1], parameters[1:n_cuts]
     m, log_s = np.split(parameters[n_cuts:], 2)
-    steps = np.exp(parameters[1:n_cuts])
-    return np.cumsum(np.concatenate([parameters[:1], steps])), m, np.exp(log_s)
+    return np.cumsum(np.concatenate([first_cut, np.exp(log_steps)])), m, np.exp(log_s)
 
 
 def _likelihood(parameters, counts):

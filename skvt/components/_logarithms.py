@@ -62,13 +62,10 @@ def columns_in_logarithms(X, weights, named=None):
         chosen.extend(columns[part][is_chosen])
         for column in values[:, is_chosen].T:
             is_observed = ~np.isnan(column)
-            logs = np.log(column[is_observed])
+            logs, w = np.log(column[is_observed]), weights[is_observed]
             # A column without values gets an arbitrary least value.
-            least = 1.0
-            if logs.size:
-                mean = np.average(logs, weights=weights[is_observed])
-                least = float(np.exp(2.0 * logs.min() - mean))
-            least_values.append(least)
+            log_least = 2.0 * logs.min() - np.average(logs, weights=w) if logs.size else 0.0
+            least_values.append(float(np.exp(log_least)))
     return np.array(chosen, np.intp), tuple(least_values)
 
 
@@ -141,10 +138,10 @@ def _highest_bounds(X, weights, n_passes):
     if_upper = np.take_along_axis(below, first, axis=1) + between + above
     second = stable_argmax(np.where(is_lower, if_lower, if_upper))[:, None]
     both = np.sort(np.hstack([first, second]), axis=1)
-    no_cuts = both[:, :0]
+    # Start from no cuts, from one and from two.
     bounds = [
         _bounds_from(component, features, weighted, cuts, n_passes)
-        for cuts in (no_cuts, first, both)
+        for cuts in (both[:, :0], first, both)
     ]
     return np.max(bounds, axis=0)
 

@@ -158,11 +158,7 @@ def defaults_of(class_name):
         return dict(cls._field_defaults)
     if not _has_fields(cls):
         parameters = inspect.signature(cls.__init__).parameters.values()
-        return {
-            parameter.name: parameter.default
-            for parameter in parameters
-            if parameter.default is not parameter.empty
-        }
+        return {p.name: p.default for p in parameters if p.default is not p.empty}
     fields, missing = _stored_fields(cls), dataclasses.MISSING
     constants = {field.name: field.default for field in fields if field.default is not missing}
     new_objects = {f.name: f.default_factory() for f in fields if f.default_factory is not missing}
