@@ -19,7 +19,7 @@ COMPILED = {"jit", "jit_allocating", "part", "part_allocating"}
 COLLABORATORS = "contracts", "inference", "moves", "models", "expfam", "temperature"
 ALLOWED = {
     ("inference/_parallel.py", "hasattr(os, 'register_at_fork')"): "the operating system's",
-    ("readers/_table_blocks.py", "isinstance(given, ComponentSpec)"): "a parameter of the user",
+    ("readers/_table_blocks.py", "isinstance(component, ComponentSpec)"): "a parameter of the user",
     ("inference/_memos.py", "isinstance(memos, Memos)"): "its own kind, whose sums it shares",
     ("inference/_parallel.py", "isinstance(tasks, SharedLoop)"): "tasks, or what makes them",
     ("models/lda/_collapsed.py", "isinstance(global_params, TopicCounts)"): "counts, or topics",

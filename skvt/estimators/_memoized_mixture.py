@@ -470,7 +470,7 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
                 f"The given columns {names} explain the others and have no distribution: pass "
                 "sample(given=rows) the rows for whose values of these columns to draw."
             )
-        rows = self._table.given_rows(given)
+        rows = self._table.encode_given_rows(given)
         rows = np.repeat(rows, positive_int("n_samples", n_samples), axis=0)
         rng, weights = self._rng_of_draws(random_state), self.weights_.astype(np.float64)
         labels = rng.choice(weights.size, len(rows), p=weights / weights.sum())
@@ -479,7 +479,7 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         for k in np.unique(labels):
             is_drawn = labels == k
             rows[is_drawn] = component.conditional_sample(rows[is_drawn], lam[k], rng)
-        return self._table.rows_of(rows.astype(fitted.model.dtype, copy=False)), labels
+        return self._table.decode_rows(rows.astype(fitted.model.dtype, copy=False)), labels
 
     @property
     def table_report_(self):
@@ -505,7 +505,7 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         model, encoded, j, _ = self._hide_column(X, column)
         with Workers(self.n_jobs) as workers:
             filled = model.imputed(encoded, self._fitted.stats, workers.run)
-        return self._table.decoded(j, filled[:, j])
+        return self._table.decode_column(j, filled[:, j])
 
     def predict_column_proba(self, X, column):
         """Predict probabilities of a binary or categorical column from the other values of a row.
@@ -574,7 +574,7 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         fitted = self._require_fitted()
         require_rows_in_memory(X, "A prediction of one column")
         encoded = self._read(X)
-        j = self._table.position(column)
+        j = self._table.find_position(column)
         block, _ = self._table.block_of(j)
         if not block.spec.allows_missing or sp.issparse(encoded):
             raise ValueError(

@@ -1,4 +1,9 @@
-"""Findings on the columns of a table before a fit: columns without information, or misleading."""
+"""Findings on the columns of a table before a fit, such as constant columns and identifiers.
+
+A finding is a pair of strings ``(kind, value)``: a key of ``_REMEDIES``, and what was seen in the
+column. ``find_uninformative_columns`` says which columns components="auto" leaves out;
+``find_suspicious_columns`` judges the columns that are modelled.
+"""
 
 import warnings
 from typing import NamedTuple
@@ -8,34 +13,34 @@ import numpy as np
 from skvt.readers.validation import stack_level
 from skvt.typing import Array
 
-# Minimum number of rows to judge a column: fewer values can all differ or all agree by chance.
+# Minimum number of rows to judge a column, because fewer values can all differ or agree by chance.
 FEWEST_ROWS = 30
-# Share of distinct values from which on categories and whole numbers count as identifiers.
-DISTINCT = 0.9
-# Share of rows above which one value fills a column.
-FILLED = 0.9
+# Categories and whole numbers are identifiers if at least this share of them is distinct.
+_DISTINCT_SHARE = 0.9
+# One value fills a column if it has more than this share of the rows.
+_FILLED_SHARE = 0.9
 # Maximum number of distinct whole numbers that may be levels.
 FEW_VALUES = 6
 # Maximum number of distinct whole numbers, read as real, that may be a code.
-MOST_CODES = 10
-# Quotient of variance and mean above which counts are overdispersed.
-OVERDISPERSED = 3.0
-# Minimum number of columns of counts that may depend on the total of their row, minimum quotient of
-# the variance of the total and the sum of the columns' variances, and minimum share of columns that
-# are correlated with the total of the others. The variance of counts rises with their mean at
-# least like this power of it.
-FEWEST_COUNTS = 10
-VARIES_IN_TOTAL = 2.0
-RISING = 0.9
-POWER = 0.5
+_MAX_CODES = 10
+# Counts are overdispersed if their variance is more than this many times their mean.
+_OVERDISPERSION = 3.0
+# Columns of counts rise with the total of their row if there are at least this many of them, ...
+_MIN_COUNT_COLUMNS = 10
+# ... the variance of the total is at least this many times the sum of the columns' variances, ...
+_MIN_TOTAL_RATIO = 2.0
+# ... at least this share of the columns has a positive covariance with the total of the others, ...
+_MIN_RISING_SHARE = 0.9
+# ... and the variances of the columns rise with their means at least like this power.
+_MIN_POWER = 0.5
 # Maximum number of columns that are compared with each other.
-MOST_COLUMNS = 500
-# Size of the sample of a longer column of numbers, up to a factor of two.
-MOST_ROWS = 10_000
+_MAX_COMPARED = 500
+# A longer column is judged by a sample of this size, or up to twice as many values.
+_SAMPLE_SIZE = 10_000
 # Maximum number of columns of one kind that a warning names.
-NAMED = 5
-# Kinds of findings, with remedies.
-REMEDIES = {
+_MAX_NAMED = 5
+# Remedy for each kind of finding.
+_REMEDIES = {
     "date": "dates and times are not read: turn them into numbers, such as days",
     "missing": "no value is observed: leave it out, or give its 'categories'",
     "constant": "one value in all rows says nothing: leave it out",
@@ -49,9 +54,9 @@ REMEDIES = {
     "repeated": "says what another column says: leave one of the two out",
 }
 
-# Kinds without a warning: a mixture of Poissons is overdispersed, too, and whole numbers may be
-# ratings or counts. Only the user knows.
-REPORTED_ONLY = {"overdispersed", "code"}
+# Kinds that stand in the report of the table without a warning, because only the user knows whether
+# they matter: a mixture of Poissons is overdispersed, too, and whole numbers may be ratings.
+_REPORTED_ONLY = {"overdispersed", "code"}
 
 
 class ColumnWarning(UserWarning):
@@ -68,18 +73,18 @@ class ColumnWarning(UserWarning):
     """
 
 
-class Seen(NamedTuple):
+class ColumnSummary(NamedTuple):
     """Summary of the values of a column."""
 
-    # NaN where missing; codes of categories in the order in which they occur; for a long column of
-    # numbers, an evenly spaced sample.
+    # Numbers, or codes of categories in order of occurrence, NaN where a value is missing. A long
+    # column of numbers has an evenly spaced sample here.
     values: Array
     # Whether categories, or whole numbers without gaps, are (nearly) all distinct.
     is_identifier: bool = False
-    # Whether numbers are whole and of two to six values.
+    # Whether the values are whole numbers, 2 to ``FEW_VALUES`` of them distinct.
     has_few_values: bool = False
-    # Whether numbers that are an identifier fill their range, as row numbers do.
-    counts_rows: bool = False
+    # Whether the column is an identifier whose numbers fill their range, as row numbers do.
+    has_row_numbers: bool = False
 
     @classmethod
     def of(cls, column):
@@ -87,142 +92,162 @@ class Seen(NamedTuple):
         if isinstance(column, np.ndarray):
             return cls(np.asarray(_sample(column), np.float64))
         if column.kind not in ("real", "binary"):
-            codes, n_distinct = _codes(column.objects())
+            codes, n_distinct = _encode_categories(column.objects())
             n_observed = np.count_nonzero(~np.isnan(codes))
-            named = column.kind == "category" and _all_distinct(n_distinct, n_observed)
-            return cls(codes, named)
+            is_category = column.kind == "category"
+            return cls(codes, is_category and _are_distinct(n_distinct, n_observed))
         values = column.numbers()
         observed = values[~np.isnan(values)]
         are_whole = np.isfinite(observed).all() and np.array_equal(observed, np.floor(observed))
         if column.kind == "binary" or observed.size < FEWEST_ROWS or not are_whole:
             return cls(_sample(values))
         distinct = np.unique(observed)
-        # whole numbers far apart are measurements, such as prices; row numbers have no gaps
-        numbered = _all_distinct(distinct.size, observed.size) and (
+        # Whole numbers with gaps between most of them are measurements, such as prices.
+        is_identifier = _are_distinct(distinct.size, observed.size) and (
             np.median(np.diff(distinct)) <= 1.0
         )
-        counts_rows = numbered and distinct.size >= DISTINCT * (np.ptp(distinct) + 1.0)
-        return cls(_sample(values), numbered, 1 < distinct.size <= FEW_VALUES, bool(counts_rows))
+        range_size = np.ptp(distinct) + 1.0
+        has_row_numbers = is_identifier and distinct.size >= _DISTINCT_SHARE * range_size
+        has_few_values = 1 < distinct.size <= FEW_VALUES
+        return cls(_sample(values), is_identifier, has_few_values, bool(has_row_numbers))
 
 
-def _all_distinct(n_distinct, size):
-    return size >= FEWEST_ROWS and n_distinct >= DISTINCT * size
+def _are_distinct(n_distinct, n_observed):
+    """Return whether (nearly) all observed values are distinct, and enough to judge that."""
+    return n_observed >= FEWEST_ROWS and n_distinct >= _DISTINCT_SHARE * n_observed
 
 
-def _codes(values):
+def _encode_categories(values):
     """Return codes of categories in order of occurrence, NaN for None, and the number of codes."""
     code_of = {None: np.nan}
     try:
         codes = [code_of.setdefault(value, len(code_of) - 1) for value in values]
-    except TypeError:  # other functions raise the error
+    except TypeError:
+        # Values such as lists cannot be categories: the reader of the column raises that error.
         return np.zeros(len(values)), 1
     return np.array(codes, np.float64), len(code_of) - 1
 
 
 def _sample(values):
-    """Return evenly spaced values of a long column, or all values of a short one."""
-    return values[:: max(1, len(values) // MOST_ROWS)]
+    """Return evenly spaced values of a long column, or all values of a short column."""
+    return values[:: max(1, len(values) // _SAMPLE_SIZE)]
 
 
-def left_out(columns, seen):
-    """Return the findings on columns that "auto" leaves out, by position."""
+def find_uninformative_columns(columns, summaries):
+    """Return the finding on each column that components="auto" leaves out, by position."""
     findings = {}
     for j, column in enumerate(columns):
         if column.kind == "date":
             findings[j] = "date", f"{column.type}, left out"
-        elif seen[j].is_identifier:
+        elif summaries[j].is_identifier:
             findings[j] = "identifier", "left out"
         elif column.kind == "category" and column.categories is None:
-            if np.isnan(seen[j].values).all():
+            if np.isnan(summaries[j].values).all():
                 findings[j] = "missing", "left out"
-        if j not in findings and _is_constant(column, seen[j].values):
+        if j not in findings and _is_constant(column, summaries[j].values):
             value = column.objects()[0]
             findings[j] = "constant", f"{value}, left out"
-    others = {
-        j: seen[j].values
+    kept_values = {
+        j: summaries[j].values
         for j, column in enumerate(columns)
         if j not in findings and column.kind is not None
     }
-    if others and len(others[min(others)]) >= FEWEST_ROWS:
-        findings |= {j: ("repeated", f"column {i}, left out") for i, j in _repeated(others)}
+    if kept_values and len(kept_values[min(kept_values)]) >= FEWEST_ROWS:
+        repeated = _find_repeated(kept_values)
+        findings |= {j: ("repeated", f"column {i}, left out") for i, j in repeated}
     return findings
 
 
 def _is_constant(column, values):
-    """Return whether all rows of a column have one value; ``values`` are a sample of them."""
+    """Return whether all rows of a column have one value; ``values`` are from its summary."""
     if column.kind is None or len(values) < FEWEST_ROWS or not np.all(values == values[0]):
         return False
-    # the values of categories are those of all rows
+    # The summary of numbers is a sample, so that all numbers must be compared; categories have
+    # the codes of all rows.
     return column.kind not in ("real", "binary") or bool(np.all(column.numbers() == values[0]))
 
 
-def audited(seen, table, n_rows):
-    """Return the findings on columns that the table's blocks describe, by position."""
+def find_suspicious_columns(summaries, table, n_rows):
+    """Return the finding on each suspicious column of the table's blocks, by position.
+
+    ``summaries`` are :class:`ColumnSummary` by position, and ``n_rows`` is the number of all rows.
+    """
     findings = {}
     for block in table.blocks:
         for i, j in enumerate(block.columns.tolist()):
-            finding = _finding(seen[j].values, type(block.spec).__name__)
+            values = summaries[j].values
+            finding = _find_problem(values, type(block.spec).__name__)
             if finding and finding[0] == "identifier":
-                # numbers were judged by a sample: compare the number of levels with all rows
+                # The number of levels is compared with all rows, because the values can be a
+                # sample, in which more of them are distinct.
                 n_levels = len(block.categories[i])
-                per_observed = seen[j].values.size / np.count_nonzero(~np.isnan(seen[j].values))
-                finding = finding if n_levels * per_observed >= DISTINCT * n_rows else None
+                rows_per_observed = values.size / np.count_nonzero(~np.isnan(values))
+                if n_levels * rows_per_observed < _DISTINCT_SHARE * n_rows:
+                    finding = None
             elif finding and finding[0] == "constant" and block.categories is not None:
-                finding = "constant", str(block.categories[i][0])  # the value, not its code
+                # The finding has the code of the category: show the category.
+                finding = "constant", str(block.categories[i][0])
             if finding:
                 findings[j] = finding
-    findings |= _counts_of_a_total(seen, table)
-    modelled = {j: seen[j].values for block in table.blocks for j in block.columns.tolist()}
-    repeated = {j: ("repeated", f"column {i}") for i, j in _repeated(modelled) if i not in findings}
+    findings |= _find_counts_of_a_total(summaries, table)
+    modelled = {j: summaries[j].values for block in table.blocks for j in block.columns.tolist()}
+    repeated = {
+        j: ("repeated", f"column {i}") for i, j in _find_repeated(modelled) if i not in findings
+    }
     return repeated | findings
 
 
-def _finding(values, component):
-    """Return the finding on a column, (kind, value), or None."""
+def _find_problem(values, component):
+    """Return the finding on the values of one column that ``component`` models, or None."""
     n_rows = values.size
     values = values[np.isfinite(values)]
     distinct, counts = np.unique(values, return_counts=True)
     if distinct.size < 2:
         return ("constant", f"{distinct[0]:g}") if distinct.size else ("missing", "no value")
-    if component == "Categorical" and _all_distinct(distinct.size, values.size):
+    if component == "Categorical" and _are_distinct(distinct.size, values.size):
         return "identifier", f"{distinct.size} values"
     are_whole = np.array_equal(values, np.floor(values))
     if component in ("Gaussian", "StudentT"):
-        if distinct.size > 2 and counts.max() > FILLED * n_rows:
+        if distinct.size > 2 and counts.max() > _FILLED_SHARE * n_rows:
             return "one value", f"{distinct[counts.argmax()]:g} in {counts.max() / n_rows:.0%}"
         if are_whole and 1 < distinct.size <= FEW_VALUES:
             return "few values", f"{distinct.size} values"
-        if are_whole and distinct.size <= MOST_CODES:
+        if are_whole and distinct.size <= _MAX_CODES:
             return "code", f"{distinct.size} whole numbers"
-    if component == "Poisson" and values.var() > OVERDISPERSED * max(values.mean(), 1.0):
+    if component == "Poisson" and values.var() > _OVERDISPERSION * max(values.mean(), 1.0):
         return "overdispersed", f"variance {values.var() / values.mean():.1f} times the mean"
     return None
 
 
-def _counts_of_a_total(seen, table):
-    """Return the findings on counts that rise with the total of their row, by position."""
+def _find_counts_of_a_total(summaries, table):
+    """Return the findings on counts that rise with the total of their row, by position.
+
+    Genes of a cell do so: a cell that is read more often has larger counts of all genes.
+    """
     counts = {
-        j: seen[j].values
+        j: summaries[j].values
         for block in table.blocks
         for j in block.columns.tolist()
         if type(block.spec).__name__ in ("Gaussian", "StudentT")
-        or (type(block.spec).__name__ == "Categorical" and seen[j].has_few_values)
+        or (type(block.spec).__name__ == "Categorical" and summaries[j].has_few_values)
     }
     counts = {j: x for j, x in counts.items() if _are_counts(x)}
-    if len(counts) < FEWEST_COUNTS:
+    if len(counts) < _MIN_COUNT_COLUMNS:
         return {}
     X = np.stack([np.nan_to_num(x, nan=np.nanmean(x)) for x in counts.values()], axis=1)
     mean, variance, total = X.mean(axis=0), X.var(axis=0), X.sum(axis=1)
-    others = total[:, None] - X
-    covariance = ((X - mean) * (others - others.mean(axis=0))).mean(axis=0)
-    joint = np.cov(np.log(mean), np.log(variance))
-    rises = (
+    # Column j of the array is the total of all other columns.
+    other_totals = total[:, None] - X
+    covariance = ((X - mean) * (other_totals - other_totals.mean(axis=0))).mean(axis=0)
+    # The regression of the log variances on the log means has the slope [0, 1] / [0, 0].
+    log_moments_cov = np.cov(np.log(mean), np.log(variance))
+    rises_with_total = (
         np.mean(variance > mean) > 0.5
-        and total.var() >= VARIES_IN_TOTAL * variance.sum()
-        and np.mean(covariance > 0.0) >= RISING
-        and joint[0, 1] >= POWER * joint[0, 0] > 0.0
+        and total.var() >= _MIN_TOTAL_RATIO * variance.sum()
+        and np.mean(covariance > 0.0) >= _MIN_RISING_SHARE
+        and log_moments_cov[0, 1] >= _MIN_POWER * log_moments_cov[0, 0] > 0.0
     )
-    if not rises:
+    if not rises_with_total:
         return {}
     return {j: ("of a total", f"mean {m:.2g}") for j, m in zip(counts, mean, strict=True)}
 
@@ -238,49 +263,60 @@ def _are_counts(values):
     )
 
 
-def _repeated(coded):
-    """Return pairs of columns with the same groups of rows, or that are linear in each other.
+def _find_repeated(values_by_column):
+    """Return pairs (first column, column that repeats it) of positions.
 
-    All columns are compared in the same rows, even if one of them is a sample.
+    A column repeats another column if both divide the rows into the same groups, or if one is a
+    linear function of the other.
     """
-    first, pairs = {}, []
-    for j, values in list(coded.items())[:MOST_COLUMNS]:
-        key = _signature(_sample(values)[:MOST_ROWS])
-        if key in first:
-            pairs.append((first[key], j))
-        elif key is not None:
-            first[key] = j
+    first_of_signature, pairs = {}, []
+    for j, values in list(values_by_column.items())[:_MAX_COMPARED]:
+        # Sample the values again, so that columns of categories are compared in the same rows as
+        # columns of numbers, whose values can be a sample already.
+        signature = _compute_signature(_sample(values)[:_SAMPLE_SIZE])
+        if signature in first_of_signature:
+            pairs.append((first_of_signature[signature], j))
+        elif signature is not None:
+            first_of_signature[signature] = j
     return pairs
 
 
-def _signature(values):
-    """Return bytes that are equal for repeated columns; None for a column with one value."""
-    observed = np.isfinite(values)
-    where, values = observed.tobytes(), values[observed]
+def _compute_signature(values):
+    """Return a key that is equal for repeated columns; None for a column with one value.
+
+    The key is two strings of bytes: which values are observed, and the observed values, as groups
+    of equal values or standardized.
+    """
+    is_observed = np.isfinite(values)
+    values = values[is_observed]
     distinct, codes = np.unique(values, return_inverse=True)
     if distinct.size < 2:
         return None
     if 2 * distinct.size <= values.size:
-        # groups, numbered in the order in which they occur
-        seen = np.full(distinct.size, codes.size)
-        np.minimum.at(seen, codes, np.arange(codes.size))
-        return where, seen[codes].tobytes()
-    with np.errstate(over="ignore", invalid="ignore"):  # other functions refuse such values
+        # The number of a group is the first row in which its value occurs.
+        first_rows = np.full(distinct.size, codes.size)
+        np.minimum.at(first_rows, codes, np.arange(codes.size))
+        return is_observed.tobytes(), first_rows[codes].tobytes()
+    # Very large values overflow here; the check of magnitudes refuses them.
+    with np.errstate(over="ignore", invalid="ignore"):
         centred = values - values.mean()
-        line = centred / (values.std() * np.sign(centred[0]) or 1.0)
-    return where, np.round(line, 6).tobytes()
+        # The sign of the first value makes columns equal that fall as others rise.
+        standardized = centred / (values.std() * np.sign(centred[0]) or 1.0)
+    return is_observed.tobytes(), np.round(standardized, 6).tobytes()
 
 
 def warn_of_columns(findings):
     """Issue one :class:`ColumnWarning` that lists the columns by kind, with remedies."""
     lines = []
-    for kind, remedy in REMEDIES.items():
-        if kind in REPORTED_ONLY:
+    for kind, remedy in _REMEDIES.items():
+        if kind in _REPORTED_ONLY:
             continue
-        columns = [f"{name!r} ({value})" for name, of_kind, value in findings if of_kind == kind]
+        columns = [
+            f"{name!r} ({value})" for name, found_kind, value in findings if found_kind == kind
+        ]
         if columns:
-            more = f" and {len(columns) - NAMED} more" if len(columns) > NAMED else ""
-            lines.append(f"\n  {', '.join(columns[:NAMED])}{more}: {remedy}")
+            more = f" and {len(columns) - _MAX_NAMED} more" if len(columns) > _MAX_NAMED else ""
+            lines.append(f"\n  {', '.join(columns[:_MAX_NAMED])}{more}: {remedy}")
     if lines:
         warnings.warn(
             f"Look at these columns (table_report_ has all columns):{''.join(lines)}",

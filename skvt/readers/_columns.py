@@ -1,4 +1,8 @@
-"""Columns of tables: of arrays of objects, and of the data frames that narwhals knows."""
+"""Columns of arrays of objects and of data frames: their kinds, values and new values.
+
+The package narwhals gives pandas, polars, PyArrow and modin one interface. A column keeps the
+values in the container of the user, and converts them to numbers or to objects on demand.
+"""
 
 from dataclasses import dataclass
 from datetime import date, time, timedelta
@@ -12,10 +16,11 @@ import scipy.sparse as sp
 
 from skvt.readers.validation import NO_DATES, is_frame, is_of_dates
 
-# Name of polars' type of arbitrary objects; polars cannot cast such columns or assign to them.
-OBJECT_OF_POLARS = "Object"
+# Name of the type of arbitrary objects in polars, which cannot cast such columns or assign to them.
+_POLARS_OBJECT = "Object"
+# Names of the types of pandas.NA and pandas.NaT.
 _MISSING_TYPES = ("NAType", "NaTType")
-# Types of values in columns of objects; datetimes of Python and pandas are instances of date.
+# Types of values in columns of objects. Datetimes of Python and pandas are instances of date.
 _NUMBERS = Real | Decimal
 _DATES = date | time | timedelta | np.datetime64 | np.timedelta64
 # Remedy for cells that hold several values.
@@ -24,7 +29,7 @@ ONE_VALUE = (
     "part of an entry a separate column, such as pandas.DataFrame(column.tolist()), or leave the "
     "column out."
 )
-# Remedies for columns that are not read, by kind.
+# Remedies for columns that cannot be read, by kind.
 _REMEDIES = {
     "date": NO_DATES,
     None: ONE_VALUE,
@@ -32,7 +37,7 @@ _REMEDIES = {
 
 
 def names_of(X):
-    """Return the names of the columns of a data frame, or the positions of those of an array."""
+    """Return the names of the columns of a data frame, or the positions 0, 1, ... of an array."""
     return tuple(_frame(X).columns) if is_frame(X) else tuple(range(X.shape[1]))
 
 
@@ -41,32 +46,33 @@ def container_of(X):
     return _frame(X).implementation.value if is_frame(X) else "array"
 
 
-def copy_of(X):
+def copy_frame(X):
     """Return a copy of a data frame, whose values may be changed."""
     return _frame(X).clone().to_native()
 
 
 def _frame(X):
+    """Return a data frame of any package behind the interface of narwhals."""
     return nw.from_native(X, eager_only=True)
 
 
 @dataclass(frozen=True)
 class Column:
-    """One column of a container: its kind, and how to read it.
+    """A column of a data frame or of an array of objects."""
 
-    ``kind`` is "real", "category" or "binary", as components="auto" reads it, "date" for dates,
-    times and durations, or None for other values, such as lists.
-    """
-
+    # "real", "category" or "binary", as components="auto" reads it; "date" for dates, times and
+    # durations; None for other values, such as lists.
     kind: str | None
+    # Name of the type in the container, for reports and errors.
     type: str
+    # Series of narwhals, or array.
     values: Any
-    # declared categories of a categorical type
+    # Categories in order, if the type declares them.
     categories: Any = None
 
     @property
     def remedy(self):
-        """Remedy for a column of dates, or of other values that are not read."""
+        """Remedy in errors about columns of the kinds "date" and None."""
         return _REMEDIES[self.kind]
 
     def numbers(self):
@@ -107,21 +113,22 @@ def columns_of(X):
     if sp.issparse(X) or (isinstance(X, np.ndarray) and X.dtype.kind == "f"):
         return None
     if is_frame(X):
-        return [_of_frame(series) for series in _frame(X).iter_columns()]
-    return [_of_objects(X[:, j]) for j in range(X.shape[1])]
+        return [_read_series(series) for series in _frame(X).iter_columns()]
+    return [_read_objects(X[:, j]) for j in range(X.shape[1])]
 
 
-def _of_frame(series):
+def _read_series(series):
+    """Return the column of a series of a data frame."""
     dtype, native = series.dtype, series.to_native()
     name = str(native.dtype if hasattr(native, "dtype") else native.type)
     if dtype in (nw.Categorical, nw.Enum):
-        declares = dtype == nw.Enum or name == "category"
-        return Column(
-            "category", name, series, series.cat.get_categories().to_list() if declares else None
-        )
+        # Only Enum of polars and the categorical type of pandas declare their categories.
+        declares_categories = dtype == nw.Enum or name == "category"
+        categories = series.cat.get_categories().to_list() if declares_categories else None
+        return Column("category", name, series, categories)
     if dtype == nw.Object:
         values = series.to_list()
-        return _of_objects(np.fromiter(values, object, len(values)), name)
+        return _read_objects(np.fromiter(values, object, len(values)), name)
     if dtype == nw.String:
         return Column("category", name, series)
     if dtype == nw.Boolean:
@@ -130,33 +137,35 @@ def _of_frame(series):
         return Column("real", name, series)
     if is_of_dates(name):
         return Column("date", name, series)
-    # sparse columns of pandas, and columns without values
+    # Sparse columns of pandas have the type Unknown; columns of polars without values have type
+    # Null, and get the kind None.
     values = np.asarray(native) if dtype == nw.Unknown else np.empty(0, "V")
     kind = {"b": "binary", "i": "real", "u": "real", "f": "real"}.get(values.dtype.kind)
     return Column(kind, name, values)
 
 
-def _of_objects(values, name="object"):
+def _read_objects(values, name="object"):
     """Return a column of numbers, booleans or dates if all objects are, else of categories."""
     observed = [value for value in values if not is_missing(value)]
     types = {type(value) for value in observed}
-    if types and all(issubclass(one, bool | np.bool_) for one in types):
+    if types and all(issubclass(each, bool | np.bool_) for each in types):
         return Column("binary", "bool", values)
-    if all(issubclass(one, _NUMBERS) for one in types):
+    if all(issubclass(each, _NUMBERS) for each in types):
         return Column("real", name, values)
-    if all(issubclass(one, _DATES) for one in types):
-        return Column("date", f"{name} ({min(one.__name__ for one in types)})", values)
+    if all(issubclass(each, _DATES) for each in types):
+        return Column("date", f"{name} ({min(each.__name__ for each in types)})", values)
     try:
+        # Categories must be hashable.
         set(observed)
     except TypeError as error:
         return Column(None, f"{name} ({error})", values)
     return Column("category", name, values)
 
 
-def unread_column(X):
-    """Return (name, column) of the first column that is neither numbers nor categories.
+def find_unread_column(X):
+    """Return ``(name, column)`` of the first column of dates or of values that cannot be read.
 
-    Return None without such a column, or if X is neither a data frame nor an array of objects.
+    Return None if X has no such column, or is neither a data frame nor an array of objects.
     """
     if is_frame(X) or (isinstance(X, np.ndarray) and X.dtype == object and X.ndim == 2):
         for name, column in zip(names_of(X), columns_of(X), strict=True):
@@ -165,72 +174,80 @@ def unread_column(X):
     return None
 
 
-def with_column(X, j, holes, values):
-    """Replace the missing values of column j of X by ``values``; copy a data frame.
+def fill_column(X, j, mask, values):
+    """Return X with ``values`` in the rows of column j that ``mask`` (n_rows,) marks.
 
-    The column keeps its type, except that integers become floats if a value is not whole.
+    An array is changed in place, a data frame is not. The column keeps its type, but integers and
+    booleans become floats if they cannot represent a value.
     """
     if isinstance(X, np.ndarray):
-        X[holes, j] = values
+        X[mask, j] = values
         return X
-    frame, filled = _frame(X), levels(values)
-    series, places = frame[:, int(j)], np.flatnonzero(holes)
-    if filled.dtype.kind in "biuf" and series.dtype not in (nw.Categorical, nw.Enum, nw.Object):
-        series, filled = _with_room_for(series, filled)
-    if str(getattr(series.to_native(), "dtype", "")) == OBJECT_OF_POLARS:
-        mixed = series.to_list()
-        for place, value in zip(places, filled.tolist(), strict=True):
-            mixed[place] = value
-        series = nw.new_series(series.name, mixed, nw.Object, backend=frame.implementation)
+    frame, values = _frame(X), levels(values)
+    series, rows = frame[:, int(j)], np.flatnonzero(mask)
+    if values.dtype.kind in "biuf" and series.dtype not in (nw.Categorical, nw.Enum, nw.Object):
+        series, values = _widen_for(series, values)
+    if str(getattr(series.to_native(), "dtype", "")) == _POLARS_OBJECT:
+        entries = series.to_list()
+        for row, value in zip(rows, values.tolist(), strict=True):
+            entries[row] = value
+        series = nw.new_series(series.name, entries, nw.Object, backend=frame.implementation)
     else:
-        dtype, entries = series.dtype, filled.tolist() if filled.dtype == object else filled
+        dtype, entries = series.dtype, values.tolist() if values.dtype == object else values
         if dtype == nw.Categorical and frame.implementation.is_polars():
-            # polars 1.0 cannot scatter strings into a categorical column
-            series = series.cast(nw.String).scatter(places, entries).cast(dtype)
+            # polars 1.0 cannot scatter strings into a categorical column.
+            series = series.cast(nw.String).scatter(rows, entries).cast(dtype)
         else:
-            series = series.scatter(places, entries)
+            series = series.scatter(rows, entries)
     return frame.with_columns(series).to_native()
 
 
-def _with_room_for(series, filled):
-    """Return a column of numbers in a type that can hold ``filled``, and ``filled`` in it."""
+def _widen_for(series, values):
+    """Return a series of numbers in a type that can hold ``values``, and ``values`` in that type.
+
+    The type is the series' type, if it is of floats or holds the values exactly, else Float64.
+    """
     try:
         dtype = np.dtype(bool if series.dtype == nw.Boolean else str(series.dtype).lower())
-    except TypeError:  # decimals, or a column without values
-        return series.cast(nw.Float64), filled
+    except TypeError:
+        # Decimals and columns without values have no type in NumPy.
+        return series.cast(nw.Float64), values
     with np.errstate(over="ignore", invalid="ignore"):
-        as_held = filled.astype(dtype)
-    if dtype.kind != "f" and not np.array_equal(as_held, filled):
-        return series.cast(nw.Float64), filled
-    return series, as_held
+        converted = values.astype(dtype)
+    if dtype.kind != "f" and not np.array_equal(converted, values):
+        return series.cast(nw.Float64), values
+    return series, converted
 
 
-def frame_of(columns, types, container):
-    """Return a data frame of the package ``container`` with these columns."""
-    made = []
+def make_frame(columns, types, container):
+    """Return a data frame of the package ``container`` from arrays of columns by name.
+
+    ``types`` are the names of the columns' types in the frame passed to ``fit``.
+    """
+    frames = []
     for name, values in columns.items():
-        is_any = types[name] == OBJECT_OF_POLARS and values.dtype == object
-        dtype = nw.Object if is_any else None
-        as_list = values.dtype == object and container != "pandas"
-        entries = values.tolist() if as_list else values
-        made.append(nw.new_series(name, entries, dtype, backend=container).to_frame())
-    return nw.concat(made, how="horizontal").to_native()
+        is_polars_object = types[name] == _POLARS_OBJECT and values.dtype == object
+        dtype = nw.Object if is_polars_object else None
+        takes_list = values.dtype == object and container != "pandas"
+        entries = values.tolist() if takes_list else values
+        frames.append(nw.new_series(name, entries, dtype, backend=container).to_frame())
+    return nw.concat(frames, how="horizontal").to_native()
 
 
-def objects(values):
+def as_objects(values):
     """Return values as an array of objects, with numbers of NumPy as numbers of Python."""
-    return np.fromiter(map(plain, values), object, len(values))
+    return np.fromiter(map(to_python, values), object, len(values))
 
 
 def levels(categories):
-    """Return categories as an array of their type, or of objects if that changes one of them."""
+    """Return categories as an array of their type, or of objects if an array would change them."""
     if len({type(value) for value in categories}) == 1 and np.ndim(categories[0]) == 0:
         array = np.array(list(categories))
-        if array.tolist() == list(map(plain, categories)):
+        if array.tolist() == list(map(to_python, categories)):
             return array
-    return objects(categories)
+    return as_objects(categories)
 
 
-def plain(value):
-    """Return a value, with a number of NumPy as a number of Python."""
+def to_python(value):
+    """Return a value as it is, but a number of NumPy as a number of Python."""
     return value.item() if isinstance(value, np.generic) else value

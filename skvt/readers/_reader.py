@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils.validation import validate_data
 
-from skvt.readers._columns import unread_column
+from skvt.readers._columns import find_unread_column
 from skvt.readers.validation import (
     ENCODE,
     LEGAL_RANGE,
@@ -81,7 +81,7 @@ class Reader:
         try:
             return self._checked(X, legal)
         except (TypeError, ValueError) as error:
-            example, unread = text_in(X), unread_column(X)
+            example, unread = text_in(X), find_unread_column(X)
             if example is not None:
                 raise ValueError(
                     f"X holds text, such as {example[:40]!r}, and {self.owner.__name__} takes "

@@ -1,4 +1,10 @@
-"""Blocks of the columns of a table, by the user's components or by the types of columns."""
+"""Division of the columns of a table into blocks, each with the component that describes it.
+
+The user lists the blocks in ``components``, or "auto" forms them by the types and the values of the
+columns. Rows in several chunks are scanned chunk by chunk (:func:`scan_table`), and the scans are
+joined into one table (:func:`join_tables`). A real column in which one value is a point mass, such
+as the zeros of rainfall, gets a :class:`~skvt.components.Hurdle`.
+"""
 
 from dataclasses import replace
 from functools import reduce
@@ -12,38 +18,44 @@ from sklearn.base import clone
 
 from skvt.components import Bernoulli, Categorical, ComponentSpec, Gaussian, Hurdle, Multinomial
 from skvt.components.specs import BY_NAME
-from skvt.readers._audit import FEW_VALUES, FEWEST_ROWS, Seen, audited, left_out
+from skvt.readers._audit import (
+    FEW_VALUES,
+    FEWEST_ROWS,
+    ColumnSummary,
+    find_suspicious_columns,
+    find_uninformative_columns,
+)
 from skvt.readers._columns import ONE_VALUE, Column, container_of, names_of
 from skvt.readers._tables import Table, TableBlock
 from skvt.rows import dense
 from skvt.sklearn_private import column_indices
 
-# Names and components of the blocks of components="auto", by kind of column.
+# Name and component of the block that components="auto" makes of the columns of each kind.
 _AUTOMATIC = {"real": ("numbers", lambda: Gaussian("auto", log="auto")),
               "category": ("categories", Categorical),
               "binary": ("flags", Bernoulli)}  # fmt: skip
-# Share of a column's values above which one value is a point mass. Clusters were lost from about
-# a twentieth of the rows on; at a fifth, a third of the clusters were lost. In this pair and the
-# next, the second number is for values that are neither zero, the smallest nor the largest.
-_MASS = 0.1, 0.3
-# Factor by which a point mass is more frequent than the values next to it: rounded values are
-# frequent, too.
-_TIMES_BESIDE = 3.0, 10.0
-# Maximum number of other values for which a column may be one of a few levels.
+# A value is a point mass if its share of the column's values exceeds the first number and its count
+# is more than the second number times the count of each neighbouring value. The neighbours matter,
+# because rounded values are frequent, too. Undetected masses cost clusters from about a twentieth
+# of the rows on, and a third of the clusters at a fifth of the rows.
+_MASS_AT_END = 0.1, 3.0
+# The same numbers for a value that is neither zero, the smallest nor the largest.
+_MASS_INSIDE = 0.3, 10.0
+# A column with at most this many other values may have a few levels, such as ratings, and no mass.
 _FEW = 10
-# Findings on a column that further rows may change.
-_OF_ROWS = "constant", "identifier"
-# Share of a chunk's values from which on a value is counted.
-_COUNTED = 1.0 / 64.0
+# Kinds of findings that further rows may refute.
+_REFUTABLE = "constant", "identifier"
+# Minimum share of a chunk's values for which the count of a value is kept.
+_MIN_COUNTED_SHARE = 1.0 / 64.0
 
 
-class Values(NamedTuple):
-    """Counts of the values of a real column, over chunks."""
+class ValueCounts(NamedTuple):
+    """Counts of the values of a real column in one or several chunks of rows."""
 
-    # Number of values that are not missing, and whether values are missing.
-    number: int
-    missing: bool
-    # Counts of some distinct values: the smallest, more than ``_FEW`` of them; the two largest; and
+    # Number of values that are not missing.
+    n_observed: int
+    has_missing: bool
+    # Count of each kept value. Kept are the ``_FEW + 2`` smallest values, the two largest, and
     # frequent values with their neighbours.
     counts: dict
 
@@ -53,149 +65,159 @@ class Values(NamedTuple):
         distinct, counts = np.unique(values[~np.isnan(values)], return_counts=True)
         if not distinct.size:
             return None
-        number, distinct = int(counts.sum()), distinct.tolist()
-        kept = _kept(distinct, dict(zip(distinct, counts.tolist(), strict=True)), number)
-        return cls(number, number < len(values), kept)
+        n_observed, distinct = int(counts.sum()), distinct.tolist()
+        counts = dict(zip(distinct, counts.tolist(), strict=True))
+        return cls(n_observed, n_observed < len(values), _select_counts(counts, n_observed))
 
     def __or__(self, other):
         """Return the counts of the values of both chunks."""
         counts = {
             value: self.counts.get(value, 0) + other.counts.get(value, 0)
-            for value in self.counts | other.counts
+            for value in sorted(self.counts | other.counts)
         }
-        number, missing = self.number + other.number, self.missing or other.missing
-        return Values(number, missing, _kept(sorted(counts), counts, number))
+        n_observed = self.n_observed + other.n_observed
+        has_missing = self.has_missing or other.has_missing
+        return ValueCounts(n_observed, has_missing, _select_counts(counts, n_observed))
 
     @property
-    def constant(self):
+    def is_constant(self):
         """Whether all rows have one value, which has no information but costs parameters."""
-        return self.number >= FEWEST_ROWS and not self.missing and len(self.counts) == 1
+        return self.n_observed >= FEWEST_ROWS and not self.has_missing and len(self.counts) == 1
 
     @property
-    def mass(self):
+    def point_mass(self):
         """The most frequent point mass, or None."""
-        if self.number < FEWEST_ROWS:
+        if self.n_observed < FEWEST_ROWS:
             return None
-        masses = filter(self._stands_out, self.counts)
+        masses = filter(self._is_point_mass, self.counts)
         return max(masses, key=self.counts.__getitem__, default=None)
 
-    def _stands_out(self, at):
-        """Return whether a value is a point mass."""
-        values, count = sorted(self.counts), self.counts[at]
-        i, inside = values.index(at), at not in (values[0], values[-1], 0.0)
-        beside = values[max(i - 1, 0) : i] + values[i + 1 : i + 2]
-        most = max((self.counts[value] for value in beside), default=0)
-        others, distinct = self.number - count, len(values) - 1
-        return count > max(_MASS[inside] * self.number, _TIMES_BESIDE[inside] * most) and (
-            distinct > _FEW or 2 * distinct >= others > 0
-        )
+    def _is_point_mass(self, value):
+        """Return whether a value is far more frequent than a continuous density explains."""
+        values, count = sorted(self.counts), self.counts[value]
+        i, is_inside = values.index(value), value not in (values[0], values[-1], 0.0)
+        neighbours = values[max(i - 1, 0) : i] + values[i + 1 : i + 2]
+        max_neighbour_count = max((self.counts[neighbour] for neighbour in neighbours), default=0)
+        min_share, min_ratio = _MASS_INSIDE if is_inside else _MASS_AT_END
+        is_frequent = count > max(min_share * self.n_observed, min_ratio * max_neighbour_count)
+        # A few other values may be levels, unless they occur twice or less on average.
+        n_others, n_distinct_others = self.n_observed - count, len(values) - 1
+        others_are_spread = n_distinct_others > _FEW or 2 * n_distinct_others >= n_others > 0
+        return is_frequent and others_are_spread
 
 
-def _kept(values, counts, number):
-    """Return the counts that :class:`Values` keeps of sorted values; ``number`` is their sum."""
+def _select_counts(counts, n_observed):
+    """Return the counts that :class:`ValueCounts` keeps; ``counts`` are in order of values."""
+    values = list(counts)
     kept = {*values[: _FEW + 2], *values[-2:]}
     for i, value in enumerate(values):
-        if counts[value] >= _COUNTED * number:
+        if counts[value] >= _MIN_COUNTED_SHARE * n_observed:
             kept.update(values[max(i - 1, 0) : i + 2])
     return {value: counts[value] for value in kept}
 
 
-class Look(NamedTuple):
-    """The table of some rows, and the :class:`Values` of real columns for "auto"."""
+class TableScan(NamedTuple):
+    """The table of the rows of one chunk, and what "auto" needs to know of its real columns."""
 
     table: Table
-    values: dict
+    # The :class:`ValueCounts` of real columns by position, None if all values are missing; empty
+    # unless ``components`` is "auto".
+    value_counts: dict
 
 
-def table_of(X, columns, components, handle_unknown, given=None, *, in_stream=False):
+def build_table(X, columns, components, handle_unknown, given=None, *, in_stream=False):
     """Return the :class:`Table` of rows like X, with categories and findings on columns.
 
-    In a stream, no column is left out for a finding that later rows may change: that the first rows
-    have one value, or have distinct values, unless these are row numbers.
+    ``columns`` is the result of `columns_of` for X. "auto" leaves out uninformative columns. In a
+    stream, it keeps columns whose first rows all have one value or are all distinct, because later
+    rows may refute that; row numbers it leaves out nevertheless.
     """
-    seen, findings, kinds = {}, {}, None
+    summaries, findings, kinds = {}, {}, None
     if isinstance(components, str) and columns is not None:
-        seen = {j: Seen.of(column) for j, column in enumerate(columns)}
-        findings = left_out(columns, seen)
-        for j in _given_positions(X, given):
+        summaries = {j: ColumnSummary.of(column) for j, column in enumerate(columns)}
+        findings = find_uninformative_columns(columns, summaries)
+        for j in _find_given_positions(X, given):
             findings.pop(j, None)
         if in_stream:
             findings = {
-                j: finding
-                for j, finding in findings.items()
-                if finding[0] not in _OF_ROWS or seen[j].counts_rows
+                j: (kind, detail)
+                for j, (kind, detail) in findings.items()
+                if kind not in _REFUTABLE or summaries[j].has_row_numbers
             }
-        kinds = [
-            "left out" if j in findings else "category" if seen[j].has_few_values else column.kind
-            for j, column in enumerate(columns)
-        ]
-    looks = {0: look(X, columns, components, handle_unknown, given, kinds)}
-    table = joint_table(looks, keeps_constant=in_stream)
+        kinds = ["category" if summaries[j].has_few_values else column.kind
+                 for j, column in enumerate(columns)]  # fmt: skip
+        for j in findings:
+            kinds[j] = "left out"
+    scans = {0: scan_table(X, columns, components, handle_unknown, given, kinds)}
+    table = join_tables(scans, keeps_constant=in_stream)
     if isinstance(components, str) and columns is None:
-        taken = {j for block in table.blocks + table.given for j in block.columns.tolist()}
-        left = set(range(X.shape[1])) - taken
-        findings = {j: ("constant", f"{X[0, j]:g}, left out") for j in left}
-    # sparse rows are not audited, since most of their values are zeros
+        # Columns of an array of floats are left out only because they are constant.
+        in_blocks = {j for block in table.blocks + table.given for j in block.columns.tolist()}
+        omitted = set(range(X.shape[1])) - in_blocks
+        findings = {j: ("constant", f"{X[0, j]:g}, left out") for j in omitted}
+    # Sparse rows are not judged, because most of their values are zeros.
     if X.shape[0] >= FEWEST_ROWS and not sp.issparse(X):
-        for j in {j for block in table.blocks for j in block.columns.tolist()} - seen.keys():
-            seen[j] = Seen.of(X[:, j] if columns is None else columns[j])
-        findings |= audited(seen, table, X.shape[0])
+        for j in {j for block in table.blocks for j in block.columns.tolist()} - summaries.keys():
+            summaries[j] = ColumnSummary.of(X[:, j] if columns is None else columns[j])
+        findings |= find_suspicious_columns(summaries, table, X.shape[0])
     return replace(
         table, findings=tuple((str(table.names[j]), *findings[j]) for j in sorted(findings))
     )
 
 
-def look(X, columns, components, handle_unknown, given=None, kinds=None):
-    """Return the :class:`Look` at some rows; by default, types give the ``kinds`` for "auto"."""
+def scan_table(X, columns, components, handle_unknown, given=None, kinds=None):
+    """Return the :class:`TableScan` of rows X.
+
+    ``kinds`` are the kinds of the columns for "auto", by default the kinds of their types.
+    """
     names = names_of(X)
-    values, of_given = {}, _given_positions(X, given)
+    value_counts, given_positions = {}, _find_given_positions(X, given)
     if isinstance(components, str):
-        blocks = _automatic(X, columns, names, kinds, of_given)
-        for j in [j for _, spec, block in blocks if spec.encoding == "real" for j in block]:
-            values[j] = Values.of(X[:, j] if columns is None else columns[j].numbers())
+        blocks = _make_automatic_blocks(X, columns, names, kinds, given_positions)
+        for _, spec, positions in blocks:
+            for j in positions if spec.encoding == "real" else ():
+                values = X[:, j] if columns is None else columns[j].numbers()
+                value_counts[j] = ValueCounts.of(values)
     else:
         blocks = [
-            (name, _spec(name, component), _positions(X, key, name))
+            (name, _copy_component(name, component), _find_positions(X, key, name))
             for name, component, key in triples(components)
         ]
         if is_alone(components):
-            blocks = [_of_all_columns(*blocks[0], X, of_given)]
-    _check_blocks(blocks, names, of_given)
-    done = []
+            blocks = [_use_remaining_columns(*blocks[0], X, given_positions)]
+    _check_blocks(blocks, names, given_positions)
+    table_blocks = []
     for name, spec, positions in blocks:
-        spec = spec.for_columns(positions, lambda key, name=name: _positions(X, key, name))
+        spec = spec.for_columns(positions, lambda key, name=name: _find_positions(X, key, name))
         categories = None
         if spec.encoding == "category":
-            given = spec.categories
-            if not isinstance(given, str) and len(given) != len(positions):
+            if isinstance(spec.categories, str):
+                categories = [_find_categories(X, columns, j, names[j]) for j in positions]
+            elif len(spec.categories) == len(positions):
+                categories = [list(levels) for levels in spec.categories]
+            else:
                 raise ValueError(
                     f"The 'categories' parameter of {name!r} must be 'auto' or a list for each of "
-                    f"its {len(positions)} columns. Got {len(given)} of them."
+                    f"its {len(positions)} columns. Got {len(spec.categories)} of them."
                 )
-            categories = [
-                _categories(X, columns, j, names[j])
-                if isinstance(given, str)
-                else list(given[place])
-                for place, j in enumerate(positions)
-            ]
         if spec.reads_exposure:
-            positions = [*positions, _exposure_of(X, spec, name, blocks)]
-        done.append(TableBlock(name, spec, np.array(positions, np.intp), categories))
+            positions = [*positions, _find_exposure(X, spec, name, blocks)]
+        table_blocks.append(TableBlock(name, spec, np.array(positions, np.intp), categories))
     types = () if columns is None else tuple(column.type for column in columns)
-    reasons = _reasons(X, columns, kinds) if isinstance(components, str) else ()
+    reasons = _explain_reading(X, columns, kinds) if isinstance(components, str) else ()
     table = Table(
-        tuple(done), names, handle_unknown, container_of(X), types, reasons=reasons,
-        given=tuple(_given_block(X, columns, j, names[j]) for j in of_given),
+        tuple(table_blocks), names, handle_unknown, container_of(X), types, reasons=reasons,
+        given=tuple(_make_given_block(X, columns, j, names[j]) for j in given_positions),
     )  # fmt: skip
-    return Look(table, values)
+    return TableScan(table, value_counts)
 
 
-def _given_positions(X, given):
-    """Return the positions of the given columns."""
+def _find_given_positions(X, given):
+    """Return the positions of the columns that the parameter ``given`` selects."""
     if given is None or (isinstance(given, list | tuple) and not given):
         return []
     key = [given] if isinstance(given, str | int) else given
-    positions = list(dict.fromkeys(_positions(X, key, "given")))
+    positions = list(dict.fromkeys(_find_positions(X, key, "given")))
     if len(positions) == X.shape[1]:
         raise ValueError(
             f"The 'given' parameter names all {X.shape[1]} columns, which leaves none to be "
@@ -204,10 +226,11 @@ def _given_positions(X, given):
     return positions
 
 
-def _given_block(X, columns, j, name):
+def _make_given_block(X, columns, j, name):
     """Return the block of a given column: numbers, or categories with their levels.
 
-    Whole numbers with few values are categories.
+    Whole numbers of at most ``FEW_VALUES`` distinct values are categories, unless more than half of
+    the values are distinct.
     """
     column = Column("real", "number", dense(X[:, [j]]).ravel()) if columns is None else columns[j]
     if column.kind in (None, "date"):
@@ -215,116 +238,133 @@ def _given_block(X, columns, j, name):
     if column.kind == "real":
         observed = column.numbers()
         observed = observed[~np.isnan(observed)]
-        number = np.unique(observed).size
-        is_whole = np.array_equal(observed, np.floor(observed))
-        if number == 0 or not is_whole or number > min(FEW_VALUES, 0.5 * observed.size):
+        n_distinct = np.unique(observed).size
+        are_whole = np.array_equal(observed, np.floor(observed))
+        if n_distinct == 0 or not are_whole or n_distinct > min(FEW_VALUES, 0.5 * observed.size):
             return TableBlock("given", Gaussian(), np.array([j], np.intp))
     entries = column.objects()
     levels = column.categories
     if levels is None:
-        levels = _sorted({value for value in entries if value is not None})
+        levels = _sort_levels({value for value in entries if value is not None})
+    # Missing values are a level of their own.
     levels = list(levels) + [None] * any(value is None for value in entries)
     return TableBlock("given", Categorical(), np.array([j], np.intp), [levels])
 
 
-def _joint_given(parts):
-    """Return the block of a given column of all chunks."""
-    numbers = [part for part in parts if part.categories is None]
-    if numbers:
-        return numbers[0]
-    levels = [[level for level in part.categories[0] if level is not None] for part in parts]
-    missing = any(None in part.categories[0] for part in parts)
-    return replace(parts[0], categories=[_joint(levels) + [None] * missing])
+def _join_given_blocks(chunk_blocks):
+    """Return the block of a given column for all rows, by its blocks in the chunks."""
+    numeric_blocks = [block for block in chunk_blocks if block.categories is None]
+    if numeric_blocks:
+        return numeric_blocks[0]
+    chunk_levels = [block.categories[0] for block in chunk_blocks]
+    levels = _join_levels([[x for x in levels if x is not None] for levels in chunk_levels])
+    has_missing = any(None in levels for levels in chunk_levels)
+    return replace(chunk_blocks[0], categories=[levels + [None] * has_missing])
 
 
-def joint_table(looks, *, keeps_constant=False):
-    """Return the table of all rows, with all categories, by the looks at chunks by number."""
-    tables = {number: one.table for number, one in looks.items()}
+def join_tables(scans, *, keeps_constant=False):
+    """Return the table of all rows, with the categories of all chunks.
+
+    ``scans`` are the :class:`TableScan` of chunks by the chunks' numbers. ``keeps_constant`` says
+    that "auto" does not leave out constant columns.
+    """
+    tables = {number: scan.table for number, scan in scans.items()}
     first = next(iter(tables.values()))
-    _check_alike(tables)
+    _check_same_columns(tables)
     blocks = []
-    for place, block in enumerate(first.blocks):
+    for i, block in enumerate(first.blocks):
         if block.categories is not None:
-            of_parts = [table.blocks[place].categories for table in tables.values()]
-            categories = [_joint(list(parts)) for parts in zip(*of_parts, strict=True)]
+            by_chunk = [table.blocks[i].categories for table in tables.values()]
+            categories = [_join_levels(levels) for levels in zip(*by_chunk, strict=True)]
             _check_categories(categories, block.columns, first.names)
             block = replace(block, categories=categories)
-        parts = [block]
         if block.spec.encoding == "real":
-            parts = _told_apart(block, [one.values for one in looks.values()], keeps_constant)
-        blocks += parts
+            value_counts = [scan.value_counts for scan in scans.values()]
+            blocks += _split_block(block, value_counts, keeps_constant)
+        else:
+            blocks.append(block)
     given = zip(*(table.given for table in tables.values()), strict=True)
-    return replace(first, blocks=tuple(blocks), given=tuple(map(_joint_given, given)))
+    return replace(first, blocks=tuple(blocks), given=tuple(map(_join_given_blocks, given)))
 
 
-def _told_apart(block, looks, keeps_constant):
-    """Split a block into columns without and with a point mass, if values were counted.
+def _split_block(block, value_counts, keeps_constant):
+    """Split a block into columns without and with a point mass, if "auto" counted values.
 
     Constant columns are left out, unless all columns are constant or ``keeps_constant``.
+    ``value_counts`` has for each chunk the :class:`ValueCounts` by column.
     """
     masses, constant = {}, []
     for j in block.columns.tolist():
-        of_chunks = [values[j] for values in looks if values.get(j) is not None]
-        joint = reduce(or_, of_chunks) if of_chunks else None
-        if joint is not None and joint.mass is not None:
-            masses[j] = joint.mass
-        elif joint is not None and joint.constant and len(of_chunks) == len(looks):
-            constant += [] if keeps_constant else [j]
+        chunk_counts = [counts[j] for counts in value_counts if counts.get(j) is not None]
+        if not chunk_counts:
+            continue
+        counts = reduce(or_, chunk_counts)
+        if counts.point_mass is not None:
+            masses[j] = counts.point_mass
+        elif counts.is_constant and len(chunk_counts) == len(value_counts) and not keeps_constant:
+            constant.append(j)
     if len(constant) < block.columns.size:
         block = replace(block, columns=block.columns[~np.isin(block.columns, constant)])
     if not masses:
         return [block]
-    rest = np.setdiff1d(block.columns, list(masses))
+    columns_without_mass = np.setdiff1d(block.columns, list(masses))
     hurdle = Hurdle(block.spec, list(masses.values()))
     hurdles = TableBlock("hurdles", hurdle, np.array(list(masses), np.intp))
-    return [replace(block, columns=rest), hurdles] if rest.size else [hurdles]
+    if not columns_without_mass.size:
+        return [hurdles]
+    return [replace(block, columns=columns_without_mass), hurdles]
 
 
-def _joint(parts):
-    """Join the categories of parts: in their order if all parts have the same, else sorted."""
-    return parts[0] if all(part == parts[0] for part in parts) else _sorted(set().union(*parts))
+def _join_levels(chunk_levels):
+    """Join lists of categories: return the list of all chunks if it is the same, else sort them."""
+    first, *others = chunk_levels
+    return first if all(x == first for x in others) else _sort_levels(set().union(*chunk_levels))
 
 
-def _check_alike(tables):
+def _check_same_columns(tables):
     """Raise ValueError unless chunks have the same columns, in order, of the same kinds."""
-    (first, one), *others = tables.items()
+    (first_number, first), *others = tables.items()
     for number, other in others:
-        names = map(repr, one.names), map(repr, other.names)
-        for place, (name, found) in enumerate(zip_longest(*names, fillvalue="missing")):
-            if name != found:
+        names = map(repr, first.names), map(repr, other.names)
+        for j, (name, other_name) in enumerate(zip_longest(*names, fillvalue="missing")):
+            if name != other_name:
                 raise ValueError(
-                    f"Chunks must have the same columns in the same order. Column {place} is "
-                    f"{name} in chunk {first}, {found} in chunk {number}; select the columns by "
-                    "name in each, chunk[columns]."
+                    f"Chunks must have the same columns in the same order. Column {j} is "
+                    f"{name} in chunk {first_number}, {other_name} in chunk {number}; select the "
+                    "columns by name in each, chunk[columns]."
                 )
-        kinds = [
+        first_kinds, other_kinds = (
             {j: block.name for block in table.blocks for j in block.columns}
-            for table in (one, other)
-        ]
-        for j, name in enumerate(one.names):
-            if kinds[0].get(j) != kinds[1].get(j):
+            for table in (first, other)
+        )
+        for j, name in enumerate(first.names):
+            if first_kinds.get(j) != other_kinds.get(j):
                 raise ValueError(
-                    f"Column {name!r} is of one kind in chunk {first}, {kinds[0].get(j)!r}, of "
-                    f"another in chunk {number}, {kinds[1].get(j)!r}. Give its dtype, or list the "
-                    "'components'."
+                    f"Column {name!r} is of one kind in chunk {first_number}, "
+                    f"{first_kinds.get(j)!r}, of another in chunk {number}, "
+                    f"{other_kinds.get(j)!r}. Give its dtype, or list the 'components'."
                 )
 
 
-def _automatic(X, columns, names, kinds, given):
-    """Return blocks by the kinds of columns; a sparse matrix is a block of counts."""
-    others = [j for j in range(X.shape[1]) if j not in given]
+def _make_automatic_blocks(X, columns, names, kinds, given_positions):
+    """Return ``(name, component, positions)`` of the blocks of components="auto".
+
+    A sparse matrix is a block of counts; other columns have blocks by their kinds.
+    """
+    positions = [j for j in range(X.shape[1]) if j not in given_positions]
     if sp.issparse(X):
-        return [("counts", Multinomial(), others)]
+        return [("counts", Multinomial(), positions)]
     if columns is None:
-        return [("numbers", _AUTOMATIC["real"][1](), others)]
+        name, make_component = _AUTOMATIC["real"]
+        return [(name, make_component(), positions)]
     kinds = list(kinds or [column.kind for column in columns])
-    for j in given:
+    for j in given_positions:
         kinds[j] = "given"
     blocks = []
-    for kind, (name, make) in _AUTOMATIC.items():
-        positions = [j for j, of_column in enumerate(kinds) if of_column == kind]
+    for block_kind, (name, make_component) in _AUTOMATIC.items():
+        positions = [j for j, kind in enumerate(kinds) if kind == block_kind]
         if positions:
-            blocks.append((name, make(), positions))
+            blocks.append((name, make_component(), positions))
     for name, column, kind in zip(names, columns, kinds, strict=True):
         if kind in (None, "date"):
             raise TypeError(
@@ -341,14 +381,14 @@ def _automatic(X, columns, names, kinds, given):
     return blocks
 
 
-def _reasons(X, columns, kinds):
-    """Return the reason for which "auto" reads each column as it does."""
+def _explain_reading(X, columns, kinds):
+    """Return for each column the reason why "auto" reads it as it does."""
     if columns is None:
         return ("counts of a sparse matrix" if sp.issparse(X) else "numbers",) * X.shape[1]
-    words = {"real": "numbers", "binary": "booleans", "category": "text or other objects"}
+    descriptions = {"real": "numbers", "binary": "booleans", "category": "text or other objects"}
     reasons = []
     for column, kind in zip(columns, kinds or [None] * len(columns), strict=True):
-        reason = words.get(column.kind, column.type)
+        reason = descriptions.get(column.kind, column.type)
         if column.categories is not None:
             reason = "a categorical type"
         elif kind == "category" != column.kind:
@@ -358,7 +398,7 @@ def _reasons(X, columns, kinds):
 
 
 def is_alone(components):
-    """Return whether the parameter is one component for all columns: neither "auto" nor a list."""
+    """Return whether ``components`` is one component for all columns: neither "auto" nor a list."""
     return not isinstance(components, str | list | tuple)
 
 
@@ -379,33 +419,33 @@ def triples(components):
     return list(components)
 
 
-def _of_all_columns(name, spec, positions, X, given):
-    """Return the block of all columns but given ones and the exposure."""
-    apart = set(given)
+def _use_remaining_columns(name, spec, positions, X, given_positions):
+    """Return the block of all columns except the given columns and the exposure."""
+    excluded = set(given_positions)
     if spec.reads_exposure:
-        apart.update(_positions(X, spec.exposure, name))
-    return name, spec, [j for j in positions if j not in apart]
+        excluded.update(_find_positions(X, spec.exposure, name))
+    return name, spec, [j for j in positions if j not in excluded]
 
 
-def _spec(name, given):
-    """Return a copy of the component of a block, which the user may change after the fit."""
-    if isinstance(given, str):
-        if given not in BY_NAME:
+def _copy_component(name, component):
+    """Return a copy of a block's component, because the user may change it after the fit."""
+    if isinstance(component, str):
+        if component not in BY_NAME:
             raise ValueError(
                 f"The component of {name!r} must be one of {', '.join(map(repr, BY_NAME))} or an "
-                f"object of skvt.components. Got {given!r} instead."
+                f"object of skvt.components. Got {component!r} instead."
             )
-        given = BY_NAME[given]()
-    if not isinstance(given, ComponentSpec):
+        component = BY_NAME[component]()
+    if not isinstance(component, ComponentSpec):
         raise TypeError(
             f"The component of {name!r} must be a string or an object of skvt.components, such as "
-            f"skvt.components.Gaussian(). Got {given!r} instead."
+            f"skvt.components.Gaussian(). Got {component!r} instead."
         )
-    given.check()
-    return clone(given)
+    component.check()
+    return clone(component)
 
 
-def _positions(X, key, name):
+def _find_positions(X, key, name):
     """Return the positions of the columns that a key selects, as in ColumnTransformer."""
     if callable(key):
         key = key(X)
@@ -417,42 +457,44 @@ def _positions(X, key, name):
         raise ValueError(f"The columns of {name!r} are not in X: {error}") from error
 
 
-def _exposure_of(X, spec, name, blocks):
+def _find_exposure(X, spec, name, blocks):
     """Return the position of the column that is the exposure of a block's counts."""
-    exposed = _positions(X, spec.exposure, name)
-    if len(exposed) != 1 or any(exposed[0] in positions for _, _, positions in blocks):
+    exposures = _find_positions(X, spec.exposure, name)
+    if len(exposures) != 1 or any(exposures[0] in positions for _, _, positions in blocks):
         raise ValueError(
             f"The 'exposure' parameter of {name!r} must be 'row_total' or a column that belongs to "
             f"no component. Got {spec.exposure!r}."
         )
-    return exposed[0]
+    return exposures[0]
 
 
-def _check_blocks(blocks, names, given):
+def _check_blocks(blocks, names, given_positions):
+    """Raise ValueError unless blocks have distinct names, and each column at most one block."""
     if not blocks or all(not positions for _, _, positions in blocks):
         raise ValueError("The 'components' parameter must name at least one column. Got none.")
-    titles = [name for name, _, _ in blocks]
-    for name in titles:
-        if not isinstance(name, str) or "__" in name or titles.count(name) > 1:
+    block_names = [block_name for block_name, _, _ in blocks]
+    for block_name in block_names:
+        is_legal = isinstance(block_name, str) and "__" not in block_name
+        if not is_legal or block_names.count(block_name) > 1:
             raise ValueError(
                 "The names in 'components' must be distinct strings without '__'. Got "
-                f"{name!r} in {titles}."
+                f"{block_name!r} in {block_names}."
             )
-    taken = dict.fromkeys(given, "given")
-    for title, _, positions in blocks:
+    block_of_column = dict.fromkeys(given_positions, "given")
+    for block_name, _, positions in blocks:
         if not positions:
-            raise ValueError(f"No column belongs to {title!r}. Leave it out of 'components'.")
+            raise ValueError(f"No column belongs to {block_name!r}. Leave it out of 'components'.")
         for j in positions:
-            if j in taken:
+            if j in block_of_column:
                 raise ValueError(
-                    f"Column {names[j]!r} belongs to {taken[j]!r} and to {title!r}. Each column "
-                    "may have one component."
+                    f"Column {names[j]!r} belongs to {block_of_column[j]!r} and to "
+                    f"{block_name!r}. Each column may have one component."
                 )
-            taken[j] = title
+            block_of_column[j] = block_name
 
 
-def _categories(X, columns, j, name):
-    """Return the categories of a column: sorted, or as its type declares them."""
+def _find_categories(X, columns, j, name):
+    """Return the categories of a column in the order of its type, or the sorted values."""
     if columns is None:
         values = np.asarray(X[:, [j]].toarray() if sp.issparse(X) else X[:, j]).ravel()
         return list(np.unique(values[~np.isnan(values)]))
@@ -465,25 +507,27 @@ def _categories(X, columns, j, name):
         raise TypeError(
             f"Column {name!r} holds values that cannot be categories: {error}. {ONE_VALUE}"
         ) from error
-    return _sorted(distinct)
+    return _sort_levels(distinct)
 
 
-def _sorted(distinct):
+def _sort_levels(distinct):
     """Return a set of categories as a sorted list."""
     try:
         return sorted(distinct)
-    except TypeError:  # of several types
+    except TypeError:
+        # Values of several types, such as strings and numbers, have no order.
         return sorted(distinct, key=lambda value: (type(value).__name__, repr(value)))
 
 
 def _check_categories(categories, positions, names):
-    for of_column, j in zip(categories, positions, strict=True):
-        if not of_column:
+    """Raise ValueError unless each column has categories that are distinct."""
+    for levels, j in zip(categories, positions, strict=True):
+        if not levels:
             raise ValueError(
                 f"Column {names[j]!r} has no category: all values are missing. Leave it out, or "
                 "give its 'categories'."
             )
-        if len(set(of_column)) < len(of_column):
+        if len(set(levels)) < len(levels):
             raise ValueError(
-                f"The categories of column {names[j]!r} must be distinct. Got {of_column}."
+                f"The categories of column {names[j]!r} must be distinct. Got {levels}."
             )

@@ -1,4 +1,4 @@
-"""The reader of tables, whose columns may be of any kinds."""
+"""Reader of tables, whose columns may be numbers, categories, booleans or counts."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,60 +9,59 @@ import scipy.sparse as sp
 from skvt.readers._audit import warn_of_columns
 from skvt.readers._columns import columns_of, names_of
 from skvt.readers._reader import Reader
-from skvt.readers._table_blocks import joint_table, look, table_of
+from skvt.readers._table_blocks import build_table, join_tables, scan_table
 from skvt.readers._tables import Table
 from skvt.readers.validation import admitted, each_entry_once, is_frame, warn_of_empty_rows
 
 
 @dataclass(frozen=True)
 class TableReader(Reader):
-    """Reader of arrays and data frames, whose columns are described by a :class:`Table`.
+    """Reader of arrays and data frames, whose columns are described by a :class:`Table`."""
 
-    ``components``, ``handle_unknown`` and ``given`` are parameters of the estimator. ``table`` is
-    None before the first rows.
-    """
-
+    # Parameters of the estimator.
     components: Any = "auto"
     handle_unknown: str = "error"
     given: Any = None
+    # None before the first rows, unless all chunks were scanned.
     table: Table | None = None
 
     sparse = missing = needs_scan = True
 
     @classmethod
     def of(cls, estimator):
-        """The reader by an estimator's parameters, before the first rows."""
+        """Make a reader with an estimator's parameters, before the first rows."""
         names = "components", "handle_unknown", "given"
         return cls(type(estimator), **{name: getattr(estimator, name) for name in names})
 
     def first(self, X):
-        """Return the reader of further rows, and these rows as numbers; raise if illegal."""
+        """Return the reader of further rows, and X as numbers; raise if X is illegal."""
         if self.table is not None:
             self._require_given(X)
-        X, columns = self._numbers_or_objects(X)
-        of_columns = columns_of(X)
-        table = self.table or table_of(
-            X, of_columns, self.components, self.handle_unknown, self.given,
+        X, attributes = self._numbers_or_objects(X)
+        columns = columns_of(X)
+        table = self.table or build_table(
+            X, columns, self.components, self.handle_unknown, self.given,
             in_stream=self.in_stream,
         )  # fmt: skip
-        X = table.encode(X, of_columns)
+        X = table.encode(X, columns)
         if self.dtype is not None:
             X = X.astype(self.dtype, copy=False)
         if all(block.spec.missing == "ignore" for block in table.blocks):
-            warn_of_empty_rows(table.modelled(X))
+            warn_of_empty_rows(table.select_modelled(X))
         if self.table is None:
             warn_of_columns(table.findings)
-        columns = columns | {"_table": table}
-        return replace(self, columns=columns, dtype=X.dtype, table=table), X
+        attributes = attributes | {"_table": table}
+        return replace(self, columns=attributes, dtype=X.dtype, table=table), X
 
     def _require_given(self, X):
         """Raise ValueError if new rows lack given columns."""
-        names, given = self.table.names, [int(block.columns[0]) for block in self.table.given]
+        names = self.table.names
+        given_names = [names[int(block.columns[0])] for block in self.table.given]
         if is_frame(X):
-            lacking = [names[j] for j in given if names[j] not in names_of(X)]
+            lacking = [name for name in given_names if name not in names_of(X)]
         else:
             n_columns = np.shape(X)[1] if len(np.shape(X)) == 2 else len(names)
-            lacking = [names[j] for j in given if n_columns < len(names)]
+            lacking = given_names if n_columns < len(names) else []
         if lacking:
             raise ValueError(
                 f"X lacks given columns of the fit, {', '.join(map(repr, lacking))}. They explain "
@@ -71,21 +70,24 @@ class TableReader(Reader):
             )
 
     def resumed(self, attributes, dtype):
-        """Return the reader of later rows, by the estimator's attributes and the precision."""
+        """Return the reader of later rows from an estimator's attributes and precision."""
         reader, table = super().resumed(attributes, dtype), attributes["_table"]
         return replace(reader, columns=reader.columns | {"_table": table}, table=table)
 
     def scan(self, X):
-        """Return the :class:`Look` at some rows."""
+        """Return the :class:`TableScan` of the rows of a chunk."""
         X, _ = self._numbers_or_objects(X)
-        return look(X, columns_of(X), self.components, self.handle_unknown, self.given)
+        return scan_table(X, columns_of(X), self.components, self.handle_unknown, self.given)
 
     def scanned(self, scans):
         """Return the reader with the table of all rows, with the categories of all chunks."""
-        return replace(self, table=joint_table(scans))
+        return replace(self, table=join_tables(scans))
 
     def _numbers_or_objects(self, X):
-        """Check X; return a data frame unchanged, or else an array of floats or objects."""
+        """Return X as a data frame or an array of floats or objects, and attributes of columns.
+
+        Raise for other containers, such as lazy frames and dicts, and for empty X.
+        """
         X = admitted(X, self.owner.__name__, missing=self.missing, dates=True)
         if is_frame(X):
             X, columns = self._checked(X, {"skip_check_array": True})
@@ -96,9 +98,10 @@ class TableReader(Reader):
                     f"is required by {self.owner.__name__}."
                 )
             return X, columns
-        lazy = hasattr(X, "collect_schema")
-        if lazy or isinstance(X, dict) or getattr(getattr(X, "dtype", None), "names", None):
-            remedy = "X.collect()" if lazy else "pandas.DataFrame(X)"
+        is_lazy = hasattr(X, "collect_schema")
+        is_structured = getattr(getattr(X, "dtype", None), "names", None)
+        if is_lazy or isinstance(X, dict) or is_structured:
+            remedy = "X.collect()" if is_lazy else "pandas.DataFrame(X)"
             raise TypeError(f"X is no table in memory but {type(X).__name__}: give {remedy}.")
         legal = {"accept_sparse": "csr", "dtype": None, "ensure_all_finite": False}
         X, columns = self._checked(X, legal)

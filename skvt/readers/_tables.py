@@ -1,4 +1,4 @@
-"""Tables of any columns as arrays of numbers, and back.
+"""Conversion of tables with columns of any kind to arrays of numbers, and back.
 
 Models work on arrays. Each column of a table becomes a column of numbers at the same position: real
 numbers and counts are unchanged, booleans become 0 and 1, categories codes, missing values NaN. The
@@ -19,14 +19,14 @@ from skvt.models.mixture import as_slice
 from skvt.readers._audit import ColumnWarning
 from skvt.readers._columns import (
     ONE_VALUE,
+    as_objects,
     columns_of,
-    copy_of,
-    frame_of,
+    copy_frame,
+    fill_column,
     levels,
+    make_frame,
     names_of,
-    objects,
-    plain,
-    with_column,
+    to_python,
 )
 from skvt.readers.validation import check_magnitude, is_frame, stack_level, without_mask
 from skvt.rows import dense
@@ -36,14 +36,13 @@ from skvt.typing import IndexArray
 @in_files("estimators.TableBlock")
 @dataclass(frozen=True)
 class TableBlock:
-    """Some columns, by their positions in the table, and their component.
-
-    ``categories`` lists those of each column by code, for the encoding "category".
-    """
+    """Columns of a table that one component describes."""
 
     name: str
     spec: ComponentSpec
+    # Positions in the table. The exposure of counts, if there is one, is the last of them.
     columns: IndexArray
+    # Categories of each column by code, if the encoding is "category".
     categories: list[list] | None = None
 
     @property
@@ -52,7 +51,7 @@ class TableBlock:
         return None if self.categories is None else tuple(len(each) for each in self.categories)
 
     def describes(self, block):
-        """Return whether these are the columns and the description of a block of a model."""
+        """Return whether a block of a model has this name, these columns and this component."""
         self.spec.check()
         return (
             self.name == block.name
@@ -70,18 +69,19 @@ class Table:
     blocks: tuple[TableBlock, ...]
     names: tuple[Hashable, ...]
     handle_unknown: str
-    # the container of the rows of fit, and the types of the columns
+    # "array", or the package of the data frame that was passed to ``fit``.
     container: str = "array"
+    # Types of the columns of a data frame or an array of objects.
     types: tuple[str, ...] = ()
-    # findings on columns, see skvt.readers._audit: (column, kind, value)
+    # Findings on columns, (column, kind, value), see ``skvt.readers._audit``.
     findings: tuple[tuple[str, str, str], ...] = ()
-    # reason for which "auto" reads each column as it does; empty if the user lists components
+    # Reason why "auto" reads each column as it does; empty if the user lists components.
     reasons: tuple[str, ...] = ()
-    # columns that explain the others, each a block of its own
+    # Columns that explain the others, each as a block.
     given: tuple[TableBlock, ...] = ()
 
     def describes(self, component, priors):
-        """Return whether a file has this table for this component with these priors."""
+        """Return whether this table fits a component and its priors, as one file must have them."""
         n_features = component.n_features
         return (
             n_features == len(self.names) == len({*self.names})
@@ -90,67 +90,72 @@ class Table:
             and {*priors} == {block.name for block in component.blocks}
             and len(self.blocks) == len(component.blocks)
             and all(map(TableBlock.describes, self.blocks, component.blocks))
-            and all(one.columns.size == 1 for one in self.given)
-            and all(map(self._gives, component.blocks))
+            and all(given.columns.size == 1 for given in self.given)
+            and all(map(self._has_given_columns_of, component.blocks))
         )
 
-    def _gives(self, block):
-        """Return whether the given columns are those of a block of a model."""
-        return np.array_equal(block.given, [one.columns[0] for one in self.given])
+    def _has_given_columns_of(self, block):
+        """Return whether a block of a model has the given columns of this table."""
+        return np.array_equal(block.given, [given.columns[0] for given in self.given])
 
     def encode(self, X, columns):
-        """Return X as numbers (n, D), in the precision of X or float64; refuse illegal values.
+        """Return X as numbers (n_rows, n_columns), in the precision of X or float64.
 
-        ``columns`` is the result of `columns_of` for X.
+        ``columns`` is the result of `columns_of` for X. Raise ValueError or TypeError for values
+        that the blocks do not allow.
         """
         if columns is None:
             return self._encode_numbers(X)
-        out = np.zeros((X.shape[0], len(columns)))
+        encoded = np.zeros((X.shape[0], len(columns)))
         for block in self.blocks:
-            for place, j in enumerate(block.columns):
+            for i, j in enumerate(block.columns):
                 if block.categories is not None:
-                    out[:, j] = self._codes(
-                        columns[j].objects(), block.categories[place], self.names[j]
+                    encoded[:, j] = self._encode_objects(
+                        columns[j].objects(), block.categories[i], self.names[j]
                     )
                 else:
-                    out[:, j] = _numbers(columns[j], self.names[j], block)
+                    encoded[:, j] = _read_numbers(columns[j], self.names[j], block)
         for block in self.given:
             (j,) = block.columns
             if block.categories is None:
-                out[:, j] = _numbers(columns[j], self.names[j], block)
+                encoded[:, j] = _read_numbers(columns[j], self.names[j], block)
             else:
-                out[:, j] = self._given_codes(columns[j].objects(), block)
-        self._check(out)
-        return out
+                encoded[:, j] = self._encode_given_column(columns[j].objects(), block)
+        self._check(encoded)
+        return encoded
 
     def _encode_numbers(self, X):
-        """Encode an array of numbers, in which only categories other than 0, 1, ... change."""
+        """Encode an array of numbers, in which only categories other than 0, 1, ... change.
+
+        X is copied before the first change.
+        """
         self._check(X)
-        copied = False
+        is_copy = False
         for block in self.given:
             if block.categories is not None:
                 values = dense(X[:, block.columns]).ravel()
                 entries = values.astype(object)
                 entries[np.isnan(values)] = None
-                X, copied = self._replaced(X, block, self._given_codes(entries, block)), True
+                X = self._replace_column(X, block, self._encode_given_column(entries, block))
+                is_copy = True
         for block in self.blocks:
-            for place, j in enumerate(block.columns if block.categories is not None else ()):
-                categories = block.categories[place]
+            for i, j in enumerate(block.columns if block.categories is not None else ()):
+                categories = block.categories[i]
                 if sp.issparse(X):
                     raise ValueError(
                         f"Column {self.names[j]!r} of categories must be dense: zeros that are not "
                         "stored are categories, too. Pass a data frame or a dense array."
                     )
                 values = np.asarray(X[:, j], np.float64)
-                codes = self._numeric_codes(values, categories, self.names[j])
+                codes = self._encode_numeric_levels(values, categories, self.names[j])
                 if not np.array_equal(codes, values, equal_nan=True):
-                    X, copied = (X if copied else np.array(X)), True
+                    X, is_copy = (X if is_copy else np.array(X)), True
                     X[:, j] = codes
         return X
 
     @staticmethod
-    def _replaced(X, block, codes):
-        """Return a copy of X with these codes in the column of a block."""
+    def _replace_column(X, block, codes):
+        """Return a copy of X with ``codes`` in the one column of a block."""
         if sp.issparse(X):
             X = sp.lil_array(X)
             X[:, block.columns] = codes[:, None]
@@ -159,17 +164,20 @@ class Table:
         X[:, block.columns] = codes[:, None]
         return X
 
-    def _given_codes(self, entries, block):
-        """Return the codes of a given column; a missing value is a level if it was one in fit."""
+    def _encode_given_column(self, entries, block):
+        """Return the codes of a given column's entries; a missing value can be a level, None.
+
+        Raise ValueError for levels that did not occur in ``fit``.
+        """
         (categories,), (j,) = block.categories, block.columns
         code_of = {category: code for code, category in enumerate(categories)}
         codes = np.array([code_of.get(value, -1) for value in entries], np.float64)
         unknown = np.flatnonzero(codes < 0.0)
         if unknown.size:
-            value, shown = plain(entries[unknown[0]]), ", ".join(map(repr, categories[:10]))
-            what = "missing values" if value is None else f"the level {value!r}"
+            value, shown = to_python(entries[unknown[0]]), ", ".join(map(repr, categories[:10]))
+            problem = "missing values" if value is None else f"the level {value!r}"
             raise ValueError(
-                f"The given column {self.names[j]!r} has {what} ({unknown.size} of {codes.size} "
+                f"The given column {self.names[j]!r} has {problem} ({unknown.size} of {codes.size} "
                 f"rows), which did not occur in fit: its levels are {shown}"
                 f"{', ...' if len(categories) > 10 else ''}. Nothing is known of rows of another "
                 "level: leave them out, give them one of these levels, or fit with such rows."
@@ -183,28 +191,30 @@ class Table:
                 continue
             values = dense(X[:, block.columns])
             _check_real(values, block, self)
-            missing = np.isnan(values).sum()
-            if missing:
+            n_missing = np.isnan(values).sum()
+            if n_missing:
                 raise ValueError(
                     f"The given column {self.names[block.columns[0]]!r} has missing values "
-                    f"({missing} of {values.size} rows), and rows are explained by its numbers. "
+                    f"({n_missing} of {values.size} rows), and rows are explained by its numbers. "
                     "Fill them in, leave these rows out, or give categories, for which a missing "
                     "value is a level."
                 )
 
-    def _numeric_codes(self, values, categories, name):
-        """Return codes of numbers, for categories in ascending order or of any objects."""
+    def _encode_numeric_levels(self, values, categories, name):
+        """Return the codes of numbers, NaN where they are NaN."""
         known = levels(categories)
         if known.dtype.kind not in "biuf" or np.any(known[1:] <= known[:-1]):
             entries = values.astype(object)
             entries[np.isnan(values)] = None
-            return self._codes(entries, categories, name)
-        places = np.minimum(np.searchsorted(known, values), known.size - 1)
-        missing = np.isnan(values)
-        codes, unseen = np.where(missing, np.nan, places), ~missing & (known[places] != values)
-        return self._with_unseen(codes, unseen, values, name, categories)
+            return self._encode_objects(entries, categories, name)
+        # Categories that are ascending numbers are found by bisection.
+        indices = np.minimum(np.searchsorted(known, values), known.size - 1)
+        is_missing = np.isnan(values)
+        codes = np.where(is_missing, np.nan, indices)
+        is_unseen = ~is_missing & (known[indices] != values)
+        return self._encode_unseen(codes, is_unseen, values, name, categories)
 
-    def _codes(self, entries, categories, name):
+    def _encode_objects(self, entries, categories, name):
         """Return the codes of an array of objects, NaN where they are None."""
         code_of = {category: code for code, category in enumerate(categories)}
         try:
@@ -213,16 +223,19 @@ class Table:
             raise TypeError(
                 f"Column {name!r} holds values that cannot be categories: {error}. {ONE_VALUE}"
             ) from error
-        missing = np.array([value is None for value in entries], bool)
-        unseen = (codes < 0.0) & ~missing
-        codes[missing] = np.nan
-        return self._with_unseen(codes, unseen, entries, name, categories)
+        is_missing = np.array([value is None for value in entries], bool)
+        is_unseen = (codes < 0.0) & ~is_missing
+        codes[is_missing] = np.nan
+        return self._encode_unseen(codes, is_unseen, entries, name, categories)
 
-    def _with_unseen(self, codes, unseen, values, name, categories):
-        """Give unknown levels the number of categories as their code, or raise ValueError."""
-        if not unseen.any():
+    def _encode_unseen(self, codes, is_unseen, values, name, categories):
+        """Set the code of unseen levels to the number of categories, in place; return the codes.
+
+        Raise ValueError if ``handle_unknown`` is "error", and warn if it is "prior".
+        """
+        if not is_unseen.any():
             return codes
-        value = plain(values[np.flatnonzero(unseen)[0]])
+        value = to_python(values[np.flatnonzero(is_unseen)[0]])
         if self.handle_unknown == "error":
             shown = ", ".join(map(repr, list(categories)[:10]))
             more = ", ..." if len(categories) > 10 else ""
@@ -234,18 +247,18 @@ class Table:
         if self.handle_unknown == "prior":
             warnings.warn(
                 f"Column {name!r} holds levels that are not among the categories of the fit, such "
-                f"as {value!r} (rows: {np.count_nonzero(unseen)} of {unseen.size}). Each has the "
-                "share that the prior gives to one unseen level. If such levels are expected, list "
-                "them, Categorical(categories=[[...], ...]), or give the column a categorical "
+                f"as {value!r} (rows: {np.count_nonzero(is_unseen)} of {is_unseen.size}). Each has "
+                "the share that the prior gives to one unseen level. If such levels are expected, "
+                "list them, Categorical(categories=[[...], ...]), or give the column a categorical "
                 "dtype; handle_unknown='error' refuses them.",
                 ColumnWarning,
                 stacklevel=stack_level(),
             )
-        codes[unseen] = len(categories)
+        codes[is_unseen] = len(categories)
         return codes
 
     def _check(self, X):
-        """Raise ValueError for numbers that the blocks do not allow."""
+        """Raise ValueError for encoded rows with numbers that the blocks do not allow."""
         self._check_given(X)
         for block in self.blocks:
             columns = block.columns
@@ -263,6 +276,7 @@ class Table:
                 )
 
     def _check_exposures(self, values, block):
+        """Raise ValueError unless exposures are positive and finite."""
         if not np.all((values > 0.0) & np.isfinite(values)):
             raise ValueError(
                 f"The exposure of {block.name!r}, column {self.names[block.columns[-1]]!r}, must "
@@ -271,15 +285,17 @@ class Table:
 
     @property
     def columns(self):
-        """Positions of the columns that belong to a block, in order."""
+        """Positions of the columns that belong to a block, in ascending order."""
         return np.sort(np.concatenate([block.columns for block in self.blocks]))
 
-    def given_rows(self, X):
-        """Return encoded rows (n, D) with the values of given columns and exposures alone.
+    def encode_given_rows(self, X):
+        """Return encoded rows (n_rows, n_columns) of which only the conditions are known.
 
-        X has these columns, or all columns; an array of only these has them in this order.
+        The conditions are the given columns and the exposures; other columns are missing. X has
+        all columns of the fit, or is a frame or an array of the conditions, the given columns
+        before the exposures.
         """
-        exposures = [int(b.columns[-1]) for b in self.blocks if b.spec.reads_exposure]
+        exposures = [int(block.columns[-1]) for block in self.blocks if block.spec.reads_exposure]
         positions = [int(block.columns[0]) for block in self.given] + exposures
         names = [self.names[j] for j in positions]
         if is_frame(X):
@@ -301,23 +317,22 @@ class Table:
             rows[:, j] = column
         return self.encode(rows, columns_of(rows))
 
-    def modelled(self, X):
-        """Return the columns of X that belong to a block."""
+    def select_modelled(self, X):
+        """Return the columns of X that belong to a block, in the order of the table."""
         return X if self.columns.size == X.shape[1] else X[:, self.columns]
 
-    def position(self, column):
-        """Return the position of a column of a block, given by name or position."""
-        places = [j for j, name in enumerate(self.names) if name is column or name == column]
-        if not places and isinstance(column, int | np.integer) and not isinstance(column, bool):
-            places = [int(column)] if 0 <= column < len(self.names) else []
-        owned = [block for block in self.blocks if places and places[0] in block.columns]
-        if not owned:
+    def find_position(self, column):
+        """Return the position of a column of a block; ``column`` is a name or a position."""
+        matches = [j for j, name in enumerate(self.names) if name is column or name == column]
+        if not matches and isinstance(column, int | np.integer) and not isinstance(column, bool):
+            matches = [int(column)] if 0 <= column < len(self.names) else []
+        if not matches or not any(matches[0] in block.columns for block in self.blocks):
             known = [self.names[j] for block in self.blocks for j in block.columns]
             raise ValueError(
                 f"column must be a column that a component describes: one of {known}. Got "
                 f"{column!r} instead."
             )
-        return places[0]
+        return matches[0]
 
     def block_of(self, j):
         """Return the block of the column at position j, and the column's index in the block."""
@@ -325,56 +340,59 @@ class Table:
         return block, int(np.flatnonzero(block.columns == j)[0])
 
     def labels(self, j):
-        """Return the categories of a column; of a column without any, False and True or 0 and 1."""
-        block, place = self.block_of(j)
+        """Return the categories of a column; False and True, or 0 and 1, of a binary column."""
+        block, i = self.block_of(j)
         if block.categories is None:
             return np.array([False, True] if self._is_boolean(j) else [0, 1])
-        return levels(block.categories[place])
+        return levels(block.categories[i])
 
     def _is_boolean(self, j):
         """Return whether a column held booleans in ``fit``."""
         return bool(self.types) and self.types[j].lower().startswith("bool")
 
-    def decoded(self, j, values):
-        """Convert encoded values of a column, none missing, to values of the table."""
-        block, place = self.block_of(j)
+    def decode_column(self, j, values):
+        """Convert encoded values of column j, none missing, to values of the table."""
+        block, i = self.block_of(j)
         if block.categories is not None:
-            return objects(block.categories[place])[np.asarray(values).astype(np.intp)]
+            return as_objects(block.categories[i])[np.asarray(values).astype(np.intp)]
         values = np.asarray(values, np.float64)
-        # the mean of a Gaussian of booleans remains a number
+        # A Gaussian may describe booleans: means other than 0 and 1 remain numbers.
         if self._is_boolean(j) and np.isin(values, (0.0, 1.0)).all():
             return values > 0.5
         return values
 
-    def _with_holes(self, j, values):
-        """Convert encoded values of a column, missing values included, to values of the table."""
-        observed = ~np.isnan(values)
-        decoded = self.decoded(j, values[observed])
-        if observed.all():
-            return decoded
-        kind = float if decoded.dtype.kind == "f" else object
-        out = np.full(values.shape, np.nan if kind is float else None, kind)
-        out[observed] = decoded
-        return out
+    def _decode_with_missing(self, j, values):
+        """Convert encoded values of column j, NaN where missing, to values of the table."""
+        is_observed = ~np.isnan(values)
+        observed = self.decode_column(j, values[is_observed])
+        if is_observed.all():
+            return observed
+        dtype = float if observed.dtype.kind == "f" else object
+        decoded = np.full(values.shape, np.nan if dtype is float else None, dtype)
+        decoded[is_observed] = observed
+        return decoded
 
-    def rows_of(self, X):
-        """Convert encoded rows (n, D) to the container of ``fit``, a frame of modelled columns."""
+    def decode_rows(self, X):
+        """Convert encoded rows (n_rows, n_columns) to the container of the rows of ``fit``.
+
+        A data frame has only the columns that belong to a block.
+        """
         if self.container == "array":
-            numeric = all(
+            is_numeric = all(
                 levels(categories).dtype.kind in "biuf"
                 for block in self.blocks
                 for categories in block.categories or []
             )
-            out = np.array(X, X.dtype if numeric else object)
+            decoded = np.array(X, X.dtype if is_numeric else object)
             for j in self.columns:
-                observed = ~np.isnan(X[:, j])
-                out[observed, j] = self.decoded(j, X[observed, j])
-            return out
-        decoded = {self.names[j]: self._with_holes(j, X[:, j]) for j in self.columns}
-        return frame_of(decoded, dict(zip(self.names, self.types, strict=True)), self.container)
+                is_observed = ~np.isnan(X[:, j])
+                decoded[is_observed, j] = self.decode_column(j, X[is_observed, j])
+            return decoded
+        decoded = {self.names[j]: self._decode_with_missing(j, X[:, j]) for j in self.columns}
+        return make_frame(decoded, dict(zip(self.names, self.types, strict=True)), self.container)
 
-    def to_complete(self, encoded):
-        """Return encoded rows with NaN where ``impute`` fills in a value."""
+    def mark_unseen_as_missing(self, encoded):
+        """Return encoded rows with NaN for unseen levels, if these count as missing values."""
         if self.handle_unknown != "missing":
             return encoded
         encoded = np.array(encoded)
@@ -384,23 +402,31 @@ class Table:
                 encoded[:, block.columns] = np.where(codes >= block.sizes, np.nan, codes)
         return encoded
 
-    def restored(self, X, encoded, filled):
-        """Return a copy of X with the missing values of modelled columns filled in."""
-        X = copy_of(X) if is_frame(X) else np.array(without_mask(X, True, ""))
-        holes = np.isnan(encoded) & ~np.isnan(filled)
-        for j in np.flatnonzero(holes.any(axis=0)):
-            X = with_column(X, j, holes[:, j], self.decoded(j, filled[holes[:, j], j]))
+    def fill_missing(self, X, encoded, filled):
+        """Return a copy of X in which missing values of modelled columns are filled in.
+
+        ``encoded`` and ``filled`` are the encoded rows (n_rows, n_columns) before and after.
+        """
+        X = copy_frame(X) if is_frame(X) else np.array(without_mask(X, True, ""))
+        is_filled = np.isnan(encoded) & ~np.isnan(filled)
+        for j in np.flatnonzero(is_filled.any(axis=0)):
+            values = self.decode_column(j, filled[is_filled[:, j], j])
+            X = fill_column(X, j, is_filled[:, j], values)
         return X
 
-    def named(self, block, bad):
-        """Return the name of the first bad column, or of the block if ``bad`` is (nnz,)."""
+    def name_bad_column(self, block, bad):
+        """Return the name of the first column of a block with a bad value.
+
+        ``bad`` marks bad values, (n_rows, n_columns of the block). The name is that of the block if
+        ``bad`` marks stored values of sparse rows, (nnz,).
+        """
         if bad.ndim < 2:
             return block.name
         return self.names[block.columns[int(np.argmax(bad.any(axis=0)))]]
 
 
-def _numbers(column, name, block):
-    """Return a column as numbers; raise ValueError with an example of another value."""
+def _read_numbers(column, name, block):
+    """Return a column as numbers; raise ValueError with an example of a value that is none."""
     if column.kind in (None, "date"):
         raise ValueError(
             f"Column {name!r} is of the type {column.type}, which {type(block.spec).__name__} does "
@@ -410,7 +436,8 @@ def _numbers(column, name, block):
         return column.numbers()
     except (TypeError, ValueError) as error:
         example = next(
-            (value for value in column.objects() if isinstance(value, str)), column.objects()[0]
+            (value for value in column.objects() if isinstance(value, str)),
+            column.objects()[0],
         )
         raise ValueError(
             f"Column {name!r} holds {example!r}, and {type(block.spec).__name__} takes numbers. "
@@ -419,30 +446,36 @@ def _numbers(column, name, block):
 
 
 def _check_finite(values, block, table):
+    """Raise ValueError for infinite values of a block."""
     bad = np.isinf(values)
     if bad.any():
         raise ValueError(
-            f"Input X contains infinity in column {table.named(block, bad)!r}. Columns take finite "
-            "numbers, NaN where a value is missing."
+            f"Input X contains infinity in column {table.name_bad_column(block, bad)!r}. Columns "
+            "take finite numbers, NaN where a value is missing."
         )
 
 
 def _check_real(values, block, table):
+    """Raise ValueError for real values that are infinite or too large to be squared."""
     _check_finite(values, block, table)
     check_magnitude(values)
 
 
 def _check_binary(values, block, table):
+    """Raise ValueError unless the values of a block are 0, 1 or NaN."""
     bad = (values != 0.0) & (values != 1.0) & ~np.isnan(values)
     if bad.any():
         raise ValueError(
-            f"Column {table.named(block, bad)!r} must be binary: 0 or 1, NaN where a value is "
-            f"missing. Got {values[bad].flat[0]:g}; if it is a code, use Categorical()."
+            f"Column {table.name_bad_column(block, bad)!r} must be binary: 0 or 1, NaN where a "
+            f"value is missing. Got {values[bad].flat[0]:g}; if it is a code, use Categorical()."
         )
 
 
 def _check_count(values, block, table):
-    is_integral = block.spec.allows_missing  # Poisson and negative binomial, not Multinomial
+    """Raise ValueError unless the values of a block are counts, or for Multinomial, magnitudes."""
+    # Poisson and negative binomial allow missing values and need whole numbers; Multinomial does
+    # neither.
+    is_integral = block.spec.allows_missing
     bad = (values < 0.0) | np.isinf(values)
     if is_integral:
         with np.errstate(invalid="ignore"):
@@ -450,12 +483,13 @@ def _check_count(values, block, table):
     if bad.any():
         numbers = "0, 1, 2, ..." if is_integral else "finite numbers from 0 on"
         raise ValueError(
-            f"Column {table.named(block, bad)!r} must hold counts: {numbers}. Negative values in "
-            f"data passed to {type(block.spec).__name__}, or others, are none. Got "
+            f"Column {table.name_bad_column(block, bad)!r} must hold counts: {numbers}. Negative "
+            f"values in data passed to {type(block.spec).__name__}, or others, are none. Got "
             f"{values[bad].flat[0]:g}."
         )
 
 
+# Check of the values of a block, by the encoding of its component.
 _CHECKS = {
     "real": _check_real,
     "binary": _check_binary,

@@ -271,7 +271,7 @@ class GrowingMixin(MoveLogMixin):
         of_fit = seen is not None and seen[0] == checksum(encoded, np.ones(encoded.shape[0]))
         if sp.issparse(encoded):
             encoded = encoded.toarray()
-        encoded = self._columns.to_complete(encoded)
+        encoded = self._columns.mark_unseen_as_missing(encoded)
         if n_draws is None:
             with Workers(self.n_jobs) as workers:
                 return self._restored(X, encoded, model.imputed(encoded, fitted.stats, workers.run))
@@ -286,7 +286,7 @@ class GrowingMixin(MoveLogMixin):
         """Return the completed rows in the container of X."""
         if sp.issparse(X):
             return type(X)(filled.astype(self._fitted.model.dtype))
-        return self._columns.restored(X, encoded, filled)
+        return self._columns.fill_missing(X, encoded, filled)
 
     # ------------------------------------------------------------------------------- weights
     @of_fit

@@ -272,7 +272,7 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
         lam = component.apart(fitted.lam()[1])
         rows = [component.sample(lam[k], n, rng) for k, n in enumerate(n_rows_of) if n > 0]
         X = np.concatenate(rows).astype(fitted.model.dtype, copy=False)
-        X = self._table.rows_of(X) if "_table" in vars(self) else X
+        X = self._table.decode_rows(X) if "_table" in vars(self) else X
         return X, np.repeat(np.arange(n_rows_of.size), n_rows_of)
 
 
