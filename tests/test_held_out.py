@@ -8,7 +8,7 @@ import scipy.sparse as sp
 from scipy.special import gammaln, logsumexp
 
 from skvt.metrics import held_out_log_likelihood
-from skvt.metrics._held_out import documents
+from skvt.metrics._held_out import estimate_documents
 from skvt.models.lda._sampling import row_seeds
 
 METHODS = ("left-to-right", "chib")
@@ -44,7 +44,7 @@ def replicates(counts, beta, alpha, method, n_samples, n, *, n_burn_in=3, seed=0
     """n independent estimates of the log probability of one document of these word counts."""
     words = np.flatnonzero(counts)
     out = np.empty(n)
-    documents(
+    estimate_documents(
         words.size * np.arange(n + 1), np.tile(words, n), np.tile(counts[words], n),
         np.ascontiguousarray(beta.T), alpha, row_seeds(np.uint64(seed), np.arange(n)),
         method == "chib", n_samples, n_burn_in, out,

@@ -41,7 +41,7 @@ FOR_USERS = {
 HANDED_THROUGH = {
     ("fitting/_twin.py", "on_a_twin"),
     ("sklearn_private/_callbacks.py", "torn_down"),
-    ("readers/chunks.py", "of_rows"),
+    ("readers/chunks.py", "apply_to_rows"),
     # (options of ``plot``, which documents and checks them)
     ("plotting/_effects.py", "from_data"),
     ("plotting/_effects.py", "from_estimator"),

@@ -41,7 +41,7 @@ from skvt.inference import (
 from skvt.models.gap_nmf import GaPNMF, column_sums
 from skvt.posterior import JointPosterior, Posterior
 from skvt.readers import CountReader
-from skvt.readers.chunks import by_chunk, sums_over
+from skvt.readers.chunks import by_chunk, sum_over_rows
 from skvt.readers.validation import require_prior
 from skvt.results import SumsMixin
 from skvt.rows import sums_of_rows
@@ -368,7 +368,7 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
         float
             Nats per entry.
         """
-        total, n_entries = sums_over(self, X)
+        total, n_entries = sum_over_rows(self, X)
         if n_entries == 0:
             raise ValueError("No entry of X to predict: all are missing.")
         return total / n_entries

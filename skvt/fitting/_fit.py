@@ -22,7 +22,7 @@ from skvt.fitting._restarts import Launch, Outcomes, Start
 from skvt.fitting._resume import Progress, RowsSeen, checksum
 from skvt.inference import evaluate_bound, fit_loop, rows_of
 from skvt.monitoring import FitMonitor, compilation_announced
-from skvt.readers.validation import out_of_range, stack_level
+from skvt.readers.validation import out_of_range_error, stack_level
 
 
 def run_fit(estimator, rows, workers, before=None):
@@ -66,7 +66,7 @@ class Fit:
         X, weights, labels = self.rows.X, self.rows.weights, self.rows.labels
         old = None if self.before is None else self.before.model
         model = self.estimator._build_model(X, weights, old)
-        return (model, X) if labels is None else labels.joined(model, X, weights)
+        return (model, X) if labels is None else labels.add_class_column(model, X, weights)
 
     @property
     def model(self):
@@ -106,7 +106,7 @@ class Fit:
             if not self._has_memos_of(data):
                 state = state.without_memos(data.total)
             if self.rows.labels is not None:
-                state = self.rows.labels.of_components(state, model, data.X, data.weights)
+                state = self.rows.labels.add_to_components(state, model, data.X, data.weights)
             before.policy.resume(data.n_rows)
             fitted = self._initial_fitted(plan, model, state, before.policy, before)
         state = plan.phases[0].engine.start(state, data.total)
@@ -179,7 +179,7 @@ class Fit:
 
     def _without_labels(self, fitted):
         """Return the fit to publish: its model has no column of classes of rows."""
-        return fitted if self.rows.labels is None else self.rows.labels.removed(fitted)
+        return fitted if self.rows.labels is None else self.rows.labels.remove_class_column(fitted)
 
     def _run_start(self, launch, outcomes, restarts, context):
         """Run a start.
@@ -219,7 +219,7 @@ class Fit:
         if elbo is None:
             elbo = self._bound(model, state, data)
         if not np.isfinite(elbo):
-            raise out_of_range(f"the bound is {elbo}")
+            raise out_of_range_error(f"the bound is {elbo}")
         state.row_starts = None
         state.move_log = _renumber(state.move_log, start.n_moves, n_before)
         return replace(initial, model=model, elbo=float(elbo)), converged, monitor.stopped

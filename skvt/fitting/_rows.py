@@ -8,7 +8,7 @@ import numpy as np
 
 from skvt.inference import Workers
 from skvt.readers import Reader
-from skvt.readers.chunks import released, rows_read
+from skvt.readers.chunks import read_rows_with, release
 from skvt.readers.labels import RowLabels
 from skvt.rows import layout_of
 from skvt.stages import stages_printed
@@ -55,7 +55,7 @@ def read_rows(estimator, X, sample_weight, details=None, *, reset, in_stream=Fal
     """
     reader = replace(estimator._reads.of(estimator), in_stream=in_stream)
     reader = reader if reset else estimator._fitted.reader
-    reader, numbers, weights = rows_read(reader, X, sample_weight)
+    reader, numbers, weights = read_rows_with(reader, X, sample_weight)
     if reset:
         # Remove attributes of an earlier fit, which the new rows may not have.
         for name in ("feature_names_in_", "_covariates"):
@@ -81,7 +81,7 @@ def given_rows(estimator, X, sample_weight=None, details=None, *, reset=False):
     try:
         yield rows
     finally:
-        released(rows.X)
+        release(rows.X)
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from skvt.fitting._publish import publish
 from skvt.fitting._rows import read_rows
 from skvt.inference import Entry, History, Workers, name_chunk_in_errors
 from skvt.monitoring import compilation_announced, report_call
-from skvt.readers.chunks import is_chunked, loaded, loads_of
+from skvt.readers.chunks import is_chunked, load_chunk, loads_of
 from skvt.stages import begin_stage, stages_printed
 
 # Assumed number of rows of a stream that partial_fit starts, unless the user gives the number;
@@ -41,7 +41,7 @@ def update(estimator, X, sample_weight, batch_id, details=None, labels=None):
     for number, (rows, weights) in enumerate(zip(loads.rows, loads.weights, strict=True)):
         chunk_id = (batch_id, number) if needs_numbers else batch_id
         with name_chunk_in_errors(number):
-            chunk = loaded(rows, weights)
+            chunk = load_chunk(rows, weights)
             if chunk is not None:
                 _update_in_memory(estimator, None, *chunk, chunk_id)
 
@@ -94,15 +94,18 @@ def _fit_call(estimator, before, rows, batch_id, workers):
     n_moves = len(fitted.state.move_log)
     if not begins:
         if labels is not None:
-            model, X = labels.joined(fitted.model, X, weights)
+            model, X = labels.add_class_column(fitted.model, X, weights)
             # Without memos, statistics represent all rows of the stream, so that the statistics of
             # labelled rows are scaled to its weight.
             scale = 1.0 if fitted.memos else fitted.n_rows / weights.sum()
-            state = labels.of_components(fitted.state, model, X, weights, scale)
+            state = labels.add_to_components(fitted.state, model, X, weights, scale)
             fitted = replace(fitted, model=model, state=state)
         plan = estimator._plan(fitted.model, X, weights, stream=True)
     fitted, rate = _make_steps(fitted, plan, workers, batch_id, estimator.random_state)
-    fitted = replace(fitted, component_classes=None) if labels is None else labels.removed(fitted)
+    if labels is None:
+        fitted = replace(fitted, component_classes=None)
+    else:
+        fitted = labels.remove_class_column(fitted)
     return _record_call(fitted, rate, n_moves, started)
 
 
@@ -114,7 +117,7 @@ def _begin_stream(estimator, before, X, weights, labels, workers):
     """
     model = estimator._build_model(X, weights)
     if labels is not None:
-        model, X = labels.joined(model, X, weights)
+        model, X = labels.add_class_column(model, X, weights)
     random_state = check_random_state(estimator.random_state)
     rng = np.random.default_rng(random_state.randint(np.iinfo(np.int32).max))
     plan = estimator._plan(model, X, weights, stream=True)

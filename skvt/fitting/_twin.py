@@ -4,7 +4,7 @@ from functools import wraps
 
 import numpy as np
 
-from skvt.readers.validation import out_of_range
+from skvt.readers.validation import out_of_range_error
 from skvt.sklearn_private import fit_context
 
 
@@ -26,7 +26,7 @@ def all_or_nothing(method):
         try:
             validated(twin, *args, **kwargs)
         except np.linalg.LinAlgError as error:
-            raise out_of_range(error) from error
+            raise out_of_range_error(error) from error
         after = vars(twin)
         # Keep attributes that the estimator got during the call; drop those that the twin deleted.
         kept = {name: value for name, value in vars(self).items()

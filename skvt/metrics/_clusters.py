@@ -1,4 +1,4 @@
-"""Agreement with a truth: labels, and matched components."""
+"""Agreement of a fit with a known truth: of cluster labels, and of matched components."""
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
@@ -54,26 +54,29 @@ def cluster_alignment(labels_true, labels_pred, *, method="majority"):
     labels_pred = _check_labels("labels_pred", labels_pred)
     check_consistent_length(labels_true, labels_pred)
 
-    counts = contingency_matrix(labels_true, labels_pred)  # (classes, clusters), both sorted
+    # Numbers of rows (n_classes, n_clusters), for sorted classes and sorted clusters.
+    counts = contingency_matrix(labels_true, labels_pred)
+    # Pair the class of index i[m] with the cluster of index j[m].
     if method == "majority":
-        rows, columns = counts.argmax(axis=0), np.arange(counts.shape[1])  # [HS13 sec. 4.2]
+        i, j = counts.argmax(axis=0), np.arange(counts.shape[1])  # [HS13 sec. 4.2]
     else:
-        rows, columns = linear_sum_assignment(counts, maximize=True)
-        # a pair without a common row is uninformative: such a cluster is unpaired
-        shared = counts[rows, columns] > 0
-        rows, columns = rows[shared], columns[shared]
-    accuracy = float(counts[rows, columns].sum() / len(labels_true))
+        i, j = linear_sum_assignment(counts, maximize=True)
+        # A pair without a common row says nothing, so that its cluster counts as unpaired.
+        have_common_rows = counts[i, j] > 0
+        i, j = i[have_common_rows], j[have_common_rows]
+    accuracy = float(counts[i, j].sum() / len(labels_true))
     classes, clusters = np.unique(labels_true), np.unique(labels_pred)
-    order = np.argsort(columns)
-    pairs = zip(clusters[columns[order]].tolist(), classes[rows[order]].tolist(), strict=True)
+    order = np.argsort(j)
+    pairs = zip(clusters[j[order]].tolist(), classes[i[order]].tolist(), strict=True)
     return accuracy, dict(pairs)
 
 
 def _check_labels(name, labels):
+    """Return labels as an array; raise ValueError if there are none, or if values are missing."""
     labels = column_or_1d(labels)
     if len(labels) == 0:
         raise ValueError(f"{name} is empty; at least one row is needed.")
-    # NaN is the one value that differs from itself; None does not sort
+    # Only NaN differs from itself.
     if any(label is None or label != label for label in labels.tolist()):
         raise ValueError(f"{name} has missing values (NaN or None); leave these rows out.")
     return labels
@@ -119,19 +122,20 @@ def match_components(A, B):
             f"A has {A.shape[1]} features and B has {B.shape[1]}; both need the same number, "
             "at least 2."
         )
-    correlation = np.clip(_standardized_rows(A) @ _standardized_rows(B).T, -1.0, 1.0)  # (K, L)
-    rows, columns = linear_sum_assignment(correlation, maximize=True)
+    # Correlations of all pairs (K, L).
+    all_correlations = np.clip(_standardize_rows(A) @ _standardize_rows(B).T, -1.0, 1.0)
+    rows, columns = linear_sum_assignment(all_correlations, maximize=True)
     permutation = np.full(len(A), -1, dtype=np.int64)
     correlations = np.full(len(A), np.nan)
     permutation[rows] = columns
-    correlations[rows] = correlation[rows, columns]
+    correlations[rows] = all_correlations[rows, columns]
     return permutation, correlations
 
 
-def _standardized_rows(A):
+def _standardize_rows(A):
     """Return rows with mean 0 and length 1, or 0 for rows that are constant up to rounding."""
     centred = A - A.mean(axis=1, keepdims=True)
     norms = np.linalg.norm(centred, axis=1, keepdims=True)
-    rounding = 8 * np.finfo(np.float64).eps * np.linalg.norm(A, axis=1, keepdims=True)
-    varies = norms > rounding
+    rounding_errors = 8 * np.finfo(np.float64).eps * np.linalg.norm(A, axis=1, keepdims=True)
+    varies = norms > rounding_errors
     return np.where(varies, centred, 0.0) / np.where(varies, norms, 1.0)

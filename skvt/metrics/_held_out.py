@@ -1,7 +1,13 @@
-"""log p(w | alpha, topics) of whole documents, by the estimators of Wallach et al. (2009).
+"""Log probability of whole documents under known topics, by estimators of Wallach et al. (2009).
 
-Both take the topics as known and sum out the proportions, so that the assignments z of a document
-have the conditionals ``p(z_n = k | z_-n, w) ~ (alpha_k + n_k^{-n}) beta_{k w_n}``.
+Both estimate ``log p(w | alpha, beta)`` by sampling the topics z of the tokens. The proportions of
+topics are summed out, so that a token has the conditional ``p(z_n = k | z_-n, w) ~ (alpha_k +
+n_k^{-n}) beta_{k w_n}``, where n_k^{-n} is the number of other tokens of topic k.
+
+In the loops, ``words`` (n_tokens,) has the word of each token, ``topics`` (n_words, n_topics) the
+probabilities beta of words in topics, ``assignments`` (n_tokens,) the topic z of each token,
+``topic_counts`` (n_topics,) the numbers n_k of tokens, and ``state`` is the state of the random
+numbers.
 """
 
 import numpy as np
@@ -21,22 +27,23 @@ from skvt.compiled import (
 
 @part
 def _draw(weights, state):
-    """Return an index drawn in proportion to the weights, their sum, and the new state."""
+    """Return an index drawn in proportion to the weights, the sum of weights, and the new state."""
     total = 0.0
     for k in range(weights.size):
         total += weights[k]
     state += GOLDEN
-    rest = uniform(mix(state)) * total
+    remainder = uniform(mix(state)) * total
     for k in range(weights.size):
-        rest -= weights[k]
-        if rest < 0.0:
+        remainder -= weights[k]
+        if remainder < 0.0:
             return k, total, state
     return weights.size - 1, total, state
 
 
-# Loops instead of NumPy expressions and slices, each of which takes half a second to compile.
+# These functions are loops, because a NumPy expression or slice takes half a second to compile.
 @part
-def _total(values):
+def _sum(values):
+    """Return the sum of an array."""
     total = 0.0
     for i in range(values.size):
         total += values[i]
@@ -45,150 +52,172 @@ def _total(values):
 
 @part
 def _copy(source, target):
+    """Copy an array into another array."""
     for i in range(source.size):
         target[i] = source[i]
 
 
 @part
-def _conditional(alpha, sizes, row, weights):
+def _compute_conditional(alpha, topic_counts, word_probabilities, weights):
+    """Set ``weights`` (n_topics,) to the conditional of one token, up to a factor.
+
+    ``word_probabilities`` (n_topics,) are the probabilities of its word. ``topic_counts`` are
+    without this token.
+    """
     for k in range(alpha.size):
-        weights[k] = (alpha[k] + sizes[k]) * row[k]
+        weights[k] = (alpha[k] + topic_counts[k]) * word_probabilities[k]
 
 
 @part_allocating
-def left_to_right(words, topics, alpha, n_particles, state):
-    """Estimate the log probability of a document's words, in order: "left-to-right".
+def estimate_left_to_right(words, topics, alpha, n_particles, state):
+    """Estimate the log probability of a document word by word ("left-to-right").
 
-    In ``p(w) = prod_n p(w_n | w_<n)``, each factor is averaged over particles, which sample the
-    assignments of all earlier words again before each word. Particles are resampled by the factor.
-    Without resampling, as in the paper, they do not have the posterior of z_<n given the words so
-    far, and the estimate is biased; with it, ``exp`` of the estimate has the expectation p(w).
-    ``words`` (N,) has the word of each token, ``topics`` (V, K) the probabilities of words.
+    In ``p(w) = prod_n p(w_n | w_<n)``, each factor is averaged over particles. Before each word,
+    the particles sample the assignments of all earlier words again; after it, they are resampled in
+    proportion to their factors. Because of the resampling, ``exp`` of the estimate has the
+    expectation p(w). The paper does not resample: its particles do not have the posterior of z_<n
+    given the words so far, and its estimate is biased.
     """
     n_tokens, n_topics = words.size, alpha.size
-    topic = np.empty((n_particles, n_tokens), np.int64)
-    sizes = np.zeros((n_particles, n_topics))
-    old_topic, old_sizes = np.empty_like(topic), np.empty_like(sizes)
-    increments, weights = np.empty(n_particles), np.empty(n_topics)
+    assignments = np.empty((n_particles, n_tokens), np.int64)
+    topic_counts = np.zeros((n_particles, n_topics))
+    old_assignments, old_counts = np.empty_like(assignments), np.empty_like(topic_counts)
+    # The factor p(w_n | z_<n) of each particle.
+    factors, weights = np.empty(n_particles), np.empty(n_topics)
     parents = np.empty(n_particles, np.int64)
-    alpha_sum = _total(alpha)
-    value = 0.0
+    alpha_sum = _sum(alpha)
+    log_likelihood = 0.0
     for n in range(n_tokens):
         for r in range(n_particles):
             for i in range(n):
-                sizes[r, topic[r, i]] -= 1.0
-                _conditional(alpha, sizes[r], topics[words[i]], weights)
-                topic[r, i], _, state = _draw(weights, state)
-                sizes[r, topic[r, i]] += 1.0
-            _conditional(alpha, sizes[r], topics[words[n]], weights)
-            increments[r] = _total(weights) / (alpha_sum + n)
-        value += log(_total(increments) / n_particles)
+                topic_counts[r, assignments[r, i]] -= 1.0
+                _compute_conditional(alpha, topic_counts[r], topics[words[i]], weights)
+                assignments[r, i], _, state = _draw(weights, state)
+                topic_counts[r, assignments[r, i]] += 1.0
+            _compute_conditional(alpha, topic_counts[r], topics[words[n]], weights)
+            factors[r] = _sum(weights) / (alpha_sum + n)
+        log_likelihood += log(_sum(factors) / n_particles)
         state += GOLDEN
-        resample(increments, uniform(mix(state)), parents)
+        resample(factors, uniform(mix(state)), parents)
         for r in range(n_particles):
-            _copy(topic[r], old_topic[r])
-            _copy(sizes[r], old_sizes[r])
+            _copy(assignments[r], old_assignments[r])
+            _copy(topic_counts[r], old_counts[r])
         for r in range(n_particles):
-            _copy(old_topic[parents[r]], topic[r])
-            _copy(old_sizes[parents[r]], sizes[r])
-            _conditional(alpha, sizes[r], topics[words[n]], weights)
-            topic[r, n], _, state = _draw(weights, state)
-            sizes[r, topic[r, n]] += 1.0
-    return value
+            _copy(old_assignments[parents[r]], assignments[r])
+            _copy(old_counts[parents[r]], topic_counts[r])
+            _compute_conditional(alpha, topic_counts[r], topics[words[n]], weights)
+            assignments[r, n], _, state = _draw(weights, state)
+            topic_counts[r, assignments[r, n]] += 1.0
+    return log_likelihood
 
 
 @part
-def _sweep(words, topics, alpha, topic, sizes, weights, backwards, state):
-    """Make one Gibbs sweep over all assignments, in order or in reverse."""
+def _sweep(words, topics, alpha, assignments, topic_counts, weights, is_reversed, state):
+    """Make one Gibbs sweep over all assignments, from the first or from the last token."""
     n_tokens = words.size
     for step in range(n_tokens):
-        n = n_tokens - 1 - step if backwards else step
-        sizes[topic[n]] -= 1.0
-        _conditional(alpha, sizes, topics[words[n]], weights)
-        topic[n], _, state = _draw(weights, state)
-        sizes[topic[n]] += 1.0
+        n = n_tokens - 1 - step if is_reversed else step
+        topic_counts[assignments[n]] -= 1.0
+        _compute_conditional(alpha, topic_counts, topics[words[n]], weights)
+        assignments[n], _, state = _draw(weights, state)
+        topic_counts[assignments[n]] += 1.0
     return state
 
 
 @part
-def _log_transition(words, topics, alpha, topic, sizes, target, weights):
-    """Return log T(target <- topic) of a forward sweep, without changes of the arrays."""
-    value = 0.0
+def _compute_log_transition(words, topics, alpha, assignments, topic_counts, target, weights):
+    """Return the log probability that a forward sweep leads from ``assignments`` to ``target``.
+
+    ``topic_counts`` are changed during the computation, and restored at its end.
+    """
+    log_probability = 0.0
     for n in range(words.size):
-        sizes[topic[n]] -= 1.0
-        _conditional(alpha, sizes, topics[words[n]], weights)
-        value += log(weights[target[n]] / _total(weights))
-        sizes[target[n]] += 1.0
+        topic_counts[assignments[n]] -= 1.0
+        _compute_conditional(alpha, topic_counts, topics[words[n]], weights)
+        log_probability += log(weights[target[n]] / _sum(weights))
+        topic_counts[target[n]] += 1.0
     for n in range(words.size):
-        sizes[target[n]] -= 1.0
-        sizes[topic[n]] += 1.0
-    return value
+        topic_counts[target[n]] -= 1.0
+        topic_counts[assignments[n]] += 1.0
+    return log_probability
 
 
 @part_allocating
-def chib(words, topics, alpha, n_burn_in, n_samples, state):
-    """Estimate the log probability of a document's words by a Chib-style estimator.
+def estimate_chib(words, topics, alpha, n_burn_in, n_samples, state):
+    """Estimate the log probability of a document by a Chib-style estimator.
 
-    It uses ``p(w) = p(w, z*) / p(z* | w)`` at a probable z*. The denominator is the mean transition
-    probability into z* over a chain that starts from z* at a random time and runs in both
-    directions, so that ``exp`` of the estimate has the expectation p(w) (Murray and Salakhutdinov
-    2009).
+    The estimate is ``p(w) = p(w, z*) / p(z* | w)`` at probable assignments z*, called special. The
+    denominator is the mean transition probability into z* over the states of a chain. The chain
+    starts from z* at a random time and runs in both directions, so that ``exp`` of the estimate has
+    the expectation p(w) (Murray and Salakhutdinov 2009).
     """
     n_tokens, n_topics = words.size, alpha.size
-    weights, sizes = np.empty(n_topics), np.zeros(n_topics)
-    topic = np.empty(n_tokens, np.int64)
+    weights, topic_counts = np.empty(n_topics), np.zeros(n_topics)
+    assignments = np.empty(n_tokens, np.int64)
     for n in range(n_tokens):
-        _conditional(alpha, sizes, topics[words[n]], weights)
-        topic[n], _, state = _draw(weights, state)
-        sizes[topic[n]] += 1.0
+        _compute_conditional(alpha, topic_counts, topics[words[n]], weights)
+        assignments[n], _, state = _draw(weights, state)
+        topic_counts[assignments[n]] += 1.0
     for _ in range(n_burn_in):
-        state = _sweep(words, topics, alpha, topic, sizes, weights, False, state)
-    # ascend to a mode, where transition probabilities are large
+        state = _sweep(words, topics, alpha, assignments, topic_counts, weights, False, state)
+    # Ascend to a mode, where transition probabilities are large.
     for _ in range(12):
         for n in range(n_tokens):
-            sizes[topic[n]] -= 1.0
-            _conditional(alpha, sizes, topics[words[n]], weights)
+            topic_counts[assignments[n]] -= 1.0
+            _compute_conditional(alpha, topic_counts, topics[words[n]], weights)
             best = 0
             for k in range(1, n_topics):
                 if weights[k] > weights[best]:
                     best = k
-            topic[n] = best
-            sizes[topic[n]] += 1.0
-    special, special_sizes = topic.copy(), sizes.copy()
+            assignments[n] = best
+            topic_counts[assignments[n]] += 1.0
+    special_assignments, special_counts = assignments.copy(), topic_counts.copy()
 
     state += GOLDEN
+    # The chain has n_samples states; ``middle`` is the number of the first that is sampled.
     middle = int(uniform(mix(state)) * n_samples)
-    logs = np.empty(n_samples)
-    middle_topic, middle_sizes = topic.copy(), sizes.copy()
-    # the middle state, then the states after it, then those before it, backwards; a single loop,
-    # since each call of a sweep in the code is compiled separately
+    log_transitions = np.empty(n_samples)
+    middle_assignments, middle_counts = assignments.copy(), topic_counts.copy()
+    # First comes the middle state, then the states after it by forward sweeps, then the states
+    # before it by reversed sweeps. A single loop does all, because each call of a sweep in the code
+    # is compiled separately.
     for step in range(n_samples):
         if step == n_samples - middle:
-            topic, sizes = middle_topic, middle_sizes
-        backwards = step == 0 or step >= n_samples - middle
-        state = _sweep(words, topics, alpha, topic, sizes, weights, backwards, state)
-        s = n_samples - 1 - step if step >= n_samples - middle else middle + step
-        logs[s] = _log_transition(words, topics, alpha, topic, sizes, special, weights)
+            assignments, topic_counts = middle_assignments, middle_counts
+        is_before_middle = step >= n_samples - middle
+        is_reversed = step == 0 or is_before_middle
+        state = _sweep(words, topics, alpha, assignments, topic_counts, weights, is_reversed, state)
+        s = n_samples - 1 - step if is_before_middle else middle + step
+        log_transitions[s] = _compute_log_transition(
+            words, topics, alpha, assignments, topic_counts, special_assignments, weights
+        )
         if step == 0:
-            middle_topic, middle_sizes = topic.copy(), sizes.copy()
+            middle_assignments, middle_counts = assignments.copy(), topic_counts.copy()
 
-    alpha_sum = _total(alpha)
-    joint = gammaln(alpha_sum) - gammaln(alpha_sum + n_tokens)
+    # log p(w, z*)
+    alpha_sum = _sum(alpha)
+    log_joint = gammaln(alpha_sum) - gammaln(alpha_sum + n_tokens)
     for k in range(n_topics):
-        joint += gammaln(alpha[k] + special_sizes[k]) - gammaln(alpha[k])
+        log_joint += gammaln(alpha[k] + special_counts[k]) - gammaln(alpha[k])
     for n in range(n_tokens):
-        joint += log(topics[words[n], special[n]])
-    top, chance = logs[0], 0.0
+        log_joint += log(topics[words[n], special_assignments[n]])
+    # log p(z* | w), computed without underflow
+    maximum, total = log_transitions[0], 0.0
     for s in range(1, n_samples):
-        top = max(top, logs[s])
+        maximum = max(maximum, log_transitions[s])
     for s in range(n_samples):
-        chance += np.exp(logs[s] - top)
-    return joint - (top + np.log(chance / n_samples))
+        total += np.exp(log_transitions[s] - maximum)
+    return log_joint - (maximum + np.log(total / n_samples))
 
 
 @jit_allocating
-def documents(indptr, words, counts, topics, alpha, seeds, method, n_samples, n_burn_in, out):
-    """Set ``out`` to log probabilities of documents, by left-to-right (method 0) or Chib (1)."""
+def estimate_documents(
+    indptr, words, counts, topics, alpha, seeds, method, n_samples, n_burn_in, out
+):
+    """Set ``out`` (n_documents,) to log probabilities, by left-to-right (method 0) or Chib (1).
+
+    ``indptr``, ``words`` and ``counts`` are the arrays of a CSR matrix of documents.
+    """
     for d in range(indptr.size - 1):
         n_tokens = 0
         for j in range(indptr[d], indptr[d + 1]):
@@ -200,7 +229,8 @@ def documents(indptr, words, counts, topics, alpha, seeds, method, n_samples, n_
                 tokens[position] = words[j]
                 position += 1
         state = seeds[d]
-        # a random order of the tokens: any order has the same probability
+        # Shuffle the tokens. Any order has the same probability, but left-to-right needs a random
+        # order, because words are stored by number.
         for n in range(n_tokens - 1, 0, -1):
             state += GOLDEN
             other = int(uniform(mix(state)) * (n + 1))
@@ -208,6 +238,6 @@ def documents(indptr, words, counts, topics, alpha, seeds, method, n_samples, n_
         if n_tokens == 0:
             out[d] = 0.0
         elif method == 0:
-            out[d] = left_to_right(tokens, topics, alpha, n_samples, state)
+            out[d] = estimate_left_to_right(tokens, topics, alpha, n_samples, state)
         else:
-            out[d] = chib(tokens, topics, alpha, n_burn_in, n_samples, state)
+            out[d] = estimate_chib(tokens, topics, alpha, n_burn_in, n_samples, state)

@@ -1,4 +1,4 @@
-"""Agreement of the topics of independent fits."""
+"""Stability of topics: how well the topics of independent fits agree."""
 
 from itertools import combinations
 
@@ -56,10 +56,11 @@ def topic_stability(fits, *, average="macro"):
     topics = distributions(fits)
     if len(topics) < 2:
         raise ValueError(f"fits has {len(topics)} of them; agreement needs at least 2.")
-    shared = [np.zeros(len(each)) for each in topics]
+    # Sum of the agreements of each topic of each fit with its partners.
+    sums = [np.zeros(len(topics_of_fit)) for topics_of_fit in topics]
     for i, j in combinations(range(len(topics)), 2):
-        agreement, rows, columns = matched(topics[i], topics[j])
-        shared[i][rows] += agreement
-        shared[j][columns] += agreement
-    stability = [total / (len(topics) - 1) for total in shared]
+        agreements, rows, columns = matched(topics[i], topics[j])
+        sums[i][rows] += agreements
+        sums[j][columns] += agreements
+    stability = [sums_of_fit / (len(topics) - 1) for sums_of_fit in sums]
     return stability if average is None else float(np.mean([each.mean() for each in stability]))

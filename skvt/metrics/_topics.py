@@ -1,4 +1,8 @@
-"""Scores of topics: document completion, held-out likelihood, coherence."""
+"""Scores of topics: document completion, held-out likelihood and coherence.
+
+The functions take topics as arrays of weights of words, so that they work for topics from any
+library. Each function's documentation names its paper.
+"""
 
 from numbers import Integral, Real
 
@@ -8,16 +12,16 @@ from sklearn.utils import check_array, check_random_state, check_scalar
 
 from skvt.compiled import mix
 from skvt.inference import Workers
-from skvt.metrics._held_out import documents as held_out_documents
+from skvt.metrics._held_out import estimate_documents
 from skvt.models.lda import LDA
-from skvt.readers.validation import check_choice, counts_of_words, without_mask
+from skvt.readers.validation import check_choice, require_word_counts, without_mask
 from skvt.results import prior_vector
 from skvt.results.completion import completion_score, content_keys, split_tokens
 from skvt.ties import stable_order
 
 # Largest number of tokens of a document for each method. Both visit tokens one by one; for each
 # token, left-to-right visits all earlier tokens again.
-_MOST_TOKENS = {"left-to-right": 100_000, "chib": 10_000_000}
+_MAX_TOKENS = {"left-to-right": 100_000, "chib": 10_000_000}
 # Number of documents in a parallel task of held-out likelihoods.
 _DOCUMENTS_PER_TASK = 8
 
@@ -26,7 +30,7 @@ _DOCUMENTS_PER_TASK = 8
 
 
 def document_completion_split(X):
-    """Split the tokens of each document into two halves: one observed, one held out.
+    """Split the tokens of each document into an observed half and a held-out half.
 
     Each token goes to either side with probability 1/2, by a hash of the document's content, so
     that the split of a document does not depend on the other rows.
@@ -49,7 +53,7 @@ def document_completion_split(X):
     >>> (observed + held_out).toarray().tolist() == X
     True
     """
-    return split_tokens(_counts(X))
+    return split_tokens(_check_counts(X))
 
 
 def document_completion_score(topic_word, X, *, doc_topic_prior, n_jobs=None):
@@ -91,8 +95,8 @@ def document_completion_score(topic_word, X, *, doc_topic_prior, n_jobs=None):
     >>> lda = LatentDirichletAllocation(3, random_state=0).fit(X[:150])  # or of any library
     >>> score = document_completion_score(lda.components_, X[150:], doc_topic_prior=1 / 3)
     """
-    X = _counts(X)
-    topic_word = _topic_weights(topic_word, X)
+    X = _check_counts(X)
+    topic_word = _check_topic_weights(topic_word, X)
     alpha = prior_vector("doc_topic_prior", doc_topic_prior, len(topic_word), "n_components")
     # LDA needs a prior although the topics are given; any value below the smallest weight works.
     model = LDA(alpha, np.full(X.shape[1], topic_word.min() / 2.0))
@@ -163,7 +167,7 @@ def held_out_log_likelihood(
     >>> np.round(np.exp(nats), 6).tolist()
     [0.0625]
     """
-    X = _counts(X)
+    X = _check_counts(X)
     if not np.array_equal(X.data, np.floor(X.data)):
         raise ValueError(
             "Counts must be whole numbers: the likelihood is that of a sequence of words. Use "
@@ -172,35 +176,36 @@ def held_out_log_likelihood(
     check_choice("method", method, ("left-to-right", "chib"))
     check_scalar(n_samples, "n_samples", Integral, min_val=1)
     check_scalar(n_burn_in, "n_burn_in", Integral, min_val=0)
-    topic_word = _topic_weights(topic_word, X)
+    topic_word = _check_topic_weights(topic_word, X)
     alpha = prior_vector("doc_topic_prior", doc_topic_prior, len(topic_word), "n_components")
-    longest = X.sum(axis=1).max(initial=0.0)
-    if longest > _MOST_TOKENS[method]:
+    max_tokens = X.sum(axis=1).max(initial=0.0)
+    if max_tokens > _MAX_TOKENS[method]:
         raise ValueError(
-            f"A document has {longest:g} tokens, and method={method!r} takes "
-            f"{_MOST_TOKENS[method]} at most, since it visits them one by one. Leave such "
+            f"A document has {max_tokens:g} tokens, and method={method!r} takes "
+            f"{_MAX_TOKENS[method]} at most, since it visits them one by one. Leave such "
             'documents out, use method="chib" for up to ten million tokens, or '
             "document_completion_score, which takes any number."
         )
     topics = np.ascontiguousarray((topic_word / topic_word.sum(axis=1, keepdims=True)).T)
     seed = np.uint64(check_random_state(random_state).randint(np.iinfo(np.int32).max))
+    # A document has a seed by its content, so that its estimate does not depend on its position.
     seeds = content_keys(X) ^ mix(seed)
     out, tasks = np.empty(X.shape[0]), []
-    # int64 for counts of any dtype, so that the loop is compiled only once
+    # Counts of any dtype become int64, so that the loop is compiled only once.
     indptr, words, counts = (a.astype(np.int64) for a in (X.indptr, X.indices, X.data))
     for start in range(0, X.shape[0], _DOCUMENTS_PER_TASK):
         rows = slice(start, start + _DOCUMENTS_PER_TASK)
-        ends = indptr[start : start + _DOCUMENTS_PER_TASK + 1]
-        part = slice(ends[0], ends[-1])
-        tasks.append((ends - ends[0], words[part], counts[part], topics, alpha,
+        row_ends = indptr[start : start + _DOCUMENTS_PER_TASK + 1]
+        entries = slice(row_ends[0], row_ends[-1])
+        tasks.append((row_ends - row_ends[0], words[entries], counts[entries], topics, alpha,
                       seeds[rows], method == "chib", n_samples, n_burn_in, out[rows]))  # fmt: skip
     with Workers(n_jobs) as workers:
-        workers.run(held_out_documents, tasks)
+        workers.run(estimate_documents, tasks)
     return out
 
 
-def _topic_weights(topic_word, X):
-    """Return topic weights as float64; raise unless positive with as many columns as X."""
+def _check_topic_weights(topic_word, X):
+    """Return topic weights as float64; raise unless they are positive, a column for each word."""
     topic_word = check_array(topic_word, dtype=np.float64)
     if topic_word.shape[1] != X.shape[1] or topic_word.min() <= 0.0:
         raise ValueError(
@@ -234,10 +239,11 @@ def perplexity(log_predictive):
     return float(np.exp(-check_scalar(log_predictive, "log_predictive", Real)))
 
 
-def _counts(X):
+def _check_counts(X):
+    """Return counts of words as a canonical CSR matrix; raise ValueError if they are illegal."""
     X = without_mask(X, False, "document completion")
     X = check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32])
-    return counts_of_words(X, "document completion")
+    return require_word_counts(X, "document completion")
 
 
 # ------------------------------------------------------------------------ topic coherence
@@ -313,36 +319,44 @@ def topic_coherence(topic_word, X, *, n_words=10, measure="npmi", eps=0.0):
     if not 0.0 <= eps < 1.0:
         raise ValueError(f"eps={eps!r} must be at least 0 and below 1; try 0 or 1e-12.")
 
-    top = np.stack([stable_order(-topic)[:n_words] for topic in topic_word])  # (K, n_words)
-    words, top = np.unique(top, return_inverse=True)  # positions in `words`
-    first, second = np.triu_indices(n_words, k=1)  # pairs; the first is the more probable word
-    frequency, joint = _document_frequencies(X, words, top[:, first], top[:, second])
+    # Top words of each topic (K, n_words), then their indices among all top words ``words``.
+    top_words = np.stack([stable_order(-topic)[:n_words] for topic in topic_word])
+    words, indices = np.unique(top_words, return_inverse=True)
+    # Pairs of top words (K, n_pairs); the first of a pair is the more probable word.
+    first_ranks, second_ranks = np.triu_indices(n_words, k=1)
+    firsts, seconds = indices[:, first_ranks], indices[:, second_ranks]
+    frequency, joint = _count_documents(X, words, firsts, seconds)
     if measure == "umass":
         if (frequency == 0).any():
             raise ValueError(
                 f"Words {words[frequency == 0][:10].tolist()} are top words but occur in no "
                 "document of X; use the corpus of the fit, or measure='npmi'."
             )
-        return np.log((joint + 1) / frequency[top[:, first]]).sum(axis=1)
+        return np.log((joint + 1) / frequency[firsts]).sum(axis=1)
     share = frequency / X.shape[0]
-    return _npmi(share[top[:, first]], share[top[:, second]], joint / X.shape[0] + eps).mean(axis=1)
+    return _compute_npmi(share[firsts], share[seconds], joint / X.shape[0] + eps).mean(axis=1)
 
 
-def _document_frequencies(X, words, left, right):
-    """Count documents with each of ``words``, and with both words of pairs (left, right)."""
-    present = sparse.csr_matrix(X[:, words], dtype=np.float64, copy=True)
-    present.sum_duplicates()
-    present.data = (present.data > 0).astype(np.float64)
-    present.eliminate_zeros()
-    together = (present.T @ present).tocsr()  # (W, W), sparse: most pairs do not occur
-    joint = np.asarray(together[left.ravel(), right.ravel()]).reshape(left.shape)
-    return together.diagonal(), joint
+def _count_documents(X, words, firsts, seconds):
+    """Count the documents with each word, and with both words of each pair (first, second).
+
+    ``firsts`` and ``seconds`` are indices in ``words``.
+    """
+    is_present = sparse.csr_matrix(X[:, words], dtype=np.float64, copy=True)
+    is_present.sum_duplicates()
+    is_present.data = (is_present.data > 0).astype(np.float64)
+    is_present.eliminate_zeros()
+    # The matrix (n_words, n_words) is sparse, because most pairs do not occur.
+    joint_counts = (is_present.T @ is_present).tocsr()
+    joint = np.asarray(joint_counts[firsts.ravel(), seconds.ravel()]).reshape(firsts.shape)
+    return joint_counts.diagonal(), joint
 
 
-def _npmi(p_left, p_right, p_joint):
+def _compute_npmi(p_first, p_second, p_joint):
     """Return normalised pointwise mutual information, with limits -1 and 0 at p_joint = 0, 1."""
-    inside = (p_joint > 0) & (p_joint < 1) & (p_left > 0) & (p_right > 0)
-    p_left, p_right = np.where(inside, p_left, 1.0), np.where(inside, p_right, 1.0)
-    p_safe = np.where(inside, p_joint, 0.5)
-    values = np.log(p_safe / (p_left * p_right)) / -np.log(p_safe)
-    return np.where(inside, values, np.where(p_joint >= 1, 0.0, -1.0))
+    is_regular = (p_joint > 0) & (p_joint < 1) & (p_first > 0) & (p_second > 0)
+    # Other pairs get arbitrary legal numbers, so that no logarithm warns.
+    p_first, p_second = np.where(is_regular, p_first, 1.0), np.where(is_regular, p_second, 1.0)
+    p_safe = np.where(is_regular, p_joint, 0.5)
+    values = np.log(p_safe / (p_first * p_second)) / -np.log(p_safe)
+    return np.where(is_regular, values, np.where(p_joint >= 1, 0.0, -1.0))

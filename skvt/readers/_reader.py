@@ -1,4 +1,9 @@
-"""Readers, which return rows as numbers in one precision or raise errors with remedies."""
+"""Readers: each returns rows as numbers in one precision, or raises an error with a remedy.
+
+The first rows fit a reader: it takes from them the number and the names of the columns, and the
+precision, which later rows must have, too. Each subclass of :class:`Reader` reads the rows of one
+kind of model.
+"""
 
 import warnings
 from dataclasses import dataclass, field, replace
@@ -12,17 +17,17 @@ from skvt.readers._columns import find_unread_column
 from skvt.readers.validation import (
     ENCODE,
     LEGAL_RANGE,
-    admitted,
     check_magnitude,
-    counts_of_words,
-    each_entry_once,
+    find_text,
     in_range,
     refuse_masked_weights,
     require_binary,
     require_counts,
+    require_rows,
+    require_word_counts,
     stack_level,
-    text_in,
-    total_of,
+    sum_entries,
+    to_canonical_csr,
     warn_of_empty_rows,
 )
 from skvt.sklearn_private import check_sample_weight
@@ -30,28 +35,28 @@ from skvt.sklearn_private import check_sample_weight
 
 @dataclass(frozen=True)
 class Reader:
-    """Reader of real numbers, and base of the other readers.
+    """Reader of complete real numbers, and base of the other readers.
 
-    A reader can be sent to the processes that hold the rows. It does not depend on a model; it
-    takes the requirements on later rows from the first rows.
+    A reader can be sent to the processes that hold the rows, because it does not depend on a model.
     """
 
     # Class of the estimator, for its name in errors.
     owner: type
-    # Attributes of an estimator by which later rows are checked, once rows have been read:
-    # ``n_features_in_``, ``feature_names_in_``.
+    # Attributes of the estimator by which later rows are checked, ``n_features_in_`` and
+    # ``feature_names_in_``; empty before the first rows.
     columns: dict[str, Any] = field(default_factory=dict)
     # Precision of the rows; None before the first rows.
     dtype: np.dtype[Any] | None = None
-    # Whether the first rows are those of a stream, whose later rows may differ from them.
+    # Whether the first rows begin a stream, whose later rows may differ from them.
     in_stream: bool = False
 
-    # Whether rows may be sparse, and whether values may be missing.
+    # Whether rows may be sparse.
     sparse: ClassVar[bool] = False
+    # Whether values may be missing.
     missing: ClassVar[bool] = False
     # Memory order of arrays; None keeps the order of the input.
     order: ClassVar[str | None] = None
-    # Whether models depend on the sum of all numbers, as for counts.
+    # Whether the sum of all numbers must be in the legal range, as for counts.
     adds_up: ClassVar[bool] = False
     # Whether all rows must be scanned before any is read, see `scan`.
     needs_scan: ClassVar[bool] = False
@@ -60,36 +65,37 @@ class Reader:
 
     @classmethod
     def of(cls, estimator):
-        """The reader by an estimator's parameters, before the first rows."""
+        """Make a reader with an estimator's parameters, before the first rows."""
         return cls(type(estimator))
 
     def first(self, X):
-        """Return the reader of further rows, and these rows as numbers; raise if illegal."""
-        X, columns = self._numbers(X)
-        X = self._legal(X)
+        """Return the reader of further rows, and X as numbers; raise if X is illegal."""
+        X, columns = self._to_numbers(X)
+        X = self._require_legal(X)
         return replace(self, columns=columns, dtype=X.dtype), X
 
-    def _numbers(self, X):
+    def _to_numbers(self, X):
         """Return X as an array or CSR matrix of numbers, and the attributes of its columns."""
-        legal = {
+        requirements = {
             "accept_sparse": "csr" if self.sparse else False,
             "dtype": [np.float64, np.float32] if self.dtype is None else self.dtype,
             "order": self.order,
             "ensure_all_finite": "allow-nan" if self.missing else True,
         }
-        X = admitted(X, self.owner.__name__, missing=self.missing)
+        X = require_rows(X, self.owner.__name__, missing=self.missing)
         try:
-            return self._checked(X, legal)
+            return self._validate(X, requirements)
         except (TypeError, ValueError) as error:
-            example, unread = text_in(X), find_unread_column(X)
-            if example is not None:
+            # Raise an error with a remedy if X holds text or dates.
+            text, unread_column = find_text(X), find_unread_column(X)
+            if text is not None:
                 raise ValueError(
-                    f"X holds text, such as {example[:40]!r}, and {self.owner.__name__} takes "
+                    f"X holds text, such as {text[:40]!r}, and {self.owner.__name__} takes "
                     f"numbers. {self.remedy}"
                 ) from error
-            if unread is None:
+            if unread_column is None:
                 raise
-            name, column = unread
+            name, column = unread_column
             raise type(error)(
                 f"Column {name!r} is of the type {column.type}, and {self.owner.__name__} takes "
                 f"numbers. {column.remedy}"
@@ -98,36 +104,38 @@ class Reader:
     def first_weighted(self, X, sample_weight):
         """Return the reader of further rows, the rows of positive weight, and their weights."""
         reader, X = self.first(X)
-        # Readers that scan warn of empty columns elsewhere.
+        # Readers that scan all rows warn of empty columns by themselves.
         if self.dtype is None and not self.needs_scan and hasattr(self.owner, "impute"):
             _warn_of_empty_columns(X)
         return reader, *reader.weighted(X, sample_weight)
 
     def read(self, X):
-        """Return rows like the first rows as numbers."""
+        """Return X, rows like the first rows, as numbers."""
         return self.first(X)[1]
 
     def resumed(self, attributes, dtype):
-        """Return the reader of later rows, by the estimator's attributes and the precision."""
+        """Return the reader of later rows from an estimator's attributes and precision."""
         columns = {name: attributes[name] for name in ("n_features_in_", "feature_names_in_")
                    if name in attributes}  # fmt: skip
         return replace(self, columns=columns, dtype=np.dtype(dtype))
 
     def scan(self, X):
-        """Return the data of some rows from which :meth:`scanned` learns about all rows."""
+        """Return what :meth:`scanned` needs to know of the rows of a chunk."""
 
     def scanned(self, scans):
-        """Return the reader after the scans of all chunks, given by number."""
+        """Return the reader after the scans of all chunks, a dict by the chunks' numbers."""
         return self
 
-    def _checked(self, X, legal):
-        """Return X after scikit-learn's checks, and the attributes that these set."""
-        # scikit-learn sets attributes of an estimator, whose class it names in errors
-        owner = object.__new__(self.owner)
-        vars(owner).update(self.columns)
-        return validate_data(owner, X, reset=self.dtype is None, **legal), vars(owner)
+    def _validate(self, X, requirements):
+        """Return X after scikit-learn's checks, and the attributes that the checks set."""
+        # scikit-learn sets the attributes of an estimator and names its class in errors. An empty
+        # object of the estimator's class serves for both.
+        estimator = object.__new__(self.owner)
+        vars(estimator).update(self.columns)
+        X = validate_data(estimator, X, reset=self.dtype is None, **requirements)
+        return X, vars(estimator)
 
-    def _legal(self, X):
+    def _require_legal(self, X):
         """Return the rows as the model takes them; raise ValueError for illegal values."""
         check_magnitude(X)
         return X
@@ -138,17 +146,19 @@ class Reader:
             return X, np.ones(X.shape[0])
         refuse_masked_weights(sample_weight)
         weights = check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-        if not weights.any():  # scikit-learn before 1.8 does not check this
+        # scikit-learn before 1.8 accepts weights that are all 0.
+        if not weights.any():
             raise ValueError("Sample weights must contain at least one non-zero number.")
+        # Weights are used in the precision of X, in which they must not become 0 or infinite.
         with np.errstate(over="ignore", under="ignore"):
-            as_computed = weights.astype(X.dtype)
-        if np.any((as_computed == 0.0) != (weights == 0.0)) or np.isinf(as_computed).any():
+            rounded = weights.astype(X.dtype)
+        if np.any((rounded == 0.0) != (weights == 0.0)) or np.isinf(rounded).any():
             raise ValueError(
                 f"sample_weight must be 0 or in the range of {X.dtype}. Got weights from "
                 f"{weights.min():g} to {weights.max():g}; scale them."
             )
         if self.adds_up:
-            total = total_of(X, weights)
+            total = sum_entries(X, weights)
             if total > 0.0 and not in_range(total):
                 raise ValueError(
                     f"sample_weight times X must add up to 0 or a number in {LEGAL_RANGE}. Got a "
@@ -164,8 +174,9 @@ class RealReader(Reader):
 
     missing = True
 
-    def _legal(self, X):
-        X = super()._legal(X)
+    def _require_legal(self, X):
+        """Return X; raise ValueError for illegal values, and warn of empty rows."""
+        X = super()._require_legal(X)
         warn_of_empty_rows(X)
         return X
 
@@ -186,10 +197,11 @@ class BinaryReader(Reader):
 
     @classmethod
     def of(cls, estimator):
-        """The reader by an estimator's parameters, before the first rows."""
+        """Make a reader with an estimator's parameters, before the first rows."""
         return cls(type(estimator), threshold=estimator.binarize)
 
-    def _legal(self, X):
+    def _require_legal(self, X):
+        """Return X with values 0, 1 and NaN; raise ValueError for other values if not binarized."""
         warn_of_empty_rows(X)
         if sp.issparse(X):
             if self.threshold is not None and self.threshold < 0.0:
@@ -197,13 +209,13 @@ class BinaryReader(Reader):
                     "The 'binarize' parameter must not be negative for sparse data. Got "
                     f"{self.threshold}."
                 )
-            X = each_entry_once(X)
+            X = to_canonical_csr(X)
         values = X.data if sp.issparse(X) else X
         if self.threshold is None:
             require_binary(values)
             return X
-        ones = values > self.threshold
-        values = np.where(np.isnan(values), values, ones).astype(X.dtype, copy=False)
+        is_above = values > self.threshold
+        values = np.where(np.isnan(values), values, is_above).astype(X.dtype, copy=False)
         return sp.csr_array((values, X.indices, X.indptr), X.shape) if sp.issparse(X) else values
 
 
@@ -212,9 +224,10 @@ class CountReader(Reader):
 
     sparse = missing = adds_up = True
 
-    def _legal(self, X):
+    def _require_legal(self, X):
+        """Return X; raise ValueError for negative values and sums out of range."""
         if sp.issparse(X):
-            X = each_entry_once(X)
+            X = to_canonical_csr(X)
         require_counts(X, self.owner.__name__, "counts or magnitudes")
         return X
 
@@ -228,12 +241,13 @@ class DocumentReader(Reader):
         "sklearn.feature_extraction.text."
     )
 
-    def _legal(self, X):
-        return counts_of_words(X, self.owner.__name__, warns=self.dtype is None)
+    def _require_legal(self, X):
+        """Return X without stored zeros; raise ValueError unless X holds counts of words."""
+        return require_word_counts(X, self.owner.__name__, warns=self.dtype is None)
 
 
 def _warn_of_empty_columns(X):
-    """Warn of columns without any value: only the prior informs their parameters."""
+    """Warn of columns without any value, because only the prior informs their parameters."""
     if sp.issparse(X) or X.size == 0 or not np.isnan(X[0]).any():
         return
     columns = np.flatnonzero(np.isnan(X).all(axis=0))

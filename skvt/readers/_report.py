@@ -3,12 +3,12 @@
 import narwhals.stable.v2 as nw
 import numpy as np
 
-# Reasons for the reading of a column, of at most 30 letters, so that pandas and polars print data
-# frames in full.
+# Reasons why a column was read as it was. They have at most 30 letters, so that pandas and polars
+# print data frames in full.
 _LISTED = "listed in 'components'"
 _NOT_LISTED = "not listed in 'components'"
 _CONSTANT = "one value in all rows"
-# Texts of findings; braces stand for the value of the finding.
+# Reason by kind of finding; braces stand for the value of the finding.
 _FINDINGS = {
     "date": "dates or times",
     "missing": "no value is observed",
@@ -30,7 +30,8 @@ def table_report(table, priors):
     table : Table
         The table of the rows of ``fit``.
     priors : dict of dict
-        The parameters of the priors by block name; "log" are the columns in logarithms.
+        The parameters of the prior by block name. The parameter "log" has the columns in the block
+        whose logarithms are modelled.
 
     Returns
     -------
@@ -38,10 +39,10 @@ def table_report(table, priors):
         A data frame of polars if the rows were a data frame of polars, otherwise of pandas; a dict
         of columns as lists if the package cannot be imported.
     """
-    findings = {name: finding for name, *finding in table.findings}
+    findings = {name: (kind, value) for name, kind, value in table.findings}
     columns = {"column": list(table.names), "read_as": [], "why": []}
     for j, name in enumerate(table.names):
-        read_as, why = _reading(table, j, priors)
+        read_as, why = _explain_column(table, j, priors)
         if str(name) in findings:
             kind, value = findings[str(name)]
             why = _FINDINGS[kind].format(value.removesuffix(", left out"))
@@ -54,12 +55,12 @@ def table_report(table, priors):
         return columns
 
 
-def _reading(table, j, priors):
+def _explain_column(table, j, priors):
     """Return how the column at position j was read, and why."""
     for block in table.blocks:
         for i in np.flatnonzero(block.columns == j).tolist():
             why = table.reasons[j] if table.reasons else _LISTED
-            return _component_of(block, i, priors.get(block.name, {})), why
+            return _describe_component(block, i, priors.get(block.name, {})), why
     for block in table.given:
         if j in block.columns:
             kind = "numbers" if block.categories is None else f"{block.sizes[0]} levels"
@@ -67,18 +68,18 @@ def _reading(table, j, priors):
     return "left out", _CONSTANT if table.reasons else _NOT_LISTED
 
 
-def _component_of(block, place, prior):
-    """Describe the component of the column at ``place`` within its block."""
-    spec, name = block.spec, type(block.spec).__name__
-    if spec.reads_exposure and place == block.columns.size - 1:
+def _describe_component(block, i, prior):
+    """Describe the component of column i of a block, such as "Gaussian of logarithm"."""
+    spec, description = block.spec, type(block.spec).__name__
+    if spec.reads_exposure and i == block.columns.size - 1:
         return f"exposure of {block.name!r}"
     if block.categories is not None:
-        return f"{name}, {len(block.categories[place])} levels"
+        return f"{description}, {len(block.categories[i])} levels"
     if hasattr(spec, "at"):
-        at = np.broadcast_to(spec.at, block.columns.shape)[place]
-        name = f"{name} at {at:g}, {type(spec.component).__name__}"
-    if place in prior.get("log", ()):
-        name += " of logarithm"
-    if place in getattr(spec, "ordinal", ()):
-        name += ", ordinal"
-    return name
+        point_mass = np.broadcast_to(spec.at, block.columns.shape)[i]
+        description += f" at {point_mass:g}, {type(spec.component).__name__}"
+    if i in prior.get("log", ()):
+        description += " of logarithm"
+    if i in getattr(spec, "ordinal", ()):
+        description += ", ordinal"
+    return description

@@ -11,7 +11,7 @@ from skvt.readers._columns import columns_of, names_of
 from skvt.readers._reader import Reader
 from skvt.readers._table_blocks import build_table, join_tables, scan_table
 from skvt.readers._tables import Table
-from skvt.readers.validation import admitted, each_entry_once, is_frame, warn_of_empty_rows
+from skvt.readers.validation import is_frame, require_rows, to_canonical_csr, warn_of_empty_rows
 
 
 @dataclass(frozen=True)
@@ -88,9 +88,9 @@ class TableReader(Reader):
 
         Raise for other containers, such as lazy frames and dicts, and for empty X.
         """
-        X = admitted(X, self.owner.__name__, missing=self.missing, dates=True)
+        X = require_rows(X, self.owner.__name__, missing=self.missing, dates=True)
         if is_frame(X):
-            X, columns = self._checked(X, {"skip_check_array": True})
+            X, columns = self._validate(X, {"skip_check_array": True})
             if X.shape[0] == 0 or X.shape[1] == 0:
                 what = "sample" if X.shape[0] == 0 else "feature"
                 raise ValueError(
@@ -103,11 +103,12 @@ class TableReader(Reader):
         if is_lazy or isinstance(X, dict) or is_structured:
             remedy = "X.collect()" if is_lazy else "pandas.DataFrame(X)"
             raise TypeError(f"X is no table in memory but {type(X).__name__}: give {remedy}.")
-        legal = {"accept_sparse": "csr", "dtype": None, "ensure_all_finite": False}
-        X, columns = self._checked(X, legal)
+        requirements = {"accept_sparse": "csr", "dtype": None, "ensure_all_finite": False}
+        X, columns = self._validate(X, requirements)
         if sp.issparse(X):
-            X = each_entry_once(X)
+            X = to_canonical_csr(X)
         kind = X.dtype.kind
+        # The first rows of booleans stay objects, so that the table knows that they are booleans.
         if kind == "b" and not sp.issparse(X) and self.dtype is None:
             return X.astype(object), columns
         if kind in "biu":

@@ -1,6 +1,8 @@
-"""Rows of Dask: arrays, data frames and lists of delayed chunks as estimators take them.
+"""Rows of Dask: arrays, data frames and lists of delayed chunks, as estimators take them.
 
-dask is imported only if the input is a collection of Dask.
+A fit reads each chunk into a block of numbers, which stays on the worker of the cluster
+(:func:`read_rows_with`). Methods such as ``transform`` become lazy (:func:`by_chunk`). dask is
+imported only if the input is a collection of Dask.
 """
 
 import sys
@@ -24,8 +26,9 @@ from skvt.readers.validation import refuse_masked_weights
 
 
 def is_chunked(X):
-    """Whether X is a collection of Dask, or a list of delayed chunks."""
-    if "dask" not in sys.modules:  # nobody can have made one
+    """Return whether X is a collection of Dask, or a list of delayed chunks."""
+    # No collection can exist before dask is imported.
+    if "dask" not in sys.modules:
         return False
     from dask.base import is_dask_collection
 
@@ -34,22 +37,26 @@ def is_chunked(X):
     return is_dask_collection(X)
 
 
-def require_rows_in_memory(X, whom):
-    """Raise TypeError for chunks where a method takes rows in memory only."""
+def require_rows_in_memory(X, caller):
+    """Raise TypeError for rows of Dask, because ``caller`` takes rows in memory only."""
     if is_chunked(X):
         raise TypeError(
-            f"{whom} takes rows in memory. Got rows of Dask; call it with one chunk after the "
+            f"{caller} takes rows in memory. Got rows of Dask; call it with one chunk after the "
             "other, such as X.partitions[0].compute() of a data frame, X.blocks[0].compute() of an "
             "array."
         )
 
 
 class Loads(NamedTuple):
-    """Delayed chunks of rows, the weights of each (delayed, or None) and its length (or NaN)."""
+    """Chunks of rows that are not loaded yet, each with its weights and its length."""
 
+    # Delayed object of each chunk.
     rows: list
+    # Weights of each chunk: delayed, an array, or None.
     weights: list
+    # Number of rows of each chunk, NaN if it is not known.
     lengths: list
+    # Whether all chunks are known to have one dtype.
     has_one_dtype: bool
 
     @property
@@ -59,36 +66,40 @@ class Loads(NamedTuple):
 
 
 def loads_of(X, sample_weight=None):
-    """The chunks of X with their weights; ValueError or TypeError if they do not fit together."""
-    rows, lengths = _delayed_chunks(X)
-    weights = _weights_of_chunks(sample_weight, lengths)
+    """Return the chunks of X with their weights.
+
+    Raise ValueError or TypeError if X or the weights are illegal, or do not fit together.
+    """
+    rows, lengths = _split_rows(X)
+    weights = _split_weights(sample_weight, lengths)
     return Loads(rows, weights, lengths, has_one_dtype=not isinstance(X, list | tuple))
 
 
-def _weights_of_chunks(sample_weight, lengths):
-    """Arrays or delayed objects of the weights of chunks of these lengths, or Nones."""
+def _split_weights(sample_weight, lengths):
+    """Return the weights of each chunk (an array, a delayed object or None)."""
     if sample_weight is None:
         return [None] * len(lengths)
     if not is_chunked(sample_weight):
         refuse_masked_weights(sample_weight)
-        given = np.asarray(sample_weight)
-        if given.shape != (sum(lengths),):
+        weights = np.asarray(sample_weight)
+        if weights.shape != (sum(lengths),):
             raise ValueError(
                 "sample_weight must be a Dask array with the chunks of X, or an array of shape "
                 f"(n_samples,) where the lengths of chunks are known: {sum(lengths)}. Got an array "
-                f"of shape {given.shape}."
+                f"of shape {weights.shape}."
             )
-        return np.split(given, np.cumsum(lengths)[:-1])
+        return np.split(weights, np.cumsum(lengths)[:-1])
     if _is_delayed(sample_weight):
         sample_weight = [sample_weight]
     ndim = getattr(sample_weight, "ndim", 1)
     if ndim != 1:
         raise ValueError(f"Sample weights must be 1D array or scalar, got {ndim}D array.")
-    chunks = getattr(sample_weight, "chunks", None)
-    known = not np.isnan(lengths).any() and chunks is not None and not np.isnan(chunks[0]).any()
-    if known and tuple(chunks[0]) != tuple(lengths) and sum(chunks[0]) == sum(lengths):
+    # If all lengths are known, weights of the same rows in other chunks are divided again.
+    (weight_lengths,) = getattr(sample_weight, "chunks", None) or ([np.nan],)
+    are_known = not np.isnan(lengths).any() and not np.isnan(weight_lengths).any()
+    if are_known and list(weight_lengths) != lengths and sum(weight_lengths) == sum(lengths):
         sample_weight = sample_weight.rechunk((tuple(lengths),))
-    weights, _ = _delayed_chunks(sample_weight)
+    weights, _ = _split_rows(sample_weight)
     if len(weights) != len(lengths):
         raise ValueError(
             f"sample_weight must have the chunks of X. Got {len(weights)} chunks of weights for "
@@ -97,13 +108,14 @@ def _weights_of_chunks(sample_weight, lengths):
     return weights
 
 
-def _delayed_chunks(X):
-    """Delayed objects of the chunks, and their lengths, NaN where not known."""
+def _split_rows(X):
+    """Return a list of delayed chunks, and the list of their lengths, NaN if not known."""
     if isinstance(X, list | tuple):
         return list(X), [np.nan] * len(X)
     if _is_delayed(X):
         return [X], [np.nan]
-    if hasattr(X, "numblocks"):  # of dask.array
+    is_array = hasattr(X, "numblocks")
+    if is_array:
         if X.ndim == 0 or X.ndim > 2:
             raise ValueError(f"Expected 2D array, got {X.ndim}D array instead.")
         if X.ndim == 2 and X.numblocks[1] != 1:
@@ -117,24 +129,27 @@ def _delayed_chunks(X):
                 "a dask.dataframe for columns of several types."
             )
         return X.to_delayed().ravel().tolist(), list(X.chunks[0])
-    return X.to_delayed(), [np.nan] * X.npartitions  # of dask.dataframe
+    return X.to_delayed(), [np.nan] * X.npartitions
 
 
 def _is_delayed(X):
-    """Whether X is one delayed object, which has any attribute that it is asked for."""
+    """Return whether X is one delayed object.
+
+    Its attributes tell nothing, because a delayed object seems to have every attribute.
+    """
     from dask.delayed import Delayed
 
     return isinstance(X, Delayed)
 
 
-def rows_read(reader, X, sample_weight):
+def read_rows_with(reader, X, sample_weight):
     """Fit the reader to X. Return it, the rows of positive weight as numbers, and their weights."""
     if is_chunked(X):
-        return _chunks_of(reader, loads_of(X, sample_weight))
+        return _read_chunks(reader, loads_of(X, sample_weight))
     return reader.first_weighted(X, sample_weight)
 
 
-def _chunks_of(reader, loads):
+def _read_chunks(reader, loads):
     """Fit the reader to the chunks. Return it, the chunks read as numbers, and their weights.
 
     The numbers stay where the chunks are, on the cluster.
@@ -144,17 +159,18 @@ def _chunks_of(reader, loads):
     site = active_site()
     try:
         if reader.dtype is None:
-            reader = _fitted_reader(reader, loads, site)
-        read = delayed(_block, pure=False)
+            reader = _fit_reader(reader, loads, site)
+        read = delayed(_read_block, pure=False)
         shared = delayed(Sealed(reader))
         blocks = [
             Handle(number, read(shared, rows, weights, weights is not None))
             for number, (rows, weights) in enumerate(zip(loads.rows, loads.weights, strict=True))
         ]
-        # Measure one block before the cluster is asked to keep all of them.
+        # Measure one block first, because the cluster keeps the blocks only if they fit in memory.
         (first,) = site.each(summarize_chunk, [(blocks[0], ())])
         handles = site.hold(blocks, first.nbytes * len(blocks))
         summaries = list(site.each(summarize_chunk, ((handle, ()) for handle in handles)))
+        # Leave out blocks without rows of positive weight.
         used = [i for i, summary in enumerate(summaries) if summary.n_rows]
         if not used:
             raise ValueError(
@@ -169,10 +185,10 @@ def _chunks_of(reader, loads):
     return reader, X, ChunkWeights(X)
 
 
-def _fitted_reader(reader, loads, site):
-    """Fit the reader: scan all chunks if it needs that, then read a first row.
+def _fit_reader(reader, loads, site):
+    """Fit the reader: scan all chunks if it needs that, then read one row.
 
-    The dtype is float32 only if it is that of every chunk.
+    The precision is float32 only if all chunks have float32.
     """
     handles = loads.handles
     if reader.needs_scan:
@@ -184,17 +200,18 @@ def _fitted_reader(reader, loads, site):
             with name_chunk_in_errors(handle.number):
                 fitted, _ = reader.first(row)
             break
-    else:  # no chunk has rows: the reader raises its usual error
+    else:
+        # No chunk has rows, so that the reader raises its usual error for empty X.
         fitted, _ = reader.first(row)
     if fitted.dtype == np.float32 and not loads.has_one_dtype:
-        others = site.each(_dtype_of_rows, ((handle, (reader,)) for handle in handles))
-        dtype = np.result_type(*(other for other in others if other is not None))
+        dtypes = site.each(_find_dtype, ((handle, (reader,)) for handle in handles))
+        dtype = np.result_type(*(dtype for dtype in dtypes if dtype is not None))
         fitted = replace(fitted, dtype=dtype)
     return fitted
 
 
-def _n_rows(chunk):
-    """Number of rows of a chunk; TypeError if it has none."""
+def _count_rows(chunk):
+    """Return the number of rows of a chunk; raise TypeError if the chunk is not rows."""
     if not getattr(chunk, "shape", ()):
         raise TypeError(
             "A chunk must be rows: an array, a CSR matrix or a data frame. Got an object of type "
@@ -204,69 +221,83 @@ def _n_rows(chunk):
 
 
 def _first_row(chunk):
-    _n_rows(chunk)
+    """Return the first row of a chunk, in two dimensions; no row if the chunk is empty."""
+    _count_rows(chunk)
     return chunk.iloc[:1] if hasattr(chunk, "iloc") else chunk[:1]
 
 
 def _scan(chunk, reader):
-    return reader.scan(chunk) if _n_rows(chunk) else None
+    """Return the reader's scan of a chunk; None if the chunk has no rows."""
+    return reader.scan(chunk) if _count_rows(chunk) else None
 
 
-def _dtype_of_rows(chunk, reader):
-    return reader.first(_first_row(chunk))[0].dtype if _n_rows(chunk) else None
+def _find_dtype(chunk, reader):
+    """Return the dtype of a chunk as the reader reads it; None if the chunk has no rows."""
+    return reader.first(_first_row(chunk))[0].dtype if _count_rows(chunk) else None
 
 
-def _block(sealed, chunk, weights, is_weighted):
-    """Read a chunk: numeric rows of positive weight, and their weights."""
+def _read_block(sealed, chunk, weights, is_weighted):
+    """Read a chunk: return its rows of positive weight as numbers, and their weights.
+
+    ``is_weighted`` tells weights that are None from weights that Dask computed to be None.
+    """
     reader = sealed.value
-    if _n_rows(chunk) == 0:
+    if _count_rows(chunk) == 0:
         return Chunk(np.empty((0, reader.columns["n_features_in_"]), reader.dtype), np.empty(0))
     X = reader.read(chunk)
     refuse_masked_weights(weights)
     weights = np.asarray(weights) if is_weighted else None
+    # The reader refuses rows that all have weight 0. In a chunk they are legal, because other
+    # chunks may have positive weights.
     if is_weighted and weights.shape == X.shape[:1] and np.all(weights == 0.0):
-        return Chunk(X[:0], np.empty(0))  # legal, because other chunks may have positive weights
+        return Chunk(X[:0], np.empty(0))
     return Chunk(*reader.weighted(X, weights))
 
 
-def loaded(rows, weights):
+def load_chunk(rows, weights):
     """Compute a chunk and its weights; return None if it has no rows."""
     import dask
 
     is_weighted = weights is not None
     rows, weights = dask.compute(rows, weights)
-    return (rows, np.asarray(weights) if is_weighted else None) if _n_rows(rows) else None
+    return (rows, np.asarray(weights) if is_weighted else None) if _count_rows(rows) else None
 
 
-def released(X):
-    """Let the workers of a cluster free these rows."""
+def release(X):
+    """Let the workers of a cluster free the rows X; do nothing for rows in memory."""
     if hasattr(X, "site"):
         X.site.close()
 
 
-# ------------------------------------------------------------------------------- row by row
+# -------------------------------------------------------------- methods that are lazy for chunks
 def by_chunk(describe):
-    """Decorate a method that is lazy for chunks.
+    """Make a decorator for methods whose result has one entry or one row for each row of X.
 
-    ``describe`` gives the number of columns of its result, None for a vector, and the dtype.
+    For rows of Dask the decorated method returns a Dask array, which computes each chunk when it
+    is needed. ``describe`` takes the arguments of the method without X, and returns the number of
+    columns of the result, None for a vector, and its dtype.
     """
 
     def decorate(method):
         @wraps(method)
-        def of_rows(self, X, *args, **kwargs):
+        def apply_to_rows(self, X, *args, **kwargs):
             if not is_chunked(X):
                 return method(self, X, *args, **kwargs)
             self._require_fitted()
             width, dtype = describe(self, *args, **kwargs)
-            return _lazily(self, (method.__name__, args, kwargs), X, (width, dtype))
+            return _apply_lazily(self, (method.__name__, args, kwargs), X, (width, dtype))
 
-        return of_rows
+        return apply_to_rows
 
     return decorate
 
 
-def _lazily(estimator, request, X, shape):
-    """Apply a method lazily to each chunk; return a Dask array of shape (n,) or (n, width)."""
+def _apply_lazily(estimator, request, X, shape):
+    """Apply a method lazily to each chunk; return a Dask array (n_rows,) or (n_rows, width).
+
+    ``request`` is the name of the method, its positional arguments and its keyword arguments;
+    ``shape`` is the width, None for a vector, and the dtype of the result.
+    """
     import dask.array as da
     from dask.delayed import delayed
 
@@ -275,14 +306,14 @@ def _lazily(estimator, request, X, shape):
     trailing = () if width is None else (width,)
     loads = loads_of(X)
     if getattr(X, "ndim", 2) == 2 and hasattr(X, "shape"):
-        given, expected = X.shape[1], estimator.n_features_in_
-        if given != expected:
+        n_features, expected = X.shape[1], estimator.n_features_in_
+        if n_features != expected:
             raise ValueError(
-                f"X has {given} features, but {type(estimator).__name__} is expecting {expected} "
-                "features as input."
+                f"X has {n_features} features, but {type(estimator).__name__} is expecting "
+                f"{expected} features as input."
             )
     fitted = delayed(Sealed(estimator._without_rows()))
-    call = delayed(_of_chunk, pure=False)
+    call = delayed(_apply_to_chunk, pure=False)
     sealed = Sealed(request)
     parts = [
         da.from_delayed(
@@ -294,18 +325,19 @@ def _lazily(estimator, request, X, shape):
     return da.concatenate(parts, axis=0, allow_unknown_chunksizes=True)
 
 
-def _of_chunk(number, fitted, sealed, chunk, shape):
-    name, args, kwargs = sealed.value
+def _apply_to_chunk(number, fitted, sealed_request, chunk, shape):
+    """Return the result of a fitted estimator's method for one chunk, as an array."""
+    name, args, kwargs = sealed_request.value
     width, dtype = shape
     with name_chunk_in_errors(number):
-        if _n_rows(chunk) == 0:
+        if _count_rows(chunk) == 0:
             return np.empty((0,) if width is None else (0, width), dtype)
-        found = getattr(fitted.value, name)(chunk, *args, **kwargs)
-    return np.asarray(found, dtype)
+        result = getattr(fitted.value, name)(chunk, *args, **kwargs)
+    return np.asarray(result, dtype)
 
 
-def sums_over(estimator, X, details=None):
-    """Sum ``estimator._completion_sums(rows)``, which add up over rows, over all of X.
+def sum_over_rows(estimator, X, details=None):
+    """Return the sums over all rows of X that ``estimator._completion_sums`` computes for a chunk.
 
     Only rows in memory may have ``details``.
     """
@@ -315,11 +347,12 @@ def sums_over(estimator, X, details=None):
     fitted, loads, site = estimator._without_rows(), loads_of(X), active_site()
     try:
         tasks = ((handle, (fitted,)) for handle in loads.handles)
-        found = [part for part in site.each(_sums_of, tasks) if part is not None]
+        sums = [part for part in site.each(_sum_over_chunk, tasks) if part is not None]
     finally:
         site.close()
-    return tuple(map(sum, zip(*found, strict=True)))
+    return tuple(map(sum, zip(*sums, strict=True)))
 
 
-def _sums_of(chunk, fitted):
-    return fitted._completion_sums(fitted._read(chunk)) if _n_rows(chunk) else None
+def _sum_over_chunk(chunk, fitted):
+    """Return the sums of a chunk; None if it has no rows."""
+    return fitted._completion_sums(fitted._read(chunk)) if _count_rows(chunk) else None

@@ -1,4 +1,8 @@
-"""Classes of rows, as they are passed to ``fit`` of mixtures with ``use_labels=True``."""
+"""Known classes of rows, as users pass them to ``fit`` of mixtures with ``use_labels=True``.
+
+A fit with labels has one component for each class at the start. During the fit, a further column
+of X has the class of each row, so that labelled rows keep to components of their class.
+"""
 
 from dataclasses import dataclass, replace
 
@@ -22,88 +26,101 @@ UNKNOWN = -1
 
 @dataclass(frozen=True)
 class RowLabels:
-    """The classes of the rows of a call."""
+    """The classes of the rows of a call, and of the components of the fit that it continues.
 
-    # (C,): the classes in order, also those of components of the fit that the call continues.
-    known: Array
-    # (n,): the position in ``known`` of the class of each row as passed, -1 where unknown.
+    The code of a class is its position in ``classes``, or -1 if the class is unknown.
+    """
+
+    # Sorted classes of the rows and of the components (n_classes,).
+    classes: Array
+    # Codes of all rows (n_rows,).
     codes: IndexArray
-    # (m,): the codes of the m rows of positive weight.
-    used: IndexArray
-    # (K,): the codes of components of the fit that the call continues; None if there is none.
-    of_fit: IndexArray | None
+    # Codes of the rows of positive weight (n_used_rows,).
+    used_codes: IndexArray
+    # Codes of the components (n_components,); None if the call begins a fit.
+    component_codes: IndexArray | None
 
     @classmethod
     def of(cls, estimator, X, y, sample_weight, before=None, *, in_stream=False):
         """Return the classes in y; None if the estimator does not use labels.
 
-        ``before`` is the fit that the call continues. Only in a stream, all may be unknown.
+        ``before`` is the fit that the call continues. Raise ValueError for illegal y, and unless a
+        row has a known class; in a stream, all classes may be unknown.
         """
         if not estimator.use_labels:
             return None
         if is_chunked(X):
             refuse_labels(estimator, "A fit to rows in chunks")
-        known, codes, of_fit = _encode(y, num_samples(X), before, in_stream)
+        classes, codes, component_codes = _encode_labels(y, num_samples(X), before, in_stream)
         if before is None:
-            _check_start(estimator, known.size)
+            _check_start(estimator, classes.size)
         else:
-            _check_growth(estimator, known, codes, of_fit)
-        used = np.ones(codes.size, bool)
-        if np.shape(sample_weight) == codes.shape:  # the reader refuses weights of other shapes
-            used = np.asarray(sample_weight) > 0.0
-        if not np.isin(codes, [-1, *codes[used]]).all():
+            _check_growth(estimator, classes, codes, component_codes)
+        is_used = np.ones(codes.size, bool)
+        # The reader refuses weights of other shapes.
+        if np.shape(sample_weight) == codes.shape:
+            is_used = np.asarray(sample_weight) > 0.0
+        if not np.isin(codes, [-1, *codes[is_used]]).all():
             raise ValueError(
                 "Each class of y needs a row of positive weight. Set the others to -1, or leave "
                 "such rows out."
             )
-        return cls(known, codes, codes[used], of_fit)
+        return cls(classes, codes, codes[is_used], component_codes)
 
-    def joined(self, model, X, weights):
-        """Return the model and the rows with a further column, the classes of rows."""
-        X, begins = with_column(X, self.used + 1), self.of_fit is None
-        return with_labels(model, X, weights, self.used + 1, self.known.size, begins=begins), X
+    def add_class_column(self, model, X, weights):
+        """Return the model and the rows X, both with a further column for the classes of rows.
 
-    def of_components(self, state, model, X, weights, scale=1.0):
+        The column has the codes plus 1, so that 0 is an unknown class.
+        """
+        column, is_first = self.used_codes + 1, self.component_codes is None
+        X = with_column(X, column)
+        return with_labels(model, X, weights, column, self.classes.size, begins=is_first), X
+
+    def add_to_components(self, state, model, X, weights, scale=1.0):
         """Return the state with the classes of its components, and a component for each new class.
 
         A new component has the statistics of the labelled rows of X, times ``scale``.
         """
-        new, K = _without_component(self.used, self.of_fit), self.of_fit.size
-        classes = np.append(self.of_fit, new) + 1
-        index = np.append(np.arange(K), np.full(new.size, -1))
-        state = state.rebuilt(lambda stats: with_classes(stats, classes, self.known.size), index)
-        if new.size:
-            # The component of each row that has a new class; -1 for other rows.
-            places = np.full(self.known.size + 1, -1)
-            places[new] = K + np.arange(new.size)
-            seeds = statistics_of_labels(model, X, weights, places[self.used], K + new.size)
+        new_codes = _find_new_classes(self.used_codes, self.component_codes)
+        K, n_components = self.component_codes.size, self.component_codes.size + new_codes.size
+        column = np.append(self.component_codes, new_codes) + 1
+        # The component in the old state of each component; -1 for new components.
+        index = np.append(np.arange(K), np.full(new_codes.size, -1))
+        state = state.rebuilt(lambda stats: with_classes(stats, column, self.classes.size), index)
+        if new_codes.size:
+            # The component of each new class by its code, -1 for other classes. The last entry is
+            # that of unknown classes, whose code is -1.
+            component_of_code = np.full(self.classes.size + 1, -1)
+            component_of_code[new_codes] = np.arange(K, n_components)
+            component_of_row = component_of_code[self.used_codes]
+            seeds = statistics_of_labels(model, X, weights, component_of_row, n_components)
             scale *= state.inv_temp * state.replication
             state.stats.add(Stats(tuple(scale * array for array in seeds.arrays)))
         return state
 
-    def removed(self, fitted):
-        """Return the fit without the column of classes, and with the classes of components."""
-        model, change, classes = without_labels(fitted.model, fitted.state.stats)
+    def remove_class_column(self, fitted):
+        """Return the fit without the column of classes, but with the class of each component."""
+        model, change, column = without_labels(fitted.model, fitted.state.stats)
         return replace(
             fitted,
             model=model,
-            state=fitted.state.rebuilt(change, np.arange(classes.size)),
-            component_classes=np.append(self.known, UNKNOWN)[classes - 1].tolist(),
-            # Memos of the same rows with other labels are of no use to a warm start.
+            state=fitted.state.rebuilt(change, np.arange(column.size)),
+            component_classes=np.append(self.classes, UNKNOWN)[column - 1].tolist(),
+            # A warm start cannot use the memos, because the same rows may have other labels then.
             seen=None,
         )
 
 
-def _without_component(codes, of_components):
-    """Return the codes of known classes that no component has, in order."""
-    return np.setdiff1d(codes[codes >= 0], of_components)
+def _find_new_classes(codes, component_codes):
+    """Return the sorted codes of known classes that no component has."""
+    return np.setdiff1d(codes[codes >= 0], component_codes)
 
 
-def refuse_labels(estimator, whom):
-    """Raise ValueError if the estimator uses labels; ``whom`` names what does not take them."""
+def refuse_labels(estimator, caller):
+    """Raise ValueError if the estimator uses labels, which ``caller`` does not take."""
     if estimator.use_labels:
         raise ValueError(
-            f"{whom} takes no labels of rows, but use_labels=True. Call fit or partial_fit with "
+            f"{caller} takes no labels of rows, but use_labels=True. Call fit or partial_fit with "
             "rows in memory, or set use_labels=False."
         )
 
@@ -115,17 +132,19 @@ def _check_start(estimator, n_classes):
             "The 'use_labels' and 'labels' parameters exclude each other: clusters may join "
             "components of different classes. Got labels='clusters'; set it to 'components'."
         )
-    others = [name for name in ("labels_init", "means_init") if hasattr(estimator, name)]
-    for name in others:
-        if getattr(estimator, name) is not None:
+    for name in ("labels_init", "means_init"):
+        if getattr(estimator, name, None) is not None:
             raise ValueError(
                 f"The 'use_labels' and '{name}' parameters exclude each other: with labels, "
                 f"a fit begins with a component for each class. Set {name}=None."
             )
-    finite, n_components = getattr(estimator, "_is_finite", False), estimator.n_components
-    legal = n_components >= n_classes if finite else n_components <= max(n_classes, 1)
-    if not legal:
-        limits = f"[{n_classes}, inf)" if finite else f"[1, {max(n_classes, 1)}]"
+    # A finite mixture gets no further components, so that it needs one for each class. Other
+    # mixtures get a component for each class, but not more.
+    is_finite, n_components = getattr(estimator, "_is_finite", False), estimator.n_components
+    max_classes = max(n_classes, 1)
+    is_legal = n_components >= n_classes if is_finite else n_components <= max_classes
+    if not is_legal:
+        limits = f"[{n_classes}, inf)" if is_finite else f"[1, {max_classes}]"
         raise ValueError(
             "With use_labels=True the 'n_components' parameter must be in the range "
             f"{limits}, as y has {n_classes} classes. Got {n_components!r}."
@@ -138,29 +157,32 @@ def _check_start(estimator, n_classes):
         )
 
 
-def _check_growth(estimator, known, codes, of_components):
+def _check_growth(estimator, classes, codes, component_codes):
     """Raise ValueError unless the fit may get a component for each class that has none."""
-    new = _without_component(codes, of_components)
-    most, n_components = estimator.max_components, of_components.size + new.size
-    if not new.size:
+    new_codes = _find_new_classes(codes, component_codes)
+    max_components = estimator.max_components
+    n_components = component_codes.size + new_codes.size
+    if not new_codes.size:
         return
     if getattr(estimator, "_is_finite", False):
         raise ValueError(
-            f"The class {known[new[0]]!r} has no component, and a mixture with "
+            f"The class {classes[new_codes[0]]!r} has no component, and a mixture with "
             "weight_concentration_prior_type='dirichlet_distribution' gets no further ones. Let y "
             "of the first call have every class, or set 'dirichlet_process'."
         )
-    if most is not None and n_components > most:
+    if max_components is not None and n_components > max_components:
         raise ValueError(
-            f"The class {known[new[0]]!r} has no component, and there may be {most}. The "
-            f"'max_components' parameter must be at least {n_components}; raise it."
+            f"The class {classes[new_codes[0]]!r} has no component, and there may be "
+            f"{max_components}. The 'max_components' parameter must be at least "
+            f"{n_components}; raise it."
         )
 
 
-def _encode(y, n_rows, before, in_stream):
-    """Return the classes in order, and the positions of rows' and components' classes in them.
+def _encode_labels(y, n_rows, before, in_stream):
+    """Return the sorted classes, the codes of the rows, and the codes of the components.
 
-    A position is -1 if the class is unknown. Components are those of the fit ``before``, if any.
+    A code is the position of a class among the classes, or -1 if the class is unknown. The
+    components are those of the fit ``before``; without it, the last item is None.
     """
     labels = np.asarray(y)
     if labels.shape != (n_rows,):
@@ -175,38 +197,40 @@ def _encode(y, n_rows, before, in_stream):
             "where the class is not known."
         )
     if labels.dtype.kind == "O":
-        unknown = np.array([_is_unknown(label) for label in labels.tolist()])
+        is_unknown = np.array([_is_unknown(label) for label in labels.tolist()])
     else:
-        unknown = labels == UNKNOWN if labels.dtype.kind in "iuf" else np.zeros(n_rows, bool)
-    if unknown.all() and not in_stream:
+        is_unknown = labels == UNKNOWN if labels.dtype.kind in "iuf" else np.zeros(n_rows, bool)
+    if is_unknown.all() and not in_stream:
         raise ValueError(
             "With use_labels=True, the class of at least one row must be known. Got y = -1 in all "
             "rows; set use_labels=False."
         )
-    known_labels = labels[~unknown]
+    known_labels = labels[~is_unknown]
     if before is not None:
-        classes = before.component_classes or [UNKNOWN] * before.model.size(before.stats)
-        unknown = np.append([label == UNKNOWN for label in classes], unknown)
-        known_of_fit = [label for label in classes if label != UNKNOWN]
-        known_labels = np.array(known_of_fit + known_labels.tolist(), object)
-    codes = np.full(unknown.size, -1, np.intp)
+        # The components come before the rows.
+        component_labels = before.component_classes or [UNKNOWN] * before.model.size(before.stats)
+        is_unknown = np.append([label == UNKNOWN for label in component_labels], is_unknown)
+        known_component_labels = [label for label in component_labels if label != UNKNOWN]
+        known_labels = np.array(known_component_labels + known_labels.tolist(), object)
+    codes = np.full(is_unknown.size, -1, np.intp)
     try:
-        known, codes[~unknown] = np.unique(known_labels, return_inverse=True)
+        classes, codes[~is_unknown] = np.unique(known_labels, return_inverse=True)
     except TypeError as error:
         raise ValueError(
             "With use_labels=True, classes in y must be of one type, such as strings or whole "
             f"numbers. Got {sorted({type(label).__name__ for label in known_labels.tolist()})}."
         ) from error
-    # The array gets a type of which -1 is a value.
-    dtype = {"U": object, "S": object, "u": np.int64, "b": np.int64}.get(known.dtype.kind)
-    of_fit = None if before is None else codes[: unknown.size - n_rows]
-    known = known if dtype is None else known.astype(dtype)
-    return known, codes[unknown.size - n_rows :], of_fit
+    # The classes get a type that can hold -1, the class of components without labelled rows.
+    dtype = {"U": object, "S": object, "u": np.int64, "b": np.int64}.get(classes.dtype.kind)
+    classes = classes if dtype is None else classes.astype(dtype)
+    component_codes, row_codes = np.split(codes, [codes.size - n_rows])
+    return classes, row_codes, None if before is None else component_codes
 
 
 def _is_unknown(label):
     """Return whether a label stands for an unknown class: None, a missing value, or -1."""
     try:
         return label is None or bool(label != label) or bool(label == UNKNOWN)
-    except TypeError:  # pandas.NA has no truth value
+    except TypeError:
+        # pandas.NA has no truth value.
         return True

@@ -1,4 +1,8 @@
-"""Validation of data and parameters; errors name the value, the range and the remedy."""
+"""Validation of data and parameters.
+
+Errors name the value, the legal range and the remedy. ``caller`` is the name of the class or the
+function that takes the rows, for the text of errors.
+"""
 
 import sys
 import warnings
@@ -17,18 +21,19 @@ ENCODE = (
     "of sklearn.preprocessing. MemoizedDPMixture takes them as they are."
 )
 
-# Remedy for dates; below, beginnings of the names of types of dates, times and durations.
+# Remedy for dates.
 NO_DATES = (
     "Turn dates into numbers, such as (dates - dates.min()) / numpy.timedelta64(1, 'D') for days, "
     "or leave the column out."
 )
+# Beginnings of the names of types of dates, times and durations.
 _NAMES_OF_DATES = ("date", "time", "duration", "period")
 
-# Number of entries that are checked together for values other than 0 and 1.
-_CHECKED = 2**20
+# Number of entries in which `require_binary` looks for illegal values at a time.
+_ENTRIES_PER_CHECK = 2**20
 
-# Largest absolute value of real data by precision: squares, and their sums over rows and columns,
-# must be finite in the precision of the data, in which results are published.
+# Largest absolute value of real data by precision. Squares, and their sums over rows and columns,
+# must be finite in the precision of the data, because results have that precision.
 LARGEST_VALUE = {np.dtype(np.float32): 1e15, np.dtype(np.float64): 1e100}
 
 
@@ -38,18 +43,18 @@ def is_frame(X):
 
 
 def is_of_dates(dtype):
-    """Return whether a type of columns, of any package, is one of dates, times or durations."""
+    """Return whether a type of any package is a type of dates, times or durations."""
     return str(dtype).lower().startswith(_NAMES_OF_DATES)
 
 
-def admitted(X, whom, *, missing, dates=False):
-    """Return the rows with masked values as missing values; refuse other kinds of objects.
+def require_rows(X, caller, *, missing, dates=False):
+    """Return the rows with NaN or None in place of masked values; raise unless they are legal.
 
     Parameters
     ----------
     X : array-like, sparse matrix or data frame
         Rows.
-    whom : str
+    caller : str
         Name of the object that takes the rows, for errors.
     missing : bool
         Whether values may be missing.
@@ -59,34 +64,33 @@ def admitted(X, whom, *, missing, dates=False):
     Returns
     -------
     array-like, sparse matrix or data frame
-        The same rows.
+        X itself, unless it is a masked array.
 
     Raises
     ------
     TypeError
-        For an AnnData, and for dates.
+        If X is an AnnData, or has dates that it must not have.
     ValueError
-        For names of columns that occur twice, and masked values where none may be missing.
+        If column names are repeated, or if X has masked values that must not be missing.
     """
-    _refuse_annotated(X, whom)
-    framed = is_frame(X)
-    if framed:
+    _refuse_anndata(X, caller)
+    if is_frame(X):
         _require_distinct_names(X)
-    if not (framed and dates):
-        _refuse_dates(X, whom)
-    return without_mask(X, missing, whom)
+    if not (is_frame(X) and dates):
+        _refuse_dates(X, caller)
+    return without_mask(X, missing, caller)
 
 
-def _refuse_annotated(X, whom):
-    """Raise TypeError for an AnnData, or for a sparse matrix of an AnnData in a file."""
+def _refuse_anndata(X, caller):
+    """Raise TypeError for an AnnData, or for the sparse matrix of an AnnData in a file."""
     if hasattr(X, "to_memory") and hasattr(X, "format"):
         raise TypeError(
-            f"X is a {type(X).__name__}, a sparse matrix in a file, and {whom} takes rows in "
+            f"X is a {type(X).__name__}, a sparse matrix in a file, and {caller} takes rows in "
             "memory: pass X.to_memory(), or parts of the rows, X[:1000] and so on, to partial_fit."
         )
     if hasattr(X, "var_names") and hasattr(X, "X"):
         raise TypeError(
-            f"X is an {type(X).__name__}, and {whom} takes its matrix: pass X.X, or one of "
+            f"X is an {type(X).__name__}, and {caller} takes its matrix: pass X.X, or one of "
             "X.layers. X.var_names are the names of its columns: give them to set_words of a topic "
             "model, or to feature_names of displays. Results of transform belong into "
             'X.obsm["topics"], say.'
@@ -103,14 +107,14 @@ def refuse_masked_weights(sample_weight):
         )
 
 
-def _native_names(X):
+def _column_names(X):
     """Return the names of the columns of a data frame, which may repeat."""
     return list(X.column_names if hasattr(X, "column_names") else X.columns)
 
 
 def _require_distinct_names(X):
     """Raise ValueError if several columns of a data frame have one name."""
-    names = _native_names(X)
+    names = _column_names(X)
     if len(set(names)) < len(names):
         name = max(names, key=names.count)
         raise ValueError(
@@ -119,40 +123,43 @@ def _require_distinct_names(X):
         )
 
 
-def _refuse_dates(X, whom):
+def _refuse_dates(X, caller):
     """Raise TypeError for an array of dates, or a data frame with a column of dates."""
     if isinstance(X, np.ndarray):
         columns = {"X": X.dtype} if X.dtype.kind in "mM" else {}
     elif is_frame(X):
         dtypes = X.dtypes if hasattr(X, "dtypes") else X.schema.types
-        names = (f"Column {name!r}" for name in _native_names(X))
+        names = (f"Column {name!r}" for name in _column_names(X))
         columns = dict(zip(names, dtypes, strict=True))
     else:
         columns = {}
-    for what, dtype in columns.items():
+    for name, dtype in columns.items():
         if is_of_dates(dtype):
-            raise TypeError(f"{what} is of the type {dtype}, and {whom} takes numbers. {NO_DATES}")
+            raise TypeError(
+                f"{name} is of the type {dtype}, and {caller} takes numbers. {NO_DATES}"
+            )
 
 
-def without_mask(X, takes_missing, whom):
+def without_mask(X, takes_missing, caller):
     """Return a masked array as an array with NaN or None in place of masked values.
 
     Raise ValueError for masked values if values must not be missing.
     """
     if not isinstance(X, np.ma.MaskedArray):
         return X
-    values, masked = np.asarray(X.data), np.ma.getmaskarray(X)
-    if not masked.any():
+    values, is_masked = np.asarray(X.data), np.ma.getmaskarray(X)
+    if not is_masked.any():
         return values
     if not takes_missing:
         raise ValueError(
-            f"{np.count_nonzero(masked)} values of X are masked, and {whom} takes no missing "
+            f"{np.count_nonzero(is_masked)} values of X are masked, and {caller} takes no missing "
             "values. Fill them in, X.filled(value), or leave their rows out."
         )
-    numeric = values.dtype.kind in "iuf"
-    dtype = object if not numeric else np.result_type(values.dtype, np.float16)
+    is_numeric = values.dtype.kind in "iuf"
+    # The smallest type of floats that holds the numbers.
+    dtype = np.result_type(values.dtype, np.float16) if is_numeric else object
     values = values.astype(dtype)
-    values[masked] = np.nan if numeric else None
+    values[is_masked] = np.nan if is_numeric else None
     return values
 
 
@@ -172,7 +179,7 @@ def positive_int(name, value):
     return int(value)
 
 
-def text_in(X):
+def find_text(X):
     """Return the first string in rows, a column or a table, or None."""
     if isinstance(X, str | bytes):
         return X
@@ -188,8 +195,8 @@ def text_in(X):
     return None
 
 
-def each_entry_once(X):
-    """Return a sparse matrix as a CSR array with sorted, distinct columns in each row."""
+def to_canonical_csr(X):
+    """Return a sparse matrix as a CSR array that stores each entry once, sorted by column."""
     X = sp.csr_array(X)
     if not X.has_canonical_format:
         X = X.copy()
@@ -197,12 +204,12 @@ def each_entry_once(X):
     return X
 
 
-def total_of(X, weights=None):
+def sum_entries(X, weights=None):
     """Return the sum of the non-missing entries of X, weighted by row, as float64."""
     values = X.data if sp.issparse(X) else X
     with np.errstate(over="ignore", invalid="ignore"):
         if weights is None:
-            # nansum, which copies the data, is used only if needed
+            # nansum is used only if values are missing, because it copies the data.
             total = float(values.sum(dtype=np.float64))
             return float(np.nansum(values, dtype=np.float64)) if np.isnan(total) else total
         if sp.issparse(X):
@@ -211,27 +218,31 @@ def total_of(X, weights=None):
         return float(np.nansum(weights * np.nansum(values, axis=1, dtype=np.float64)))
 
 
-def require_counts(X, whom, what="counts of words", remedy=""):
-    """Raise ValueError if X has negative entries or a sum out of range; NaN are ignored."""
+def require_counts(X, caller, what="counts of words", remedy=""):
+    """Raise ValueError if X has negative entries or a sum out of ``LEGAL_RANGE``.
+
+    NaN are ignored. ``what`` names the entries in the error.
+    """
     values = X.data if sp.issparse(X) else X
     lowest = np.nanmin(values, initial=0.0)
     if lowest < 0.0:
         raise ValueError(
-            f"Negative values in data passed to {whom}: the lowest is {lowest:g}, and {what} are "
+            f"Negative values in data passed to {caller}: the lowest is {lowest:g}, and {what} are "
             f"in the range [0, inf).{remedy}"
         )
-    total = total_of(X)
+    total = sum_entries(X)
     if total > 0.0 and not in_range(total):
         raise ValueError(
-            f"The data passed to {whom} must add up to 0 or a number in {LEGAL_RANGE}. The sum is "
-            f"{total:g}; divide all of them by one number."
+            f"The data passed to {caller} must add up to 0 or a number in {LEGAL_RANGE}. The sum "
+            f"is {total:g}; divide all of them by one number."
         )
 
 
 def require_binary(values):
     """Raise ValueError unless all values are 0, 1 or NaN."""
-    # in parts: each of the three masks of all entries would have an eighth of the data's size
-    step = max(1, _CHECKED // max(1, values[:1].size))
+    # Some rows are checked at a time, because each of the three masks of all entries would have an
+    # eighth of the data's size.
+    step = max(1, _ENTRIES_PER_CHECK // max(1, values[:1].size))
     for start in range(0, len(values), step):
         part = values[start : start + step]
         illegal = (part != 0.0) & (part != 1.0) & ~np.isnan(part)
@@ -257,39 +268,42 @@ def check_magnitude(X):
     """Raise ValueError for real values whose squares would leave the range of the precision."""
     if X.size == 0:
         return
-    # fmin and fmax ignore NaN without a copy
+    # fmin and fmax ignore NaN without a copy of X.
     lowest, highest = np.fmin.reduce(X, axis=None), np.fmax.reduce(X, axis=None)
-    most = LARGEST_VALUE[X.dtype]
-    if max(-lowest, highest) > most:
+    limit = LARGEST_VALUE[X.dtype]
+    if max(-lowest, highest) > limit:
         value = lowest if -lowest > highest else highest
         remedy = "scale the columns" + (", or use float64" if X.dtype == np.float32 else "")
         raise ValueError(
-            f"Values must be in the range [{-most:g}, {most:g}] in {X.dtype}, so that sums of "
+            f"Values must be in the range [{-limit:g}, {limit:g}] in {X.dtype}, so that sums of "
             f"squares stay finite. Got {value:g}; {remedy}."
         )
 
 
-def check_variance(name, variance, dtype, square=0.0):
+def check_variance(name, variance, dtype, mean_square=0.0):
     """Raise ValueError unless a variance is in the range of squares of legal values.
 
-    It must not be negligible relative to ``square``, a mean square of the data, either: quotients
-    of the two, and their squares, are summed over rows.
+    The variance must not be negligible relative to the ``mean_square`` of the data, because
+    quotients of the two, and squares of the quotients, are summed over rows.
     """
-    most = LARGEST_VALUE[np.dtype(dtype)] ** 2
-    least = max(1.0 / most, square / LARGEST)
-    if not least <= variance <= most:
+    highest = LARGEST_VALUE[np.dtype(dtype)] ** 2
+    lowest = max(1.0 / highest, mean_square / LARGEST)
+    if not lowest <= variance <= highest:
         raise ValueError(
-            f"The {name!r} parameter must be in the range [{least:g}, {most:g}] for these data in "
-            f"{np.dtype(dtype)}. Got {variance:g}. Scale the columns to a variance near 1, and "
-            "give variances of that scale."
+            f"The {name!r} parameter must be in the range [{lowest:g}, {highest:g}] for these "
+            f"data in {np.dtype(dtype)}. Got {variance:g}. Scale the columns to a variance near "
+            "1, and give variances of that scale."
         )
 
 
-def out_of_range(what):
-    """Return the error for a fit out of the range of floating point, as ``what`` shows."""
+def out_of_range_error(symptom):
+    """Return the error for a fit whose numbers leave the range of floating point.
+
+    ``symptom`` is what shows that, such as an infinite bound.
+    """
     return ValueError(
         f"The numbers of this fit must be within the range and the precision of floating point "
-        f"({what}). Scale the columns to a variance near 1, and choose variances, priors and "
+        f"({symptom}). Scale the columns to a variance near 1, and choose variances, priors and "
         "weights of rows that are not many orders of magnitude away from it."
     )
 
@@ -297,45 +311,50 @@ def out_of_range(what):
 def stack_level():
     """Return the ``stacklevel`` by which a warning names the line that called the package."""
     frame, level = sys._getframe(1), 1
-    inside = {"skvt", "sklearn", "contextlib"}
-    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in inside:
+    skipped_packages = {"skvt", "sklearn", "contextlib"}
+    while (
+        frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in skipped_packages
+    ):
         frame, level = frame.f_back, level + 1
     return level
 
 
 def warn_of_empty_rows(X):
-    """Warn of rows without any value, whose assignments depend on the weights alone."""
+    """Warn of rows without any value, because only the prior says to which cluster they belong."""
     values = X.data if sp.issparse(X) else X
     if values.size == 0 or not np.isnan(values.min()):
         return
-    if sp.issparse(X):  # entries that are not stored are 0
-        stored = np.diff(X.indptr)
-        rows = np.repeat(np.arange(X.shape[0]), stored)
-        missing = np.bincount(rows[np.isnan(values)], minlength=X.shape[0])
+    if sp.issparse(X):
+        # Entries that are not stored are 0, so that only stored values can be missing.
+        rows = np.repeat(np.arange(X.shape[0]), np.diff(X.indptr))
+        n_missing = np.bincount(rows[np.isnan(values)], minlength=X.shape[0])
     else:
-        missing = np.isnan(X).sum(axis=1)
-    number = int(np.sum(missing == X.shape[1]))
-    if number:
+        n_missing = np.isnan(X).sum(axis=1)
+    n_empty_rows = int(np.sum(n_missing == X.shape[1]))
+    if n_empty_rows:
         warnings.warn(
-            f"{number} of {X.shape[0]} rows have no value: all are NaN. Nothing is known of them "
-            "but the prior probabilities; leave them out if that is not meant.",
+            f"{n_empty_rows} of {X.shape[0]} rows have no value: all are NaN. Nothing is known of "
+            "them but the prior probabilities; leave them out if that is not meant.",
             UserWarning,
             stacklevel=stack_level(),
         )
 
 
 def preprocessing_and_model(estimator):
-    """Split a pipeline into preprocessing, or None, and the estimator of its last step."""
+    """Return the preprocessing and the last step of a pipeline.
+
+    The preprocessing is None if the estimator is no pipeline, or a pipeline of one step.
+    """
     if not isinstance(estimator, Pipeline):
         return None, estimator
     return (estimator[:-1] if len(estimator) > 1 else None), estimator[-1]
 
 
 def known_names(estimator, feature_names=None):
-    """Names of the columns as far as they are known: the first of these that is not None.
+    """Return the names of the columns, or None if they are not known.
 
-    Those given, the words that a topic model keeps, the names that a pipeline gives, and those of
-    the columns of X at ``fit``.
+    The first known names are returned: ``feature_names``, the words of a topic model, the names
+    that the preprocessing of a pipeline gives, and the names of the columns of X in ``fit``.
     """
     preprocessing, model = preprocessing_and_model(estimator)
     if feature_names is None:
@@ -346,7 +365,7 @@ def known_names(estimator, feature_names=None):
 
 
 def column_names(estimator, feature_names, n_features):
-    """Names of the columns, (n_features,), as :func:`known_names` has them, or numbers."""
+    """Return the names of the columns (n_features,), or the numbers 0, 1, ... if none are known."""
     known = known_names(estimator, feature_names)
     names = np.arange(n_features) if known is None else np.asarray(known)
     if names.shape != (n_features,):
@@ -357,18 +376,18 @@ def column_names(estimator, feature_names, n_features):
     return names
 
 
-def counts_of_words(X, whom, *, warns=False):
-    """Return legal counts as a canonical CSR matrix without stored zeros.
+def require_word_counts(X, caller, *, warns=False):
+    """Return counts as a canonical CSR matrix without stored zeros; raise ValueError if illegal.
 
-    With ``warns``, issue a warning if most values are not whole numbers.
+    If ``warns``, issue a warning if most values are not whole numbers.
     """
     X = sp.csr_array(X)
-    require_counts(X, whom, "counts of words", " Pass counts, such as CountVectorizer's.")
+    require_counts(X, caller, "counts of words", " Pass counts, such as CountVectorizer's.")
     fractions = X.data[X.data != np.floor(X.data)] if warns else X.data[:0]
     if warns and 2 * fractions.size > np.count_nonzero(X.data):
         warnings.warn(
-            f"Most values are not whole numbers, such as {fractions[0]:.3g}. {whom} takes counts: "
-            "pass them as they are, not their logarithms, shares or TF-IDF weights.",
+            f"Most values are not whole numbers, such as {fractions[0]:.3g}. {caller} takes "
+            "counts: pass them as they are, not their logarithms, shares or TF-IDF weights.",
             UserWarning,
             stacklevel=stack_level(),
         )

@@ -346,11 +346,11 @@ class GrowingMixin(MoveLogMixin):
         components, classes = results["labels"], self.component_classes_
         known = np.flatnonzero(labels.codes >= 0)
         # The numbers of rows of a known class whose most probable component has another class.
-        wrong = known[classes[components[known]] != labels.known[labels.codes[known]]]
+        wrong = known[classes[components[known]] != labels.classes[labels.codes[known]]]
         if wrong.size:
             with Workers(self.n_jobs) as workers:
                 q = assignments_of(self._fitted, self._every_row(rows)[wrong], workers)
-            legal = classes == labels.known[labels.codes[wrong], None]
+            legal = classes == labels.classes[labels.codes[wrong], None]
             components[wrong] = stable_argmax(np.where(legal, q, -1.0))
         return results
 

@@ -22,7 +22,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 from sklearn.utils.validation import check_is_fitted
 
-from skvt.readers.validation import counts_of_words, preprocessing_and_model
+from skvt.readers.validation import preprocessing_and_model, require_word_counts
 from skvt.results._clusters import sum_by_cluster
 from skvt.results.topic_words import topic_probabilities, word_probabilities
 
@@ -69,7 +69,7 @@ def words_of(estimator, X):
     """Return the counts of X as a CSR matrix; for a pipeline, the input of its last step."""
     preprocessing, model = preprocessing_and_model(estimator)
     X = X if preprocessing is None else preprocessing.transform(X)
-    X = counts_of_words(X, "covariate_effects")
+    X = require_word_counts(X, "covariate_effects")
     if X.shape[1] != model.components_.shape[1]:
         raise ValueError(
             f"X has {X.shape[1]} words and the fit {model.components_.shape[1]}; count X with the "

@@ -13,7 +13,7 @@ from skvt.fitting import of_fit
 from skvt.inference import Workers
 from skvt.posterior import Posterior
 from skvt.readers import DocumentReader
-from skvt.readers.chunks import by_chunk, sums_over
+from skvt.readers.chunks import by_chunk, sum_over_rows
 from skvt.readers.validation import LARGEST, LEGAL_RANGE, require_prior
 from skvt.results._display import topics_for_display
 from skvt.results.completion import completion_sums, document_parameters, mean_of_held_out
@@ -302,7 +302,7 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         """
         self._require_fitted()
         details = self._details(X, covariates, allowed_topics)
-        return mean_of_held_out(*sums_over(self, X, details))
+        return mean_of_held_out(*sum_over_rows(self, X, details))
 
     def _completion_sums(self, X):
         fitted = self._fitted
