@@ -1,29 +1,29 @@
-"""The tree of components joined into clusters, and the loss for each number of clusters."""
+"""Display of the tree of components joined into clusters, and of the loss by joins."""
 
 import numpy as np
 
 from skvt.plotting._axes import get_fitted_attribute, make_panels
 
-# Maximum number of components whose labels are horizontal, in two lines.
-MOST_UPRIGHT = 12
+# Maximum number of components for which labels are horizontal, in two lines.
+MAX_TWO_LINE_LABELS = 12
 
 
 class ClusterTreeDisplay:
     """Display of components joined into clusters: the tree, and the loss by joins.
 
-    Make it by :meth:`from_estimator`. The height of a join in the tree is the entropy of the
-    assignments, and then the evidence, that are lost by this and all earlier joins: components
-    joined at a low height are hardly separated by the rows. Links within a cluster have its colour,
-    links between clusters are grey. Next to the tree, the loss is shown for each number of
-    clusters, with a mark at the chosen number. Both axes have a square-root scale, as entropies are
-    small relative to evidences.
+    Use :meth:`from_estimator` to make a display. The height of a join in the tree is what this join
+    and all earlier joins lose, in nats per row: first entropy of the assignments, then evidence.
+    Components joined at a low height are hardly separated by the rows. Links within a cluster have
+    the colour of the cluster; links between clusters are grey. Next to the tree, the loss is shown
+    for each number of clusters, with a mark at the chosen number. Both axes have a square-root
+    scale, because entropies are small relative to evidences.
 
     Parameters
     ----------
     hierarchy : array-like of shape (n_components - 1, 4)
         ``hierarchy_`` of a mixture; at least one row.
     n_clusters : int
-        Number of clusters that is marked.
+        Number of clusters at the mark.
     weights : array-like of shape (n_components,) or None, default=None
         Weights of the components, which are shown below their numbers.
 
@@ -34,7 +34,7 @@ class ClusterTreeDisplay:
     ax_ : matplotlib Axes
         Axes of the tree.
     bounding_ax_ : matplotlib Axes or None
-        The axes they replace, if one was given.
+        The single axes that ``axes_`` replace, if ``plot`` was called with one.
     figure_ : matplotlib Figure
         Figure of the axes.
     dendrogram_ : dict
@@ -86,7 +86,7 @@ class ClusterTreeDisplay:
         ClusterTreeDisplay
             The display itself.
         """
-        # imported here, since importing scipy.cluster takes long
+        # The import stands in the method, because importing scipy.cluster takes long.
         from scipy.cluster.hierarchy import dendrogram
 
         hierarchy = np.asarray(self.hierarchy, dtype=np.float64)
@@ -99,24 +99,25 @@ class ClusterTreeDisplay:
                 f"{self.n_clusters!r} instead."
             )
         self.axes_, self.bounding_ax_ = make_panels(ax, 2, 2, (5.5, 3.6))
-        self.ax_, right = self.axes_
+        self.ax_, loss_ax = self.axes_
         self.figure_ = self.ax_.figure
-        style = {"link_color_func": self._colors(hierarchy).__getitem__, "ax": self.ax_}
+        style = {"link_color_func": self._assign_link_colors(hierarchy).__getitem__, "ax": self.ax_}
         style["leaf_font_size"] = self.ax_.xaxis.get_ticklabels()[0].get_fontsize()
         if self.weights is not None:
-            few = n_components <= MOST_UPRIGHT
-            separator, style["leaf_rotation"] = ("\n", 0) if few else (": ", 90)
+            has_two_lines = n_components <= MAX_TWO_LINE_LABELS
+            separator, style["leaf_rotation"] = ("\n", 0) if has_two_lines else (": ", 90)
             style["labels"] = [f"{k}{separator}{w:.0%}" for k, w in enumerate(self.weights)]
         self.dendrogram_ = dendrogram(hierarchy, **(style | (dendrogram_kw or {})))
         name = "component" if self.weights is None else "component and its weight"
         self.ax_.set(xlabel=name, ylabel="lost (nats per row)")
-        lost = np.append(0.0, hierarchy[:, 2])
-        numbers = np.arange(n_components, 0, -1)
+        # Loss after 0, 1, ... joins, and the number of clusters that remain.
+        losses = np.append(0.0, hierarchy[:, 2])
+        cluster_numbers = np.arange(n_components, 0, -1)
         style = {"marker": ".", "color": "0.4"} | (line_kw or {})
-        self.lines_ = right.plot(numbers, lost, **style)
-        (self.marker_,) = right.plot(
+        self.lines_ = loss_ax.plot(cluster_numbers, losses, **style)
+        (self.marker_,) = loss_ax.plot(
             self.n_clusters,
-            lost[n_components - self.n_clusters],
+            losses[n_components - self.n_clusters],
             marker="o",
             markersize=10.0,
             linestyle="none",
@@ -124,29 +125,34 @@ class ClusterTreeDisplay:
             color="tab:red",
             label=f"{self.n_clusters} cluster{'s' if self.n_clusters > 1 else ''}",
         )
-        right.set(xlabel="clusters", ylabel="lost (nats per row)")
-        right.locator_params(axis="x", integer=True)
-        right.legend()
+        loss_ax.set(xlabel="clusters", ylabel="lost (nats per row)")
+        loss_ax.locator_params(axis="x", integer=True)
+        loss_ax.legend()
         for axes in self.axes_:
             axes.set_ylim(bottom=0.0)
             axes.set_yscale("function", functions=(np.sqrt, np.square))
         return self
 
-    def _colors(self, hierarchy):
-        """{number of a link: colour}: joins are in the order in which they are made."""
+    def _assign_link_colors(self, hierarchy):
+        """Return the colour of each link by its number.
+
+        As in SciPy, the components have the numbers 0 to K - 1, and the link of join i has the
+        number K + i.
+        """
         n_components = len(hierarchy) + 1
-        n_joins = n_components - self.n_clusters
+        n_joins_within_clusters = n_components - self.n_clusters
         colors, n_colors = {}, 0
-        # from the last join within a cluster downwards, each hands its colour to its parts
-        for step in range(n_components - 2, -1, -1):
-            link = n_components + step
-            if step >= n_joins:
+        # From the last join to the first, each link within a cluster hands its colour to the two
+        # links that it joins.
+        for join in range(n_components - 2, -1, -1):
+            link = n_components + join
+            if join >= n_joins_within_clusters:
                 colors[link] = "0.6"
                 continue
             if link not in colors:
                 colors[link] = f"C{n_colors % 10}"
                 n_colors += 1
-            for part in hierarchy[step, :2].astype(int):
+            for part in hierarchy[join, :2].astype(int):
                 colors[int(part)] = colors[link]
         return colors
 
@@ -157,11 +163,11 @@ class ClusterTreeDisplay:
         Parameters
         ----------
         estimator : estimator
-            A mixture, fitted by ``fit``, or after ``join_components``.
+            A mixture after ``fit`` or ``join_components``.
         n_clusters : int or "auto", default="auto"
-            Number of clusters that is marked; "auto" is ``n_clusters_``.
+            Number of clusters at the mark; "auto" is ``n_clusters_``.
         ax, **options : see :meth:`plot`
-            How to draw it.
+            Parameters of :meth:`plot`.
 
         Returns
         -------

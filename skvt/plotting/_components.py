@@ -1,4 +1,4 @@
-"""Components as images, as ellipses over a plane, or as a table of means."""
+"""Display of components as images, as ellipses over two columns, or as a table of means."""
 
 import numpy as np
 
@@ -9,39 +9,40 @@ from skvt.readers.validation import check_choice, column_names
 class ComponentsDisplay:
     """Display of components as a grid of images, ellipses over two columns, or a table of means.
 
-    Make it by :meth:`from_estimator`, or give either ``images``, or ``means`` and ``covariances``.
-    A mixture in two dimensions is shown as ellipses, in any other number of dimensions as a table:
-    a row for each component, a column for each column of the data, and as colour the distance of
-    the component's mean from the mean of the mixture, in standard deviations of the mixture.
+    Use :meth:`from_estimator` to make a display, or give either ``images``, or ``means`` and
+    ``covariances``. A mixture of two columns is shown as ellipses. Any other number of columns is
+    shown as a table with a row for each component and a column for each column of the data. Its
+    colour is the distance of the component's mean from the mean of the mixture, in standard
+    deviations of the mixture.
 
     Parameters
     ----------
     images : array-like of shape (n_components, height, width) or None, default=None
         An image for each component.
     means : array-like of shape (n_components, n_features) or None, default=None
-        Means of the components: centres of ellipses, or the table.
+        Means of the components, which are the centres of ellipses, or the table.
     covariances : array-like of shape (n_components, n_features, n_features) or None, default=None
-        Covariances of the components, with the ellipses as contours.
+        Covariances of the components; the ellipses are contours of the densities.
     weights : array-like of shape (n_components,) or None, default=None
-        Weights of the components: shown as titles of images, and used for the moments of the
-        mixture in a table (equal by default).
+        Weights of the components. They are the titles of images, and determine the mean and the
+        standard deviation of the mixture in a table, for which None stands for equal weights.
     feature_names : array-like of str of shape (n_features,) or None, default=None
         Names of the columns; None numbers them.
 
     Attributes
     ----------
     axes_ : ndarray of matplotlib Axes, shape (n_shown,)
-        Axes of each image; for ellipses and tables, a single one.
+        Axes of each image, or the single axes of ellipses or the table.
     ax_ : matplotlib Axes
         Axes of the ellipses, of the table, or of the first image.
     bounding_ax_ : matplotlib Axes or None
-        The axes that the images replace, if one was given.
+        The single axes that the images replace, if ``plot`` was called with one.
     figure_ : matplotlib Figure
         Figure of the axes.
     images_ : list of matplotlib AxesImage
-        The images, or the table; empty with ellipses.
+        The images, or the table; empty if ellipses are drawn.
     ellipses_ : list of matplotlib Ellipse
-        The ellipses, empty otherwise.
+        The ellipses; empty if images or a table are drawn.
 
     Examples
     --------
@@ -95,8 +96,8 @@ class ComponentsDisplay:
         n_std : float, default=2.0
             Distance of the ellipses from the means in standard deviations.
         image_kw : dict or None, default=None
-            Parameters of ``Axes.imshow``. Images are grey by default, each with a range of its
-            own; tables blue below the mean of the mixture and red above.
+            Parameters of ``Axes.imshow``. By default, each image has grey levels from its lowest to
+            its highest value, and tables are blue below the mean of the mixture and red above.
         ellipse_kw : dict or None, default=None
             Parameters of ``matplotlib.patches.Ellipse``.
 
@@ -131,6 +132,7 @@ class ComponentsDisplay:
         return self
 
     def _plot_images(self, ax, components, titles, n_columns, image_kw):
+        """Draw a panel for each image."""
         images = np.asarray(self.images)
         numbers = check_numbers(components, len(images), "components")
         if titles is None and self.weights is not None:
@@ -143,11 +145,13 @@ class ComponentsDisplay:
                 panel.set_title(titles[i], fontsize="small")
 
     def _plot_ellipses(self, ax, components, features, names, n_std, ellipse_kw):
+        """Draw an ellipse for each component, ``n_std`` standard deviations around its mean."""
         from matplotlib.patches import Ellipse
 
         means = np.asarray(self.means)[:, features]
         covariances = np.asarray(self.covariances)[:, features[:, None], features]
         for k in check_numbers(components, len(means), "components"):
+            # The axes of an ellipse are the eigenvectors of the covariance.
             values, vectors = np.linalg.eigh(covariances[k])
             width, height = 2.0 * n_std * np.sqrt(values)
             angle = np.degrees(np.arctan2(vectors[1, 0], vectors[0, 0]))
@@ -160,14 +164,17 @@ class ComponentsDisplay:
             ax.set(xlabel=names[0], ylabel=names[1])
 
     def _plot_table(self, ax, components, features, names, image_kw):
+        """Draw the table of standardised means of components in columns."""
         means, covariances = np.asarray(self.means), np.asarray(self.covariances)
         numbers = check_numbers(components, len(means), "components")
         weights = np.ones(len(means)) if self.weights is None else np.asarray(self.weights)
         weights = weights / weights.sum()
-        # moments of the mixture of all components, including components not shown
-        off = means - weights @ means
-        variance = weights @ (off**2 + np.diagonal(covariances, axis1=1, axis2=2))
-        table = (off / np.sqrt(np.where(variance > 0.0, variance, 1.0)))[numbers][:, features]
+        # Mean and variance are those of the mixture of all components, also of components that are
+        # not shown.
+        deviations = means - weights @ means
+        variance = weights @ (deviations**2 + np.diagonal(covariances, axis1=1, axis2=2))
+        standardised = deviations / np.sqrt(np.where(variance > 0.0, variance, 1.0))
+        table = standardised[numbers][:, features]
         limit = max(np.abs(table).max(), 1e-12)
         style = {"cmap": "RdBu_r", "vmin": -limit, "vmax": limit, "aspect": "auto"} | image_kw
         self.images_.append(ax.imshow(table, **style))
@@ -186,7 +193,7 @@ class ComponentsDisplay:
         Parameters
         ----------
         estimator : estimator
-            Fitted, with ``components_`` or ``means_``; also scikit-learn's.
+            A fitted estimator with ``components_`` or ``means_``, also of scikit-learn.
         values : {"components", "means", "covariances"} or None, default=None
             Values to show as images; None shows the components, or for a mixture the means. The
             covariances are shown as matrices.
@@ -195,9 +202,10 @@ class ComponentsDisplay:
             without ``values``, a mixture is shown as ellipses over two columns, or as a table of
             means.
         feature_names : array-like of str of shape (n_features,) or None, default=None
-            Names of the columns; by default those that the data had at ``fit``, else numbers.
+            Names of the columns; by default the names in ``fit``, or numbers if the data had no
+            names.
         ax, **options : see :meth:`plot`
-            How to draw them.
+            Parameters of :meth:`plot`.
 
         Returns
         -------
@@ -208,26 +216,26 @@ class ComponentsDisplay:
             feature_names = getattr(estimator, "feature_names_in_", None)
         display = cls(weights=getattr(estimator, "weights_", None), feature_names=feature_names)
         if values is None and image_shape is None:
-            display.means = _values(estimator, "means")
+            display.means = _get_values(estimator, "means")
             display.covariances = full_covariances(estimator)
         elif values == "covariances":
             display.images = full_covariances(estimator)
         else:
             if values is None:
                 values = "components" if hasattr(estimator, "components_") else "means"
-            display.images = _as_images(_values(estimator, values), image_shape)
+            display.images = _reshape_to_images(_get_values(estimator, values), image_shape)
         return display.plot(ax, **options)
 
 
-def _values(estimator, values):
-    """Return the named values of a fitted estimator."""
-    check_choice("values", values, ("components", "means", "covariances"))
+def _get_values(estimator, name):
+    """Return the "components", "means" or "covariances" of a fitted estimator as an array."""
+    check_choice("values", name, ("components", "means", "covariances"))
     remedy = "Pass values='components', 'means' or 'covariances', and image_shape for images."
-    return np.asarray(get_fitted_attribute(estimator, f"{values}_", remedy))
+    return np.asarray(get_fitted_attribute(estimator, f"{name}_", remedy))
 
 
-def _as_images(values, image_shape):
-    """Return rows as images (K, height, width)."""
+def _reshape_to_images(values, image_shape):
+    """Return rows (n_components, height * width) as images (n_components, height, width)."""
     if image_shape is None or np.prod(image_shape) != values.shape[1]:
         raise ValueError(
             f"image_shape must be the height and width of images of {values.shape[1]} pixels, as "
@@ -237,8 +245,11 @@ def _as_images(values, image_shape):
 
 
 def full_covariances(estimator):
-    """Return the covariance matrices (K, D, D) of a mixture of any ``covariance_type``."""
-    covariances = _values(estimator, "covariances")
+    """Return the covariances of a mixture of any ``covariance_type``.
+
+    The shape is (n_components, n_features, n_features).
+    """
+    covariances = _get_values(estimator, "covariances")
     n_components, n_features = np.shape(estimator.means_)
     kind = getattr(estimator, "covariance_type_", getattr(estimator, "covariance_type", None))
     if kind == "tied":

@@ -1,23 +1,28 @@
-"""The bound and the temperature after each pass."""
+"""Displays of the bound and of the temperature after each pass of a fit."""
 
 import numpy as np
 
 from skvt.plotting._axes import ensure_axes, get_fitted_attribute
 from skvt.readers.validation import check_choice
 
-BOUNDS = {
+# Entries of ``history_`` that are drawn for each value of the parameter ``bounds``.
+BOUNDS_OF_CHOICE = {
     "auto": (), "elbo": ("elbo",), "objective": ("objective",), "both": ("elbo", "objective"),
 }  # fmt: skip
-# The first pass does not determine the y limits if at least this number of passes follow.
-MANY_PASSES = 5
+# The first pass does not influence the y limits if at least this number of passes follow.
+MIN_LATER_PASSES = 5
+# Labels of the x axis for each value of the parameter ``x``.
 X_LABELS = {"n_iter": "pass", "seconds": "seconds"}
 
 
 class HistoryDisplay:
-    """A display of ``history_``; ``name`` is its entry in the legend."""
+    """Base of the displays of ``history_``; ``name`` is the name of the fit in the legend.
 
-    # Attributes of estimators that are shown, with remedies if they are missing.
-    _shows = {"history_": "Pass an estimator of skvt."}
+    Subclasses draw in ``_draw(positions, line_kw)``.
+    """
+
+    # Attributes of estimators that are shown, with the remedy if an attribute is missing.
+    _shown_attributes = {"history_": "Pass an estimator of skvt."}
 
     def __init__(self, history, *, name=None):
         self.history = history
@@ -40,19 +45,20 @@ class HistoryDisplay:
         display
             The display itself.
         """
-        self._draw(self._place(ax, x), line_kw or {})
-        self._legend()
+        self._draw(self._prepare_axes(ax, x), line_kw or {})
+        self._draw_legend()
         return self
 
-    def _place(self, ax, x):
-        """Set the axes to draw on, and return the horizontal positions."""
+    def _prepare_axes(self, ax, x):
+        """Set the axes to draw on, label the x axis, and return the x position of each pass."""
         check_choice("x", x, X_LABELS)
         self.ax_ = ensure_axes(ax)
         self.figure_ = self.ax_.figure
         self.ax_.set_xlabel(X_LABELS[x])
         return np.asarray(self.history[x], dtype=np.float64)
 
-    def _legend(self):
+    def _draw_legend(self):
+        """Draw a legend if an artist has a label."""
         if self.ax_.get_legend_handles_labels()[1]:
             self.ax_.legend()
 
@@ -63,34 +69,37 @@ class HistoryDisplay:
         Parameters
         ----------
         estimator : estimator
-            Fitted by ``fit``; for :class:`MovesDisplay`, one that makes moves.
+            An estimator after ``fit``; for :class:`MovesDisplay`, an estimator that makes moves.
         name : str or None, default=None
             Name of the fit in the legend; None is the class name.
         ax, **options : see :meth:`plot`
-            How to draw them.
+            Parameters of :meth:`plot`.
 
         Returns
         -------
         display
             The display, drawn.
         """
-        shown = [get_fitted_attribute(estimator, *each) for each in cls._shows.items()]
+        values = [
+            get_fitted_attribute(estimator, attribute, remedy)
+            for attribute, remedy in cls._shown_attributes.items()
+        ]
         name = type(estimator).__name__ if name is None else name
-        return cls(*shown, name=name).plot(ax, **options)
+        return cls(*values, name=name).plot(ax, **options)
 
 
 class ELBODisplay(HistoryDisplay):
     """The evidence lower bound over the course of a fit.
 
     Use :meth:`from_estimator` to make a display. Pass ``ax`` to draw several fits on the same axes.
-    If there are six or more passes, the y limits do not depend on the first one, whose bound is
-    often far lower than the others.
+    If there are six or more passes, the y limits do not depend on the first pass, because its bound
+    is often far lower than the others.
 
     Parameters
     ----------
     history : dict of lists
-        ``history_`` of an estimator: "elbo" and "objective", in nats, "n_iter" and "seconds", one
-        entry per pass.
+        ``history_`` of an estimator: "elbo" and "objective" in nats, "n_iter" and "seconds", with
+        one entry per pass.
     name : str or None, default=None
         Name of the fit in the legend.
 
@@ -101,7 +110,7 @@ class ELBODisplay(HistoryDisplay):
     figure_ : matplotlib Figure
         Figure of the axes.
     lines_ : list of matplotlib Line2D
-        One line per bound drawn, the ELBO first.
+        A line for each bound, the ELBO first.
 
     See Also
     --------
@@ -127,13 +136,13 @@ class ELBODisplay(HistoryDisplay):
         ax : matplotlib Axes or None, default=None
             Axes to draw on; None makes a new figure.
         bounds : {"auto", "elbo", "objective", "both"}, default="auto"
-            The ELBO; the objective that the fit maximises, dashed; or both. They are equal at T = 1
-            unless inference is structured. "auto" is the ELBO if a pass has one, else the
-            objective. Passes whose bound was not evaluated are left out.
+            "elbo" draws the ELBO, "objective" the objective that the fit maximises (dashed). The
+            two are equal at T = 1 unless inference is structured. "auto" draws the ELBO if a pass
+            has it, else the objective. Passes whose bound was not evaluated are left out.
         x : {"n_iter", "seconds"}, default="n_iter"
             Passes, or seconds since the fit began.
         n_samples : float or None, default=None
-            Number by which to divide, for nats per row or per token.
+            Number by which the bound is divided, for nats per row or per token.
         line_kw : dict or None, default=None
             Parameters of ``Axes.plot``.
 
@@ -147,48 +156,51 @@ class ELBODisplay(HistoryDisplay):
         ValueError
             If no pass has a bound, or for an unknown choice.
         """
-        check_choice("bounds", bounds, BOUNDS)
+        check_choice("bounds", bounds, BOUNDS_OF_CHOICE)
         if bounds == "auto":
             bounds = "elbo" if np.isfinite(np.asarray(self.history["elbo"])).any() else "objective"
-        drawn = []
-        for bound in BOUNDS[bounds]:
+        curves = []
+        for bound in BOUNDS_OF_CHOICE[bounds]:
             values = np.asarray(self.history[bound], dtype=np.float64)
-            known = np.isfinite(values)
-            if not known.any():
+            is_known = np.isfinite(values)
+            if not is_known.any():
                 raise ValueError(
                     f"No pass has a value of {bound!r}: partial_fit knows no bound of all rows, "
                     "and structured inference evaluates it on request. Call fit with "
                     "evaluate_every=1."
                 )
-            drawn.append((bound, known, values / (1.0 if n_samples is None else n_samples)))
-        position = self._place(ax, x)
+            curves.append((bound, is_known, values / (1.0 if n_samples is None else n_samples)))
+        positions = self._prepare_axes(ax, x)
         self.lines_ = []
-        for bound, known, values in drawn:
+        for bound, is_known, values in curves:
             style = {"marker": ".", "linestyle": "--" if bound == "objective" else "-"}
             if self.lines_:
                 style["color"] = self.lines_[0].get_color()
             label = self.name if bounds != "both" else " ".join(filter(None, [self.name, bound]))
             style |= {"label": label} | (line_kw or {})
-            self.lines_ += self.ax_.plot(position[known], values[known], **style)
+            self.lines_ += self.ax_.plot(positions[is_known], values[is_known], **style)
         unit = "nats" if n_samples is None else "nats per sample"
         self.ax_.set_ylabel(f"{'objective' if bounds == 'objective' else 'ELBO'} ({unit})")
-        later = [line.get_ydata()[1:] for line in self.ax_.lines]
-        if all(values.size >= MANY_PASSES for values in later):
-            low, high = min(map(np.min, later)), max(map(np.max, later))
-            self.ax_.set_ylim(low - 0.05 * (high - low or 1.0), high + 0.05 * (high - low or 1.0))
-        self._legend()
+        # The limits fit all lines of the axes, also of other fits, but not their first points.
+        later_values = [line.get_ydata()[1:] for line in self.ax_.lines]
+        if all(values.size >= MIN_LATER_PASSES for values in later_values):
+            low, high = min(map(np.min, later_values)), max(map(np.max, later_values))
+            margin = 0.05 * (high - low or 1.0)
+            self.ax_.set_ylim(low - margin, high + margin)
+        self._draw_legend()
         return self
 
 
 class TemperatureDisplay(HistoryDisplay):
     """The temperature over the course of a fit.
 
-    Make it by :meth:`from_estimator`. Pass ``ax`` to draw several fits on the same axes.
+    Use :meth:`from_estimator` to make a display. Pass ``ax`` to draw several fits on the same axes.
 
     Parameters
     ----------
     history : dict of lists
-        ``history_`` of an estimator: "temperature", "n_iter", "seconds", one entry a pass.
+        ``history_`` of an estimator: "temperature", "n_iter" and "seconds", with one entry per
+        pass.
     name : str or None, default=None
         Name of the fit in the legend.
 
@@ -216,7 +228,8 @@ class TemperatureDisplay(HistoryDisplay):
     np.float64(1.0)
     """
 
-    def _draw(self, position, line_kw):
+    def _draw(self, positions, line_kw):
+        """Draw the temperatures at the x positions of passes."""
         style = {"marker": ".", "label": self.name} | line_kw
-        self.lines_ = self.ax_.plot(position, self.history["temperature"], **style)
+        self.lines_ = self.ax_.plot(positions, self.history["temperature"], **style)
         self.ax_.set_ylabel("temperature")

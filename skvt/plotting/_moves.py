@@ -1,11 +1,11 @@
-"""The number of components after each pass, and the moves."""
+"""Display of the number of components after each pass, with the accepted moves."""
 
 import numpy as np
 
 from skvt.plotting._history import HistoryDisplay
 
-# Marker and colour of accepted moves.
-STYLES = {
+# Marker and colour of each kind of move.
+MARKERS = {
     "birth": ("^", "tab:green"),
     "merge": ("s", "tab:red"),
     "delete": ("v", "k"),
@@ -17,15 +17,17 @@ STYLES = {
 class MovesDisplay(HistoryDisplay):
     """Number of components after each pass, and accepted moves.
 
-    Make it by :meth:`from_estimator`. A mark at a pass means that components were added, merged,
-    deleted or exchanged in this pass; its area grows with their number.
+    Use :meth:`from_estimator` to make a display. A mark at a pass says that components were added,
+    merged, deleted or exchanged in this pass. The area of the mark is proportional to the number of
+    accepted moves.
 
     Parameters
     ----------
     history : dict of lists
-        ``history_`` of an estimator: "n_components", "n_iter", "seconds", one entry a pass.
+        ``history_`` of an estimator: "n_components", "n_iter" and "seconds", with one entry per
+        pass.
     move_log : dict of lists
-        ``move_log_`` of the same estimator: "n_iter", "move", "accepted".
+        ``move_log_`` of the same estimator: "n_iter", "move" and "accepted".
     name : str or None, default=None
         Name of the fit in the legend.
 
@@ -57,38 +59,43 @@ class MovesDisplay(HistoryDisplay):
     ['birth']
     """
 
-    _shows = HistoryDisplay._shows | {"move_log_": "Only estimators that make moves have it."}
+    _shown_attributes = HistoryDisplay._shown_attributes | {
+        "move_log_": "Only estimators that make moves have it."
+    }
 
     def __init__(self, history, move_log, *, name=None):
         super().__init__(history, name=name)
         self.move_log = move_log
 
-    def _legend(self):
+    def _draw_legend(self):
+        """Draw a legend if an artist has a label; its title explains the marks."""
         title = "moves accepted (area: their number)" if self.markers_ else None
         if self.ax_.get_legend_handles_labels()[1]:
             self.ax_.legend(title=title)
 
-    def _draw(self, position, line_kw):
+    def _draw(self, positions, line_kw):
+        """Draw the number of components at the x positions of passes, and the marks of moves."""
         n_components = np.asarray(self.history["n_components"])
         style = {"label": self.name, "color": "0.6"} | line_kw
-        self.lines_ = self.ax_.plot(position, n_components, **style)
-        moves, passes = np.asarray(self.move_log["move"]), np.asarray(self.move_log["n_iter"], int)
-        accepted = np.asarray(self.move_log["accepted"])
+        self.lines_ = self.ax_.plot(positions, n_components, **style)
+        kinds, passes = np.asarray(self.move_log["move"]), np.asarray(self.move_log["n_iter"], int)
+        n_accepted = np.asarray(self.move_log["accepted"])
         self.markers_ = {}
-        for move, (marker, color) in STYLES.items():
-            made = (moves == move) & (accepted > 0)
-            if made.any():
-                in_pass, which = np.unique(passes[made], return_inverse=True)
-                number = np.bincount(which, accepted[made])
-                at = np.searchsorted(self.history["n_iter"], in_pass)
-                self.markers_[move] = self.ax_.scatter(
-                    position[at],
-                    n_components[at],
-                    s=24.0 * number,
+        for kind, (marker, color) in MARKERS.items():
+            is_made = (kinds == kind) & (n_accepted > 0)
+            if is_made.any():
+                # Sum the moves of this kind in each pass.
+                passes_with_moves, groups = np.unique(passes[is_made], return_inverse=True)
+                n_moves = np.bincount(groups, n_accepted[is_made])
+                indices = np.searchsorted(self.history["n_iter"], passes_with_moves)
+                self.markers_[kind] = self.ax_.scatter(
+                    positions[indices],
+                    n_components[indices],
+                    s=24.0 * n_moves,
                     marker=marker,
                     facecolors="none",
                     edgecolors=color,
-                    label=f"{move} ({accepted[made].sum()})",
+                    label=f"{kind} ({n_accepted[is_made].sum()})",
                     zorder=3,
                 )
         self.ax_.set_ylabel("components")

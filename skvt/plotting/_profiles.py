@@ -1,4 +1,8 @@
-"""Profiles of components or clusters in columns of any kind, as a table coloured by relevance."""
+"""Display of the profiles of components or clusters, as a table coloured by relevance.
+
+A profile has the parameters of a component in each column, which may be of any kind. The relevance
+says in which columns the component differs from all other rows.
+"""
 
 from functools import cache
 
@@ -7,41 +11,43 @@ import numpy as np
 from skvt.plotting._axes import check_numbers, ensure_axes, get_fitted_attribute
 from skvt.results.profiles import directions, profiles_of
 
-# Sizes of cells in inches and of their text in points: the largest at which numbers fit.
+# Smallest and largest width of a cell in inches.
 CELL_WIDTHS = 0.42, 1.0
+# Width of the table in inches, if the width of its cells allows.
 TABLE_WIDTH = 14.0
+# Sizes of the text of cells in points; the largest is taken at which all numbers fit.
 FONT_SIZES = (8.0, 7.0, 6.0)
-# Share of a cell that its text may fill.
-FILLED = 0.94
-# Letters of a column name in a line; longer names would leave no height for the table.
-LONGEST_LINE = 20
-# Cells wider than this, in inches, have names in two lines.
-TWO_LINES = 0.3
-# The scale of colours ends at this quantile of the cells, and at no less than LEAST_SCALE nats a
-# row.
-SCALED = 0.95
-LEAST_SCALE = 0.1
+# Share of the width and height of a cell that its text may fill.
+MAX_FILL = 0.94
+# Letters of a column name in a line; longer lines would leave no height for the table.
+MAX_LINE_LENGTH = 20
+# Width of a cell in inches above which the column name may have two lines.
+MIN_TWO_LINE_WIDTH = 0.3
+# The scale of colours ends at this quantile of the cells, and at no less than MIN_SCALE_END nats
+# per row.
+SCALE_QUANTILE = 0.95
+MIN_SCALE_END = 0.1
 
 
 class ProfilesDisplay:
     """Profiles of components or clusters: their parameters, and which columns distinguish them.
 
-    A row for the whole table and one for each component or cluster, a column for each column of
-    the data, the most relevant first, those of a block together. The darker a colour, the larger
-    ``column_relevance_``, the evidence in nats per row that a column distinguishes a component
-    from all other rows: red where the value is higher than that of the whole table, and blue where
-    it is lower; of a category, where it is more or less frequent. Cells show
+    The table has a row for all rows of the data and a row for each component or cluster. It has a
+    column for each column of the data; the most relevant columns come first, and columns of a block
+    stand together. The darker a colour, the larger ``column_relevance_``, the evidence in nats per
+    row that a column distinguishes a component from all other rows. A cell is red if its value is
+    higher than in all rows, or its category more frequent, and blue if it is lower. Cells show
     parameters: the mean of numbers, rounded to a third of a standard deviation or finer; the most
     probable category and its probability; the probability of a one; the rate of counts. The first
     row shows the parameters of the mixture as a whole, the means over its components. Text that
     does not fit is shortened or left out.
 
-    Make it by :meth:`from_estimator`.
+    Use :meth:`from_estimator` to make a display.
 
     Parameters
     ----------
     table : DataFrame or dict of lists
-        As ``describe`` returns it.
+        The result of ``describe`` of a mixture.
 
     Attributes
     ----------
@@ -50,14 +56,14 @@ class ProfilesDisplay:
     figure_ : matplotlib Figure
         Figure of the axes.
     image_ : matplotlib AxesImage
-        Colours, of shape (1 + n_shown, n_columns_shown): the relevance, with a minus sign where a
-        value is lower than that of the whole table, whose row is on top and has no colour.
+        Colours, of shape (1 + n_shown, n_columns_shown): the relevance, with a minus sign if a
+        value is lower than in all rows. The first row, of all rows, has no colour.
     texts_ : ndarray of matplotlib Text or None, shape (1 + n_shown, n_columns_shown)
-        Of each cell; None where it did not fit.
+        Text of each cell; None if it does not fit.
     components_ : ndarray of int, shape (n_shown,)
-        Numbers of the components shown, from the top, below the whole table.
+        Numbers of the components shown, from the second row down.
     columns_ : list of tuple
-        Block and name of the columns shown, from the left.
+        Block and name of each column shown, from the left.
 
     Examples
     --------
@@ -86,17 +92,17 @@ class ProfilesDisplay:
         ax : matplotlib Axes or None, default=None
             Axes; None makes a new figure, as large as the table needs.
         components : array-like of int or None, default=None
-            Numbers of the components (of a table of clusters, the clusters) to show, in this order;
-            None shows all, the heaviest on top.
+            Numbers of the components or clusters to show, in this order; None shows all, the
+            heaviest on top.
         columns : list or None, default=None
-            Names of the columns to show, in this order; None shows all, by their weighted mean
-            relevance, those of a block together.
+            Names of the columns to show, in this order. None shows all by their weighted mean
+            relevance, columns of a block together.
         max_columns : int or None, default=50
-            Number of columns to show at most; the axis says how many are left out. None shows all.
+            Maximum number of columns to show; the axis says how many are left out. None shows all.
         image_kw : dict or None, default=None
-            Parameters of ``Axes.imshow``. By default red and blue, the darker the larger the square
-            root of the relevance; a relevance below 0 is white, and one above the 95 % quantile of
-            the components' cells is as dark as that.
+            Parameters of ``Axes.imshow``. By default, colours are red and blue, the darker the
+            larger the square root of the relevance. A relevance below 0 is white, and colours are
+            no darker above the 95 % quantile of the components' cells.
         text_kw : dict or None, default=None
             Parameters of ``Axes.text``.
 
@@ -106,47 +112,59 @@ class ProfilesDisplay:
             The display itself.
         """
         profiles = profiles_of(self.table)
-        kind, keys, weights, relevance, cells = profiles[:5]
-        whole = len(weights) - 1
-        heaviest = np.argsort(-weights[:whole], kind="stable")
+        weights, relevance = profiles.weights, profiles.relevance
+        # The last index of weights, relevance and cells stands for all rows.
+        all_rows = len(weights) - 1
         self.components_ = (
-            heaviest if components is None else check_numbers(components, whole, "components")
+            np.argsort(-weights[:all_rows], kind="stable")
+            if components is None
+            else check_numbers(components, all_rows, "components")
         )
-        places = _places(keys, columns, max_columns, relevance[whole])
-        self.columns_ = [keys[j] for j in places]
-        numbers = np.append(whole, self.components_)
-        cells_shown = np.ix_(numbers, places)
-        shown = (np.maximum(relevance, 0.0) * directions(profiles))[cells_shown]
+        shown_columns = _select_columns(profiles.columns, columns, max_columns, relevance[all_rows])
+        self.columns_ = [profiles.columns[j] for j in shown_columns]
+        shown_rows = np.append(all_rows, self.components_)
+        shown_cells = np.ix_(shown_rows, shown_columns)
+        colours = (np.maximum(relevance, 0.0) * directions(profiles))[shown_cells]
         if ax is None:
             ax = ensure_axes(None)
-            lines = any(len(cells[k, j]) > 1 for k in numbers for j in places)
-            longest = min(LONGEST_LINE, max(len(str(name)) for _, name in self.columns_))
-            _resize(ax.figure, *shown.shape, two_lines=lines, longest=longest)
+            has_two_lines = any(
+                len(profiles.cells[k, j]) > 1 for k in shown_rows for j in shown_columns
+            )
+            name_length = min(MAX_LINE_LENGTH, max(len(str(name)) for _, name in self.columns_))
+            _resize(ax.figure, *colours.shape, has_two_lines=has_two_lines, name_length=name_length)
         self.ax_, self.figure_ = ax, ax.figure
         image_kw = image_kw or {}
-        self._own_scale = not {"norm", "vmin", "vmax"} & image_kw.keys()
-        if self._own_scale:
-            image_kw = image_kw | {"norm": _square_root(relevance[cells_shown][1:])}
-        self.image_ = ax.imshow(shown, **({"cmap": "RdBu_r", "aspect": "auto"} | image_kw))
-        rows = [f"{k}: {weights[k]:.1%}" for k in self.components_]
-        self._frame(["all", *rows], kind, len(keys) if columns is None else len(places))
-        self._write(cells, numbers, places, text_kw or {})
+        self._has_default_scale = not {"norm", "vmin", "vmax"} & image_kw.keys()
+        if self._has_default_scale:
+            image_kw = image_kw | {"norm": _make_norm(relevance[shown_cells][1:])}
+        self.image_ = ax.imshow(colours, **({"cmap": "RdBu_r", "aspect": "auto"} | image_kw))
+        row_names = ["all", *(f"{k}: {weights[k]:.1%}" for k in self.components_)]
+        n_columns = len(profiles.columns) if columns is None else len(shown_columns)
+        self._draw_frame(row_names, profiles.kind, n_columns)
+        self._write_cells(profiles.cells, shown_rows, shown_columns, text_kw or {})
         return self
 
-    def _frame(self, rows, kind, n_all):
-        """Draw the names of rows and columns, the separators of blocks and the colour bar."""
+    def _draw_frame(self, row_names, kind, n_columns):
+        """Draw the names of rows and columns, the separators of blocks and the colour bar.
+
+        ``n_columns`` is the number of columns shown and left out.
+        """
         ax, figure = self.ax_, self.figure_
-        cell = ax.get_window_extent().width / figure.dpi / len(self.columns_)
-        names = [_short(name, 2 if cell > TWO_LINES else 1) for _, name in self.columns_]
+        # Names of rows and columns.
+        cell_width = ax.get_window_extent().width / figure.dpi / len(self.columns_)
+        n_lines = 2 if cell_width > MIN_TWO_LINE_WIDTH else 1
+        names = [_shorten(name, n_lines) for _, name in self.columns_]
         rotation = 90 if max(map(len, names)) > 3 else 0
         ax.set_xticks(range(len(names)), names, rotation=rotation, fontsize="small")
-        if n_all > len(names):
-            ax.set_xlabel(f"{n_all - len(names)} less relevant columns not shown", fontsize="small")
-        ax.set_yticks(range(len(rows)), rows, fontsize="small")
+        if n_columns > len(names):
+            n_left_out = n_columns - len(names)
+            ax.set_xlabel(f"{n_left_out} less relevant columns not shown", fontsize="small")
+        ax.set_yticks(range(len(row_names)), row_names, fontsize="small")
         ax.set_ylabel(f"{kind} and its weight", fontsize="small")
         ax.tick_params(length=0)
+        # Lines between cells, and thicker lines below the first row and between blocks.
         ax.set_xticks(np.arange(1, len(names)) - 0.5, minor=True)
-        ax.set_yticks(np.arange(1, len(rows)) - 0.5, minor=True)
+        ax.set_yticks(np.arange(1, len(row_names)) - 0.5, minor=True)
         ax.grid(which="minor", color="white", linewidth=1.0)
         ax.tick_params(which="minor", length=0)
         ax.axhline(0.5, color="0.25", linewidth=1.5)
@@ -155,79 +173,84 @@ class ProfilesDisplay:
         ends = [*starts[1:], len(blocks)]
         for start in starts[1:]:
             ax.axvline(start - 0.5, color="0.25", linewidth=1.5)
-        top = ax.secondary_xaxis("top")
+        # Names of blocks on top.
+        top_axis = ax.secondary_xaxis("top")
         centres = [0.5 * (start + end - 1) for start, end in zip(starts, ends, strict=True)]
-        widths = [end - start for start, end in zip(starts, ends, strict=True)]
-        titles = [_short(blocks[start], 1) for start in starts]
-        top.set_xticks(centres, titles)
-        top.tick_params(length=0)
-        top.spines["top"].set_visible(False)
-        beyond = self._own_scale and (abs(self.image_.get_array()) > self.image_.norm.vmax).any()
-        bar = figure.colorbar(
-            self.image_,
-            ax=ax,
-            pad=0.01,
-            aspect=30,
-            fraction=0.03,
-            extend="both" if beyond else "neither",
-        )
+        titles = [_shorten(blocks[start], 1) for start in starts]
+        top_axis.set_xticks(centres, titles)
+        top_axis.tick_params(length=0)
+        top_axis.spines["top"].set_visible(False)
+        self._draw_colorbar()
+        # Names of blocks are turned by 90 degrees if one of them is wider than its block.
+        cell_width, _ = self._measure_cell()
+        widths = [label.get_window_extent().width for label in top_axis.get_xticklabels()]
+        block_sizes = np.subtract(ends, starts)
+        if any(w > size * cell_width for w, size in zip(widths, block_sizes, strict=True)):
+            top_axis.set_xticks(centres, titles, rotation=90)
+
+    def _draw_colorbar(self):
+        """Draw the colour bar, with pointed ends if some cells are beyond the default scale."""
+        norm = self.image_.norm
+        is_exceeded = self._has_default_scale and (abs(self.image_.get_array()) > norm.vmax).any()
+        extend = "both" if is_exceeded else "neither"
+        style = {"pad": 0.01, "aspect": 30, "fraction": 0.03, "extend": extend}
+        bar = self.figure_.colorbar(self.image_, ax=self.ax_, **style)
         bar.set_label("relevance (nats per row)\nof low and high values", fontsize="small")
         bar.ax.tick_params(labelsize="small")
-        if self._own_scale:  # at equal distances of the square root
-            ticks = np.linspace(-1.0, 1.0, 5)
-            ticks = self.image_.norm.vmax * ticks * abs(ticks)
+        if self._has_default_scale:
+            # The ticks have equal distances on the scale of the square root.
+            roots = np.linspace(-1.0, 1.0, 5)
+            ticks = norm.vmax * roots * abs(roots)
             bar.set_ticks(ticks, labels=[f"{abs(tick):.2g}" for tick in ticks])
             bar.minorticks_off()
-        cell = self._cell()[0]
-        upright = any(
-            label.get_window_extent().width > width * cell
-            for label, width in zip(top.get_xticklabels(), widths, strict=True)
-        )
-        if upright:
-            top.set_xticks(centres, titles, rotation=90)
 
-    def _cell(self):
+    def _measure_cell(self):
         """Lay the figure out and return the width and height of a cell in pixels."""
         self.figure_.draw_without_rendering()
         extent = self.ax_.get_window_extent()
         return extent.width / len(self.columns_), extent.height / (1 + len(self.components_))
 
-    def _write(self, cells, numbers, places, text_kw):
+    def _write_cells(self, cells, shown_rows, shown_columns, text_kw):
         """Write the text of each cell in the longest form that fits."""
-        ax, room = self.ax_, FILLED * np.array(self._cell())
+        ax = self.ax_
+        max_width, max_height = MAX_FILL * np.array(self._measure_cell())
         style = {"ha": "center", "va": "center", "clip_on": True, "linespacing": 1.0} | text_kw
+        # An invisible text, by which texts are measured.
         probe = ax.text(0.0, 0.0, "", **style)
 
         @cache
-        def extent(text):
+        def measure(text):
             probe.set_text(text)
             box = probe.get_window_extent()
-            return np.array([box.width, box.height])
+            return box.width, box.height
 
         def fits(text):
-            # Measure line by line: few lines differ, so that the cache works.
+            # Lines are measured one by one, because few of them differ, so that the cache works.
             lines = text.split("\n")
-            widest = max(extent(line)[0] for line in lines)
-            return widest <= room[0] and extent("\n".join("0" * len(lines)))[1] <= room[1]
+            width = max(measure(line)[0] for line in lines)
+            _, height = measure("\n".join("0" * len(lines)))
+            return width <= max_width and height <= max_height
 
-        shortest = {cells[k, j][-1] for k in numbers for j in places if cells[k, j]}
+        # Take the largest size at which the last part of each cell fits, which is a number.
+        numbers = {cells[k, j][-1] for k in shown_rows for j in shown_columns if cells[k, j]}
         if not {"size", "fontsize"} & text_kw.keys():
             for size in FONT_SIZES:
                 probe.set_fontsize(size)
-                extent.cache_clear()
-                if all(map(fits, shortest)):
+                measure.cache_clear()
+                if all(map(fits, numbers)):
                     break
-        self.texts_ = np.full((len(numbers), len(places)), None, object)
+        self.texts_ = np.full((len(shown_rows), len(shown_columns)), None, object)
         colours = self.image_.to_rgba(self.image_.get_array())
-        for row, k in enumerate(numbers):
-            for column, j in enumerate(places):
-                text = next((form for form in _forms(cells[k, j]) if fits(form)), None)
+        for row, k in enumerate(shown_rows):
+            for column, j in enumerate(shown_columns):
+                text = next((form for form in _list_forms(cells[k, j]) if fits(form)), None)
                 if text is not None:
-                    dark = colours[row, column, :3] @ (0.299, 0.587, 0.114) < 0.55
-                    own = {"color": "white" if dark else "black"} | style
-                    own |= {"fontsize": probe.get_fontsize()}
-                    own.pop("size", None)
-                    self.texts_[row, column] = ax.text(column, row, text, **own)
+                    # The luma of the cell decides which colour of text is legible.
+                    is_dark = colours[row, column, :3] @ (0.299, 0.587, 0.114) < 0.55
+                    cell_style = {"color": "white" if is_dark else "black"} | style
+                    cell_style |= {"fontsize": probe.get_fontsize()}
+                    cell_style.pop("size", None)
+                    self.texts_[row, column] = ax.text(column, row, text, **cell_style)
         probe.remove()
 
     @classmethod
@@ -237,12 +260,12 @@ class ProfilesDisplay:
         Parameters
         ----------
         estimator : estimator
-            Fitted, with ``describe``, such as :class:`~skvt.MemoizedDPMixture`.
+            A fitted mixture with ``describe``, such as :class:`~skvt.MemoizedDPMixture`.
         n_clusters : int, "auto" or None, default=None
-            None shows components; a number, or "auto", the clusters into which the estimator joins
-            them, as its ``describe`` does.
+            None shows components. A number or "auto" shows clusters, as in ``describe`` of the
+            estimator.
         ax, **options : see :meth:`plot`
-            How to draw them.
+            Parameters of :meth:`plot`.
 
         Returns
         -------
@@ -255,20 +278,27 @@ class ProfilesDisplay:
         return cls(describe(n_clusters=n_clusters)).plot(ax, **options)
 
 
-def _forms(parts):
-    """Forms of a cell's text, the best first."""
+def _list_forms(parts):
+    """Yield the forms of a cell's text, the longest first.
+
+    ``parts`` are a number, or a category and its probability. Shorter forms cut the category, and
+    then leave it out.
+    """
     if len(parts) == 2:
         category, probability = parts
-        short = [category[:n] + "…" for n in range(len(category) - 1, 1, -1)]
-        for form in (category, *short):
-            yield f"{form}\n{probability}"
-            if form == category:
-                yield f"{category} {probability}"
+        yield f"{category}\n{probability}"
+        yield f"{category} {probability}"
+        for n_letters in range(len(category) - 1, 1, -1):
+            yield f"{category[:n_letters]}…\n{probability}"
     yield from parts[-1:]
 
 
-def _places(keys, columns, most, means):
-    """Return the indices of the columns to show, in order."""
+def _select_columns(keys, columns, max_columns, relevance):
+    """Return the indices of the columns to show, in order.
+
+    ``keys`` are block and name of all columns, ``columns`` the names that the user selects, or
+    None for the most relevant columns.
+    """
     if columns is not None:
         names = [name for _, name in keys]
         unknown = [name for name in columns if name not in names]
@@ -278,34 +308,40 @@ def _places(keys, columns, most, means):
                 f"{unknown[0] if unknown else columns!r} instead."
             )
         return [j for name in columns for j, other in enumerate(names) if other == name]
-    best = np.argsort(-means, kind="stable")[:most].tolist()
-    blocks = list(dict.fromkeys(keys[j][0] for j in best))
-    return sorted(best, key=lambda j: blocks.index(keys[j][0]))
+    most_relevant = np.argsort(-relevance, kind="stable")[:max_columns].tolist()
+    # Columns of a block stand together, at the rank of the most relevant of them.
+    blocks = list(dict.fromkeys(keys[j][0] for j in most_relevant))
+    return sorted(most_relevant, key=lambda j: blocks.index(keys[j][0]))
 
 
-def _resize(figure, n_rows, n_columns, *, two_lines, longest):
-    """A new figure as large as the table and the names of its columns need."""
-    cell = float(np.clip(TABLE_WIDTH / n_columns, *CELL_WIDTHS))
-    height = max(1.6, (0.36 if two_lines else 0.26) * n_rows)
-    figure.set_size_inches(max(4.0, cell * n_columns + 1.8), height + 0.5 + 0.08 * longest)
+def _resize(figure, n_rows, n_columns, *, has_two_lines, name_length):
+    """Give a new figure the size that the table and the names of its columns need.
+
+    ``has_two_lines`` says that cells have two lines; ``name_length`` is the number of letters of
+    the longest line of a column name.
+    """
+    cell_width = float(np.clip(TABLE_WIDTH / n_columns, *CELL_WIDTHS))
+    height = max(1.6, (0.36 if has_two_lines else 0.26) * n_rows)
+    width = max(4.0, cell_width * n_columns + 1.8)
+    figure.set_size_inches(width, height + 0.5 + 0.08 * name_length)
 
 
-def _square_root(relevance):
+def _make_norm(relevance):
     """Return a colour norm by the signed square root, up to a quantile of the cells."""
     from matplotlib.colors import FuncNorm
 
-    usual = np.quantile(relevance, SCALED, method="lower")
-    largest = max(usual, min(relevance.max(), LEAST_SCALE), 1e-12)
-    signed_root = (lambda x: np.sign(x) * np.sqrt(abs(x)), lambda x: x * abs(x))
-    return FuncNorm(signed_root, vmin=-largest, vmax=largest, clip=True)
+    quantile = np.quantile(relevance, SCALE_QUANTILE, method="lower")
+    scale_end = max(quantile, min(relevance.max(), MIN_SCALE_END), 1e-12)
+    signed_root, inverse = lambda x: np.sign(x) * np.sqrt(abs(x)), lambda x: x * abs(x)
+    return FuncNorm((signed_root, inverse), vmin=-scale_end, vmax=scale_end, clip=True)
 
 
-def _short(name, n_lines):
-    """Break a name into at most two lines and cut the middle out if it is too long."""
-    name, room = str(name), n_lines * LONGEST_LINE
-    if len(name) > room:
-        name = f"{name[: room // 2]}…{name[1 - room // 2 :]}"
-    if len(name) <= LONGEST_LINE:
+def _shorten(name, n_lines):
+    """Break a name into at most ``n_lines`` lines, 1 or 2; cut out the middle of long names."""
+    name, max_length = str(name), n_lines * MAX_LINE_LENGTH
+    if len(name) > max_length:
+        name = f"{name[: max_length // 2]}…{name[1 - max_length // 2 :]}"
+    if len(name) <= MAX_LINE_LENGTH:
         return name
     half = (len(name) + 1) // 2
     return f"{name[:half]}\n{name[half:]}"

@@ -1,4 +1,4 @@
-"""Topics as bars of their most probable words."""
+"""Display of topics as bars of their most probable words."""
 
 from numbers import Integral
 
@@ -10,18 +10,18 @@ from skvt.readers.validation import check_choice, column_names, preprocessing_an
 from skvt.results.topic_words import relevance, topic_probabilities, word_probabilities
 
 # Maximum number of panels unless topics are selected.
-MOST_TOPICS = 30
+MAX_TOPICS = 30
 
 
 class TopicsDisplay:
     """Display of the most probable words of each topic as horizontal bars.
 
-    Make it by :meth:`from_estimator`.
+    Use :meth:`from_estimator` to make a display.
 
     Parameters
     ----------
     topics : array-like of shape (n_components, n_features)
-        Weight of each word in each topic, such as its probability.
+        Weight of each word in each topic, such as the probability of the word.
     feature_names : array-like of str of shape (n_features,)
         The words.
     shares : array-like of shape (n_components,) or None, default=None
@@ -37,7 +37,7 @@ class TopicsDisplay:
     axes_ : ndarray of matplotlib Axes, shape (n_topics,)
         Axes of each topic shown.
     bounding_ax_ : matplotlib Axes or None
-        The axes they replace, if one was given.
+        The single axes that ``axes_`` replace, if ``plot`` was called with one.
     figure_ : matplotlib Figure
         Figure of the axes.
     bars_ : list of matplotlib BarContainer
@@ -76,8 +76,8 @@ class TopicsDisplay:
             Number of words per topic.
         topics : array-like of int or None, default=None
             Numbers of the topics to show, in this order. None shows the thirty topics with the
-            largest shares, since a hundred panels take some ten seconds. The number of all other
-            topics is written below the last panel.
+            largest shares, because a hundred panels take some ten seconds. The number of topics
+            that are not shown is written below the last panel.
         n_columns : int, default=5
             Number of panels in a row.
         bar_kw : dict or None, default=None
@@ -94,25 +94,25 @@ class TopicsDisplay:
         numbers = check_numbers(topics, weights.shape[0], "topics")
         if topics is None and self.shares is not None:
             numbers = np.argsort(-np.asarray(self.shares), kind="stable")
-        n_not_shown = max(numbers.size - MOST_TOPICS, 0) if topics is None else 0
+        n_not_shown = max(numbers.size - MAX_TOPICS, 0) if topics is None else 0
         self.topics_ = numbers = numbers[: numbers.size - n_not_shown]
         size = (2.4, 0.5 + 0.2 * n_words)
         self.axes_, self.bounding_ax_ = make_panels(ax, numbers.size, n_columns, size)
         self.figure_ = self.axes_[0].figure
         self.bars_ = []
-        longest = 1.05 * weights[numbers].max() or 1.0
+        x_max = 1.05 * weights[numbers].max() or 1.0
         for panel, k in zip(self.axes_, numbers, strict=True):
             words = np.argsort(-scores[k], kind="stable")[:n_words]
             words = words[weights[k, words] > 0.0]
-            places = np.arange(words.size)
-            self.bars_.append(panel.barh(places, weights[k, words], **(bar_kw or {})))
-            panel.set_yticks(places, names[words].astype(str))
+            positions = np.arange(words.size)
+            self.bars_.append(panel.barh(positions, weights[k, words], **(bar_kw or {})))
+            panel.set_yticks(positions, names[words].astype(str))
             title = f"topic {k}" if self.titles is None else self.titles[k]
             title += "" if self.shares is None else f" ({self.shares[k]:.1%})"
             title += "" if words.size else ": no words"
             panel.set_title(title, fontsize="small", loc="left")
             panel.invert_yaxis()
-            panel.set_xlim(0.0, longest)
+            panel.set_xlim(0.0, x_max)
             panel.locator_params(axis="x", nbins=3)
         if n_not_shown:
             panel.set_xlabel(f"{n_not_shown} more topics not shown", loc="right")
@@ -120,21 +120,22 @@ class TopicsDisplay:
 
     @classmethod
     def from_estimator(cls, estimator, *, feature_names=None, by="probability", ax=None, **options):
-        """Draw the topics of a fitted estimator, the one with the largest share first.
+        """Draw the topics of a fitted estimator in the order of their shares, the largest first.
 
         Parameters
         ----------
         estimator : estimator or Pipeline
-            A fitted topic model, also scikit-learn's: one with ``components_``, whose rows are
-            divided by their sums, so that bars are the expected probabilities of words. Or a
-            pipeline that ends in one.
+            A fitted topic model with ``components_``, also of scikit-learn, or a pipeline that ends
+            in a topic model. The rows of ``components_`` are divided by their sums, so that bars
+            are the expected probabilities of words.
         feature_names : array-like of str of shape (n_features,) or None, default=None
-            Such as ``CountVectorizer.get_feature_names_out()``; by default as of
+            Words, such as ``CountVectorizer.get_feature_names_out()``; by default as in
             :func:`skvt.topic_table`.
         by : {"probability", "relevance"}, default="probability"
-            The choice and order of words, as of :func:`skvt.top_words`; bars are probabilities.
+            The choice and order of words, as in :func:`skvt.top_words`. Bars are probabilities in
+            both cases.
         ax, **options : see :meth:`plot`
-            How to draw them.
+            Parameters of :meth:`plot`.
 
         Returns
         -------
