@@ -85,8 +85,8 @@ def cluster_report(mixture, X, path):
         f"<p>{escape(reason[0].upper() + reason[1:])}.</p>",
         "<h2>How certain are the assignments?</h2>",
         f"<p>On average, a row belongs to its {profiles.kind} with probability "
-        f"{largest.mean():.2f}. {np.mean(largest < MIN_CLEAR_PROBABILITY):.0%} of the rows have no clear "
-        f"{profiles.kind}: their largest probability is below {MIN_CLEAR_PROBABILITY}.</p>",
+        f"{largest.mean():.2f}. {np.mean(largest < MIN_CLEAR_PROBABILITY):.0%} of the rows have no "
+        f"clear {profiles.kind}: their largest probability is below {MIN_CLEAR_PROBABILITY}.</p>",
         f"<h2>What sets the {kinds} apart?</h2>",
         _tabulate_profiles(profiles),
         "<h2>Which values are missing?</h2>",
