@@ -89,11 +89,11 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         ``table_report_``. In a stream constant columns and identifiers are kept, since later rows
         may vary, except identifiers that count the rows.
 
-        A point mass is a frequent value of a column with at least 30 values. If it is zero, the
-        smallest or the largest value, it is in more than a tenth of the rows, and more than three
-        times as frequent as each value next to it. If it is another value, these numbers are three
-        tenths and ten times. The other rows must have more than ten different values, or at least
-        half as many different values as there are other rows.
+        A point mass is a frequent value of a column of at least 30 values. If it is zero, the
+        smallest or the largest value, it makes up more than a tenth of the values, and is more than
+        three times as frequent as each value next to it. If it is another value, these limits are
+        three tenths and ten times. The other values must have more than ten distinct numbers among
+        them, or at least half as many distinct numbers as there are other values.
 
         A nested parameter has the name ``components__<name>__<parameter>``, or
         ``components__<parameter>`` if one component describes all columns.
@@ -375,7 +375,7 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         return start_from_labels(model, self.labels_init, X, weights, self.max_components)
 
     def _given_columns(self, X, weights):
-        """Return the :class:`GivenColumns` of the table, or None, and the columns' positions."""
+        """Return the :class:`GivenColumns` of the table, or None, and the positions of columns."""
         given = self._table.given
         positions = np.array([block.columns[0] for block in given], np.intp)
         if not given:

@@ -253,19 +253,19 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
 
     def _plan(self, model, X, weights, *, stream=False):
         """Return the plan of a fit: its batches, engines, phases and starts of rows."""
-        online = self.learning_method == "online"
+        is_online = self.learning_method == "online"
         minibatches = data = rows_of(X, weights, self.batch_size, self.n_parallel_batches)
-        if not (online or stream):
+        if not (is_online or stream):
             data = rows_of(X, weights, X.shape[0], self.n_parallel_batches)
         rate = RobbinsMonro(self.learning_offset, self.learning_decay)
         later_phases = ()
         if self.local_step == self.global_step == "mean_field":
-            engine = StochasticInference(rate) if online or stream else CoordinateAscent()
+            engine = StochasticInference(rate) if is_online or stream else CoordinateAscent()
         elif stream:
             engine = StructuredInference(rate, self.global_step)
         else:
-            steps = rate if online else RobbinsMonro(1.0, 0.0)
-            first_passes, turns = self._turns(1 if online else N_ROUNDS)
+            steps = rate if is_online else RobbinsMonro(1.0, 0.0)
+            first_passes, turns = self._turns(1 if is_online else N_ROUNDS)
             engine = StructuredInference(steps, self.global_step)
             later_phases = then_coordinate_ascent(engine, first_passes, turns)
         starts = None
