@@ -217,5 +217,5 @@ def test_low_rank_without_factors_is_not_compared_with_diag(monkeypatch):
     bounds = {"diag": -1.0, "low_rank": -1.0 - 3 * np.log(2.0) / 120}
     monkeypatch.setattr(types, "NUMBERS", (3, 20))
     monkeypatch.setattr(types, "bounds_of_types", lambda *_: bounds)
-    monkeypatch.setattr(types, "_best_fit", None)
+    monkeypatch.setattr(types, "_find_best_fit", None)
     assert types.best_type(np.zeros((120, 60)), np.ones(120), dict, ()) == "diag"
