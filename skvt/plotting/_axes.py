@@ -1,4 +1,4 @@
-"""Axes of displays, and checks of the attributes and numbers that displays show."""
+"""Helpers of displays: axes and panels, and checks of the attributes and numbers to show."""
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -7,7 +7,7 @@ from sklearn.utils.validation import check_is_fitted
 def import_pyplot():
     """Import and return matplotlib.pyplot.
 
-    Raises ImportError, which says how to install matplotlib, if matplotlib is missing.
+    Raise ImportError, with how to install matplotlib, if matplotlib is missing.
     """
     try:
         import matplotlib.pyplot as plt
@@ -27,8 +27,8 @@ def make_panels(ax, n_panels, n_columns, panel_size):
     Parameters
     ----------
     ax : matplotlib Axes, sequence of Axes, or None
-        Single axes are divided into panels and hidden. A sequence has axes for each panel, of which
-        the first ``n_panels`` are used. None makes a new figure.
+        Single axes are divided into panels and hidden. Of a sequence, the first ``n_panels`` axes
+        are used. None makes a new figure.
     n_panels : int
         Number of panels.
     n_columns : int
@@ -74,8 +74,8 @@ def make_panels(ax, n_panels, n_columns, panel_size):
 def get_fitted_attribute(estimator, name, remedy):
     """Return the attribute ``name`` of a fitted estimator.
 
-    Raises NotFittedError if the estimator is not fitted, and ValueError if it has no such
-    attribute. The message ends with ``remedy``, which says how the attribute can be obtained.
+    Raise NotFittedError if the estimator is not fitted, and ValueError if it has no such attribute.
+    The message of the ValueError ends with ``remedy``, which says how to obtain the attribute.
     """
     check_is_fitted(estimator)
     try:
@@ -86,33 +86,33 @@ def get_fitted_attribute(estimator, name, remedy):
         ) from None
 
 
-def check_numbers(which, n_all, name):
+def check_numbers(requested, n_all, name):
     """Return the numbers of the topics or components to show as an array.
 
     Parameters
     ----------
-    which : int, array-like of int, or None
+    requested : int, array-like of int, or None
         Requested numbers. None stands for all numbers.
     n_all : int
         Number of all topics or components.
     name : str
-        Name of the parameter that holds ``which``, for the message of an error.
+        Name of the parameter that holds ``requested``, for the message of an error.
 
     Raises
     ------
     ValueError
-        If ``which`` is empty, or has values that are not integers in the range [0, n_all).
+        If ``requested`` is empty, or has values that are not integers in the range [0, n_all).
     """
-    if which is None:
+    if requested is None:
         return np.arange(n_all)
-    numbers = np.atleast_1d(np.asarray(which))
+    numbers = np.atleast_1d(np.asarray(requested))
     if not (
         numbers.size
         and np.issubdtype(numbers.dtype, np.integer)
         and np.all((numbers >= 0) & (numbers < n_all))
     ):
         raise ValueError(
-            f"The {name!r} parameter must be numbers in the range [0, {n_all}). Got {which!r} "
+            f"The {name!r} parameter must be numbers in the range [0, {n_all}). Got {requested!r} "
             "instead."
         )
     return numbers

@@ -110,7 +110,7 @@ class ClusterTreeDisplay:
         self.dendrogram_ = dendrogram(hierarchy, **(style | (dendrogram_kw or {})))
         name = "component" if self.weights is None else "component and its weight"
         self.ax_.set(xlabel=name, ylabel="lost (nats per row)")
-        # Loss after 0, 1, ... joins, and the number of clusters that remain.
+        # The losses are after 0, 1, ... joins, which leave these numbers of clusters.
         losses = np.append(0.0, hierarchy[:, 2])
         cluster_numbers = np.arange(n_components, 0, -1)
         style = {"marker": ".", "color": "0.4"} | (line_kw or {})

@@ -1,4 +1,4 @@
-"""Effects of covariates, and shares of topics by group, with their intervals."""
+"""Displays of effects of covariates, and of shares of topics by group, with their intervals."""
 
 import textwrap
 
@@ -7,15 +7,15 @@ import numpy as np
 from skvt.plotting._axes import check_numbers, make_panels
 from skvt.results import covariate_effects, topic_shares
 
-# Colours of points whose interval excludes 0, with a filled marker, and of points whose interval
-# includes 0, with a hollow marker. They differ for all kinds of colour vision [Okabe and Ito].
-_CLEAR, _UNCLEAR = "#0072B2", "#767676"
+# Colours of points whose interval excludes 0, and of points whose interval includes 0. They differ
+# for all kinds of colour vision [Okabe and Ito]. The second have hollow markers, too.
+_CLEAR_COLOR, _UNCLEAR_COLOR = "#0072B2", "#767676"
 # Maximum number of characters in a line of a label.
-_WIDTH = 20
-# Maximum number of panels with curves or shares if topics are not selected.
-_MOST_PANELS = 12
+_MAX_LINE_LENGTH = 20
+# Maximum number of panels with curves or shares if the user does not select topics.
+_MAX_PANELS = 12
 # Curves of at most this number of points have markers.
-_MOST_TICKS = 6
+_MAX_MARKERS = 6
 
 
 class EffectsDisplay:
@@ -90,40 +90,40 @@ class EffectsDisplay:
         """
         table, kind = self.effects, "topic" if "topic" in self.effects else "cluster"
         numbers = check_numbers(topics, int(table[kind].max()) + 1, "topics")
-        names = _names(table, kind)
+        titles = _make_titles(table, kind)
         self.points_, self.lines_, self.bands_ = [], [], []
         if self.x is None:
-            present = list(dict.fromkeys(table["term"]))
-            terms = [t for t in present if t != "Intercept"] if terms is None else list(terms)
-            absent = [term for term in terms if term not in present]
-            if absent or not terms:
-                raise ValueError(f"terms must be among {present}. Got {absent or terms}.")
+            known = list(dict.fromkeys(table["term"]))
+            terms = [t for t in known if t != "Intercept"] if terms is None else list(terms)
+            unknown = [term for term in terms if term not in known]
+            if unknown or not terms:
+                raise ValueError(f"terms must be among {known}. Got {unknown or terms}.")
             size = (3.3, 0.7 + 0.3 * numbers.size)
             self.axes_, self.bounding_ax_ = make_panels(ax, len(terms), n_columns, size)
             for panel, term in zip(self.axes_, terms, strict=True):
                 rows = table[table["term"] == term].set_index(kind)
-                self._points(panel, rows.loc[numbers])
+                self._draw_effects(panel, rows.loc[numbers])
                 panel.set_title(term, fontsize="small")
-                _name_rows(panel, [names[k] for k in numbers])
+                _label_rows(panel, [titles[k] for k in numbers])
                 panel.set_xlabel("effect", fontsize="small")
         else:
-            numbers = numbers if topics is not None else numbers[:_MOST_PANELS]
+            numbers = numbers if topics is not None else numbers[:_MAX_PANELS]
             self.axes_, self.bounding_ax_ = make_panels(ax, numbers.size, n_columns, (2.2, 1.6))
-            _draw_curves(self, table, kind, numbers, names, self.x, "effect")
+            _draw_curves(self, table, kind, numbers, titles, self.x, "effect")
             for panel in self.axes_:
                 panel.set_xlabel(self.x_name or "", fontsize="small")
         self.figure_ = self.axes_[0].figure
         return self
 
-    def _points(self, panel, rows):
-        """Add points with intervals to a panel, a row of the table at each y position."""
+    def _draw_effects(self, panel, rows):
+        """Draw the effects in rows of the table, as points with intervals, and a line at 0."""
         panel.axvline(0.0, color="black", linewidth=0.6, linestyle=":")
-        for place, row in enumerate(rows.itertuples()):
-            clear = row.low > 0.0 or row.high < 0.0
-            color = _CLEAR if clear else _UNCLEAR
+        for position, row in enumerate(rows.itertuples()):
+            excludes_zero = row.low > 0.0 or row.high < 0.0
+            color = _CLEAR_COLOR if excludes_zero else _UNCLEAR_COLOR
+            marker_fill = color if excludes_zero else "white"
             values = [row.effect], [row.low], [row.high]
-            fill = color if clear else "white"
-            self.points_.append(_draw_points(panel, *values, [place], color, fill))
+            self.points_.append(_draw_points(panel, *values, [position], color, marker_fill))
         panel.locator_params(axis="x", nbins=5)
 
     @classmethod
@@ -145,7 +145,7 @@ class EffectsDisplay:
         EffectsDisplay
             The display, drawn.
         """
-        name, x = _varying_number(at)
+        name, x = _find_varying_number(at)
         return cls(effects, x=x, x_name=name).plot(ax, **options)
 
     @classmethod
@@ -239,25 +239,26 @@ class TopicSharesDisplay:
         table = self.shares
         groups = table[list(table.columns[: table.columns.get_loc("topic")])]
         numbers = check_numbers(topics, int(table["topic"].max()) + 1, "topics")
-        numbers = numbers if topics is not None else numbers[:_MOST_PANELS]
+        numbers = numbers if topics is not None else numbers[:_MAX_PANELS]
         is_first_topic = table["topic"] == numbers[0]
         values = groups[is_first_topic].to_numpy()
         is_number = values.shape[1] == 1 and groups.dtypes.iloc[0].kind in "iuf"
         self.axes_, self.bounding_ax_ = make_panels(ax, numbers.size, n_columns, (2.2, 1.6))
         self.figure_ = self.axes_[0].figure
         self.points_, self.lines_, self.bands_ = [], [], []
-        names = _names(table, "topic")
+        titles = _make_titles(table, "topic")
         if is_number:
-            _draw_curves(self, table, "topic", numbers, names, values[:, 0], "share")
+            _draw_curves(self, table, "topic", numbers, titles, values[:, 0], "share")
             return self
-        labels = [textwrap.shorten(", ".join(map(str, row)), _WIDTH) for row in values]
+        labels = [textwrap.shorten(", ".join(map(str, row)), _MAX_LINE_LENGTH) for row in values]
         for panel, k in zip(self.axes_, numbers, strict=True):
             rows = table[table["topic"] == k]
-            values = (rows[name].to_numpy() for name in ("share", "low", "high"))
-            self.points_.append(_draw_points(panel, *values, np.arange(len(rows)), _CLEAR, _CLEAR))
-            _name_rows(panel, labels)
+            shares, low, high = (rows[name].to_numpy() for name in ("share", "low", "high"))
+            positions, color = np.arange(len(rows)), _CLEAR_COLOR
+            self.points_.append(_draw_points(panel, shares, low, high, positions, color, color))
+            _label_rows(panel, labels)
             panel.locator_params(axis="x", nbins=3)
-            panel.set_title(names[k], fontsize=7)
+            panel.set_title(titles[k], fontsize=7)
         return self
 
     @classmethod
@@ -323,39 +324,39 @@ class TopicSharesDisplay:
         return cls.from_data(shares, ax=ax, **options)
 
 
-def _names(table, kind):
+def _make_titles(table, kind):
     """Return the title of each topic or cluster by its number, in at most two lines."""
     rows = table.drop_duplicates(kind).set_index(kind)
     labels = rows["label"].astype(str) if "label" in rows else {}
+    titles = {k: f"{kind} {k}" if k not in labels else f"{k}: {labels[k]}" for k in rows.index}
     return {
-        k: textwrap.fill(f"{kind} {k}" if k not in labels else f"{k}: {labels[k]}", _WIDTH,
-                         max_lines=2, placeholder=" ...")
-        for k in rows.index
-    }  # fmt: skip
+        k: textwrap.fill(title, _MAX_LINE_LENGTH, max_lines=2, placeholder=" ...")
+        for k, title in titles.items()
+    }
 
 
-def _draw_points(panel, values, low, high, positions, color, fill):
-    """Draw values with intervals from low to high at these y positions; ``fill`` is of markers."""
+def _draw_points(panel, values, low, high, positions, color, marker_fill):
+    """Draw values, with intervals from ``low`` to ``high``, at these y positions."""
     panel.tick_params(axis="x", labelsize=7)
     errors = np.subtract(values, low), np.subtract(high, values)
     style = {"fmt": "o", "markersize": 4, "linewidth": 1.2}
     return panel.errorbar(
-        values, positions, xerr=errors, color=color, markerfacecolor=fill, **style
+        values, positions, xerr=errors, color=color, markerfacecolor=marker_fill, **style
     )
 
 
-def _name_rows(panel, labels):
-    """Label the y positions of points, the first at the top, in the first column of panels only."""
+def _label_rows(panel, labels):
+    """Label the y positions 0, 1, ... from the top, with text in the first column of panels."""
     spec = panel.get_subplotspec()
     is_first = spec is None or spec.is_first_col()
     panel.set_yticks(np.arange(len(labels)), labels if is_first else [""] * len(labels), fontsize=7)
     panel.set_ylim(len(labels) - 0.5, -0.5)
 
 
-def _varying_number(at):
-    """Return name and values of the only covariate that varies.
+def _find_varying_number(at):
+    """Return ``(name, values)`` of the covariate that varies in ``at``.
 
-    The result is (None, None) if no covariate or several vary, or if it is not numerical.
+    Return (None, None) unless exactly one covariate varies, and it is numerical.
     """
     if at is None:
         return None, None
@@ -371,23 +372,23 @@ def _varying_number(at):
     return varying[0], values[varying[0]]
 
 
-def _draw_curves(display, table, kind, numbers, names, x, column):
-    """Draw the curve of each topic over x with its band of intervals, and add it to the display.
+def _draw_curves(display, table, kind, numbers, titles, x, column):
+    """Draw a column of the table over x, with a band of intervals, for each topic or cluster.
 
-    The rows of each topic in ``table`` are in the order of x.
+    The rows of each topic in ``table`` are in the order of x. The artists are added to the display.
     """
     order = np.argsort(x, kind="stable")
     x = np.asarray(x)[order]
     for panel, k in zip(display.axes_, numbers, strict=True):
         rows = table[table[kind] == k].iloc[order]
-        marker = "o" if len(x) <= _MOST_TICKS else ""
-        line = panel.plot(x, rows[column], color=_CLEAR, marker=marker, markersize=3)[0]
+        marker = "o" if len(x) <= _MAX_MARKERS else ""
+        line = panel.plot(x, rows[column], color=_CLEAR_COLOR, marker=marker, markersize=3)[0]
         band = panel.fill_between(
-            x, rows["low"], rows["high"], color=_CLEAR, alpha=0.25, linewidth=0.0
+            x, rows["low"], rows["high"], color=_CLEAR_COLOR, alpha=0.25, linewidth=0.0
         )
         display.lines_.append(line)
         display.bands_.append(band)
-        panel.set_title(names[k], fontsize=7)
+        panel.set_title(titles[k], fontsize=7)
         panel.tick_params(labelsize=7)
         panel.locator_params(axis="x", nbins=4, integer=x.dtype.kind in "iu")
         panel.locator_params(axis="y", nbins=4)

@@ -1,4 +1,4 @@
-"""A page to explore topics in a browser: one file that needs no network."""
+"""Page to explore the topics of a fitted model in a browser, as one file that needs no network."""
 
 import json
 from importlib.resources import files
@@ -13,9 +13,10 @@ from skvt.results.topic_tables import corpus_of, shares_by_group
 from skvt.results.topic_words import RELEVANCE_WEIGHT, first_words, relevance
 from skvt.rows import named_details
 
-# Maximum number of documents shown of a topic, and of characters of a document.
-MOST_DOCUMENTS = 10
-MOST_CHARACTERS = 600
+# Maximum number of documents that are shown for a topic.
+MAX_DOCUMENTS = 10
+# Maximum number of characters that are shown of a document.
+MAX_CHARACTERS = 600
 
 
 def topic_explorer(
@@ -43,8 +44,8 @@ def topic_explorer(
     feature_names : array-like of str of shape (n_features,) or None, default=None
         The words; by default as of :func:`skvt.topic_table`.
     path : str or path-like, default=None
-        Where the file is written, as a whole or not at all: an error leaves the page before. It is
-        required, by name where words are not given.
+        The file to write. It is written as a whole or not at all, so that an error leaves an
+        earlier file as it was. The path is required; give it by name if you do not give words.
     texts : list of str of length n_samples or None, default=None
         The documents; by default the input of a pipeline. Their first 600 characters are shown.
     groups : array-like, data frame or None, default=None
@@ -83,71 +84,74 @@ def topic_explorer(
     details = named_details(covariates, allowed_topics)
     corpus = corpus_of(estimator, X, feature_names, texts, whom="topic_explorer", details=details)
     by_group = [] if groups is None else list(shares_by_group(corpus, groups, 0.95))
-    # words among the first at any position of the slider
-    chosen = [
+    # A topic has the words that are among the first at any position of the slider.
+    words_by_weight = [
         first_words(relevance(corpus.topics, corpus.words, weight), n_words)
         for weight in np.linspace(0.0, 1.0, 21)
     ]
-    chosen = [np.unique(places) for places in np.concatenate(chosen, axis=1)]
-    known, places = np.unique(np.concatenate(chosen)), _places(corpus)
+    words_of_topics = [np.unique(words) for words in np.concatenate(words_by_weight, axis=1)]
+    page_words, positions = np.unique(np.concatenate(words_of_topics)), _place_topics(corpus)
     topics = []
-    for k, words in enumerate(chosen):
+    for k, words in enumerate(words_of_topics):
         words = words[corpus.topics[k, words] > 0.0]
-        ids, chances = np.searchsorted(known, words), corpus.topics[k, words]
+        # On the page, a word has the number of its position in ``page_words``.
+        numbers, probabilities = np.searchsorted(page_words, words), corpus.topics[k, words]
         topics.append(
             {
                 "label": corpus.labels[k],
                 "share": float(corpus.shares[k]),
-                "place": places[k],
-                "words": list(zip(ids.tolist(), _short(chances), strict=True)),
-                "documents": _documents(corpus, k),
+                "place": positions[k],
+                "words": list(zip(numbers.tolist(), _round(probabilities), strict=True)),
+                "documents": _list_documents(corpus, k),
             }
         )
-    (empty, shown), n_samples = corpus.empty_rows, corpus.lengths.size
+    (empty_rows, row_list), n_samples = corpus.empty_rows, corpus.lengths.size
     about = f"{len(topics)} topics of {n_samples:,} documents."
-    if empty.size:
-        about += f" {empty.size:,} of them have no words and belong to no topic: rows {shown}."
-    names = [str(name) for name in corpus.names[known]]
+    if empty_rows.size:
+        about += (
+            f" {empty_rows.size:,} of them have no words and belong to no topic: rows {row_list}."
+        )
+    names = [str(name) for name in corpus.names[page_words]]
     data = {
         "title": f"Topics of {n_samples:,} documents",
         "about": about,
         "weight": RELEVANCE_WEIGHT,
         "n_words": n_words,
-        "words": list(zip(names, _short(corpus.words[known]), strict=True)),
+        "words": list(zip(names, _round(corpus.words[page_words]), strict=True)),
         "topics": topics,
         "groups": [
             {"name": group.name, "n_rows": group.n_rows}
-            | {name: _short(getattr(group, name)) for name in ("share", "low", "high")}
+            | {name: _round(getattr(group, name)) for name in ("share", "low", "high")}
             for group in by_group
         ],
     }
-    # a text may contain the tag that ends a script
+    # "<" is escaped, because a text may contain the tag that ends a script.
     text = json.dumps(data, allow_nan=False).replace("<", "\\u003c")
     page = files("skvt.plotting").joinpath("topic_explorer.html").read_text(encoding="utf-8")
     with replacing(path) as file:
         file.write(page.replace("@DATA@", text).encode())
 
 
-def _places(corpus):
-    """Return positions on the map from -1 to 1, None for topics without words."""
+def _place_topics(corpus):
+    """Return the position [x, y] of each topic on the map, from -1 to 1; None without words."""
     has_words = corpus.topics.any(axis=1)
-    places = principal_coordinates(corpus.topics[has_words])
-    places = places / (np.abs(places).max(initial=0.0) or 1.0)
-    rounded = iter(np.round(places, 3).tolist())
-    return [next(rounded) if one else None for one in has_words]
+    positions = principal_coordinates(corpus.topics[has_words])
+    positions = positions / (np.abs(positions).max(initial=0.0) or 1.0)
+    rounded = iter(np.round(positions, 3).tolist())
+    return [next(rounded) if topic_has_words else None for topic_has_words in has_words]
 
 
-def _documents(corpus, k):
-    """Return the number, proportion and text of the rows with most of topic k."""
+def _list_documents(corpus, k):
+    """Return [number, proportion of topic k, text] of the rows with the largest proportions."""
     documents = []
-    for row in corpus.rows_of(k, MOST_DOCUMENTS).tolist():
+    for row in corpus.rows_of(k, MAX_DOCUMENTS).tolist():
         text = "" if corpus.texts is None else corpus.texts[row]
-        if len(text) > MOST_CHARACTERS:
-            text = text[:MOST_CHARACTERS] + " ..."
+        if len(text) > MAX_CHARACTERS:
+            text = text[:MAX_CHARACTERS] + " ..."
         documents.append([row, float(f"{corpus.proportions[row, k]:.3g}"), text])
     return documents
 
 
-def _short(values):
-    """Round numbers to four digits, with None for numbers that are not finite."""
+def _round(values):
+    """Return a list of numbers with four digits, and None in place of infinity and NaN."""
     return [float(f"{value:.4g}") if np.isfinite(value) else None for value in values]

@@ -150,7 +150,7 @@ class ProfilesDisplay:
         ``n_columns`` is the number of columns shown and left out.
         """
         ax, figure = self.ax_, self.figure_
-        # Names of rows and columns.
+        # Write the names of rows and columns.
         cell_width = ax.get_window_extent().width / figure.dpi / len(self.columns_)
         n_lines = 2 if cell_width > MIN_TWO_LINE_WIDTH else 1
         names = [_shorten(name, n_lines) for _, name in self.columns_]
@@ -162,7 +162,7 @@ class ProfilesDisplay:
         ax.set_yticks(range(len(row_names)), row_names, fontsize="small")
         ax.set_ylabel(f"{kind} and its weight", fontsize="small")
         ax.tick_params(length=0)
-        # Lines between cells, and thicker lines below the first row and between blocks.
+        # Draw lines between cells, and thicker lines below the first row and between blocks.
         ax.set_xticks(np.arange(1, len(names)) - 0.5, minor=True)
         ax.set_yticks(np.arange(1, len(row_names)) - 0.5, minor=True)
         ax.grid(which="minor", color="white", linewidth=1.0)
@@ -173,7 +173,7 @@ class ProfilesDisplay:
         ends = [*starts[1:], len(blocks)]
         for start in starts[1:]:
             ax.axvline(start - 0.5, color="0.25", linewidth=1.5)
-        # Names of blocks on top.
+        # Write the names of blocks on top.
         top_axis = ax.secondary_xaxis("top")
         centres = [0.5 * (start + end - 1) for start, end in zip(starts, ends, strict=True)]
         titles = [_shorten(blocks[start], 1) for start in starts]
@@ -181,7 +181,7 @@ class ProfilesDisplay:
         top_axis.tick_params(length=0)
         top_axis.spines["top"].set_visible(False)
         self._draw_colorbar()
-        # Names of blocks are turned by 90 degrees if one of them is wider than its block.
+        # The names of blocks are turned by 90 degrees if one of them is wider than its block.
         cell_width, _ = self._measure_cell()
         widths = [label.get_window_extent().width for label in top_axis.get_xticklabels()]
         block_sizes = np.subtract(ends, starts)

@@ -1,4 +1,4 @@
-"""Input of pyLDAvis for a topic model, and the page of pyLDAvis as a self-contained file."""
+"""Arguments of pyLDAvis for a topic model, and the page of pyLDAvis as a self-contained file."""
 
 from pathlib import Path
 
@@ -33,12 +33,12 @@ def prepare_arguments(estimator, X, feature_names=None, *, covariates=None, allo
     dict
         "topic_term_dists" (n_components, n_words) and "doc_topic_dists" (n_samples, n_components)
         with rows that sum to 1, "doc_lengths" (n_samples,), "vocab" and "term_frequency"
-        (n_words,) are arrays. Words that do not occur in X are left out, since pyLDAvis divides by
-        their frequency. Topics without words, and documents without words or topics, as in results
-        of NMF, are left out, since they have no distributions. "mds" is a function that maps topics
-        to the plane as pyLDAvis does by default, by principal coordinates of Jensen-Shannon
-        divergences, but always in real numbers: with NumPy 2.5, pyLDAvis 3.4.1 obtains complex
-        numbers.
+        (n_words,) are arrays. Words that do not occur in X are left out, because pyLDAvis divides
+        by their frequency. Topics without words, and documents without words or topics, are left
+        out, because they have no distributions; results of NMF have such topics. "mds" is a
+        function that maps topics to the plane by principal coordinates of Jensen-Shannon
+        divergences, as pyLDAvis does by default. It always returns real numbers, whereas pyLDAvis
+        3.4.1 obtains complex numbers with NumPy 2.5.
 
     Examples
     --------
@@ -52,29 +52,30 @@ def prepare_arguments(estimator, X, feature_names=None, *, covariates=None, allo
     """
     details = named_details(covariates, allowed_topics)
     corpus = corpus_of(estimator, X, feature_names, whom="prepare_arguments", details=details)
-    words = corpus.frequency > 0.0
-    if not words.any():
+    # pyLDAvis needs words that occur, topics with such words, and documents with such topics.
+    occurs = corpus.frequency > 0.0
+    if not occurs.any():
         raise ValueError("X has no words: pass the counts of at least one document.")
-    has_words = corpus.topics[:, words].any(axis=1)
-    topics, proportions = corpus.topics[np.ix_(has_words, words)], corpus.proportions[:, has_words]
-    documents = proportions.any(axis=1)
-    if not documents.any():
+    has_words = corpus.topics[:, occurs].any(axis=1)
+    topics, proportions = corpus.topics[np.ix_(has_words, occurs)], corpus.proportions[:, has_words]
+    has_topics = proportions.any(axis=1)
+    if not has_topics.any():
         raise ValueError("X has no document with a topic that has words: fit the model to X.")
-    proportions = proportions[documents]
+    proportions = proportions[has_topics]
     return {
         "topic_term_dists": topics / topics.sum(axis=1, keepdims=True),
         "doc_topic_dists": proportions / proportions.sum(axis=1, keepdims=True),
-        "doc_lengths": corpus.lengths[documents],
-        "vocab": corpus.names[words],
-        "term_frequency": corpus.frequency[words],
+        "doc_lengths": corpus.lengths[has_topics],
+        "vocab": corpus.names[occurs],
+        "term_frequency": corpus.frequency[occurs],
         "mds": principal_coordinates,
     }
 
 
-def require_path(path, whom):
-    """Raise TypeError unless a path is given."""
+def require_path(path, caller):
+    """Raise TypeError if the path of the function ``caller`` is None."""
     if path is None:
-        raise TypeError(f'{whom} needs a path: {whom}(estimator, X, path="topics.html").')
+        raise TypeError(f'{caller} needs a path: {caller}(estimator, X, path="topics.html").')
 
 
 def save_pyldavis(
@@ -82,8 +83,9 @@ def save_pyldavis(
 ):
     """Write the page of pyLDAvis as one HTML file that needs no network.
 
-    The page of ``pyLDAvis.save_html`` loads scripts from the network, and is blank without them;
-    here they are part of the file. :func:`topic_explorer` does not need pyLDAvis.
+    The page of ``pyLDAvis.save_html`` loads scripts from the network, and is blank without a
+    network. This function writes the scripts into the file. :func:`topic_explorer` writes a similar
+    page and does not need pyLDAvis.
 
     Parameters
     ----------
@@ -92,8 +94,8 @@ def save_pyldavis(
     feature_names : array-like of str of shape (n_features,) or None, default=None
         The words; by default as of :func:`skvt.topic_table`.
     path : str or path-like, default=None
-        Where the file is written, as a whole or not at all: an error leaves the page before. It is
-        required, by name where words are not given.
+        The file to write. It is written as a whole or not at all, so that an error leaves an
+        earlier file as it was. The path is required; give it by name if you do not give words.
     covariates : data frame or array-like, optional
         Covariates of the rows, as in :func:`skvt.topic_table`.
     allowed_topics : {array-like, sparse matrix} of shape (n_samples, n_components), optional
@@ -115,7 +117,7 @@ def save_pyldavis(
         from pyLDAvis import prepare, urls
     except ImportError as error:
         raise ImportError('save_pyldavis needs pyLDAvis: pip install "skvt[ldavis]"') from error
-    # a word may contain the tag that ends a script
+    # "<" is escaped, because a word may contain the tag that ends a script.
     data = prepare(**arguments, n_jobs=1).to_json().replace("<", "\\u003c")
     d3, script, style = (
         Path(file).read_text(encoding="utf-8")
@@ -136,15 +138,19 @@ def save_pyldavis(
 
 
 def principal_coordinates(topics):
-    """Map topics (K, V) to the plane by classical scaling of Jensen-Shannon divergences."""
-    # a distance is NaN if rounding makes the number under its square root negative
+    """Map topics (K, V) to the plane (K, 2) by classical scaling of Jensen-Shannon divergences."""
+    # NaN becomes 0, because the distance of nearly equal topics is NaN if rounding makes the number
+    # under its square root negative.
     divergences = squareform(np.nan_to_num(pdist(np.asarray(topics), "jensenshannon") ** 2))
     gram = -0.5 * divergences**2
     gram -= gram.mean(axis=0)
     gram -= gram.mean(axis=1, keepdims=True)
     values, vectors = np.linalg.eigh(gram)
-    values, vectors = values[:0:-1][:2], vectors[:, :0:-1][:, :2]  # K points span K - 1 axes
+    # Take the two largest eigenvalues, but never the smallest, because K points span K - 1 axes.
+    values, vectors = values[:0:-1][:2], vectors[:, :0:-1][:, :2]
+    # The entry of a vector with the largest absolute value becomes positive, so that the map does
+    # not depend on the signs of eigenvectors.
     signs = np.sign(vectors[np.abs(vectors).argmax(axis=0), range(len(values))])
-    places = np.zeros((len(divergences), 2))
-    places[:, : len(values)] = np.sqrt(np.maximum(values, 0.0)) * signs * vectors
-    return places
+    positions = np.zeros((len(divergences), 2))
+    positions[:, : len(values)] = np.sqrt(np.maximum(values, 0.0)) * signs * vectors
+    return positions

@@ -46,8 +46,8 @@ def cluster_report(mixture, X, path):
 
     Notes
     -----
-    The clusters are the clusters of ``predict(X, n_clusters="auto")``, or the components after
-    ``partial_fit``, which does not join them. Means and rates are of the rows of the fit. Shares
+    The report shows the clusters of ``predict(X, n_clusters="auto")``, or the components if they
+    were not joined, as after ``partial_fit``. Means and rates are of the rows of the fit. Shares
     of missing values, numbers of rows in clusters and probabilities are of the rows X. The file
     holds values of single rows: consider who may read them.
 
