@@ -233,8 +233,8 @@ def estimate_documents(
         # order, because words are stored by number.
         for n in range(n_tokens - 1, 0, -1):
             state += GOLDEN
-            other = int(uniform(mix(state)) * (n + 1))
-            tokens[n], tokens[other] = tokens[other], tokens[n]
+            i = int(uniform(mix(state)) * (n + 1))
+            tokens[n], tokens[i] = tokens[i], tokens[n]
         if n_tokens == 0:
             out[d] = 0.0
         elif method == 0:

@@ -84,12 +84,7 @@ def topic_explorer(
     details = named_details(covariates, allowed_topics)
     corpus = corpus_of(estimator, X, feature_names, texts, whom="topic_explorer", details=details)
     by_group = [] if groups is None else list(shares_by_group(corpus, groups, 0.95))
-    # A topic has the words that are among the first at any position of the slider.
-    words_by_weight = [
-        first_words(relevance(corpus.topics, corpus.words, weight), n_words)
-        for weight in np.linspace(0.0, 1.0, 21)
-    ]
-    words_of_topics = [np.unique(words) for words in np.concatenate(words_by_weight, axis=1)]
+    words_of_topics = _choose_words(corpus, n_words)
     page_words, positions = np.unique(np.concatenate(words_of_topics)), _place_topics(corpus)
     topics = []
     for k, words in enumerate(words_of_topics):
@@ -130,6 +125,15 @@ def topic_explorer(
     page = files("skvt.plotting").joinpath("topic_explorer.html").read_text(encoding="utf-8")
     with replacing(path) as file:
         file.write(page.replace("@DATA@", text).encode())
+
+
+def _choose_words(corpus, n_words):
+    """Return the words of each topic that are among the first at any position of the slider."""
+    words_by_weight = [
+        first_words(relevance(corpus.topics, corpus.words, weight), n_words)
+        for weight in np.linspace(0.0, 1.0, 21)
+    ]
+    return [np.unique(words) for words in np.concatenate(words_by_weight, axis=1)]
 
 
 def _place_topics(corpus):

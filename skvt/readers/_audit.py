@@ -1,8 +1,8 @@
 """Findings on the columns of a table before a fit, such as constant columns and identifiers.
 
-A finding is a pair of strings ``(kind, value)``: a key of ``_REMEDIES``, and what was seen in the
-column. ``find_uninformative_columns`` says which columns components="auto" leaves out;
-``find_suspicious_columns`` judges the columns that are modelled.
+A finding is a pair of strings ``(kind, value)``: a key of ``_REMEDIES``, and a detail such as the
+value of a constant column. ``find_uninformative_columns`` says which columns components="auto"
+leaves out; ``find_suspicious_columns`` judges the columns that are modelled.
 """
 
 import warnings
@@ -25,13 +25,14 @@ FEW_VALUES = 6
 _MAX_CODES = 10
 # Counts are overdispersed if their variance is more than this many times their mean.
 _OVERDISPERSION = 3.0
-# Columns of counts rise with the total of their row if there are at least this many of them, ...
+# Columns of counts rise with the total of their row if four statements hold. There are at least
+# _MIN_COUNT_COLUMNS columns of counts. The variance of the total is at least _MIN_TOTAL_RATIO times
+# the sum of the columns' variances. At least the share _MIN_RISING_SHARE of the columns has a
+# positive covariance with the total of all other columns. The variances of the columns rise with
+# their means at least like the power _MIN_POWER.
 _MIN_COUNT_COLUMNS = 10
-# ... the variance of the total is at least this many times the sum of the columns' variances, ...
 _MIN_TOTAL_RATIO = 2.0
-# ... at least this share of the columns has a positive covariance with the total of the others, ...
 _MIN_RISING_SHARE = 0.9
-# ... and the variances of the columns rise with their means at least like this power.
 _MIN_POWER = 0.5
 # Maximum number of columns that are compared with each other.
 _MAX_COMPARED = 500
@@ -300,7 +301,8 @@ def _compute_signature(values):
     # Very large values overflow here; the check of magnitudes refuses them.
     with np.errstate(over="ignore", invalid="ignore"):
         centred = values - values.mean()
-        # The sign of the first value makes columns equal that fall as others rise.
+        # The sign of the first value gives two columns the same signature if one falls as the other
+        # rises.
         standardized = centred / (values.std() * np.sign(centred[0]) or 1.0)
     return is_observed.tobytes(), np.round(standardized, 6).tobytes()
 

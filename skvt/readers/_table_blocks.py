@@ -117,7 +117,7 @@ def _select_counts(counts, n_observed):
 
 
 class TableScan(NamedTuple):
-    """The table of the rows of one chunk, and what "auto" needs to know of its real columns."""
+    """The table of the rows of one chunk, and the values of its real columns."""
 
     table: Table
     # The :class:`ValueCounts` of real columns by position, None if all values are missing; empty
@@ -133,7 +133,9 @@ def build_table(X, columns, components, handle_unknown, given=None, *, in_stream
     rows may refute that; row numbers it leaves out nevertheless.
     """
     summaries, findings, kinds = {}, {}, None
-    if isinstance(components, str) and columns is not None:
+    is_automatic = isinstance(components, str)
+    if is_automatic and columns is not None:
+        # Find the columns that "auto" leaves out. Given columns are kept in any case.
         summaries = {j: ColumnSummary.of(column) for j, column in enumerate(columns)}
         findings = find_uninformative_columns(columns, summaries)
         for j in _find_given_positions(X, given):
@@ -144,18 +146,19 @@ def build_table(X, columns, components, handle_unknown, given=None, *, in_stream
                 for j, (kind, detail) in findings.items()
                 if kind not in _REFUTABLE or summaries[j].has_row_numbers
             }
+        # Whole numbers of few values are read as categories.
         kinds = ["category" if summaries[j].has_few_values else column.kind
                  for j, column in enumerate(columns)]  # fmt: skip
         for j in findings:
             kinds[j] = "left out"
     scans = {0: scan_table(X, columns, components, handle_unknown, given, kinds)}
     table = join_tables(scans, keeps_constant=in_stream)
-    if isinstance(components, str) and columns is None:
+    if is_automatic and columns is None:
         # Columns of an array of floats are left out only because they are constant.
         in_blocks = {j for block in table.blocks + table.given for j in block.columns.tolist()}
         omitted = set(range(X.shape[1])) - in_blocks
         findings = {j: ("constant", f"{X[0, j]:g}, left out") for j in omitted}
-    # Sparse rows are not judged, because most of their values are zeros.
+    # Judge the columns of the blocks; sparse rows are not judged, because most values are zeros.
     if X.shape[0] >= FEWEST_ROWS and not sp.issparse(X):
         for j in {j for block in table.blocks for j in block.columns.tolist()} - summaries.keys():
             summaries[j] = ColumnSummary.of(X[:, j] if columns is None else columns[j])
@@ -246,7 +249,7 @@ def _make_given_block(X, columns, j, name):
     levels = column.categories
     if levels is None:
         levels = _sort_levels({value for value in entries if value is not None})
-    # Missing values are a level of their own.
+    # Missing values are a separate level.
     levels = list(levels) + [None] * any(value is None for value in entries)
     return TableBlock("given", Categorical(), np.array([j], np.intp), [levels])
 
@@ -291,7 +294,7 @@ def _split_block(block, value_counts, keeps_constant):
     """Split a block into columns without and with a point mass, if "auto" counted values.
 
     Constant columns are left out, unless all columns are constant or ``keeps_constant``.
-    ``value_counts`` has for each chunk the :class:`ValueCounts` by column.
+    ``value_counts`` has a dict of :class:`ValueCounts` by column for each chunk.
     """
     masses, constant = {}, []
     for j in block.columns.tolist():

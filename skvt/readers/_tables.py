@@ -40,7 +40,7 @@ class TableBlock:
 
     name: str
     spec: ComponentSpec
-    # Positions in the table. The exposure of counts, if there is one, is the last of them.
+    # Positions in the table. The exposure of counts, if a component reads it, is the last column.
     columns: IndexArray
     # Categories of each column by code, if the encoding is "category".
     categories: list[list] | None = None

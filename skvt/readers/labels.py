@@ -1,7 +1,7 @@
 """Known classes of rows, as users pass them to ``fit`` of mixtures with ``use_labels=True``.
 
-A fit with labels has one component for each class at the start. During the fit, a further column
-of X has the class of each row, so that labelled rows keep to components of their class.
+A fit with labels begins with one component for each class. During the fit, X has a further column
+with the class of each row, so that labelled rows stay in components of their class.
 """
 
 from dataclasses import dataclass, replace

@@ -218,17 +218,17 @@ def sum_entries(X, weights=None):
         return float(np.nansum(weights * np.nansum(values, axis=1, dtype=np.float64)))
 
 
-def require_counts(X, caller, what="counts of words", remedy=""):
+def require_counts(X, caller, entries_name="counts of words", remedy=""):
     """Raise ValueError if X has negative entries or a sum out of ``LEGAL_RANGE``.
 
-    NaN are ignored. ``what`` names the entries in the error.
+    NaN are ignored. ``entries_name`` says in the error what the entries are.
     """
     values = X.data if sp.issparse(X) else X
     lowest = np.nanmin(values, initial=0.0)
     if lowest < 0.0:
         raise ValueError(
-            f"Negative values in data passed to {caller}: the lowest is {lowest:g}, and {what} are "
-            f"in the range [0, inf).{remedy}"
+            f"Negative values in data passed to {caller}: the lowest is {lowest:g}, and "
+            f"{entries_name} are in the range [0, inf).{remedy}"
         )
     total = sum_entries(X)
     if total > 0.0 and not in_range(total):
@@ -299,7 +299,7 @@ def check_variance(name, variance, dtype, mean_square=0.0):
 def out_of_range_error(symptom):
     """Return the error for a fit whose numbers leave the range of floating point.
 
-    ``symptom`` is what shows that, such as an infinite bound.
+    ``symptom`` is the evidence for the error, such as an infinite bound.
     """
     return ValueError(
         f"The numbers of this fit must be within the range and the precision of floating point "
