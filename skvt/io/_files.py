@@ -184,6 +184,6 @@ def _decode_estimator(node, archive, size):
     # Files of earlier releases may lack parameters, which get their defaults.
     for parameter, default in defaults_of(name).items():
         fitted.parameters.setdefault(parameter, default)
-    reader = estimator._reads.of(estimator).resumed(vars(estimator), fitted.model.dtype)
+    reader = estimator._reads.of(estimator).restore(vars(estimator), fitted.model.dtype)
     estimator._fitted = replace(fitted, reader=reader)
     return estimator

@@ -215,7 +215,7 @@ class ProfilesDisplay:
         ax = self.ax_
         max_width, max_height = MAX_FILL * np.array(self._measure_cell())
         style = {"ha": "center", "va": "center", "clip_on": True, "linespacing": 1.0} | text_kw
-        # An invisible text, by which texts are measured.
+        # Texts are measured by an empty text of the same style.
         probe = ax.text(0.0, 0.0, "", **style)
 
         @cache

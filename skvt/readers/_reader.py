@@ -58,7 +58,7 @@ class Reader:
     order: ClassVar[str | None] = None
     # Whether the sum of all numbers must be in the legal range, as for counts.
     adds_up: ClassVar[bool] = False
-    # Whether all rows must be scanned before any is read, see `scan`.
+    # Whether all chunks must be scanned before the first row is read, see `scan`.
     needs_scan: ClassVar[bool] = False
     # Remedy for text.
     remedy: ClassVar[str] = ENCODE
@@ -68,8 +68,11 @@ class Reader:
         """Make a reader with an estimator's parameters, before the first rows."""
         return cls(type(estimator))
 
-    def first(self, X):
-        """Return the reader of further rows, and X as numbers; raise if X is illegal."""
+    def fit_and_read(self, X):
+        """Return the reader of further rows, and X as numbers; raise if X is illegal.
+
+        Only the first rows change the reader.
+        """
         X, columns = self._to_numbers(X)
         X = self._require_legal(X)
         return replace(self, columns=columns, dtype=X.dtype), X
@@ -101,28 +104,28 @@ class Reader:
                 f"numbers. {column.remedy}"
             ) from error
 
-    def first_weighted(self, X, sample_weight):
+    def fit_and_read_weighted(self, X, sample_weight):
         """Return the reader of further rows, the rows of positive weight, and their weights."""
-        reader, X = self.first(X)
+        reader, X = self.fit_and_read(X)
         # Readers that scan all rows warn of empty columns by themselves.
         if self.dtype is None and not self.needs_scan and hasattr(self.owner, "impute"):
             _warn_of_empty_columns(X)
-        return reader, *reader.weighted(X, sample_weight)
+        return reader, *reader.select_weighted(X, sample_weight)
 
     def read(self, X):
         """Return X, rows like the first rows, as numbers."""
-        return self.first(X)[1]
+        return self.fit_and_read(X)[1]
 
-    def resumed(self, attributes, dtype):
+    def restore(self, attributes, dtype):
         """Return the reader of later rows from an estimator's attributes and precision."""
         columns = {name: attributes[name] for name in ("n_features_in_", "feature_names_in_")
                    if name in attributes}  # fmt: skip
         return replace(self, columns=columns, dtype=np.dtype(dtype))
 
     def scan(self, X):
-        """Return what :meth:`scanned` needs to know of the rows of a chunk."""
+        """Return what :meth:`learn_from_scans` needs to know of the rows of a chunk."""
 
-    def scanned(self, scans):
+    def learn_from_scans(self, scans):
         """Return the reader after the scans of all chunks, a dict by the chunks' numbers."""
         return self
 
@@ -140,7 +143,7 @@ class Reader:
         check_magnitude(X)
         return X
 
-    def weighted(self, X, sample_weight):
+    def select_weighted(self, X, sample_weight):
         """Return the rows of positive weight, and their weights as float64."""
         if sample_weight is None:
             return X, np.ones(X.shape[0])

@@ -33,7 +33,7 @@ class TableReader(Reader):
         names = "components", "handle_unknown", "given"
         return cls(type(estimator), **{name: getattr(estimator, name) for name in names})
 
-    def first(self, X):
+    def fit_and_read(self, X):
         """Return the reader of further rows, and X as numbers; raise if X is illegal."""
         if self.table is not None:
             self._require_given(X)
@@ -69,9 +69,9 @@ class TableReader(Reader):
                 "fit in order; explained values may be missing (NaN)."
             )
 
-    def resumed(self, attributes, dtype):
+    def restore(self, attributes, dtype):
         """Return the reader of later rows from an estimator's attributes and precision."""
-        reader, table = super().resumed(attributes, dtype), attributes["_table"]
+        reader, table = super().restore(attributes, dtype), attributes["_table"]
         return replace(reader, columns=reader.columns | {"_table": table}, table=table)
 
     def scan(self, X):
@@ -79,8 +79,8 @@ class TableReader(Reader):
         X, _ = self._numbers_or_objects(X)
         return scan_table(X, columns_of(X), self.components, self.handle_unknown, self.given)
 
-    def scanned(self, scans):
-        """Return the reader with the table of all rows, with the categories of all chunks."""
+    def learn_from_scans(self, scans):
+        """Return the reader with the table of all rows, which has the categories of all chunks."""
         return replace(self, table=join_tables(scans))
 
     def _numbers_or_objects(self, X):

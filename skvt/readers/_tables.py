@@ -201,7 +201,7 @@ class Table:
                 )
 
     def _encode_numeric_levels(self, values, categories, name):
-        """Return the codes of numbers, NaN where they are NaN."""
+        """Return the codes of numbers among the categories, NaN where a number is NaN."""
         known = levels(categories)
         if known.dtype.kind not in "biuf" or np.any(known[1:] <= known[:-1]):
             entries = values.astype(object)
@@ -215,7 +215,7 @@ class Table:
         return self._encode_unseen(codes, is_unseen, values, name, categories)
 
     def _encode_objects(self, entries, categories, name):
-        """Return the codes of an array of objects, NaN where they are None."""
+        """Return the codes of objects among the categories, NaN where an object is None."""
         code_of = {category: code for code, category in enumerate(categories)}
         try:
             codes = np.array([code_of.get(value, -1) for value in entries], np.float64)
@@ -340,7 +340,7 @@ class Table:
         return block, int(np.flatnonzero(block.columns == j)[0])
 
     def labels(self, j):
-        """Return the categories of a column; False and True, or 0 and 1, of a binary column."""
+        """Return the categories of column j; False and True, or 0 and 1, of a binary column."""
         block, i = self.block_of(j)
         if block.categories is None:
             return np.array([False, True] if self._is_boolean(j) else [0, 1])

@@ -143,19 +143,24 @@ def _is_delayed(X):
 
 
 def read_rows_with(reader, X, sample_weight):
-    """Fit the reader to X. Return it, the rows of positive weight as numbers, and their weights."""
+    """Read X. Return the fitted reader, the rows of positive weight as numbers, and their weights.
+
+    A reader that was fitted before remains as it is. For rows of Dask, the rows and the weights are
+    :class:`~skvt.inference.Chunks` and :class:`~skvt.inference.ChunkWeights`.
+    """
     if is_chunked(X):
         return _read_chunks(reader, loads_of(X, sample_weight))
-    return reader.first_weighted(X, sample_weight)
+    return reader.fit_and_read_weighted(X, sample_weight)
 
 
 def _read_chunks(reader, loads):
-    """Fit the reader to the chunks. Return it, the chunks read as numbers, and their weights.
+    """Read the chunks. Return the fitted reader, the chunks as numbers, and their weights.
 
-    The numbers stay where the chunks are, on the cluster.
+    The numbers stay on the workers if they fit in memory; else they are read again when needed.
     """
     from dask.delayed import delayed
 
+    # The site is the cluster, or this process, where functions of chunks run.
     site = active_site()
     try:
         if reader.dtype is None:
@@ -193,16 +198,18 @@ def _fit_reader(reader, loads, site):
     handles = loads.handles
     if reader.needs_scan:
         scans = enumerate(site.each(_scan, ((handle, (reader,)) for handle in handles)))
-        reader = reader.scanned({number: scan for number, scan in scans if scan is not None})
+        reader = reader.learn_from_scans(
+            {number: scan for number, scan in scans if scan is not None}
+        )
     for handle in handles:
         (row,) = site.each(_first_row, [(handle, ())])
         if row.shape[0]:
             with name_chunk_in_errors(handle.number):
-                fitted, _ = reader.first(row)
+                fitted, _ = reader.fit_and_read(row)
             break
     else:
         # No chunk has rows, so that the reader raises its usual error for empty X.
-        fitted, _ = reader.first(row)
+        fitted, _ = reader.fit_and_read(row)
     if fitted.dtype == np.float32 and not loads.has_one_dtype:
         dtypes = site.each(_find_dtype, ((handle, (reader,)) for handle in handles))
         dtype = np.result_type(*(dtype for dtype in dtypes if dtype is not None))
@@ -233,13 +240,13 @@ def _scan(chunk, reader):
 
 def _find_dtype(chunk, reader):
     """Return the dtype of a chunk as the reader reads it; None if the chunk has no rows."""
-    return reader.first(_first_row(chunk))[0].dtype if _count_rows(chunk) else None
+    return reader.fit_and_read(_first_row(chunk))[0].dtype if _count_rows(chunk) else None
 
 
 def _read_block(sealed, chunk, weights, is_weighted):
     """Read a chunk: return its rows of positive weight as numbers, and their weights.
 
-    ``is_weighted`` tells weights that are None from weights that Dask computed to be None.
+    ``is_weighted`` says whether the user gave weights.
     """
     reader = sealed.value
     if _count_rows(chunk) == 0:
@@ -251,7 +258,7 @@ def _read_block(sealed, chunk, weights, is_weighted):
     # chunks may have positive weights.
     if is_weighted and weights.shape == X.shape[:1] and np.all(weights == 0.0):
         return Chunk(X[:0], np.empty(0))
-    return Chunk(*reader.weighted(X, weights))
+    return Chunk(*reader.select_weighted(X, weights))
 
 
 def load_chunk(rows, weights):

@@ -98,7 +98,7 @@ def _refuse_anndata(X, caller):
 
 
 def refuse_masked_weights(sample_weight):
-    """Raise ValueError for masked weights, since each row needs a weight."""
+    """Raise ValueError for masked weights, because each row needs a weight."""
     if np.ma.is_masked(sample_weight):
         raise ValueError(
             f"{np.count_nonzero(np.ma.getmaskarray(sample_weight))} values of sample_weight are "

@@ -161,15 +161,17 @@ def test_masked_values_are_missing_or_refused(entry):
     if reads.missing:
         expected = X.copy()
         expected[:3, 0] = np.nan
-        reader, read = reads.first(masked(X))
-        np.testing.assert_array_equal(dense(read), dense(reads.first(expected)[1]))
+        reader, read = reads.fit_and_read(masked(X))
+        np.testing.assert_array_equal(dense(read), dense(reads.fit_and_read(expected)[1]))
         np.testing.assert_array_equal(dense(reader.read(masked(X))), dense(read))
     else:
         with pytest.raises(ValueError, match=r"3 values of X are masked, .*filled"):
-            reads.first(masked(X))
+            reads.fit_and_read(masked(X))
     with pytest.raises(ValueError, match=r"2 values of sample_weight are masked.*filled\(0\)"):
         estimator.fit(X, sample_weight=masked(np.ones((12, 1)), 2)[:, 0])
-    np.testing.assert_array_equal(dense(reads.first(masked(X, 0))[1]), dense(reads.first(X)[1]))
+    np.testing.assert_array_equal(
+        dense(reads.fit_and_read(masked(X, 0))[1]), dense(reads.fit_and_read(X)[1])
+    )
 
 
 def test_masks_of_whole_numbers_booleans_and_text_are_missing_values():

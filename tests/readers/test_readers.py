@@ -32,7 +32,7 @@ TABLE = pd.DataFrame({"size": [0.5, 1.5], "kind": ["b", "a"]})
     ids=lambda value: type(value).__name__,
 )
 def test_a_reader_goes_elsewhere_with_what_the_first_rows_said(estimator, first, later, expected):
-    reader, read = estimator._reads.of(estimator).first(first)
+    reader, read = estimator._reads.of(estimator).fit_and_read(first)
     assert not hasattr(estimator, "n_features_in_")
     elsewhere = pickle.loads(pickle.dumps(reader)).read(later)
     assert elsewhere.dtype == read.dtype
