@@ -4,6 +4,7 @@
   published label vectors of Genie, scikit-learn's Gaussian mixture and k-means, which were given
   the number of clusters. Noise points are left out. If a set has several reference labels, the
   best index counts.
+- ``genie``: the same for Genie as genieclust has it today, by the threshold of its Gini index.
 - ``bits``: held-out nats a row on the sets of the density literature, beside mixtures of
   Bernoullis (Germain et al., MADE, ICML 2015) and LearnSPN (Gens and Domingos, ICML 2013).
 - ``posts``: half of the words of a tenth of the posts are held out; mean over posts of the mean
@@ -29,15 +30,8 @@ from skvt.components import Bernoulli
 def clusterings(folder, args):
     """Mean adjusted Rand index of all sets, by method."""
     indices, n_right = {}, 0
-    with open(folder / "clustering" / "published.csv", encoding="utf-8") as file:
-        published = list(csv.DictReader(file))
-    for row in published:
-        name = f"{row['battery']}/{row['ds']}"
-        X = np.loadtxt(folder / "clustering" / f"{name}.data.gz", ndmin=2)
-        files = sorted((folder / "clustering" / row["battery"]).glob(f"{row['ds']}.labels*.gz"))
-        references = [np.loadtxt(path, dtype=int) for path in files]
+    for row, X, references, numbers in suite(folder):
         mixture = MemoizedDPGMM(random_state=args.seed).fit(X)
-        numbers = [len(set(labels[labels > 0].tolist())) for labels in references]
         n_right += mixture.n_clusters_ in numbers
         answers = {
             "components": [mixture.predict(X)] * len(references),
@@ -51,13 +45,45 @@ def clusterings(folder, args):
             list(row)[3:], ("Genie", "Gaussian mixture", "k-means"), strict=True
         ):
             indices.setdefault(f"{method}, published, number given", []).append(float(row[key]))
-        progress(name, {method: round(values[-1], 2) for method, values in indices.items()})
+        progress(row["ds"], {method: round(values[-1], 2) for method, values in indices.items()})
     rows = [[method, f"{np.mean(values):.3f}"] for method, values in indices.items()]
+    n_sets = len(indices["components"])
     print_table(
-        f"Mean adjusted Rand index of {len(published)} sets; a reference number in {n_right}",
+        f"Mean adjusted Rand index of {n_sets} sets; a reference number in {n_right}",
         ["method", "index"],
         rows,
     )
+
+
+def suite(folder):
+    """Row of published indices, points, and labels and number of clusters of each reference."""
+    with open(folder / "clustering" / "published.csv", encoding="utf-8") as file:
+        published = list(csv.DictReader(file))
+    for row in published:
+        battery = folder / "clustering" / row["battery"]
+        X = np.loadtxt(battery / f"{row['ds']}.data.gz", ndmin=2)
+        files = sorted(battery.glob(f"{row['ds']}.labels*.gz"))
+        references = [np.loadtxt(path, dtype=int) for path in files]
+        yield row, X, references, [len(set(y[y > 0].tolist())) for y in references]
+
+
+def genie(folder, args):
+    """Mean adjusted Rand index of Genie, told the number, by the threshold of its Gini index."""
+    from genieclust import Genie
+
+    thresholds = (0.1, 0.3, 0.5, 0.7)
+    indices = []
+    for row, X, references, numbers in suite(folder):
+        answers = [
+            [Genie(number, gini_threshold=g).fit_predict(X) for number in numbers]
+            for g in thresholds
+        ]
+        indices.append([max(map(_index, references, answer)) for answer in answers])
+        progress(row["ds"], indices[-1])
+    means = np.mean(indices, axis=0).tolist()
+    rows = [[f"{g:g} for all sets", f"{m:.3f}"] for g, m in zip(thresholds, means, strict=True)]
+    rows.append(["the best for each set", f"{np.max(indices, axis=1).mean():.3f}"])
+    print_table(f"Genie, {len(indices)} sets, number given", ["threshold", "index"], rows)
 
 
 def _index(labels, predicted):
@@ -132,7 +158,7 @@ def posts(folder, args):
     )
 
 
-PARTS = {"clusterings": clusterings, "bits": bits, "posts": posts}
+PARTS = {"clusterings": clusterings, "genie": genie, "bits": bits, "posts": posts}
 
 
 def main():
@@ -143,7 +169,7 @@ def main():
     p.add_argument("--splits", type=int, default=3, help="splits of the posts")
     p.add_argument("--rows", type=int, default=5000, help="most training rows of bits")
     args = p.parse_args()
-    print_header(args)
+    print_header(args, *(["genieclust"] if args.part == "genie" else []))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         PARTS[args.part](Path(args.data), args)
