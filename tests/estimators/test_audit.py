@@ -62,7 +62,7 @@ def test_columns_that_say_nothing_change_no_cluster():
 @pytest.mark.parametrize("most_rows", [10_000, 50])
 def test_a_code_is_a_copy_of_what_it_stands_for(most_rows, monkeypatch):
     # (numbers of long tables are sampled)
-    monkeypatch.setattr("skvt.readers._audit.MOST_ROWS", most_rows)
+    monkeypatch.setattr("skvt.readers._audit._SAMPLE_SIZE", most_rows)
     rng = np.random.default_rng(0)
     names = np.array(["none", "school", "master", "bachelor", "doctor", "other", "college"])
     place = rng.integers(7, size=190)

@@ -360,7 +360,7 @@ def test_a_structured_stream_longer_than_assumed_forgets():
 
 @pytest.mark.parametrize("container", [np.asarray, sp.csr_array], ids=["dense", "sparse"])
 def test_a_value_that_is_not_binary_is_found_wherever_it_stands(container, monkeypatch):
-    monkeypatch.setattr(validation, "_CHECKED", 6)
+    monkeypatch.setattr(validation, "_ENTRIES_PER_CHECK", 6)
     for row, column in ((0, 0), (4, 1), (6, 2)):
         X = np.ones((7, 3))
         X[row, column] = 0.5

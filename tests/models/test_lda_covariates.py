@@ -28,7 +28,9 @@ def rng():
 
 
 def regression(rng, scale=0.5):
-    start = DocumentRegression.of(DESIGN, np.array([0, 1, 2]), np.full(K, 0.4), WEIGHTS.sum())
+    start = DocumentRegression.with_equal_alpha(
+        DESIGN, np.array([0, 1, 2]), np.full(K, 0.4), WEIGHTS.sum()
+    )
     return replace(start, coef=start.coef + scale * rng.standard_normal((3, K)))
 
 
@@ -116,7 +118,7 @@ def test_each_document_has_the_prior_of_its_covariates(kind, inv_temp, rng):
     V = 6
     X = sp.csr_array(rng.poisson(1.0, (2, V)).astype(np.float64) + np.eye(2, V))
     design = np.array([[1.0, 2.0], [1.0, -1.0]])
-    own = DocumentRegression.of(design, np.array([0, 1]), np.full(K, 0.4), 2.0)
+    own = DocumentRegression.with_equal_alpha(design, np.array([0, 1]), np.full(K, 0.4), 2.0)
     own = replace(own, coef=np.array([[0.1, -1.0, 0.5], [1.0, 0.3, -0.8]]))
     log_beta = np.log(rng.dirichlet(np.ones(V), K).T)
 

@@ -115,7 +115,7 @@ def test_of_one_column_it_is_the_normal_gamma(exactly):
     X = np.random.default_rng(0).normal(3.0, 2.0, size=(9, 1))
     component, sums, lam = posterior_of(X)
     X = X - component.center
-    nu, scale = (float(component.family._start[n][...].sum()) for n in
+    nu, scale = (float(component.family._standard_prior[n][...].sum()) for n in
                  ("degrees_of_freedom", "scale_inverse"))  # fmt: skip
     prior = NormalGamma.from_standard(np.zeros(1), np.ones(1), 0.5 * nu, 0.5 * scale)
     after = prior + np.array([9.0, (X**2).sum(), X.sum(), 9.0])
