@@ -271,15 +271,18 @@ def peers_of(chosen):
 RESULT = {}  # of this run: header and tables, for --save
 
 
-def print_header(args, *libraries):
-    """Command line, versions, machine; the run ends here if one of ``libraries`` is missing."""
+def print_header(args, *libraries, beside=()):
+    """Command line, versions, machine; the run ends here if one of ``libraries`` is missing.
+
+    A run without those ``beside`` goes on, and leaves out what needs them.
+    """
     missing = [name for name in libraries if importlib.util.find_spec(name) is None]
     if missing:
         raise SystemExit(
             f"This run compares with {' and '.join(missing)}, which this Python does not have: "
             'pip install ".[bench]", or leave it out by the options that --help lists.'
         )
-    names = ["skvt", "numpy", "scipy", "scikit-learn", "numba", *libraries]
+    names = ["skvt", "numpy", "scipy", "scikit-learn", "numba", *libraries, *beside]
     # where data and results lie on this machine is nobody's concern
     words = ["PATH" if a == getattr(args, "data", 0) else a for a in sys.argv[1:]]
     command = shlex.join([f"benchmarks/{Path(sys.argv[0]).name}", *words])

@@ -1,6 +1,6 @@
 """Tables of mixed columns with holes: density, number of clusters, imputation.
 
-Seven parts, each against other ways to do the same:
+Eight parts, each against other ways to do the same:
 
 - ``peers``: on tables drawn from eight clusters, held-out density beside stepmix at its number of
   classes by BIC, ARI beside k-prototypes that is told the true number, and scikit-learn's Gaussian
@@ -20,6 +20,7 @@ Seven parts, each against other ways to do the same:
 - ``people``: 3,000 people of four kinds by age, hours of work (40 for many), capital gains (0 for
   most), income, education and marriage: defaults, real columns read as they are, and scikit-learn's
   mixtures and k-means of one-hot columns, amounts as they are and in logarithms.
+- ``rivals``: the same people by pykamila and snob-factor, which are left out if not installed.
 - ``given``: three classes of 500 rows with five real columns and two of categories, all shifted by
   two categories: classes found with these as given columns, with these columns described like the
   others, and without them. Classes are 4 or 7 standard deviations apart.
@@ -42,6 +43,7 @@ import numpy as np
 import pandas as pd
 from _common import cores, parser, print_header, print_table, progress, spread, timed
 from _mixture_peers import gaussian_grid, lowest_bic
+from _rivals import RIVALS, rivals
 from scipy.special import gammaln, logsumexp, xlogy
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_wine
@@ -66,7 +68,7 @@ TRUE = 8
 SIZES = (3, 4, 5, 6)  # categories of the categorical columns
 OVERLAP = (0.90, 0.97)  # ARI of the oracle on complete rows
 MOST = 12  # classes of grids by BIC
-PARTS = ("peers", "imputation", "counts", "ordinal", "people", "given", "sparse")
+PARTS = ("peers", "imputation", "counts", "ordinal", "people", "rivals", "given", "sparse")
 
 
 def arguments():
@@ -101,7 +103,7 @@ def rows_of(runs, *digits):
 def _told(values, digits):
     if digits is None:
         return "" if values[0] is None else " ".join(map(str, values))
-    return spread(values, digits)
+    return spread([value for value in values if not np.isnan(value)], digits)
 
 
 # --------------------------------------------------------------------------------- the evaluator
@@ -735,6 +737,24 @@ def people_part(args):
     )
 
 
+def rivals_part(args):
+    runs = {}
+    for seed in range(args.people_draws):
+        frame, kind = people(seed)
+        logs = frame.assign(**np.log1p(frame[["gains", "income"]]))
+        _, cpu, mixture = timed(mixture_of("auto", args, seed).fit, frame)
+        index = adjusted_rand_score(kind, mixture.labels_)
+        rows = {"MemoizedDPMixture": (mixture.n_components_, index, cpu)}
+        for method, values in (rows | rivals(frame, logs, REAL, kind, seed)).items():
+            runs.setdefault(method, []).append(values)
+            progress("rivals", seed, method, values)
+    print_table(
+        f"3,000 people of four kinds, {args.people_draws} draws: libraries for mixed tables",
+        ["method", "clusters", "ARI", "CPU s"],
+        rows_of(runs, None, 2, 1),
+    )
+
+
 # ------------------------------------------------------------------------------------------- given
 def shifted(seed, apart, n=500, D=5):
     """A table whose columns two categories shift, and the classes of its rows."""
@@ -846,9 +866,11 @@ def sparse_part(args):
 
 def main():
     args = arguments()
-    print_header(args, *(["stepmix", "kmodes"] if "peers" in args.parts else []))
+    libraries = ["stepmix", "kmodes"] if "peers" in args.parts else []
+    print_header(args, *libraries, beside=RIVALS if "rivals" in args.parts else ())
     run = {"peers": peers_part, "imputation": imputation_part, "counts": counts_part,
-           "ordinal": ordinal_part, "people": people_part, "given": given_part,
+           "ordinal": ordinal_part, "people": people_part, "rivals": rivals_part,
+           "given": given_part,
            "sparse": sparse_part}  # fmt: skip
     with cores(args.cores):
         compile_all(args)
