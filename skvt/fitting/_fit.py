@@ -234,7 +234,7 @@ class Fit:
             "n_iter_": len(fitted.history),
             "converged_": progress.start.position.converged,
             **estimator._published(fitted.model),
-            **self.rows.reader.columns,
+            **self.rows.reader.attributes,
         }
 
     def _bound(self, model, state, data):

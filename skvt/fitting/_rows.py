@@ -60,7 +60,7 @@ def read_rows(estimator, X, sample_weight, details=None, *, reset, in_stream=Fal
         # Remove attributes of an earlier fit, which the new rows may not have.
         for name in ("feature_names_in_", "_covariates"):
             vars(estimator).pop(name, None)
-        vars(estimator).update(reader.columns)
+        vars(estimator).update(reader.attributes)
     rows = CallRows(X, numbers, weights, reader, in_stream=in_stream)
     # The rows of a new fit without details are complete. Rows after a fit are checked by the
     # estimator even without details, since the fit may require details.

@@ -15,7 +15,8 @@ from skvt.results.profiles import directions, profiles_of
 CELL_WIDTHS = 0.42, 1.0
 # Width of the table in inches, if the width of its cells allows.
 TABLE_WIDTH = 14.0
-# Sizes of the text of cells in points; the largest is taken at which all numbers fit.
+# Sizes of the text of cells in points. The largest is taken at which all numbers fit, or else the
+# smallest.
 FONT_SIZES = (8.0, 7.0, 6.0)
 # Share of the width and height of a cell that its text may fill.
 MAX_FILL = 0.94

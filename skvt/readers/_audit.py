@@ -163,8 +163,8 @@ def _is_constant(column, values):
     """Return whether all rows of a column have one value; ``values`` are from its summary."""
     if column.kind is None or len(values) < FEWEST_ROWS or not np.all(values == values[0]):
         return False
-    # The summary of numbers is a sample, so that all numbers must be compared; categories have
-    # the codes of all rows.
+    # The summary of numbers can be a sample, so that all numbers must be compared; the summary of
+    # categories has the codes of all rows.
     return column.kind not in ("real", "binary") or bool(np.all(column.numbers() == values[0]))
 
 

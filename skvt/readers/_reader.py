@@ -44,7 +44,7 @@ class Reader:
     owner: type
     # Attributes of the estimator by which later rows are checked, ``n_features_in_`` and
     # ``feature_names_in_``; empty before the first rows.
-    columns: dict[str, Any] = field(default_factory=dict)
+    attributes: dict[str, Any] = field(default_factory=dict)
     # Precision of the rows; None before the first rows.
     dtype: np.dtype[Any] | None = None
     # Whether the first rows begin a stream, whose later rows may differ from them.
@@ -73,9 +73,9 @@ class Reader:
 
         Only the first rows change the reader.
         """
-        X, columns = self._to_numbers(X)
+        X, attributes = self._to_numbers(X)
         X = self._require_legal(X)
-        return replace(self, columns=columns, dtype=X.dtype), X
+        return replace(self, attributes=attributes, dtype=X.dtype), X
 
     def _to_numbers(self, X):
         """Return X as an array or CSR matrix of numbers, and the attributes of its columns."""
@@ -118,9 +118,9 @@ class Reader:
 
     def restore(self, attributes, dtype):
         """Return the reader of later rows from an estimator's attributes and precision."""
-        columns = {name: attributes[name] for name in ("n_features_in_", "feature_names_in_")
-                   if name in attributes}  # fmt: skip
-        return replace(self, columns=columns, dtype=np.dtype(dtype))
+        names = "n_features_in_", "feature_names_in_"
+        attributes = {name: attributes[name] for name in names if name in attributes}
+        return replace(self, attributes=attributes, dtype=np.dtype(dtype))
 
     def scan(self, X):
         """Return what :meth:`learn_from_scans` needs to know of the rows of a chunk."""
@@ -134,7 +134,7 @@ class Reader:
         # scikit-learn sets the attributes of an estimator and names its class in errors. An empty
         # object of the estimator's class serves for both.
         estimator = object.__new__(self.owner)
-        vars(estimator).update(self.columns)
+        vars(estimator).update(self.attributes)
         X = validate_data(estimator, X, reset=self.dtype is None, **requirements)
         return X, vars(estimator)
 

@@ -51,7 +51,7 @@ class TableReader(Reader):
         if self.table is None:
             warn_of_columns(table.findings)
         attributes = attributes | {"_table": table}
-        return replace(self, columns=attributes, dtype=X.dtype, table=table), X
+        return replace(self, attributes=attributes, dtype=X.dtype, table=table), X
 
     def _require_given(self, X):
         """Raise ValueError if new rows lack given columns."""
@@ -72,7 +72,7 @@ class TableReader(Reader):
     def restore(self, attributes, dtype):
         """Return the reader of later rows from an estimator's attributes and precision."""
         reader, table = super().restore(attributes, dtype), attributes["_table"]
-        return replace(reader, columns=reader.columns | {"_table": table}, table=table)
+        return replace(reader, attributes=reader.attributes | {"_table": table}, table=table)
 
     def scan(self, X):
         """Return the :class:`TableScan` of the rows of a chunk."""
@@ -90,31 +90,31 @@ class TableReader(Reader):
         """
         X = require_rows(X, self.owner.__name__, missing=self.missing, dates=True)
         if is_frame(X):
-            X, columns = self._validate(X, {"skip_check_array": True})
+            X, attributes = self._validate(X, {"skip_check_array": True})
             if X.shape[0] == 0 or X.shape[1] == 0:
                 what = "sample" if X.shape[0] == 0 else "feature"
                 raise ValueError(
                     f"Found array with 0 {what}(s) (shape={tuple(X.shape)}) while a minimum of 1 "
                     f"is required by {self.owner.__name__}."
                 )
-            return X, columns
+            return X, attributes
         is_lazy = hasattr(X, "collect_schema")
         is_structured = getattr(getattr(X, "dtype", None), "names", None)
         if is_lazy or isinstance(X, dict) or is_structured:
             remedy = "X.collect()" if is_lazy else "pandas.DataFrame(X)"
             raise TypeError(f"X is no table in memory but {type(X).__name__}: give {remedy}.")
         requirements = {"accept_sparse": "csr", "dtype": None, "ensure_all_finite": False}
-        X, columns = self._validate(X, requirements)
+        X, attributes = self._validate(X, requirements)
         if sp.issparse(X):
             X = to_canonical_csr(X)
         kind = X.dtype.kind
         # The first rows of booleans stay objects, so that the table knows that they are booleans.
         if kind == "b" and not sp.issparse(X) and self.dtype is None:
-            return X.astype(object), columns
+            return X.astype(object), attributes
         if kind in "biu":
-            return X.astype(np.float64), columns
+            return X.astype(np.float64), attributes
         if kind == "f":
-            return X if X.dtype in (np.float32, np.float64) else X.astype(np.float64), columns
+            return X if X.dtype in (np.float32, np.float64) else X.astype(np.float64), attributes
         if sp.issparse(X):
             raise ValueError(f"Sparse X must hold numbers. Got the type {X.dtype}.")
-        return X.astype(object), columns
+        return X.astype(object), attributes

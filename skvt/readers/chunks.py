@@ -250,7 +250,7 @@ def _read_block(sealed, chunk, weights, is_weighted):
     """
     reader = sealed.value
     if _count_rows(chunk) == 0:
-        return Chunk(np.empty((0, reader.columns["n_features_in_"]), reader.dtype), np.empty(0))
+        return Chunk(np.empty((0, reader.attributes["n_features_in_"]), reader.dtype), np.empty(0))
     X = reader.read(chunk)
     refuse_masked_weights(weights)
     weights = np.asarray(weights) if is_weighted else None
