@@ -7,7 +7,7 @@ n_k^{-n}) beta_{k w_n}``, where n_k^{-n} is the number of other tokens of topic 
 In the loops, ``words`` (n_tokens,) has the word of each token, ``topics`` (n_words, n_topics) the
 probabilities beta of words in topics, ``assignments`` (n_tokens,) the topic z of each token,
 ``topic_counts`` (n_topics,) the numbers n_k of tokens, and ``state`` is the state of the random
-numbers.
+numbers. ``weights`` (n_topics,) is work space for the conditional of a token.
 """
 
 import numpy as np
@@ -79,6 +79,7 @@ def estimate_left_to_right(words, topics, alpha, n_particles, state):
     given the words so far, and its estimate is biased.
     """
     n_tokens, n_topics = words.size, alpha.size
+    # Row r of these arrays belongs to particle r.
     assignments = np.empty((n_particles, n_tokens), np.int64)
     topic_counts = np.zeros((n_particles, n_topics))
     old_assignments, old_counts = np.empty_like(assignments), np.empty_like(topic_counts)
@@ -88,6 +89,7 @@ def estimate_left_to_right(words, topics, alpha, n_particles, state):
     alpha_sum = _sum(alpha)
     log_likelihood = 0.0
     for n in range(n_tokens):
+        # Sample the earlier assignments again, and compute the factors.
         for r in range(n_particles):
             for i in range(n):
                 topic_counts[r, assignments[r, i]] -= 1.0
@@ -97,6 +99,7 @@ def estimate_left_to_right(words, topics, alpha, n_particles, state):
             _compute_conditional(alpha, topic_counts[r], topics[words[n]], weights)
             factors[r] = _sum(weights) / (alpha_sum + n)
         log_likelihood += log(_sum(factors) / n_particles)
+        # Replace particle r by a copy of particle parents[r], and assign the token n.
         state += GOLDEN
         resample(factors, uniform(mix(state)), parents)
         for r in range(n_particles):
@@ -154,13 +157,14 @@ def estimate_chib(words, topics, alpha, n_burn_in, n_samples, state):
     n_tokens, n_topics = words.size, alpha.size
     weights, topic_counts = np.empty(n_topics), np.zeros(n_topics)
     assignments = np.empty(n_tokens, np.int64)
+    # Begin with an assignment of each token given the tokens before it, then make Gibbs sweeps.
     for n in range(n_tokens):
         _compute_conditional(alpha, topic_counts, topics[words[n]], weights)
         assignments[n], _, state = _draw(weights, state)
         topic_counts[assignments[n]] += 1.0
     for _ in range(n_burn_in):
         state = _sweep(words, topics, alpha, assignments, topic_counts, weights, False, state)
-    # Ascend to a mode, where transition probabilities are large.
+    # Ascend to a mode, where transition probabilities are large, to get z*.
     for _ in range(12):
         for n in range(n_tokens):
             topic_counts[assignments[n]] -= 1.0
@@ -173,8 +177,8 @@ def estimate_chib(words, topics, alpha, n_burn_in, n_samples, state):
             topic_counts[assignments[n]] += 1.0
     special_assignments, special_counts = assignments.copy(), topic_counts.copy()
 
+    # The chain has n_samples states, of which state number ``middle`` is sampled first.
     state += GOLDEN
-    # The chain has n_samples states; ``middle`` is the number of the first that is sampled.
     middle = int(uniform(mix(state)) * n_samples)
     log_transitions = np.empty(n_samples)
     middle_assignments, middle_counts = assignments.copy(), topic_counts.copy()

@@ -59,9 +59,9 @@ def document_completion_split(X):
 def document_completion_score(topic_word, X, *, doc_topic_prior, n_jobs=None):
     """Return the held-out log predictive probability per word for topics from any library.
 
-    Half of each document's tokens are used to infer its topic proportions, by CVB0 [2]_ at the
-    expected topics; the others are scored by ``log sum_k E[theta_k] E[beta_kw]``. This is the
-    procedure of [1]_, section 4, and of ``score`` of the topic models.
+    The topic proportions of a document are inferred from half of its tokens, by CVB0 [2]_ at the
+    expected topics. The other half is scored by ``log sum_k E[theta_k] E[beta_kw]``. ``score`` of
+    the topic models has the same procedure, from [1]_, section 4.
 
     Parameters
     ----------
@@ -117,8 +117,9 @@ def held_out_log_likelihood(
 ):
     """Estimate the log probability of held-out documents, ``log p(w | alpha, beta)``.
 
-    The proportions of a document are integrated out, which has no closed form; both estimators are
-    from Wallach et al. [1]_. Unlike in document completion, no part of the document is given.
+    The proportions of a document are integrated out. The integral has no closed form, so that it is
+    estimated by a method of Wallach et al. [1]_. Unlike in document completion, no part of the
+    document is given.
 
     Parameters
     ----------
@@ -130,10 +131,10 @@ def held_out_log_likelihood(
     doc_topic_prior : float or array-like of shape (n_components,)
         Concentration alpha of the Dirichlet prior of topic proportions.
     method : {"left-to-right", "chib"}, default="left-to-right"
-        For both, ``exp`` of a document's estimate is unbiased, so that the estimate itself is too
-        low on average. The cost of left-to-right is quadratic in a document's length. Its particles
-        are resampled; the version of the paper, without resampling, is biased. The cost of the
-        Chib-style estimator is linear; its estimates vary more.
+        With both methods, ``exp`` of a document's estimate is unbiased, so that the estimate itself
+        is too low on average. The cost of left-to-right is quadratic in a document's length. Its
+        particles are resampled; the version of the paper, without resampling, is biased. The cost
+        of the Chib-style estimator is linear, but its estimates vary more.
     n_samples : int, default=20
         Number of particles, or of states of the Chib-style chain.
     n_burn_in : int, default=10
