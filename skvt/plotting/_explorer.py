@@ -100,12 +100,11 @@ def topic_explorer(
                 "documents": _list_documents(corpus, k),
             }
         )
-    (empty_rows, row_list), n_samples = corpus.empty_rows, corpus.lengths.size
+    # Rows without words, and a text that lists them.
+    (empty, listed), n_samples = corpus.empty_rows, corpus.lengths.size
     about = f"{len(topics)} topics of {n_samples:,} documents."
-    if empty_rows.size:
-        about += (
-            f" {empty_rows.size:,} of them have no words and belong to no topic: rows {row_list}."
-        )
+    if empty.size:
+        about += f" {empty.size:,} of them have no words and belong to no topic: rows {listed}."
     names = [str(name) for name in corpus.names[page_words]]
     data = {
         "title": f"Topics of {n_samples:,} documents",

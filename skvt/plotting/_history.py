@@ -22,7 +22,7 @@ class HistoryDisplay:
     """
 
     # Attributes of estimators that are shown, with the remedy if an attribute is missing.
-    _shown_attributes = {"history_": "Pass an estimator of skvt."}
+    _shown = {"history_": "Pass an estimator of skvt."}
 
     def __init__(self, history, *, name=None):
         self.history = history
@@ -80,10 +80,7 @@ class HistoryDisplay:
         display
             The display, drawn.
         """
-        values = [
-            get_fitted_attribute(estimator, attribute, remedy)
-            for attribute, remedy in cls._shown_attributes.items()
-        ]
+        values = [get_fitted_attribute(estimator, *item) for item in cls._shown.items()]
         name = type(estimator).__name__ if name is None else name
         return cls(*values, name=name).plot(ax, **options)
 

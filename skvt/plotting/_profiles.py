@@ -128,9 +128,8 @@ class ProfilesDisplay:
         colours = (np.maximum(relevance, 0.0) * directions(profiles))[shown_cells]
         if ax is None:
             ax = ensure_axes(None)
-            has_two_lines = any(
-                len(profiles.cells[k, j]) > 1 for k in shown_rows for j in shown_columns
-            )
+            cells = [profiles.cells[k, j] for k in shown_rows for j in shown_columns]
+            has_two_lines = any(len(parts) > 1 for parts in cells)
             name_length = min(MAX_LINE_LENGTH, max(len(str(name)) for _, name in self.columns_))
             _resize(ax.figure, *colours.shape, has_two_lines=has_two_lines, name_length=name_length)
         self.ax_, self.figure_ = ax, ax.figure

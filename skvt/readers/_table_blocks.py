@@ -313,9 +313,8 @@ def _split_block(block, value_counts, keeps_constant):
     columns_without_mass = np.setdiff1d(block.columns, list(masses))
     hurdle = Hurdle(block.spec, list(masses.values()))
     hurdles = TableBlock("hurdles", hurdle, np.array(list(masses), np.intp))
-    if not columns_without_mass.size:
-        return [hurdles]
-    return [replace(block, columns=columns_without_mass), hurdles]
+    block = replace(block, columns=columns_without_mass)
+    return [block, hurdles] if block.columns.size else [hurdles]
 
 
 def _join_levels(chunk_levels):

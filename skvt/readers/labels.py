@@ -160,8 +160,7 @@ def _check_start(estimator, n_classes):
 def _check_growth(estimator, classes, codes, component_codes):
     """Raise ValueError unless the fit may get a component for each class that has none."""
     new_codes = _find_new_classes(codes, component_codes)
-    max_components = estimator.max_components
-    n_components = component_codes.size + new_codes.size
+    n_components, max_components = component_codes.size + new_codes.size, estimator.max_components
     if not new_codes.size:
         return
     if getattr(estimator, "_is_finite", False):

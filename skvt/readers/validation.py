@@ -311,10 +311,8 @@ def out_of_range_error(symptom):
 def stack_level():
     """Return the ``stacklevel`` by which a warning names the line that called the package."""
     frame, level = sys._getframe(1), 1
-    skipped_packages = {"skvt", "sklearn", "contextlib"}
-    while (
-        frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in skipped_packages
-    ):
+    skipped = {"skvt", "sklearn", "contextlib"}
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in skipped:
         frame, level = frame.f_back, level + 1
     return level
 
