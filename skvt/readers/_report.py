@@ -15,6 +15,7 @@ _FINDINGS = {
     "constant": "one value: {}",
     "identifier": "(nearly) all values differ",
     "one value": "{}: try Hurdle()",
+    "of a total": "rises with the total of a row",
     "few values": "{}: try Categorical()",
     "code": "{}: or a code?",
     "overdispersed": "spread: try NegativeBinomial()",

@@ -281,17 +281,24 @@ def reads(n, n_genes, depth):
     return rng.poisson(mean * rng.lognormal(sigma=depth, size=(n, 1)))
 
 
-def warnings_of(X):
+def fit_and_warnings_of(X):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        skvt.MemoizedDPMixture(2, moves=(), random_state=0, max_iter=1, tol=1e9).fit(X)
-    return [str(warning.message) for warning in caught if warning.category is skvt.ColumnWarning]
+        mixture = skvt.MemoizedDPMixture(2, moves=(), random_state=0, max_iter=1, tol=1e9).fit(X)
+    messages = [str(warning.message) for warning in caught
+                if warning.category is skvt.ColumnWarning]  # fmt: skip
+    return mixture, messages
+
+
+def warnings_of(X):
+    return fit_and_warnings_of(X)[1]
 
 
 @pytest.mark.quick_cases("asarray")
 @pytest.mark.parametrize("make", [np.asarray, lambda X: pd.DataFrame(X).add_prefix("gene ")])
 def test_counts_that_rise_with_their_total_need_an_exposure(make):
-    (message,) = warnings_of(make(reads(120, 30, depth=0.7)))
+    mixture, (message,) = fit_and_warnings_of(make(reads(120, 30, depth=0.7)))
+    assert set(mixture.table_report_["why"]) == {"rises with the total of a row"}
     assert "and 25 more: counts that rise with the total of their row" in message
     assert "components=NegativeBinomial(exposure='row_total')" in message
 
