@@ -13,10 +13,10 @@ thread computes an item, as long as the results of an item do not depend on othe
             ...
         finish(counter, start, stop)
 
-A function can have several loops, of which each needs the results of the loops before. It has one
-counter for each loop, and calls ``all_finished`` between loops. ``all_finished`` gives up after a
-while. The function then returns False and is called again until it returns True; loops that have
-finished have no items left in such calls.
+Threads can also share several loops, each of which needs the results of the loops before. Every
+thread then calls a Python function, which calls a compiled function for each loop, with one counter
+for each loop. After each loop it calls ``all_finished``, which waits for a while. If the result is
+False, it calls the compiled function of this loop again.
 """
 
 import os
@@ -34,8 +34,9 @@ from skvt.typing import IndexArray, T, Whole
 # Maximum number of claims of one call. The number is limited so that the interpreter can handle an
 # interrupt between calls.
 CLAIMS = 2000
-# Number of entries of a counter. Threads other than the calling thread are helpers. The last
-# counter that a helper gets has one more entry, by which :func:`claim` recognises a helper.
+# Number of entries of a counter. Threads other than the calling thread are helpers. A helper gets
+# the same counters with one more entry at the end. The last counter of a helper is thus longer than
+# COUNTER, by which :func:`claim` recognises a helper.
 COUNTER = 16
 # Index of the number of claimed items.
 _CLAIMED = 0
@@ -97,9 +98,9 @@ def _read(typingctx: Any, counter: Any, index: Any) -> Any:
 def all_finished(counter: IndexArray, n: int) -> bool:
     """Return whether all n items are finished, after a short wait for items of other threads.
 
-    The function does not wait if there are items that no thread has claimed. The wait is a loop of
-    reads, since a thread that sleeps takes longer to wake up than another thread takes for its last
-    item.
+    The function does not wait if there are items that no thread has claimed. The thread waits by
+    reading the counter again and again. It does not sleep, because waking up would take longer than
+    the last items of other threads.
     """
     if _read(counter, _CLAIMED) < n:
         return False
@@ -113,12 +114,13 @@ def all_finished(counter: IndexArray, n: int) -> bool:
 def claim(counter: IndexArray, size: Whole, n: int) -> tuple[int, int]:
     """Claim the next ``size`` of n items; return the start and the stop of their range.
 
-    If no item is left, start is not below stop. A helper that finds no item waits until shortly
-    after all items are finished, or until :func:`all_finished` gives up. The calling thread then is
-    the first thread that returns to the interpreter. If a helper returned earlier and held the lock
-    of the interpreter, the calling thread would sleep.
+    If no item is left, start is not below stop. A helper that finds no item left delays its return
+    until shortly after all items are finished, or until :func:`all_finished` gives up. The calling
+    thread thus returns to the interpreter first. Otherwise a helper could hold the lock of the
+    interpreter, and the calling thread would have to sleep until it gets the lock.
     """
     start = _fetch_and_add(counter, _CLAIMED, size)
+    # Only the last counter of a helper has more than COUNTER entries.
     if start >= n and counter.size > COUNTER and _read(counter, _FINISHED) < n:
         if all_finished(counter, n):
             for _ in range(_N_LAST_READS):
@@ -146,10 +148,11 @@ def give_way() -> None:
 
 
 class SharedLoop(list[tuple[Any, ...]]):
-    """Tasks for ``run`` that are calls of a shared loop over n items.
+    """List of tasks that compute a shared loop over n items, for ``run(function, tasks)``.
 
-    A task is the tuple of arguments of a call. The list has as many tasks as a single thread needs,
-    and a runner with several threads adds the task ``helpers_call`` for each helper.
+    A task is the tuple of arguments of one call. The tasks of the list are the calls of the calling
+    thread, which finish the loop if there are no helpers. A runner with several threads adds the
+    task ``helpers_call`` for each helper.
 
     Parameters
     ----------
@@ -158,13 +161,14 @@ class SharedLoop(list[tuple[Any, ...]]):
     size : int
         Number of items that a claim of the last loop takes.
     *args
-        Arguments of the function without the last argument, which is the counter, or an array of
-        all counters if the function has several loops.
+        Arguments of the function, except the last. The last argument is the counter; if there are
+        several loops, it is an array of all counters, one after the other.
     n_loops : int, default=1
         Number of loops of the function.
     """
 
     def __init__(self, n: int, size: Whole, *args: Any, n_loops: int = 1) -> None:
+        # The additional last entry is only passed to helpers.
         self._n, counters = n, np.zeros(COUNTER * n_loops + 1, np.int64)
         self._last_counter = counters[-COUNTER - 1 :]
         n_calls = -(-n // (size * CLAIMS)) if n_loops == 1 else 1

@@ -10,7 +10,7 @@ from skvt.rows import layout_of
 
 
 def require_rows(estimator, X, n_needed):
-    """Raise ValueError if X has fewer rows than the initial components need."""
+    """Raise ValueError if X has fewer than ``n_needed`` rows, one for each initial component."""
     n_rows = X.shape[0]
     if n_rows < n_needed:
         raise ValueError(
@@ -35,6 +35,7 @@ def means_from_parameter(estimator, X):
 
 def start_from_labels(model, labels, X, weights, max_components):
     """Return the model with an initial component for each label; check ``labels_init``."""
+    # The layout of rows in memory is empty.
     if layout_of(X).size:
         raise ValueError(
             "The 'labels_init' parameter is for rows in memory. Got labels for rows in chunks; "
@@ -43,6 +44,7 @@ def start_from_labels(model, labels, X, weights, max_components):
     row_labels = np.asarray(labels)
     is_legal = row_labels.shape == (X.shape[0],) and row_labels.dtype.kind in "iuf"
     if is_legal:
+        # Conversion to integers changes labels that are NaN, infinite or not whole.
         with np.errstate(invalid="ignore"):
             whole_labels = row_labels.astype(np.int64)
         is_legal, row_labels = np.array_equal(whole_labels, row_labels), whole_labels

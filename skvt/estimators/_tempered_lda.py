@@ -12,11 +12,11 @@ from skvt.inference import CoordinateAscent, Pilot, StochasticInference, rows_of
 from skvt.models.lda import LDA, LDAGivenTopics
 from skvt.schedules import RobbinsMonro
 
-# Step t of a fit with M minibatches per pass has size FIT_SCALE / M (FIT_DELAY + t / M)^-decay.
+# Step t of a fit with M minibatches per pass has size (FIT_SCALE / M) (FIT_DELAY + t / M)^-decay.
 FIT_SCALE = 2.8
 FIT_DELAY = 0.8
-# Step t of the extra passes has size POLISH_SCALE / M (POLISH_DELAY + t / M)^-POLISH_DECAY with M
-# minibatches per pass, as in StructuredLDA.
+# Step t of the extra passes has size (POLISH_SCALE / M) (POLISH_DELAY + t / M)^-POLISH_DECAY, as in
+# StructuredLDA.
 POLISH_SCALE = 5.0
 POLISH_DELAY = 0.4
 POLISH_DECAY = 0.7
@@ -46,9 +46,9 @@ class TemperedLDA(TopicEstimator):
         Concentration eta of the Dirichlet prior of a topic's word probabilities. It is one number,
         one for each word, shape (n_features,), or one for each topic and word, shape (n_components,
         n_features). :func:`skvt.seeded_prior` makes the latter from seed words. Topic k has row k
-        of the prior, and keeps it, since no move exchanges topics whose priors differ. None is ``1
-        / n_components``, as in scikit-learn. "auto" starts from this value and learns one value for
-        all words by maximising the bound.
+        of the prior throughout the fit, since moves exchange only topics with equal priors. None is
+        ``1 / n_components``, as in scikit-learn. "auto" starts from this value and learns one value
+        for all words by maximising the bound.
     .. shared: components_init
     temperature : None, str or policy, default="annealed"
         None is T = 1 throughout; otherwise a policy of :mod:`skvt.temperature`, or its name.
@@ -78,7 +78,7 @@ class TemperedLDA(TopicEstimator):
         too sparse. If ``topic_word_prior`` is "auto", these passes go on learning it, and the
         topics predict held-out words better (``benchmarks/``); ``doc_topic_prior`` stays fixed. A
         pass costs nearly twice as much. ``history_`` has no bounds of these passes, ``elbo_`` is
-        the mean-field bound at the final topics, and convergence is not judged before them.
+        the mean-field bound at the final topics, and the fit does not stop early before them.
     .. shared: batch_size, n_parallel_batches
     evaluate_every : int, default=-1
         Number of passes between evaluations of the bound on all data; 0 or a negative number means
@@ -162,7 +162,10 @@ class TemperedLDA(TopicEstimator):
     random_state: Seed = None
 
     def _build_model(self, X, weights, old=None):
-        """Build the model, with CVB0 as a possible local step if there are extra passes."""
+        """Build the model; if there are extra passes, of the class that has CVB0 as a local step.
+
+        The model begins with mean field as the local step.
+        """
         lda = self._lda(X, weights, old, 1.0 / self.n_components)
         return LDAGivenTopics.of(lda, "mean_field") if self.n_polish else lda
 
@@ -179,11 +182,14 @@ class TemperedLDA(TopicEstimator):
             scale = POLISH_SCALE * data.n_batches ** (POLISH_DECAY - 1.0)
             steps = RobbinsMonro(POLISH_DELAY * data.n_batches, POLISH_DECAY, scale)
             extra_phases = then_polish(self.max_iter, steps, _with_cvb0, _with_learned_prior)
-        # Default annealing would destroy the topics given as a start.
-        is_washed_out = self.temperature == "annealed" and model.start is not None
-        policy = policy_of(None if is_washed_out else self.temperature)
+        # The default "annealed" would destroy topics that are given as a start. T is then always 1.
+        ignores_annealing = self.temperature == "annealed" and model.start is not None
+        policy = policy_of(None if ignores_annealing else self.temperature)
+        # A stream has no moves, and coordinate ascent averages no topics.
         moves, share = None if stream else self.moves, self.average if is_online else 0.0
         plan = self._topic_plan(data, engine, policy, rate, self.max_iter, moves, share)
+        # If the fit may stop on convergence, temperature policies plan for at most 10 passes. The
+        # pilot always has minibatches, also if the fit is coordinate ascent.
         return replace(
             plan,
             phases=(*plan.phases, *extra_phases),

@@ -24,8 +24,8 @@ class ComponentsDisplay:
     covariances : array-like of shape (n_components, n_features, n_features) or None, default=None
         Covariances of the components; the ellipses are contours of the densities.
     weights : array-like of shape (n_components,) or None, default=None
-        Weights of the components. They are the titles of images, and determine the mean and the
-        standard deviation of the mixture in a table, for which None stands for equal weights.
+        Weights of the components. They are the titles of images. In a table they determine the mean
+        and the standard deviation of the mixture; None then stands for equal weights.
     feature_names : array-like of str of shape (n_features,) or None, default=None
         Names of the columns; None numbers them.
 
@@ -87,8 +87,8 @@ class ComponentsDisplay:
         components : array-like of int or None, default=None
             Numbers of the components to show, in this order; None shows all.
         features : array-like of int or None, default=None
-            Numbers of the columns to show: two columns are the plane of ellipses, any other number
-            of columns is shown as a table. None shows all. It does not apply to images.
+            Numbers of the columns to show. Two columns are shown as the plane of ellipses, and any
+            other number of columns as a table. None shows all. It is not used for images.
         titles : array-like of str or None, default=None
             Titles of the images shown; None shows the weights, if there are any.
         n_columns : int, default=8

@@ -17,7 +17,8 @@ from skvt.readers import columns_of, names_of
 from skvt.readers.validation import is_frame
 from skvt.sklearn_private import num_samples
 
-# Relative distance from the span of other columns below which a column is their combination.
+# A column is collinear if its distance from the span of the preceding columns, as a fraction of its
+# length, is at most this number.
 _COLLINEAR = 1e-8
 
 
@@ -96,7 +97,7 @@ class Columns:
 
     @property
     def terms(self):
-        """Number of the covariate in each column of the design, from 1; 0 for the intercept."""
+        """Position, from 1, of the covariate that each column encodes; 0 for the intercept."""
         sizes = [1, *(1 if each is None else len(each) - 1 for each in self.levels.values())]
         return np.repeat(np.arange(len(sizes)), sizes)
 
@@ -133,13 +134,14 @@ class Covariates:
 
     @classmethod
     def of(cls, covariates, n_rows, used):
-        """Derive the encoding from the rows with indices ``used``, of n rows.
+        """Derive the encoding from n rows; ``used`` are the indices of the rows of the fit.
 
-        A single covariate that is constant has no column in addition to the intercept. Raise
-        ValueError for covariates of which :func:`design_of` raises it.
+        A single covariate that is constant has no column in addition to the intercept. Except in
+        this case, raise ValueError where :func:`design_of` raises it.
         """
         table = _require_rows(covariates, n_rows)
         by_name = _columns(table)
+        # Treat a single constant covariate as a category of one level, which has no indicators.
         values = next(iter(by_name.values())).objects() if len(by_name) == 1 else [None]
         if values[0] is not None and len(set(values)) == 1:
             levels = {name: list(values[:1]) for name in by_name}
@@ -164,15 +166,16 @@ class Covariates:
         return (self.columns.encode(table) - self.mean) / self.scale
 
     def describes(self, regression, allowed):
-        """Return whether a regression that is read from a file fits these covariates.
+        """Return whether this encoding is legal, and ``regression`` is a regression on its columns.
 
-        ``allowed`` says whether documents have allowed topics.
+        Both are read from a file. ``allowed`` is whether documents are restricted to allowed
+        topics. A regression of None is legal only if the intercept is the only column.
         """
         levels, terms = self.columns.levels.values(), self.columns.terms
         if not all(each is None or (type(each) is list and each) for each in levels):
             return False
-        shapes = self.mean.shape == self.scale.shape == terms.shape
-        if not (shapes and np.isfinite(self.mean).all() and is_positive(self.scale)):
+        are_aligned = self.mean.shape == self.scale.shape == terms.shape
+        if not (are_aligned and np.isfinite(self.mean).all() and is_positive(self.scale)):
             return False
         if regression is None:
             return terms.size == 1
@@ -210,7 +213,7 @@ def levels_or_numbers(name, values, n_rows):
             f"{num_samples(table)} rows and {len(columns)} columns."
         )
     levels = _levels(name, columns[0])
-    # `_encoded` leaves out the first level, here None.
+    # Put None before the levels of a category, because `_encoded` leaves out the first level.
     return levels, _encoded(name, columns[0], levels and [None, *levels])
 
 
@@ -274,6 +277,7 @@ def _by_formula(table, formula):
         )
 
     def encode(rows, rule=rule):
+        """Return the model matrix of rows; ``rule`` is the formula or a fitted specification."""
         rows = _table(rows)
         for name, values in _columns_in_formula(rows, formula):
             _require_known(name, np.array([value is None for value in values], bool))
@@ -292,7 +296,8 @@ def _by_formula(table, formula):
     if not np.isfinite(matrix).all():
         term = names[int(np.argmin(np.isfinite(matrix).all(axis=0)))]
         raise ValueError(f"Term {term!r} of the formula is not finite for all rows.")
-    # The specification of the first rows has the knots of splines and the levels of categories.
+    # Encode new rows by the specification, which has the knots of splines and the levels of
+    # categories of the first rows.
     specification = model_matrix.model_spec
     return Design(names, matrix, lambda rows: np.asarray(encode(rows, specification), np.float64))
 
@@ -337,7 +342,7 @@ def require_full_rank(matrix, names):
             continue
         if np.ptp(column) == 0.0:
             raise _constant(name, f"{column[0]:g}")
-        # The columns that make up the combination, whose contributions are not rounding errors.
+        # Name the columns whose contributions to the combination are more than rounding errors.
         sizes = np.linalg.lstsq(matrix[:, :j], column, rcond=None)[0]
         sizes = abs(sizes) * np.linalg.norm(matrix[:, :j], axis=0)
         parts = [names[i] for i in np.flatnonzero(sizes > _COLLINEAR * sizes.max())]

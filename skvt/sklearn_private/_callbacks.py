@@ -11,7 +11,7 @@ _HOOKS = "setup", "teardown", "on_fit_task_begin", "on_fit_task_end"
 
 
 class Task:
-    """A fit, or a pass of a fit, as callbacks receive it: the ``context`` of the protocol.
+    """The ``context`` argument of callbacks, which describes a fit or a pass of a fit.
 
     ``task_name`` is "fit" or "pass", and ``task_id`` numbers the passes of a fit from 0.
     """
@@ -109,8 +109,9 @@ def fit_context(*, prefer_skip_nested_validation):
     def decorate(method):
         @_fit_context(prefer_skip_nested_validation=prefer_skip_nested_validation)
         @wraps(method)
-        def torn_down(estimator, *args, **kwargs):
-            # All teardowns run, in reverse order, even if one of them raises.
+        def fit_and_tear_down(estimator, *args, **kwargs):
+            # The stack calls all teardowns when the block ends, in reverse order, even if one of
+            # them raises.
             with ExitStack() as stack:
                 try:
                     return method(estimator, *args, **kwargs)
@@ -118,6 +119,6 @@ def fit_context(*, prefer_skip_nested_validation):
                     for callback, task in vars(estimator).pop("_skl_callbacks_to_teardown", ()):
                         stack.callback(callback.teardown, estimator, task)
 
-        return torn_down
+        return fit_and_tear_down
 
     return decorate

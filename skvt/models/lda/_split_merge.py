@@ -4,8 +4,8 @@ The moves escape local optima of topic models, as doc/guide/tempered_lda.md expl
 merges topics a and b and splits topic c, so that the number of topics stays the same. Proposals are
 chosen and judged on a sample of the documents. The split follows from a mixture of two
 multinomials, which divides the documents of c into two groups; the mixture starts from the leading
-direction in which these documents differ. If topics have separate priors, the three topics of a
-proposal have equal priors.
+direction in which these documents differ. If topics may have different priors, only topics whose
+priors are equal are combined in a proposal.
 """
 
 from collections.abc import Iterable
@@ -42,9 +42,9 @@ STEPS = 2
 # Minimum number of documents of the sample per topic. Topics cannot be distinguished in a sample of
 # fewer documents.
 DOCUMENTS_PER_TOPIC = 5
-# A search ends when the documents of its trials have this share of the tokens of the sample. Trials
-# visit each document 2 (STEPS + 1) times, so that a search costs a few passes over the sample, even
-# if there are many topics.
+# A search ends when the documents of all its trials together have this multiple of the sample's
+# tokens. A trial visits each of its documents 2 (STEPS + 1) times. A search thus costs a few passes
+# over the sample, even if there are many topics.
 VISITED = 0.5
 # Minimum number of tokens of a topic in the documents and groups that are used to split the topic.
 FEWEST_TOKENS = 1.0
@@ -57,7 +57,8 @@ DIRECTION_STEPS = 5
 # FIRST_STEPS steps, EM ends.
 MIXTURE_STEPS = 15
 FIRST_STEPS = 3
-# Searches end for good when the pause until the next search, in passes, has reached this number.
+# Pauses between searches become longer after each search in vain. When a pause has reached this
+# number of passes, there are no more searches.
 LAST_PAUSE = 3
 
 
@@ -103,7 +104,8 @@ class SplitMerge(Continued):
         counts = np.maximum(state.stats.value().arrays[0], 0.0)
         stats = RunningStats([np.ascontiguousarray(counts, sample.model.dtype)])
         counts = counts.astype(np.float64)
-        # Compute the expected tokens (n, K) of topics in the sampled documents.
+        # Compute the expected tokens (n, K) of topics in the sampled documents. The parameters of
+        # q(theta), ``result.q``, are the sum of alpha and these tokens.
         result = sample.solve(stats, sample.batch, with_stats=False)
         tokens = result.q - sample.model.document_priors(sample.batch)
         splits = _splits(sample, stats, result, tools.rng)
@@ -133,7 +135,7 @@ class SplitMerge(Continued):
                 break
             topics = [a, b, split.topic]
             used |= set(topics)
-            # Judge the proposal by the documents that have tokens of its topics.
+            # Judge the proposal by the documents with enough tokens of one of its topics.
             documents = np.flatnonzero(tokens[:, topics].max(axis=1) > 0.5 * FEWEST_TOKENS)
             n_tokens_left -= sample.batch.lengths[documents].sum(dtype=np.float64)
             outcome = _try_proposal(sample, stats, documents, topics, split.shares)
@@ -194,10 +196,11 @@ class _Sample:
         return self.model.local_step(batch, global_params, 1.0, self.run, with_stats=with_stats)
 
     def shares(self, stats: RunningStats, gamma: Array) -> Iterable[tuple[IndexArray, Array]]:
-        """Return for each topic its entries in the sample and its expected counts in them.
+        """List the expected counts of each topic in the entries of the sample's matrix of counts.
 
-        The K pairs hold the numbers of the entries and the counts. ``gamma`` (n, K) are the
-        parameters of q(theta).
+        Return a pair for each topic: the positions of entries in ``batch.words``, and the expected
+        counts of the topic in these entries. Entries with negligible counts are left out. ``gamma``
+        (n, K) are the parameters of q(theta).
         """
         batch = self.batch
         table = _relative(self.model.expected_log_topics(stats, batch, self.run))
@@ -207,7 +210,8 @@ class _Sample:
         n_topics = len(weights[0])
         row, list_sizes = np.empty(n_topics, table.dtype), np.zeros(n_topics, np.int64)
         inputs = self.document, batch.words, batch.counts, weights, table, row
-        # Count the entries of each topic by a call with empty output, and list them by another.
+        # Count the entries of each topic by a call with empty output, and list them by another. The
+        # second call takes the positions at which the lists of topics begin.
         entries, values = np.empty(0, np.int64), row[:0]
         kernels.list_shares(*inputs, list_sizes, entries, values)
         ends = np.cumsum(list_sizes)
@@ -224,8 +228,9 @@ def _relative(log_values: Array) -> Array:
 
 
 def _evidence(counts: Any, prior: Array, prior_sum: Any) -> Array:
-    """Return the log evidence ``log B(eta + S) - log B(eta)`` of counts S (..., A), (...), in nats.
+    """Return ``log B(eta + S) - log B(eta)``, the log evidence of counts S, in nats.
 
+    ``counts`` S have the shape (..., A), and the result has the shape (...).
     ``prior`` is eta of the A words, (A,) or a row for each row of counts. Words without counts can
     be left out, but ``prior_sum`` is the sum of eta over the whole vocabulary.
     """
@@ -273,7 +278,7 @@ def _splits(
             (values.astype(np.float64), (row_of_entry, column_of_entry)),
             shape=(documents.size, words.size),
         )
-        # Leave out documents with few tokens of the topic.
+        # Keep documents with at least FEWEST_TOKENS tokens of the topic, apart from rounding.
         rows = np.flatnonzero(~exceeds(FEWEST_TOKENS, counts.sum(axis=1), dtype=dtype))
         prior, weights = sample.prior_of(topic), batch.weights[documents[rows]].astype(np.float64)
         groups = _two_groups(counts[rows], weights, prior[batch.active[words]], prior.sum(), rng)
@@ -303,7 +308,8 @@ def _two_groups(
     in_first = exceeds(coordinates, 0.0, scale=np.abs(coordinates).max()).astype(float)
     by_word, gain, first, second = counts.T, -np.inf, *np.zeros((2, counts.shape[1]))
     for step in range(1, MIXTURE_STEPS + 1):
-        # Make a step of expectation-maximisation from the counts of words in both groups.
+        # Make a step of expectation-maximisation: compute the counts of words in both groups, and
+        # the log odds of the first group from the smoothed probabilities of the words.
         first, second = by_word @ (weights * in_first), by_word @ (weights * (1.0 - in_first))
         first_weight = np.average(in_first, weights=weights)
         if not 0.0 < first_weight < 1.0 or min(first.sum(), second.sum()) < FEWEST_TOKENS:
@@ -328,9 +334,10 @@ def _two_groups(
 def _leading_direction(counts: Any, weights: Array, rng: np.random.Generator) -> Array:
     """Return coordinates (n,) of documents along the direction in which they differ most.
 
-    The direction is the second right singular vector of ``counts / sqrt(row sums x column sums)``.
-    The first singular vectors are known: they describe the lengths of documents and the frequencies
-    of words. All coordinates are 0 if documents do not differ.
+    The direction is the second right singular vector of ``counts / sqrt(row sums x column sums)``
+    for rows of counts that are multiplied by their weights. The first singular vectors are known:
+    they describe the lengths of documents and the frequencies of words. All coordinates are 0 if
+    documents do not differ.
     """
     row_sums = np.asarray(counts.sum(axis=1))
     column_sums = np.maximum(weights @ counts, np.finfo(float).tiny)
@@ -355,10 +362,12 @@ def _leading_direction(counts: Any, weights: Array, rng: np.random.Generator) ->
 def _try_proposal(
     sample: "_Sample", stats: RunningStats, documents: IndexArray, topics: list[int], shares: Array
 ) -> Outcome:
-    """Decide whether topics a and b become a, and c becomes b and c; change the statistics if so.
+    """Merge topics a and b, and split topic c, if this raises the bound; return the outcome.
 
-    ``topics`` are a, b and c. The decision is by the bound of the ``documents`` of the sample that
-    have tokens of these topics. ``shares`` (A,) are those of a :class:`_Split` of c.
+    ``topics`` are a, b and c. If the proposal is accepted, the statistics of a become those of the
+    merged topic, and the statistics of b and c those of the two new topics. Otherwise they stay as
+    they are. The bound is that of ``documents``, which are positions in the sample. ``shares`` (A,)
+    are the field of this name of a :class:`_Split` of c.
     """
     batch = sample.data.batch(sample.model, sample.rows[documents])
     current = stats.arrays[0][:, topics].astype(np.float64)
@@ -392,7 +401,7 @@ def _bound_after_updates(
     stats.replace_columns(topics, columns)
     for _ in range(STEPS):
         updated = sample.solve(stats, batch).stats
-        # The rows are the batch's words.
+        # Row i of the updated statistics belongs to word ``updated.rows[i]``.
         assert updated is not None and updated.rows is not None
         columns = np.zeros_like(columns)
         columns[updated.rows] = sample.factor * updated.arrays[0][:, topics]

@@ -9,7 +9,8 @@ categories or counts has separate parameters in each cell,
     y_d | z = k, cell c ~ F(phi_kcd),        phi_kcd ~ H(eta_d),
 
 which are independent given the component. A row thus informs the parameters of one cell only. With
-C cells, it is treated as a row of C D columns in which the columns of all other cells are missing.
+C cells and F such columns, it is treated as a row of C F columns in which the columns of all other
+cells are missing.
 Inference is therefore exact if it is exact for missing values. Given columns of numbers do not
 affect columns of bits, categories or counts.
 """
@@ -54,7 +55,7 @@ class GivenColumns:
     scale: Annotated[Array, "r", POSITIVE]
     # (R, R): covariance of the standardised regressors.
     moment: Annotated[Array, "r r"]
-    # Numbers of the combinations that occur in ascending order, see :meth:`combination`.
+    # Numbers of the combinations that occur, in ascending order; see :meth:`combination`.
     combinations: Annotated[IndexArray, "c"]
     # (C,): share of the rows in each cell, which is 0 for the cell of all other combinations.
     shares: Annotated[Array, "c | c+1"]
@@ -84,6 +85,7 @@ class GivenColumns:
                 "The given columns have one value in all rows and explain nothing. Name columns "
                 "that differ between rows in 'given', or set given=None."
             )
+        # Build a conversion without its derived fields, for methods that need only ``sizes``.
         empty = np.zeros(0)
         unscaled = cls(sizes, labels, empty, empty, empty, np.zeros(0, np.intp), empty)
         # Standardise the regressors.
@@ -185,7 +187,10 @@ class Conditioned(Product):
         return self.n_explained - self.exposed
 
     def _cells(self, X: Any) -> tuple[IndexArray, IndexArray]:
-        """Return the index of each row's cell in an array (n, C, ...): rows (n,) and cells (n,)."""
+        """Return the numbers of all rows, (n,), and their cells, (n,).
+
+        Together they index the cell of each row in an array (n, C, ...).
+        """
         return np.arange(X.shape[0]), self.given.cells(X[:, self.n_explained :])
 
     def _convert_rows(self, X: Any) -> Array:
@@ -196,10 +201,10 @@ class Conditioned(Product):
         return np.concatenate([values.reshape(len(X), -1), X[:, F:D]], axis=1)
 
     def _fill_rows(self, X: Any, completed: Array) -> Array:
-        """Return rows X with missing values from their cells in converted rows ``completed``.
+        """Fill missing values of rows X in; take them from the columns of each row's cell.
 
-        ``completed`` is (..., n, C F), or (..., n, C F + 1) with an exposure. The result has the
-        shape (..., n, D + G).
+        ``completed`` are converted rows with values for the missing ones, (..., n, C F), or
+        (..., n, C F + 1) with an exposure. The result has the shape (..., n, D + G).
         """
         F, (rows, cells) = self._n_in_cell, self._cells(X)
         values = completed[..., : self._n_cells * F]
@@ -214,7 +219,7 @@ class Conditioned(Product):
         return replace(self, blocks=(block,))
 
     def filled(self, X: Any) -> Any:
-        """Return the rows unchanged, since missing values have no features."""
+        """Return the rows unchanged, since features of missing values are 0 in any case."""
         return X
 
     def with_completed(self, X: Any, completed: Array) -> Any:
@@ -278,8 +283,12 @@ class Conditioned(Product):
         return tuple(map(self._average_cells, self.values.marginals(self.family.split(lam)[0])))
 
     def _average_cells(self, cells: Marginals) -> Marginals:
-        """Return the marginals of averages, given the marginals of the parameters of all cells."""
+        """Return the marginals of averages, given the marginals of the parameters of all cells.
+
+        ``cells`` has the columns of the first cell, then of the second, and so on.
+        """
         F, categories = self._n_in_cell, cells.categories
+        # The average has the columns of the first cell.
         columns = cells.columns.reshape(self._n_cells, -1)[0]
         shares = self.given.shares[:, None]
 

@@ -2,8 +2,8 @@
 
 The posterior of structured inference keeps the dependence between globals and assignments, q(w,
 phi) q(z | w, phi): weights and components are drawn from q, and responsibilities are exact given
-the draw [HB15 sec. 2]. The families of weights and components must be Dirichlets, so that
-components are Bernoulli or multinomial.
+the draw [HB15 sec. 2]. The posteriors of weights and of components must be Dirichlet or beta
+distributions. Components are therefore Bernoulli or multinomial.
 """
 
 from collections.abc import Iterable, Sequence
@@ -30,7 +30,7 @@ class DrawnGlobals(NamedTuple):
 
     # (K,): logarithms of the weights.
     log_weights: Array
-    # (K, P): table of the components for the drawn parameters.
+    # (K, P): log densities of rows are products of their features (P,) and rows of this table.
     table: Array
     # Logarithms of the gamma variates from which weights and components were formed, in the shapes
     # of the natural parameters.
@@ -42,8 +42,8 @@ class DrawnGlobals(NamedTuple):
 class MixtureGivenGlobals(Mixture):
     """A mixture for structured inference, see the module.
 
-    Statistics of the weights have the form that ``weights.statistics`` returns for counts. The
-    correction may yield statistics that are not those of any counts.
+    Statistics of the weights are not counts (K,), but have the form that ``weights.statistics``
+    returns. The correction may yield statistics that do not belong to any counts.
     """
 
     weights: DrawnWeights
@@ -62,9 +62,10 @@ class MixtureGivenGlobals(Mixture):
     def drawn_globals(
         self, stats: RunningStats, batch: RowBatch, kind: str, rng: np.random.Generator, run: Run
     ) -> Any:
-        """Return weights and components: their expectations, or a draw from q.
+        """Return the globals for a local step.
 
-        ``kind`` is the kind of global step, see :class:`~skvt.contracts.StructuredModel`.
+        They are expected logarithms if ``kind`` is "mean_field", logarithms of expectations if it
+        is "map", and otherwise a draw from q, see :class:`~skvt.contracts.Drawable`.
         """
         if kind == "mean_field":
             return self.expectation(stats, batch, run)
@@ -92,9 +93,10 @@ class MixtureGivenGlobals(Mixture):
     ) -> Stats:
         """Return the corrected statistics ``V(beta, lam) eta_hat`` [HB15 eq. 7].
 
-        Betas are treated as Dirichlets of two entries.
+        Beta distributions are treated as Dirichlets of two entries.
         """
         weights, sums = result_stats.arrays
+        # Convert the sums of components to the shape of their natural parameters.
         eta_hats = weights, self.component.spread(sums)
         corrected = []
         for lam, log_gammas, eta_hat in zip(
@@ -109,18 +111,23 @@ class MixtureGivenGlobals(Mixture):
         return Stats((corrected[0], component.unspread(corrected[1])))
 
     def project(self, stats: RunningStats) -> None:
-        """Enforce ``lam >= prior``, and the order of components that the weights prefer."""
+        """Enforce ``lam >= prior``, and put components in the order of highest evidence, in place.
+
+        The evidence of stick-breaking weights depends on the order of the components.
+        """
         stats.clip()
         counts = self.component_masses(stats.value())
         order = self.weights.order(counts)
         gain = self.weights.log_evidence(counts[order]) - self.weights.log_evidence(counts)
         if gain > SMALLEST_GAIN:
+            # Counts are values of the statistics, which are the arrays times ``stats.scale``.
             weights = self.weights.statistics(counts[order]) / stats.scale
             stats.overwrite([weights, stats.arrays[1][order]])
 
     def component_masses(self, stats: Stats) -> Array:
-        weights = super().component_masses(stats)
-        return weights.reshape(len(weights), -1)[:, 0]
+        # The statistics of weights are the counts, or pairs that begin with the counts.
+        values = super().component_masses(stats)
+        return values.reshape(len(values), -1)[:, 0]
 
     # ---------------------------------------------------------------------------------- rows
     def initial(self, data: RowSource, rng: np.random.Generator) -> RunningStats:
@@ -130,7 +137,8 @@ class MixtureGivenGlobals(Mixture):
     def _convert_statistics(self, arrays: Sequence[Array]) -> tuple[Array, Array]:
         """Convert the counts and sums of a mixture to the statistics of this model.
 
-        Sums become those sums S that follow from the statistics M S of the family.
+        Different sums S may have the same natural statistics M S. They become the one S that
+        ``unspread`` derives from M S.
         """
         counts, sums = arrays
         component: Any = self.component
@@ -140,6 +148,7 @@ class MixtureGivenGlobals(Mixture):
         self, batch: RowBatch, global_params: Any, inv_temp: float | Array, run: Run, *,
         with_energy: bool = False, with_marginal: bool = False, with_stats: bool = True,
     ) -> LocalResult:  # fmt: skip
+        # ``with_energy`` is ignored.
         requested = {"with_marginal": with_marginal, "with_stats": with_stats}
         result = super().local_step(batch, global_params, inv_temp, run, **requested)
         if result.stats is None:

@@ -14,14 +14,18 @@ from skvt.models.mixture._weights import StickBreaking
 from skvt.ties import stable_argmax
 from skvt.typing import Array, IndexArray
 
-# Average number of rows per seed where priors are learned from seeds.
+# Priors are learned from clusters around seeds, at most one seed for this number of rows.
 _ROWS_OF_SEED = 5
 # Maximum number of passes that assign rows again, after each split and after all splits.
 _MOST_PASSES = 10
 
 
 def rows_that_differ(X: Any) -> tuple[IndexArray, IndexArray]:
-    """Return the first row of each kind, and for each row (n,) the number of its kind."""
+    """Number the different rows of X in the order in which they first occur.
+
+    Return the position of the first row with each number, and the number of each row, (n,). Equal
+    rows have equal numbers.
+    """
     if sp.issparse(X):
         X = sp.csr_array(X, copy=True)
         X.sum_duplicates()
@@ -31,9 +35,9 @@ def rows_that_differ(X: Any) -> tuple[IndexArray, IndexArray]:
     else:
         # The sum with 0.0 turns -0.0 into 0.0, so that equal rows have equal bytes.
         keys = [(row.tobytes(), b"") for row in np.ascontiguousarray(X + 0.0)]
-    numbers: dict[tuple[bytes, bytes], int] = {}
-    kinds = np.array([numbers.setdefault(key, len(numbers)) for key in keys], np.intp)
-    return np.unique(kinds, return_index=True)[1], kinds
+    number_of: dict[tuple[bytes, bytes], int] = {}
+    numbers = np.array([number_of.setdefault(key, len(number_of)) for key in keys], np.intp)
+    return np.unique(numbers, return_index=True)[1], numbers
 
 
 def split_clusters(
@@ -67,15 +71,17 @@ def split_clusters(
     model = _for_smaller_clusters(model, batch, n_clusters, rng)
     sources, labels = np.unique(labels, return_inverse=True)
     origins = sources.tolist()
-    halves = {k: _halves(model, X, weights, labels, k, rng) for k in range(len(origins))}
+    # For each cluster, the gain of its split and the rows of its second half.
+    splits = {k: _halves(model, X, weights, labels, k, rng) for k in range(len(origins))}
     while len(origins) < n_clusters:
-        gains = np.array([halves[k][0] for k in range(len(origins))])
+        gains = np.array([splits[k][0] for k in range(len(origins))])
+        # Gains are differences of sums over rows, so that ties are judged by the number of rows.
         chosen = int(stable_argmax(gains, scale=float(weights.sum())))
-        second, new = halves[chosen][1], len(origins)
-        labels[second] = new
+        second_half, new = splits[chosen][1], len(origins)
+        labels[second_half] = new
         origins.append(origins[chosen])
         for k in (chosen, new):
-            halves[k] = _halves(model, X, weights, labels, k, rng)
+            splits[k] = _halves(model, X, weights, labels, k, rng)
     labels = _settled(model, batch, labels, n_clusters)
     ranks = np.empty(n_clusters, np.intp)
     ranks[np.argsort(origins, kind="stable")] = np.arange(n_clusters)
@@ -85,15 +91,17 @@ def split_clusters(
 def _for_smaller_clusters(
     model: Mixture, batch: RowBatch, n_clusters: int, rng: np.random.Generator
 ) -> Mixture:
-    """Return the model with priors learned from ``n_clusters`` seeds, if it learns priors.
+    """Return the model with stick-breaking weights, and with priors for ``n_clusters`` clusters.
 
-    The learned priors of the fit suit components of the sizes that the fit has found. Known weights
-    belong to these components and are replaced.
+    The priors of the fit suit its components, which are larger than the clusters. If the model
+    learns priors, they are learned again from clusters around at most ``n_clusters`` seeds. The
+    weights are replaced, because known weights belong to the components of the fit.
     """
     number = min(n_clusters, max(1, batch.n_rows // _ROWS_OF_SEED))
     model = replace(model, weights=StickBreaking(1.0), learns_concentration=False)
     stats = model.seeded_statistics(batch, number, "k-means++", rng)
     for _ in range(_MOST_PASSES):
+        # The first argument is None, since a mixture learns priors from its statistics alone.
         model = model.with_learned_priors(None, RunningStats(stats.arrays))
         labels = np.unique(_nearest(model, batch, stats)[0], return_inverse=True)[1]
         stats = _statistics(model, batch, labels, int(labels.max()) + 1)
@@ -103,7 +111,10 @@ def _for_smaller_clusters(
 def _halves(
     model: Mixture, X: Any, weights: Array, labels: IndexArray, k: int, rng: np.random.Generator
 ) -> tuple[float, IndexArray]:
-    """Return the gain of a split of cluster k in nats, -inf for one row, and the second half."""
+    """Split cluster k in two; return the gain in nats and the rows of the second half.
+
+    The gain is the change of the log evidence. It is -inf for a cluster of one row.
+    """
     rows = np.flatnonzero(labels == k)
     if rows.size == 1:
         return -np.inf, rows
