@@ -1,7 +1,8 @@
-"""The routine that makes all hierarchies: it joins pairs of clusters until one is left.
+"""Joins of pairs of clusters until one cluster is left: the hierarchy of a mixture's components.
 
-Pairs are chosen by tests of valleys, by the entropy, by the evidence or by products of these. A
-hierarchy can start with the joins of another.
+:func:`join_components` makes every hierarchy. The subclasses of :class:`Pairs` say which pair is
+joined next: by tests of valleys, by the entropy of assignments, by the evidence, or by a product of
+these. A hierarchy can begin with the joins of another hierarchy.
 """
 
 from typing import Any
@@ -16,123 +17,147 @@ from skvt.ties import RTOL
 from skvt.typing import Array
 
 
-def join_components(pairs: Pairs, *, relative: bool = True, first: Array | None = None) -> Joins:
-    """Join pairs of clusters until one is left; return the hierarchy.
+def join_components(
+    pairs: Pairs, *, relative: bool = True, first_joins: Array | None = None
+) -> Joins:
+    """Join pairs of clusters until one cluster is left; return the hierarchy.
 
-    The pair with the largest loss of entropy, or the smallest loss of evidence or test, is joined
-    next. [Baudry10 sec. 3] uses the entropy itself, which favours pairs with many rows even if they
-    are well separated, so that one large cluster absorbs the others. If ``relative``, the loss is
-    divided by the largest possible loss of the pair. ``first`` are rows of another linkage matrix:
-    these joins are made before all others, and heights that are NaN are computed; the shares of the
-    others are NaN. Components that are the most probable one for no row are joined next.
+    The next join is the pair with the largest loss of entropy, or with the smallest loss if
+    ``pairs.sign`` is -1. While there are clusters without rows, that is clusters that are the most
+    probable one for no row, one of the two is such a cluster.
+
+    If ``relative`` is true, a loss of entropy is divided by the largest possible loss of the pair.
+    [Baudry10 sec. 3] does not divide. The undivided loss favours pairs with many rows even if they
+    are well separated, so that one large cluster absorbs the others.
+
+    ``first_joins`` are rows of the linkage matrix of another hierarchy, see `Joins.linkage`. These
+    joins are made before all others. If the height of such a join is NaN, the height and the share
+    are computed. Otherwise the height is copied, and the share is NaN.
     """
     pairs, K, n_vacant = pairs.copy(), pairs.mass.size, int(pairs.vacant.sum())
-    number, size, left = np.arange(K), np.ones(K), np.ones(K, bool)
+    # A union has the index of its first cluster, and a new number in the linkage matrix.
+    cluster_numbers, n_joined, remaining = np.arange(K), np.ones(K), np.ones(K, bool)
     linkage, shares, masses = np.empty((K - 1, 4)), np.full(K - 1, np.nan), np.empty(K - 1)
-    height, first, table = 0.0, np.empty((0, 4)) if first is None else first, None
+    first_joins = np.empty((0, 4)) if first_joins is None else first_joins
+    height, table = 0.0, None
     for step in range(K - 1):
-        if step < len(first):
-            a, b = sorted(int(np.flatnonzero(number == i)[0]) for i in first[step, :2])
+        # Choose the clusters a and b. The table of losses is made for the first join that is not
+        # one of ``first_joins``.
+        if step < len(first_joins):
+            a, b = sorted(
+                int(np.flatnonzero(cluster_numbers == number)[0])
+                for number in first_joins[step, :2]
+            )
             loss = None
         else:
-            table = _Losses(pairs, relative, left) if table is None else table
+            table = _Losses(pairs, relative, remaining) if table is None else table
             a, b = table.best_pair()
             loss = float(table.losses[a, b])
-        if step < len(first) and not np.isnan(first[step, 2]):
-            height = first[step, 2]
+        if step < len(first_joins) and not np.isnan(first_joins[step, 2]):
+            height = first_joins[step, 2]
         else:
             loss = pairs.loss_of_join(a, b, loss)
             height, shares[step] = height + max(loss, 0.0), pairs.shares_of(loss, a, b)
-        size[a] += size[b]
-        linkage[step] = *sorted((number[a], number[b])), height, size[a]
+        n_joined[a] += n_joined[b]
+        linkage[step] = *sorted((cluster_numbers[a], cluster_numbers[b])), height, n_joined[a]
         if table is None:
             pairs.join(a, b)
         else:
             table.join(a, b)
-        masses[step], left[b] = pairs.mass[a], False
-        number[a] = K + step
+        masses[step], remaining[b] = pairs.mass[a], False
+        cluster_numbers[a] = K + step
     return Joins(linkage, shares, masses, n_vacant)
 
 
 class _Losses:
     """Losses of all pairs of the remaining clusters, and the choice of the next pair.
 
-    Losses of entropy are computed in the order of their bounds until no other pair can be next. The
-    loss of joining the union of two clusters with a third is at most the sum of the losses of
-    joining each of them with it, and at most the loss of groups of rows: the loss of a row is
-    concave and homogeneous in its responsibilities, so that a sum of losses is at most the loss of
-    the sums.
+    An exact loss of entropy takes a pass over the rows. It is therefore computed only if a bound
+    says that the pair can be next. There are two kinds of bounds. The loss of joining a union of
+    two clusters with a third one is at most the sum of the losses of joining each of the two with
+    it. And the loss over all rows is at most the loss computed from sums of responsibilities over
+    groups of rows. Both hold because the loss of a row is concave and homogeneous in its
+    responsibilities, so that a sum of losses is at most the loss of the sums.
     """
 
-    def __init__(self, pairs: Pairs, relative: bool, left: NDArray[np.bool_]) -> None:
-        self.pairs, self.left, K = pairs, left.copy(), left.size
+    def __init__(self, pairs: Pairs, relative: bool, remaining: NDArray[np.bool_]) -> None:
+        self.pairs, self.remaining, K = pairs, remaining.copy(), remaining.size
         self.is_absolute = pairs is pairs.overlap and not relative
-        a, b = np.nonzero(np.triu(left & left[:, None], 1))
-        # (K, K), symmetric: losses of entropy or bounds of these, what they are divided by, losses
-        # without regard to the entropy, and values. The pair with the largest value is next.
-        self.lost, self.most, self.losses, self.values = np.zeros((4, K, K))
-        # (K, K): numbers of the bounds in ``lost``, see `EXACT`.
-        self.numbers = np.full((K, K), EXACT)
+        a, b = np.nonzero(np.triu(remaining & remaining[:, None], 1))
+        # These matrices are (K, K) and symmetric: losses of entropy or bounds of them, in nats per
+        # row; what these are divided by; losses that do not count the entropy; and priorities,
+        # computed from the other three. The pair with the largest priority is joined next.
+        self.entropy_bounds, self.largest_losses, self.losses, self.priorities = np.zeros((4, K, K))
+        # (K, K): stages of the computation of ``entropy_bounds``, see `EXACT`.
+        self.stages = np.full((K, K), EXACT)
+        # Sums over groups of rows, see `Assignments.groups`; empty if the entropy does not count.
         self.groups: list[Array] = [np.zeros((K, 0))] * 4
         if pairs.overlap is not None:
             self.groups = pairs.overlap.groups
-            self.lost[:] = pairs.overlap.bounds
-            self.numbers[self.lost > 0.0] = 0
+            self.entropy_bounds[:] = pairs.overlap.bounds
+            self.stages[self.entropy_bounds > 0.0] = 0
         if pairs is not pairs.overlap:
             self.losses[a, b] = self.losses[b, a] = pairs.losses(a, b)
-        self.most[a, b] = self.most[b, a] = self._most(a, b)
+        self.largest_losses[a, b] = self.largest_losses[b, a] = self._largest_losses(a, b)
         self.rtol = RTOL[np.dtype(pairs.dtype)]
-        self._weigh_all()
+        self._set_all_priorities()
 
-    def _most(self, a: Any, b: Any) -> Any:
-        """Return what losses of entropy are divided by."""
+    def _largest_losses(self, a: Any, b: Any) -> Any:
+        """Return the numbers by which losses of entropy are divided."""
         return np.ones(b.size) if self.is_absolute else self.pairs.largest_losses(a, b)
 
-    def _is_legal(self, a: int) -> NDArray[np.bool_]:
-        """Return which clusters can be joined with a, (K,)."""
-        vacant, legal = self.pairs.vacant, self.left.copy()
-        legal[a] = False
-        return legal & (vacant | vacant[a]) if self.only_vacant else legal
+    def _partners_of(self, a: int) -> NDArray[np.bool_]:
+        """Return a mask of the clusters that can be joined with a, (K,)."""
+        vacant, partners = self.pairs.vacant, self.remaining.copy()
+        partners[a] = False
+        return partners & (vacant | vacant[a]) if self.needs_vacant else partners
 
-    def _weigh_all(self) -> None:
-        """Compute the values by which pairs are selected, for all pairs."""
-        self.only_vacant, K = bool(self.pairs.vacant.any()), self.left.size
-        self.values[:], self.best = -np.inf, np.full(K, -np.inf)
-        for a in np.flatnonzero(self.left).tolist():
-            self._set_row(a, -1, self._is_legal(a))
+    def _set_all_priorities(self) -> None:
+        """Compute the priorities of all pairs of remaining clusters."""
+        self.needs_vacant, K = bool(self.pairs.vacant.any()), self.remaining.size
+        self.priorities[:], self.row_maxima = -np.inf, np.full(K, -np.inf)
+        for a in np.flatnonzero(self.remaining).tolist():
+            self._set_row(a, -1, self._partners_of(a))
 
-    def _set_row(self, a: int, b: int, legal: NDArray[np.bool_]) -> None:
+    def _set_row(self, a: int, b: int, partners: NDArray[np.bool_]) -> None:
+        """Compute the priorities of a and its partners, after b is joined into a if b >= 0."""
         join_pairs(
-            a, b, legal, self.pairs.sign, self.lost, self.most, self.losses, self.numbers,
-            self.values, self.best, *self.groups[:2],
+            a, b, partners, self.pairs.sign, self.entropy_bounds, self.largest_losses, self.losses,
+            self.stages, self.priorities, self.row_maxima, *self.groups[:2],
         )  # fmt: skip
 
     def best_pair(self) -> tuple[int, int]:
-        """Return the next pair a < b to join; while clusters are vacant, one of these is vacant."""
+        """Return the next pair a < b to join.
+
+        Exact losses of entropy are computed until no other pair can have the largest priority.
+        """
         while True:
-            a, b, number = next_pair(
-                self.rtol, self.pairs.sign, self.lost, self.most, self.losses, self.numbers,
-                self.values, self.best, *self.groups,
+            a, b, stage = next_pair(
+                self.rtol, self.pairs.sign, self.entropy_bounds, self.largest_losses, self.losses,
+                self.stages, self.priorities, self.row_maxima, *self.groups,
             )  # fmt: skip
-            if number == EXACT:
+            if stage == EXACT:
                 return a, b
             assert self.pairs.overlap is not None
-            lost = self.pairs.overlap.loss_of_pair(a, b)
+            loss = self.pairs.overlap.loss_of_pair(a, b)
             set_pair(
-                a, b, lost, EXACT, self.pairs.sign, self.lost, self.most, self.losses,
-                self.numbers, self.values, self.best,
+                a, b, loss, EXACT, self.pairs.sign, self.entropy_bounds, self.largest_losses,
+                self.losses, self.stages, self.priorities, self.row_maxima,
             )  # fmt: skip
 
     def join(self, a: int, b: int) -> None:
-        """Join b into a, and update the losses and values of pairs with a."""
-        pairs, left = self.pairs, self.left
-        left[b] = False
+        """Join b into a, and update the losses and priorities of all pairs with a."""
+        pairs, remaining = self.pairs, self.remaining
+        remaining[b] = False
         pairs.join(a, b)
-        others = np.flatnonzero(left)
+        others = np.flatnonzero(remaining)
         others = others[others != a]
-        self.most[a, others] = self.most[others, a] = self._most(a, others)
+        self.largest_losses[a, others] = self.largest_losses[others, a] = self._largest_losses(
+            a, others
+        )
         if pairs is not pairs.overlap:
             self.losses[a, others] = self.losses[others, a] = pairs.losses(a, others)
-        self._set_row(a, b, self._is_legal(a))
-        if self.only_vacant and not pairs.vacant.any():
-            self._weigh_all()
+        self._set_row(a, b, self._partners_of(a))
+        # Pairs of two clusters with rows can be joined as soon as no cluster is vacant.
+        if self.needs_vacant and not pairs.vacant.any():
+            self._set_all_priorities()

@@ -37,7 +37,9 @@ def bounds_of_joins(
     if Capability.MERGEABLE not in model.capabilities:
         return None
     K = joins.n_components
-    lost = join_components(assignments, relative=False, first=joins.pairs(K - 1)).linkage[:, 2]
+    lost = join_components(assignments, relative=False, first_joins=joins.pairs(K - 1)).linkage[
+        :, 2
+    ]
     joined = [joins.clusters(n) for n in range(1, K + 1)]
     counts, sums = stats.arrays
     of_weights = np.empty(K)

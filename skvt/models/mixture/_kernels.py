@@ -18,8 +18,10 @@ _MAX_CANDIDATE_DISTANCE = 40.0
 SMALLEST_SHARE = 1e-14
 # Bounds are multiplied by this factor, so that rounding does not make them too small.
 ROUNDED_UP = 1.0 + 1e-9
-# Number of a pair whose loss of entropy is computed; smaller numbers are those of bounds, from the
-# quickest to the closest: a sum of losses, and the losses of groups of many or few rows.
+# The loss of entropy of a pair is computed in stages. Stages 0 to 2 are upper bounds, from the
+# quickest to the closest. Stage 0 is the bound of `Assignments.bounds`, or a sum of losses or bounds
+# for a union of clusters. Stage 1 is computed from coarse groups of many rows, stage 2 from fine
+# groups of few rows. The last stage, EXACT, is the loss itself.
 EXACT = 3
 
 
@@ -311,7 +313,10 @@ def loss_of_pair_in_rows(
 
 @part
 def _loss_of_groups(a: int, b: int, resp: Array, terms: Array) -> float:
-    """:func:`loss_of_pair` of a and b, with the rows of ``resp`` and ``terms`` (K, n)."""
+    """Return a bound of the loss of joining clusters a and b, in nats, from sums over groups.
+
+    ``resp`` (K, n_groups) are weighted responsibilities r, and ``terms`` (K, n_groups) are r log r.
+    """
     total = 0.0
     for n in range(resp.shape[1]):
         total += _loss(resp[a, n], terms[a, n], resp[b, n], terms[b, n])
@@ -319,79 +324,98 @@ def _loss_of_groups(a: int, b: int, resp: Array, terms: Array) -> float:
 
 
 @part
-def _value(sign: float, lost: float, most: float, loss: float) -> float:
-    """Value of a pair that loses at most the entropy ``lost``, of at most ``most``."""
+def _priority(sign: float, entropy_bound: float, largest_loss: float, loss: float) -> float:
+    """Return the priority of a pair, which is the larger, the sooner the pair is joined.
+
+    ``entropy_bound`` is the loss of entropy or a bound of it, and ``largest_loss`` the largest
+    possible loss. For the sign 1, the priority is the share of the entropy that is lost. For -1, it
+    is minus ``loss``, times the fourth power of the share that remains.
+    """
     if sign > 0.0:
-        return lost / most
-    factor = max(1.0 - lost / most, 0.0)
+        return entropy_bound / largest_loss
+    factor = max(1.0 - entropy_bound / largest_loss, 0.0)
     return -loss * (factor * factor) * (factor * factor)
 
 
 @part
 def _largest(row: Array) -> float:
-    largest = other = third = fourth = row[0]
+    """Return the maximum of a row; four maxima side by side are faster than one."""
+    first = second = third = fourth = row[0]
     for j in range(0, row.size - 3, 4):
-        largest, other = max(largest, row[j]), max(other, row[j + 1])
+        first, second = max(first, row[j]), max(second, row[j + 1])
         third, fourth = max(third, row[j + 2]), max(fourth, row[j + 3])
     for j in range(row.size - row.size % 4, row.size):
-        largest = max(largest, row[j])
-    return max(max(largest, other), max(third, fourth))
+        first = max(first, row[j])
+    return max(max(first, second), max(third, fourth))
 
 
 @jit
 def set_pair(
-    a: int, b: int, bound: float, number: int, sign: float, lost: Array, most: Array,
-    losses: Array, numbers: IndexArray, values: Array, best: Array,
+    a: int, b: int, bound: float, stage: int, sign: float, entropy_bounds: Array,
+    largest_losses: Array, losses: Array, stages: IndexArray, priorities: Array, row_maxima: Array,
 ) -> None:  # fmt: skip
-    """Set a pair's bound of the loss of entropy, the number of this bound, and its value."""
-    lost[a, b] = lost[b, a] = bound
-    numbers[a, b] = numbers[b, a] = number
-    before, value = values[a, b], _value(sign, bound, most[a, b], losses[a, b])
-    values[a, b] = values[b, a] = value
+    """Set the bound of a pair's loss of entropy and its stage; update priority and row maxima."""
+    entropy_bounds[a, b] = entropy_bounds[b, a] = bound
+    stages[a, b] = stages[b, a] = stage
+    before, priority = priorities[a, b], _priority(sign, bound, largest_losses[a, b], losses[a, b])
+    priorities[a, b] = priorities[b, a] = priority
     for k in (a, b):
-        best[k] = _largest(values[k]) if before >= best[k] else max(best[k], value)
+        row_maxima[k] = (
+            _largest(priorities[k]) if before >= row_maxima[k] else max(row_maxima[k], priority)
+        )
 
 
 @jit
 def next_pair(
-    rtol: float, sign: float, lost: Array, most: Array, losses: Array, numbers: IndexArray,
-    values: Array, best: Array, sums: Array, terms: Array, closer_sums: Array,
-    closer_terms: Array,
+    rtol: float, sign: float, entropy_bounds: Array, largest_losses: Array, losses: Array,
+    stages: IndexArray, priorities: Array, row_maxima: Array, coarse_sums: Array,
+    coarse_terms: Array, fine_sums: Array, fine_terms: Array,
 ) -> tuple[int, int, int]:  # fmt: skip
-    """Return the pair a < b with the largest value, and EXACT; or a pair and EXACT - 1.
+    """Return ``(a, b, EXACT)`` if a < b have the largest priority and their loss is exact.
 
-    In the second case, the pair may have the largest value, and its loss of entropy must be
-    computed. ``best`` (K,) are the row maxima of ``values`` (K, K), which are symmetric. Values
-    that may be tied with the largest one are computed, see `stable_argmax`.
+    Otherwise return ``(a, b, EXACT - 1)`` for a pair that may have the largest priority, so that
+    the caller computes its exact loss and calls again.
+
+    ``row_maxima`` (K,) are the maxima of the rows of ``priorities`` (K, K), a symmetric matrix. The
+    losses of all pairs that may be tied with the largest priority are made exact. The first of tied
+    pairs is returned, as in `stable_argmax`.
     """
-    n_clusters = best.size
+    n_clusters = row_maxima.size
     while True:
-        largest = _largest(best)
+        largest = _largest(row_maxima)
         tolerance = rtol * max(1.0, abs(largest))
+        # Find the pair whose priority is largest among those near the maximum that are not exact.
         first, second, top = -1, -1, -np.inf
         for a in range(n_clusters):
-            if best[a] >= largest - 2.0 * tolerance:
+            if row_maxima[a] >= largest - 2.0 * tolerance:
                 for b in range(a + 1, n_clusters):
-                    value = values[a, b]
-                    if value > top and value >= largest - 2.0 * tolerance and numbers[a, b] < EXACT:
-                        first, second, top = a, b, value
+                    priority = priorities[a, b]
+                    if (
+                        priority > top
+                        and priority >= largest - 2.0 * tolerance
+                        and stages[a, b] < EXACT
+                    ):
+                        first, second, top = a, b, priority
         if first < 0:
             break
-        number = numbers[first, second]
-        if number == EXACT - 1:
-            return first, second, number
-        if number == 0:
-            bound = _loss_of_groups(first, second, sums, terms)
+        stage = stages[first, second]
+        if stage == EXACT - 1:
+            return first, second, stage
+        # Replace the bound of the pair by that of the next stage.
+        if stage == 0:
+            bound = _loss_of_groups(first, second, coarse_sums, coarse_terms)
         else:
-            bound = _loss_of_groups(first, second, closer_sums, closer_terms)
+            bound = _loss_of_groups(first, second, fine_sums, fine_terms)
         set_pair(
-            first, second, min(bound, lost[first, second]), number + 1, sign, lost, most, losses,
-            numbers, values, best,
+            first, second, min(bound, entropy_bounds[first, second]), stage + 1, sign,
+            entropy_bounds, largest_losses, losses, stages, priorities, row_maxima,
         )  # fmt: skip
+    # All pairs near the maximum are exact. Choose the first row, and the first pair in it, whose
+    # priority is tied with the largest one.
     first = 0
-    while best[first] < largest - tolerance:
+    while row_maxima[first] < largest - tolerance:
         first += 1
-    row = values[first, first + 1 :]
+    row = priorities[first, first + 1 :]
     top = _largest(row)
     second = 0
     while row[second] < top - rtol * max(1.0, abs(top)):
@@ -401,31 +425,39 @@ def next_pair(
 
 @jit
 def join_pairs(
-    a: int, b: int, legal: Array, sign: float, lost: Array, most: Array, losses: Array,
-    numbers: IndexArray, values: Array, best: Array, sums: Array, terms: Array,
+    a: int, b: int, partners: Array, sign: float, entropy_bounds: Array, largest_losses: Array,
+    losses: Array, stages: IndexArray, priorities: Array, row_maxima: Array, coarse_sums: Array,
+    coarse_terms: Array,
 ) -> None:  # fmt: skip
-    """Update bounds, values and row maxima if b is joined into a; without a join, b is -1.
+    """Update bounds, priorities and row maxima after cluster b is joined into a.
 
-    ``legal`` (K,) are the clusters that can be joined with a.
+    ``partners`` (K,) is a mask of the clusters that can be joined with a. If b is -1, nothing is
+    joined, and only the priorities of a and its partners are computed.
     """
     if b >= 0:
-        for k in range(best.size):
-            before = max(values[a, k], values[b, k])
-            values[a, k] = values[k, a] = values[b, k] = values[k, b] = -np.inf
-            if before >= best[k] and before > -np.inf:
-                best[k] = _largest(values[k])
-            lost[a, k] += lost[b, k]
-            lost[k, a] = lost[a, k]
-            numbers[a, k] = numbers[k, a] = 0 if lost[a, k] > 0.0 else EXACT
-        best[a] = best[b] = -np.inf
-    least = _largest(best)
-    for k in range(best.size):
-        if legal[k]:
-            value = _value(sign, lost[a, k], most[a, k], losses[a, k])
-            if value >= least and numbers[a, k] == 0 and b >= 0:
-                bound = min(lost[a, k], _loss_of_groups(a, k, sums, terms))
-                lost[a, k] = lost[k, a] = bound
-                numbers[a, k] = numbers[k, a] = 1
-                value = _value(sign, bound, most[a, k], losses[a, k])
-            values[a, k] = values[k, a] = value
-            best[k], best[a] = max(best[k], value), max(best[a], value)
+        for k in range(row_maxima.size):
+            # Remove both clusters' priorities, and compute the row maximum if it was one of them.
+            before = max(priorities[a, k], priorities[b, k])
+            priorities[a, k] = priorities[k, a] = priorities[b, k] = priorities[k, b] = -np.inf
+            if before >= row_maxima[k] and before > -np.inf:
+                row_maxima[k] = _largest(priorities[k])
+            # The loss of a union is at most the sum of the losses of its two clusters.
+            entropy_bounds[a, k] += entropy_bounds[b, k]
+            entropy_bounds[k, a] = entropy_bounds[a, k]
+            stages[a, k] = stages[k, a] = 0 if entropy_bounds[a, k] > 0.0 else EXACT
+        row_maxima[a] = row_maxima[b] = -np.inf
+    threshold = _largest(row_maxima)
+    for k in range(row_maxima.size):
+        if partners[k]:
+            priority = _priority(sign, entropy_bounds[a, k], largest_losses[a, k], losses[a, k])
+            if priority >= threshold and stages[a, k] == 0 and b >= 0:
+                # The pair would have the largest priority of all, so a closer bound pays at once.
+                bound = min(entropy_bounds[a, k], _loss_of_groups(a, k, coarse_sums, coarse_terms))
+                entropy_bounds[a, k] = entropy_bounds[k, a] = bound
+                stages[a, k] = stages[k, a] = 1
+                priority = _priority(sign, bound, largest_losses[a, k], losses[a, k])
+            priorities[a, k] = priorities[k, a] = priority
+            row_maxima[k], row_maxima[a] = (
+                max(row_maxima[k], priority),
+                max(row_maxima[a], priority),
+            )

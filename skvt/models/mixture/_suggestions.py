@@ -50,7 +50,7 @@ def choose_clusters(
         n_by_valley = valleys.mass.size - number
         order = Distinctness(assignments, evidence, None, valleys.clusters)
         first = join_components(order, relative=False)
-        entropy = join_components(assignments, first=first.pairs(len(first.linkage)))
+        entropy = join_components(assignments, first_joins=first.pairs(len(first.linkage)))
         reasons = (
             "no valley separates the components",
             "components that no valley separates are joined",
@@ -73,7 +73,7 @@ def choose_clusters(
         return chosen
     n_first = entropy.n_components - number
     order = Distinctness(assignments, evidence, valleys, np.zeros(entropy.n_components, int))
-    joins = join_components(order, relative=False, first=entropy.linkage[:n_first])
+    joins = join_components(order, relative=False, first_joins=entropy.linkage[:n_first])
     shares = np.append(entropy.shares[:n_first], joins.shares[n_first:])
     return replace(chosen, linkage=joins.linkage, shares=shares, n_by_entropy=n_first)
 

@@ -97,7 +97,7 @@ class Valleys(Pairs):
     def tests_of(self, joins: Joins) -> Array:
         """Return the tests of the clusters in each join, (K - 1,), inf if they do not touch."""
         linkage = joins.pairs(len(joins.linkage))
-        tests = join_components(self, relative=False, first=linkage).losses
+        tests = join_components(self, relative=False, first_joins=linkage).losses
         return np.where(tests > 0.5 * (_APART + _NOT_TOUCHING), np.inf, tests)
 
     def losses(self, a: int | IndexArray, b: IndexArray) -> Array:
