@@ -55,7 +55,8 @@ def first_of_order(values: ArrayLike, number: int, *, dtype: DTypeLike | None = 
     if number >= values.size:
         return stable_order(values, dtype=dtype)
     doubles, previous = values.astype(np.float64), None
-    # Include all values that are tied with the last value, until none is added.
+    # Choose all values that are at most ``last`` or tied with it. Then let ``last`` be the largest
+    # chosen value, and repeat this until it stays the same.
     last = np.partition(doubles, number - 1)[number - 1]
     while last != previous:
         chosen = np.flatnonzero(~_exceeds(doubles, last, 0.0, _rtol(values, dtype)))
@@ -79,7 +80,10 @@ def stable_argmax(
 def exceeds(
     a: ArrayLike, b: ArrayLike, *, scale: ArrayLike = 0.0, dtype: DTypeLike | None = None
 ) -> Any:
-    """Return whether a > b by more than the tolerance of :func:`stable_order`, by element."""
+    """Return whether a > b by more than the tolerance of :func:`stable_order`, by element.
+
+    ``dtype`` is float64 by default, even if a and b are of lower precision.
+    """
     a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
     is_above = _exceeds(a, b, scale, _rtol(a, dtype))
     return bool(is_above) if is_above.ndim == 0 else is_above

@@ -76,9 +76,9 @@ def load_docstrings():
 
     Notes
     -----
-    The texts ship with this package, so that the corpus is the same everywhere. They are those of
-    NumPy 2.4.6, SciPy 1.17.1 and scikit-learn 1.9.1, under the BSD-3-Clause licences of their
-    authors, which are in the file ``docstrings.LICENSE``. Use the corpus with
+    The texts ship with this package, so that the corpus is the same everywhere. They are the
+    docstrings of NumPy 2.4.6, SciPy 1.17.1 and scikit-learn 1.9.1, under the BSD-3-Clause licences
+    of their authors. The licences are in the file ``docstrings.LICENSE``. Use the corpus with
     ``CountVectorizer(stop_words=sorted(DOCSTRING_STOP_WORDS), min_df=5, max_df=0.5)``.
 
     Examples

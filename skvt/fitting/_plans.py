@@ -102,9 +102,9 @@ def rows_of_batch(estimator, n_rows, limits=ROWS_OF_BATCH, *, stream):
 def memoized_plan(estimator, X, weights, moves=None, *, stream, scale=1.0, limits=ROWS_OF_BATCH):
     """Return the plan of memoized inference with moves, or of stochastic inference.
 
-    ``moves`` maps names to constructors of moves, in the order in which moves are completed; by
-    default they are the moves of mixtures. ``scale`` multiplies the step sizes. ``limits`` are the
-    smallest and largest default number of rows per batch.
+    ``moves`` maps names to constructors of moves, in the order in which they act after a
+    pass; by default they are the moves of mixtures. ``scale`` multiplies the step sizes. ``limits``
+    are the smallest and largest default number of rows per batch.
     """
     if moves is None:
         # Deletes come before merges, so that rows of a deleted component go to the best component
@@ -114,7 +114,8 @@ def memoized_plan(estimator, X, weights, moves=None, *, stream, scale=1.0, limit
     n_rows, n_parallel = X.shape[0], estimator.n_parallel_batches
     batch_rows = rows_of_batch(estimator, n_rows, limits, stream=stream)
     rate, data = rate_of(estimator, scale), rows_of(X, weights, batch_rows, n_parallel)
-    # The pilot of a learned temperature uses minibatches, even if the rows of a call are one batch.
+    # Keep the minibatches for the pilot of a learned temperature. In a stream, ``data`` may become
+    # a single batch below.
     minibatches, move_names = data, [name for name in moves if name in estimator.moves]
     if estimator.learning_method == "online":
         engine, move_names = StochasticInference(rate), []

@@ -31,7 +31,7 @@ from skvt.progress import Continued
 from skvt.ties import exceeds
 from skvt.typing import Array, IndexArray, Run
 
-# Maximum number of times that a call of a stream makes all moves.
+# Maximum number of rounds in a call of `MemoizedInference.update`; a round makes each move once.
 _MAX_ROUNDS_OF_MOVES = 5
 # A fit may stop after this number of consecutive passes that were reverted.
 _MAX_REVERTED_PASSES = 2
@@ -52,9 +52,9 @@ class MemoizedInference(Continued):
 
     Each batch has a memo: its statistics and the entropies of its assignments. A visit replaces the
     memo and immediately updates the globals. After the first pass, the evidence lower bound of all
-    data is therefore known exactly after every visit, and only births can lower it. With one batch,
-    the algorithm is coordinate ascent. The ``moves`` act after each pass, in their order; births
-    must be last.
+    data is therefore known exactly after every visit. It rises or stays, unless there are births or
+    a local step ends in a worse optimum than before. With one batch, the algorithm is coordinate
+    ascent. The ``moves`` act after each pass, in their order; births must be last.
     """
 
     kept: ClassVar[dict[str, Any]] = {
@@ -66,7 +66,7 @@ class MemoizedInference(Continued):
     }
     parts = frozenset({"_moves"})
     knows_exact_bound = True
-    # Whether the fit began with memos of an earlier fit, and all passes have been reverted so far.
+    # Whether the fit began with memos of an earlier fit, and no pass has been kept so far.
     _goes_on = False
 
     def __init__(self, moves: Sequence[Move] = ()) -> None:
@@ -98,8 +98,8 @@ class MemoizedInference(Continued):
         """Make one pass over the batches in random order; return the exact bound at its end.
 
         ``state`` changes in place. The pass is reverted if it lowers the bound. This can happen if
-        local steps search anew, or if ``state`` has memos of an earlier fit to the same rows, whose
-        local steps ended in other optima.
+        local steps search for an optimum at each visit, or if ``state`` has memos of an earlier fit
+        to the same rows. The local steps of that fit may have ended in other optima.
         """
         model, may_stop = self.sweep(model, state, inputs)
         totals, divergence = exact_bound(model, state)
@@ -121,20 +121,21 @@ class MemoizedInference(Continued):
             self._reached, self._goes_on = bound_of_all(model, state), True
         is_mergeable = Capability.MERGEABLE in model.capabilities
         if is_mergeable and self._moving and not len(state.memos):
-            # Learn priors from the initial components, because merges compare under learned priors.
+            # Before the first pass, learn priors from the initial components, because merges
+            # compare bounds under learned priors.
             model = model.with_learned_priors(state.prior_stats, state.plain_stats)
         moves = self._moves if self._moving else ()
         tools = Tools(self._n_passes, rng, workers)
-        # Births are last in ``moves``. They begin first, so that the other moves see the components
-        # that they add, and finish last.
+        # Births are the last of ``moves``, and finish last. Begin moves in reversed order, so that
+        # the other moves see the components that births add.
         for move in reversed(moves):
             move.begin(model, state, tools)
             model = move.under_priors(model)
         if policy.jitter > 0.0:
             state.stats.add(model.symmetry_breaking_stats(state.stats, data, policy.jitter, rng))
-        # A checkpoint is needed only if local steps may end in worse optima than before.
-        may_fall = self._goes_on or Capability.LOCAL_SEARCH in model.capabilities
-        checkpoint = state.checkpoint() if self._moving and may_fall else None
+        # Make a checkpoint only if local steps may end in worse optima than before.
+        may_lower_bound = self._goes_on or Capability.LOCAL_SEARCH in model.capabilities
+        checkpoint = state.checkpoint() if self._moving and may_lower_bound else None
         # The key of a batch is its number in the order of the rows.
         rows_of_batches = data.order()
         keys = rng.permutation(len(rows_of_batches)).tolist()
@@ -155,8 +156,8 @@ class MemoizedInference(Continued):
             self._n_taken_back, self._goes_on = 0, False
         if policy.done:
             model = model.with_learned_priors(state.prior_stats, state.plain_stats)
-        # If rows have candidates, judge convergence only before and after a pass that visits all
-        # components: it needs the gain of such a pass.
+        # If rows have candidates, convergence is judged by the gain of a pass that compares rows
+        # with all components. Only the bounds before and after such a pass are therefore used.
         is_judged = any(map(_visits_all_components, (self._n_passes, self._n_passes + 1)))
         if state.memos.has_candidates and not is_judged:
             return model, False
@@ -188,17 +189,19 @@ class MemoizedInference(Continued):
             key = len(memos)
             while key in memos:
                 key += 1
-        # The rows are visited as one batch. Its memo is first the sum of the memos of its parts.
+        # Visit the rows as one batch. If it has parts with memos, begin with the sum of the memos.
         state.join([part for part in stream.parts if part in memos], key)
         (rows,) = data.order()
         batch = data.batch(model, rows)
         weight_of_others = memos.weight - (memos[key].weight if key in memos else 0.0)
         total = max(stream.total or 0.0, weight_of_others + float(batch.weights.sum()))
         self.visit(model, [batch], total, state, MemoVisits(data, workers, policy, iter([key])))
+        # If the rows join an earlier batch, add their memo to its memo; ``key`` then has no memo.
         if stream.joins is not None:
             state.join([stream.joins, key], stream.joins)
         state.resum()
         moves = self._moves if policy.at_unit_temperature and stream.moves else ()
+        # Call ``make_rng`` only for moves, because it may advance the user's ``random_state``.
         rng = stream.make_rng() if moves else np.random.default_rng(0)
         tools = Tools(len(memos), rng, workers)
 
@@ -266,6 +269,7 @@ class MemoizedInference(Continued):
                 policy.mean_inv_temp,
                 policy.requested,
                 state.row_starts_of(batch),
+                # Memos have entropies of pairs of components only if there are moves.
                 bool(self._moves),
                 tuple(observers),
                 key,
@@ -277,12 +281,13 @@ class MemoizedInference(Continued):
 
         results = list(data.visit(batches, make_request, make_globals, workers))
         for result, weight in zip(results, weights, strict=True):
-            # The request has asked for a memo.
+            # There is a memo, because ``pair_entropies`` of the request is not None.
             assert result.memo is not None
             state.store_row_starts(result.rows, result.start)
             state.remember(result.key, result.memo, weight / total)
             state.n_steps += 1
             state.rows_seen += weight
+            # The result also has the rows and weights that the policy would read from a batch.
             policy.observe(result, result)
             for move, notes in zip(moves, result.notes, strict=False):
                 if notes is not None:
@@ -338,13 +343,14 @@ class Tools:
 def _visits_all_components(n_passes: int) -> bool:
     """Return whether a pass compares rows with all components, not only with their candidates.
 
-    The passes 1, 2, 4, 8, ... do so, and calls of a stream, which do not count passes.
+    The passes 1, 2, 4, 8, ... do so. Calls of a stream also do so: they do not count passes, so
+    that ``n_passes`` is 0.
     """
     return n_passes & (n_passes - 1) == 0
 
 
 def sort_components(model: Memoizable, state: MemoizedState) -> None:
-    """Put the components into the order of the largest bound, if it is not the current order."""
+    """Sort the components if another order than the current one has a larger bound."""
     order = model.best_order(state.stats)
     if order is not None:
         state.rearrange(order)

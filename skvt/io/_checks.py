@@ -15,7 +15,7 @@ from skvt.io._archive import PART_SIZE, FileError
 from skvt.io._classes import conforms, name_of
 from skvt.progress import RULES, Continued
 
-# Largest legal parameter of q(beta) of a topic: a multiple of the largest legal sum of counts.
+# Largest legal parameter of q(beta) of a topic: 1000 times the largest legal sum of counts.
 _MOST_WORDS = 1e3 * LARGEST
 
 
@@ -37,7 +37,8 @@ def check_estimator(estimator, memory):
     covariates, model = estimator._covariates, fitted.model
     regression = getattr(model, "regression", None)
     if covariates is None:
-        # Without covariates, a regression is legal only as the intercept of allowed topics.
+        # Without covariates, a regression is legal only in a model with allowed topics, and only if
+        # its only column is the intercept.
         legal = regression is None or (
             model.topic_groups is not None and np.array_equal(regression.groups, [0])
         )
@@ -81,7 +82,7 @@ def _check_fitted(fitted, estimator, memory):
     k = _number_of_components(model, state.stats)
     for part in (model, fitted.policy, fitted.joins):
         check_fields(part, n_features, k)
-    # Check the arrays of statistics, and rows and results of rows.
+    # Check the rows of a stream that are kept, the statistics, and the results of rows.
     shapes = _shapes_of_statistics(model, k, state.stats)
     if fitted.gathered is not None:
         legal = fitted.gathered.are_legal(type(estimator)._reads, n_features)
@@ -115,7 +116,7 @@ def _check_fitted(fitted, estimator, memory):
 
 
 def _number_of_components(model, stats):
-    """Return the number of components, which a model without this attribute has in statistics."""
+    """Return ``n_components`` of the model, by default the length of the first statistics."""
     return getattr(model, "n_components", len(stats.arrays[0]))
 
 
@@ -130,12 +131,12 @@ def _shapes_of_statistics(model, n_components, stats):
 
 
 def _posterior_checks(model, stats):
-    """Yield, for one part of the statistics after another, whether q(beta) has legal parameters.
+    """Yield for each part of the posterior whether its parameters are legal.
 
-    The statistics are checked in parts, to avoid a copy of all.
+    Words are checked in parts, to avoid a copy of the whole array.
     """
     arrays = stats.arrays
-    # The first branch is for topic models, the second for mixtures.
+    # The first branch is for topic models, the second for mixtures, the third for other models.
     if hasattr(model, "topic_word_prior"):
         # Counts of words are (n_features, K), in models of sticks (K, n_features).
         words, eta = arrays[0], model.topic_word_prior
@@ -158,6 +159,7 @@ def _posterior_checks(model, stats):
             yield np.isfinite(component.family.log_normalizer(lam)).all()
     else:
         for family, lam in zip(model.families, model.natural_parameters(stats), strict=True):
+            # Parameters of gammas must also be positive.
             yield family.__name__ != "Gamma" or is_positive(lam)
             yield np.isfinite(family.log_normalizer(lam)).all()
 
@@ -181,6 +183,7 @@ def _check_progress(progress, estimator, memory):
         _check_fitted(best, estimator, memory)
     k = _number_of_components(model, state.stats)
     legal = progress.row_starts is None or progress.row_starts.shape == (n_rows, k)
+    # A policy that keeps energies of rows has one for each row.
     legal = legal and len(getattr(fitted.policy, "_energies", range(n_rows))) == n_rows
     _require(legal, "Starts or temperatures of other rows.")
     sizes = _shapes_of_statistics(model, k, state.stats), k, state.n_steps
@@ -191,7 +194,8 @@ def _check_progress(progress, estimator, memory):
 def _check_parts(name, parts, sizes):
     """Raise FileError unless ``parts`` are the data of engines, steps or moves, each a dict.
 
-    ``name`` is that of the parts. ``sizes`` are the arguments of the `RULES` after the value.
+    ``name`` is the name of the parts in errors. ``sizes`` are the arguments that `RULES` take after
+    the value: shapes of the statistics, number of components, and number of steps.
     """
     _require(conforms(parts, list[dict]), f"{name!r} is not what parts of an engine remember.")
     for data in parts:
@@ -199,7 +203,7 @@ def _check_parts(name, parts, sizes):
 
 
 def _check_data(data, sizes):
-    """Raise FileError unless a subclass of Continued keeps data of these names and values."""
+    """Raise FileError unless a subclass of Continued keeps attributes of these names and types."""
     for cls in _every_subclass(Continued):
         names = {*cls.kept, *cls.parts}
         # Attributes for which the class has a default may be missing.

@@ -71,7 +71,7 @@ class Reader:
     def fit_and_read(self, X):
         """Return the reader of further rows, and X as numbers; raise if X is illegal.
 
-        Only the first rows change the reader.
+        Later rows leave the reader as it is, since they must have the same columns and precision.
         """
         X, attributes = self._to_numbers(X)
         X = self._require_legal(X)
@@ -107,7 +107,7 @@ class Reader:
     def fit_and_read_weighted(self, X, sample_weight):
         """Return the reader of further rows, the rows of positive weight, and their weights."""
         reader, X = self.fit_and_read(X)
-        # Readers that scan all rows warn of empty columns by themselves.
+        # Warn once, by the first rows. Readers that scan all rows warn by themselves.
         if self.dtype is None and not self.needs_scan and hasattr(self.owner, "impute"):
             _warn_of_empty_columns(X)
         return reader, *reader.select_weighted(X, sample_weight)
@@ -123,10 +123,10 @@ class Reader:
         return replace(self, attributes=attributes, dtype=np.dtype(dtype))
 
     def scan(self, X):
-        """Return what :meth:`learn_from_scans` needs to know of the rows of a chunk."""
+        """Return what :meth:`learn_from_scans` needs to know of a chunk; None for nothing."""
 
     def learn_from_scans(self, scans):
-        """Return the reader after the scans of all chunks, a dict by the chunks' numbers."""
+        """Return the reader after all scans; ``scans`` maps numbers of chunks to their scans."""
         return self
 
     def _validate(self, X, requirements):
@@ -251,6 +251,7 @@ class DocumentReader(Reader):
 
 def _warn_of_empty_columns(X):
     """Warn of columns without any value, because only the prior informs their parameters."""
+    # An empty column is NaN in the first row, too, so that the first row often decides.
     if sp.issparse(X) or X.size == 0 or not np.isnan(X[0]).any():
         return
     columns = np.flatnonzero(np.isnan(X).all(axis=0))

@@ -71,10 +71,11 @@ def covariate_effects(
         "identity": effects are differences of shares. "logit": effects are differences of the log
         odds of a share, and predicted shares lie between 0 and 1.
     at : data frame or array-like or None, default=None
-        Rows of covariates at which shares are predicted; they replace effects.
+        Rows of covariates. If given, the table has the predicted shares at these rows instead of
+        effects.
     contrasts : dict or None, default=None
-        For each name, a dict of weights of terms. The sums of weight times effect are reported
-        instead of the effects.
+        Maps the name of each contrast to a dict, which maps terms to weights. If given, the table
+        has the sums of weight times effect instead of the effects.
     n_clusters : int, "auto" or None, default=None
         For mixtures. None, the default, gives the effects on each component, and the table calls
         components clusters. "auto" or a number joins components into clusters, as in ``predict``.
@@ -82,20 +83,22 @@ def covariate_effects(
     Returns
     -------
     pandas.DataFrame
-        A row for each topic or cluster, numbered as in the first fit, and term: "topic" or
-        "cluster"; "label" of a topic; "term"; "effect" with the ends "low" and "high" of its
-        interval; "standard_error", for the logit link in log odds; "between_fits", the share of the
-        variance that is between fits, NaN for one fit; "same_sign", the number of fits whose effect
-        has the sign of the effect; "n_fits", the number of fits that have such a topic; and
-        "agreement", the mean mass that the topics of other fits share with it. With ``at``, "term"
-        describes the row and "effect" is the predicted share. ``attrs["rows_without_words"]`` has
-        the numbers of rows that are left out since they have no words.
+        The table has a row for each pair of a topic or cluster and a term. The columns are "topic"
+        or "cluster", numbered as in the first fit; "label", for topics only; "term"; "effect", with
+        the ends "low" and "high" of its interval; "standard_error", for the logit link in log odds;
+        "between_fits", the share of the variance that is between fits, NaN for one fit;
+        "same_sign", the number of fits in which the effect has the sign of the pooled effect;
+        "n_fits", the number of fits that have a matched topic or cluster; and "agreement", the mean
+        mass that the topic or cluster shares with the matched ones of the other fits, NaN for one
+        fit. With ``at``, "term" describes the row and "effect" is the predicted share. For topics,
+        ``attrs["rows_without_words"]`` has the indices of the rows that are left out because they
+        have no words.
 
     Raises
     ------
     ValueError
-        If numbers of rows differ, covariates have missing values or are constant or collinear, fits
-        have other words than X, or fits are of different kinds.
+        If inputs differ in the number of rows, covariates have missing values or are constant or
+        collinear, fits have other words than X, or fits are of different kinds.
 
     Warns
     -----
@@ -114,15 +117,15 @@ def covariate_effects(
     linear in the words of a document and unbiased given the topics, for any prior of the document
     [1]_, so that covariates and allowed topics of the fits are not needed. For mixtures, they are
     the corrected assignments of [1]_, which assume that covariates are related to the columns of X
-    only through the clusters. The mixture is refitted to X by expectation-maximisation for that,
-    and again for each draw of random weights of the rows. The draws show how much a refit
-    overstates the separation of the clusters.
+    only through the clusters. For that, the mixture is refitted to X by expectation-maximisation,
+    and again for each draw of random weights of the rows. The assignments before and after
+    these refits show how much a refit overstates the separation of the clusters.
 
-    The variance of an effect is the mean squared error of the regressions, robust to unequal
-    variances and to ``cluster``, plus (1 + 1/M) times the variance between M draws of parameters,
-    plus (1 + 1/R) times the variance between R fits [2]_. Intervals use Student's t with the
-    degrees of freedom of Satterthwaite's approximation. The logit link is fractional
-    regression [3]_.
+    The variance of an effect is the mean of the squared standard errors of the regressions, robust
+    to unequal variances and to dependence within groups of ``cluster``, plus (1 + 1/M) times the
+    variance between M draws of parameters, plus (1 + 1/R) times the variance between R fits [2]_.
+    Intervals use Student's t with the degrees of freedom of Satterthwaite's approximation. The
+    logit link is fractional regression [3]_.
 
     References
     ----------
@@ -152,11 +155,12 @@ def covariate_effects(
     design = design_of(covariates, formula, num_samples(X))
     reported = _Reported.of(design, at, contrasts)
     weights = settings.weights
-    # Rows without words are left out. The rows of mixtures have no words, and all of them are used.
+    # Leave out rows without words. For mixtures, ``counts`` is empty and ``has_words`` is True.
     counts = [] if are_mixtures else [words_of(fit, X) for fit in fits]
     has_words = np.all([fit_counts.sum(axis=1) > 0.0 for fit_counts in counts], axis=0)
     used = np.flatnonzero((weights > 0.0) & has_words)
     regression = Regression.of(design, used, weights, cluster, link)
+    # Shares have a row for each used row; for mixtures, these are the rows of positive weight.
     if are_mixtures:
         shares = [cluster_shares_of(fit, X, weights, n_clusters) for fit in fits]
     else:
@@ -165,7 +169,9 @@ def covariate_effects(
             for fit, fit_counts in zip(fits, counts, strict=True)
         ]
     rng = np.random.default_rng(check_random_state(random_state).randint(2**31 - 1))
-    results = [_effects_of_draws(fit, regression, reported, n_draws, rng) for fit in shares]
+    results = [
+        _effects_of_draws(fit_shares, regression, reported, n_draws, rng) for fit_shares in shares
+    ]
     columns = pool(results, shares, regression.degrees).columns(level, reported.names)
     if np.isnan(columns["effect"]).any():
         warnings.warn(
@@ -201,7 +207,7 @@ def _are_mixtures(fits):
 
 
 def _without_words(has_words):
-    """Return the numbers of the rows without words, with a warning if there are any."""
+    """Return the indices of the rows without words; warn if there are any."""
     empty = np.flatnonzero(~has_words).tolist()
     if empty:
         warnings.warn(
@@ -214,7 +220,7 @@ def _without_words(has_words):
 
 
 class _Reported(NamedTuple):
-    """The linear combinations of the P coefficients that a table reports."""
+    """Linear combinations of the P coefficients; a table reports their values."""
 
     # Names of the Q combinations.
     names: list

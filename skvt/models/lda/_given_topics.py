@@ -30,7 +30,7 @@ _N_TABULATED_SIZES = 256
 class Topics(NamedTuple):
     """Topics on which a local step is conditioned."""
 
-    # (A, K): logarithms of the probabilities of the batch's words, or expected logarithms.
+    # (A, K): log probabilities, or expected log probabilities, of the A words of the batch.
     log_beta: Any
     # Seed of the sampler; if it is None, CVB0 replaces Gibbs sampling.
     seed: int | None = None
@@ -79,7 +79,7 @@ class LDAGivenTopics(LDA):
     def capabilities(self) -> frozenset[Capability]:
         """Capabilities of the model.
 
-        Temperatures can be learned with mean-field local steps only, because they have a bound.
+        Temperatures can be learned only with mean-field local steps: the others have no bound.
         """
         if self.local == "mean_field":
             return super().capabilities | _CAPABILITIES_GIVEN_TOPICS
@@ -117,30 +117,32 @@ class LDAGivenTopics(LDA):
         gammas = Gammas(logs, np.logaddexp.reduce(log_sums), rows=words)
         if words.size < self.n_features:
             # Draw the sum of the variates of all other words, which is a gamma variate, too. Its
-            # shape is a difference that rounding may make smaller than a single eta.
+            # shape is computed as a difference, which rounding may make too small. The true shape
+            # is at least the smallest eta, the shape of a word whose statistics are 0.
             shapes = stats.sums[0] + self.prior_totals
             shapes -= shape_sums.sum(axis=0)
             shapes = np.maximum(shapes, self.topic_word_prior.min(axis=0))
             logs_of_others = log_standard_gamma(shapes, rng)
             log_totals = np.logaddexp(gammas.log_totals, logs_of_others)
             gammas = Gammas(logs, log_totals, shapes, logs_of_others, words)
-        # Use single precision if the sampler, whose tables have single precision, takes the topics.
+        # If the sampler takes the topics, use single precision, the precision of its tables.
         dtype = logs.dtype if self.local == "gibbs" else self.dtype
         log_beta = np.subtract(logs, gammas.log_totals.astype(dtype), dtype=dtype)
         return Topics(log_beta, seed, gammas if kind == "ssvi" else None)
 
     def expectation(self, stats: RunningStats, batch: DocumentBatch, run: Run) -> Any:
         """Return :class:`Topics` with E[log beta] of the batch's words."""
+        # Mean-field local steps compute the expectations when they need them; CVB0 needs an array.
         expected_log = super().expectation(stats, batch, run)
         return Topics(expected_log if self.local == "mean_field" else expected_log.value(run))
 
     def corrected(
         self, stats: RunningStats, global_params: Any, result_stats: Stats, run: Run
     ) -> Stats:
-        """Return the corrected statistics ``V(beta, lam) hat`` of all words [HB15 eq. 7].
+        """Return statistics of all words, corrected for the dependence of the draw on q(beta).
 
-        ``result_stats`` are the statistics ``hat`` of a local step given the drawn topics
-        ``global_params``.
+        The corrected statistics are ``V(beta, lam) hat`` [HB15 eq. 7], where ``hat`` are the
+        statistics ``result_stats`` of a local step given the drawn topics ``global_params``.
         """
         corrected = corrected_statistics(
             stats.arrays[0],
@@ -149,7 +151,8 @@ class LDAGivenTopics(LDA):
             run,
             scale=float(stats.scale),
             prior=self.topic_word_prior,
-            # A topic cannot have more tokens than the minibatch.
+            # Limit the part that is common to all words of a topic to the tokens of the minibatch,
+            # because a topic cannot have more.
             max_common=result_stats.arrays[0].sum(dtype=np.float64),
         )
         return Stats((corrected.astype(self.dtype, copy=False),))
@@ -157,8 +160,8 @@ class LDAGivenTopics(LDA):
     def project(self, stats: RunningStats) -> None:
         """Raise statistics below 0 to 0, so that lam is at least eta.
 
-        The correction V is the identity on average only, and a step may overshoot. A lam near zero
-        would stay there, because it hardly affects the gamma variate whose shape it is.
+        The correction V is the identity on average only, and a step may overshoot. A lam near 0
+        would stay near 0, because gamma variates with a shape near 0 hardly depend on the shape.
         """
         stats.clip()
 
@@ -245,10 +248,11 @@ class LDAGivenTopics(LDA):
         The statistics are None unless ``with_stats``.
         """
         alpha = self.document_priors(batch)
-        # If documents differ in alpha or b = 1, tabulate n = 0 only, where the gain is always 0.
-        n_sizes = _N_TABULATED_SIZES if inv_temp < 1.0 and len(alpha) == 1 else 1
-        sizes, alpha_column = np.arange(n_sizes, dtype=self.dtype), alpha[0, :, None]
-        gains = (alpha_column + inv_temp * sizes) ** inv_temp - alpha_column**inv_temp
+        # Tabulate gains for n = 0, 1, ... If documents differ in alpha, or if b = 1, tabulate only
+        # n = 0, for which the gain is always 0.
+        n_tabulated = _N_TABULATED_SIZES if inv_temp < 1.0 and len(alpha) == 1 else 1
+        numbers, alpha_column = np.arange(n_tabulated, dtype=self.dtype), alpha[0, :, None]
+        gains = (alpha_column + inv_temp * numbers) ** inv_temp - alpha_column**inv_temp
         gains = gains.astype(table.dtype)
         alpha_powers = (alpha**inv_temp).astype(table.dtype)
         n_blocks = -(-self.n_components // sampling.PRIOR_TOPICS)
@@ -256,15 +260,17 @@ class LDAGivenTopics(LDA):
         if len(alpha) == 1:
             loop = SharedLoop(table.shape[0], WORDS, table, alpha_powers, cumulative)
             run(sampling.prior_table, loop)
+        # The sampler handles an entry with a large count as a whole, so that it has no tokens.
         token_indptr = np.empty(batch.counts.size + 1, np.int64)
-        large_numbers = sampling.count_tokens(batch.counts, self.n_components, token_indptr)
+        large_indices = sampling.count_tokens(batch.counts, self.n_components, token_indptr)
         # Make seeds from positions in the batch, since rows of a stream have no numbers.
         seeds = sampling.row_seeds(np.uint64(seed), np.arange(batch.n_rows))
         samples = np.empty((token_indptr[-1], self.n_samples), np.int32)
+        # The first three fields of `sampling.LargeEntries`, or None if no count is large.
         large_entries = None
-        if large_numbers.size:
-            means = np.zeros((large_numbers.size, self.n_components))
-            large_entries = np.searchsorted(large_numbers, batch.indptr), large_numbers, means
+        if large_indices.size:
+            means = np.zeros((large_indices.size, self.n_components))
+            large_entries = np.searchsorted(large_indices, batch.indptr), large_indices, means
         proportions = np.empty((batch.n_rows, self.n_components), self.dtype)
         loop = SharedLoop(
             batch.n_rows, 1, batch.indptr, batch.words, batch.counts, token_indptr, seeds, table,
@@ -281,9 +287,9 @@ class LDAGivenTopics(LDA):
         )  # fmt: skip
         run(sampling.sampled_statistics, loop)
         if large_entries is not None:
-            documents = np.searchsorted(batch.indptr, large_numbers, side="right") - 1
+            documents = np.searchsorted(batch.indptr, large_indices, side="right") - 1
             weighted_means = (batch.weights[documents, None] * means).astype(statistics.dtype)
-            np.add.at(statistics, batch.words[large_numbers], weighted_means)
+            np.add.at(statistics, batch.words[large_indices], weighted_means)
         return proportions, Stats((statistics,), rows=batch.active)
 
     def _log_probability(

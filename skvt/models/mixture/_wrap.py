@@ -1,4 +1,4 @@
-"""Base of components that model transformed values of rows and variables of the transformation.
+"""Base of components that model transformed values of rows, and a second block of variables.
 
 There are three such components: :mod:`skvt.models.mixture._indicated` adds indicators of values,
 :mod:`skvt.models.mixture._logs` takes logarithms, and :mod:`skvt.models.mixture._student` gives
@@ -18,8 +18,9 @@ class WrapperMixin:
 
     Values are the numbers that the first block models, such as logarithms of the data. The method
     `_convert_rows` converts rows of the data to rows whose first D columns are values, where D is
-    ``n_features``. The second block describes indicators, the volume element of logarithms, or
-    scales. Missing values are predicted by the first block and converted to the units of the data.
+    ``n_features``. The second block describes indicators of values, the volume element (Jacobian
+    determinant) of logarithms, or random scales. Missing values are predicted by the first block
+    and converted to the units of the data.
     """
 
     # The subclass of Product defines these attributes.
@@ -55,7 +56,7 @@ class WrapperMixin:
         return ConjugateComponent.imputed(self, X, lam, memberships)
 
     def filled(self, X: Any) -> Any:
-        """Return the rows unchanged, since :meth:`filled_features` completes their values."""
+        """Return the rows unchanged, since :meth:`filled_features` fills in their values."""
         return X
 
     def with_completed(self, X: Any, completed: Array) -> Any:

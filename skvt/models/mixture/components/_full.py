@@ -1,8 +1,8 @@
 """Gaussians with full covariances, and the Student t of their predictive densities.
 
 With m, kappa, nu and W of a normal-Wishart q, the predictive density is a Student t with nu - D + 1
-degrees of freedom. Functions take its shape matrix times the degrees of freedom as ``scale``, which
-is ``W^-1 (1 + 1 / kappa)`` [Bishop06 eq. 10.81].
+degrees of freedom. In this module, ``scale`` is the shape matrix of the Student t times its degrees
+of freedom, ``W^-1 (1 + 1 / kappa)`` [Bishop06 eq. 10.81].
 """
 
 from collections.abc import Callable
@@ -23,9 +23,10 @@ from skvt.models.mixture.components._base import LOG_2PI, ConjugateComponent
 from skvt.models.mixture.components._independent import CentredMixin
 from skvt.typing import Array
 
-# With at least this many columns, sums are computed without features.
+# With at least this many columns, sums of features over rows are computed without the array of the
+# features of each row.
 _MANY_COLUMNS = 32
-# With at most this many components, log densities are computed without features, too.
+# With many columns and at most this many components, log densities do not use this array, either.
 _FEW_COMPONENTS = 16
 
 
@@ -36,7 +37,7 @@ class _FullMixin(ConjugateComponent):
 
     @property
     def base(self) -> Array:
-        """The constant of the density, a coefficient of the feature that counts rows."""
+        """The constant of the log density, as coefficient of the first feature, which is 1."""
         base = np.zeros(self.gather(self.prior).size)
         base[0] = -0.5 * self.n_features * LOG_2PI
         return base
@@ -68,7 +69,7 @@ class _FullMixin(ConjugateComponent):
         return mean + normal / np.sqrt(rng.chisquare(freedom, size=(n_rows, 1))) + self.center
 
     def with_completed(self, X: Any, completed: Array) -> Array:
-        """Return the completed rows, since q has a factor for missing values."""
+        """Return ``completed``, since q has a factor for each missing value."""
         return completed
 
     def gaussians(self, lam: Array) -> tuple[Array, Array]:
@@ -87,17 +88,20 @@ class _FullMixin(ConjugateComponent):
     def conditional_sample(self, X: Any, lam: Array, rng: np.random.Generator) -> Array:
         """Draw the missing ``x_m`` given the observed ``x_o`` from a Student t, (n, D).
 
-        If the predictive has f degrees of freedom, this Student t has f + |o| degrees of freedom
-        and the conditional shape matrix times ``(f + delta) / (f + |o|)``, where ``delta`` is the
-        squared distance of ``x_o`` from its mean in units of its marginal shape matrix.
+        Let f be the degrees of freedom of the predictive. The Student t of ``x_m`` has f + |o|
+        degrees of freedom. Its shape matrix is the conditional shape matrix of the predictive times
+        ``(f + delta) / (f + |o|)``. Here ``delta`` is the squared distance of ``x_o`` from its mean
+        in units of its marginal shape matrix.
         """
         mean, scale, freedom = self._student(lam[None])
         # The squared distance in units of `scale` is delta / f.
         distance, _, n_seen, holes = distances_of_observed(self._centred(X), mean, scale)
         if holes is None:
             return np.array(X, np.float64)
-        spread = np.sqrt((1.0 + distance) / rng.chisquare(freedom + n_seen))
-        noise = rng.standard_normal(holes.X.shape) * spread
+        # `holes.filled` multiplies the noise by a root of the conditional of `scale`, which is f
+        # times a shape matrix. The factor of the noise is therefore divided by the root of f.
+        noise_factor = np.sqrt((1.0 + distance) / rng.chisquare(freedom + n_seen))
+        noise = rng.standard_normal(holes.X.shape) * noise_factor
         return np.where(holes.missing, holes.filled(0, noise) + self.center, X)
 
 
@@ -114,8 +118,8 @@ class FullGaussian(CentredMixin, _FullMixin):
     # (D,): subtracted from the rows, so that sums keep their digits if the rows are far from 0.
     center: Annotated[Array, "d"]
     dtype: np.dtype[Any]
-    # (D (D + 1) / 2,): added to ``x x'`` of each row, but not in predictive densities. See
-    # `skvt.models.mixture._gaussian_prior`.
+    # (D (D + 1) / 2,): added to ``x x'`` in the features of each row; predictive densities do not
+    # use it. See `skvt.models.mixture._gaussian_prior`.
     added: Annotated[Array | None, "t"] = None
 
     covariance_type = "full"
@@ -125,13 +129,15 @@ class FullGaussian(CentredMixin, _FullMixin):
         return full_features(self._centred(X), True, self.added)
 
     def spread(self, sums: Array) -> Array:
-        """Convert sums of features to natural parameters by repeating the number of rows.
+        """Convert sums of features to natural parameters: repeat the first sum.
 
-        This number is the statistic of both log|Lambda| / 2 and -mu' Lambda mu / 2.
+        The first sum is the number of rows. It is the statistic of both log|Lambda| / 2 and
+        -mu' Lambda mu / 2.
         """
         return np.concatenate([sums[..., :1], sums], axis=-1)
 
     def gather(self, t: Array) -> Array:
+        # This is the transpose of `spread`: add the two entries to which it copies the first sum.
         out = t[..., 1:].copy()
         out[..., 0] += t[..., 0]
         return out
@@ -141,7 +147,8 @@ class FullGaussian(CentredMixin, _FullMixin):
         return self.n_features >= _MANY_COLUMNS
 
     def explain(self, X: Any, table: Array) -> tuple[Array, Callable[[Array], Array]]:
-        # With many columns, products of rows and matrices are faster than features.
+        # With many columns and few components, products of rows and matrices are faster than
+        # features.
         D = self.n_features
         if not self.avoids_features or table.shape[1] > _FEW_COMPONENTS:
             return super().explain(X, table)
@@ -177,7 +184,7 @@ class FullGaussian(CentredMixin, _FullMixin):
         return sums
 
     def row_fits(self, X: Any) -> Any:
-        """Return fits that are computed from whitened rows, without features."""
+        """Return the :class:`GaussianRowFits` of rows, which do not compute features."""
         return GaussianRowFits(self, self._centred(self.filled(X)))
 
     def _student(self, lam: Array) -> tuple[Array, Array, Array]:
@@ -218,10 +225,10 @@ def _without_holes(X: Array) -> tuple[Array, Array]:
 class GaussianRowFits:
     """:class:`RowFits` of full Gaussians, computed without features.
 
-    Let A be the addition to squares, let z be a row relative to the prior's mean, in coordinates in
-    which ``W^-1 + A`` of the prior is the identity, and let s be a seed. With kappa = kappa_0 + 1
-    and ``c = kappa_0 / kappa``, a component fitted to z_s has the mean ``z_s / kappa`` and the
-    scale
+    Let A be the matrix ``added``. The rows z are relative to the prior's mean, in coordinates in
+    which ``W^-1 + A`` of the prior is the identity. The row of the seed s is z_s. With kappa =
+    kappa_0 + 1 and ``c = kappa_0 / kappa``, a component fitted to z_s has the mean ``z_s / kappa``
+    and the matrix W
 
         (I + c z_s z_s')^-1 = I - g z_s z_s',      g = c / (1 + c |z_s|^2).
     """
@@ -233,7 +240,8 @@ class GaussianRowFits:
         whitener = np.linalg.inv(np.linalg.cholesky(q["scale_inverse"] + added))
         self._z = (X - q["mean"]) @ whitener.T
         self._square = np.einsum("nd,nd->n", self._z, self._z)
-        # The squares of a seed include A, so that fits contain z_s' A z_s in these coordinates.
+        # The squares of each row include A, so that a fit contains the trace of A times W of the
+        # seed. The part of the trace that depends on the seed is -g z_s' A z_s.
         self._added = np.zeros(len(X))
         if component.added is not None:
             product = self._z @ (whitener @ added @ whitener.T)
@@ -255,17 +263,17 @@ class GaussianRowFits:
     def _fits(
         self, inner: Array, square: Array, seed_square: Array, seed_added: Array
     ) -> tuple[Array, Array]:
-        """Return fits, and sizes of their terms, in the shape to which the arguments broadcast.
+        """Return fits of rows to seeds, and sizes of their terms, see :class:`RowFits`.
 
         ``inner`` is z' z_s, ``square`` is |z|^2, ``seed_square`` is |z_s|^2, and ``seed_added`` is
-        z_s' A z_s.
+        z_s' A z_s. The results have the shape to which the arguments broadcast.
         """
         kappa, c = self._kappa, 1.0 - 1.0 / self._kappa
         determinant = 1.0 + c * seed_square
         distance = square - 2.0 * inner / kappa + seed_square / kappa**2
         along_seed = (inner - seed_square / kappa) ** 2 + seed_added
-        fits = self._nu * (distance - c / determinant * along_seed) + np.log(determinant)
-        return -0.5 * fits, 0.5 * (self._nu * (square + seed_square) + np.log(determinant))
+        deviance = self._nu * (distance - c / determinant * along_seed) + np.log(determinant)
+        return -0.5 * deviance, 0.5 * (self._nu * (square + seed_square) + np.log(determinant))
 
 
 @in_files("models.ZeroMeanFullGaussian")
@@ -331,7 +339,7 @@ def full_features(X: Array, linear: bool, added: Array | None) -> Array:
     """
     features = outer_features(X, linear=linear)
     if added is not None:
-        # The transpose is in C order.
+        # The features are in Fortran order, so that the rows of the transpose are contiguous.
         by_feature = features.T
         by_feature[-added.size :] += added[:, None] * by_feature[0]
     return features
@@ -365,6 +373,7 @@ def distances_of_observed(X: Array, mean: Array, scale: Array) -> tuple[Array, A
     holes: Any = None
     if has_holes(X):
         holes = GaussianCompletion.from_scale(0.0, mean, scale).holes(X, np.ones(1))
+        # With the inverse A of the scale S, the determinant of the marginal is |S| |A_mm|.
         half_log_dets = half_log_dets + holes.half_log_det()
         n_observed = (~holes.missing).sum(axis=1)[:, None]
     distances = np.empty((X.shape[0], mean.shape[0]))
