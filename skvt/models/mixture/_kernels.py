@@ -19,9 +19,9 @@ SMALLEST_SHARE = 1e-14
 # Bounds are multiplied by this factor, so that rounding does not make them too small.
 ROUNDED_UP = 1.0 + 1e-9
 # The loss of entropy of a pair is computed in stages. Stages 0 to 2 are upper bounds, from the
-# quickest to the closest. Stage 0 is the bound of `Assignments.bounds`, or a sum of losses or bounds
-# for a union of clusters. Stage 1 is computed from coarse groups of many rows, stage 2 from fine
-# groups of few rows. The last stage, EXACT, is the loss itself.
+# quickest to the closest. Stage 0 is the bound of `Assignments.bounds`, or a sum of losses or
+# bounds for a union of clusters. Stage 1 is computed from coarse groups of many rows, stage 2 from
+# fine groups of few rows. The last stage, EXACT, is the loss itself.
 EXACT = 3
 
 
