@@ -40,7 +40,7 @@ FOR_USERS = {
 # A decorator.
 HANDED_THROUGH = {
     ("fitting/_twin.py", "on_a_twin"),
-    ("sklearn_private/_callbacks.py", "torn_down"),
+    ("sklearn_private/_callbacks.py", "fit_and_tear_down"),
     ("readers/chunks.py", "apply_to_rows"),
     # (options of ``plot``, which documents and checks them)
     ("plotting/_effects.py", "from_data"),

@@ -148,7 +148,9 @@ def test_joins_of_another_hierarchy_are_made_without_losses_of_other_pairs(compu
     assignments = Assignments([(resp, np.ones(300), np.zeros(300))])
     linkage = join_components(assignments).linkage
     computed.clear()
-    np.testing.assert_array_equal(join_components(assignments, first=linkage).linkage, linkage)
+    np.testing.assert_array_equal(
+        join_components(assignments, first_joins=linkage).linkage, linkage
+    )
     assert not computed
 
 
