@@ -1,4 +1,7 @@
-"""The table of the clusterings of a mixture, and the comparison with refits and other fits."""
+"""The table of the clusterings of a mixture: one row for each number of clusters.
+
+Clusterings are compared by bounds of refits and by their agreement with other fits.
+"""
 
 import numpy as np
 from sklearn.metrics import adjusted_rand_score
@@ -13,25 +16,26 @@ _MOST_PASSES = 10
 _TOL = 1e-3
 
 
-def refitted_bounds(fitted, X, weights, workers, most):
-    """Return the bound of a refit to rows X at each number of clusters up to ``most``, (K,) nats.
+def refitted_bounds(fitted, X, weights, workers, largest_number):
+    """Refit the mixture at each number of clusters up to ``largest_number``; return the bounds.
 
-    A refit begins with the joined components, and has no moves. Its bound is NaN for larger
-    numbers, and for models whose components cannot be merged.
+    The bounds are an array (K,), in nats. A refit to rows X begins with the joined components and
+    has no moves. The bounds are NaN for numbers above ``largest_number``, and for models whose
+    components cannot be merged.
     """
     model, joins, stats = fitted.model, fitted.joins, fitted.stats.value()
     out = np.full(joins.n_components, np.nan)
     if Capability.MERGEABLE not in model.capabilities:
         return out
     inputs = PassInputs(rows_of(X, weights), RunningPolicy(), workers)
-    for n in range(1, min(most, joins.n_components) + 1):
+    for n in range(1, min(largest_number, joins.n_components) + 1):
         joined = joined_statistics(model, stats, joins.clusters(n))
         out[n - 1] = _refitted_bound(model, State(RunningStats(joined.arrays)), inputs)
     return out
 
 
 def _refitted_bound(model, state, inputs):
-    """Return the bound after some passes of coordinate ascent, in nats."""
+    """Return the bound after at most _MOST_PASSES passes of coordinate ascent, in nats."""
     engine, bound = CoordinateAscent(), -np.inf
     for _ in range(_MOST_PASSES):
         result = engine.run_pass(model, state, inputs)
@@ -45,8 +49,8 @@ def _refitted_bound(model, state, inputs):
 def agreements(joins, labels, others):
     """Return the mean adjusted Rand index with other fits at each number of clusters, (K,).
 
-    ``labels`` (n,) are components of rows, and ``others`` has the joins and the labels of the same
-    rows of each other fit. The index is NaN for numbers that no other fit has.
+    ``labels`` (n,) are the components of the rows. ``others`` has a pair for each other fit: its
+    joins, and its labels (n,) of the same rows. The index is NaN for numbers that no other fit has.
     """
     total, n_known = np.zeros((2, joins.n_components))
     for other, other_labels in others:

@@ -5,7 +5,7 @@ from sklearn.base import DensityMixin
 
 from skvt.fitting import VariationalEstimator, of_fit
 from skvt.inference import Workers
-from skvt.models.mixture import refits_of
+from skvt.models.mixture import make_refits
 from skvt.posterior import JointPosterior, Posterior
 from skvt.readers import RealReader
 from skvt.readers.chunks import by_chunk, is_chunked
@@ -175,7 +175,7 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
         X, weights = some_rows(X, weights, used)
         with Workers(self.n_jobs) as workers:
             resp = assignments_of(fitted, X, workers)
-        return refits_of(fitted.model, X, weights, resp)
+        return make_refits(fitted.model, X, weights, resp)
 
     def _shape_of_probabilities(self, n_clusters):
         """Return the number of columns of the probabilities of a chunk, and their type."""

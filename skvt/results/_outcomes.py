@@ -122,20 +122,23 @@ def outcome_by_cluster(
 
 
 def _means(shares, draws, values, weights, correction):
-    """Return means of values (n, Q) for each draw, and their squared standard errors, (2, M, Q, K).
+    """Estimate the means of Q columns of values (n, Q) in K clusters, for each of M draws.
 
-    ``draws`` (M, K, K) multiply shares (n, K). A mean is a ratio of sums over rows, which is
-    replaced by its linear approximation at the mean of the draws. No sum is thus divided by the
-    drawn size of a cluster, which may be near 0. ``correction`` (K,) multiplies the squared errors.
+    Return the means and their squared standard errors in an array (2, M, Q, K).
+
+    ``shares`` (n, K) times a matrix of ``draws`` (M, K, K) is a draw of corrected assignments. A
+    mean is a ratio of sums over rows. The ratio is replaced by its linear approximation at the mean
+    of the draws, so that no sum is divided by the drawn size of a cluster, which may be near 0.
+    ``correction`` (K,) multiplies the squared errors.
     """
-    mean = weights[:, None] * (shares @ draws.mean(axis=0))
-    sizes = mean.sum(axis=0)
-    means = values.T @ mean / sizes
+    mean_draw = weights[:, None] * (shares @ draws.mean(axis=0))
+    sizes = mean_draw.sum(axis=0)
+    means = values.T @ mean_draw / sizes
     out = np.empty((2, len(draws), *means.shape))
     for m, draw in enumerate(draws):
-        of_rows = weights[:, None] * (shares @ draw) / sizes
+        row_weights = weights[:, None] * (shares @ draw) / sizes
         for q, column in enumerate(values.T):
-            deviations = of_rows * (column[:, None] - means[q])
+            deviations = row_weights * (column[:, None] - means[q])
             out[0, m, q] = means[q] + deviations.sum(axis=0)
             out[1, m, q] = (deviations**2).sum(axis=0) * correction
     return out

@@ -29,8 +29,8 @@ from skvt.results.topic_words import topic_probabilities, word_probabilities
 # Eigenvalues of the symmetric form of M, at most 1, that are below this count as 0: the data do not
 # distinguish the components.
 _SINGULAR = 1e-8
-# Singular values of A below this are raised to it when A is inverted, see `cluster_shares_of`.
-_LEAST_LENGTH = 0.2
+# Singular values of A below this are replaced by it when A is inverted, see `cluster_shares_of`.
+_SMALLEST_SINGULAR_VALUE = 0.2
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def topic_shares_of(estimator, X):
     topics, words = topic_probabilities(estimator), word_probabilities(estimator)
     sizes = lam.sum(axis=1) / lam.sum()
     chances = (sizes[:, None] * topics / np.where(words > 0.0, words, 1.0)).T
-    corrected = _corrected(chances, words)
+    corrected = _correct(chances, words)
     lengths = np.asarray(X.sum(axis=1), np.float64).ravel()
     values = (X @ corrected) / lengths[:, None]
 
@@ -118,11 +118,13 @@ def cluster_shares_of(estimator, X, weights, n_clusters=None):
     clusters = None if n_clusters is None else model.component_clusters(n_clusters)
     refits, weights = model._refits(X, weights), weights[weights > 0.0]
     chances = sum_by_cluster(refits.resp, clusters)
-    values, sizes = _corrected(chances, weights), weights @ chances
+    values, sizes = _correct(chances, weights), weights @ chances
     profiles = (weights[:, None] * chances / np.where(sizes > 0.0, sizes, 1.0)).T
 
     def draws(number, rng):
-        drawn = [_drawn_shares(*refits.drawn(rng), clusters) for _ in range(number)]
+        drawn = [_inverse_for_draw(*refits.draw(rng), clusters) for _ in range(number)]
+        # Move the draws so that their mean is their median, with rows that sum to 1. A few extreme
+        # draws hardly change the median.
         center = np.median(drawn, axis=0)
         center += (1.0 - center.sum(axis=1, keepdims=True)) / len(center)
         return center + drawn - np.mean(drawn, axis=0)
@@ -130,18 +132,23 @@ def cluster_shares_of(estimator, X, weights, n_clusters=None):
     return Shares(values, profiles, draws)
 
 
-def _drawn_shares(weights, before, after, clusters):
-    """Return A^-1, (K, K), for drawn weights of rows and probabilities before and after a refit."""
+def _inverse_for_draw(weights, before, after, clusters):
+    """Return A^-1, (K, K), of :func:`cluster_shares_of` for one draw of weights (n,) of the rows.
+
+    ``before`` and ``after`` (n, components) are the responsibilities before and after the refit to
+    this draw.
+    """
     before, after = sum_by_cluster(before, clusters), sum_by_cluster(after, clusters)
     weighted = weights[:, None] * before
+    # Match the clusters after the refit to those before it by the mass that they share.
     after = after[:, linear_sum_assignment(weighted.T @ after, maximize=True)[1]]
     sizes = weighted.sum(axis=0)
-    mean = weighted.T @ _corrected(after, weights) / np.where(sizes > 0.0, sizes, 1.0)[:, None]
+    mean = weighted.T @ _correct(after, weights) / np.where(sizes > 0.0, sizes, 1.0)[:, None]
     left, singular_values, right = np.linalg.svd(mean)
-    return (right.T / np.maximum(singular_values, _LEAST_LENGTH)) @ left.T
+    return (right.T / np.maximum(singular_values, _SMALLEST_SINGULAR_VALUE)) @ left.T
 
 
-def _corrected(chances, weights):
+def _correct(chances, weights):
     """Return ``chances M^-1``, (n, K), by the form ``D^-1/2 sum_i w_i r_i r_i' D^-1/2`` of M."""
     root = np.sqrt(weights @ chances)
     scaled = chances / np.where(root > 0.0, root, 1.0)

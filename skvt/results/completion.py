@@ -14,7 +14,7 @@ from skvt.models.lda import LDAGivenTopics, Topics
 from skvt.rows import Documents, design_and_allowed
 
 _S63 = np.uint64(63)
-# Maximum number of tokens of an entry for which a coin is tossed.
+# Maximum number of tokens of an entry of X that are split one by one, each by the toss of a coin.
 MOST_COINS = 4096
 # Counts times 1024 are hashed as integers. Larger values are replaced by this value, which fits
 # into an int64.
@@ -88,9 +88,9 @@ def split_tokens(X):
 
 
 def document_parameters(model, stats, X, workers):
-    """Return the parameters gamma (n, K) of q(theta) at T = 1.
+    """Return the parameters gamma (n, K) of q(theta), at the temperature 1.
 
-    They are computed by CVB0, with the topics at their mean under q.
+    Gamma is computed by CVB0, with the topics at their mean under q.
     """
     data = rows_of(X, np.ones(X.shape[0]))
     documents = LDAGivenTopics.of(model.documents(stats), "cvb0")

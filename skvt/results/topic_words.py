@@ -1,4 +1,4 @@
-"""Words of topics by probability and by relevance, and labels made of these."""
+"""The first words of topics, by probability or by relevance, and labels made of these words."""
 
 from collections.abc import Mapping
 from numbers import Integral

@@ -566,4 +566,4 @@ def test_a_refit_ends_with_a_step_of_em(monkeypatch):
     monkeypatch.setattr(_refits, "_FEWEST_STEPS", 3)
     monkeypatch.setattr(_refits, "_MOST_STEPS", 3)
     resp = np.random.default_rng(1).dirichlet(np.ones(2), size=60)
-    assert _refits.refitted(mixture(name), X, np.ones(60), resp) is steps[2]
+    assert _refits.refit_by_em(mixture(name), X, np.ones(60), resp) is steps[2]

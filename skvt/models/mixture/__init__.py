@@ -39,7 +39,7 @@ from skvt.models.mixture._product import (
     as_slice,
     naming_block,
 )
-from skvt.models.mixture._refits import refits_of
+from skvt.models.mixture._refits import make_refits
 from skvt.models.mixture._regression import (
     IndependentRegressions,
     Regression,

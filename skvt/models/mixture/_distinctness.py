@@ -1,7 +1,8 @@
-"""Pairs of clusters whose losses are losses of evidence, also weighted by how distinct the two are.
+"""Pairs of clusters whose losses are losses of evidence, alone or weighted by distinctness.
 
-Components that do not overlap have no entropy to lose. They are joined by the evidence that is lost
-if two become one component, the negative gain of a merge [HS13 eq. 12].
+Components that do not overlap have no entropy to lose by a join. They are joined in the order of
+the evidence that is lost if two of them become one component: the gain of the merge [HS13 eq. 12]
+with the opposite sign.
 """
 
 from copy import deepcopy
@@ -20,22 +21,26 @@ from skvt.typing import Array, IndexArray
 _ALL_COMPARED = 100
 # Minimum number of neighbours with which a component is compared.
 _NEIGHBOURS = 24
-# Factor by which joins of two suggested clusters come after joins within clusters.
-_LAST = 1e9
+# Factor of the losses of pairs from two suggested clusters, so large that these pairs are joined
+# after all pairs within clusters.
+_PENALTY_ACROSS = 1e9
 
 
 class Evidence(Pairs):
     """Clusters whose losses are losses of evidence; a joined cluster has the summed statistics.
 
-    ``sums`` (K, P) are the components' sums of features, ``counts`` (K,) their expected rows. If
-    ``merge_gains`` of the component is only a bound for pairs that should not be merged, so is the
-    loss. If there are many components, losses are computed for neighbours only. The loss of other
-    pairs is approximated by the cost of explaining the rows of one by the other as it is.
+    ``sums`` (K, P) are the components' sums of features, and ``counts`` (K,) their expected numbers
+    of rows. For pairs that should not be merged, ``merge_gains`` of the component may return only a
+    bound; then the loss is a bound, too.
+
+    If there are many components, losses are computed for neighbours only. The loss of another pair
+    is approximated by a cost: the nats that are lost if the parameters of one cluster stay and
+    explain the rows of the other cluster. The cheaper of the two directions counts.
     """
 
     sign = -1.0
-    # (K, K): pairs whose losses are computed before one is chosen; None for all pairs.
-    near: NDArray[np.bool_] | None = None
+    # (K, K): whether two clusters are neighbours, whose losses are computed; None if all are.
+    is_near: NDArray[np.bool_] | None = None
 
     def __init__(
         self, component: Component, sums: Array, counts: Array, vacant: NDArray[np.bool_]
@@ -47,49 +52,56 @@ class Evidence(Pairs):
             tables = self.component.table(self.component.natural_parameters(sums))
             cost = (sums * tables).sum(axis=1)[:, None] - sums @ tables.T
             self.cost = np.minimum(cost, cost.T) / self.n_rows
-            self.near = np.zeros(cost.shape, bool)
-            for neighbours, cost in zip(self.near, self.cost, strict=True):
-                neighbours[stable_order(cost)[: 1 + _NEIGHBOURS]] = True
-            self.near |= self.near.T
+            self.is_near = np.zeros(cost.shape, bool)
+            # A component costs nothing to itself, so that it is the first in the order.
+            for is_near, costs in zip(self.is_near, self.cost, strict=True):
+                is_near[stable_order(costs)[: 1 + _NEIGHBOURS]] = True
+            self.is_near |= self.is_near.T
 
     def copy(self) -> Self:
         return deepcopy(self)
 
     def losses(self, a: int | IndexArray, b: IndexArray) -> Array:
         """Return ``log M(S_a) + log M(S_b) - log M(S_a + S_b)`` per row, M being the evidence."""
-        near, out = np.ones(b.size, bool), np.zeros(b.size)
-        if self.near is not None:
-            near, out = self.near[a, b], self.cost[a, b]
-        out[near] = self._lost(np.broadcast_to(a, b.shape)[near], b[near])
+        is_near, out = np.ones(b.size, bool), np.zeros(b.size)
+        if self.is_near is not None:
+            is_near, out = self.is_near[a, b], self.cost[a, b]
+        out[is_near] = self._evidence_losses(np.broadcast_to(a, b.shape)[is_near], b[is_near])
         return out
 
     def loss_of_join(self, a: int, b: int, loss: float | None) -> float:
-        if loss is not None and (self.near is None or self.near[a, b]):
+        if loss is not None and (self.is_near is None or self.is_near[a, b]):
             return loss
-        return float(self._lost(np.array([a]), np.array([b]))[0])
+        return float(self._evidence_losses(np.array([a]), np.array([b]))[0])
 
-    def _lost(self, a: IndexArray, b: IndexArray) -> Array:
+    def _evidence_losses(self, a: IndexArray, b: IndexArray) -> Array:
+        """Return the losses of joining a with b, pair by pair, in nats per row."""
         return -self.component.merge_gains(self.sums, a, b) / self.n_rows
 
     def join(self, a: int, b: int) -> None:
         super().join(a, b)
         self.sums[a] += self.sums[b]
-        if self.near is not None:
-            self.near[a] |= self.near[b]
+        if self.is_near is not None:
+            self.is_near[a] |= self.is_near[b]
             self.cost[a] += self.cost[b]
-            self.near[:, a], self.cost[:, a] = self.near[a], self.cost[a]
+            self.is_near[:, a], self.cost[:, a] = self.is_near[a], self.cost[a]
 
 
 class Distinctness(Pairs):
-    """Clusters, the least distinct two of which are joined first.
+    """Clusters of which the two least distinct ones are joined first.
 
-    Two clusters are distinct if joining them loses much evidence, their rows are assigned with
-    certainty, and there is a valley between them. Evidence grows with the square of a distance in
-    standard deviations. It is therefore multiplied by the square of the test of the valley. A test
-    below SIGNIFICANT counts as this value, since chance explains it. The share of the possible
-    entropy that remains is a factor, too. Of its powers 1 to 4, the fourth gave the best clusters
-    of a told number. Two different ones of ``clusters`` (K,) are joined last. The losses that a
-    hierarchy reports are those of evidence.
+    Two clusters are distinct if joining them loses much evidence, if their rows are assigned with
+    certainty, and if there is a valley between them. Three factors measure this:
+
+    - the loss of evidence;
+    - the square of the test of the valley, since evidence grows with the square of a distance in
+      standard deviations. A test below SIGNIFICANT counts as SIGNIFICANT, since chance explains it;
+    - the fourth power of the share of the possible entropy that a join does not lose. Of the powers
+      1 to 4, the fourth gave the best clusters if their number was told. The compiled loops
+      multiply by this factor.
+
+    Components that belong to different ``clusters`` (K,) are joined last. The hierarchy reports the
+    losses of evidence, without the other factors.
     """
 
     sign = -1.0
@@ -111,16 +123,17 @@ class Distinctness(Pairs):
         return type(self)(self.assignments.copy(), self.evidence.copy(), valleys, self.clusters)
 
     def losses(self, a: int | IndexArray, b: IndexArray) -> Array:
-        """Return the losses of evidence, weighted by the tests of valleys."""
+        """Return the losses of evidence, in nats per row, weighted by the tests of valleys."""
         losses = np.maximum(self.evidence.losses(a, b), 0.0)
         if self.valleys is not None:
             losses *= np.maximum(self.valleys.losses(a, b) / SIGNIFICANT, 1.0) ** 2
-        return losses * np.where(self.clusters[b] == self.clusters[a], 1.0, _LAST)
+        return losses * np.where(self.clusters[b] == self.clusters[a], 1.0, _PENALTY_ACROSS)
 
     def largest_losses(self, a: Any, b: Any) -> Any:
-        most = self.assignments.largest_losses(a, b)
-        # Shares below MAYBE_ONE are taken as 0.
-        return np.where(self.assignments.bounds[a, b] / most >= MAYBE_ONE, most, np.inf)
+        largest = self.assignments.largest_losses(a, b)
+        # A divisor of infinity makes the share 0, so that no loss of entropy is computed for pairs
+        # whose share is less than MAYBE_ONE.
+        return np.where(self.assignments.bounds[a, b] / largest >= MAYBE_ONE, largest, np.inf)
 
     def loss_of_join(self, a: int, b: int, loss: float | None) -> float:
         return self.evidence.loss_of_join(a, b, None)

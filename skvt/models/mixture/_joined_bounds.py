@@ -1,11 +1,12 @@
 """Bounds of a mixture whose components are joined clusters, from statistics alone.
 
-A cluster becomes one component, with the sums of the statistics and of the responsibilities of its
-components. The bound is that of these responsibilities [HS13 eq. 8]: the evidence of weights and
-components, plus the entropy of assignments.
+Each cluster becomes one component. The statistics and the responsibilities of its components are
+summed. The bound at these responsibilities is the evidence of weights and components, plus the
+entropy of assignments [HS13 eq. 8]. No pass over the rows is needed.
 
-Responsibilities are those under the final globals. The bound of the fit may have those before its
-last update, so that differences from it are exact up to what one more pass would gain.
+The responsibilities are computed under the final globals, whereas the bound of the fit may be
+computed with the responsibilities before its last update. Differences between the two bounds are
+therefore exact up to the gain of one more pass.
 """
 
 import numpy as np
@@ -20,7 +21,11 @@ from skvt.typing import Array, IndexArray
 
 
 def joined_statistics(model: Mixture, stats: Stats, clusters: IndexArray) -> Stats:
-    """Return the summed statistics of the clusters (K,) of components, in the best order."""
+    """Return the statistics summed over the components of each cluster.
+
+    ``clusters`` (K,) is the cluster of each component. The sums are sorted by ``order`` of the
+    prior of the weights.
+    """
     members = np.eye(clusters.max() + 1)[:, clusters]
     counts, sums = (members @ array for array in stats.arrays)
     order = model.weights.order(counts)
@@ -30,37 +35,45 @@ def joined_statistics(model: Mixture, stats: Stats, clusters: IndexArray) -> Sta
 def bounds_of_joins(
     model: Mixture, stats: Stats, assignments: Assignments, joins: Joins
 ) -> Array | None:
-    """Return the bound at each number of clusters less that of the components, (K,) in nats.
+    """Return the bound at 1, ..., K clusters minus the bound of the components, (K,) in nats.
 
-    The result is None for models whose components cannot be merged.
+    Return None for models whose components cannot be merged.
     """
     if Capability.MERGEABLE not in model.capabilities:
         return None
     K = joins.n_components
+    # Compute the entropy that is lost by the same joins, cumulated, in nats per row.
     lost = join_components(assignments, relative=False, first_joins=joins.pairs(K - 1)).linkage[
         :, 2
     ]
-    joined = [joins.clusters(n) for n in range(1, K + 1)]
+    clusters_by_number = [joins.clusters(n) for n in range(1, K + 1)]
     counts, sums = stats.arrays
-    of_weights = np.empty(K)
-    for n, clusters in enumerate(joined):
+    weights_evidence = np.empty(K)
+    for n, clusters in enumerate(clusters_by_number):
         rows = np.bincount(clusters, counts).astype(np.float64)
-        of_weights[n] = model.weights_log_evidence(rows[model.weights.order(rows)])
+        weights_evidence[n] = model.weights_log_evidence(rows[model.weights.order(rows)])
+    # If components share globals, the evidence of a cluster depends on the other clusters. It is
+    # then computed for all clusters of each number. Otherwise it is computed once per cluster.
     component = model.component
     if np.array_equal(component.log_evidence(sums), component.alone.log_evidence(sums)):
-        evidence = _evidence_of_each(component, sums, joins)
-    else:  # components share globals
-        arrays = (joined_statistics(model, stats, clusters).arrays[1] for clusters in joined)
+        evidence = _evidence_from_joins(component, sums, joins)
+    else:
+        arrays = (
+            joined_statistics(model, stats, clusters).arrays[1] for clusters in clusters_by_number
+        )
         evidence = np.array([component.log_evidence(sums).sum() for sums in arrays])
-    energy = of_weights + evidence
+    energy = weights_evidence + evidence
     return energy - energy[-1] - float(counts.sum()) * np.append(lost[::-1], 0.0)
 
 
-def _evidence_of_each(component: Component, sums: Array, joins: Joins) -> Array:
-    """Return the evidence at 1, ..., K clusters, (K,), each cluster's being computed once."""
-    pairs, of_clusters = joins.linkage[:, :2].astype(int), list(sums)
+def _evidence_from_joins(component: Component, sums: Array, joins: Joins) -> Array:
+    """Return the evidence at 1, ..., K clusters, (K,), computed once for each cluster.
+
+    Clusters are the K components with the statistics ``sums``, and the K - 1 unions.
+    """
+    pairs, cluster_sums = joins.linkage[:, :2].astype(int), list(sums)
     for a, b in pairs:
-        of_clusters.append(of_clusters[a] + of_clusters[b])
-    each = component.log_evidence(np.array(of_clusters))
-    gained = each[len(sums) :] - each[pairs].sum(axis=1)
-    return np.append(each[: len(sums)].sum(), gained).cumsum()[::-1]
+        cluster_sums.append(cluster_sums[a] + cluster_sums[b])
+    evidence = component.log_evidence(np.array(cluster_sums))
+    gained = evidence[len(sums) :] - evidence[pairs].sum(axis=1)
+    return np.append(evidence[: len(sums)].sum(), gained).cumsum()[::-1]

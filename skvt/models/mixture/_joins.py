@@ -1,4 +1,8 @@
-"""The sequence of joins that makes a hierarchy of clusters, and the elbow of its losses."""
+"""The sequence of joins that makes a hierarchy of clusters, and the rules that cut it.
+
+A sequence joins the K components of a mixture, two clusters at a time, until one is left. A number
+of clusters is suggested where a join first loses much, or at the elbow of the losses.
+"""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -10,17 +14,18 @@ from skvt.files import in_files
 from skvt.ties import stable_argmax
 from skvt.typing import Array, IndexArray
 
-# Two clusters are joined if the loss of entropy, as a share of the largest possible loss, is at
-# least ONE_MODE; at least SURELY_ONE, if there is no valley between them; at least MAYBE_ONE, if
-# the join is before the elbow. For two normal clusters with equal weights and spherical
-# covariances, the shares correspond to means 2, 3.9 and 5.6 standard deviations apart. Up to a
-# distance of 2 such clusters have one mode.
+# Minimum loss of entropy, as a share of the largest possible loss, for two clusters to be joined:
+# ONE_MODE in any case, SURELY_ONE if there is no valley between them, and MAYBE_ONE if the join is
+# before the elbow. For two normal clusters with equal weights and spherical covariances, these
+# shares correspond to means that are 2, 3.9 and 5.6 standard deviations apart. Two such clusters
+# have one mode up to a distance of 2.
 ONE_MODE = 0.5
 SURELY_ONE = 0.1
 MAYBE_ONE = 0.01
 # Minimum factor by which the entropy falls faster before an elbow than after it.
 _STEEPER = 4.0
-# Minimum number of joins on each side of an elbow, since a line fits any two points.
+# Minimum number of joins before an elbow and, for losses of entropy, after it, since a line through
+# two points fits without error.
 _JOINS_OF_LINE = 2
 # Minimum number of joins before an elbow of the entropy, since a few pairs of close clusters do not
 # make an elbow.
@@ -34,14 +39,15 @@ SIGNIFICANT = 3.5
 class Joins:
     """The sequence of pairs of clusters that are joined, until one is left, and where to stop."""
 
-    # (K - 1, 4), as in SciPy: numbers of the two clusters, where the cluster of join j has the
-    # number K + j; loss of this and all earlier joins, in nats per row; number of components.
+    # (K - 1, 4), a linkage matrix as in SciPy. Columns 0 and 1 are the numbers of the two clusters;
+    # the union that join j makes has the number K + j. Column 2 is the height: the loss of this and
+    # all earlier joins, in nats per row. Column 3 is the number of components in the union.
     linkage: Annotated[Array, "k-1 4"]
     # (K - 1,): loss of the join relative to the largest possible loss of entropy.
     shares: Annotated[Array, "k-1"]
     # (K - 1,): fraction of rows in the new cluster.
     masses: Annotated[Array, "k-1"]
-    # Number of joins at the beginning that assign components without rows to others.
+    # Number of joins at the beginning that join components without rows to others.
     n_vacant: int
     # Number of joins at the beginning that are chosen by the entropy; None for all.
     n_by_entropy: int | None = None
@@ -54,10 +60,12 @@ class Joins:
     n_by_valley: int = 0
     # (K - 1,): test of the valley between the two clusters, in standard errors, see `Valleys`.
     tests: Annotated[Array | None, "k-1"] = None
-    # (K,): bound at 1, ..., K clusters less that of the components, in nats; None if not known.
+    # (K,): bound at 1, ..., K clusters minus the bound of the components, in nats; None if not
+    # known.
     bounds: Annotated[Array | None, "k"] = None
-    # (K,): bound of a refit at each number, in nats; mean adjusted Rand index with other fits; and
-    # the share of the fits that suggest the number. None unless clusterings are compared.
+    # (K,) each, for 1, ..., K clusters: the bound of a refit, in nats; the mean adjusted Rand index
+    # with other fits; and the share of the fits that suggest this number of clusters. None unless
+    # clusterings are compared.
     refits: Annotated[Array | None, "k"] = None
     agreement: Annotated[Array | None, "k"] = None
     suggested_by: Annotated[Array | None, "k"] = None
@@ -88,38 +96,41 @@ class Joins:
     def n_clusters(self) -> int:
         if self.n_suggested is not None:
             return self.n_suggested
-        return self.n_before_elbow(self.n_from(SURELY_ONE))
+        return self.n_before_elbow(self.n_before_share(SURELY_ONE))
 
-    def n_before_elbow(self, least: int) -> int:
-        """Return the number of clusters at the elbow, at most ``least``; this if there is none."""
-        joined = self.elbow(_JOINS_OF_LINE, _STEEPER)
-        maybe = max(self.n_from(MAYBE_ONE), self.n_components - self.n_vacant - joined)
-        enough = self.n_components - self.n_vacant - maybe >= _JOINS_BEFORE
-        return min(least, maybe) if enough else least
+    def n_before_elbow(self, n_without_elbow: int) -> int:
+        """Return the number of clusters at the elbow of the losses, at most ``n_without_elbow``.
 
-    def n_from(self, share: float, begin: int | None = None) -> int:
-        """Return the number of clusters when a join first loses less than this share.
-
-        Joins are examined from number ``begin`` on; by default, after those of components without
-        rows.
+        Return ``n_without_elbow`` if there is no elbow or if it comes after too few joins.
         """
-        begin = self.n_vacant if begin is None else begin
-        holds = np.append(self.shares[begin:] >= share, False)
-        return self.n_components - begin - int(np.argmin(holds))
+        joined = self.elbow(_JOINS_OF_LINE, _STEEPER)
+        maybe = max(self.n_before_share(MAYBE_ONE), self.n_components - self.n_vacant - joined)
+        has_enough_joins = self.n_components - self.n_vacant - maybe >= _JOINS_BEFORE
+        return min(n_without_elbow, maybe) if has_enough_joins else n_without_elbow
 
-    def elbow(self, n_behind: int, steeper: float) -> int:
+    def n_before_share(self, share: float) -> int:
+        """Return the number of clusters before the first join that loses less than ``share``.
+
+        Joins of components without rows, which come first, are not examined.
+        """
+        holds = np.append(self.shares[self.n_vacant :] >= share, False)
+        return self.n_components - self.n_vacant - int(np.argmin(holds))
+
+    def elbow(self, n_after: int, ratio: float) -> int:
         """Return the number of joins before the elbow of the losses, 0 if there is no elbow.
 
         Cumulative losses as a function of cumulative rows are fitted by two straight lines that
-        share a point, by least squares [Baudry10 sec. 4]. It is an elbow if the slope of the first
-        line is at least ``steeper`` times that of the second, or at most, if ``steeper`` <= 1. At
-        least ``n_behind`` joins must follow.
+        share a point, by least squares [Baudry10 sec. 4]. If ``ratio`` > 1, the point is an elbow
+        if the slope of the first line is at least ``ratio`` times the slope of the second line. If
+        ``ratio`` <= 1, it is an elbow if the slope is at most that. At least ``n_after`` joins must
+        follow the elbow. Joins of components without rows are not examined and not counted.
         """
         lost = np.append(0.0, self.linkage[:, 2])[self.n_vacant :]
         joined = np.append(0.0, self.masses.cumsum())[self.n_vacant :]
-        inner = range(_JOINS_OF_LINE, lost.size - n_behind)
+        inner = range(_JOINS_OF_LINE, lost.size - n_after)
         if not inner:
             return 0
+        # Choose the shared point with the smallest sum of squared errors, and compare the slopes.
         errors = [
             _line_error(joined[: j + 1], lost[: j + 1]) + _line_error(joined[j:], lost[j:])
             for j in inner
@@ -127,11 +138,15 @@ class Joins:
         elbow = inner[int(stable_argmax(-np.array(errors), scale=(lost[-1] - lost[0]) ** 2))]
         before = (lost[elbow] - lost[0]) / (joined[elbow] - joined[0])
         after = (lost[-1] - lost[elbow]) / (joined[-1] - joined[elbow])
-        is_elbow = before >= steeper * after if steeper > 1.0 else before <= steeper * after
+        is_elbow = before >= ratio * after if ratio > 1.0 else before <= ratio * after
         return elbow if is_elbow else 0
 
     def pairs(self, n_joins: int) -> Array:
-        """Return the first ``n_joins`` rows of the linkage matrix, with NaN as heights."""
+        """Return the first ``n_joins`` rows of the linkage matrix, with NaN as heights.
+
+        `join_components` computes heights that are NaN, for other losses than those of this
+        sequence.
+        """
         out = self.linkage[:n_joins].copy()
         out[:, 2] = np.nan
         return out
@@ -147,6 +162,7 @@ class Joins:
         for a, b in self.linkage[: K - n_clusters, :2].astype(int):
             members.append(np.concatenate([members[a], members[b]]))
             first[members[-1]] = members[-1].min()
+        # ``first`` has the first component of each component's cluster.
         return np.unique(first, return_inverse=True)[1]
 
 

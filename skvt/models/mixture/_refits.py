@@ -45,14 +45,15 @@ class Refits(NamedTuple):
     X: Any
     # (m,): total weight of the rows that each distinct row represents.
     weights: Array
-    # (m,): effective number (sum w)^2 / sum w^2 of the rows that each distinct row represents.
-    numbers: Array
+    # (m,): effective number (sum w)^2 / sum w^2 of the rows that each distinct row represents. Here
+    # w are the weights of these rows.
+    effective_numbers: Array
     # (m, K): responsibilities of the distinct rows before a refit.
-    start: Array
+    start_resp: Array
     # (m, K): responsibilities of the distinct rows after a refit to ``weights``.
-    before: Array
+    refit_resp: Array
 
-    def drawn(self, rng: np.random.Generator) -> tuple[Array, Array, Array]:
+    def draw(self, rng: np.random.Generator) -> tuple[Array, Array, Array]:
         """Draw weights of the distinct rows by the weighted likelihood bootstrap [NR94], and refit.
 
         The bootstrap multiplies the weight of each row by a standard exponential variable. The sum
@@ -68,16 +69,18 @@ class Refits(NamedTuple):
         after : ndarray of shape (m, K)
             The responsibilities after the refit to the drawn weights.
         """
-        # Rows without weight have the effective number 0. Their drawn weights are 0 for any shape.
-        numbers = np.where(self.numbers > 0.0, self.numbers, 1.0)
-        weights = self.weights * rng.standard_gamma(numbers) / numbers
-        return weights, self.before, refitted(self.model, self.X, weights, self.start)
+        # Rows without weight have the effective number 0, not a shape of a gamma distribution.
+        # Any other shape gives them drawn weights of 0.
+        effective_numbers = np.where(self.effective_numbers > 0.0, self.effective_numbers, 1.0)
+        weights = self.weights * rng.standard_gamma(effective_numbers) / effective_numbers
+        return weights, self.refit_resp, refit_by_em(self.model, self.X, weights, self.start_resp)
 
 
-def refits_of(model: Mixture, X: Any, weights: Array, resp: Array) -> Refits:
-    """Refit a mixture to rows X of weights (n,), from responsibilities ``resp`` (n, K).
+def make_refits(model: Mixture, X: Any, weights: Array, resp: Array) -> Refits:
+    """Refit a mixture to rows X of weights (n,), and prepare the refits to drawn weights.
 
-    ``resp`` come from the fit. A sample, if any, is drawn with a fixed seed.
+    EM begins with the responsibilities ``resp`` (n, K) of the fit. A sample, if the rows are many,
+    is drawn with a fixed seed.
     """
     stats = _statistics(model, X, weights, resp)
     n, limit = X.shape[0], int(np.clip(_LARGEST_STEP // stats[1].size, _FEWEST_ROWS, ROWS_TO_SEED))
@@ -89,16 +92,16 @@ def refits_of(model: Mixture, X: Any, weights: Array, resp: Array) -> Refits:
     # squares of their weights.
     sample, total = distinct_rows(model.component, X[rows], weights[rows])
     squares = distinct_rows(model.component, X[rows], weights[rows] ** 2)[1]
-    numbers = scale * total**2 / np.where(squares > 0.0, squares, 1.0)
-    start = _responsibilities(model, sample, *stats)
+    effective_numbers = scale * total**2 / np.where(squares > 0.0, squares, 1.0)
+    start_resp = _responsibilities(model, sample, *stats)
     return Refits(
-        refitted(model, X, weights, resp),
-        model, sample, scale * total, numbers, start,
-        refitted(model, sample, scale * total, start),
+        refit_by_em(model, X, weights, resp),
+        model, sample, scale * total, effective_numbers, start_resp,
+        refit_by_em(model, sample, scale * total, start_resp),
     )  # fmt: skip
 
 
-def refitted(model: Mixture, X: Any, weights: Array, resp: Array) -> Array:
+def refit_by_em(model: Mixture, X: Any, weights: Array, resp: Array) -> Array:
     """Refit a mixture to rows X of weights (n,) by EM; return the responsibilities (n, K).
 
     EM begins with the statistics of the responsibilities ``resp`` (n, K). After every third step
@@ -114,8 +117,8 @@ def refitted(model: Mixture, X: Any, weights: Array, resp: Array) -> Array:
         if abs(change).max() < _TOL or step == n_steps - 1:
             break
         if step % 3 == 2:
-            # Extrapolate along the change of the previous step, `first`, and the difference
-            # between the last two changes, `second`. A factor of 1 would return `resp` unchanged.
+            # Extrapolate along ``first``, the change of the previous step, and ``second``, the
+            # difference of the last two changes. A factor of 1 would leave ``resp`` unchanged.
             first, second = previous - before_previous, change - (previous - before_previous)
             factor = np.sqrt((weights @ first**2).sum() / max((weights @ second**2).sum(), 1e-300))
             if factor > 1.0:

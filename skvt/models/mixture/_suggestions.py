@@ -1,4 +1,8 @@
-"""Rules that suggest a number of clusters, and the hierarchies that lead there."""
+"""Rules that suggest a number of clusters, and the hierarchies of joins that lead to this number.
+
+:func:`choose_clusters` combines valleys, entropy and evidence; :func:`by_elbow` uses the evidence
+alone.
+"""
 
 from dataclasses import replace
 
@@ -17,9 +21,10 @@ _STEEPER_EVIDENCE = 1.8
 _VALLEY = 0.1
 
 
-def separated(valleys: Pairs) -> IndexArray:
-    """Return the cluster of each component, (K,), if valleys separate all clusters."""
+def separate_by_valleys(valleys: Pairs) -> IndexArray:
+    """Join components until valleys separate all clusters; return the cluster of each, (K,)."""
     joins = join_components(valleys, relative=False)
+    # Stop before the first join across a significant valley, but join all components without rows.
     is_joined = (joins.losses < SIGNIFICANT) | (np.arange(len(joins.losses)) < joins.n_vacant)
     return joins.clusters(joins.n_components - int(np.argmin(np.append(is_joined, False))))
 
@@ -27,20 +32,23 @@ def separated(valleys: Pairs) -> IndexArray:
 def choose_clusters(
     assignments: Assignments, evidence: Evidence, n_blocks: int, valleys: Pairs | None
 ) -> Joins:
-    """Return the hierarchy by valleys or by the entropy, then by distinctness.
+    """Choose the rule for these components; return the hierarchy with the suggested number.
 
-    If components have fewer rows than statistics on average, even parts of one cluster hardly
-    overlap. Then the hierarchy is that of the evidence, and the suggested number of clusters is
-    that at its elbow, if there is one. Otherwise, if ``valleys`` are tested, they give the
-    suggested clusters, within which the least distinct ones are joined first. If they are not, a
-    rule for the entropy gives the suggested number. The rule does not look for valleys of the
-    density if there are several blocks of columns, since components that differ in all blocks
-    overlap as classes do.
+    - If components have fewer rows than statistics on average, even parts of one cluster hardly
+      overlap. The evidence alone gives the hierarchy, and its elbow the number. If there is no
+      elbow, the next rules apply.
+    - If ``valleys`` is not None, tests of valleys give the suggested clusters. Within a cluster,
+      the least distinct components are joined first.
+    - Otherwise the entropy gives the hierarchy and the number, see `ONE_MODE`. Valleys of the
+      density count only if there is one block of columns (``n_blocks``), since components that
+      differ in all blocks overlap as classes do.
+
+    Below the suggested number, the least distinct clusters are joined first.
     """
     n_with_rows, n_by_valley = int(np.count_nonzero(~assignments.vacant)), 0
     if n_with_rows == 1:
         return replace(join_components(assignments), reason="no other component has rows")
-    # There are fewer rows than statistics, on average over components with rows.
+    # Components with rows have fewer rows than statistics, on average.
     if evidence.n_rows < n_with_rows * evidence.sums.shape[1]:
         joins = by_elbow(evidence, "with few rows and many columns components hardly overlap")
         if joins.n_clusters < n_with_rows:
@@ -49,8 +57,10 @@ def choose_clusters(
         number = int(valleys.clusters.max()) + 1
         n_by_valley = valleys.mass.size - number
         order = Distinctness(assignments, evidence, None, valleys.clusters)
-        first = join_components(order, relative=False)
-        entropy = join_components(assignments, first_joins=first.pairs(len(first.linkage)))
+        by_distinctness = join_components(order, relative=False)
+        # Make the same joins again, with losses of entropy as heights.
+        all_pairs = by_distinctness.pairs(len(by_distinctness.linkage))
+        entropy = join_components(assignments, first_joins=all_pairs)
         reasons = (
             "no valley separates the components",
             "components that no valley separates are joined",
@@ -58,7 +68,7 @@ def choose_clusters(
         )
     else:
         entropy = join_components(assignments)
-        number = entropy.n_from(ONE_MODE)
+        number = entropy.n_before_share(ONE_MODE)
         if n_blocks < 2:
             number = _n_until_valley(entropy, assignments, number)
         number = entropy.n_before_elbow(number)
@@ -71,6 +81,7 @@ def choose_clusters(
     chosen = replace(entropy, n_suggested=number, n_by_valley=n_by_valley, reason=reason)
     if number == 1:
         return chosen
+    # Keep the joins down to the suggested number, and make the others by distinctness.
     n_first = entropy.n_components - number
     order = Distinctness(assignments, evidence, valleys, np.zeros(entropy.n_components, int))
     joins = join_components(order, relative=False, first_joins=entropy.linkage[:n_first])
@@ -79,20 +90,29 @@ def choose_clusters(
 
 
 def _n_until_valley(joins: Joins, assignments: Assignments, number: int) -> int:
-    """Return the number of clusters before the first join across a valley or of little entropy."""
+    """Continue the joins from ``number`` clusters on; return the number at which they stop.
+
+    They stop before the first join across a valley of the density, or with a share of the entropy
+    below SURELY_ONE.
+    """
     while number > 1 and joins.shares[joins.n_components - number] >= SURELY_ONE:
-        now, joined = joins.clusters(number), joins.clusters(number - 1)
-        parts = (np.unique(now[joined == c]) for c in range(number - 1))
-        if assignments.valley(now, next(pair for pair in parts if pair.size == 2)) > _VALLEY:
+        clusters, joined = joins.clusters(number), joins.clusters(number - 1)
+        # Only the union of the next join has two parts.
+        parts = (np.unique(clusters[joined == c]) for c in range(number - 1))
+        if assignments.valley(clusters, next(pair for pair in parts if pair.size == 2)) > _VALLEY:
             break
         number -= 1
     return number
 
 
 def by_elbow(evidence: Evidence, reason: str) -> Joins:
-    """Return the hierarchy by the evidence alone; the number at its elbow is suggested."""
+    """Return the hierarchy by the evidence alone, with the number of clusters at its elbow.
+
+    ``reason`` says why the evidence alone is used. If there is no elbow, the suggested number is
+    the number of components with rows.
+    """
     joins = join_components(evidence, relative=False)
-    joined = joins.elbow(1, 1.0 / _STEEPER_EVIDENCE)
-    number = joins.n_components - joins.n_vacant - joined
-    reason += "; by the elbow of the evidence" if joined else "; the evidence has no elbow"
+    n_joins = joins.elbow(1, 1.0 / _STEEPER_EVIDENCE)
+    number = joins.n_components - joins.n_vacant - n_joins
+    reason += "; by the elbow of the evidence" if n_joins else "; the evidence has no elbow"
     return replace(joins, n_by_entropy=0, n_suggested=number, reason=reason)

@@ -21,7 +21,7 @@ from skvt.contracts import Component
 from skvt.models.mixture._hierarchy import join_components
 from skvt.models.mixture._joins import SIGNIFICANT, Joins
 from skvt.models.mixture._pairs import Assignments, Pairs
-from skvt.models.mixture._suggestions import separated
+from skvt.models.mixture._suggestions import separate_by_valleys
 from skvt.typing import Array, IndexArray
 
 # Maximum number of columns in which valleys are tested. In more columns, nearly every component is
@@ -163,11 +163,11 @@ def valleys_between(
     total = weights.sum() * mass
     valleys = Valleys(assignments, density, tests.copy(), peaks, total)
     draws = _draws(means, covariances, mass)
-    gaussian = _gaussian_clusters(joint, draws, X, weights, separated(valleys))
+    gaussian = _gaussian_clusters(joint, draws, X, weights, separate_by_valleys(valleys))
     for a, b in np.argwhere(np.triu(touching, 1) & gaussian[:, None] & gaussian):
         expected = _expected_test(means[[a, b]], covariances[[a, b]], total[[a, b]])
         tests[a, b] = tests[b, a] = max(tests[a, b], expected / _EXPECTED * SIGNIFICANT)
-    valleys.clusters = separated(Valleys(assignments, density, tests, peaks, total))
+    valleys.clusters = separate_by_valleys(Valleys(assignments, density, tests, peaks, total))
     return valleys
 
 
