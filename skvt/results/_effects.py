@@ -10,7 +10,7 @@ from sklearn.utils import check_random_state
 from skvt.readers.validation import check_choice, stack_level
 from skvt.results._consensus import distributions
 from skvt.results._design import describe_rows, design_of
-from skvt.results._pooling import Settings, pool
+from skvt.results._pooling import check_settings, pool
 from skvt.results._regression import Regression
 from skvt.results._shares import (
     cluster_shares_of,
@@ -149,17 +149,16 @@ def covariate_effects(
     """
     pandas = pandas_for("covariate_effects")
     check_choice("link", link, ("identity", "logit"))
-    settings = Settings.of("covariate_effects", X, n_draws, level, sample_weight)
+    weights = check_settings("covariate_effects", X, n_draws, level, sample_weight)
     fits = list(estimators) if isinstance(estimators, list | tuple) else [estimators]
     are_mixtures = _are_mixtures(fits)
     design = design_of(covariates, formula, num_samples(X))
     reported = _Reported.of(design, at, contrasts)
-    weights = settings.weights
     # Leave out rows without words. For mixtures, ``counts`` is empty and ``has_words`` is True.
     counts = [] if are_mixtures else [words_of(fit, X) for fit in fits]
     has_words = np.all([fit_counts.sum(axis=1) > 0.0 for fit_counts in counts], axis=0)
     used = np.flatnonzero((weights > 0.0) & has_words)
-    regression = Regression.of(design, used, weights, cluster, link)
+    regression = Regression.for_rows(design, used, weights, cluster, link)
     # Shares have a row for each used row; for mixtures, these are the rows of positive weight.
     if are_mixtures:
         shares = [cluster_shares_of(fit, X, weights, n_clusters) for fit in fits]

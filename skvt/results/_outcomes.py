@@ -4,7 +4,7 @@ import numpy as np
 from sklearn.utils import check_random_state
 
 from skvt.results._design import levels_or_numbers
-from skvt.results._pooling import Settings, pool
+from skvt.results._pooling import check_settings, pool
 from skvt.results._shares import cluster_shares_of, is_mixture
 from skvt.results.topic_tables import pandas_for
 from skvt.sklearn_private import num_samples
@@ -94,12 +94,11 @@ def outcome_by_cluster(
     [0.0, 1.0]
     """
     pandas = pandas_for("outcome_by_cluster")
-    settings = Settings.of("outcome_by_cluster", X, n_draws, level, sample_weight)
+    weights = check_settings("outcome_by_cluster", X, n_draws, level, sample_weight)
     fits = list(mixture) if isinstance(mixture, list | tuple) else [mixture]
     if not fits or not all(map(is_mixture, fits)):
         raise ValueError("outcome_by_cluster takes fitted mixtures, whose rows have clusters.")
     categories, values = levels_or_numbers("outcome", outcome, num_samples(X))
-    weights = settings.weights
     shares = [cluster_shares_of(fit, X, weights, n_clusters) for fit in fits]
     used = np.flatnonzero(weights)
     values, weights = values[used], weights[used]
@@ -131,9 +130,9 @@ def _means(shares, draws, values, weights, correction):
     of the draws, so that no sum is divided by the drawn size of a cluster, which may be near 0.
     ``correction`` (K,) multiplies the squared errors.
     """
-    mean_draw = weights[:, None] * (shares @ draws.mean(axis=0))
-    sizes = mean_draw.sum(axis=0)
-    means = values.T @ mean_draw / sizes
+    mean_weights = weights[:, None] * (shares @ draws.mean(axis=0))
+    sizes = mean_weights.sum(axis=0)
+    means = values.T @ mean_weights / sizes
     out = np.empty((2, len(draws), *means.shape))
     for m, draw in enumerate(draws):
         row_weights = weights[:, None] * (shares @ draw) / sizes

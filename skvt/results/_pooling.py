@@ -6,7 +6,7 @@ estimate includes the variance between fits.
 
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from scipy.stats import t as student
@@ -17,32 +17,26 @@ from skvt.results._consensus import matched
 from skvt.sklearn_private import check_sample_weight, num_samples
 
 
-class Settings(NamedTuple):
-    """Checked options that ``covariate_effects`` and ``outcome_by_cluster`` share."""
+def check_settings(caller, X, n_draws, level, sample_weight):
+    """Check the options that ``covariate_effects`` and ``outcome_by_cluster`` share.
 
-    # Weights of the rows, (n,).
-    weights: Any
-
-    @classmethod
-    def of(cls, whom, X, n_draws, level, sample_weight):
-        """Check the options of the function ``whom``; return the settings.
-
-        Raise TypeError for rows of Dask and for an ``n_draws`` that is not an integer. Raise
-        ValueError if ``n_draws`` is less than 2, if ``level`` is not between 0 and 1, or if weights
-        are negative or all 0.
-        """
-        require_rows_in_memory(X, whom)
-        check_scalar(n_draws, "n_draws", Integral, min_val=2)
-        if not 0.0 < level < 1.0:
-            raise ValueError(f"level must be in the range (0, 1). Got {level!r} instead.")
-        rows = np.empty((num_samples(X), 1))
-        weights = check_sample_weight(sample_weight, rows, dtype=np.float64)
-        if weights.min() < 0.0 or not weights.any():
-            raise ValueError(
-                "sample_weight must be in the range [0, inf), and not 0 for all rows. Got a "
-                f"smallest weight of {weights.min():g}."
-            )
-        return cls(weights)
+    Return the weights of the rows, (n,). ``caller`` is the name of the calling function in errors.
+    Raise TypeError for rows of Dask and for an ``n_draws`` that is not an integer. Raise ValueError
+    if ``n_draws`` is less than 2, if ``level`` is not between 0 and 1, or if weights are negative
+    or all 0.
+    """
+    require_rows_in_memory(X, caller)
+    check_scalar(n_draws, "n_draws", Integral, min_val=2)
+    if not 0.0 < level < 1.0:
+        raise ValueError(f"level must be in the range (0, 1). Got {level!r} instead.")
+    rows = np.empty((num_samples(X), 1))
+    weights = check_sample_weight(sample_weight, rows, dtype=np.float64)
+    if weights.min() < 0.0 or not weights.any():
+        raise ValueError(
+            "sample_weight must be in the range [0, inf), and not 0 for all rows. Got a "
+            f"smallest weight of {weights.min():g}."
+        )
+    return weights
 
 
 @dataclass(frozen=True)
@@ -55,14 +49,15 @@ class Pooled:
     standard_error: Any
     # Degrees of freedom of the standard error, (Q, K).
     degrees: Any
-    # Part (1 + 1/R) F of the total variance, as a share of it, (Q, K); NaN for a single fit.
+    # Share of the total variance that is between fits, (1 + 1/R) F / total, (Q, K); NaN for a
+    # component that a single fit has.
     between_fits: Any
     # Number of fits in which the estimate has the sign of the pooled estimate, (Q, K).
     same_sign: Any
     # Number of fits that have the component, (K,).
     n_fits: Any
     # Mean mass that the component shares with the matched components of the other fits, (K,); NaN
-    # for a single fit.
+    # for a component that a single fit has.
     agreement: Any
 
     def columns(self, level, names):
@@ -87,11 +82,12 @@ class Pooled:
 
 
 def pool(results, shares, degrees):
-    """Pool the estimates of R fits; the components of each fit are matched to the first fit.
+    """Pool the estimates of R fits; return a :class:`Pooled`.
 
     Each entry of ``results`` is an array (2, M, Q, K) with the estimates and squared standard
-    errors of M draws for Q terms and K components. ``shares`` has the ``Shares`` of each fit, whose
-    profiles are matched. A component is pooled over the fits that have a matched component.
+    errors of M draws for Q terms and K components. ``shares`` has the ``Shares`` of each fit. Their
+    profiles are used to match the components of each fit to those of the first fit. A component of
+    the first fit is pooled over the fits that have a matched component.
 
     The total variance is ``U + (1 + 1/M) B + (1 + 1/R) F`` [Rubin87 eq. 3.1.5]. U is the mean of
     the squared standard errors, which have ``degrees`` degrees of freedom; B is the variance
@@ -101,6 +97,7 @@ def pool(results, shares, degrees):
     n_draws, n_names, n_components = results[0].shape[1:]
     aligned = np.zeros((len(results), 2, n_draws, n_names, n_components))
     agreement, is_matched = np.zeros((2, len(results), n_components))
+    # Align the estimates of each fit with the components of the first fit.
     for r, (result, fit) in enumerate(zip(results, shares, strict=True)):
         mass, components, partners = matched(shares[0].profiles, fit.profiles)
         # Match each component of the first fit with itself, even if two components are equal.
@@ -108,6 +105,7 @@ def pool(results, shares, degrees):
             partners = components = np.arange(n_components)
         aligned[r][..., components] = result[..., partners]
         agreement[r, components], is_matched[r, components] = mass, 1.0
+    # Compute the three parts of the variance: within draws, between draws, and between fits.
     n_fits, effects = is_matched.sum(axis=0), aligned[:, 0]
     fit_degrees = np.maximum(n_fits - 1.0, 1.0)
     fit_means = effects.mean(axis=1)

@@ -1,6 +1,6 @@
 """Regression of estimated shares on covariates, with robust standard errors.
 
-A regression uses least squares, or a logit link and the fractional likelihood.
+A regression uses least squares, or the fractional likelihood with a logit link.
 """
 
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ class Regression:
     link: str
 
     @classmethod
-    def of(cls, design, used, weights, cluster, link):
+    def for_rows(cls, design, used, weights, cluster, link):
         """Return the regression on the rows with indices ``used``.
 
         ``design`` is the :class:`Design` of all rows, and ``weights`` has the weight of each row.
@@ -85,6 +85,7 @@ class Regression:
             information = design.T @ (slopes[:, None] * design)
             if not np.isfinite(information).all() or np.linalg.cond(information) > _DIVERGED:
                 break
+            # Make a step of Newton's method, shortened if it changes a linear predictor too much.
             bread = np.linalg.inv(information)
             step = bread @ (design.T @ (weights * (values - means)))
             step /= max(1.0, abs(design @ step).max() / _LARGEST_STEP)

@@ -89,8 +89,8 @@ def topic_shares_of(estimator, X):
     lam = np.asarray(preprocessing_and_model(estimator)[1].components_, np.float64)
     topics, words = topic_probabilities(estimator), word_probabilities(estimator)
     sizes = lam.sum(axis=1) / lam.sum()
-    chances = (sizes[:, None] * topics / np.where(words > 0.0, words, 1.0)).T
-    corrected = _correct(chances, words)
+    probabilities = (sizes[:, None] * topics / np.where(words > 0.0, words, 1.0)).T
+    corrected = _correct(probabilities, words)
     lengths = np.asarray(X.sum(axis=1), np.float64).ravel()
     values = (X @ corrected) / lengths[:, None]
 
@@ -117,9 +117,9 @@ def cluster_shares_of(estimator, X, weights, n_clusters=None):
     X = X if preprocessing is None else preprocessing.transform(X)
     clusters = None if n_clusters is None else model.component_clusters(n_clusters)
     refits, weights = model._refits(X, weights), weights[weights > 0.0]
-    chances = sum_by_cluster(refits.resp, clusters)
-    values, sizes = _correct(chances, weights), weights @ chances
-    profiles = (weights[:, None] * chances / np.where(sizes > 0.0, sizes, 1.0)).T
+    probabilities = sum_by_cluster(refits.resp, clusters)
+    values, sizes = _correct(probabilities, weights), weights @ probabilities
+    profiles = (weights[:, None] * probabilities / np.where(sizes > 0.0, sizes, 1.0)).T
 
     def draws(number, rng):
         drawn = [_inverse_for_draw(*refits.draw(rng), clusters) for _ in range(number)]
@@ -148,9 +148,13 @@ def _inverse_for_draw(weights, before, after, clusters):
     return (right.T / np.maximum(singular_values, _SMALLEST_SINGULAR_VALUE)) @ left.T
 
 
-def _correct(chances, weights):
-    """Return ``chances M^-1``, (n, K), by the form ``D^-1/2 sum_i w_i r_i r_i' D^-1/2`` of M."""
-    root = np.sqrt(weights @ chances)
-    scaled = chances / np.where(root > 0.0, root, 1.0)
+def _correct(probabilities, weights):
+    """Return the corrected probabilities ``r_i' M^-1`` of all items i, (n, K).
+
+    ``probabilities`` (n, K) are r_i, and ``weights`` (n,) are w_i. The inverse is computed from the
+    symmetric form ``D^-1/2 sum_i w_i r_i r_i' D^-1/2`` of M. Its small eigenvalues count as 0.
+    """
+    root = np.sqrt(weights @ probabilities)
+    scaled = probabilities / np.where(root > 0.0, root, 1.0)
     symmetric = scaled.T @ (weights[:, None] * scaled)
     return scaled @ np.linalg.pinv(symmetric, rcond=_SINGULAR, hermitian=True) * root

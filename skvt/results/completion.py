@@ -13,7 +13,7 @@ from skvt.inference import local_results, rows_of
 from skvt.models.lda import LDAGivenTopics, Topics
 from skvt.rows import Documents, design_and_allowed
 
-_S63 = np.uint64(63)
+_SHIFT_TO_HIGHEST_BIT = np.uint64(63)
 # Maximum number of tokens of an entry of X that are split one by one, each by the toss of a coin.
 MOST_COINS = 4096
 # Counts times 1024 are hashed as integers. Larger values are replaced by this value, which fits
@@ -22,7 +22,7 @@ _LARGEST_KEY = 2.0**62
 
 
 @part
-def _key(start, stop, indices, data):
+def _hash_row(start, stop, indices, data):
     """Return a hash of a row's content, a sum that does not depend on the order of entries."""
     state = np.uint64(0)
     for j in range(start, stop):
@@ -32,28 +32,28 @@ def _key(start, stop, indices, data):
 
 
 @jit
-def _keys(indptr, indices, data, out):
+def _hash_rows(indptr, indices, data, out):
     """Write the hash of each row's content to ``out``."""
     for d in range(indptr.size - 1):
-        out[d] = _key(indptr[d], indptr[d + 1], indices, data)
+        out[d] = _hash_row(indptr[d], indptr[d + 1], indices, data)
 
 
 def content_keys(X):
     """Return a hash of each row's content, (n,) uint64, which does not depend on other rows."""
     out = np.empty(X.shape[0], np.uint64)
-    _keys(X.indptr, X.indices, X.data, out)
+    _hash_rows(X.indptr, X.indices, X.data, out)
     return out
 
 
 @jit
-def _split(indptr, indices, data, observed):
+def _split_rows(indptr, indices, data, observed):
     """Write to ``observed[j]`` the part of ``data[j]`` that is observed.
 
     Each token is observed with probability 1/2. If ``data[j]`` is not a whole number, its
     fractional part is treated as one more token.
     """
     for d in range(indptr.size - 1):
-        state = _key(indptr[d], indptr[d + 1], indices, data)
+        state = _hash_row(indptr[d], indptr[d + 1], indices, data)
         for j in range(indptr[d], indptr[d + 1]):
             whole = np.floor(np.float64(data[j]))
             token = mix(state + np.uint64(indices[j]) * GOLDEN)
@@ -61,12 +61,12 @@ def _split(indptr, indices, data, observed):
             n_observed = np.floor(0.5 * max(whole - MOST_COINS, 0.0))
             for _ in range(np.int64(min(whole, MOST_COINS))):
                 token += GOLDEN
-                n_observed += np.float64(mix(token) >> _S63)
-            rest = data[j] - whole
-            if rest > 0.0:
+                n_observed += np.float64(mix(token) >> _SHIFT_TO_HIGHEST_BIT)
+            fraction = data[j] - whole
+            if fraction > 0.0:
                 token += GOLDEN
-                if mix(token) >> _S63:
-                    n_observed += rest
+                if mix(token) >> _SHIFT_TO_HIGHEST_BIT:
+                    n_observed += fraction
             observed[j] = n_observed
 
 
@@ -76,7 +76,7 @@ def split_tokens(X):
     Each token is observed with probability 1/2. The split depends on the content of the row only.
     """
     observed = np.empty(X.nnz, np.float64)
-    _split(X.indptr, X.indices, X.data, observed)
+    _split_rows(X.indptr, X.indices, X.data, observed)
     parts = []
     for data in (observed, X.data - observed):
         part = sp.csr_array(

@@ -339,7 +339,7 @@ def topic_shares(
             f"result are. Got {clashing[0]!r}; rename it."
         )
     rows = [
-        (*group.values, k, corpus.labels[k], *group.of_topic(k), group.n_rows)
+        (*group.values, k, corpus.labels[k], *group.share_and_limits(k), group.n_rows)
         for group in shares_by_group(corpus, groups, confidence)
         for k in range(len(corpus.topics))
     ]
@@ -365,7 +365,7 @@ class Group:
         """The values of the group as text."""
         return ", ".join(map(str, self.values))
 
-    def of_topic(self, k):
+    def share_and_limits(self, k):
         """Return the share of topic k, and the lower and upper limit of its interval."""
         return self.share[k], self.low[k], self.high[k]
 
