@@ -172,18 +172,22 @@ class Assignments(Pairs):
         self.parts = [[column] for column in self.columns]
         # Columns of unions of two clusters that are about to be joined, by the pair.
         self.unions: dict[tuple[int, int], _Column] = {}
-        # Sort the rows by their two most probable components, so that the rows of a group are alike
-        # and the bounds computed from groups are close.
-        order, group = np.lexsort((second, first)), np.empty(n_rows, int)
         # Four arrays (K, n_groups): sums x of weighted responsibilities over coarse groups, then
         # x log x, and the same for fine groups.
-        self.groups: list[Array] = []
-        for size in _ROWS_OF_GROUPS:
-            group[order] = np.arange(n_rows) // size
-            sums = np.array([column.sums(group, self.weights) for column in self.columns])
-            self.groups += [sums, _x_log_x(sums)]
+        self.groups = self._sum_groups(first, second)
         # (K,): number of the join that made each cluster, 0 for components.
         self.join_numbers = np.zeros(self.mass.size, int)
+
+    def _sum_groups(self, first: IndexArray, second: IndexArray) -> list[Array]:
+        """Return ``groups``, given the two most probable components (n,) of the unsure rows."""
+        # Sort the rows by these components, so that the rows of a group are alike and the bounds
+        # computed from groups are close.
+        order, group, groups = np.lexsort((second, first)), np.empty(first.size, int), []
+        for size in _ROWS_OF_GROUPS:
+            group[order] = np.arange(first.size) // size
+            sums = np.array([column.sums(group, self.weights) for column in self.columns])
+            groups += [sums, _x_log_x(sums)]
+        return groups
 
     @property
     def overlap(self) -> Self:
