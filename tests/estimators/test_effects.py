@@ -55,7 +55,7 @@ class Classes(BaseEstimator):
     def _refits(self, X, weights):
         chances = self.chances_[weights > 0.0]
         weights = weights[weights > 0.0]
-        return SimpleNamespace(resp=chances, drawn=lambda rng: (weights, chances, chances))
+        return SimpleNamespace(resp=chances, draw=lambda rng: (weights, chances, chances))
 
 
 @pytest.fixture
