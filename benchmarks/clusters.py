@@ -173,7 +173,6 @@ def flags(n, rng):
     return X, y, [("real", Gaussian("auto"), slice(2)), ("flags", Bernoulli(), slice(2, 10))]
 
 
-# name: table of (rows, seed); where columns are mixed, with their blocks
 def noise(share, n, rng):
     """Five round Gaussians, and rows spread evenly over the square around them, labelled -1."""
     y = np.where(rng.random(n) < share, -1, rng.integers(5, size=n))
@@ -182,6 +181,7 @@ def noise(share, n, rng):
     return np.where(y[:, None] < 0, rng.uniform(-4.0, 12.0, size=(n, 2)), X), y
 
 
+# name: table of (rows, seed); where columns are mixed, with their blocks
 TABLES = {
     "digits, 10 columns": lambda n, rng: digits(10),
     "digits, 16 columns": lambda n, rng: digits(16),

@@ -535,6 +535,11 @@ def _maximise_bounds(
             scatter_root = _factorise(scatter[k], D // 2)
             if start_noise and scatter_root.shape[1]:
                 _start_noise_of_few_rows(scatter_root, b0, rate[k])
+            elif start_noise:
+                # Many rows of small weights have a scatter of a higher rank than D // 2.
+                precision = np.linalg.inv(scatter[k] + np.diag(2.0 * b0))
+                for d in range(D):
+                    rate[k, d] = 0.5 / precision[d, d]
         # The initial basis consists of the initial loadings in use, in units of the noise.
         basis_size = 0
         for column in range(max_rank):

@@ -157,15 +157,16 @@ clusterings_ : DataFrame of shape (K, 12) or dict of list
     ``hierarchy_``; "valley", by how many nats the log density of rows between the two clusters is
     lower than within either, infinite where no row is between them; "valley_test", by how many
     standard errors rows between the two are fewer than in a flat stretch, infinite where they do
-    not touch; "bound", that of the mixture whose components are the clusters, in nats, with the
-    joined responsibilities; "refitted_bound", after a few passes without moves from there,
-    "agreement", the mean adjusted Rand index with other fits, and "suggested_by", the share of the
-    fits that suggest the number, all NaN until ``compare_clusterings`` is called; whether the
-    number is "suggested", and the "reason" in a sentence. Losses and valleys
-    are NaN of one cluster; valleys also of components without rows and of several blocks of
-    columns; tests where there are more than three columns or no Gaussians; bounds of "structured"
-    inference and of known weights, and after ``partial_fit``. A dict of lists where pandas cannot
-    be imported.
+    not touch, or if larger, the test of their lower peak against the density that connects them;
+    "bound", that of the mixture whose components are the clusters, in nats, with the joined
+    responsibilities, an estimate if the hierarchy is that of a sample; "refitted_bound", after a
+    few passes without moves from there, "agreement", the mean adjusted Rand index with other fits,
+    and "suggested_by", the share of the fits that suggest the number, all NaN until
+    ``compare_clusterings`` is called; whether the number is "suggested", and the "reason" in a
+    sentence. Losses and valleys are NaN of one cluster; valleys also of components without rows and
+    of several blocks of columns; tests where there are more than three columns or no Gaussians;
+    bounds of "structured" inference and of known weights, and after ``partial_fit``; bounds of
+    refits where rows have classes. A dict of lists where pandas cannot be imported.
 elbo_ & lower_bound_ : float
     Evidence lower bound of the training data in nats, every constant included. Not available
     after ``partial_fit``, see ``elbo``.

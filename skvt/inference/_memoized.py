@@ -135,7 +135,7 @@ class MemoizedInference(Continued):
             state.stats.add(model.symmetry_breaking_stats(state.stats, data, policy.jitter, rng))
         # Make a checkpoint only if local steps may end in worse optima than before.
         may_lower_bound = self._goes_on or Capability.LOCAL_SEARCH in model.capabilities
-        checkpoint = state.checkpoint() if self._moving and may_lower_bound else None
+        checkpoint = (state.checkpoint(), model) if self._moving and may_lower_bound else None
         # The key of a batch is its number in the order of the rows.
         rows_of_batches = data.order()
         keys = rng.permutation(len(rows_of_batches)).tolist()
@@ -150,7 +150,8 @@ class MemoizedInference(Continued):
         # Revert the pass if it has lowered the bound.
         previous = self._reached
         if checkpoint and previous is not None and exceeds(previous, bound_of_all(model, state)):
-            state.restore(checkpoint)
+            memos_and_ids, model = checkpoint
+            state.restore(memos_and_ids)
             self._n_taken_back += 1
         else:
             self._n_taken_back, self._goes_on = 0, False

@@ -118,7 +118,10 @@ class ClustersMixin:
         """Compare the clusterings with refits at each number and with fits of other seeds.
 
         Only columns of ``clusterings_`` change: "refitted_bound", "agreement" and "suggested_by".
-        Each of the other fits takes as long as ``fit`` with ``n_init=1``.
+        Each of the other fits takes as long as ``fit`` with ``n_init=1``. If ``labels_init`` or
+        ``means_init`` is set, the other fits have the same start, so that their agreement says
+        little. Agreement counts each row once, whatever its weight. Refits do not use classes of
+        rows, so that "refitted_bound" is NaN if the fit used them.
 
         Parameters
         ----------
@@ -148,7 +151,10 @@ class ClustersMixin:
         for name, value in (("n_fits", n_fits), ("max_refitted", max_refitted)):
             check_scalar(value, name, Integral, min_val=0)
         with given_rows(self, X, sample_weight) as rows, Workers(self.n_jobs) as workers:
-            refits = refitted_bounds(fitted, rows.X, rows.weights, workers, max_refitted)
+            refits = joins.refits
+            # Refits do not use classes of rows, whereas the bound of a fit with classes does.
+            if max_refitted > 0 and fitted.component_classes is None:
+                refits = refitted_bounds(fitted, rows.X, rows.weights, workers, max_refitted)
             sample = self._sample(rows.weights.size)
             labels = self._labels_of(some_rows(rows.X, rows.weights, sample)[0], None)
         seeds = np.random.default_rng(fitted.state.seed).integers(2**31 - 1, size=n_fits)

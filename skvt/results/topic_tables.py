@@ -192,7 +192,8 @@ def topic_table(
         are passed to a model that was fitted without covariates, or if ``allowed_topics`` does not
         fit or the model takes none.
     TypeError
-        If X is a collection of Dask, or if ``n_words`` or ``n_rows`` is not an integer.
+        If X is a collection of Dask, if ``n_words`` or ``n_rows`` is not an integer, or if a model
+        of another library does not take the details of documents.
     ImportError
         If pandas is not installed.
 

@@ -281,6 +281,13 @@ def test_what_takes_no_labels_says_so(tmp_path):
         part.resume(X, y)
 
 
+def test_bounds_of_refits_which_do_not_use_labels_are_not_compared_with_bounds_that_do():
+    X, _, y = drawn(0, n=60)
+    mixture = MemoizedDPGMM(use_labels=True, random_state=0).fit(X, y)
+    table = mixture.compare_clusterings(X, y, n_fits=0).clusterings_
+    assert np.isfinite(table["bound"]).all() and np.isnan(table["refitted_bound"]).all()
+
+
 # --------------------------------------------------------------------------------------- goals
 @pytest.mark.slow
 def test_few_labels_of_overlapping_classes_are_enough():

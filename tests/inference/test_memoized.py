@@ -1,6 +1,7 @@
 """Laws of memoized inference, for every kind of component."""
 
 import sys
+from dataclasses import replace
 from itertools import cycle
 from operator import methodcaller
 
@@ -203,6 +204,25 @@ def test_with_moves_the_bound_never_falls_from_pass_to_pass(name, K):
     assert concluded == pytest.approx(bound(model, state), rel=1e-12)
     counts = state.memos.total().stats.arrays[0]
     assert counts.size == 1 or counts.min() >= 1.0
+
+
+class LearnsWorsePriors(Move):
+    """A move that changes the priors to some under which the bound is lower."""
+
+    def finish(self, model, state, tools):
+        worse = replace(model.component, prior=50.0 * model.component.prior)
+        self._relearned = replace(model, component=worse)
+        return []
+
+
+def test_a_reverted_pass_keeps_the_priors_from_before_it():
+    model, data = mixture("Bernoulli"), data_of("Bernoulli")
+    state = start(model, data)
+    model = sweep(MemoizedInference(), model, data, state, n=10)[-1].model
+    before = bound(model, state)
+    (result,) = sweep(MemoizedInference([LearnsWorsePriors()]), model, data, state)
+    assert result.model is model
+    assert bound(result.model, state) >= before
 
 
 @each_kind

@@ -145,6 +145,20 @@ def test_factors_among_many_columns_are_those_of_all_directions():
         np.testing.assert_allclose(variances[0, :rank], (n + 1) / values, rtol=1e-3)
 
 
+def test_many_rows_of_small_weights_start_with_the_variances_of_columns_given_the_others():
+    rng, D, b0 = np.random.default_rng(0), 64, np.ones(64)
+    Y = rng.normal(size=(120, D)) + 2.0 * rng.normal(size=(120, 2)) @ rng.normal(size=(2, D))
+    scatter = 0.2 * Y.T @ Y
+    outs = []
+    for rate in (np.full(D, 7.0), 0.5 / np.diag(np.linalg.inv(scatter + 2.0 * np.eye(D)))):
+        out = np.zeros(1), rate[None].copy(), np.zeros((1, D, 5)), np.ones((1, 5))
+        # With so large a tolerance, only the first steps are made, which depend on the start.
+        module._maximise_bounds(np.array([24.0]), scatter[None], 1.0, b0, *out, 1e9, rate[0] == 7.0)
+        outs.append(out)
+    for computed, expected in zip(*outs, strict=True):
+        np.testing.assert_allclose(computed, expected, rtol=1e-9)
+
+
 def test_the_scatter_of_few_rows_is_factorised():
     Y = np.random.default_rng(0).normal(size=(7, 30)) * np.logspace(-4, 4, 30)
     factorise = in_plain_python(module._factorise)

@@ -131,8 +131,7 @@ class Distinctness(Pairs):
 
     def largest_losses(self, a: Any, b: Any) -> Any:
         largest = self.assignments.largest_losses(a, b)
-        # A divisor of infinity makes the share 0, so that no loss of entropy is computed for pairs
-        # whose share is less than MAYBE_ONE.
+        # A divisor of infinity makes the share 0 for pairs whose share is less than MAYBE_ONE.
         return np.where(self.assignments.bounds[a, b] / largest >= MAYBE_ONE, largest, np.inf)
 
     def loss_of_join(self, a: int, b: int, loss: float | None) -> float:

@@ -6,7 +6,8 @@ entropy of assignments [HS13 eq. 8]. No pass over the rows is needed.
 
 The responsibilities are computed under the final globals, whereas the bound of the fit may be
 computed with the responsibilities before its last update. Differences between the two bounds are
-therefore exact up to the gain of one more pass.
+therefore exact up to the gain of one more pass. If the hierarchy has been built from a sample of
+the rows, entropies of all rows are estimated by entropies of the sample.
 """
 
 import numpy as np
