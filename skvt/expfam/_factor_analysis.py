@@ -536,7 +536,7 @@ def _maximise_bounds(
             if start_noise and scatter_root.shape[1]:
                 _start_noise_of_few_rows(scatter_root, b0, rate[k])
             elif start_noise:
-                # Many rows of small weights have a scatter of a higher rank than D // 2.
+                # Many rows of small weights can have a scatter whose rank is larger than D // 2.
                 precision = np.linalg.inv(scatter[k] + np.diag(2.0 * b0))
                 for d in range(D):
                     rate[k, d] = 0.5 / precision[d, d]

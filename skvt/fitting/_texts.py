@@ -151,22 +151,30 @@ converged_ : bool
 doc_topic_prior_ & topic_word_prior_ : float or ndarray
     The priors as used or learned.
 clusterings_ : DataFrame of shape (K, 12) or dict of list
-    A row for each number of clusters from 1 to K: "n_clusters"; "how" they are made, "joined" or
-    the "components" themselves; "loss", what the join from this number to the next lower one
-    loses, in nats per row, and its "criterion", "valley", "entropy" or "evidence", see
-    ``hierarchy_``; "valley", by how many nats the log density of rows between the two clusters is
-    lower than within either, infinite where no row is between them; "valley_test", by how many
-    standard errors rows between the two are fewer than in a flat stretch, infinite where they do
-    not touch, or if larger, the test of their lower peak against the density that connects them;
-    "bound", that of the mixture whose components are the clusters, in nats, with the joined
-    responsibilities, an estimate if the hierarchy is that of a sample; "refitted_bound", after a
-    few passes without moves from there, "agreement", the mean adjusted Rand index with other fits,
-    and "suggested_by", the share of the fits that suggest the number, all NaN until
-    ``compare_clusterings`` is called; whether the number is "suggested", and the "reason" in a
-    sentence. Losses and valleys are NaN of one cluster; valleys also of components without rows and
-    of several blocks of columns; tests where there are more than three columns or no Gaussians;
-    bounds of "structured" inference and of known weights, and after ``partial_fit``; bounds of
-    refits where rows have classes. A dict of lists where pandas cannot be imported.
+    A row for each number of clusters from 1 to K, "n_clusters". The other columns are:
+
+    - "how" the clusters are made: they are "joined", or the "components" themselves.
+    - "loss": what the join from this number to the next lower one loses, in nats per row, and its
+      "criterion", "valley", "entropy" or "evidence", see ``hierarchy_``. NaN for one cluster, as
+      the next two columns are.
+    - "valley": by how many nats the log density of rows between the two clusters is lower than
+      within either. It is infinite if no row is between them, and NaN for components without rows
+      and for several blocks of columns.
+    - "valley_test": by how many standard errors rows between the two are fewer than in a flat
+      stretch, or the lower peak is above the density that connects the two, whichever is larger.
+      It is infinite if the two do not touch, and NaN for more than three columns and without
+      Gaussians.
+    - "bound": that of the mixture whose components are the clusters, in nats, with the joined
+      responsibilities. It is an estimate if the hierarchy was built from a sample of the rows, and
+      NaN for "structured" inference, for known weights, and after ``partial_fit``.
+    - "refitted_bound": the bound after a few passes without moves from there. NaN if rows have
+      classes.
+    - "agreement": the mean adjusted Rand index with other fits.
+    - "suggested_by": the share of the fits that suggest the number. These last three columns are
+      NaN until ``compare_clusterings`` is called.
+    - "suggested": whether the number is suggested, and the "reason" in a sentence.
+
+    It is a dict of lists if pandas cannot be imported.
 elbo_ & lower_bound_ : float
     Evidence lower bound of the training data in nats, every constant included. Not available
     after ``partial_fit``, see ``elbo``.

@@ -319,8 +319,10 @@ class TopicSharesDisplay:
         TopicSharesDisplay
             The display, drawn.
         """
-        details = {"covariates": covariates, "allowed_topics": allowed_topics}
-        shares = topic_shares(estimator, X, groups, feature_names, confidence=confidence, **details)
+        shares = topic_shares(
+            estimator, X, groups, feature_names, confidence=confidence, covariates=covariates,
+            allowed_topics=allowed_topics,
+        )  # fmt: skip
         return cls.from_data(shares, ax=ax, **options)
 
 

@@ -111,8 +111,9 @@ def save_pyldavis(
     >>> save_pyldavis(lda, X, path="topics.html")  # doctest: +SKIP
     """
     require_path(path, "save_pyldavis")
-    details = named_details(covariates, allowed_topics)
-    arguments = prepare_arguments(estimator, X, feature_names, **details)
+    arguments = prepare_arguments(
+        estimator, X, feature_names, covariates=covariates, allowed_topics=allowed_topics
+    )
     try:
         from pyLDAvis import prepare, urls
     except ImportError as error:

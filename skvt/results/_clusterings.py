@@ -28,9 +28,9 @@ def refitted_bounds(fitted, X, weights, workers, largest_number):
     if Capability.MERGEABLE not in model.capabilities:
         return out
     inputs = PassInputs(rows_of(X, weights), RunningPolicy(), workers)
-    for n in range(1, min(largest_number, joins.n_components) + 1):
-        joined = joined_statistics(model, stats, joins.clusters(n))
-        out[n - 1] = _refitted_bound(model, State(RunningStats(joined.arrays)), inputs)
+    for i, clusters in enumerate(joins.all_clusters()[:largest_number]):
+        joined = joined_statistics(model, stats, clusters)
+        out[i] = _refitted_bound(model, State(RunningStats(joined.arrays)), inputs)
     return out
 
 
@@ -53,11 +53,12 @@ def agreements(joins, labels, others):
     joins, and its labels (n,) of the same rows. The index is NaN for numbers that no other fit has.
     """
     total, n_known = np.zeros((2, joins.n_components))
+    all_clusters = joins.all_clusters()
     for other, other_labels in others:
-        for n in range(1, min(joins.n_components, other.n_components) + 1):
-            both = joins.clusters(n)[labels], other.clusters(n)[other_labels]
-            total[n - 1] += adjusted_rand_score(*both)
-            n_known[n - 1] += 1.0
+        pairs = zip(all_clusters, other.all_clusters(), strict=False)
+        for i, (clusters, other_clusters) in enumerate(pairs):
+            total[i] += adjusted_rand_score(clusters[labels], other_clusters[other_labels])
+            n_known[i] += 1.0
     return np.divide(total, n_known, out=np.full(total.shape, np.nan), where=n_known > 0.0)
 
 

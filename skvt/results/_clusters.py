@@ -20,6 +20,7 @@ from skvt.models.mixture import (
     bounds_of_joins,
     by_elbow,
     choose_clusters,
+    cluster_indicators,
     join_components,
     rows_that_differ,
     split_clusters,
@@ -289,14 +290,6 @@ def sum_by_cluster(resp, clusters):
     if clusters is None:
         return resp
     return resp @ cluster_indicators(clusters, resp.dtype).T
-
-
-def cluster_indicators(clusters, dtype=np.float64):
-    """Return 1 where a component belongs to a cluster, else 0, (n_clusters, K).
-
-    ``clusters`` (K,) has the cluster of each component.
-    """
-    return (clusters == np.arange(clusters.max() + 1)[:, None]).astype(dtype)
 
 
 def results_of(fitted, X, weights, workers):

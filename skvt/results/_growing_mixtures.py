@@ -17,13 +17,13 @@ from skvt.models import n_active
 from skvt.models.mixture import (
     Block,
     Product,
+    cluster_indicators,
     have_many_rows,
     relevance,
 )
 from skvt.readers import Table, TableBlock
 from skvt.readers.chunks import require_rows_in_memory
 from skvt.readers.validation import check_choice, column_names, positive_int
-from skvt.results._clusters import cluster_indicators
 from skvt.results._display import clusters_for_display
 from skvt.results._mixtures import assignments_of
 from skvt.results.profiles import parts_that_differ, profiles_of, sentences, unique_names, wide

@@ -21,7 +21,7 @@ from skvt.models.mixture._indicated import (
     without_point_masses,
 )
 from skvt.models.mixture._joined_bounds import bounds_of_joins, joined_statistics
-from skvt.models.mixture._joins import SIGNIFICANT, Joins
+from skvt.models.mixture._joins import SIGNIFICANT, Joins, cluster_indicators
 from skvt.models.mixture._labels import with_classes, with_column, with_labels, without_labels
 from skvt.models.mixture._latent import LATENT_GAUSSIANS, latent_gaussian_component
 from skvt.models.mixture._learned_priors import DirichletLearner, GammaLearner, PriorLearner

@@ -15,7 +15,7 @@ import numpy as np
 from skvt.contracts import Capability, Component
 from skvt.expfam import Stats
 from skvt.models.mixture._hierarchy import join_components
-from skvt.models.mixture._joins import Joins
+from skvt.models.mixture._joins import Joins, cluster_indicators
 from skvt.models.mixture._model import Mixture
 from skvt.models.mixture._pairs import Assignments
 from skvt.typing import Array, IndexArray
@@ -27,8 +27,8 @@ def joined_statistics(model: Mixture, stats: Stats, clusters: IndexArray) -> Sta
     ``clusters`` (K,) is the cluster of each component. The sums are sorted by ``order`` of the
     prior of the weights.
     """
-    members = np.eye(clusters.max() + 1)[:, clusters]
-    counts, sums = (members @ array for array in stats.arrays)
+    indicators = cluster_indicators(clusters)
+    counts, sums = (indicators @ array for array in stats.arrays)
     order = model.weights.order(counts)
     return Stats((counts[order], sums[order]))
 
@@ -47,7 +47,7 @@ def bounds_of_joins(
     lost = join_components(assignments, relative=False, first_joins=joins.pairs(K - 1)).linkage[
         :, 2
     ]
-    clusters_by_number = [joins.clusters(n) for n in range(1, K + 1)]
+    clusters_by_number = joins.all_clusters()
     counts, sums = stats.arrays
     weights_evidence = np.empty(K)
     for n, clusters in enumerate(clusters_by_number):

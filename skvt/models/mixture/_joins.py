@@ -4,11 +4,13 @@ A sequence joins the K components of a mixture, two clusters at a time, until on
 of clusters is suggested where a join first loses much, or at the elbow of the losses.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Annotated
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from skvt.files import in_files
 from skvt.ties import stable_argmax
@@ -156,14 +158,36 @@ class Joins:
 
         Clusters are numbered from 0 in the order of their first components.
         """
+        first = next(islice(self._first_components(), self.n_components - n_clusters, None))
+        return np.unique(first, return_inverse=True)[1]
+
+    def all_clusters(self) -> list[IndexArray]:
+        """Return :meth:`clusters` for 1, ..., K clusters."""
+        clusterings: list[IndexArray] = [
+            np.unique(first, return_inverse=True)[1] for first in self._first_components()
+        ]
+        return clusterings[::-1]
+
+    def _first_components(self) -> Iterator[IndexArray]:
+        """Yield the first component of each component's cluster after 0, ..., K - 1 joins, (K,).
+
+        The array is the same each time, and the next join changes it.
+        """
         K = self.n_components
-        members = [np.array([k]) for k in range(K)]
-        first = np.arange(K)
-        for a, b in self.linkage[: K - n_clusters, :2].astype(int):
+        members, first = [np.array([k]) for k in range(K)], np.arange(K)
+        yield first
+        for a, b in self.linkage[:, :2].astype(int):
             members.append(np.concatenate([members[a], members[b]]))
             first[members[-1]] = members[-1].min()
-        # ``first`` has the first component of each component's cluster.
-        return np.unique(first, return_inverse=True)[1]
+            yield first
+
+
+def cluster_indicators(clusters: IndexArray, dtype: DTypeLike = np.float64) -> Array:
+    """Return 1 where a component belongs to a cluster, else 0, (n_clusters, K).
+
+    ``clusters`` (K,) has the cluster of each component.
+    """
+    return (clusters == np.arange(clusters.max() + 1)[:, None]).astype(dtype)
 
 
 def _line_error(x: Array, y: Array) -> float:
