@@ -43,9 +43,9 @@ from skvt import (
     covariate_effects,
     outcome_by_cluster,
 )
+from skvt._results._consensus import distributions, matched
 from skvt.components import Bernoulli
 from skvt.metrics import match_components
-from skvt.results._consensus import distributions, matched
 
 # Words of a document, and documents of a corpus.
 SIZES = {10: 3_000, 40: 2_000, 200: 1_000}

@@ -2,7 +2,7 @@
 
 from importlib import import_module
 
-from skvt.estimators import (
+from skvt._estimators import (
     AnnealedFactorialMixture,
     CAVIGaussianMixture,
     MemoizedDPGMM,
@@ -14,8 +14,7 @@ from skvt.estimators import (
     TemperedLDA,
     seeded_prior,
 )
-from skvt.readers import ColumnWarning
-from skvt.results import (
+from skvt._results import (
     consensus,
     covariate_effects,
     outcome_by_cluster,
@@ -24,6 +23,7 @@ from skvt.results import (
     topic_table,
     unusual_rows,
 )
+from skvt.readers import ColumnWarning
 
 __version__ = "0.1.0"
 

@@ -6,8 +6,8 @@ from contextlib import suppress
 from numbers import Integral
 from pathlib import Path
 
+from skvt._replacing import partial_name, remove_partials
 from skvt.io import save
-from skvt.replacing import partial_name, remove_partials
 
 
 class Checkpoint:

@@ -5,7 +5,7 @@ from contextlib import nullcontext
 import numpy as np
 from numba.core import event
 
-from skvt.stages import begin_stage, is_reported, note_line, report, take_notes
+from skvt._stages import begin_stage, is_reported, note_line, report, take_notes
 
 
 class FitMonitor:

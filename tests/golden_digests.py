@@ -12,7 +12,7 @@ them are fitted ("check FILE MemoizedHDP dask"), and of a file that there is onl
 
 Record from the commit before a change and check after it, on the same machine and with the same
 packages, since bits differ between processors. It takes about a minute of CPU. After changes in
-skvt/compiled delete the files *.nbi below skvt: numba compiles a function again only where its own
+skvt/_compiled delete the files *.nbi below skvt: numba compiles a function again only where its own
 file has changed, not where the parts have that it is made of.
 """
 

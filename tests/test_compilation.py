@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import skvt
-from skvt.compiled import _special
+from skvt._compiled import _special
 
 FOLDER = Path(skvt.__file__).parent
 FITS = [
@@ -76,7 +76,7 @@ def test_every_fit_has_the_bound_of_plain_python():
 def test_skvt_works_where_no_folder_can_be_written(tmp_path):
     # (all loops are compiled by the same decorators: theirs stand for the others)
     ignored = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(FOLDER / "compiled", tmp_path / "skvt" / "compiled", ignore=ignored)
+    shutil.copytree(FOLDER / "_compiled", tmp_path / "skvt" / "_compiled", ignore=ignored)
     shutil.copy(FOLDER / "typing.py", tmp_path / "skvt")
     (tmp_path / "skvt" / "__init__.py").touch()
     for folder in {path.parent for path in (tmp_path / "skvt").rglob("*.py")}:
@@ -84,7 +84,7 @@ def test_skvt_works_where_no_folder_can_be_written(tmp_path):
     statements = (
         "import skvt, numpy as np\n"
         "print(skvt.__file__)\n"
-        "from skvt.compiled._special import digamma_array\n"
+        "from skvt._compiled._special import digamma_array\n"
         "print(digamma_array(np.ones(1))[0])\n"
     )
     nowhere = {"HOME": os.devnull, "XDG_CACHE_HOME": os.devnull, "LOCALAPPDATA": os.devnull}

@@ -3,7 +3,7 @@
 import numpy as np
 import scipy.sparse as sp
 
-from skvt.results.completion import content_keys
+from skvt._results.completion import content_keys
 
 
 def test_rows_have_the_same_key_if_and_only_if_they_hold_the_same():

@@ -29,9 +29,9 @@ ALLOWED = {
 FOR_USERS = {
     "datasets/_topics.py": {"make_topic_corpus"},
     "metrics/_topics.py": {"held_out_log_likelihood"},
-    "results/_effects.py": {"covariate_effects"},
-    "results/_outcomes.py": {"outcome_by_cluster"},
-    "results/topic_tables.py": {"topic_table"},
+    "_results/_effects.py": {"covariate_effects"},
+    "_results/_outcomes.py": {"outcome_by_cluster"},
+    "_results/topic_tables.py": {"topic_table"},
     "plotting/_components.py": {"plot", "from_estimator"},
     "plotting/_effects.py": {"from_estimator"},
     "plotting/_explorer.py": {"topic_explorer"},
@@ -40,7 +40,7 @@ FOR_USERS = {
 # A decorator.
 HANDED_THROUGH = {
     ("fitting/_twin.py", "on_a_twin"),
-    ("sklearn_private/_callbacks.py", "fit_and_tear_down"),
+    ("_sklearn_private/_callbacks.py", "fit_and_tear_down"),
     ("readers/chunks.py", "apply_to_rows"),
     # (options of ``plot``, which documents and checks them)
     ("plotting/_effects.py", "from_data"),
@@ -66,7 +66,7 @@ def too_long(path, source):
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             continue
         # (parameters of estimators, and of components, are one by one as in scikit-learn)
-        own = path.startswith(("estimators/", "components/")) and node.name == "__init__"
+        own = path.startswith(("_estimators/", "components/")) and node.name == "__init__"
         if is_compiled(node) or own:
             continue
         if node.name in FOR_USERS.get(path, ()) and len(node.args.args) <= MOST_PARAMETERS:
@@ -146,7 +146,7 @@ def test_functions_fit_a_screen():
         if isinstance(node, ast.FunctionDef)
         and not is_compiled(node)
         # (scikit-learn's parameters of estimators are one by one)
-        and not (path.startswith("estimators/") and node.name == "__init__")
+        and not (path.startswith("_estimators/") and node.name == "__init__")
     }
     assert not {place: lines for place, lines in long.items() if lines > MOST_LINES}
 

@@ -24,14 +24,14 @@ LAYER_OF = {
 }
 # Helpers beside the stairs: who may import them, themselves apart.
 LEAVES = {
-    "sklearn_private": {"estimators", "fitting", "readers", "components", "results"},
-    "schedules": {"estimators", "fitting", "inference", "monitoring"},
+    "_sklearn_private": {"_estimators", "fitting", "readers", "components", "_results"},
+    "schedules": {"_estimators", "fitting", "inference", "monitoring"},
     "monitoring": {"fitting", "inference"},
-    "posterior": {"estimators", "results"},
+    "posterior": {"_estimators", "_results"},
 }
 # What helpers themselves may import.
 OF_LEAVES = {
-    "posterior": {"expfam", "typing"}, "monitoring": {"stages"}, "schedules": {"files"}
+    "posterior": {"expfam", "typing"}, "monitoring": {"_stages"}, "schedules": {"files"}
 }  # fmt: skip
 # They import from every layer, and no layer imports them.
 BESIDE = {"metrics", "datasets", "plotting", "io", "callbacks"}
@@ -115,11 +115,13 @@ def breach(folder_from, folder_to, at_import):
 def private(name, path, target):
     """What is wrong with an import of a private module or name of another folder, or None.
 
-    A folder within the same folder of a layer may import it.
+    A folder within the same folder of a layer may import it. Folders whose name begins with an
+    underscore are private to the package, and all other folders may import them.
     """
     folder = name if path.name == "__init__.py" else name.rpartition(".")[0]
     parts = target.split(".")
-    hidden = next((i for i, part in enumerate(parts) if part.startswith("_")), None)
+    inner = range(2 if len(parts) > 1 and parts[1] in FOLDERS else 0, len(parts))
+    hidden = next((i for i in inner if parts[i].startswith("_")), None)
     if hidden is None or parts[hidden] == "__init__":
         return None
     home = ".".join(parts[:hidden])

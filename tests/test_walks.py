@@ -15,7 +15,7 @@ HERE = str(Path(skvt.__file__).parent) + os.sep
 PAGE = (Path(__file__).parents[1] / "doc" / "walks.md").read_text(encoding="utf-8")
 MOST_CALLS = {name: int(most) for name, most in re.findall(r"^\| `(\w+)` \| (\d+)", PAGE, re.M)}
 # Mathematics, which a reader takes as given.
-LEAVES = ("expfam/", "compiled/", "rows.py", "ties.py")
+LEAVES = ("expfam/", "_compiled/", "rows.py", "ties.py")
 # What the base, below the estimators, asks of every estimator, and of one that makes its restarts.
 ASKED_OF_ALL = {"_build_model", "_plan"}
 ASKED_OF_FACES = {"MemoizedHDP": ASKED_OF_ALL | {"_restarts", "next"}}
@@ -53,7 +53,7 @@ def is_ours(frame):
     Neither what stands in for newer scikit-learn nor lines that say where a fit is are followed.
     """
     file = frame.f_code.co_filename
-    left_out = f"{HERE}sklearn_private", f"{HERE}stages.py"
+    left_out = f"{HERE}_sklearn_private", f"{HERE}_stages.py"
     return file.startswith(HERE) and not file.startswith(left_out)
 
 
@@ -71,7 +71,7 @@ def is_unseen(frame):
     if frame.f_back is None:
         return True
     caller, name = frame.f_back.f_code.co_filename, frame.f_code.co_name
-    of_scikit_learn = not {"sklearn", "sklearn_private"}.isdisjoint(caller.split(os.sep))
+    of_scikit_learn = not {"sklearn", "_sklearn_private"}.isdisjoint(caller.split(os.sep))
     return of_scikit_learn or (caller == "<string>" and name != "__post_init__")
 
 
@@ -118,6 +118,6 @@ def test_the_loop_is_a_few_calls_away(estimator, X):
     most = MOST_CALLS[type(estimator).__name__]
     limit = LIMIT_OF_TABLES if isinstance(X, pd.DataFrame) else LIMIT
     assert len(calls) <= most <= limit, "\n".join(f"{one} -> {other}" for one, other in calls)
-    climbs = [pair for pair in calls if not pair[0][0].startswith("estimators/")]
-    asked = {name for _, (file, name) in climbs if file.startswith("estimators/")}
+    climbs = [pair for pair in calls if not pair[0][0].startswith("_estimators/")]
+    asked = {name for _, (file, name) in climbs if file.startswith("_estimators/")}
     assert asked == ASKED_OF_FACES.get(type(estimator).__name__, ASKED_OF_ALL)

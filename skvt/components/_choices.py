@@ -11,7 +11,7 @@ from operator import itemgetter
 
 import numpy as np
 
-from skvt.compiled import serial_map
+from skvt._compiled import serial_map
 from skvt.expfam import RunningStats
 from skvt.inference import Tools, Workers
 from skvt.models.mixture import (

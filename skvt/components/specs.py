@@ -16,6 +16,8 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.base import BaseEstimator, clone
 
+from skvt._sklearn_private import Interval, StrOptions
+from skvt._stages import begin_stage
 from skvt.components._choices import CANDIDATES, MOST_ROWS, best_type, sample
 from skvt.components._cuts import cut_by_classes
 from skvt.components._logarithms import columns_in_logarithms
@@ -29,8 +31,6 @@ from skvt.rows import (
     total_and_weight,
     without_missing,
 )
-from skvt.sklearn_private import Interval, StrOptions
-from skvt.stages import begin_stage
 
 AUTO = StrOptions({"auto"})
 # Names of the parameters of a Gaussian's prior, in the order of the fields of

@@ -7,7 +7,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils import check_array, check_random_state, check_scalar
 
-from skvt.results import prior_vector
+from skvt._results import prior_vector
 
 TopicCorpus = namedtuple("TopicCorpus", ["X", "topics", "proportions"])
 TopicCorpus.__doc__ = "Word counts X (N, V), topics (K, V) and topic proportions (N, K)."

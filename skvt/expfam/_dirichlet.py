@@ -5,8 +5,8 @@ from numpy.typing import ArrayLike
 from scipy.optimize import brentq
 from scipy.special import betaln, logsumexp, polygamma, xlogy
 
-from skvt.compiled import digamma_array as digamma
-from skvt.compiled import gammaln_array as gammaln
+from skvt._compiled import digamma_array as digamma
+from skvt._compiled import gammaln_array as gammaln
 from skvt.expfam._gamma import CERTAIN_COUNT, SMALLEST_DRAW, log_standard_gamma
 from skvt.typing import Array
 

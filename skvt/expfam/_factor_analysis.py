@@ -44,7 +44,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from skvt.compiled import digamma_array, exp, gammaln, jit_allocating, log, part, part_allocating
+from skvt._compiled import digamma_array, exp, gammaln, jit_allocating, log, part, part_allocating
 from skvt.expfam._gaussian import MeanPrecision, join, standard_gamma
 from skvt.expfam._normal_wishart import NormalWishart
 from skvt.expfam.triangle import pack_statistic

@@ -3,8 +3,8 @@
 import numpy as np
 from numpy.typing import ArrayLike
 
-from skvt.compiled import digamma_array as digamma
-from skvt.compiled import gammaln_array as gammaln
+from skvt._compiled import digamma_array as digamma
+from skvt._compiled import gammaln_array as gammaln
 from skvt.typing import Array
 
 # Draws that underflow are set to this number. At 0 a density could be 0 or infinite, and a division

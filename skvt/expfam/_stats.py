@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from skvt.compiled import CLAIMS, SharedLoop, claim, finish, jit, lit, lowest_bit, serial_map
+from skvt._compiled import CLAIMS, SharedLoop, claim, finish, jit, lit, lowest_bit, serial_map
 from skvt.files import in_files
 from skvt.typing import Array, IndexArray, Run
 

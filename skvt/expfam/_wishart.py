@@ -3,8 +3,8 @@
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from skvt.compiled import digamma_array as digamma
-from skvt.compiled import gammaln_array as gammaln
+from skvt._compiled import digamma_array as digamma
+from skvt._compiled import gammaln_array as gammaln
 from skvt.expfam._gamma import CERTAIN_COUNT
 from skvt.expfam._gaussian import join, standard_gamma
 from skvt.expfam.triangle import dimension, pack, pack_statistic, unpack

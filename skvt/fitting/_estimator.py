@@ -11,6 +11,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from skvt._sklearn_private import CallbackSupportMixin
 from skvt.fitting._changes import refuse_changes
 from skvt.fitting._display import with_result
 from skvt.fitting._fit import resume_fit, run_fit
@@ -23,7 +24,6 @@ from skvt.fitting._twin import all_or_nothing
 from skvt.inference import Workers, evaluate_bound, rows_of
 from skvt.readers import Reader
 from skvt.readers.labels import RowLabels, refuse_labels
-from skvt.sklearn_private import CallbackSupportMixin
 
 
 class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
@@ -51,7 +51,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
     _loses_bound = "partial_fit"
     # Function that makes the :class:`Restarts` of a fit from its seeds and the :class:`Fit`.
     _restarts = SameModel
-    # The :class:`~skvt.results.Covariates` that encode covariates of rows; None without covariates.
+    # The :class:`~skvt._results.Covariates` that encode covariates of rows; None if there are none.
     _covariates = None
     # Class of the reader of rows.
     _reads = Reader

@@ -6,9 +6,9 @@ from typing import Annotated, TypeAlias, dataclass_transform, get_type_hints
 
 import numpy as np
 
+from skvt._sklearn_private import Interval, StrOptions
 from skvt.contracts import TemperaturePolicy
 from skvt.fitting._texts import with_shared_texts
-from skvt.sklearn_private import Interval, StrOptions
 from skvt.temperature import POLICIES
 
 NATURAL = Interval(Integral, 0, None, closed="left")

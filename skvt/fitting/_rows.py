@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from skvt._stages import stages_printed
 from skvt.inference import Workers
 from skvt.readers import Reader
 from skvt.readers.chunks import read_rows_with, release
 from skvt.readers.labels import RowLabels
 from skvt.rows import layout_of
-from skvt.stages import stages_printed
 
 
 @dataclass(frozen=True)

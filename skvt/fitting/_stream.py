@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 from sklearn.utils import check_random_state
 
+from skvt._stages import begin_stage, stages_printed
 from skvt.contracts import PassInputs, Stream
 from skvt.fitting._buffer import Gathered
 from skvt.fitting._changes import check_changes, parameters_of
@@ -19,7 +20,6 @@ from skvt.fitting._rows import read_rows
 from skvt.inference import Entry, History, Workers, name_chunk_in_errors
 from skvt.monitoring import compilation_announced, report_call
 from skvt.readers.chunks import is_chunked, load_chunk, loads_of
-from skvt.stages import begin_stage, stages_printed
 
 # Assumed number of rows of a stream that partial_fit starts, unless the user gives the number;
 # scikit-learn has the same default.

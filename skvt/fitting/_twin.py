@@ -4,8 +4,8 @@ from functools import wraps
 
 import numpy as np
 
+from skvt._sklearn_private import fit_context
 from skvt.readers.validation import out_of_range_error
-from skvt.sklearn_private import fit_context
 
 
 def all_or_nothing(method):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, cast
 
-from skvt.compiled import serial_map
+from skvt._compiled import serial_map
 from skvt.contracts import (
     Capability,
     HasHyperprior,

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from skvt.compiled import serial_map
+from skvt._compiled import serial_map
 from skvt.contracts import BatchScope, Model
 from skvt.inference._cluster import Handle
 from skvt.inference._parallel import Workers, one_blas_thread

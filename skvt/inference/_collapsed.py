@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
+from skvt._stages import add_note
 from skvt.contracts import (
     Capability,
     Collapsible,
@@ -23,7 +24,6 @@ from skvt.inference._parallel import Workers
 from skvt.inference._state import PriorStats, Rows, State, WithoutMemosMixin
 from skvt.inference._visit import VisitRequest
 from skvt.progress import Continued
-from skvt.stages import add_note
 from skvt.typing import Array, IndexArray
 
 # Number of passes from one update of the priors of the globals to the next. An update visits all

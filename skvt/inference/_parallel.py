@@ -26,7 +26,7 @@ from typing import Any, Self, TypeAlias
 import joblib
 from threadpoolctl import ThreadpoolController
 
-from skvt.compiled import SharedLoop, serial_map
+from skvt._compiled import SharedLoop, serial_map
 from skvt.typing import T
 
 # Tasks that no thread has taken yet, as (index, arguments).
@@ -190,7 +190,7 @@ class Workers:
         """Return ``[function(*task) for task in tasks]``, computed on all threads.
 
         Whichever thread is free takes the next task, so that tasks may take unequal time. A
-        :class:`~skvt.compiled._shared_loop.SharedLoop` is called once on every thread. The caller
+        :class:`~skvt._compiled._shared_loop.SharedLoop` is called once on every thread. The caller
         does not wait for threads that wake up after the loop has finished.
         """
         loop = tasks if isinstance(tasks, SharedLoop) else None

@@ -11,7 +11,7 @@ import zipfile
 
 import numpy as np
 
-from skvt.replacing import replacing
+from skvt._replacing import replacing
 
 # Name of the member with the JSON text.
 DOCUMENT = "model.json"

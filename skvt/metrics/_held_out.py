@@ -12,7 +12,7 @@ numbers. ``weights`` (n_topics,) is work space for the conditional of a token.
 
 import numpy as np
 
-from skvt.compiled import (
+from skvt._compiled import (
     GOLDEN,
     gammaln,
     jit_allocating,

@@ -4,8 +4,8 @@ from itertools import combinations
 
 import numpy as np
 
+from skvt._results import distributions, matched
 from skvt.readers.validation import check_choice
-from skvt.results import distributions, matched
 
 
 def topic_stability(fits, *, average="macro"):

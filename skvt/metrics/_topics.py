@@ -10,13 +10,13 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils import check_array, check_random_state, check_scalar
 
-from skvt.compiled import mix
+from skvt._compiled import mix
+from skvt._results import prior_vector
+from skvt._results.completion import completion_score, content_keys, split_tokens
 from skvt.inference import Workers
 from skvt.metrics._held_out import estimate_documents
 from skvt.models.lda import LDA
 from skvt.readers.validation import check_choice, require_word_counts, without_mask
-from skvt.results import prior_vector
-from skvt.results.completion import completion_score, content_keys, split_tokens
 from skvt.ties import stable_order
 
 # Largest number of tokens of a document for each method. Both visit tokens one by one; for each

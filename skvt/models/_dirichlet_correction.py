@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from skvt.compiled import (
+from skvt._compiled import (
     CLAIMS,
     SharedLoop,
     claim,

@@ -4,8 +4,8 @@ import textwrap
 
 import numpy as np
 
+from skvt._results import covariate_effects, topic_shares
 from skvt.plotting._axes import check_numbers, make_panels
-from skvt.results import covariate_effects, topic_shares
 
 # Colours of points whose interval excludes 0, and of points whose interval includes 0. They differ
 # for all kinds of colour vision [Okabe and Ito]. The second have hollow markers, too.

@@ -7,10 +7,10 @@ from numbers import Integral
 import numpy as np
 from sklearn.utils import check_scalar
 
+from skvt._replacing import replacing
+from skvt._results.topic_tables import corpus_of, shares_by_group
+from skvt._results.topic_words import RELEVANCE_WEIGHT, first_words, relevance
 from skvt.plotting._pyldavis import principal_coordinates, require_path
-from skvt.replacing import replacing
-from skvt.results.topic_tables import corpus_of, shares_by_group
-from skvt.results.topic_words import RELEVANCE_WEIGHT, first_words, relevance
 from skvt.rows import named_details
 
 # Maximum number of documents that are shown for a topic.

@@ -8,8 +8,8 @@ from functools import cache
 
 import numpy as np
 
+from skvt._results.profiles import directions, profiles_of
 from skvt.plotting._axes import check_numbers, ensure_axes, get_fitted_attribute
-from skvt.results.profiles import directions, profiles_of
 
 # Smallest and largest width of a cell in inches.
 CELL_WIDTHS = 0.42, 1.0

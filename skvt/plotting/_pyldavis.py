@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 from scipy.spatial.distance import pdist, squareform
 
-from skvt.replacing import replacing
-from skvt.results.topic_tables import corpus_of
+from skvt._replacing import replacing
+from skvt._results.topic_tables import corpus_of
 from skvt.rows import named_details
 
 

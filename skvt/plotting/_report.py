@@ -5,11 +5,11 @@ from importlib.resources import files
 
 import numpy as np
 
+from skvt._replacing import replacing
+from skvt._results.profiles import directions, profiles_of, sentences
+from skvt._results.unusual import unusual_rows
 from skvt.fitting import html_table
 from skvt.readers.chunks import require_rows_in_memory
-from skvt.replacing import replacing
-from skvt.results.profiles import directions, profiles_of, sentences
-from skvt.results.unusual import unusual_rows
 from skvt.ties import stable_argmax
 
 # Maximum number of columns in the table of profiles; the most relevant are shown.

@@ -5,9 +5,9 @@ from numbers import Integral
 import numpy as np
 from sklearn.utils import check_scalar
 
+from skvt._results.topic_words import relevance, topic_probabilities, word_probabilities
 from skvt.plotting._axes import check_numbers, make_panels
 from skvt.readers.validation import check_choice, column_names, preprocessing_and_model
-from skvt.results.topic_words import relevance, topic_probabilities, word_probabilities
 
 # Maximum number of panels unless topics are selected.
 MAX_TOPICS = 30

@@ -13,6 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils.validation import validate_data
 
+from skvt._sklearn_private import check_sample_weight
 from skvt.readers._columns import find_unread_column
 from skvt.readers.validation import (
     ENCODE,
@@ -30,7 +31,6 @@ from skvt.readers.validation import (
     to_canonical_csr,
     warn_of_empty_rows,
 )
-from skvt.sklearn_private import check_sample_weight
 
 
 @dataclass(frozen=True)

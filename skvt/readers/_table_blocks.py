@@ -16,6 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.base import clone
 
+from skvt._sklearn_private import column_indices
 from skvt.components import Bernoulli, Categorical, ComponentSpec, Gaussian, Hurdle, Multinomial
 from skvt.components.specs import BY_NAME
 from skvt.readers._audit import (
@@ -28,7 +29,6 @@ from skvt.readers._audit import (
 from skvt.readers._columns import ONE_VALUE, Column, container_of, names_of
 from skvt.readers._tables import Table, TableBlock
 from skvt.rows import dense
-from skvt.sklearn_private import column_indices
 
 # Name and component of the block that components="auto" makes of the columns of each kind.
 _AUTOMATIC = {"real": ("numbers", lambda: Gaussian("auto", log="auto")),

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from skvt._sklearn_private import num_samples
 from skvt.expfam import Stats
 from skvt.models.mixture import (
     statistics_of_labels,
@@ -17,7 +18,6 @@ from skvt.models.mixture import (
     without_labels,
 )
 from skvt.readers.chunks import is_chunked
-from skvt.sklearn_private import num_samples
 from skvt.typing import Array, IndexArray
 
 # Label of rows whose class is unknown, and class of components that no labelled row belongs to.

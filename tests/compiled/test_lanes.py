@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from _entrances import entrance
 
-from skvt.compiled import LANES, aligned, draw_of_members, draw_of_product
+from skvt._compiled import LANES, aligned, draw_of_members, draw_of_product
 
 draw, draw_member = entrance(draw_of_product), entrance(draw_of_members)
 

@@ -10,7 +10,7 @@ import pytest
 from _entrances import entrance
 from scipy import stats as laws
 
-from skvt.compiled import _random_bits as bits
+from skvt._compiled import _random_bits as bits
 from skvt.models.lda import _sampling as sampling
 
 fill_normals, gamma_variate = entrance(bits.fill_normals), entrance(bits.gamma_variate)

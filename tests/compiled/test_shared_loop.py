@@ -10,8 +10,8 @@ from _properties import quick
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skvt.compiled import _shared_loop
-from skvt.compiled._shared_loop import (
+from skvt._compiled import _shared_loop
+from skvt._compiled._shared_loop import (
     CLAIMS,
     COUNTER,
     SharedLoop,
@@ -20,7 +20,7 @@ from skvt.compiled._shared_loop import (
     finish,
     give_way,
 )
-from skvt.compiled._special import jit
+from skvt._compiled._special import jit
 from skvt.inference import Workers
 
 SIZE = 3

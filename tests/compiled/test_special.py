@@ -9,8 +9,8 @@ import pytest
 import scipy.special
 from numba.core import event
 
-from skvt.compiled import _special
-from skvt.compiled._special import digamma_array, gammaln_array
+from skvt._compiled import _special
+from skvt._compiled._special import digamma_array, gammaln_array
 
 
 def looped(function):

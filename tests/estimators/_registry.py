@@ -26,9 +26,9 @@ from skvt import (
     StructuredLDA,
     TemperedLDA,
 )
+from skvt._estimators._topics import TopicEstimator
+from skvt._results._mixtures import MixtureEstimator
 from skvt.callbacks import Checkpoint
-from skvt.estimators._topics import TopicEstimator
-from skvt.results._mixtures import MixtureEstimator
 from skvt.temperature import LinearAnnealing
 
 

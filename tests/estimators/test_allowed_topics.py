@@ -12,7 +12,7 @@ from sklearn import config_context
 from sklearn.model_selection import cross_val_score
 
 from skvt import MemoizedHDP, StructuredLDA, TemperedLDA, load, save
-from skvt.compiled import serial_map
+from skvt._compiled import serial_map
 from skvt.models.lda import LDA, CollapsedLDA, LDAGivenTopics, Topics
 from skvt.rows import Documents
 

@@ -22,11 +22,11 @@ from skvt import (
     load,
     save,
 )
+from skvt._results import _clusters as _clusters_mixin
+from skvt._results._clusterings import why_not
 from skvt.components import Bernoulli, Gaussian
 from skvt.models.mixture import Assignments, Joins, join_components, valley_test
 from skvt.models.mixture._pairs import _Column
-from skvt.results import _clusters as _clusters_mixin
-from skvt.results._clusterings import why_not
 
 
 def crosses(n=100, seed=1):

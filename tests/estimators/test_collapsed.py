@@ -7,10 +7,10 @@ from estimators._registry import assert_same_fit, counts
 from scipy.special import gammaln
 
 from skvt import StructuredLDA, load
+from skvt._estimators import _structured_lda
 from skvt.callbacks import Checkpoint
 from skvt.contracts import PassInputs, RunningPolicy
 from skvt.datasets import make_topic_corpus
-from skvt.estimators import _structured_lda
 from skvt.expfam import RunningStats
 from skvt.inference import CollapsedInference, State, Workers, _collapsed, collapsed_means, rows_of
 from skvt.models.lda import CollapsedLDA

@@ -9,7 +9,7 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from skvt import StructuredLDA, TemperedLDA
-from skvt.compiled._shared_loop import SharedLoop, serial_map
+from skvt._compiled._shared_loop import SharedLoop, serial_map
 from skvt.inference import Workers, _parallel
 
 N_JOBS = [1, 2, 3]

@@ -15,10 +15,10 @@ from sklearn.model_selection import GridSearchCV
 
 import skvt
 from skvt import load
+from skvt._estimators import _structured_lda
+from skvt._replacing import replacing
 from skvt.callbacks import Checkpoint
 from skvt.datasets import make_topic_corpus
-from skvt.estimators import _structured_lda
-from skvt.replacing import replacing
 
 
 class Copies(Checkpoint):

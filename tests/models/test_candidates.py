@@ -7,7 +7,7 @@ from scipy.special import logsumexp
 
 import skvt
 from skvt import MemoizedDPGMM, MemoizedDPMixture
-from skvt.compiled import serial_map
+from skvt._compiled import serial_map
 from skvt.components import Bernoulli, Categorical, Gaussian
 from skvt.contracts import RowBatch
 from skvt.expfam import Stats

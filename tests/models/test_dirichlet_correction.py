@@ -14,7 +14,7 @@ import pytest
 import scipy.sparse as sp
 from scipy.special import gammainccinv, gammaincinv, gammaln, polygamma
 
-from skvt.compiled import serial_map as run
+from skvt._compiled import serial_map as run
 from skvt.expfam import RunningStats, Stats
 from skvt.models._dirichlet_correction import (
     Gammas,

@@ -10,7 +10,7 @@ import scipy.stats
 from _engines import bound, passes
 from scipy.special import logsumexp
 
-from skvt.compiled import serial_map as run
+from skvt._compiled import serial_map as run
 from skvt.contracts import FitPlan
 from skvt.expfam import RunningStats, kl_divergence
 from skvt.inference import MemoizedInference, MemoizedState, Rows, Workers, evaluate_bound

@@ -10,7 +10,7 @@ from _pairs import pairs
 from scipy import stats as laws
 from scipy.special import digamma, gammaln, polygamma
 
-from skvt.compiled import serial_map as run
+from skvt._compiled import serial_map as run
 from skvt.contracts import PassInputs
 from skvt.expfam import Gamma, RunningStats
 from skvt.inference import (

@@ -10,7 +10,7 @@ from _engines import bound, passes, total_of
 from scipy.special import betaln, gammaln, psi
 
 from skvt import MemoizedHDP, components
-from skvt.compiled import serial_map as run
+from skvt._compiled import serial_map as run
 from skvt.datasets import make_topic_corpus
 from skvt.expfam import Stats
 from skvt.inference import CollapsedInference, MemoizedInference, Rows, State, Tools, Workers

@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from _entrances import entrance
 from scipy import stats as laws
 
-from skvt.compiled import serial_map as run
+from skvt._compiled import serial_map as run
 from skvt.contracts import RowBatch
 from skvt.models.gap_nmf._model import GaPNMF, Spectra
 from skvt.models.lda import _sampling as sampling

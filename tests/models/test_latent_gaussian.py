@@ -7,7 +7,7 @@ import pytest
 from scipy.special import logsumexp
 from scipy.stats import multivariate_t, norm, t, truncnorm
 
-from skvt.compiled import serial_map
+from skvt._compiled import serial_map
 from skvt.components._cuts import _likelihood, cut_by_classes
 from skvt.contracts import RowBatch
 from skvt.expfam import NormalWishart

@@ -20,8 +20,8 @@ import scipy.sparse as sp
 from scipy.special import digamma, gammaln, logsumexp, softmax
 
 from skvt import TemperedLDA
-from skvt.compiled import serial_map as run
-from skvt.compiled._shared_loop import serial_map
+from skvt._compiled import serial_map as run
+from skvt._compiled._shared_loop import serial_map
 from skvt.expfam import RunningStats, Stats
 from skvt.models.lda import _model as _lda
 from skvt.models.lda._model import LDA

@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse as sp
 from scipy.special import digamma, gammaln
 
-from skvt.compiled import LANES, serial_map
+from skvt._compiled import LANES, serial_map
 from skvt.expfam import RunningStats
 from skvt.inference._state import PriorStats
 from skvt.models.lda import CollapsedLDA, _collapsed

@@ -9,7 +9,7 @@ from scipy.integrate import quad
 from scipy.special import digamma, gammaln
 from scipy.stats import gamma, norm
 
-from skvt.compiled import serial_map
+from skvt._compiled import serial_map
 from skvt.models.lda import LDA, CollapsedLDA, DocumentRegression, LDAGivenTopics, Topics
 from skvt.models.lda._covariates import RADIUS, RATE, SHAPE
 from skvt.rows import Documents

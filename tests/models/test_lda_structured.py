@@ -26,9 +26,9 @@ from _pairs import pairs
 from scipy import stats as laws
 from scipy.special import digamma, gammainc, gammaln, polygamma
 
-from skvt.compiled import serial_map as run
-from skvt.compiled._random_bits import binomial
-from skvt.compiled._shared_loop import COUNTER
+from skvt._compiled import serial_map as run
+from skvt._compiled._random_bits import binomial
+from skvt._compiled._shared_loop import COUNTER
 from skvt.expfam import RunningStats
 from skvt.inference import Workers
 from skvt.models.lda import _sampling as sampling

@@ -9,9 +9,9 @@ from sklearn.metrics import adjusted_rand_score
 
 import skvt
 from skvt import MemoizedDPMixture
+from skvt._results.profiles import profiles_of
 from skvt.components import Gaussian, Hurdle
 from skvt.components.specs import columns_in_logarithms
-from skvt.results.profiles import profiles_of
 
 LOGS = [0, 2]
 

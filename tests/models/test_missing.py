@@ -9,7 +9,7 @@ from _engines import merges, sweeps
 from models._textbook import KINDS, with_gaps
 from scipy.special import logsumexp
 
-from skvt.compiled import serial_map as run
+from skvt._compiled import serial_map as run
 from skvt.inference import MemoizedState, Rows
 from skvt.inference._visit import memo_of
 from skvt.models.mixture import _model as _mixture

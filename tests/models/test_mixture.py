@@ -21,7 +21,7 @@ from models._textbook import (
 from scipy.special import betaln, digamma, logsumexp, softmax, xlogy
 from scipy.stats import norm
 
-from skvt.compiled import serial_map as run
+from skvt._compiled import serial_map as run
 from skvt.contracts import Capability, RunningPolicy
 from skvt.expfam import Beta
 from skvt.inference import MemoizedState, Rows, Workers, evaluate_bound

@@ -6,7 +6,7 @@ from _engines import passes, policy_at
 from models._textbook import KINDS
 from scipy.special import logsumexp, softmax
 
-from skvt.compiled import serial_map as run
+from skvt._compiled import serial_map as run
 from skvt.contracts import LocalTotals
 from skvt.expfam import RunningStats
 from skvt.inference import Rows, State, StochasticInference, StructuredInference, Workers

@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 from models._textbook import KINDS, with_gaps
 
-from skvt.compiled import serial_map
+from skvt._compiled import serial_map
 from skvt.contracts import RowBatch
 from skvt.models.mixture import Block, Mixture, Product, StickBreaking, gaussian_component
 from skvt.models.mixture.components._full import full_features

@@ -11,7 +11,7 @@ from models._textbook import KINDS
 from scipy.special import entr, softmax
 
 from skvt import MemoizedDPGMM
-from skvt.compiled import serial_map as run
+from skvt._compiled import serial_map as run
 from skvt.contracts import LocalResult, Move, PassInputs, RunningPolicy, Solved, Stream
 from skvt.expfam import RunningStats, Stats
 from skvt.inference import MemoizedInference, MemoizedState, Rows, Tools, Workers

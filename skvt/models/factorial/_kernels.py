@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from skvt.compiled import exp, jit_allocating, lit, log, part
+from skvt._compiled import exp, jit_allocating, lit, log, part
 from skvt.typing import Array
 
 # Number of rows that one vector operation handles together. Each of them has a lane of the vectors.

@@ -16,7 +16,7 @@ from typing import Annotated, Any, NamedTuple, Self, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from skvt.compiled import serial_map
+from skvt._compiled import serial_map
 from skvt.contracts import BatchScope, Capability, ConjugateModel, LocalResult, RowBatch, RowSource
 from skvt.expfam import Family, GaussianColumns, RunningStats, Stats
 from skvt.files import POSITIVE, PRIOR, in_files

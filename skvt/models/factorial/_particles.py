@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skvt.compiled import (
+from skvt._compiled import (
     GOLDEN,
     exp,
     jit_allocating,

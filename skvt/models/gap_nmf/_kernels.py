@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from skvt.compiled import (
+from skvt._compiled import (
     GOLDEN,
     LANES,
     digamma,

@@ -22,7 +22,7 @@ from typing import Annotated, Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import DTypeLike
 
-from skvt.compiled import digamma_array
+from skvt._compiled import digamma_array
 from skvt.contracts import Capability, ConjugateModel, LocalResult, RowBatch, RowSource
 from skvt.expfam import Gamma, RunningStats, Stats, log_standard_gamma
 from skvt.files import PRIOR, in_files

@@ -13,7 +13,7 @@ the number of documents, and ``alpha`` is the concentration of document proporti
 
 import numpy as np
 
-from skvt.compiled import digamma, exp, gammaln, jit, jit_allocating, log, part, polynomial
+from skvt._compiled import digamma, exp, gammaln, jit, jit_allocating, log, part, polynomial
 from skvt.models.hdp._usage import IN_USE, SLOPE, TRACES
 from skvt.typing import Array, IndexArray
 

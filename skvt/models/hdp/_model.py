@@ -40,7 +40,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import gammaln, psi
 
-from skvt.compiled import digamma_array, gammaln_array
+from skvt._compiled import digamma_array, gammaln_array
 from skvt.contracts import BatchScope, Capability, ConjugateModel, LocalResult, RowSource
 from skvt.expfam import Beta, Dirichlet, Family, RunningStats, Stats
 from skvt.files import COMPONENTS, in_files

@@ -14,7 +14,7 @@ from typing import Annotated, Any, NamedTuple, Self, cast
 import numpy as np
 import scipy.sparse as sp
 
-from skvt.compiled import LANES, SharedLoop, digamma_array
+from skvt._compiled import LANES, SharedLoop, digamma_array
 from skvt.contracts import Capability, LocalResult, PriorTerm
 from skvt.expfam import Dirichlet, RunningStats, Stats
 from skvt.files import PRIOR, in_files

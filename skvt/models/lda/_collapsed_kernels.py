@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from skvt.compiled import (
+from skvt._compiled import (
     CLAIMS,
     GOLDEN,
     LANES,

@@ -26,7 +26,7 @@ from typing import Annotated, Self
 import numpy as np
 from scipy.special import gammaln
 
-from skvt.compiled import digamma_array
+from skvt._compiled import digamma_array
 from skvt.files import POSITIVE, in_files
 from skvt.models.lda._collapsed_kernels import derivatives_of_counts
 from skvt.rows import pieces

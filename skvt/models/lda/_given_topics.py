@@ -12,7 +12,7 @@ from typing import Annotated, Any, NamedTuple, Self
 import numpy as np
 import scipy.sparse as sp
 
-from skvt.compiled import SharedLoop, writeable
+from skvt._compiled import SharedLoop, writeable
 from skvt.contracts import Capability, LocalResult
 from skvt.expfam import RunningStats, Stats, log_standard_gamma
 from skvt.files import PRIOR, in_files

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from skvt.compiled import (
+from skvt._compiled import (
     CLAIMS,
     claim,
     digamma,

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import logsumexp, softmax
 
-from skvt.compiled import COUNTER, SharedLoop, all_finished, digamma_array, gammaln_array, give_way
+from skvt._compiled import COUNTER, SharedLoop, all_finished, digamma_array, gammaln_array, give_way
 from skvt.contracts import BatchScope, Capability, LocalResult, PriorTerm, RowSource
 from skvt.expfam import Dirichlet, Family, RunningStats, Stats
 from skvt.files import PRIOR, in_files
@@ -127,7 +127,7 @@ def _run_loops(loops: list[_Loop], longest: int, counters: IndexArray) -> None:
     """Run one thread's share of the loops, each of which needs the results of the loops before.
 
     ``longest`` is the number of words of the longest document. ``counters`` has COUNTER entries for
-    each loop, and the last counter may have more, see :class:`~skvt.compiled.SharedLoop`.
+    each loop, and the last counter may have more, see :class:`~skvt._compiled.SharedLoop`.
 
     The loops are one task, because it takes 30 microseconds to start all threads. They are separate
     kernels, because numba would compile each kernel again as part of a kernel that calls them.

@@ -21,7 +21,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from skvt.compiled import (
+from skvt._compiled import (
     CLAIMS,
     GOLDEN,
     LANES,

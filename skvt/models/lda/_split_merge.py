@@ -15,7 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.special import entr, expit
 
-from skvt.compiled import gammaln_array as gammaln
+from skvt._compiled import gammaln_array as gammaln
 from skvt.contracts import (
     Capability,
     LocalResult,

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from skvt.compiled import digamma, exp, jit, log
+from skvt._compiled import digamma, exp, jit, log
 from skvt.expfam import triangle
 from skvt.files import in_files
 from skvt.models.mixture._gaussian_prior import (

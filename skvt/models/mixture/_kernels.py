@@ -6,7 +6,7 @@ is the constant 0 in the type of x.
 
 import numpy as np
 
-from skvt.compiled import exp, jit, jit_allocating, lit, log, part
+from skvt._compiled import exp, jit, jit_allocating, lit, log, part
 from skvt.typing import Array, IndexArray
 
 # Responsibilities below exp(-60) times the row's largest are set to zero. This limit is far below

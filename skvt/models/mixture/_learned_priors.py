@@ -28,7 +28,7 @@ from typing import Any, Protocol
 import numpy as np
 from scipy.optimize import brentq
 
-from skvt.compiled import digamma_array as digamma
+from skvt._compiled import digamma_array as digamma
 from skvt.files import in_files
 from skvt.models.mixture._weights import StickBreaking
 from skvt.typing import Array

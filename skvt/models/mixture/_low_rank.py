@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from skvt.compiled import digamma_array
+from skvt._compiled import digamma_array
 from skvt.expfam import FactorAnalysis, Factors, NormalGamma, NormalWishart, triangle
 from skvt.files import in_files
 from skvt.models.mixture.components import (

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from skvt.compiled import jit_allocating, log, part
+from skvt._compiled import jit_allocating, log, part
 from skvt.expfam import triangle
 from skvt.typing import Array, IndexArray
 

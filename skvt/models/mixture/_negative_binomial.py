@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.special import betainc, betaincinv
 
-from skvt.compiled import gammaln_array as gammaln
+from skvt._compiled import gammaln_array as gammaln
 from skvt.files import PRIOR, in_files
 from skvt.models.mixture._learned_priors import Ascent
 from skvt.models.mixture._marginals import Marginals

@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtri
 
-from skvt.compiled import exp, jit, jit_allocating, log, part
+from skvt._compiled import exp, jit, jit_allocating, log, part
 from skvt.files import in_files, is_within
 from skvt.models.mixture._missing import (
     GaussianCompletion,

@@ -39,7 +39,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import entr, logsumexp
 
-from skvt.compiled import (
+from skvt._compiled import (
     digamma,
     digamma_array,
     exp,

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from skvt.compiled import serial_map
+from skvt._compiled import serial_map
 from skvt.contracts import RowBatch
 from skvt.expfam import RunningStats, Stats
 from skvt.models.mixture._model import Mixture

@@ -34,9 +34,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import polygamma
 
-from skvt.compiled import digamma_array as digamma
-from skvt.compiled import exp, jit, log, writeable
-from skvt.compiled import gammaln_array as gammaln
+from skvt._compiled import digamma_array as digamma
+from skvt._compiled import exp, jit, log, writeable
+from skvt._compiled import gammaln_array as gammaln
 from skvt.contracts import Completion
 from skvt.expfam import NormalGamma
 from skvt.files import in_files

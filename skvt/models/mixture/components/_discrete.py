@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.special import gammaln, xlogy
 
-from skvt.compiled import digamma_array
+from skvt._compiled import digamma_array
 from skvt.expfam import Dirichlet, DirichletColumns, Gamma
 from skvt.files import PRIOR, in_files
 from skvt.models.mixture._kernels import indicators

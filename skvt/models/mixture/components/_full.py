@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from skvt.compiled import gammaln_array as _gammaln
+from skvt._compiled import gammaln_array as _gammaln
 from skvt.contracts import Completion
 from skvt.expfam import Gamma, NormalGamma, NormalWishart, Wishart, triangle
 from skvt.files import in_files

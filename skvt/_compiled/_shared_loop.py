@@ -1,0 +1,180 @@
+"""Compiled loops shared among threads.
+
+Every thread calls the same compiled function with the same arguments. The function claims the next
+few items by a common counter until no item is left. The threads thus end together, and the
+interpreter handles one call per thread, for any number of items. Results do not depend on which
+thread computes an item, as long as the results of an item do not depend on other items.
+
+    for _ in range(CLAIMS):
+        start, stop = claim(counter, SIZE, n)
+        if start >= stop:
+            break
+        for i in range(start, stop):
+            ...
+        finish(counter, start, stop)
+
+Threads can also share several loops, each of which needs the results of the loops before. Every
+thread then calls a Python function, which calls a compiled function for each loop, with one counter
+for each loop. After each loop it calls ``all_finished``, which waits for a while. If the result is
+False, it calls the compiled function of this loop again.
+"""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+from numba.core import types
+
+from skvt._compiled._special import instruction, jit, part
+from skvt.typing import IndexArray, T, Whole
+
+# Maximum number of claims of one call. The number is limited so that the interpreter can handle an
+# interrupt between calls.
+CLAIMS = 2000
+# Number of entries of a counter. Threads other than the calling thread are helpers. A helper gets
+# the same counters with one more entry at the end. The last counter of a helper is thus longer than
+# COUNTER, by which :func:`claim` recognises a helper.
+COUNTER = 16
+# Index of the number of claimed items.
+_CLAIMED = 0
+# Index of the number of finished items, which lies in another cache line than the number of claimed
+# items.
+_FINISHED = 8
+# Number of reads of a counter before a thread gives up, which take about 30 microseconds.
+_N_READS = 6_000
+# Number of reads by which a helper delays its return after the last item is finished.
+_N_LAST_READS = 500
+
+
+def _pointer(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    """Return the address of an entry of an int64 array; ``args`` are the array and the index."""
+    array = context.make_array(signature.args[0])(context, builder, args[0])
+    return builder.gep(array.data, [args[1]])
+
+
+def _fetch_and_add_in_python(
+    counter: IndexArray,
+    index: int,
+    size: int,
+    lock: threading.Lock = threading.Lock(),  # noqa: B008
+) -> int:
+    """Do the same as :func:`_fetch_and_add` in Python."""
+    with lock:
+        value = int(counter[index])
+        counter[index] += size
+    return value
+
+
+@instruction(_fetch_and_add_in_python)
+def _fetch_and_add(typingctx: Any, counter: Any, index: Any, size: Any) -> Any:
+    """Add ``size`` to ``counter[index]`` atomically; return the value before the addition."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        pointer = _pointer(context, builder, signature, args)
+        return builder.atomic_rmw("add", pointer, args[2], "acq_rel")
+
+    return types.int64(counter, types.int64, types.int64), codegen
+
+
+@instruction(lambda counter, index: int(counter[index]))
+def _read(typingctx: Any, counter: Any, index: Any) -> Any:
+    """Read ``counter[index]`` with acquire order.
+
+    A fence prevents the compiler from merging several reads into one.
+    """
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        pointer = _pointer(context, builder, signature, args)
+        builder.fence("seq_cst")
+        return builder.load_atomic(pointer, "acquire", 8)
+
+    return types.int64(counter, types.int64), codegen
+
+
+@jit
+def all_finished(counter: IndexArray, n: int) -> bool:
+    """Return whether all n items are finished, after a short wait for items of other threads.
+
+    The function does not wait if there are items that no thread has claimed. The thread waits by
+    reading the counter again and again. It does not sleep, because waking up would take longer than
+    the last items of other threads.
+    """
+    if _read(counter, _CLAIMED) < n:
+        return False
+    for _ in range(_N_READS):
+        if _read(counter, _FINISHED) >= n:
+            return True
+    return False
+
+
+@part
+def claim(counter: IndexArray, size: Whole, n: int) -> tuple[int, int]:
+    """Claim the next ``size`` of n items; return the start and the stop of their range.
+
+    If no item is left, start is not below stop. A helper that finds no item left delays its return
+    until shortly after all items are finished, or until :func:`all_finished` gives up. The calling
+    thread thus returns to the interpreter first. Otherwise a helper could hold the lock of the
+    interpreter, and the calling thread would have to sleep until it gets the lock.
+    """
+    start = _fetch_and_add(counter, _CLAIMED, size)
+    # Only the last counter of a helper has more than COUNTER entries.
+    if start >= n and counter.size > COUNTER and _read(counter, _FINISHED) < n:
+        if all_finished(counter, n):
+            for _ in range(_N_LAST_READS):
+                _read(counter, _FINISHED)
+    return start, min(start + size, n)
+
+
+@part
+def finish(counter: IndexArray, start: int, stop: int) -> None:
+    """Count the items of a claim as finished."""
+    _fetch_and_add(counter, _FINISHED, stop - start)
+
+
+def serial_map(function: Callable[..., T], tasks: Iterable[tuple[Any, ...]]) -> list[T]:
+    """Call ``function`` with the arguments of each task in this thread; return all results."""
+    return [function(*task) for task in tasks]
+
+
+def give_way() -> None:
+    """Yield the processor core to another thread that waits for a core."""
+    if hasattr(os, "sched_yield"):
+        os.sched_yield()
+    else:
+        time.sleep(0.0)
+
+
+class SharedLoop(list[tuple[Any, ...]]):
+    """List of tasks that compute a shared loop over n items, for ``run(function, tasks)``.
+
+    A task is the tuple of arguments of one call. The tasks of the list are the calls of the calling
+    thread, which finish the loop if there are no helpers. A runner with several threads adds the
+    task ``helpers_call`` for each helper.
+
+    Parameters
+    ----------
+    n : int
+        Number of items, of the last loop if there are several.
+    size : int
+        Number of items that a claim of the last loop takes.
+    *args
+        Arguments of the function, except the last. The last argument is the counter; if there are
+        several loops, it is an array of all counters, one after the other.
+    n_loops : int, default=1
+        Number of loops of the function.
+    """
+
+    def __init__(self, n: int, size: Whole, *args: Any, n_loops: int = 1) -> None:
+        # The additional last entry is only passed to helpers.
+        self._n, counters = n, np.zeros(COUNTER * n_loops + 1, np.int64)
+        self._last_counter = counters[-COUNTER - 1 :]
+        n_calls = -(-n // (size * CLAIMS)) if n_loops == 1 else 1
+        super().__init__([(*args, counters[:-1])] * n_calls)
+        self.helpers_call = (*args, counters)
+
+    def finished(self) -> bool:
+        """Return whether all items of the last loop are finished, see :func:`all_finished`."""
+        return all_finished(self._last_counter, self._n)

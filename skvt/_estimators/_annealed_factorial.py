@@ -1,0 +1,374 @@
+"""Factorial mixtures: rows as sums of subsets of components, annealed and tempered."""
+
+from dataclasses import KW_ONLY, replace
+from numbers import Real
+from typing import Annotated
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.base import DensityMixin
+
+from skvt._results import MixtureEstimator, SumsMixin
+from skvt._sklearn_private import Interval
+from skvt.files import in_files
+from skvt.fitting import (
+    AT_LEAST_ONE,
+    AUTO,
+    POSITIVE,
+    MoveLogMixin,
+    Seed,
+    Temperature,
+    VariationalEstimator,
+    check_moves,
+    estimator,
+    of_fit,
+    of_model,
+    policy_of,
+)
+from skvt.inference import (
+    MemoizedInference,
+    Phase,
+    Pilot,
+    Plan,
+    StochasticInference,
+    Stopping,
+    StreamPlan,
+    Workers,
+    rows_of,
+)
+from skvt.models.factorial import (
+    Explanations,
+    FactorialMixture,
+    Superposition,
+    explain,
+    guess_variances,
+    has_missing,
+)
+from skvt.posterior import Posterior
+from skvt.readers import ContiguousReader
+from skvt.readers.chunks import by_chunk
+from skvt.readers.validation import check_variance, positive_int
+from skvt.schedules import RobbinsMonro
+from skvt.temperature import LinearAnnealing
+
+BETWEEN = Interval(Real, 0, 1, closed="neither")
+# Initial value of a learned activation prior.
+INITIAL_ACTIVATION = 0.3
+# Annealing starts at this share of the critical temperature, above which all components are the
+# same. At higher temperatures a few directions of the data take up all components.
+SHARE_OF_CRITICAL = 0.25
+# Maximum initial temperature of annealing. It applies to rows of thousands of columns, whose
+# activations are certain at any temperature.
+HOTTEST = 6.0
+# Initial value of a learned temperature, which falls at once if this is too hot.
+HOTTEST_LEARNED = 10.0
+
+
+@in_files("estimators.AnnealedFactorialMixture", fitted={"model": (FactorialMixture,)})
+@estimator
+class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, VariationalEstimator):
+    """Factorial mixture: each row is a sum of a subset of components, plus noise.
+
+    ``x = sum_k z_k mu_k + noise`` with binary ``z_k ~ Bernoulli(pi_k)`` and Gaussian components
+    ``mu_k ~ N(0, c I)``. A component is either on or off in a row, whereas factor analysis and
+    dictionary learning give it a weight.
+
+    Plain variational inference of this model nearly always ends in a poor local optimum. Annealing
+    [1]_ and superposition moves avoid that. A move is accepted only if it raises the exact bound.
+
+    Parameters
+    ----------
+    .. shared: n_components
+    noise_variance : float or "auto", default="auto"
+        Variance of the noise of a value. "auto" learns it once the temperature is 1, as at least a
+        ten-thousandth of the mean square of the data.
+    prior_variance : float or "auto", default="auto"
+        Prior variance of an entry of a component. It is c in the formula above. "auto" learns it.
+    activation_prior : float, array-like of shape (n_components,) or "auto", default="auto"
+        Probability pi_k that a component is on. "auto" learns each of them.
+    temperature : None, str or policy, default="annealed"
+        None is T = 1 throughout; otherwise a policy of :mod:`skvt.temperature`, or its name.
+        "annealed" is ``LinearAnnealing(T0, replication=1)``, where T0 is a quarter of the
+        temperature above which all components would be the same, at least 1 and at most 6.
+        "variational" and "local" learn the temperature, which is at most 10.
+    moves : tuple of {"superposition"}, default=("superposition",)
+        Moves that may be made; ``()`` is none. They are made by memoized inference at T = 1.
+    learning_method : {"batch", "online"}, default="batch"
+        How the posterior q is found. "batch": memoized inference, which keeps the activations of
+        all rows. "online": stochastic inference on shuffled minibatches, without moves.
+    .. shared: learning_decay (factors), learning_offset, batch_size, n_parallel_batches
+    .. shared: total_samples
+    max_iter : int or None, default=None
+        Maximum number of passes over the data. None is 500, and 100 with "online", which by default
+        does not judge convergence.
+    .. shared: tol, evaluate_every, n_init, warm_start, n_jobs, verbose, verbose_interval
+    .. shared: random_state
+
+    Attributes
+    ----------
+    components_ : ndarray of shape (n_components, n_features)
+        Expected components.
+    activation_prior_ : ndarray of shape (n_components,)
+        Probabilities pi_k, as given or learned.
+    noise_variance_, prior_variance_ : float
+        Variances, as given or learned.
+    elbo_ : float
+        Evidence lower bound of the training data in nats, every constant included. Not available
+        after ``partial_fit``, see ``elbo``.
+    .. shared: history_ (memoized), move_log_
+    posterior_ : Posterior
+        The posterior q: ``sample``, ``log_prob``, ``mean``, ``var``, ``entropy``. It is the
+        posterior of the components.
+    .. shared: restart_elbos_, converged_, n_iter_, n_batch_iter_, temperature_, n_features_in_
+    .. shared: feature_names_in_
+
+    See Also
+    --------
+    sklearn.decomposition.FactorAnalysis : Factors with continuous weights.
+    sklearn.decomposition.MiniBatchDictionaryLearning : Factors with sparse continuous weights.
+
+    Notes
+    -----
+    The model has no intercept: centre the columns if the rows share a large mean. NaN are missing
+    values and are integrated out. Each column then has a separate covariance of the components,
+    which costs ``n_samples * n_features * n_components ** 2`` operations per pass and memory for
+    ``n_features * n_components ** 2`` numbers.
+
+    Without missing values, a pass costs ``4 N K D + 4 N K^2`` operations, with N rows, D columns
+    and K components. The activations of all rows are kept during the fit, ``N K`` numbers.
+
+    References
+    ----------
+    .. [1] S. Mandt, J. McInerney, F. Abrol, R. Ranganath, D. Blei (2016). Variational tempering.
+       AISTATS.
+
+    Examples
+    --------
+    >>> from skvt import AnnealedFactorialMixture
+    >>> from skvt.datasets import make_shapes
+    >>> X = make_shapes(2000, random_state=0).X
+    >>> model = AnnealedFactorialMixture(n_components=8, random_state=0).fit(X)
+    >>> model.components_.shape
+    (8, 16)
+    >>> model.transform(X[:2]).shape
+    (2, 8)
+    """
+
+    _reads = ContiguousReader
+
+    n_components: int = 10
+    _: KW_ONLY
+    noise_variance: Annotated[float | str, AUTO, POSITIVE] = "auto"
+    prior_variance: Annotated[float | str, AUTO, POSITIVE] = "auto"
+    activation_prior: Annotated[ArrayLike | str, AUTO, BETWEEN, "array-like"] = "auto"
+    temperature: Temperature = "annealed"
+    moves: tuple[str, ...] = ("superposition",)
+    learning_method: str = "batch"
+    learning_decay: float = 0.7
+    learning_offset: float = 10.0
+    batch_size: int = 128
+    n_parallel_batches: int | None = None
+    total_samples: float | None = None
+    max_iter: Annotated[int | None, None, AT_LEAST_ONE] = None
+    tol: float = 1e-5
+    evaluate_every: int = -1
+    n_init: int = 1
+    warm_start: bool = False
+    n_jobs: int | None = None
+    verbose: int = 0
+    verbose_interval: int = 1
+    random_state: Seed = None
+
+    # ---------------------------------------------------------------------------------- model
+    def _activation_prior_array(self):
+        """Return pi (K,) as the parameter gives it; raise ValueError if it is illegal."""
+        if isinstance(self.activation_prior, str):
+            return np.full(self.n_components, INITIAL_ACTIVATION)
+        prior = np.asarray(self.activation_prior, dtype=np.float64)
+        if prior.shape not in ((), (self.n_components,)):
+            raise ValueError(
+                "The 'activation_prior' parameter must be a number or of shape (n_components,) = "
+                f"({self.n_components},). Got shape {prior.shape} instead."
+            )
+        legal = (prior > 0.0) & (prior < 1.0)
+        if not legal.all():
+            raise ValueError(
+                "The 'activation_prior' parameter must be in the range (0, 1). Got "
+                f"{prior[~legal].flat[0]:g} in it."
+            )
+        return np.broadcast_to(prior, (self.n_components,)).copy()
+
+    def _build_model(self, X, weights, old=None):
+        """Build the model, with priors as passed or guessed from the rows.
+
+        Learned parameters continue from their values in the ``old`` model.
+        """
+        check_moves(self.moves, ("superposition",))
+        prior = self._activation_prior_array()
+        guesses, largest_variance = guess_variances(X, weights, self.n_components, prior.sum())
+        parameters = {name: getattr(self, name) for name in (*guesses, "activation_prior")}
+        learned = {name for name, value in parameters.items() if isinstance(value, str)}
+        # The mean square of one component's contribution. The noise variance is checked against it,
+        # and then the prior variance against the larger of the mean square and the noise variance.
+        mean_square = guesses["prior_variance"]
+        for name in guesses:
+            if name not in learned:
+                check_variance(name, parameters[name], X.dtype, mean_square)
+                guesses[name] = float(parameters[name])
+            mean_square = max(mean_square, guesses["noise_variance"])
+        model = FactorialMixture(
+            n_components=self.n_components,
+            n_features=X.shape[1],
+            activation_prior=prior,
+            dtype=X.dtype,
+            learned=frozenset(learned),
+            by_column=has_missing(X, weights),
+            critical_temperature=largest_variance / guesses["noise_variance"],
+            **guesses,
+        )
+        if old is None:
+            return model
+        learned = {name: getattr(old, name) for name in model.learned}
+        return replace(model, **learned, by_column=old.by_column)
+
+    def _plan(self, model, X, weights, *, stream=False):
+        """Return the plan of a fit: its batches, engine, number of passes and starts."""
+        n_rows = X.shape[0]
+        minibatches = rows_of(X, weights, min(self.batch_size, n_rows), self.n_parallel_batches)
+        rate = RobbinsMonro(self.learning_offset, self.learning_decay)
+        data, starts, n_passes = minibatches, None, self.max_iter
+        if n_passes is None:
+            n_passes = 100 if self.learning_method == "online" else 500
+        if stream or self.learning_method == "online":
+            engine = StochasticInference(rate)
+        else:
+            data = rows_of(X, weights, n_rows, self.n_parallel_batches)
+            engine = MemoizedInference([Superposition()] if self.moves else [])
+            # If components have been learned already, it pays to search for the subset of each
+            # row, for which inf asks. NaN means: start from the prior.
+            start = np.inf if self._continues() else np.nan
+            starts = np.full((n_rows, self.n_components), start, X.dtype)
+        return Plan(
+            data=data,
+            phases=(Phase(engine),),
+            policy=_policy_of(self.temperature, model),
+            stopping=Stopping(n_passes, self.evaluate_every, self.tol, planned_passes=100.0),
+            pilot=Pilot(rate, minibatches),
+            row_starts=starts,
+            stream=StreamPlan(self.total_samples),
+        )
+
+    def _adapted(self, fitted, X, weights):
+        """Give each column its statistics when missing values first occur."""
+        if fitted.model.by_column or not has_missing(X, weights):
+            return fitted
+        model, stats = fitted.model.with_column_covariances(fitted.state.stats)
+        return replace(fitted, model=model, state=replace(fitted.state, stats=stats))
+
+    def _model_for_bounds(self):
+        """Return the model that searches for the subset of each row."""
+        return replace(self._fitted.model, search=True)
+
+    # ------------------------------------------------------------------------------- attributes
+    activation_prior_ = of_model("activation_prior", "Probability of each component, shape (K,).")
+    noise_variance_ = of_model("noise_variance", "Variance of the noise.")
+    prior_variance_ = of_model("prior_variance", "Prior variance of the components' entries.")
+
+    @of_fit
+    def components_(self, fitted):
+        """Expected components, shape (K, n_features)."""
+        return fitted.model.family.mean(fitted.lam()[0]).astype(fitted.model.dtype)
+
+    @of_fit
+    def posterior_(self, fitted):
+        """The posterior q of the components."""
+        return Posterior(fitted.model.family, fitted.lam()[0])
+
+    # -------------------------------------------------------------------------------- inference
+    @by_chunk(lambda self: (self.n_components, self._fitted.model.dtype))
+    def transform(self, X):
+        """Return the probability that each component is on, given the row.
+
+        The other components are summed out. This is exact for up to 12 components. Otherwise it is
+        an estimate by annealed particles, whose random numbers depend on the row's values only.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows; NaN are missing values.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_components)
+            Probability that the component is on in the row.
+        """
+        fitted = self._require_fitted()
+        X = self._read(X)
+        return self._explained(X).chances.astype(fitted.model.dtype)
+
+    @by_chunk(lambda self: (None, np.dtype(np.float64)))
+    def score_samples(self, X):
+        """Return the log posterior predictive density of each row.
+
+        Activations are summed out and components integrated out. This is exact for up to 12
+        components. Otherwise it is an estimate by annealed particles, slightly too low on average.
+        It does not depend on the other rows.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows; NaN are missing values.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            Log densities in nats.
+        """
+        self._require_fitted()
+        X = self._read(X)
+        return self._explained(X).log_density
+
+    def _explained(self, X):
+        """Return the log densities of rows and the probabilities of components, batch by batch."""
+        model, stats = self._fitted.model, self._fitted.stats
+        with Workers(self.n_jobs) as workers:
+            data = rows_of(X, np.ones(X.shape[0]))
+            batches = (data.batch(model, rows) for rows in data.order())
+            parts = [explain(model, batch, stats, workers.run) for batch in batches]
+        return Explanations(*map(np.concatenate, zip(*parts, strict=True)))
+
+    # The score is the mean of `score_samples`.
+    score = MixtureEstimator.score
+
+    def sample(self, n_samples=1, random_state=None):
+        """Draw rows from the posterior predictive.
+
+        Parameters
+        ----------
+        n_samples : int, default=1
+            Number of rows to draw.
+        random_state : int, RandomState instance or None, default=None
+            None uses the estimator's ``random_state``.
+
+        Returns
+        -------
+        X : ndarray of shape (n_samples, n_features)
+            The drawn rows.
+        activations : ndarray of bool, shape (n_samples, n_components)
+            Which components are on in each row.
+        """
+        fitted = self._require_fitted()
+        n_samples = positive_int("n_samples", n_samples)
+        rng = self._rng_of_draws(random_state)
+        return fitted.model.sample(fitted.stats, n_samples, rng)
+
+
+def _policy_of(temperature, model):
+    """Return the temperature policy; if it is named, the model determines its initial value."""
+    if temperature == "annealed":
+        initial = min(max(1.0, SHARE_OF_CRITICAL * model.critical_temperature), HOTTEST)
+        return LinearAnnealing(initial_temperature=initial, replication=1.0)
+    policy = policy_of(temperature)
+    if isinstance(temperature, str):
+        policy.set_params(max_temperature=HOTTEST_LEARNED, replication=1.0)
+    return policy

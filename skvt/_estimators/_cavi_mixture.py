@@ -1,0 +1,254 @@
+"""The textbook mixture: known variance, known weights, coordinate ascent [BKM17 sec. 3]."""
+
+from dataclasses import KW_ONLY, replace
+from typing import Annotated
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from skvt._estimators._mixtures import means_from_parameter, require_rows
+from skvt._results import MixtureEstimator, assignments_of
+from skvt.expfam import Categorical, Normal, Stats
+from skvt.files import in_files
+from skvt.fitting import FIXED, POSITIVE, Seed, Temperature, estimator, of_fit, policy_of
+from skvt.inference import MemoizedInference, Phase, Pilot, Plan, Stopping, Workers, rows_of
+from skvt.models.mixture import KnownVarianceGaussian, KnownWeights, Mixture, weighted_moments
+from skvt.posterior import JointPosterior, Posterior
+from skvt.readers.validation import check_variance
+from skvt.rows import layout_of
+from skvt.schedules import RobbinsMonro
+
+
+@in_files(
+    "estimators.CAVIGaussianMixture",
+    fitted={
+        "model": (Mixture,),
+        "model.weights": (KnownWeights,),
+        "model.component": (KnownVarianceGaussian,),
+    },
+)
+@estimator
+class CAVIGaussianMixture(MixtureEstimator):
+    """Gaussian mixture of known variance and weights, by coordinate ascent.
+
+    This is the model on which variational inference is taught [1]_. Only the means and the
+    assignments are unknown:
+
+        mu_k ~ N(0, prior_variance I),    z_n ~ Cat(weights),
+        x_n | z_n = k ~ N(mu_k, noise_variance I).
+
+    Coordinate ascent finds the posterior q(mu) q(z). Each pass updates all assignments, and then
+    all means. The evidence lower bound is known exactly, and never falls. For mixtures that learn
+    variances, weights and the number of components, see :class:`~skvt.MemoizedDPGMM`.
+
+    Parameters
+    ----------
+    .. shared: n_components
+    noise_variance : float, default=1.0
+        Variance of the noise of a value. It is the variance of each column around the mean of the
+        row's component.
+    prior_variance : float, default=100.0
+        Prior variance of an entry of a component. The prior mean is 0. With a noise variance of 1
+        the default is only weakly informative as long as the means are within about 20 of 0.
+    weights : array-like of shape (n_components,) or None, default=None
+        Probabilities of the components, which are positive and sum to 1. None means equal weights.
+    .. shared: init_params
+    means_init : array-like of shape (n_components, n_features) or None, default=None
+        Initial means, in place of the initial components that ``init_params`` finds. All starts of
+        ``n_init`` are then the same.
+    temperature : None, str or policy, default=None
+        None is T = 1 throughout; otherwise a policy of :mod:`skvt.temperature`, or its name.
+        "annealed" lets the temperature fall to 1. "variational" learns one temperature for all
+        rows, "local" one for each row.
+    .. shared: max_iter
+    tol : float, default=1e-6
+        Converged when the bound gains less than this from one evaluation to the next, in nats per
+        row. There is a :class:`~sklearn.exceptions.ConvergenceWarning` if ``max_iter`` passes do
+        not suffice.
+    .. shared: n_init, warm_start, n_jobs, verbose, verbose_interval, random_state
+
+    Attributes
+    ----------
+    n_components_ : int
+        Number of components K.
+    weights_ : ndarray of shape (K,)
+        The weights as given.
+    .. shared: labels_
+    means_ : ndarray of shape (K, n_features)
+        Expected means. They are the m_k of q(mu_k).
+    mean_variances_ : ndarray of shape (K, n_features)
+        Variances of q(mu_k): ``1 / (1 / prior_variance + N_k / noise_variance)``, where N_k is the
+        expected number of rows of the component. With missing values it is the expected number of
+        values in the column.
+    covariances_ : ndarray of shape (K,)
+        Variance of each component, which is ``noise_variance``. They have the form of
+        scikit-learn's "spherical" covariances, so that :class:`~skvt.plotting.ComponentsDisplay`
+        draws circles.
+    precisions_, precisions_cholesky_ : ndarray
+        Expected precisions, and their Cholesky factors as in scikit-learn (square roots for "diag"
+        and "spherical"). They are inverses of the known variance and their square roots, shape (K,)
+        each.
+    posterior_ : JointPosterior
+        The posterior q: ``sample``, ``log_prob``, ``mean``, ``var``, ``entropy``. Its blocks are
+        the "means", a :class:`~skvt.expfam.Normal` for each component and column, and the
+        "assignments", a :class:`~skvt.expfam.Categorical` for each row of positive weight of the
+        last fit.
+    .. shared: hierarchy_
+        The entropy is defined in [2]_.
+    .. shared: hierarchy_criteria_, n_clusters_, n_clusters_reason_, clusterings_
+    .. shared: elbo_ & lower_bound_, history_
+    .. shared: lower_bounds_, restart_elbos_, n_batch_iter_, temperature_, converged_, n_iter_
+    .. shared: n_features_in_
+    .. shared: feature_names_in_
+
+    See Also
+    --------
+    skvt.MemoizedDPGMM : Learns variances, weights and the number of components.
+
+    Notes
+    -----
+    If weights are equal, components are exchangeable. If weights differ, components may be matched
+    to the wrong weights. After each pass the component with the most rows therefore gets the
+    largest weight, the component with the second most rows the second largest weight, and so on.
+    This never lowers the bound.
+
+    NaN in the data are missing values and are integrated out.
+
+    References
+    ----------
+    .. [1] D. M. Blei, A. Kucukelbir, J. D. McAuliffe, "Variational Inference: A Review for
+       Statisticians", JASA 112, 2017.
+    .. [2] J.-P. Baudry, A. E. Raftery, G. Celeux, K. Lo, R. Gottardo, "Combining Mixture Components
+       for Clustering", Journal of Computational and Graphical Statistics 19, 2010.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skvt import CAVIGaussianMixture
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.choice([-5.0, 0.0, 5.0], size=(1000, 1), p=[0.1, 0.2, 0.7])
+    >>> X += rng.normal(size=X.shape)
+    >>> mixture = CAVIGaussianMixture(3, weights=[0.1, 0.2, 0.7], random_state=0).fit(X)
+    >>> mixture.means_.round().ravel()
+    array([-5.,  0.,  5.])
+    """
+
+    n_components: int = 1
+    _: KW_ONLY
+    noise_variance: Annotated[float, FIXED, POSITIVE] = 1.0
+    prior_variance: Annotated[float, FIXED, POSITIVE] = 100.0
+    weights: Annotated[ArrayLike | None, FIXED, None, "array-like"] = None
+    init_params: str = "k-means++"
+    means_init: ArrayLike | None = None
+    temperature: Temperature = None
+    max_iter: int = 100
+    tol: float = 1e-6
+    n_init: int = 1
+    warm_start: bool = False
+    n_jobs: int | None = None
+    verbose: int = 0
+    verbose_interval: int = 1
+    random_state: Seed = None
+
+    # --------------------------------------------------------------------------------- model
+    def _weights_from_parameter(self):
+        """Return the weights as the parameter gives them; raise ValueError if they are illegal."""
+        K = self.n_components
+        if self.weights is None:
+            return KnownWeights(np.full(K, 1.0 / K))
+        weights = np.array(self.weights, dtype=np.float64)
+        legal = weights.shape == (K,) and np.all(weights > 0.0)
+        if not legal or abs(weights.sum() - 1.0) > 1e-6:
+            raise ValueError(
+                f"The 'weights' parameter must be a vector of n_components = {K} positive numbers "
+                f"with the sum 1. Got {self.weights!r} instead."
+            )
+        return KnownWeights(weights / weights.sum())
+
+    def _build_model(self, X, weights, old=None):
+        """Build the mixture of Gaussians; return ``old`` unchanged if a fit is continued."""
+        if old is not None:
+            return old
+        require_rows(self, X, self.n_components)
+        center, variances = weighted_moments(X, weights, "diag", False)
+        squares = {"noise_variance": variances, "prior_variance": variances + center**2}
+        for name, square in squares.items():
+            check_variance(name, getattr(self, name), X.dtype, square.max())
+        prior = Normal.from_standard(-center, self.prior_variance)
+        component = KnownVarianceGaussian(prior, center, float(self.noise_variance), X.dtype)
+        model = Mixture(
+            self._weights_from_parameter(),
+            component,
+            n_initial=self.n_components,
+            init_params=self.init_params,
+            n_fewest=self.n_components,
+        )
+        if self.means_init is None:
+            return model
+        counts = weights.sum() * model.weights.weights
+        sums = component.sums_at(means_from_parameter(self, X), counts)
+        return replace(model, start=Stats((counts, sums)))
+
+    def _plan(self, model, X, weights, *, stream=False):
+        """Return the plan of memoized inference of one batch, which is coordinate ascent."""
+        data = rows_of(X, weights, X.shape[0])
+        return Plan(
+            data=data,
+            phases=(Phase(MemoizedInference()),),
+            policy=policy_of(self.temperature),
+            stopping=Stopping(self.max_iter, tol=self.tol),
+            pilot=Pilot(RobbinsMonro(1.0, 0.0)),
+        )
+
+    def _row_results(self, rows):
+        """Return results of the rows by name, with the assignments for ``posterior_``."""
+        results = super()._row_results(rows)
+        # Assignments of rows in chunks are not kept; predict_proba computes them chunk by chunk.
+        if not layout_of(rows.X).size:
+            with Workers(self.n_jobs) as workers:
+                results["assignments"] = assignments_of(self._fitted, rows.X, workers)
+        return results
+
+    # --------------------------------------------------------------------------- attributes
+    @of_fit
+    def means_(self, fitted):
+        """Expected means, shape (K, n_features)."""
+        return self._moment_of_means(fitted, Normal.mean)
+
+    @of_fit
+    def mean_variances_(self, fitted):
+        """Variances of the means under q, shape (K, n_features)."""
+        return self._moment_of_means(fitted, Normal.variance)
+
+    @of_fit
+    def covariances_(self, fitted):
+        """Known variance of each component, shape (K,)."""
+        model = fitted.model
+        variance = model.component.noise_variance
+        return np.full(self.n_components_, variance, model.dtype)
+
+    @of_fit
+    def precisions_(self, fitted):
+        """Inverse variance of each component, shape (K,)."""
+        return 1.0 / self.covariances_
+
+    @of_fit
+    def precisions_cholesky_(self, fitted):
+        """Square roots of the precisions, shape (K,)."""
+        return np.sqrt(self.precisions_)
+
+    def _moment_of_means(self, fitted, moment):
+        """Return the ``moment`` of q of the means, in the coordinates of the data."""
+        _, lam = fitted.model.component.uncentred(fitted.lam()[1])
+        return moment(lam).astype(fitted.model.dtype)
+
+    @of_fit
+    def posterior_(self, fitted):
+        """The posterior q of the means, in the coordinates of the data, and of the assignments."""
+        component = fitted.model.component
+        blocks = {"means": Posterior(*component.uncentred(fitted.lam()[1]))}
+        # The assignments are not known during a fit.
+        if fitted.assignments is not None:
+            log_resp = Categorical.from_standard(fitted.assignments)
+            blocks["assignments"] = Posterior(Categorical, log_resp)
+        return JointPosterior(**blocks)

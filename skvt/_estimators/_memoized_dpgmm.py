@@ -1,0 +1,414 @@
+"""Dirichlet process Gaussian mixtures with memoized inference, births, merges and deletes."""
+
+from dataclasses import KW_ONLY, replace
+from typing import Annotated
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from skvt._estimators._mixtures import means_from_parameter, require_rows, start_from_labels
+from skvt._results import GrowingMixin, MixtureEstimator, learned_values
+from skvt._sklearn_private import StrOptions
+from skvt.components.specs import (
+    COVARIANCE_TYPES,
+    covariance_type_for,
+    gaussian_component,
+    gaussian_learner,
+)
+from skvt.files import in_files
+from skvt.fitting import (
+    AT_LEAST_ONE,
+    AUTO,
+    FIXED,
+    NOT_NEGATIVE,
+    POSITIVE,
+    MemoizedMethod,
+    Seed,
+    Temperature,
+    check_memoized,
+    estimator,
+    memoized_plan,
+    of_fit,
+    of_model,
+)
+from skvt.models.mixture import (
+    GAUSSIANS,
+    MATRICES,
+    Mixture,
+    StickBreaking,
+    SymmetricDirichlet,
+    begun_at,
+)
+from skvt.readers.validation import check_variance
+
+
+@in_files(
+    "estimators.MemoizedDPGMM",
+    fitted={
+        "model": (Mixture,),
+        "model.weights": (StickBreaking, SymmetricDirichlet),
+        "model.component": GAUSSIANS,
+    },
+)
+@estimator
+class MemoizedDPGMM(GrowingMixin, MixtureEstimator):
+    """Dirichlet process mixture of Gaussians that adapts its number of components.
+
+    Model and names are as in :class:`sklearn.mixture.BayesianGaussianMixture`. Memoized inference
+    [HS13]_ visits the data batch by batch and keeps the contribution of each batch. The evidence
+    lower bound of all data, including every constant, is therefore known at every step.
+
+    Moves change the number of components during the fit. Births add components, merges and deletes
+    remove components, and a move is accepted if it raises the bound. By default a fit starts with
+    one component.
+
+    Parameters
+    ----------
+    .. shared: n_components (memoized), max_components
+    covariance_type : {"full", "tied", "diag", "spherical", "low_rank", "auto"}, default="full"
+        Shape of each component's covariance. "tied" is one matrix for all components. "low_rank" is
+        a matrix of low rank plus a noise variance for each column, as in factor analysis.
+
+        "auto" chooses the type with the highest bound in short fits, on at most 3,000 rows and 64
+        columns. In ``partial_fit``, the rows of the first call decide. "full" and "tied" are left
+        out with at most two rows for each column, and, if there are more than 64 columns, with at
+        most ten rows for each column. "low_rank" needs at least four columns. With more than 64
+        columns and missing values, only "spherical" and "diag" are compared. With at most ten rows
+        for each column, types whose bounds are within a nat per row of the highest bound are
+        compared by the density of held-out rows.
+
+        NaN in the data are missing values. They are integrated out with "diag" and "spherical".
+        With other types they are local variables of their rows, see Notes.
+    mean_type : {"full", "zero"}, default="full"
+        Whether components have means, or all components have mean zero. "zero" requires
+        ``covariance_type="full"``.
+    weight_concentration_prior_type : {"dirichlet_process", "dirichlet_distribution"}, \
+default="dirichlet_process"
+        Prior of the weights: the sticks of a Dirichlet process, or a finite Dirichlet distribution.
+        With the latter there are ``n_components`` components throughout, of which some may have no
+        rows, and no moves are made.
+    weight_concentration_prior : float, "auto" or None, default=None
+        Concentration alpha of the prior of the weights. A larger concentration favours more
+        components. None is 1. With a Dirichlet distribution it is the concentration of each
+        component, and None is ``1 / n_components``.
+
+        "auto" learns the concentration of a Dirichlet process, between 0.001 and 1,000. The other
+        parameters of priors below are learned in the same way: a learned parameter starts with the
+        value of None, and after each pass that ends with two or more components it moves to the
+        maximum of the bound.
+    mean_precision_prior : float, "auto" or None, default="auto"
+        Number of rows that the prior mean of a component is worth, kappa. None is 1. "auto" learns
+        it, between 1e-6 and 1.
+    mean_prior : array-like of shape (n_features,), "auto" or None, default="auto"
+        Prior mean. None is the mean of the data. With missing values and "full", "tied" or
+        "low_rank", None is the maximum-likelihood estimate of the mean.
+    degrees_of_freedom_prior : float, "auto" or None, default="auto"
+        Degrees of freedom nu of the prior of a precision. With "full" and "tied" the prior is a
+        Wishart distribution, and nu must be more than ``n_features - 1``. With "diag", "spherical"
+        and, for the noise, "low_rank", the prior is a gamma distribution with shape nu / 2. None is
+        ``n_features``, or 1 with "low_rank". "auto" learns nu, up to twice ``n_features``. With
+        "tied" it is not learned, since one covariance does not determine its prior.
+    covariance_prior : array-like, "auto" or None, default="auto"
+        Inverse scale of the prior of a precision: an array (n_features, n_features) with "full" and
+        "tied", an array (n_features,) with "diag" and "low_rank", and a number with "spherical".
+        The rate of a gamma prior is half the inverse scale.
+
+        None is the covariance of the data, a hundredth of the variances with "low_rank", and the
+        second moment of the data with ``mean_type="zero"``. With missing values and "full", "tied"
+        or "low_rank", the covariance is a maximum-likelihood estimate from at most 10,000 rows.
+
+        "auto" learns the inverse scale, down to a millionth of the columns' variances. With "tied"
+        it is not learned. In directions in which the rows vary by less than a millionth of the
+        columns' variances, the rows count as if they varied that much, provided that there are
+        more rows than columns.
+
+        With at most ten rows for each column, the default and learned matrices are diagonal, since
+        so few rows do not determine more. If mean and inverse scale are both learned, they are then
+        learned from components of several rows only.
+    reg_covar : float, default=0.0
+        Smallest variance of a component in any direction. Each row counts as if each value had been
+        measured with an error of this variance, and the prior that is found from the data includes
+        the error. The variance may still be smaller if a given or learned ``covariance_prior_`` is
+        less than ``reg_covar * degrees_of_freedom_prior_``. Predicted densities are densities of
+        the rows as they are. Bounds of fits with different ``reg_covar`` cannot be compared.
+
+        A column counts as rounded if most of its rows share their value with nine or more other
+        rows. Values of rounded columns have a further error, whose variance is a twelfth of the
+        squared distance between neighbouring values.
+    max_rank : int or None, default=None
+        Maximum rank of the matrix of "low_rank". The fit finds the rank of each component. None is
+        half the number of columns, at least 1.
+    .. shared: init_params
+    means_init : array-like of shape (n_components, n_features) or None, default=None
+        Initial means, in place of the initial components that ``init_params`` finds. Each row is
+        initially assigned to the component with the nearest mean, in the metric of the prior's
+        covariance.
+    .. shared: labels_init, use_labels, labels, learning_method, moves (memoized)
+    .. shared: n_batches & batch_size
+    .. shared: n_parallel_batches (memoized), temperature, learning_decay, learning_offset
+    .. shared: total_samples (memoized), max_iter, tol, evaluate_every, n_init, warm_start, n_jobs
+    .. shared: verbose, verbose_interval, random_state
+
+    Attributes
+    ----------
+    .. shared: n_components_ (memoized), n_active_components_, weights_, labels_
+    .. shared: component_classes_
+    means_ : ndarray of shape (K, n_features)
+        Expected means.
+    covariances_ : ndarray
+        Inverse of the expected precision of each component: (K, n_features, n_features) for "full"
+        and "low_rank", (K, n_features) for "diag", (K,) for "spherical". For "tied" it is one
+        matrix (n_features, n_features).
+    covariance_type_ : str
+        ``covariance_type``, or the type that "auto" has chosen.
+    ranks_ : ndarray of int, shape (K,)
+        Rank found for each component. It exists with "low_rank" only.
+    precisions_, precisions_cholesky_ : ndarray
+        Expected precisions, and their Cholesky factors as in scikit-learn (square roots for "diag"
+        and "spherical").
+    .. shared: block_relevance_, column_relevance_
+    mean_precision_ : ndarray of shape (K,) or None
+        Number of rows that each mean is worth, which includes the rows that the prior is worth. It
+        is (K, n_features) if columns are independent and have missing values, and None with
+        ``mean_type="zero"``.
+    degrees_of_freedom_ : ndarray of shape (K,)
+        Degrees of freedom of q of each precision, which include the prior's degrees of freedom.
+        Each row adds 1; with "spherical", each value adds 1. It is (K, n_features) with "diag" and
+        missing values.
+    .. shared: weight_concentration_, hierarchy_
+        The entropy is defined in [Baudry10]_.
+    .. shared: hierarchy_criteria_, n_clusters_, n_clusters_reason_, clusterings_
+    .. shared: elbo_ & lower_bound_
+    .. shared: history_ (memoized), lower_bounds_, move_log_, weight_concentration_prior_
+    mean_prior_ : ndarray of shape (n_features,) or None
+        Given, default or learned prior mean. None with ``mean_type="zero"``.
+    mean_precision_prior_ : float or None
+        Number of rows that the prior mean is worth. None with ``mean_type="zero"``.
+    degrees_of_freedom_prior_ : float
+        Given, default or learned degrees of freedom of the prior of the precisions.
+    covariance_prior_ : float or ndarray
+        Given, default or learned inverse scale of the prior of the precisions: a number for
+        "spherical", (n_features,) for "diag" and "low_rank", (n_features, n_features) for "full"
+        and "tied".
+    .. shared: restart_elbos_, n_batch_iter_, temperature_, converged_, n_iter_
+    posterior_ : JointPosterior
+        The posterior q: ``sample``, ``log_prob``, ``mean``, ``var``, ``entropy``. Its blocks are
+        the "weights" (sticks) and "components".
+    .. shared: n_features_in_, feature_names_in_
+
+    See Also
+    --------
+    sklearn.mixture.BayesianGaussianMixture : Truncated at a fixed number of components.
+
+    Notes
+    -----
+    Memory: the memo of a batch holds ``K (P + K)`` numbers of 8 bytes. Here ``P = D (D + 3) / 2 +
+    1`` for "full", "tied" and "low_rank", ``3 D`` for "diag" and ``2 D + 2`` for "spherical", with
+    D columns and K components. During the visit of a batch, its responsibilities take
+    ``batch_size * K`` more numbers. Only the number of batches grows with the number of rows, so
+    choose larger batches for more rows. ``fit`` reads a memory-mapped array batch by batch.
+
+    With "full", "tied" and "low_rank", the missing values of a row have a normal distribution given
+    each component, which is part of q and of the bound. For each component, a row with NaN costs
+    ``O(n_features^2)`` operations more than a complete row. Each pattern of m missing columns among
+    512 consecutive rows costs ``O(m^3)`` operations for each component.
+
+    References
+    ----------
+    .. [HS13] M. C. Hughes and E. B. Sudderth, "Memoized Online Variational Inference for Dirichlet
+       Process Mixture Models", NeurIPS 2013.
+    .. [Baudry10] J.-P. Baudry, A. E. Raftery, G. Celeux, K. Lo, R. Gottardo, "Combining Mixture
+       Components for Clustering", Journal of Computational and Graphical Statistics 19, 2010.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skvt import MemoizedDPGMM
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.concatenate([rng.normal(m, 1.0, size=(200, 2)) for m in (-6.0, 0.0, 6.0)])
+    >>> MemoizedDPGMM(random_state=0).fit(X).n_components_
+    3
+    """
+
+    n_components: int = 1
+    _: KW_ONLY
+    max_components: int | None = None
+    covariance_type: Annotated[str, FIXED, StrOptions(COVARIANCE_TYPES)] = "full"
+    mean_type: Annotated[str, FIXED, StrOptions({"full", "zero"})] = "full"
+    weight_concentration_prior_type: Annotated[str, FIXED] = "dirichlet_process"
+    weight_concentration_prior: Annotated[float | str | None, FIXED, None, AUTO, POSITIVE] = None
+    mean_precision_prior: Annotated[float | str | None, FIXED, None, AUTO, POSITIVE] = "auto"
+    mean_prior: Annotated[ArrayLike | str | None, FIXED, None, AUTO, "array-like"] = "auto"
+    degrees_of_freedom_prior: Annotated[float | str | None, FIXED, None, AUTO, POSITIVE] = "auto"
+    covariance_prior: Annotated[
+        ArrayLike | str | None, FIXED, None, AUTO, "array-like", POSITIVE
+    ] = "auto"
+    reg_covar: Annotated[float, FIXED, NOT_NEGATIVE] = 0.0
+    max_rank: Annotated[int | None, FIXED, None, AT_LEAST_ONE] = None
+    init_params: str = "k-means++"
+    means_init: ArrayLike | None = None
+    labels_init: ArrayLike | None = None
+    use_labels: bool = False
+    labels: str = "components"
+    learning_method: MemoizedMethod = "memoized"
+    moves: tuple[str, ...] = ("birth", "merge", "delete")
+    n_batches: int | None = None
+    batch_size: Annotated[int | None, None, AT_LEAST_ONE] = None
+    n_parallel_batches: int | None = None
+    temperature: Temperature = None
+    learning_decay: float = 0.7
+    learning_offset: float = 10.0
+    total_samples: float | None = None
+    max_iter: int = 100
+    tol: float = 1e-5
+    evaluate_every: int = -1
+    n_init: int = 1
+    warm_start: bool = False
+    n_jobs: int | None = None
+    verbose: int = 0
+    verbose_interval: int = 1
+    random_state: Seed = None
+
+    # --------------------------------------------------------------------------------- model
+    @property
+    def _is_finite(self):
+        """Whether the number of components is ``n_components`` throughout the fit."""
+        return self.weight_concentration_prior_type == "dirichlet_distribution"
+
+    def _build_model(self, X, weights, old=None):
+        """Build the mixture, with given priors or priors that are found from the rows.
+
+        ``old`` is the present model when a fit is continued. It is returned unchanged.
+        """
+        check_memoized(self)
+        K, alpha = self.n_components, self.weight_concentration_prior
+        learns_alpha = isinstance(alpha, str)
+        if self._is_finite and learns_alpha:
+            raise ValueError(
+                "The 'weight_concentration_prior' parameter of a Dirichlet distribution must be a "
+                "number in the range (0, inf) or None. Got 'auto', which is for "
+                "weight_concentration_prior_type='dirichlet_process'."
+            )
+        if old is not None:
+            return old
+        require_rows(self, X, K)
+        if self.reg_covar > 0.0:
+            check_variance("reg_covar", self.reg_covar, X.dtype)
+        max_components = K if self._is_finite else self.max_components
+        covariance_type = covariance_type_for(self, X, weights, self.reg_covar, max_components)
+        component, priors = gaussian_component(self, covariance_type, X, weights, self.reg_covar)
+        vars(self).update({f"{name}_": priors[name] for name in priors})
+        if self._is_finite:
+            weights_prior = SymmetricDirichlet(1.0 if alpha is None else float(alpha) * K, K)
+        else:
+            weights_prior = StickBreaking(1.0 if alpha is None or learns_alpha else float(alpha))
+        model = Mixture(
+            weights_prior,
+            component,
+            n_initial=K,
+            init_params=self.init_params,
+            n_fewest=K if self._is_finite else 1,
+            learner=gaussian_learner(self, component),
+            learns_concentration=learns_alpha,
+        )
+        if self.means_init is None and self.labels_init is None:
+            return model
+        if self.means_init is None:
+            return start_from_labels(model, self.labels_init, X, weights, max_components)
+        if self.labels_init is not None or self.mean_type == "zero":
+            conflict = (
+                "mean_type='zero', which has no means" if self.labels_init is None else "labels"
+            )
+            raise ValueError(
+                f"Give either 'means_init' or another starting point, not both. Got {conflict}."
+            )
+        return replace(model, start=begun_at(model, X, weights, means_from_parameter(self, X)))
+
+    def _plan(self, model, X, weights, *, stream=False):
+        """Return the plan of memoized inference with moves, or of stochastic inference."""
+        return memoized_plan(self, X, weights, {} if self._is_finite else None, stream=stream)
+
+    def _published(self, model):
+        """Return the learned parameters of priors under the names of their attributes."""
+        learned = learned_values(model)
+        return {f"{name}_": learned[name] for name in learned}
+
+    # --------------------------------------------------------------------------- attributes
+    @of_fit
+    def weight_concentration_prior_(self, fitted):
+        """Given, default or learned concentration; of each component if they are finitely many."""
+        return float(fitted.model.weights.prior()[0, -1])
+
+    covariance_type_ = of_model(
+        "component.covariance_type", 'Given type of the covariances, or the type chosen by "auto".'
+    )
+
+    @of_fit
+    def means_(self, fitted):
+        """Expected means, shape (K, n_features)."""
+        return self._as_dtype(self._moments(fitted)[0])
+
+    @of_fit
+    def covariances_(self, fitted):
+        """Inverse expected precisions, shape (K, ...); with "tied" one matrix of all components."""
+        return self._as_dtype(self._moments(fitted)[1])
+
+    @of_fit
+    def ranks_(self, fitted):
+        """Rank found for each component of "low_rank", shape (K,)."""
+        if self.covariance_type_ != "low_rank":
+            raise AttributeError("'ranks_' exist with covariance_type='low_rank' only.")
+        return fitted.model.component.ranks(fitted.lam()[1])
+
+    @of_fit
+    def precisions_(self, fitted):
+        """Expected precisions, in the shape of ``covariances_``."""
+        covariances = self._moments(fitted)[1]
+        inverse = np.linalg.inv(covariances) if self._has_matrices else 1.0 / covariances
+        return self._as_dtype(inverse)
+
+    @of_fit
+    def precisions_cholesky_(self, fitted):
+        """Upper triangular U with ``precision = U U'``; square roots with "diag", "spherical"."""
+        covariances = self._moments(fitted)[1]
+        if not self._has_matrices:
+            return self._as_dtype(1.0 / np.sqrt(covariances))
+        roots = np.linalg.inv(np.linalg.cholesky(covariances))
+        return self._as_dtype(np.swapaxes(roots, -2, -1))
+
+    @of_fit
+    def mean_precision_(self, fitted):
+        """Number of rows that each mean is worth, shape (K,) or (K, n_features), or None."""
+        q = self._standard_parameters(fitted)
+        return self._merge_equal_columns(q["mean_precision"]) if "mean_precision" in q else None
+
+    @of_fit
+    def degrees_of_freedom_(self, fitted):
+        """Degrees of freedom of q of each precision, shape (K,) or (K, n_features)."""
+        q = self._standard_parameters(fitted)
+        return self._merge_equal_columns(
+            2.0 * q["shape"] if "shape" in q else q["degrees_of_freedom"]
+        )
+
+    def _standard_parameters(self, fitted):
+        """Return the standard parameters of q of the components, by name."""
+        return fitted.model.component.family.standard(fitted.lam()[1])
+
+    def _merge_equal_columns(self, value):
+        """Reshape a value (K, ...) to (K, n_features), or to (K,) if all columns are equal."""
+        value = value.reshape(len(value), -1)
+        return self._as_dtype(value[:, 0] if np.all(value == value[:, :1]) else value)
+
+    def _moments(self, fitted):
+        """Return means and covariances of the components in double precision."""
+        component = fitted.model.component
+        return component.moments(component.apart(fitted.lam()[1]))
+
+    @property
+    def _has_matrices(self):
+        """Whether the covariances are matrices."""
+        return self.covariance_type_ in MATRICES
+
+    def _as_dtype(self, value):
+        """Convert an array to the floating-point type of the model."""
+        return np.asarray(value, self._fitted.model.dtype)

@@ -1,0 +1,358 @@
+"""The hierarchical Dirichlet process topic model: births, merges and deletes of topics."""
+
+import warnings
+from dataclasses import KW_ONLY, replace
+from functools import partial
+from typing import Annotated
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.utils.metadata_routing import UNUSED
+
+from skvt._estimators._hdp_restarts import TopicRestarts, TopicSampling
+from skvt._estimators._topics import prior_from_parameter, topics_from_parameter
+from skvt._results import TopicEditsMixin, TopicsMixin, simplest
+from skvt.components.specs import is_auto
+from skvt.files import in_files
+from skvt.fitting import (
+    AT_LEAST_ONE,
+    AUTO,
+    POSITIVE,
+    MemoizedMethod,
+    MoveLogMixin,
+    SameModel,
+    Seed,
+    Temperature,
+    VariationalEstimator,
+    check_memoized,
+    estimator,
+    memoized_plan,
+    most_components,
+    of_fit,
+    of_model,
+)
+from skvt.models.hdp import HDP, BirthOfTopics, DeleteTopic, MergeTopics, Sticks
+from skvt.models.lda import LDA
+from skvt.readers.validation import stack_level
+from skvt.rows import dense, some_rows
+
+# Minimum and maximum number of documents of a batch if the user passes no batch size.
+ROWS_OF_BATCH = 250, 5_000
+# `fit` warns if the noise ratio, see `_noise_ratio`, is larger. The ratio was at most 1.5 in five
+# corpora of texts, and 1.9 if ten or thirty texts were taken as one. It is 2.4 for drawn counts of
+# genes, which are negative binomials of mean 2 and size 2.
+MOST_NOISE = 2.0
+# Numbers of documents, and of the most frequent words, from which the noise ratio is estimated.
+NOISE_ROWS, NOISE_WORDS = 1_000, 300
+# Minimum number of words for the estimate; documents are at least twice as many. With fewer words,
+# topics may explain most directions.
+FEWEST_WORDS = 100
+# Advice in the error if a prior for each topic is passed.
+NO_PRIOR_OF_EACH = (
+    " Topics whose number is found share one prior, since births, merges and deletes exchange "
+    "them; components_init begins with topics of yours."
+)
+# Initial values of learned parameters.
+TOPIC_WORD_PRIOR = 0.1
+TOPIC_CONCENTRATION = 1.0
+DOC_TOPIC_CONCENTRATION = 0.5
+
+
+@in_files("estimators.MemoizedHDP", fitted={"model": (HDP,)})
+@estimator
+class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimator):
+    """Topic model that finds its number of topics: a hierarchical Dirichlet process.
+
+    The model resembles :class:`sklearn.decomposition.LatentDirichletAllocation`, but the user gives
+    no number of topics. Memoized inference [HS13]_ [HKS15]_ visits the corpus batch by batch and
+    keeps the contribution of each batch. The evidence lower bound of all documents, including every
+    constant, is therefore known at every step.
+
+    Moves change the number of topics during the fit. Births add topics, merges and deletes remove
+    topics, and a move is accepted if it raises the bound. By default a fit starts with one topic.
+
+    Parameters
+    ----------
+    n_components : int, default=1
+        Number of topics at the start of a fit. Without moves it stays the same.
+    .. shared: max_components
+    topic_word_prior : float, array-like of shape (n_features,), "auto" or None, default="auto"
+        Concentration eta of the Dirichlet prior of a topic's word probabilities. All topics share
+        one prior, since births, merges and deletes exchange topics. None is 0.1. "auto" starts with
+        0.1 and learns one value for all words at the maximum of the bound.
+    topic_concentration : float or "auto", default=1.0
+        Concentration gamma of the prior of the topics' weights. A larger concentration favours more
+        topics. "auto" starts with 1 and learns it.
+    doc_topic_concentration : float or "auto", default="auto"
+        Concentration alpha of a document's topic proportions around the weights of the topics. A
+        larger concentration favours documents of more topics. "auto" starts with 0.5 and learns it.
+    components_init : array-like of shape (n_components, n_features) or None, default=None
+        Initial topics, instead of random ones, such as ``components_`` of another fit. Each row is
+        divided by its sum to give the probabilities of words. Zeros are allowed, since the prior
+        makes each word possible. Each topic begins with an equal part of the tokens. The
+        topics have the ids 0, 1, ... in ``topic_ids_``, as long as they exist.
+    learning_method : {"memoized", "batch", "online"}, default="memoized"
+        How the posterior q is found. "memoized": memoized inference. "batch": memoized inference
+        with one batch, which is coordinate ascent. "online": stochastic inference on shuffled
+        minibatches, without moves.
+    moves : tuple of {"birth", "merge", "delete"}, default=("birth", "merge", "delete")
+        Moves that may be made; ``()`` is none. They are made at the end of each pass.
+    n_batches, batch_size : int or None, default=None
+        Number of batches of consecutive rows into which ``fit`` divides the data, or number of rows
+        per batch; give at most one of them. None is about 10 batches of 250 to 5,000 documents.
+    .. shared: n_parallel_batches (memoized)
+    temperature : None, str or policy, default=None
+        None is T = 1 throughout; otherwise a policy of :mod:`skvt.temperature`, or its name.
+        Policies that learn the temperature are refused. Moves wait until the temperature is 1.
+    .. shared: learning_decay, learning_offset, max_iter
+    tol : float, default=2e-4
+        Converged when the bound gains less than this from one evaluation to the next, in nats per
+        word. Convergence is not judged while T > 1 or a move has something left to try. There is a
+        :class:`~sklearn.exceptions.ConvergenceWarning` if ``max_iter`` passes do not suffice.
+    .. shared: evaluate_every, total_samples (memoized)
+    n_polish : int, default=200
+        Number of sweeps of collapsed Gibbs sampling after the last pass of ``fit``, as in
+        ``StructuredLDA``; 0 is none. They start from the topics that the passes have found. The
+        topics are then the mean over the last half of the sweeps, which predicts better than mean
+        field. The number, weights and ids of topics, the concentrations and ``topic_word_prior_``
+        stay as they are after the passes. There are no sweeps if the fit ends with one topic, or
+        with T > 1. The cost of a sweep grows with the tokens, and the cost of a pass with the
+        distinct words of each document. If a word has more than 10 tokens in a document on average,
+        there are fewer sweeps in proportion, but at least 20.
+    .. shared: mean_change_tol, max_doc_update_iter, n_init, warm_start, n_jobs, verbose
+    .. shared: verbose_interval, random_state
+
+    Attributes
+    ----------
+    n_components_ : int
+        Number of components K. They are the topics at the end of the fit.
+    topic_weights_ : ndarray of shape (K,)
+        Expected weights of the topics in the corpus, in descending order except for ties of the
+        bound. The difference between their sum and 1 is the weight of topics not yet seen.
+    topic_ids_ : ndarray of int of shape (K,)
+        Id of each topic, by which it is recognised from pass to pass and from call to call. A topic
+        keeps its id as long as it exists, whatever its position. A merged topic has the id of the
+        more frequent one of the two topics.
+    components_ : ndarray of shape (K, n_features)
+        Variational parameters lam of the topics: pseudo-counts, which include the prior.
+    .. shared: topic_labels_
+    exp_dirichlet_component_ : ndarray of shape (K, n_features)
+        ``exp(E[log phi])``.
+    .. shared: posterior_
+    elbo_ : float
+        Evidence lower bound of the training data in nats, every constant included. After
+        ``n_polish`` sweeps it is the bound of the published topics, ``elbo(X)``. The sweeps do not
+        maximise it: ``history_`` and ``restart_elbos_`` have the bounds before the sweeps, which
+        are higher at convergence. Not available after ``partial_fit``, ``merge_topics`` and
+        ``drop_topics``, see ``elbo``.
+    .. shared: history_ (memoized), move_log_
+    .. shared: restart_elbos_, converged_, n_iter_, n_batch_iter_, temperature_
+    topic_word_prior_ : float or ndarray
+        The priors as used or learned.
+    topic_concentration_, doc_topic_concentration_ : float
+        The concentrations as used or learned.
+    .. shared: n_features_in_, feature_names_in_, words_
+
+    See Also
+    --------
+    TemperedLDA : Topic model with a given number of topics.
+
+    Notes
+    -----
+    Memory: the memo of a batch holds K numbers of 8 bytes for each word that occurs in the batch,
+    or for each word of the vocabulary if half of the words occur, and 5 K more. The sum of all
+    memos and the statistics hold K numbers each for each word of the vocabulary. During the visit
+    of a batch there are about 10 K numbers for each of its documents. Only the number of batches
+    grows with the number of documents: it is 10 for 50,000 documents, and 1 more for each further
+    5,000. Choose larger batches to have fewer.
+
+    If a fit ends with one topic, annealed starts from 20 and from 50 topics follow, provided that
+    there are at least 200 and 500 documents and that births are among the moves. If a fit that
+    started from one topic ends with several, and there are at most 1,000 documents, another fit
+    starts from these topics after 200 sweeps of collapsed sampling. The fit with the highest bound
+    is kept, and ``restart_elbos_`` includes the bounds of these starts.
+
+    The derivation of the bound is in ``skvt.models.hdp``. It holds for every
+    ``doc_topic_concentration``.
+
+    References
+    ----------
+    .. [HS13] M. C. Hughes and E. B. Sudderth, "Memoized Online Variational Inference for Dirichlet
+       Process Mixture Models", NeurIPS 2013.
+    .. [HKS15] M. C. Hughes, D. I. Kim and E. B. Sudderth, "Reliable and Scalable Variational
+       Inference for the Hierarchical Dirichlet Process", AISTATS 2015.
+
+    Examples
+    --------
+    >>> from skvt import MemoizedHDP
+    >>> from skvt.datasets import make_topic_corpus
+    >>> X = make_topic_corpus(300, n_components=5, n_features=200, random_state=0).X
+    >>> MemoizedHDP(random_state=0).fit(X).n_components_
+    5
+    """
+
+    n_components: int = 1
+    _: KW_ONLY
+    max_components: int | None = None
+    topic_word_prior: ArrayLike | str | None = "auto"
+    topic_concentration: Annotated[float | str, AUTO, POSITIVE] = TOPIC_CONCENTRATION
+    doc_topic_concentration: Annotated[float | str, AUTO, POSITIVE] = "auto"
+    components_init: ArrayLike | None = None
+    learning_method: MemoizedMethod = "memoized"
+    moves: tuple[str, ...] = ("birth", "merge", "delete")
+    n_batches: int | None = None
+    batch_size: Annotated[int | None, None, AT_LEAST_ONE] = None
+    n_parallel_batches: int | None = None
+    temperature: Temperature = None
+    learning_decay: float = 0.7
+    learning_offset: float = 10.0
+    max_iter: int = 100
+    tol: float = 2e-4
+    evaluate_every: int = -1
+    total_samples: float | None = None
+    n_polish: int = 200
+    mean_change_tol: float = 1e-3
+    max_doc_update_iter: int = 100
+    n_init: int = 1
+    warm_start: bool = False
+    n_jobs: int | None = None
+    verbose: int = 0
+    verbose_interval: int = 1
+    random_state: Seed = None
+
+    # Default maximum number of topics that births may reach.
+    _usual_most = 400
+
+    # --------------------------------------------------------------------------------- model
+    # Metadata routing passes neither covariates nor allowed topics, because the model has neither:
+    # births and merges change the topics.
+    __metadata_request__transform = {"covariates": UNUSED, "allowed_topics": UNUSED}
+    __metadata_request__score = __metadata_request__transform
+
+    def _build_model(self, X, weights, old=None):
+        """Build the model; learned parameters continue from their values in the ``old`` model."""
+        check_memoized(self)
+        if old is None and _noise_ratio(X, weights) > MOST_NOISE:
+            warnings.warn(
+                "These counts vary more than counts of words do, even in single columns. Topics "
+                "cannot describe this, so the fit may find many topics that mean nothing. For "
+                "counts such as those of genes in cells, use skvt.MemoizedDPMixture with "
+                'components=skvt.components.NegativeBinomial(exposure="row_total").',
+                UserWarning,
+                stacklevel=stack_level(),
+            )
+        eta = prior_from_parameter(
+            self,
+            "topic_word_prior",
+            X.shape[1],
+            "n_features",
+            TOPIC_WORD_PRIOR,
+            remedy=NO_PRIOR_OF_EACH,
+        )
+        gamma, alpha = self.topic_concentration, self.doc_topic_concentration
+        documents = LDA(
+            doc_topic_prior=np.ones(1, X.dtype),
+            topic_word_prior=eta.astype(X.dtype),
+            max_doc_update_iter=self.max_doc_update_iter,
+            mean_change_tol=self.mean_change_tol,
+        )
+        learns_gamma, learns_alpha = is_auto(gamma), is_auto(alpha)
+        learns_eta = is_auto(self.topic_word_prior)
+        sticks = Sticks(
+            TOPIC_CONCENTRATION if learns_gamma else float(gamma),
+            DOC_TOPIC_CONCENTRATION if learns_alpha else float(alpha),
+        )
+        if old is not None and learns_gamma:
+            sticks = replace(sticks, concentration=old.sticks.concentration)
+        if old is not None and learns_alpha:
+            sticks = replace(sticks, doc_concentration=old.sticks.doc_concentration)
+        if old is not None and learns_eta:
+            documents = replace(documents, topic_word_prior=old.topics.topic_word_prior)
+        return HDP(
+            documents,
+            sticks,
+            n_initial=self.n_components,
+            start=topics_from_parameter(self, X),
+            learn_topic_concentration=learns_gamma,
+            learn_doc_topic_concentration=learns_alpha,
+            learn_topic_word_prior=learns_eta,
+        )
+
+    def _plan(self, model, X, weights, *, stream=False):
+        """Return the plan of memoized inference with moves, or of stochastic inference."""
+        # Merges come before deletes: if two topics share words, a merge needs no new assignments.
+        moves = {
+            "merge": MergeTopics,
+            "delete": DeleteTopic,
+            "birth": partial(BirthOfTopics, most_components(self)),
+        }
+        plan = memoized_plan(self, X, weights, moves, stream=stream, limits=ROWS_OF_BATCH)
+        last = TopicSampling(self.n_polish).phase() if self.n_polish and not stream else None
+        return replace(plan, stopping=replace(plan.stopping, in_words=True), last=last)
+
+    def _gathers(self, before=None):
+        """Return whether the first calls of ``partial_fit`` are gathered, as births need."""
+        return self.learning_method != "online" and "birth" in self.moves
+
+    def _restarts(self, seeds, fit):
+        """Add starts from other numbers of topics, except to a warm start or without births."""
+        if fit.plan.stopping.most_components is None or fit.is_warm:
+            return SameModel(seeds, fit)
+        return TopicRestarts.of(seeds, fit, samples=self.n_components == 1)
+
+    # ---------------------------------------------------------------------------- attributes
+    topic_concentration_ = of_model(
+        "sticks.concentration", "Concentration of the prior of the topics' weights."
+    )
+    doc_topic_concentration_ = of_model(
+        "sticks.doc_concentration", "Concentration of a document's topic proportions."
+    )
+
+    @of_fit
+    def topic_word_prior_(self, fitted):
+        """Prior of a topic's words as used; a float if it has one value for all words."""
+        return simplest(fitted.parameters["topic_word_prior"], fitted.model.topic_word_prior)
+
+    @of_fit
+    def n_components_(self, fitted):
+        """Number of topics K."""
+        return fitted.model.size(fitted.stats)
+
+    @of_fit
+    def topic_weights_(self, fitted):
+        """Expected weights of the topics, shape (K,)."""
+        return fitted.model.weights(fitted.stats)[:-1].astype(fitted.model.dtype)
+
+    @of_fit
+    def topic_ids_(self, fitted):
+        """Id of each topic, shape (K,)."""
+        return np.array(self._topic_keys, np.int64)
+
+
+def _noise_ratio(X, weights):
+    """Return how much counts vary, apart from topics, relative to counts of words.
+
+    A residual is a count minus its expectation if words do not depend on documents, divided by the
+    standard deviation of a count of words. Topics explain few directions of the residuals. The
+    lower quartile of their variances in all directions is therefore divided by the lower quartile
+    for standard normal residuals. The ratio is 0 if there are too few words for an estimate.
+    """
+    rows = np.unique(np.linspace(0, X.shape[0] - 1, min(X.shape[0], NOISE_ROWS)).astype(np.int64))
+    counts, _ = some_rows(X, weights, rows)
+    lengths = np.asarray(counts.sum(axis=1, dtype=np.float64)).ravel()
+    totals = np.asarray(counts.sum(axis=0, dtype=np.float64)).ravel()
+    used_documents, n_words = (
+        np.flatnonzero(lengths),
+        min(NOISE_WORDS, np.count_nonzero(lengths) // 2),
+    )
+    words = np.argsort(-totals, kind="stable")[:n_words]
+    words = words[totals[words] > 0.0]
+    if words.size < FEWEST_WORDS:
+        return 0.0
+    expected = np.outer(lengths[used_documents], totals[words] / totals.sum())
+    residuals = (dense(counts[used_documents][:, words]) - expected) / np.sqrt(expected)
+    noise = np.random.default_rng(0).standard_normal(residuals.shape)
+    quartile_of_residuals, quartile_of_noise = (
+        np.quantile(np.linalg.eigvalsh(each.T @ each), 0.25) for each in (residuals, noise)
+    )
+    return quartile_of_residuals / quartile_of_noise

@@ -1,0 +1,409 @@
+"""Bayesian nonparametric Poisson NMF with structured stochastic variational inference."""
+
+from dataclasses import KW_ONLY
+from itertools import pairwise
+from math import ceil
+from typing import Annotated
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.special import gammaln, xlogy
+
+from skvt._results import SumsMixin
+from skvt._sklearn_private import StrOptions
+from skvt.expfam import Gamma
+from skvt.files import in_files
+from skvt.fitting import (
+    AT_LEAST_ONE,
+    FRACTION,
+    POSITIVE,
+    Seed,
+    Temperature,
+    VariationalEstimator,
+    estimator,
+    of_fit,
+    of_model,
+    policy_of,
+)
+from skvt.inference import (
+    ROWS_PER_BATCH,
+    CoordinateAscent,
+    Phase,
+    Pilot,
+    Plan,
+    StochasticInference,
+    Stopping,
+    StreamPlan,
+    StructuredInference,
+    Workers,
+    local_results,
+    rows_of,
+    then_coordinate_ascent,
+)
+from skvt.models.gap_nmf import GaPNMF, column_sums
+from skvt.posterior import JointPosterior, Posterior
+from skvt.readers import CountReader
+from skvt.readers.chunks import by_chunk, sum_over_rows
+from skvt.readers.validation import require_prior
+from skvt.rows import sums_of_rows
+from skvt.schedules import RobbinsMonro
+
+# Number of rounds of structured passes in a fit. Coordinate ascent follows each round.
+N_ROUNDS = 5
+# Minimum number of structured passes in a round. With fewer passes in all there is a single round.
+MIN_PASSES_OF_ROUND = 20
+# Share of the passes of coordinate ascent that come between rounds.
+SHARE_BETWEEN = 1 / 3
+
+
+@in_files("estimators.StructuredGaPNMF", fitted={"model": (GaPNMF,)})
+@estimator
+class StructuredGaPNMF(SumsMixin, VariationalEstimator):
+    """Nonnegative matrix factorisation that determines its rank.
+
+    This is a Bayesian counterpart of :class:`sklearn.decomposition.NMF` with the Kullback-Leibler
+    loss: ``X ~ Poisson(H diag(weights) W)`` with gamma priors. The prior of the weights
+    approximates a gamma process, so that the weights of unneeded components vanish [1]_.
+
+    Mean-field inference keeps too few components, each a mixture of several true components.
+    Structured inference draws the components in each step, solves the rows given the draw [2]_, and
+    finds most true components. Rows are samples, such as frames of a spectrogram. X is therefore
+    the transpose of the papers' matrix: their W (bins x components) is ``components_.T``, and their
+    H is ``transform(X).T``.
+
+    Parameters
+    ----------
+    n_components : int, default=100
+        Truncation K: an upper bound on the number of components.
+    component_shape : float, default=0.25
+        Shape and rate a of the gamma prior of an entry of a component. Small values make sparse
+        components.
+    activation_shape : float, default=0.2
+        Shape and rate b of the gamma prior of an activation. Small values are for rows in which few
+        components are active.
+    weight_concentration_prior : float, default=1.0
+        Concentration alpha of the gamma process; larger values favour more components.
+    data_mean_prior : float or None, default=None
+        Prior mean of an entry of X, 1 / c in the papers. None is the mean of the data.
+    local_step : {"gibbs", "mean_field"}, default="gibbs"
+        Local step of a row given the globals. "gibbs" draws the row's activations given the
+        expected allocation of its counts to components, and the allocation given the activations,
+        in turn.
+    global_step : {"ssvi-a", "mean_field"}, default="ssvi-a"
+        Globals on which local steps are conditioned. "ssvi-a" draws the components from q, and
+        "mean_field" takes expectations. If both steps are "mean_field", inference is plain mean
+        field.
+    .. shared: n_burn_in, n_samples
+    n_local_iter : int, default=1
+        Number of mean-field updates of a row in a pass of ``fit``. They start from the row's
+        activations after the last pass.
+    polish : float, default=0.25
+        Share of the passes that are coordinate ascent of the mean-field bound. These passes remove
+        unneeded components that the noise of draws keeps alive. With ``learning_method="batch"``
+        and at least 100 structured passes, a third of them come between the structured passes,
+        after each fifth but the last, so that sampling goes on with fewer components. All others
+        come at the end. The parameter has no effect on mean-field inference or ``partial_fit``.
+    temperature : None, str or policy, default=None
+        None is T = 1 throughout; otherwise a policy of :mod:`skvt.temperature`, or its name. The
+        temperature applies to the likelihood. Policies that learn the temperature are refused.
+    learning_method : {"batch", "online"}, default="batch"
+        How the posterior q is found. "batch": steps of size 1 on all rows at once. "online": steps
+        on minibatches.
+    .. shared: learning_decay (factors), learning_offset, max_iter, batch_size, n_parallel_batches
+    evaluate_every : int, default=-1
+        Number of passes between evaluations of the bound on all data; 0 or a negative number means
+        never. It is the mean-field bound. A structured step gives no bound: ``history_["elbo"]`` is
+        NaN in structured passes without an evaluation.
+    tol : float, default=1e-3
+        Converged when the bound gains less than this from one evaluation to the next, in nats per
+        row. Convergence is not judged while T > 1, nor in structured passes. Where bounds are
+        evaluated, there is a :class:`~sklearn.exceptions.ConvergenceWarning` if ``max_iter`` passes
+        do not suffice.
+    .. shared: total_samples
+    mean_change_tol : float, default=1e-3
+        A row solved from scratch (in ``transform``, ``score``, ``elbo``, ``partial_fit``) has
+        converged when the counts allocated to a component change by less than this on average.
+    max_local_iter : int, default=200
+        Maximum number of mean-field updates of a row solved from scratch.
+    .. shared: n_init, warm_start, n_jobs, verbose, verbose_interval, random_state
+
+    Attributes
+    ----------
+    components_ : ndarray of shape (n_components, n_features)
+        ``E[weight] E[W]`` of each component: X is about ``transform(X) @ components_``. It is close
+        to 0 for components that are not active.
+    weights_ : ndarray of shape (n_components,)
+        Expected weights theta.
+    n_active_components_ : int
+        Number of components to which at least a thousandth of the data is expected to belong. The
+        data are counts.
+    n_components_ : int
+        Number of components K. It is the truncation ``n_components``.
+    data_mean_prior_ : float
+        Prior mean of an entry of X as used.
+    posterior_ : JointPosterior
+        The posterior q: ``sample``, ``log_prob``, ``mean``, ``var``, ``entropy``. Its blocks are
+        the "weights" and "components" (W).
+    elbo_ : float
+        Evidence lower bound of the training data in nats, every constant included. It is the
+        mean-field bound at the final components, with each row solved from scratch. Not available
+        after ``partial_fit``, see ``elbo``.
+    .. shared: history_
+        "objective" is the tempered bound. In structured passes it is the log likelihood at the last
+        draws minus the divergence of the components, which is not a bound. "n_components" is the
+        number of active components.
+    .. shared: restart_elbos_, converged_, n_iter_, n_batch_iter_, temperature_, n_features_in_
+    .. shared: feature_names_in_
+
+    See Also
+    --------
+    sklearn.decomposition.NMF : Point estimates at a given rank.
+
+    Notes
+    -----
+    X may hold any non-negative numbers, as for the Kullback-Leibler loss. ELBO and ``score`` then
+    have log Gamma(x + 1), a constant of the data, in the place of log x!. They can be compared
+    between fits to the same data, but are not log probabilities. NaN are missing values and are
+    integrated out.
+
+    ``fit`` keeps the activations of all rows from pass to pass, ``n_samples * n_components``
+    numbers. CSR matrices are processed in dense blocks of rows, so that memory stays small, but
+    zeros cost time.
+
+    References
+    ----------
+    .. [1] M. Hoffman, D. Blei, P. Cook (2010). Bayesian nonparametric matrix factorization for
+       recorded music. ICML.
+    .. [2] M. Hoffman, D. Blei (2015). Structured stochastic variational inference. AISTATS.
+
+    Examples
+    --------
+    >>> from skvt import StructuredGaPNMF
+    >>> from skvt.datasets import make_spectrogram
+    >>> X = make_spectrogram(150, n_components=4, n_features=40, random_state=0).X
+    >>> nmf = StructuredGaPNMF(12, random_state=0).fit(X)
+    >>> nmf.n_active_components_ < 8
+    True
+    >>> nmf.transform(X[:2]).shape
+    (2, 12)
+    """
+
+    _reads = CountReader
+
+    n_components: int = 100
+    _: KW_ONLY
+    component_shape: Annotated[float, POSITIVE] = 0.25
+    activation_shape: Annotated[float, POSITIVE] = 0.2
+    weight_concentration_prior: Annotated[float, POSITIVE] = 1.0
+    data_mean_prior: Annotated[float | None, None, POSITIVE] = None
+    local_step: Annotated[str, StrOptions({"gibbs", "mean_field"})] = "gibbs"
+    global_step: Annotated[str, StrOptions({"ssvi-a", "mean_field"})] = "ssvi-a"
+    n_burn_in: int = 2
+    n_samples: int = 2
+    n_local_iter: Annotated[int, AT_LEAST_ONE] = 1
+    polish: Annotated[float, FRACTION] = 0.25
+    temperature: Temperature = None
+    learning_method: str = "batch"
+    learning_decay: float = 0.7
+    learning_offset: float = 10.0
+    max_iter: int = 1000
+    batch_size: int = 256
+    n_parallel_batches: int | None = None
+    evaluate_every: int = -1
+    tol: float = 1e-3
+    total_samples: float | None = None
+    mean_change_tol: float = 1e-3
+    max_local_iter: Annotated[int, AT_LEAST_ONE] = 200
+    n_init: int = 1
+    warm_start: bool = False
+    n_jobs: int | None = None
+    verbose: int = 0
+    verbose_interval: int = 1
+    random_state: Seed = None
+
+    # -------------------------------------------------------------------------------- model
+    def _build_model(self, X, weights, old=None):
+        """Build the model; a default prior mean continues from its value in the ``old`` model."""
+        for name in ("component_shape", "activation_shape", "weight_concentration_prior"):
+            require_prior(name, getattr(self, name))
+        mean = self.data_mean_prior
+        if mean is not None:
+            require_prior("data_mean_prior", mean)
+        elif old is not None:
+            mean = old.data_mean_prior
+        else:
+            counts, seen = sums_of_rows(X, weights, column_sums)
+            # Any mean can be used if all counts are 0.
+            mean = counts.sum() / seen.sum() if counts.any() else 1.0
+        return GaPNMF(
+            n_components=self.n_components,
+            n_features=X.shape[1],
+            component_shape=float(self.component_shape),
+            activation_shape=float(self.activation_shape),
+            weight_concentration=float(self.weight_concentration_prior),
+            data_mean_prior=float(mean),
+            local=self.local_step,
+            n_burn_in=self.n_burn_in,
+            n_samples=self.n_samples,
+            n_local_iter=self.n_local_iter,
+            max_local_iter=self.max_local_iter,
+            mean_change_tol=self.mean_change_tol,
+            dtype=X.dtype.type,
+        )
+
+    def _plan(self, model, X, weights, *, stream=False):
+        """Return the plan of a fit: its batches, engines, phases and starts of rows."""
+        is_online = self.learning_method == "online"
+        minibatches = data = rows_of(X, weights, self.batch_size, self.n_parallel_batches)
+        if not (is_online or stream):
+            data = rows_of(X, weights, X.shape[0], self.n_parallel_batches)
+        rate = RobbinsMonro(self.learning_offset, self.learning_decay)
+        later_phases = ()
+        if self.local_step == self.global_step == "mean_field":
+            engine = StochasticInference(rate) if is_online or stream else CoordinateAscent()
+        elif stream:
+            engine = StructuredInference(rate, self.global_step)
+        else:
+            steps = rate if is_online else RobbinsMonro(1.0, 0.0)
+            first_passes, turns = self._turns(1 if is_online else N_ROUNDS)
+            engine = StructuredInference(steps, self.global_step)
+            later_phases = then_coordinate_ascent(engine, first_passes, turns)
+        starts = None
+        if not stream:
+            # A fit starts from equal activations, since rows that were solved to the end under
+            # random components would choose a few of them. NaN means: solve from scratch.
+            start = np.nan if self._continues() else 1.0
+            starts = np.full((X.shape[0], self.n_components), start, X.dtype)
+        return Plan(
+            data=data,
+            phases=(Phase(engine), *later_phases),
+            policy=policy_of(self.temperature),
+            stopping=Stopping(self.max_iter, self.evaluate_every, self.tol),
+            pilot=Pilot(rate, minibatches),
+            row_starts=starts,
+            stream=StreamPlan(self.total_samples),
+        )
+
+    def _turns(self, n_rounds):
+        """Return the number of structured passes of the first round, and the turns after it.
+
+        A turn is a pair: the number of passes of coordinate ascent, and the number of structured
+        passes of the round that follows. There are no turns if the rounds would be too short.
+        """
+        n_structured = ceil((1.0 - self.polish) * self.max_iter)
+        if n_structured < MIN_PASSES_OF_ROUND * n_rounds:
+            return n_structured, ()
+        n_between = SHARE_BETWEEN * (self.max_iter - n_structured)
+        n_ascent = int(n_between / max(1, n_rounds - 1))
+        ends = [n_structured * round_ // n_rounds for round_ in range(n_rounds + 1)]
+        lengths = [end - start for start, end in pairwise(ends)]
+        return lengths[0], [(n_ascent, length) for length in lengths[1:]]
+
+    # --------------------------------------------------------------------------- attributes
+    data_mean_prior_ = of_model("data_mean_prior", "Prior mean of an entry as used.")
+    n_components_ = of_model("n_components", "Number of components K.")
+
+    @of_fit
+    def components_(self, fitted):
+        """``E[weight] E[W]`` of each component, shape (n_components, n_features)."""
+        weights, spectra = map(Gamma.mean, fitted.lam())
+        return (weights[:, None] * spectra).astype(fitted.model.dtype)
+
+    @of_fit
+    def weights_(self, fitted):
+        """Expected weight of each component, shape (n_components,)."""
+        return Gamma.mean(fitted.lam()[0]).astype(fitted.model.dtype)
+
+    @of_fit
+    def n_active_components_(self, fitted):
+        """Number of components that are expected to hold a thousandth of the counts or more."""
+        return fitted.model.size(fitted.stats)
+
+    @of_fit
+    def posterior_(self, fitted):
+        """The posterior q of the weights and of W, a :class:`~skvt.posterior.JointPosterior`."""
+        weights, spectra = fitted.lam()
+        return JointPosterior(
+            weights=Posterior(Gamma, weights), components=Posterior(Gamma, spectra)
+        )
+
+    # --------------------------------------------------------------------------- inference
+    @by_chunk(lambda self: (self._fitted.model.n_components, self._fitted.model.dtype))
+    def transform(self, X):
+        """Return the expected activations of each row, by mean field at T = 1.
+
+        They are deterministic and, up to rounding, do not depend on the other rows.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_components)
+            E[H], so that X is about ``transform(X) @ components_``.
+        """
+        fitted = self._require_fitted()
+        X = self._read(X)
+        with Workers(self.n_jobs) as workers:
+            return _activations(fitted, X, workers)
+
+    def score(self, X, y=None):
+        """Return the log predictive probability of hidden entries, in nats per entry.
+
+        Higher is better. Even columns are predicted from the odd columns of the same row, and odd
+        columns from even columns, so that each entry is predicted once. The prediction is the
+        Poisson distribution whose rate is the posterior mean, ``E[H | seen columns] @
+        components_``.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Missing entries are neither used nor predicted.
+        y : ignored
+            Not used.
+
+        Returns
+        -------
+        float
+            Nats per entry.
+        """
+        total, n_entries = sum_over_rows(self, X)
+        if n_entries == 0:
+            raise ValueError("No entry of X to predict: all are missing.")
+        return total / n_entries
+
+    def _completion_sums(self, X):
+        """Return the sum of the log predictive probabilities of X, and the number of entries."""
+        with Workers(self.n_jobs) as workers:
+            return _completion_sums(self._fitted, X, self.components_, workers)
+
+
+def _activations(fitted, X, workers):
+    """Return E[H] of each row of X at T = 1, shape (n, K)."""
+    data = rows_of(X, np.ones(X.shape[0]))
+    model = fitted.model.mean_field()
+    global_params = model.expected_spectra(*fitted.lam())
+    results = local_results(model, lambda batch: global_params, data, workers)
+    return np.concatenate([result.q for _, result in results])
+
+
+def _completion_sums(fitted, X, components, workers):
+    """Return the log probability of each half of the columns given the other half, in nats.
+
+    The halves are the even and the odd columns. Also returns the number of entries predicted.
+    """
+    total, n_entries = 0.0, 0
+    for first in range(0, X.shape[0], ROWS_PER_BATCH):
+        rows = X[first : first + ROWS_PER_BATCH]
+        rows = rows.toarray() if sp.issparse(rows) else rows
+        for parity in range(min(2, X.shape[1])):
+            hidden = rows[:, parity::2]
+            seen = rows.copy()
+            seen[:, parity::2] = np.nan
+            rates = _activations(fitted, seen, workers) @ components[:, parity::2]
+            is_known = ~np.isnan(hidden)
+            y, rate = hidden[is_known].astype(np.float64), rates[is_known]
+            total += float(np.sum(xlogy(y, rate) - rate - gammaln(y + 1.0)))
+            n_entries += int(is_known.sum())
+    return total, n_entries

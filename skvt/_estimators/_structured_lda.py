@@ -1,0 +1,323 @@
+"""Latent Dirichlet allocation with structured stochastic variational inference."""
+
+from dataclasses import KW_ONLY, replace
+from typing import Annotated
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from skvt._estimators._topics import TopicEstimator
+from skvt._sklearn_private import StrOptions
+from skvt.contracts import Capability
+from skvt.files import in_files
+from skvt.fitting import (
+    AT_LEAST_ONE,
+    FRACTION,
+    NOT_NEGATIVE,
+    OFFSET,
+    Seed,
+    Temperature,
+    estimator,
+    policy_of,
+)
+from skvt.inference import GLOBAL_STEPS, CollapsedInference, StructuredInference, rows_of
+from skvt.models.lda import LDA, CollapsedLDA, LDAGivenTopics
+from skvt.temperature import ConstantTemperature, LinearAnnealing
+
+# Step t of a fit with M minibatches per pass has size FIT_SCALE / M (FIT_DELAY + t / M)^-decay.
+FIT_SCALE = 5.0
+FIT_DELAY = 0.4
+# "annealed" starts at T = HOTTEST for topic priors up to HOT_PRIOR. Under such priors, drawn topics
+# are nearly zero for words that do not occur in them, and assignments would not change any more.
+# From COOL_PRIOR on, draws vary enough without annealing, and T = 1 from the start.
+HOTTEST = 1.5
+HOT_PRIOR = 0.02
+COOL_PRIOR = 0.1
+# Annealing takes a third of the passes: drawn topics settle slowly, because step sizes fall.
+ANNEALED_SHARE = 1.0 / 3.0
+# eta of the conditional from which the topics of tokens are drawn, unless the user gives a prior.
+# The eta of the posterior is learned, and usually smaller; under small eta the sampler moves less
+# (``benchmarks/``).
+COLLAPSED_PRIOR = 0.1
+# Default numbers of passes for "collapsed" and for other global steps. A collapsed pass takes a
+# tenth of the time of a pass with drawn topics, and gains less.
+COLLAPSED_PASSES = 200
+PASSES = 40
+# Minimum number of passes for which "auto" is "collapsed".
+MANY_PASSES = 100
+# Defaults of ``average`` for "collapsed" and for other global steps.
+COLLAPSED_AVERAGED = 0.5
+AVERAGED = 0.25
+# Maximum number of documents in a batch of a collapsed sweep. Counts are updated between batches.
+ROWS_OF_SWEEP = 16_384
+
+
+@in_files("estimators.StructuredLDA", fitted={"model": (LDA, LDAGivenTopics, CollapsedLDA)})
+@estimator
+class StructuredLDA(TopicEstimator):
+    """Latent Dirichlet allocation by structured stochastic variational inference.
+
+    Mean-field inference fits each document to expected topics. It thus ignores the dependence
+    between topics and assignments, and ends in poor local optima. Structured inference [1]_ draws
+    the topics from their posterior in each step and solves the minibatch given the draw. Given many
+    steps it finds better optima than plain mean-field inference, also from a stream of minibatches.
+    By default, ``fit`` goes further and sums the topics out, by collapsed Gibbs sampling [4]_ with
+    learned priors and averaged topics. Parameters and attributes are as in
+    :class:`~skvt.TemperedLDA`.
+
+    Parameters
+    ----------
+    n_components : int, default=10
+        Number of topics K.
+    doc_topic_prior : float, array-like of shape (n_components,), "auto" or None, default=None
+        Concentration alpha of the Dirichlet prior of a document's topic proportions. None is the
+        larger of ``1 / n_components`` and 1 / (mean number of tokens of the documents that have
+        any), at most 1; in a stream, the mean is over the first call. "auto" starts from this
+        value and learns each entry by maximising the bound, once the temperature is 1; so does
+        None if ``global_step`` is "collapsed".
+    topic_word_prior : float, array-like, "auto" or None, default=None
+        Concentration eta of the Dirichlet prior of a topic's word probabilities. It is one number,
+        one for each word, shape (n_features,), or one for each topic and word, shape (n_components,
+        n_features). :func:`skvt.seeded_prior` makes the latter from seed words. Topic k has row k
+        of the prior, and keeps it, since no move exchanges topics whose priors differ. None is ``1
+        / n_components``. "auto" starts from this value and learns one value for all words. If
+        ``global_step`` is "collapsed", None is learned, too: "auto" and None then start from 0.1.
+        The topics of tokens are still drawn with eta = 0.1 while eta is learned, because the
+        sampler moves less under smaller values.
+    .. shared: components_init
+    local_step : {"gibbs", "cvb0", "mean_field"}, default="gibbs"
+        Local step of a row given the globals. It is Gibbs sampling of a document's assignments,
+        with the proportions integrated out [2]_; its deterministic approximation CVB0 [3]_; or mean
+        field.
+    global_step : {"auto", "collapsed", "ssvi-a", "ssvi", "mean_field", "map"}, default="auto"
+        Globals on which local steps are conditioned.
+
+        - "collapsed" sums the topics out, too: each pass of ``fit`` draws the topic of every token
+          given the topics of all others [4]_, and priors are learned unless they are given. With a
+          hundred passes or more it predicts best; a pass takes a tenth of the time of one with
+          drawn topics. It stays at T = 1 and ignores the parameters of moves, minibatches and step
+          sizes. It takes two bytes of memory for each token, and up to 256 MB for what it prepares
+          for the next pass. ``partial_fit`` then makes steps of "ssvi-a".
+        - "ssvi-a" draws the topics from q(beta).
+        - "ssvi" also corrects the statistics for the dependence of the draw on its parameters; it
+          works on the whole vocabulary in each step.
+        - "mean_field" is ``exp(E[log beta])``.
+        - "map" is ``E[beta]``.
+        - "auto" is "collapsed" under Gibbs sampling at the default temperature or None, unless
+          ``max_iter`` is below 100, and "ssvi-a" otherwise.
+    .. shared: n_burn_in, n_samples
+    temperature : None, str or policy, default="annealed"
+        None is T = 1 throughout; otherwise a policy of :mod:`skvt.temperature`, or its name.
+        Policies that learn the temperature require ``local_step="mean_field"``. "annealed" is
+        ``LinearAnnealing(T, replication=1, share=1/3)``: drawn topics are concentrated even without
+        replication, and need many passes at T = 1. The initial T is 1.5 where ``topic_word_prior``
+        is learned or at most 0.02, and decreases to 1 (no annealing) for a prior of 0.1, under
+        which the draws themselves vary enough (``benchmarks/``).
+    .. shared: moves
+    average : float or None, default=None
+        Share of the passes of ``fit``, the last ones, over which the topics are averaged: the
+        posterior has the mean of ``components_`` after these passes. Only passes at T = 1 count,
+        and an accepted move restarts the mean. With 0, or with fewer than two such passes, the
+        topics are the topics after the last pass. Learned priors are always the priors
+        of the last pass. None is 0.5 if topics are summed out, see ``global_step``, and 0.25
+        otherwise.
+    learning_method : {"batch", "online"}, default="online"
+        How the posterior q is found. "online": steps on minibatches. "batch": steps on all
+        documents at once.
+    .. shared: learning_decay (topics)
+    learning_offset : float or None, default=None
+        Down-weights early steps; at least 1. None ties the steps of ``fit`` to the M minibatches of
+        a pass: step number t has size ``5 / M * (0.4 + t / M) ** -learning_decay``, at most 1. In
+        ``partial_fit``, and with "ssvi", None is 64, since with "ssvi" topics may collapse in large
+        first steps.
+    max_iter : int or None, default=None
+        Maximum number of passes over the data. None is 200 if topics are summed out, see
+        ``global_step``, and 40 otherwise.
+    .. shared: batch_size, n_parallel_batches
+    evaluate_every : int, default=-1
+        Number of passes between evaluations of the bound on all data; 0 or a negative number means
+        never. It is the mean-field bound. A structured step yields no bound: ``history_["elbo"]``
+        is NaN for the other passes.
+    perp_tol : float, default=0.1
+        Where the bound is evaluated, stop when the perplexity ``exp(-ELBO / tokens)`` falls by less
+        than this from one evaluation to the next, at the final temperature. A temperature given by
+        name then falls over at most a third of 40 passes, however large ``max_iter`` is. Step sizes
+        do not depend on ``max_iter``. With 0 the fit never stops early.
+    .. shared: tol (topics), total_samples, mean_change_tol
+        It applies to mean field and CVB0; the sampler makes ``n_burn_in + n_samples`` sweeps.
+    max_doc_update_iter : int, default=100
+        Maximum number of sweeps in a document's local step. It applies to mean field and CVB0.
+    .. shared: n_init, warm_start, n_jobs, verbose, verbose_interval, random_state
+
+    Attributes
+    ----------
+    .. shared: components_, topic_labels_, exp_dirichlet_component_, posterior_
+    elbo_ : float
+        Evidence lower bound of the training data in nats, every constant included. It is the
+        mean-field bound at the final topics, which can be compared with the bound of
+        ``TemperedLDA``. Not available after
+        ``partial_fit``, ``merge_topics`` and ``drop_topics``, see ``elbo``.
+    .. shared: bound_, history_
+        "objective" is the log probability of the words of the pass at the drawn topics and fitted
+        proportions, minus the divergence of q(beta), which is not a bound. For "collapsed" it is
+        the sum over tokens of the log probability of each token given all others.
+    .. shared: move_log_, restart_elbos_, converged_, n_iter_, n_batch_iter_, temperature_
+    .. shared: doc_topic_prior_ & topic_word_prior_, n_features_in_, feature_names_in_, words_
+
+    See Also
+    --------
+    skvt.TemperedLDA : Mean-field inference, annealed or tempered.
+
+    Notes
+    -----
+    A step draws beta_k ~ Dir(lam_k), finds the expected counts S of a minibatch of B documents
+    given beta, and updates ``lam <- (1 - rho) lam + rho (eta + (N / B) V(beta, lam) S)``. V
+    corrects for the dependence of the draw on lam; "ssvi-a" replaces it by its expectation, the
+    identity.
+
+    A count that is not whole consists of tokens of weight 1 and one token of the remaining weight.
+    The sampler visits tokens one by one, given the others; the tokens of a count above 100, or
+    above the number of topics if that is more, are drawn jointly, given a draw of the document's
+    proportions.
+
+    References
+    ----------
+    .. [1] M. Hoffman, D. Blei (2015). Structured stochastic variational inference. AISTATS.
+    .. [2] D. Mimno, M. Hoffman, D. Blei (2012). Sparse stochastic inference for latent Dirichlet
+       allocation. ICML.
+    .. [3] A. Asuncion, M. Welling, P. Smyth, Y. W. Teh (2009). On smoothing and inference for topic
+       models. UAI.
+    .. [4] T. Griffiths, M. Steyvers (2004). Finding scientific topics. PNAS.
+
+    Examples
+    --------
+    >>> from skvt import StructuredLDA
+    >>> from skvt.datasets import make_topic_corpus
+    >>> X = make_topic_corpus(300, n_components=5, n_features=200, random_state=0).X
+    >>> lda = StructuredLDA(n_components=5, random_state=0).fit(X)
+    >>> lda.transform(X[:2]).shape
+    (2, 5)
+    """
+
+    n_components: int = 10
+    _: KW_ONLY
+    doc_topic_prior: ArrayLike | str | None = None
+    topic_word_prior: ArrayLike | str | None = None
+    components_init: ArrayLike | None = None
+    local_step: Annotated[str, StrOptions({"gibbs", "cvb0", "mean_field"})] = "gibbs"
+    global_step: Annotated[str, StrOptions({*GLOBAL_STEPS, "collapsed", "auto"})] = "auto"
+    n_burn_in: int = 2
+    n_samples: int = 4
+    temperature: Temperature = "annealed"
+    moves: tuple[str, ...] = ("split-merge",)
+    average: Annotated[float | None, FRACTION, None] = None
+    learning_method: str = "online"
+    learning_decay: float = 0.7
+    learning_offset: Annotated[float | None, None, OFFSET] = None
+    max_iter: Annotated[int | None, AT_LEAST_ONE, None] = None
+    batch_size: int = 128
+    n_parallel_batches: int | None = None
+    evaluate_every: int = -1
+    perp_tol: float = 1e-1
+    tol: Annotated[float | None, None, NOT_NEGATIVE] = None
+    total_samples: float | None = None
+    mean_change_tol: float = 1e-3
+    max_doc_update_iter: int = 100
+    n_init: int = 1
+    warm_start: bool = False
+    n_jobs: int | None = None
+    verbose: int = 0
+    verbose_interval: int = 1
+    random_state: Seed = None
+
+    def _is_collapsed(self, model):
+        """Return whether topics are summed out; a fit that continues ``model`` does as before."""
+        if self.global_step != "auto":
+            return self.global_step == "collapsed"
+        if self.local_step != "gibbs" or not self._is_unheated:
+            return False
+        if "_progress" in vars(self):
+            model = self._fitted.model
+        if model is not None:
+            return Capability.COLLAPSIBLE in model.capabilities
+        return self.max_iter is None or self.max_iter >= MANY_PASSES
+
+    @property
+    def _is_unheated(self):
+        """Whether the temperature is None or the default: collapsed sampling ignores both."""
+        return self.temperature is None or self.temperature == "annealed"
+
+    def _build_model(self, X, weights, old=None):
+        """Return the model with topics summed out, or with local steps given topics."""
+        if not self._is_collapsed(old):
+            lda = self._lda(X, weights, old, 1.0 / self.n_components)
+            corrected = self.global_step == "ssvi"
+            return LDAGivenTopics.of(
+                lda, self.local_step, self.n_burn_in, self.n_samples, corrected
+            )
+        # Priors that are None are learned, too.
+        lda = self._lda(X, weights, old, COLLAPSED_PRIOR, str | None)
+        if self.local_step != "gibbs":
+            raise ValueError(
+                'global_step="collapsed" draws the topic of each token: it needs '
+                f'local_step="gibbs". Got {self.local_step!r}.'
+            )
+        model = CollapsedLDA.of(lda, self.local_step, self.n_burn_in, self.n_samples, False)
+        if model.learn_topic_word_prior:
+            model = replace(model, sampling_prior=COLLAPSED_PRIOR)
+        return model
+
+    def _plan(self, model, X, weights, *, stream=False):
+        """Return the plan of sweeps with topics summed out, or of stochastic steps given topics."""
+        if self._is_collapsed(model) and not stream:
+            return self._collapsed_plan(model, X, weights)
+        n_passes = PASSES if self.max_iter is None else self.max_iter
+        share = AVERAGED if self.average is None else self.average
+        is_batch = self.learning_method == "batch"
+        batch_rows = X.shape[0] if is_batch else self.batch_size
+        data = rows_of(X, weights, batch_rows, self.n_parallel_batches)
+        corrected = self.global_step == "ssvi"
+        n_batches = None if stream or corrected else data.n_batches
+        rate = self._learning_rate(n_batches, FIT_SCALE, FIT_DELAY)
+        # "collapsed" would condition on the topics of tokens, which a stream does not store.
+        step = self.global_step if self.global_step in GLOBAL_STEPS else "ssvi-a"
+        engine = StructuredInference(rate, step)
+        moves, policy = None if stream else self.moves, self._policy(model)
+        return self._topic_plan(data, engine, policy, rate, n_passes, moves, share)
+
+    def _collapsed_plan(self, model, X, weights):
+        """Return the plan of sweeps over all documents, without steps, moves or annealing."""
+        n_passes = COLLAPSED_PASSES if self.max_iter is None else self.max_iter
+        share = COLLAPSED_AVERAGED if self.average is None else self.average
+        data = rows_of(X, weights, min(ROWS_OF_SWEEP, X.shape[0]), self.n_parallel_batches)
+        engine = CollapsedInference(0 if self._continues() else n_passes)
+        # The rate serves later calls of partial_fit only.
+        rate = self._learning_rate(data.n_batches, FIT_SCALE, FIT_DELAY)
+        return self._topic_plan(data, engine, self._policy(model), rate, n_passes, (), share)
+
+    def _policy(self, model):
+        """Return the temperature policy: T = 1 if topics are summed out, else as the user asks.
+
+        The topic prior determines the initial temperature of "annealed".
+        """
+        if self._is_collapsed(model):
+            if not self._is_unheated:
+                raise ValueError(
+                    'global_step="collapsed" samples at T = 1. Got temperature='
+                    f"{self.temperature!r}; leave it at its default, or use another global_step."
+                )
+            return ConstantTemperature()
+        if self.temperature != "annealed":
+            return policy_of(self.temperature)
+        if model.start is not None:
+            # Annealing would destroy the initial topics.
+            return ConstantTemperature()
+        eta = model.topic_word_prior
+        # For a prior of each topic and word, take the median, the value of words without seeds.
+        eta = eta.mean() if eta.ndim == 1 else np.median(eta)
+        # The initial value of a learned prior tells little about its final value.
+        eta = HOT_PRIOR if model.learn_topic_word_prior else eta
+        initial_temperature = np.interp(
+            np.log(eta), np.log([HOT_PRIOR, COOL_PRIOR]), [HOTTEST, 1.0]
+        )
+        return LinearAnnealing(initial_temperature, replication=1.0, share=ANNEALED_SHARE)

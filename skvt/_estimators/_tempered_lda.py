@@ -1,0 +1,213 @@
+"""Latent Dirichlet allocation with annealed and tempered variational inference."""
+
+from dataclasses import KW_ONLY, replace
+from typing import Annotated
+
+from numpy.typing import ArrayLike
+
+from skvt._estimators._topics import TopicEstimator
+from skvt.files import in_files
+from skvt.fitting import FRACTION, NOT_NEGATIVE, OFFSET, Seed, Temperature, estimator, policy_of
+from skvt.inference import CoordinateAscent, Pilot, StochasticInference, rows_of, then_polish
+from skvt.models.lda import LDA, LDAGivenTopics
+from skvt.schedules import RobbinsMonro
+
+# Step t of a fit with M minibatches per pass has size (FIT_SCALE / M) (FIT_DELAY + t / M)^-decay.
+FIT_SCALE = 2.8
+FIT_DELAY = 0.8
+# Step t of the extra passes has size (POLISH_SCALE / M) (POLISH_DELAY + t / M)^-POLISH_DECAY, as in
+# StructuredLDA.
+POLISH_SCALE = 5.0
+POLISH_DELAY = 0.4
+POLISH_DECAY = 0.7
+
+
+@in_files("estimators.TemperedLDA", fitted={"model": (LDA, LDAGivenTopics)})
+@estimator
+class TemperedLDA(TopicEstimator):
+    """Latent Dirichlet allocation by annealed and tempered variational inference.
+
+    This is a counterpart of :class:`sklearn.decomposition.LatentDirichletAllocation`, with the same
+    model, parameters and attributes. Inference starts at a temperature above 1, which smooths the
+    bound, and is annealed to T = 1, the model itself. It thus reaches better local optima.
+    Minibatches are shuffled, the result is the same for any ``n_jobs``, the bound includes all
+    constants, and models are scored by document completion.
+
+    Parameters
+    ----------
+    n_components : int, default=10
+        Number of topics K.
+    doc_topic_prior : float, array-like of shape (n_components,), "auto" or None, default=None
+        Concentration alpha of the Dirichlet prior of a document's topic proportions. None is the
+        larger of ``1 / n_components`` and 1 / (mean number of tokens of the documents that have
+        any), at most 1; in a stream, the mean is over the first call. "auto" starts from this
+        value and learns each entry by maximising the bound, once the temperature is 1.
+    topic_word_prior : float, array-like, "auto" or None, default="auto"
+        Concentration eta of the Dirichlet prior of a topic's word probabilities. It is one number,
+        one for each word, shape (n_features,), or one for each topic and word, shape (n_components,
+        n_features). :func:`skvt.seeded_prior` makes the latter from seed words. Topic k has row k
+        of the prior throughout the fit, since moves exchange only topics with equal priors. None is
+        ``1 / n_components``, as in scikit-learn. "auto" starts from this value and learns one value
+        for all words by maximising the bound.
+    .. shared: components_init
+    temperature : None, str or policy, default="annealed"
+        None is T = 1 throughout; otherwise a policy of :mod:`skvt.temperature`, or its name.
+        "annealed" is :class:`~skvt.temperature.LinearAnnealing`, "variational"
+        :class:`~skvt.temperature.VariationalTempering`, "local"
+        :class:`~skvt.temperature.LocalTempering`, with their defaults.
+    .. shared: moves
+    average : float, default=0.25
+        Share of the passes of ``fit``, the last ones, over which the topics are averaged: the
+        posterior has the mean of ``components_`` after these passes. Only passes at T = 1 count,
+        and an accepted move restarts the mean. With 0, or with fewer than two such passes, the
+        topics are the topics after the last pass. Learned priors are always the priors
+        of the last pass. Coordinate ascent does not average, because it converges.
+    learning_method : {"batch", "online"}, default="online"
+        How the posterior q is found. "online": stochastic inference on minibatches. "batch":
+        coordinate ascent on all data.
+    .. shared: learning_decay (topics)
+    learning_offset : float or None, default=None
+        Down-weights early steps; at least 1. None ties the steps of ``fit`` to the M minibatches of
+        a pass: step number t has size ``2.8 / M * (0.8 + t / M) ** -learning_decay``, at most 1. A
+        pass over a large corpus then discounts earlier statistics about as much as a pass over a
+        small corpus. In ``partial_fit`` None is 64.
+    .. shared: max_iter
+    n_polish : int, default=0
+        Number of extra passes after ``max_iter``, at T = 1 on minibatches. They solve documents by
+        CVB0 at the mean topics, as ``transform`` does, because mean field makes the proportions
+        too sparse. If ``topic_word_prior`` is "auto", these passes go on learning it, and the
+        topics predict held-out words better (``benchmarks/``); ``doc_topic_prior`` stays fixed. A
+        pass costs nearly twice as much. ``history_`` has no bounds of these passes, ``elbo_`` is
+        the mean-field bound at the final topics, and the fit does not stop early before them.
+    .. shared: batch_size, n_parallel_batches
+    evaluate_every : int, default=-1
+        Number of passes between evaluations of the bound on all data; 0 or a negative number means
+        never. An evaluation costs about as much as a pass.
+    perp_tol : float, default=0.1
+        Where the bound is evaluated, stop when the perplexity ``exp(-ELBO / tokens)`` falls by less
+        than this from one evaluation to the next, at the final temperature. A temperature given by
+        name then reaches 1 within 7.5 passes, whatever ``max_iter`` is. Step sizes do not depend on
+        ``max_iter``. With 0 the fit never stops early.
+    .. shared: tol (topics), total_samples, mean_change_tol, max_doc_update_iter, n_init, warm_start
+    .. shared: n_jobs, verbose, verbose_interval, random_state
+
+    Attributes
+    ----------
+    .. shared: components_, topic_labels_, exp_dirichlet_component_, posterior_
+    elbo_ : float
+        Evidence lower bound of the training data in nats, every constant included. It is the
+        untempered bound at the final topics. Not available after ``partial_fit``, ``merge_topics``
+        and ``drop_topics``, see ``elbo``.
+    .. shared: bound_, history_
+        "objective" is the tempered bound. Online, the bounds are estimates from the minibatches of
+        the pass, except where ``evaluate_every`` requests exact bounds.
+    .. shared: move_log_, restart_elbos_, converged_, n_iter_, n_batch_iter_, temperature_
+    .. shared: doc_topic_prior_ & topic_word_prior_, n_features_in_, feature_names_in_, words_
+
+    See Also
+    --------
+    sklearn.decomposition.LatentDirichletAllocation : Plain variational inference.
+
+    Notes
+    -----
+    Local step [2]_ (app. B.2) at inverse temperature b = 1 / T:
+    ``phi_wk ~ exp(b (E[log theta_k] + E[log beta_kw]))`` and
+    ``gamma_k = alpha_k + b sum_w n_w phi_wk``. Global step [1]_:
+    ``lam <- (1 - rho) lam + rho (eta + b (N / B) S)`` with S the statistics of a minibatch of B
+    documents. Neither prior is tempered.
+
+    References
+    ----------
+    .. [1] M. Hoffman, D. Blei, F. Bach (2010). Online learning for latent Dirichlet allocation.
+       NIPS.
+    .. [2] S. Mandt, J. McInerney, F. Abrol, R. Ranganath, D. Blei (2016). Variational tempering.
+       AISTATS.
+
+    Examples
+    --------
+    >>> from skvt import TemperedLDA
+    >>> from skvt.datasets import make_topic_corpus
+    >>> X = make_topic_corpus(300, n_components=5, n_features=200, random_state=0).X
+    >>> lda = TemperedLDA(n_components=5, random_state=0).fit(X)
+    >>> lda.transform(X[:2]).shape
+    (2, 5)
+    """
+
+    n_components: int = 10
+    _: KW_ONLY
+    doc_topic_prior: ArrayLike | str | None = None
+    topic_word_prior: ArrayLike | str | None = "auto"
+    components_init: ArrayLike | None = None
+    temperature: Temperature = "annealed"
+    moves: tuple[str, ...] = ("split-merge",)
+    average: Annotated[float, FRACTION] = 0.25
+    learning_method: str = "online"
+    learning_decay: float = 0.7
+    learning_offset: Annotated[float | None, None, OFFSET] = None
+    max_iter: int = 10
+    n_polish: int = 0
+    batch_size: int = 128
+    n_parallel_batches: int | None = None
+    evaluate_every: int = -1
+    perp_tol: float = 1e-1
+    tol: Annotated[float | None, None, NOT_NEGATIVE] = None
+    total_samples: float | None = None
+    mean_change_tol: float = 1e-3
+    max_doc_update_iter: int = 100
+    n_init: int = 1
+    warm_start: bool = False
+    n_jobs: int | None = None
+    verbose: int = 0
+    verbose_interval: int = 1
+    random_state: Seed = None
+
+    def _build_model(self, X, weights, old=None):
+        """Build the model; if there are extra passes, of the class that has CVB0 as a local step.
+
+        The model begins with mean field as the local step.
+        """
+        lda = self._lda(X, weights, old, 1.0 / self.n_components)
+        return LDAGivenTopics.of(lda, "mean_field") if self.n_polish else lda
+
+    def _plan(self, model, X, weights, *, stream=False):
+        """Plan stochastic inference or coordinate ascent, moves, averages and the extra passes."""
+        minibatches = rows_of(X, weights, self.batch_size, self.n_parallel_batches)
+        n_batches = minibatches.n_batches
+        rate = self._learning_rate(None if stream else n_batches, FIT_SCALE, FIT_DELAY)
+        is_online = stream or self.learning_method == "online"
+        data = minibatches if is_online else rows_of(X, weights, None, self.n_parallel_batches)
+        engine = StochasticInference(rate) if is_online else CoordinateAscent()
+        extra_phases = ()
+        if self.n_polish and not stream:
+            scale = POLISH_SCALE * data.n_batches ** (POLISH_DECAY - 1.0)
+            steps = RobbinsMonro(POLISH_DELAY * data.n_batches, POLISH_DECAY, scale)
+            extra_phases = then_polish(self.max_iter, steps, _with_cvb0, _with_learned_prior)
+        # The default "annealed" would destroy topics that are given as a start. T is then always 1.
+        ignores_annealing = self.temperature == "annealed" and model.start is not None
+        policy = policy_of(None if ignores_annealing else self.temperature)
+        # A stream has no moves, and coordinate ascent averages no topics.
+        moves, share = None if stream else self.moves, self.average if is_online else 0.0
+        plan = self._topic_plan(data, engine, policy, rate, self.max_iter, moves, share)
+        # If the fit may stop on convergence, temperature policies plan for at most 10 passes. The
+        # pilot always has minibatches, also if the fit is coordinate ascent.
+        return replace(
+            plan,
+            phases=(*plan.phases, *extra_phases),
+            stopping=replace(
+                plan.stopping, max_iter=self.max_iter + self.n_polish, planned_passes=10.0
+            ),
+            pilot=Pilot(rate, minibatches),
+        )
+
+
+def _with_cvb0(model):
+    """Return the model with CVB0 as local step and alpha fixed.
+
+    CVB0 spreads counts over all topics, so that a learned alpha would grow.
+    """
+    return replace(model, local="cvb0", learn_doc_topic_prior=False)
+
+
+def _with_learned_prior(model, polished):
+    """Return the model before the extra passes, with the eta that these passes have learned."""
+    return replace(model, topic_word_prior=polished.topic_word_prior)

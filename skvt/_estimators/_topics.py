@@ -1,0 +1,508 @@
+"""Base class of TemperedLDA and StructuredLDA: their methods, model, and plan of a fit."""
+
+from dataclasses import replace
+
+import numpy as np
+import scipy.sparse as sp
+
+from skvt._results import (
+    Covariates,
+    TopicEditsMixin,
+    TopicsMixin,
+    prior_vector,
+    simplest,
+)
+from skvt._results.topic_tables import pandas_for
+from skvt._sklearn_private import num_samples
+from skvt.fitting import (
+    STREAM_ROWS,
+    MoveLogMixin,
+    VariationalEstimator,
+    all_or_nothing,
+    check_moves,
+    of_fit,
+)
+from skvt.inference import (
+    Averaging,
+    MovesBetween,
+    Phase,
+    Pilot,
+    Plan,
+    Stopping,
+    StreamPlan,
+    perplexity,
+    perplexity_fall,
+    rows_of,
+)
+from skvt.models.lda import LDA, DocumentRegression, SplitMerge
+from skvt.readers.chunks import require_rows_in_memory
+from skvt.readers.validation import LARGEST, in_range
+from skvt.rows import Documents, design_and_allowed, named_details, sums_of_rows, total_and_weight
+from skvt.schedules import RobbinsMonro
+
+# Default of learning_offset in a stream.
+STREAM_OFFSET = 64.0
+# Subject of the error message for covariates and allowed topics of rows in chunks.
+DETAILS = "A prior that differs between documents"
+
+
+class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimator):
+    """Base of the estimators of latent Dirichlet allocation with a given number of topics."""
+
+    @all_or_nothing
+    def fit(self, X, y=None, sample_weight=None, covariates=None, allowed_topics=None):
+        """Fit to all documents.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Counts.
+        y : ignored
+            Not used.
+        sample_weight : array-like of shape (n_samples,), optional
+            A document of weight w counts w times. If local steps draw, its topics are drawn once.
+            Minibatches are drawn regardless of weights.
+        covariates : data frame, or array-like of shape (n_samples,) or (n_samples, n_covariates), \
+                optional
+            Covariates on which the prior of a document's topics depends, see
+            ``covariate_coef_``. Categories become one column for each level but the first.
+            ``doc_topic_prior`` is then learned, starting from its value.
+        allowed_topics : {array-like, sparse matrix} of shape (n_samples, n_components), optional
+            True for the topics that a document may have, for example the topics of its labels. The
+            other topics have no share in the document. A document without labels has a row of True.
+
+        Returns
+        -------
+        self : estimator
+            The fitted estimator.
+
+        Raises
+        ------
+        ValueError
+            If X has values that are no counts or that leave the range of floating point. If
+            parameters, or combinations of them, are illegal. If covariates have another number of
+            rows or missing values, or are constant or collinear; a single constant covariate is
+            allowed and stands for the intercept. If allowed topics have another shape or other
+            values than True and False, if a document may have no topic, or if no document may have
+            a topic.
+        """
+        details = self._details_by_name(X, covariates, allowed_topics)
+        return self._fit(X, y, sample_weight, details)
+
+    @all_or_nothing
+    def partial_fit(
+        self, X, y=None, sample_weight=None, batch_id=None, covariates=None, allowed_topics=None
+    ):
+        """Update on documents of a stream.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Counts. A step is made for every ``batch_size`` documents.
+        y : ignored
+            Not used.
+        sample_weight : array-like of shape (n_samples,), optional
+            A document of weight w counts w times.
+        batch_id : ignored
+            Not used: no batch is remembered.
+        covariates : data frame, or array-like of shape (n_samples,) or (n_samples, n_covariates), \
+                optional
+            As in ``fit``, in each call or in none. Levels of categories come from the first call.
+        allowed_topics : {array-like, sparse matrix} of shape (n_samples, n_components), optional
+            As in ``fit``, in each call or in none; a call need not allow each topic.
+
+        Returns
+        -------
+        self : estimator
+            The estimator after these documents.
+
+        Notes
+        -----
+        No moves are made, since they need the documents of all calls.
+        """
+        details = self._details_by_name(X, covariates, allowed_topics)
+        return self._partial_fit(X, None, sample_weight, batch_id, details)
+
+    @all_or_nothing
+    def resume(self, X, y=None, sample_weight=None, covariates=None, allowed_topics=None):
+        """Continue a fit that was interrupted, to the same result as without interruption.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            The documents of the interrupted fit, in the same order.
+        y : ignored
+            Shown to callbacks.
+        sample_weight : array-like of shape (n_samples,), optional
+            The weights of the interrupted fit.
+        covariates : data frame or array-like, optional
+            The covariates of the interrupted fit.
+        allowed_topics : {array-like, sparse matrix} of shape (n_samples, n_components), optional
+            The allowed topics of the interrupted fit.
+
+        Returns
+        -------
+        self : estimator
+            The fitted estimator.
+
+        Raises
+        ------
+        ValueError
+            If there is nothing to resume, if these are other documents, covariates or allowed
+            topics, or if a parameter has changed on which the passes so far depend.
+        """
+        details = self._details_by_name(X, covariates, allowed_topics)
+        return self._resume(X, y, sample_weight, details)
+
+    def elbo(self, X, covariates=None, allowed_topics=None):
+        """Return the untempered evidence lower bound of X in nats, every constant included.
+
+        X counts as the whole data set: the divergence of the globals is subtracted once.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Counts.
+        covariates : data frame or array-like, optional
+            Covariates of the documents, needed if the fit had any.
+        allowed_topics : {array-like, sparse matrix} of shape (n_samples, n_components), optional
+            Topics that each document may have, see ``fit``; by default all.
+
+        Returns
+        -------
+        float
+            Bound of all of X in nats.
+        """
+        details = self._details_by_name(X, covariates, allowed_topics)
+        return self._elbo(X, details)
+
+    @of_fit
+    def covariate_coef_(self, fitted):
+        """Effects of covariates on log alpha, (n_components, n_terms), the intercept first.
+
+        A document has ``alpha_k = exp(intercept_k + sum of coefficients times covariates)``. The
+        result is a data frame with the names of terms as columns if the covariates of the fit were
+        a data frame. Effects are learned at T = 1. They are 0 if a stream ends with T > 1, as a
+        short stream may without ``total_samples``.
+        """
+        if self._covariates is None:
+            raise AttributeError(
+                f"{type(self).__name__!r} object has no attribute 'covariate_coef_': the fit had "
+                "no covariates. Pass covariates to fit."
+            )
+        model = fitted.model
+        coef = np.log(np.float64(model.doc_topic_prior))[None]
+        if model.regression is not None:
+            coef = model.regression.coef
+        coef = self._covariates.coefficients(coef)
+        if not self._covariates.are_named:
+            return coef
+        pandas = pandas_for("covariate_coef_ of a fit with a data frame")
+        return pandas.DataFrame(coef, columns=self._covariates.columns.names)
+
+    def _details_by_name(self, X, covariates, allowed_topics):
+        """Return details of documents by name; raise TypeError if X with details is in chunks."""
+        details = named_details(covariates, allowed_topics)
+        if details:
+            require_rows_in_memory(X, DETAILS)
+        return details
+
+    def _details(self, X, covariates, allowed_topics):
+        """Return details of documents by name, for methods that need the covariates of the fit."""
+        details = self._details_by_name(X, covariates, allowed_topics)
+        self._require_same_covariates(details)
+        return details
+
+    def _with_details(self, rows, details, used, *, reset):
+        """Return the rows with the details of their documents; raise ValueError if illegal.
+
+        ``used`` selects the rows from all rows as passed. With ``reset`` a fit begins, and its
+        covariates are read.
+        """
+        if reset and "covariates" in details:
+            n_rows = num_samples(rows.passed)
+            self._covariates = Covariates.of(details["covariates"], n_rows, used)
+        if not reset:
+            self._require_same_covariates(details)
+        if rows.in_stream and not reset:
+            self._require_same_restriction(self._fitted.model, "allowed_topics" in details)
+        documents = self._documents(rows.X, rows.passed, details, used, reset=reset)
+        if documents is not rows.X and (reset or not rows.in_stream):
+            n_documents = self._stream_rows if rows.in_stream else float(rows.weights.sum())
+            documents.n_documents = n_documents
+        if reset and not rows.in_stream and "allowed_topics" in details:
+            never = ~documents.allowed.any(axis=0)
+            if never.any():
+                raise ValueError(
+                    f"allowed_topics allows topic {never.argmax()} to no document of positive "
+                    "weight. Allow it to some, or leave it out and lower n_components."
+                )
+        return documents
+
+    @property
+    def _stream_rows(self):
+        """Assumed number of documents of a stream."""
+        return STREAM_ROWS if self.total_samples is None else float(self.total_samples)
+
+    def _read(self, X, details=None):
+        """Return the rows X of a fitted estimator, with the details of their documents."""
+        return self._documents(super()._read(X), X, details or {})
+
+    def _documents(self, X, passed, details, used=slice(None), *, reset=False):
+        """Return the rows X, with the details of their documents if there are any.
+
+        ``passed`` are all rows as the user passed them, and ``used`` selects X from them.
+        """
+        model = None if reset else self._fitted.model
+        if not details and (model is None or model.regression is None):
+            return X
+        n_rows, allowed = num_samples(passed), details.get("allowed_topics")
+        design = np.ones((n_rows, 1))
+        if self._covariates is not None:
+            design = self._covariates.encode(details["covariates"], n_rows)
+        if allowed is not None:
+            n_topics = self.n_components if model is None else model.n_components
+            allowed = allowed_topics_as_array(allowed, n_rows, n_topics)[used]
+        return Documents.of(X, design[used], allowed=allowed)
+
+    def _require_same_covariates(self, details):
+        """Raise ValueError if covariates are passed but the fit had none, or the reverse."""
+        if self._covariates is None and "covariates" in details:
+            raise ValueError(
+                f"This {type(self).__name__} was fitted without covariates. Leave them out, or fit "
+                "anew with covariates."
+            )
+        if self._covariates is not None and "covariates" not in details:
+            names = list(self._covariates.columns.levels)
+            raise ValueError(
+                f"The prior of documents of this {type(self).__name__} depends on the covariates "
+                f"{names}. Pass covariates with a row for each row of X."
+            )
+
+    def _require_same_restriction(self, model, passed):
+        """Raise ValueError if allowed topics were ``passed`` to this call but not to the fit.
+
+        The reverse is an error, too.
+        """
+        if passed != (model.topic_groups is not None):
+            raise ValueError(
+                "Pass allowed_topics in each call or in none; documents that may have all topics "
+                f"have rows of True. The calls so far were {'without' if passed else 'with'} "
+                "allowed_topics; to change this, fit anew with warm_start=False."
+            )
+
+    def _lda(self, X, weights, old, first_eta, learned=str):
+        """Return the model given the estimator's parameters.
+
+        ``first_eta`` is eta if ``topic_word_prior`` is None, and the initial eta if it is learned.
+        A prior is learned if its parameter is of a type in ``learned``. Learned values of the
+        ``old`` model are kept.
+        """
+        if isinstance(self.n_components, bool):
+            raise ValueError(
+                f"The 'n_components' parameter of {type(self).__name__} must be an int in the "
+                f"range [1, inf). Got {self.n_components!r} instead."
+            )
+        check_moves(self.moves, ("split-merge",))
+        K = self.n_components
+        first_alpha = _default_concentration(X, weights, K)
+        alpha = prior_from_parameter(self, "doc_topic_prior", K, "n_components", first_alpha)
+        eta = prior_from_parameter(
+            self, "topic_word_prior", X.shape[1], "n_features", first_eta, n_topics=K
+        )
+        lda = LDA(
+            doc_topic_prior=alpha.astype(X.dtype),
+            # Transposed, since statistics are (V, K).
+            topic_word_prior=np.ascontiguousarray(eta.T, X.dtype),
+            max_doc_update_iter=self.max_doc_update_iter,
+            mean_change_tol=self.mean_change_tol,
+            learn_doc_topic_prior=isinstance(self.doc_topic_prior, learned),
+            learn_topic_word_prior=isinstance(self.topic_word_prior, learned),
+            start=topics_from_parameter(self, X),
+        )
+        # A default alpha is kept, too: new documents may have another mean length.
+        if old is not None and (lda.learn_doc_topic_prior or self.doc_topic_prior is None):
+            lda = replace(lda, doc_topic_prior=old.doc_topic_prior)
+        if old is not None and lda.learn_topic_word_prior:
+            lda = replace(lda, topic_word_prior=old.topic_word_prior)
+        return self._with_document_priors(lda, X, old)
+
+    def _with_document_priors(self, lda, X, old):
+        """Return the model with a prior that depends on covariates or on allowed topics."""
+        design, allowed = design_and_allowed(X)
+        if old is not None:
+            self._require_same_restriction(old, allowed is not None)
+        if allowed is not None:
+            groups = np.unique(allowed, axis=1, return_inverse=True)[1].ravel()
+            lda = replace(lda, topic_groups=groups)
+        alpha, terms = lda.doc_topic_prior if old is None else old.doc_topic_prior, np.zeros(1, int)
+        if self._covariates is not None:
+            lda = replace(lda, doc_topic_prior=alpha, learn_doc_topic_prior=True)
+            terms = self._covariates.columns.terms
+        # Other steps learn one alpha of all documents more exactly.
+        if terms.size == 1 and (allowed is None or not lda.learn_doc_topic_prior):
+            return lda
+        # A running stream keeps its regression.
+        if X.n_documents is None:
+            return replace(lda, regression=old.regression)
+        regression = DocumentRegression.with_equal_alpha(design, terms, alpha, X.n_documents)
+        if old is not None:
+            regression = replace(regression, coef=old.regression.coef)
+        return replace(lda, regression=regression)
+
+    def _learning_rate(self, n_batches, scale, delay):
+        """Return the schedule of step sizes, given the number M of minibatches per pass.
+
+        Without ``learning_offset``, step t has size scale / M (delay + t / M)^-decay. In a stream M
+        is None, and the default of ``learning_offset`` is used.
+        """
+        if self.learning_offset is not None:
+            return RobbinsMonro(self.learning_offset, self.learning_decay)
+        if n_batches is None:
+            return RobbinsMonro(STREAM_OFFSET, self.learning_decay)
+        offset = delay * n_batches
+        if self._continues() and self._fitted.counts_rows:
+            # Earlier passes may have had another number of steps: count them in passes.
+            state = self._fitted.state
+            offset += state.rows_seen / self._fitted.n_rows * n_batches - state.n_steps
+        scale *= n_batches ** (self.learning_decay - 1.0)
+        return RobbinsMonro(offset, self.learning_decay, scale)
+
+    def _topic_plan(self, data, engine, policy, rate, n_passes, moves, share):
+        """Return the plan of a fit, or of a call of ``partial_fit`` if ``moves`` is None.
+
+        A fit tries ``moves`` between passes, and averages the topics over the last passes, whose
+        share of all passes is ``share``. A call of ``partial_fit`` does neither.
+        """
+        # ``tol`` is used instead of ``perp_tol`` if given. As in scikit-learn, no warning says that
+        # the fit has not converged.
+        stopping = Stopping(
+            n_passes, self.evaluate_every, self.tol, warns=False, planned_passes=40.0, in_words=True
+        )
+        if self.tol is None:
+            stopping = replace(stopping, tol=self.perp_tol, gain=perplexity_fall)
+        first_rows, after_pass = None, []
+        if moves is None:
+            # Scale initial statistics, also of given topics, to the assumed size of the stream.
+            first_rows = rows_of(data.X, data.weights, data.n_rows, total=self._stream_rows)
+        elif moves:
+            after_pass.append(MovesBetween([SplitMerge()], n_passes))
+        if moves is not None and share > 0.0:
+            after_pass.append(Averaging(n_passes, share))
+        return Plan(
+            data=data,
+            phases=(Phase(engine),),
+            policy=policy,
+            stopping=stopping,
+            pilot=Pilot(rate),
+            after_pass=tuple(after_pass),
+            stream=StreamPlan(self.total_samples, first_rows),
+        )
+
+    def _row_results(self, rows):
+        """Return the number of words of a fit, for ``bound_``."""
+        if rows.in_stream:
+            return {}
+        return {"n_words": float(sums_of_rows(rows.X, rows.weights, total_and_weight)[0])}
+
+    @of_fit
+    def bound_(self, fitted):
+        """Perplexity of the training data by the bound, ``exp(-elbo_ / words)``."""
+        return perplexity(self.elbo_, fitted.n_words or 0.0)
+
+    @of_fit
+    def doc_topic_prior_(self, fitted):
+        """Prior of a document's topics as used; a float if it has one value for all topics."""
+        return simplest(fitted.parameters["doc_topic_prior"], fitted.model.doc_topic_prior)
+
+    @of_fit
+    def topic_word_prior_(self, fitted):
+        """Prior of a topic's words as used; a float if it has one value for all words."""
+        return simplest(fitted.parameters["topic_word_prior"], fitted.model.topic_word_prior.T)
+
+
+def prior_from_parameter(estimator, name, size, size_name, default, *, n_topics=None, remedy=""):
+    """Return a prior as an array; ``default`` for all entries if it is None or a string."""
+    value = getattr(estimator, name)
+    if value is None or isinstance(value, str):
+        return np.full(size, default)
+    return prior_vector(name, value, size, size_name, n_topics=n_topics, remedy=remedy)
+
+
+def allowed_topics_as_array(allowed, n_rows, n_topics):
+    """Return allowed topics as an array (n, K) of booleans; raise ValueError if it is illegal."""
+    array = np.asarray(allowed.toarray() if sp.issparse(allowed) else allowed)
+    legal = (
+        "allowed_topics must be an array of True and False of shape (n_samples, n_components) = "
+        f"{(n_rows, n_topics)}"
+    )
+    if array.shape != (n_rows, n_topics):
+        raise ValueError(
+            f"{legal}, a row for each row of X and a column for each topic. Got the shape "
+            f"{array.shape}."
+        )
+    if array.dtype.kind not in "buif":
+        raise ValueError(f"{legal}. Got values of type {array.dtype}.")
+    illegal = (array != 0) & (array != 1)
+    if illegal.any():
+        row = illegal.any(axis=1).argmax()
+        raise ValueError(f"{legal}. Got {array[illegal][0]} in row {row}.")
+    array = array.astype(bool)
+    without = ~array.any(axis=1)
+    if without.any():
+        raise ValueError(
+            f"allowed_topics allows no topic to the document in row {without.argmax()}. Allow all "
+            "topics to documents without labels."
+        )
+    return array
+
+
+def topics_from_parameter(estimator, X):
+    """Return the word probabilities (K, V) of ``components_init``; None if it is not given."""
+    if estimator.components_init is None:
+        return None
+    shape = (estimator.n_components, X.shape[1])
+    legal = (
+        f"The 'components_init' parameter must be an array of shape (n_components, n_features) "
+        f"= {shape} of numbers in the range [0, {LARGEST:g}], in each row some above 0."
+    )
+    try:
+        topics = np.asarray(estimator.components_init, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{legal} Got {estimator.components_init!r} instead.") from error
+    if topics.shape != shape:
+        raise ValueError(
+            f"{legal} Got an array of shape {topics.shape} instead; give a row for each topic, "
+            "or set n_components."
+        )
+    illegal = ~((topics >= 0.0) & (topics <= LARGEST))
+    if illegal.any():
+        raise ValueError(
+            f"{legal} Got {topics[illegal][0]:g} in row {illegal.any(axis=1).argmax()}; rows need "
+            "not be normalised."
+        )
+    totals = topics.sum(axis=1, keepdims=True)
+    if not in_range(totals):
+        row = int(((totals < 1.0 / LARGEST) | (totals > LARGEST)).argmax())
+        raise ValueError(
+            f"{legal} Got a sum of {totals[row, 0]:g} in row {row}; leave the topic out, or "
+            "begin it with the words of all documents."
+        )
+    return topics / totals
+
+
+def _default_concentration(X, weights, n_topics):
+    """Return the default alpha: 1 / n_topics, or more if documents have fewer tokens than topics.
+
+    If alpha were below the reciprocal of a document's length, the topic of its first token would
+    decide the topics of all its tokens.
+    """
+    tokens, n_documents = map(float, sums_of_rows(X, weights, _count_tokens_and_documents))
+    mean_length = tokens / n_documents if n_documents > 0.0 else 1.0
+    return max(1.0 / n_topics, 1.0 / max(mean_length, 1.0))
+
+
+def _count_tokens_and_documents(X, weights):
+    """Return the weighted numbers of tokens and of documents with tokens, for `sums_of_rows`."""
+    lengths = np.asarray(X.sum(axis=1, dtype=np.float64)).ravel()
+    return weights @ lengths, weights @ (lengths > 0.0)

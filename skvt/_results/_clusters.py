@@ -1,0 +1,299 @@
+"""Clusters of a mixture: components that are joined in a hierarchy.
+
+Pairs of components are joined first by valleys between them or by the entropy of assignments, then
+by the evidence, see :mod:`skvt.models.mixture`. A number of clusters is suggested with a reason.
+"""
+
+import warnings
+from dataclasses import replace
+from numbers import Integral
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_scalar
+
+from skvt._results._clusterings import agreements, clusterings, refitted_bounds
+from skvt._results.topic_tables import as_frame
+from skvt.fitting import given_rows, of_fit
+from skvt.inference import Workers, local_results, rows_of
+from skvt.models.mixture import (
+    Assignments,
+    Evidence,
+    bounds_of_joins,
+    by_elbow,
+    choose_clusters,
+    cluster_indicators,
+    join_components,
+    rows_that_differ,
+    split_clusters,
+    valleys_between,
+)
+from skvt.readers.validation import check_choice, stack_level
+from skvt.rows import some_rows
+
+# Components are joined by at most ROWS_TO_JOIN rows, or ROWS_TO_JOIN_EACH rows for each component
+# if that is more. If there are more rows, a uniform sample is used.
+ROWS_TO_JOIN = 10_000
+ROWS_TO_JOIN_EACH = 200
+# Criteria by which the next pair to join is chosen.
+CRITERIA = ("auto", "share", "entropy", "evidence")
+
+
+class ClustersMixin:
+    """Attributes and methods of the hierarchy of clusters of a mixture's components."""
+
+    def _joins(self, X, weights, criterion="auto"):
+        """Join the components by the rows X; return `skvt.models.mixture.Joins`."""
+        fitted, (X, weights) = self._fitted, some_rows(X, weights, self._sample(weights.size))
+        with Workers(self.n_jobs) as workers:
+            assignments = Assignments(
+                (result.q, batch.weights, result.bound)
+                for batch, result in results_of(fitted, X, weights, workers)
+            )
+        model, stats = fitted.model, fitted.stats.value()
+        component, lam = model.component, fitted.lam()[1]
+        n_blocks = len(component.parts(lam))
+        valleys = valleys_between(assignments, component, lam, X, weights)
+        if criterion in ("share", "entropy"):
+            joins = join_components(assignments, relative=criterion == "share")
+            joins = replace(joins, reason="by the rule for the entropy")
+        else:
+            counts = model.component_masses(stats)
+            evidence = Evidence(component, stats.arrays[1], counts, assignments.vacant)
+            if criterion == "evidence":
+                joins = by_elbow(evidence, "by the evidence alone")
+            else:
+                joins = choose_clusters(assignments, evidence, n_blocks, valleys)
+        depths = tests = np.full(len(joins.linkage), np.nan)
+        bounds = bounds_of_joins(model, stats, assignments, joins)
+        # Valleys are not looked for if there are several blocks of columns, see choose_clusters.
+        if n_blocks < 2:
+            depths = assignments.valleys(joins)
+        if valleys is not None:
+            tests = valleys.tests_of(joins)
+        return replace(joins, valleys=depths, tests=tests, bounds=bounds)
+
+    def _sample(self, n_rows):
+        """Return the numbers of all rows, or of a uniform sample of them in ascending order."""
+        rows, most = np.arange(n_rows), max(ROWS_TO_JOIN, ROWS_TO_JOIN_EACH * self.n_components_)
+        if n_rows > most:
+            rng = np.random.default_rng(self._fitted.state.seed)
+            rows = np.sort(rng.choice(n_rows, most, replace=False))
+        return rows
+
+    def join_components(self, X, sample_weight=None, *, criterion="auto"):
+        """Join the components into clusters by the rows X, instead of the rows of ``fit``.
+
+        Use it after ``partial_fit``, which joins no components, or for another criterion. Only
+        ``hierarchy_`` and the other attributes of clusters change.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows. At most 10,000 rows, or 200 for each component if that is more, are used; if there
+            are more rows, a uniform sample of them.
+        sample_weight : array-like of shape (n_samples,), optional
+            A row of weight w counts w times.
+        criterion : {"auto", "share", "entropy", "evidence"}, default="auto"
+            How the next pair to join is selected. "entropy": by the loss of entropy of the
+            assignments, as in the paper, which favours pairs with many rows. "share": by this loss
+            divided by its maximum, which two components have if every row is undecided between
+            them. "evidence": by the loss of evidence if the two become one component. "auto", as in
+            ``fit``: Gaussians of up to three columns by tests of the valleys between them, other
+            components by "share" as long as they overlap; then by the evidence, weighted by how
+            certain rows are and how deep the valleys are.
+
+        Returns
+        -------
+        self : estimator
+            The estimator itself.
+        """
+        fitted = self._require_fitted()
+        check_choice("criterion", criterion, CRITERIA)
+        with given_rows(self, X, sample_weight) as rows:
+            joins = self._joins(rows.X, rows.weights, criterion)
+        self._fitted = replace(fitted, joins=joins)
+        return self
+
+    def compare_clusterings(self, X, y=None, sample_weight=None, *, n_fits=1, max_refitted=20):
+        """Compare the clusterings with refits at each number and with fits of other seeds.
+
+        Only columns of ``clusterings_`` change: "refitted_bound", "agreement" and "suggested_by".
+        Each of the other fits takes as long as ``fit`` with ``n_init=1``. If ``labels_init`` or
+        ``means_init`` is set, the other fits have the same start, so that their agreement says
+        little. Agreement counts each row once, whatever its weight. Refits do not use classes of
+        rows, so that "refitted_bound" is NaN if the fit used them.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            The rows of ``fit``.
+        y : array-like of shape (n_samples,), optional
+            As in ``fit``.
+        sample_weight : array-like of shape (n_samples,), optional
+            As in ``fit``.
+        n_fits : int, default=1
+            Number of other fits, at least 0. Their seeds follow from the seed of this fit.
+        max_refitted : int, default=20
+            Largest number of clusters at which the mixture is refitted, at least 0.
+
+        Returns
+        -------
+        self : estimator
+            The estimator itself.
+
+        Raises
+        ------
+        ValueError
+            For illegal numbers, and after ``partial_fit`` unless ``join_components`` was called.
+        """
+        fitted = self._require_fitted()
+        joins = self._require_joins(fitted, "clusterings_", ValueError)
+        for name, value in (("n_fits", n_fits), ("max_refitted", max_refitted)):
+            check_scalar(value, name, Integral, min_val=0)
+        with given_rows(self, X, sample_weight) as rows, Workers(self.n_jobs) as workers:
+            refits = joins.refits
+            # Refits do not use classes of rows, whereas the bound of a fit with classes does.
+            if max_refitted > 0 and fitted.component_classes is None:
+                refits = refitted_bounds(fitted, rows.X, rows.weights, workers, max_refitted)
+            sample = self._sample(rows.weights.size)
+            labels = self._labels_of(some_rows(rows.X, rows.weights, sample)[0], None)
+        seeds = np.random.default_rng(fitted.state.seed).integers(2**31 - 1, size=n_fits)
+        others = [self._joins_and_labels(int(s), X, y, sample_weight, sample) for s in seeds]
+        suggested = np.array([joins.n_clusters, *(other.n_clusters for other, _ in others)])
+        numbers = np.arange(1, joins.n_components + 1)
+        compared = {
+            "agreement": agreements(joins, labels, others),
+            "suggested_by": (suggested == numbers[:, None]).mean(axis=1),
+        }
+        joins = replace(joins, refits=refits, **(compared if others else {}))
+        self._fitted = replace(fitted, joins=joins)
+        return self
+
+    def _joins_and_labels(self, seed, X, y, sample_weight, sample):
+        """Fit with another seed; return the joins, and the components of the sampled rows."""
+        parameters = self.get_params(deep=False) | {"n_init": 1, "warm_start": False, "verbose": 0}
+        other = type(self)(**parameters | {"random_state": seed})
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            other.fit(X, y, sample_weight=sample_weight)
+        with given_rows(other, X, sample_weight) as rows:
+            some = some_rows(rows.X, rows.weights, sample)[0]
+            return other._fitted.joins, other._labels_of(some, None)
+
+    def component_clusters(self, n_clusters="auto"):
+        """Return the cluster of each component.
+
+        Parameters
+        ----------
+        n_clusters : int or "auto", default="auto"
+            Number of clusters; "auto" is ``n_clusters_``.
+
+        Returns
+        -------
+        ndarray of int, shape (K,)
+            Clusters, numbered from 0 in the order of their first components.
+        """
+        self._require_fitted()
+        return self._clusters_of_components(n_clusters)
+
+    def _clusters_of_components(self, n_clusters):
+        """Return the cluster of each component, numbered from 0; None if ``n_clusters`` is None."""
+        if n_clusters is None:
+            return None
+        joins = self._require_joins(self._fitted, "hierarchy_", ValueError)
+        if isinstance(n_clusters, str) and n_clusters == "auto":
+            if joins.n_clusters == 1 < joins.n_components:
+                warnings.warn(
+                    f"All rows are in {self.n_clusters_reason_}.", stacklevel=stack_level()
+                )
+            return joins.clusters(joins.n_clusters)
+        is_int = isinstance(n_clusters, Integral) and not isinstance(n_clusters, bool | np.bool_)
+        if not is_int or not 1 <= n_clusters <= joins.n_components:
+            raise ValueError(
+                "n_clusters must be 'auto', None for components, or an int in the range [1, "
+                f"n_components_] = [1, {joins.n_components}]: clusters are joined components; "
+                f"only 'predict' splits these into more. Got {n_clusters!r} instead."
+            )
+        return joins.clusters(int(n_clusters))
+
+    def _needs_splits(self, n_clusters):
+        """Return whether ``n_clusters`` is a number larger than the number of components."""
+        is_int = isinstance(n_clusters, Integral) and not isinstance(n_clusters, bool | np.bool_)
+        return is_int and n_clusters > self._fitted.model.size(self._fitted.stats)
+
+    def _split_labels(self, X, n_clusters):
+        """Return the labels of rows X in more clusters than there are components, (n,).
+
+        Equal rows are split as one row with a count.
+        """
+        first_rows, inverse = rows_that_differ(X)
+        if n_clusters > first_rows.size:
+            raise ValueError(
+                "n_clusters must be at most the number of rows of X that differ, "
+                f"{first_rows.size}. Got {n_clusters!r} instead."
+            )
+        fitted, rng = self._fitted, np.random.default_rng(self._fitted.state.seed)
+        X, counts = X[first_rows], np.bincount(inverse).astype(np.float64)
+        components = self._labels_of(X, None)
+        return split_clusters(fitted.model, X, counts, components, int(n_clusters), rng)[inverse]
+
+    def _require_joins(self, fitted, name, error=AttributeError):
+        """Return the joins of components; raise ``error`` if the fit has none.
+
+        ``name`` is the attribute in the error, which was computed from the joins.
+        """
+        joins = fitted.joins
+        if joins is None:
+            raise error(
+                f"{type(self).__name__!r} object has no attribute {name!r} during a fit and "
+                "after partial_fit: it is computed from assignments of all rows, which are not "
+                "available then. join_components(X) computes it from the rows X."
+            )
+        return joins
+
+    @of_fit
+    def hierarchy_(self, fitted):
+        """Linkage matrix of the components, shape (K - 1, 4), as in SciPy."""
+        return self._require_joins(fitted, "hierarchy_").linkage.copy()
+
+    @of_fit
+    def hierarchy_criteria_(self, fitted):
+        """Criterion that chose each pair: "valley", "entropy" or "evidence", (K - 1,)."""
+        return self._require_joins(fitted, "hierarchy_criteria_").criteria
+
+    @of_fit
+    def n_clusters_(self, fitted):
+        """Suggested number of clusters."""
+        return self._require_joins(fitted, "n_clusters_").n_clusters
+
+    @of_fit
+    def n_clusters_reason_(self, fitted):
+        """Reason why this number is suggested, in words."""
+        joins = self._require_joins(fitted, "n_clusters_reason_")
+        counted = ((joins.n_clusters, "cluster"), (joins.n_components, "component"))
+        clusters, components = (f"{n} {noun}{'s' * (n > 1)}" for n, noun in counted)
+        return f"{clusters} of {components}: {joins.reason}"
+
+    @of_fit
+    def clusterings_(self, fitted):
+        """Table with a row for each number of clusters from 1 to K, see the class's attributes."""
+        joins = self._require_joins(fitted, "clusterings_")
+        return as_frame(clusterings(joins, self.n_clusters_reason_, fitted.elbo))
+
+
+def sum_by_cluster(resp, clusters):
+    """Sum responsibilities (n, K) over the components of each cluster, (n, n_clusters).
+
+    ``clusters`` (K,) has the cluster of each component. If it is None, return ``resp`` itself.
+    """
+    if clusters is None:
+        return resp
+    return resp @ cluster_indicators(clusters, resp.dtype).T
+
+
+def results_of(fitted, X, weights, workers):
+    """Yield the batches of the rows with their local results under the fitted model."""
+    model = fitted.model
+    global_params = model.row_globals(fitted.stats, None, workers.run)
+    return local_results(model, lambda batch: global_params, rows_of(X, weights), workers)

@@ -1,0 +1,352 @@
+"""Covariates of rows as a design matrix, from arrays, data frames and formulas.
+
+formulaic is imported only if a formula is used.
+"""
+
+import re
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import narwhals.stable.v2 as nw
+import numpy as np
+
+from skvt._sklearn_private import num_samples
+from skvt.files import in_files, is_positive
+from skvt.readers import columns_of, names_of
+from skvt.readers.validation import is_frame
+
+# A column is collinear if its distance from the span of the preceding columns, as a fraction of its
+# length, is at most this number.
+_COLLINEAR = 1e-8
+
+
+@dataclass(frozen=True)
+class Design:
+    """A design matrix with P columns, and the encoding of new rows."""
+
+    # Names of the P columns.
+    names: list[str]
+    # (n, P): the design matrix.
+    matrix: Any
+    # Return the design matrix of other rows of covariates.
+    encode: Callable[[Any], Any]
+
+
+def design_of(covariates, formula, n_rows):
+    """Return the :class:`Design` of the covariates of ``n_rows`` rows.
+
+    Raise ValueError for another number of rows, missing or infinite values, and columns that are
+    constant or collinear.
+    """
+    covariates = _require_rows(covariates, n_rows)
+    make = _by_columns if formula is None else _by_formula
+    design = make(covariates, formula)
+    require_full_rank(design.matrix, design.names)
+    return design
+
+
+def _table(covariates):
+    """Return covariates as a data frame or as an array of objects with two axes."""
+    if nw.dependencies.is_into_series(covariates):
+        series = nw.from_native(covariates, series_only=True)
+        return series.alias(str(series.name or "x0")).to_frame().to_native()
+    if is_frame(covariates):
+        return covariates
+    array = np.asarray(covariates)
+    array = array[:, None] if array.ndim == 1 else array
+    if array.ndim != 2 or array.shape[1] == 0:
+        raise ValueError(
+            "covariates must be a data frame, or an array with one row for each row of X. Got an "
+            f"array of shape {np.shape(covariates)}."
+        )
+    return array.astype(object)
+
+
+def _columns(table):
+    """Return the columns of a table by name; the columns of an array are x0, x1, ..."""
+    names = names_of(table) if is_frame(table) else [f"x{j}" for j in range(table.shape[1])]
+    return dict(zip(map(str, names), columns_of(table), strict=True))
+
+
+def describe_rows(table):
+    """Return a name for each row of covariates, such as "year=2001, party=green"."""
+    columns = {name: column.objects() for name, column in _columns(_table(table)).items()}
+    return [
+        ", ".join(f"{name}={value}" for name, value in zip(columns, row, strict=True))
+        for row in zip(*columns.values(), strict=True)
+    ]
+
+
+@in_files("estimators.Columns")
+@dataclass(frozen=True)
+class Columns:
+    """Encoding of covariates: an intercept, numbers, and indicators of all levels but the first."""
+
+    # Levels of each covariate, the first being the reference level; None for numbers.
+    levels: dict[str, Any]
+
+    @property
+    def names(self):
+        """Names of the columns of the design."""
+        names = ["Intercept"]
+        for name, levels in self.levels.items():
+            names += [name] if levels is None else [f"{name}[T.{each}]" for each in levels[1:]]
+        return names
+
+    @property
+    def terms(self):
+        """Position, from 1, of the covariate that each column encodes; 0 for the intercept."""
+        sizes = [1, *(1 if each is None else len(each) - 1 for each in self.levels.values())]
+        return np.repeat(np.arange(len(sizes)), sizes)
+
+    def encode(self, rows):
+        """Return the design of rows of covariates, (n, number of columns)."""
+        by_name = _columns(_table(rows))
+        absent = [name for name in self.levels if name not in by_name]
+        if absent:
+            raise ValueError(
+                f"Covariates {absent} are absent from these rows, whose columns are "
+                f"{list(by_name)}."
+            )
+        blocks = [_encoded(name, by_name[name], levels) for name, levels in self.levels.items()]
+        return np.hstack([np.ones((len(blocks[0]), 1)), *blocks])
+
+
+def _by_columns(table, _):
+    """Return the design with an intercept, numbers, and indicators of levels but the first."""
+    columns = Columns({name: _levels(name, column) for name, column in _columns(table).items()})
+    return Design(columns.names, columns.encode(table), columns.encode)
+
+
+@in_files("estimators.Covariates")
+@dataclass(frozen=True)
+class Covariates:
+    """Encoding of the covariates of a fit, standardised by the rows of the fit."""
+
+    columns: Columns
+    # (P,): mean and standard deviation of each column of the design; 0 and 1 for the intercept.
+    mean: Any
+    scale: Any
+    # Whether the covariates of the fit were passed as a data frame.
+    are_named: bool
+
+    @classmethod
+    def of(cls, covariates, n_rows, used):
+        """Derive the encoding from n rows; ``used`` are the indices of the rows of the fit.
+
+        A single covariate that is constant has no column in addition to the intercept. Except in
+        this case, raise ValueError where :func:`design_of` raises it.
+        """
+        table = _require_rows(covariates, n_rows)
+        by_name = _columns(table)
+        # Treat a single constant covariate as a category of one level, which has no indicators.
+        values = next(iter(by_name.values())).objects() if len(by_name) == 1 else [None]
+        if values[0] is not None and len(set(values)) == 1:
+            levels = {name: list(values[:1]) for name in by_name}
+        else:
+            levels = {name: _levels(name, column) for name, column in by_name.items()}
+        columns = Columns(levels)
+        matrix = columns.encode(table)[used]
+        require_full_rank(matrix, columns.names)
+        mean, scale = matrix.mean(axis=0), matrix.std(axis=0)
+        mean[0], scale[0] = 0.0, 1.0
+        return cls(columns, mean, scale, is_frame(table))
+
+    def encode(self, covariates, n_rows):
+        """Return the standardised design (n, P) of n rows."""
+        table = _require_rows(covariates, n_rows)
+        unknown = [name for name in _columns(table) if name not in self.columns.levels]
+        if unknown:
+            raise ValueError(
+                f"Covariates {unknown} were not among those of the first rows, "
+                f"{list(self.columns.levels)}. Leave them out, or fit anew."
+            )
+        return (self.columns.encode(table) - self.mean) / self.scale
+
+    def describes(self, regression, allowed):
+        """Return whether this encoding is legal, and ``regression`` is a regression on its columns.
+
+        Both are read from a file. ``allowed`` is whether documents are restricted to allowed
+        topics. A regression of None is legal only if the intercept is the only column.
+        """
+        levels, terms = self.columns.levels.values(), self.columns.terms
+        if not all(each is None or (type(each) is list and each) for each in levels):
+            return False
+        are_aligned = self.mean.shape == self.scale.shape == terms.shape
+        if not (are_aligned and np.isfinite(self.mean).all() and is_positive(self.scale)):
+            return False
+        if regression is None:
+            return terms.size == 1
+        return (terms.size > 1 or allowed) and np.array_equal(regression.groups, terms)
+
+    def coefficients(self, coef):
+        """Convert coefficients (P, K) of the standardised design to (K, P), in the user's units."""
+        slopes = coef.T / self.scale
+        slopes[:, 0] -= slopes @ self.mean
+        return slopes
+
+
+def _require_rows(covariates, n_rows):
+    """Return covariates as a table; raise ValueError unless it has n rows."""
+    table = _table(covariates)
+    if num_samples(table) != n_rows:
+        raise ValueError(
+            f"covariates has {num_samples(table)} rows and X {n_rows}; pass the same rows, in the "
+            "same order."
+        )
+    return table
+
+
+def levels_or_numbers(name, values, n_rows):
+    """Encode one value for each of n rows.
+
+    Return the levels of a category and indicators (n, number of levels), or None and numbers (n,
+    1). Raise ValueError for another number of rows or columns, and for missing values.
+    """
+    table = _table(values)
+    columns = list(_columns(table).values())
+    if len(columns) != 1 or num_samples(table) != n_rows:
+        raise ValueError(
+            f"{name} must have one value for each of the {n_rows} rows of X. Got "
+            f"{num_samples(table)} rows and {len(columns)} columns."
+        )
+    levels = _levels(name, columns[0])
+    # Put None before the levels of a category, because `_encoded` leaves out the first level.
+    return levels, _encoded(name, columns[0], levels and [None, *levels])
+
+
+def _levels(name, column):
+    """Return the levels of a category that occur in a column, in order; None for numbers."""
+    if column.kind in (None, "date"):
+        raise ValueError(
+            f"Covariate {name!r} is of type {column.type}, which is neither a number nor a "
+            "category. Convert dates to numbers, such as days since the first."
+        )
+    if column.kind != "category":
+        return None
+    values = column.objects()
+    _require_known(name, np.array([value is None for value in values], bool))
+    present = set(values)
+    if len(present) == 1:
+        raise _constant(name, values[0])
+    if column.categories is not None:
+        return [level for level in column.categories if level in present]
+    return sorted(present, key=lambda value: (str(type(value)), value))
+
+
+def _encoded(name, column, levels):
+    """Return the columns of the design for one covariate.
+
+    They are numbers (n, 1), or indicators (n, number of levels - 1) of all levels but the first.
+    """
+    if levels is None:
+        numbers = np.asarray(column.numbers(), np.float64)
+        _require_known(name, np.isnan(numbers))
+        if np.isinf(numbers).any():
+            raise ValueError(f"Covariate {name!r} has infinite values; replace them.")
+        return numbers[:, None]
+    values = column.objects()
+    _require_known(name, np.array([value is None for value in values], bool))
+    unknown = sorted(set(map(str, values)) - set(map(str, levels)))
+    if unknown:
+        raise ValueError(
+            f"Covariate {name!r} has the levels {levels}. Got {unknown[0]!r}, whose effect is not "
+            "known."
+        )
+    return np.array([[value == level for level in levels[1:]] for value in values], np.float64)
+
+
+def _by_formula(table, formula):
+    """Return the design that formulaic makes; splines keep their knots for new rows."""
+    try:
+        from formulaic import Formula
+        from formulaic.errors import DataMismatchWarning, FormulaicError
+    except ImportError as error:
+        raise ImportError("A formula needs formulaic: pip install skvt[formulas]") from error
+    if not is_frame(table):
+        raise ValueError(
+            "A formula needs covariates in a data frame, whose columns it names. Got an array."
+        )
+    rule = Formula(formula)
+    if hasattr(rule, "lhs"):
+        raise ValueError(
+            f"The formula must have no left-hand side, since the response is the shares of X. Got "
+            f"{formula!r}."
+        )
+
+    def encode(rows, rule=rule):
+        """Return the model matrix of rows; ``rule`` is the formula or a fitted specification."""
+        rows = _table(rows)
+        for name, values in _columns_in_formula(rows, formula):
+            _require_known(name, np.array([value is None for value in values], bool))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", DataMismatchWarning)
+            try:
+                return rule.get_model_matrix(nw.from_native(rows).to_pandas(), na_action="raise")
+            except (FormulaicError, DataMismatchWarning) as error:
+                raise ValueError(f"The formula {formula!r} cannot be evaluated: {error}") from error
+
+    for name, values in _columns_in_formula(table, formula):
+        if len(set(values)) == 1:
+            raise _constant(name, values[0])
+    model_matrix = encode(table)
+    matrix, names = np.asarray(model_matrix, np.float64), list(map(str, model_matrix.columns))
+    if not np.isfinite(matrix).all():
+        term = names[int(np.argmin(np.isfinite(matrix).all(axis=0)))]
+        raise ValueError(f"Term {term!r} of the formula is not finite for all rows.")
+    # Encode new rows by the specification, which has the knots of splines and the levels of
+    # categories of the first rows.
+    specification = model_matrix.model_spec
+    return Design(names, matrix, lambda rows: np.asarray(encode(rows, specification), np.float64))
+
+
+def _columns_in_formula(table, formula):
+    """Yield the name and the values, as objects, of each column that a formula names."""
+    for name, column in _columns(table).items():
+        if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", formula):
+            yield name, column.objects()
+
+
+def _constant(name, value):
+    """Return the error for a covariate that is constant."""
+    return ValueError(
+        f"Covariate {name!r} is constant, {value} in all rows that are used, and its effect cannot "
+        "be estimated. Leave it out."
+    )
+
+
+def _require_known(name, is_missing):
+    """Raise ValueError if values of a covariate are missing."""
+    if is_missing.any():
+        raise ValueError(
+            f"{name!r} has {is_missing.sum()} missing values, the first in row "
+            f"{np.argmax(is_missing)}. Leave such rows out, of X too, or fill the values in; for a "
+            "category, 'missing' may be a level."
+        )
+
+
+def require_full_rank(matrix, names):
+    """Raise ValueError for a column that is constant or a combination of preceding columns."""
+    # Orthonormal basis of the span of the preceding columns.
+    basis = np.empty((matrix.shape[0], 0))
+    for j, name in enumerate(names):
+        column = matrix[:, j]
+        residual = column - basis @ (basis.T @ column)
+        # The second projection removes rounding errors of the first.
+        residual -= basis @ (basis.T @ residual)
+        length = np.linalg.norm(residual)
+        if length > _COLLINEAR * np.linalg.norm(column):
+            basis = np.column_stack([basis, residual / length])
+            continue
+        if np.ptp(column) == 0.0:
+            raise _constant(name, f"{column[0]:g}")
+        # Name the columns whose contributions to the combination are more than rounding errors.
+        sizes = np.linalg.lstsq(matrix[:, :j], column, rcond=None)[0]
+        sizes = abs(sizes) * np.linalg.norm(matrix[:, :j], axis=0)
+        parts = [names[i] for i in np.flatnonzero(sizes > _COLLINEAR * sizes.max())]
+        raise ValueError(
+            f"Covariate {name!r} is collinear: a combination of {', '.join(parts)}. Leave one of "
+            "them out."
+        )

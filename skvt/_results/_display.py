@@ -1,0 +1,35 @@
+"""Tables of topics and clusters that notebooks show below the diagram of an estimator."""
+
+from skvt._results.profiles import profiles_of, sentences
+
+# Number of words that are shown for a topic, and number of columns for a cluster.
+N_WORDS, N_COLUMNS = 8, 3
+
+
+def topics_for_display(estimator):
+    """Return title, column names and rows of a table of the topics, the most frequent first."""
+    totals = estimator.components_.sum(axis=1)
+    shares, labels = totals / totals.sum(), estimator._labels_by_topic
+    words = [", ".join(map(str, topic)) for topic in estimator.top_words(N_WORDS)]
+    words_title = (
+        "words" if hasattr(estimator, "words_") else "columns; set_words(names) shows words"
+    )
+    rows = [
+        (f"{k} {labels.get(k, '')}".strip(), f"{shares[k]:.1%}", words[k])
+        for k in (-shares).argsort(kind="stable").tolist()
+    ]
+    return f"{len(rows)} topics", ("topic", "share", words_title), rows
+
+
+def clusters_for_display(estimator):
+    """Return title, column names and rows of a table of clusters or components, largest first."""
+    is_joined = estimator._fitted.joins is not None
+    profiles = profiles_of(estimator.describe(n_clusters="auto" if is_joined else None))
+    shares = profiles.weights[:-1]
+    texts = [line.split(": ", 1)[1] for line in sentences(profiles, N_COLUMNS)]
+    rows = [(k, f"{shares[k]:.1%}", texts[k]) for k in (-shares).argsort(kind="stable").tolist()]
+    n_components = estimator.n_components_
+    title = f"{len(rows)} {profiles.kind}s" + (
+        f" of {n_components} components" if is_joined else ""
+    )
+    return title, (profiles.kind, "share", "compared with all rows"), rows

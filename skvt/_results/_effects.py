@@ -1,0 +1,267 @@
+"""Effects of covariates on shares of topics or clusters, over draws and over fits."""
+
+import warnings
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import expit
+from sklearn.utils import check_random_state
+
+from skvt._results._consensus import distributions
+from skvt._results._design import describe_rows, design_of
+from skvt._results._pooling import check_settings, pool
+from skvt._results._regression import Regression
+from skvt._results._shares import (
+    cluster_shares_of,
+    is_mixture,
+    topic_shares_of,
+    words_of,
+)
+from skvt._results.topic_tables import pandas_for
+from skvt._results.topic_words import labels_of
+from skvt._sklearn_private import num_samples
+from skvt.readers.validation import check_choice, stack_level
+
+
+def covariate_effects(
+    estimators,
+    X,
+    covariates,
+    *,
+    formula=None,
+    cluster=None,
+    n_draws=25,
+    level=0.95,
+    sample_weight=None,
+    random_state=None,
+    link="identity",
+    at=None,
+    contrasts=None,
+    n_clusters=None,
+):
+    """Estimate how shares of topics, or of clusters, change with covariates.
+
+    The shares of each row, corrected for uncertain assignments, are regressed on the covariates.
+    With several independent fits, intervals include the uncertainty about the optimum.
+
+    Parameters
+    ----------
+    estimators : estimator or list of estimators
+        A fitted topic model or mixture, a pipeline that ends in one, or independent fits of one
+        kind with different ``random_state``.
+    X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        Rows, such as those of ``fit``; for pipelines, their input.
+    covariates : data frame, or array-like of shape (n_samples,) or (n_samples, n_covariates)
+        Covariates of the rows. Categories become one column for each level but the first, and an
+        intercept is added. Columns of an array are called x0, x1, ...
+    formula : str or None, default=None
+        The right-hand side of a formula over the columns of ``covariates``, such as ``"rating +
+        bs(day, df=5)"``, for formulaic.
+    cluster : array-like of shape (n_samples,) or None, default=None
+        The group of each row, such as its author, if rows of a group depend on each other.
+    n_draws : int, default=25
+        Draws of the parameters of each fit from their posterior, at least 2.
+    level : float, default=0.95
+        Probability of the intervals, between 0 and 1.
+    sample_weight : array-like of shape (n_samples,) or None, default=None
+        Weights of the rows, such as those of a survey. Errors are robust to them.
+    random_state : int, RandomState instance or None, default=None
+        An int makes the draws reproducible.
+    link : {"identity", "logit"}, default="identity"
+        "identity": effects are differences of shares. "logit": effects are differences of the log
+        odds of a share, and predicted shares lie between 0 and 1.
+    at : data frame or array-like or None, default=None
+        Rows of covariates. If given, the table has the predicted shares at these rows instead of
+        effects.
+    contrasts : dict or None, default=None
+        Maps the name of each contrast to a dict, which maps terms to weights. If given, the table
+        has the sums of weight times effect instead of the effects.
+    n_clusters : int, "auto" or None, default=None
+        For mixtures. None, the default, gives the effects on each component, and the table calls
+        components clusters. "auto" or a number joins components into clusters, as in ``predict``.
+
+    Returns
+    -------
+    pandas.DataFrame
+        The table has a row for each pair of a topic or cluster and a term. The columns are "topic"
+        or "cluster", numbered as in the first fit; "label", for topics only; "term"; "effect", with
+        the ends "low" and "high" of its interval; "standard_error", for the logit link in log odds;
+        "between_fits", the share of the variance that is between fits, NaN for one fit;
+        "same_sign", the number of fits in which the effect has the sign of the pooled effect;
+        "n_fits", the number of fits that have a matched topic or cluster; and "agreement", the mean
+        mass that the topic or cluster shares with the matched ones of the other fits, NaN for one
+        fit. With ``at``, "term" describes the row and "effect" is the predicted share. For topics,
+        ``attrs["rows_without_words"]`` has the indices of the rows that are left out because they
+        have no words.
+
+    Raises
+    ------
+    ValueError
+        If inputs differ in the number of rows, covariates have missing values or are constant or
+        collinear, fits have other words than X, or fits are of different kinds.
+
+    Warns
+    -----
+    UserWarning
+        If rows without words are left out, or if a share has no estimate with the logit link.
+
+    See Also
+    --------
+    skvt.topic_shares : Shares of topics by group for one fit, with the topics taken as given.
+    skvt.metrics.topic_stability : How far independent fits agree.
+
+    Notes
+    -----
+    A posterior under a prior without covariates pulls the shares of a row towards the mean of all
+    rows, which makes effects too small, above all for short documents. The shares used here are
+    linear in the words of a document and unbiased given the topics, for any prior of the document
+    [1]_, so that covariates and allowed topics of the fits are not needed. For mixtures, they are
+    the corrected assignments of [1]_, which assume that covariates are related to the columns of X
+    only through the clusters. For that, the mixture is refitted to X by expectation-maximisation,
+    and again for each draw of random weights of the rows. The assignments before and after
+    these refits show how much a refit overstates the separation of the clusters.
+
+    The variance of an effect is the mean of the squared standard errors of the regressions, robust
+    to unequal variances and to dependence within groups of ``cluster``, plus (1 + 1/M) times the
+    variance between M draws of parameters, plus (1 + 1/R) times the variance between R fits [2]_.
+    Intervals use Student's t with the degrees of freedom of Satterthwaite's approximation. The
+    logit link is fractional regression [3]_.
+
+    References
+    ----------
+    .. [1] A. Bolck, M. Croon and J. Hagenaars (2004). Estimating latent structure models with
+       categorical variables: one-step versus three-step estimators. Political Analysis 12, 3-27.
+    .. [2] D. B. Rubin (1987). Multiple imputation for nonresponse in surveys. Wiley.
+    .. [3] L. E. Papke and J. M. Wooldridge (1996). Econometric methods for fractional response
+       variables. Journal of Applied Econometrics 11, 619-632.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skvt import TemperedLDA, covariate_effects
+    >>> from skvt.datasets import make_topic_corpus
+    >>> X, _, proportions = make_topic_corpus(300, n_components=3, n_features=50, random_state=0)
+    >>> fits = [TemperedLDA(3, random_state=seed).fit(X) for seed in range(2)]
+    >>> year = np.arange(300) % 10
+    >>> table = covariate_effects(fits, X, year, random_state=0)
+    >>> table["term"].tolist()
+    ['Intercept', 'x0', 'Intercept', 'x0', 'Intercept', 'x0']
+    """
+    pandas = pandas_for("covariate_effects")
+    check_choice("link", link, ("identity", "logit"))
+    weights = check_settings("covariate_effects", X, n_draws, level, sample_weight)
+    fits = list(estimators) if isinstance(estimators, list | tuple) else [estimators]
+    are_mixtures = _are_mixtures(fits)
+    design = design_of(covariates, formula, num_samples(X))
+    reported = _Reported.of(design, at, contrasts)
+    # Leave out rows without words. For mixtures, ``counts`` is empty and ``has_words`` is True.
+    counts = [] if are_mixtures else [words_of(fit, X) for fit in fits]
+    has_words = np.all([fit_counts.sum(axis=1) > 0.0 for fit_counts in counts], axis=0)
+    used = np.flatnonzero((weights > 0.0) & has_words)
+    regression = Regression.for_rows(design, used, weights, cluster, link)
+    # Shares have a row for each used row; for mixtures, these are the rows of positive weight.
+    if are_mixtures:
+        shares = [cluster_shares_of(fit, X, weights, n_clusters) for fit in fits]
+    else:
+        shares = [
+            topic_shares_of(fit, fit_counts[used])
+            for fit, fit_counts in zip(fits, counts, strict=True)
+        ]
+    rng = np.random.default_rng(check_random_state(random_state).randint(2**31 - 1))
+    results = [
+        _effects_of_draws(fit_shares, regression, reported, n_draws, rng) for fit_shares in shares
+    ]
+    columns = pool(results, shares, regression.degrees).columns(level, reported.names)
+    if np.isnan(columns["effect"]).any():
+        warnings.warn(
+            "The logit link gives no estimate for some topics, marked NaN: the mean of the "
+            "estimated shares is not above 0 in some rows. Use link='identity' for them.",
+            UserWarning,
+            stacklevel=2,
+        )
+    if reported.predicts and link == "logit":
+        columns |= {name: expit(columns[name]) for name in ("effect", "low", "high")}
+    if are_mixtures:
+        return pandas.DataFrame({"cluster": columns.pop("component"), **columns})
+    topics = columns.pop("component")
+    labels = [labels_of(fits[0])[topic] for topic in topics]
+    table = pandas.DataFrame({"topic": topics, "label": labels, **columns})
+    table.attrs["rows_without_words"] = _without_words(has_words)
+    return table
+
+
+def _are_mixtures(fits):
+    """Return whether the fits are mixtures; raise ValueError if fits are not comparable."""
+    kinds = {is_mixture(fit) for fit in fits}
+    if len(kinds) != 1:
+        raise ValueError(
+            "estimators must be fits of one kind, topic models or mixtures. Got "
+            f"{', '.join(type(fit).__name__ for fit in fits) or 'an empty list'}."
+        )
+    (are_mixtures,) = kinds
+    if not are_mixtures:
+        # Raise ValueError if the fits have vocabularies of different sizes.
+        distributions(fits)
+    return are_mixtures
+
+
+def _without_words(has_words):
+    """Return the indices of the rows without words; warn if there are any."""
+    empty = np.flatnonzero(~has_words).tolist()
+    if empty:
+        warnings.warn(
+            f"{len(empty)} of {has_words.size} rows have no words that the model knows, the first "
+            f"is row {empty[0]}: they are left out, since nothing is known of their topics.",
+            UserWarning,
+            stacklevel=stack_level(),
+        )
+    return empty
+
+
+class _Reported(NamedTuple):
+    """Linear combinations of the P coefficients; a table reports their values."""
+
+    # Names of the Q combinations.
+    names: list
+    # (Q, P): weights of the coefficients.
+    combinations: Any
+    # Whether the combinations are predictions at rows of covariates.
+    predicts: bool = False
+
+    @classmethod
+    def of(cls, design, at, contrasts):
+        """Return predictions at rows of covariates, contrasts of terms, or all coefficients."""
+        if at is not None and contrasts is not None:
+            raise ValueError("Give either at or contrasts, not both.")
+        if at is not None:
+            return cls(describe_rows(at), design.encode(at), predicts=True)
+        if contrasts is None:
+            return cls(design.names, np.eye(len(design.names)))
+        combinations = np.zeros((len(contrasts), len(design.names)))
+        for row, weights in zip(combinations, contrasts.values(), strict=True):
+            for term, weight in weights.items():
+                if term not in design.names:
+                    raise ValueError(
+                        f"contrasts has the term {term!r}; the terms are {design.names}."
+                    )
+                row[design.names.index(term)] = weight
+        return cls(list(contrasts), combinations)
+
+
+def _effects_of_draws(shares, regression, reported, n_draws, rng):
+    """Return the reported effects and their squared standard errors for draws of one fit.
+
+    The result is (2, M, Q, K) for M draws, Q reported combinations and K components.
+    """
+    draws, combinations = shares.draws(n_draws, rng), reported.combinations
+    n_components = draws.shape[1]
+    out = np.empty((2, n_draws, len(combinations), n_components))
+    for k in range(n_components):
+        # The coefficients of one draw are the start of Newton's method for the next draw.
+        coefficients = None
+        for m in range(n_draws):
+            drawn_shares = shares.values @ draws[m, :, k]
+            coefficients, covariance = regression.fit(drawn_shares, start=coefficients)
+            out[0, m, :, k] = combinations @ coefficients
+            out[1, m, :, k] = ((combinations @ covariance) * combinations).sum(axis=1)
+    return out

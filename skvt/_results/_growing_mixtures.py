@@ -1,0 +1,359 @@
+"""Results of mixtures whose number of components changes.
+
+The mixin describes components and clusters by their columns, fills in missing values, and shows
+weights and classes of components.
+"""
+
+from numbers import Real
+
+import numpy as np
+import scipy.sparse as sp
+
+from skvt._results._display import clusters_for_display
+from skvt._results._mixtures import assignments_of
+from skvt._results.profiles import parts_that_differ, profiles_of, sentences, unique_names, wide
+from skvt._results.topic_tables import as_frame
+from skvt.components import Gaussian
+from skvt.expfam import Beta
+from skvt.fitting import MoveLogMixin, checksum, of_fit, of_model
+from skvt.inference import Workers
+from skvt.models import n_active
+from skvt.models.mixture import (
+    Block,
+    Product,
+    cluster_indicators,
+    have_many_rows,
+    relevance,
+)
+from skvt.readers import Table, TableBlock
+from skvt.readers.chunks import require_rows_in_memory
+from skvt.readers.validation import check_choice, column_names, positive_int
+from skvt.ties import stable_argmax
+
+
+class GrowingMixin(MoveLogMixin):
+    """Mixtures with births, merges and deletes."""
+
+    # Maximum number of components by default.
+    _usual_most = 200
+    weight_concentration_prior_ = of_model("weights.concentration", "Concentration as used.")
+
+    # ------------------------------------------------------------------------------- columns
+    @property
+    def _columns(self):
+        """The :class:`Table` of the columns; arrays of numbers have one block."""
+        if "_table" in vars(self):
+            return self._table
+        names = column_names(self, None, self.n_features_in_).tolist()
+        block = TableBlock("columns", Gaussian(), np.arange(len(names)))
+        return Table((block,), tuple(names), "error")
+
+    _result_for_display = clusters_for_display
+
+    def describe(self, level=0.95, n_clusters=None, *, form="long"):
+        """Return the parameters of components or clusters in each column as a table.
+
+        The long form has a row for each component and parameter: components in order, and columns
+        in the order of ``column_relevance_``. A cluster is described as one component of all its
+        rows, with the sum of the statistics of its components and the same prior.
+
+        Parameters
+        ----------
+        level : float, default=0.95
+            Posterior probability of the credible intervals, with equal tails.
+        n_clusters : int, "auto" or None, default=None
+            None describes components. A number describes the clusters into which ``hierarchy_``
+            joins them, and "auto" the suggested ``n_clusters_`` clusters.
+        form : {"long", "wide", "text"}, default="long"
+            "long" has a row for each component and parameter. "wide" has a row for each component
+            and a column for each column of the data: its mean, median or rate, the probability of a
+            one, or the most probable category. "text" is a string with a line for each component:
+            its share of the rows and the columns that set it apart most, each with the value in the
+            component and, in parentheses, in all rows.
+
+        Returns
+        -------
+        pandas.DataFrame, dict of lists or str
+            With ``form="text"`` a string. Otherwise a data frame if pandas can be imported, else
+            its columns as lists. The columns of the long form are:
+
+            - "component" or, with ``n_clusters``, "cluster": number of the component as in
+              ``weights_``, or of the cluster as in ``predict``.
+            - "weight": expected share of the component or cluster in the rows.
+            - "block", "column": names of the block and the column; positions of columns without
+              names.
+            - "quantity": name of the parameter. Real columns have "mean" and "standard deviation",
+              columns in logarithms "median" and "standard deviation of logarithm". "probability" is
+              that of a one, of a category, or of a column of counts of tokens. Counts have "rate",
+              for an exposure of 1, and negative binomials also "dispersion"; the rate of a
+              :class:`~skvt.components.Hurdle` is that of counts beyond the first. Columns with a
+              point mass at 0 have "share not 0", and columns with informative missing values "share
+              observed". With given columns, a mean is the expected value at the means of these
+              columns, a standard deviation is that of the residuals, "slope of" a number or a level
+              is its coefficient, and other parameters are averages over the rows of ``fit``.
+            - "category": the value whose probability the row shows; otherwise missing (None).
+            - "estimate": posterior mean, or posterior median of a standard deviation, in the units
+              of the data.
+            - "low", "high": ends of the credible interval, by the exact marginals of the posterior
+              q. For "low_rank" covariances, by the marginals of a normal-gamma for each column,
+              which allows for the factors of the rows; draws of ``posterior_`` do not. The interval
+              of a cluster says how well its mean, probability or rate is known. It does not say how
+              far the components of the cluster are apart, which its standard deviation shows.
+            - "relevance": relevance of the column for the component, see ``column_relevance_``, or
+              for the cluster, see ``column_relevance``.
+            - "differs_in": "centre" or "spread", whichever part of the divergence between normals
+              of the component and of the average component is larger; otherwise missing (None).
+        """
+        fitted = self._require_fitted()
+        if not isinstance(level, Real) or not 0.0 < level < 1.0:
+            raise ValueError(
+                f"The 'level' parameter must be a number in the range (0, 1). Got {level!r} "
+                "instead."
+            )
+        check_choice("form", form, ("long", "wide", "text"))
+        indicators = self._indicators_of_clusters(n_clusters)
+        product, sums, _ = self._product_and_sums(fitted, indicators)
+        weights = (self.weights_ if indicators is None else indicators @ self.weights_).tolist()
+        relevances = self._relevance_of(fitted, product.column_evidence, indicators)
+        lam = product.apart(product.natural_parameters(sums))
+        # Rows of the table, each with its position: component, column and parameter.
+        entries, table = [], self._columns
+        # Number of columns in the blocks before this block.
+        n_before = 0
+        for block, marginals in zip(table.blocks, product.marginals(lam), strict=True):
+            differs_in = parts_that_differ(marginals, np.array(weights))
+            for order, marginal in enumerate(marginals):
+                low, high = (marginal.quantile(0.5 * (1.0 + sign * level)) for sign in (-1.0, 1.0))
+                for q, i in enumerate(marginal.columns.tolist()):
+                    column = block.columns[i]
+                    category = None if marginal.categories is None else (
+                        table.labels(column).tolist()[marginal.categories[q]]
+                    )  # fmt: skip
+                    labels = (block.name, table.names[column], marginal.quantity, category)
+                    for k, weight in enumerate(weights):
+                        numbers = (marginal.estimate[k, q], low[k, q], high[k, q],
+                                   relevances[k, n_before + i])  # fmt: skip
+                        row = (k, weight, *labels, *map(float, numbers), differs_in[k, i])
+                        entries.append(((k, n_before + i, order), row))
+            n_before += block.columns.size
+        entries.sort(key=lambda entry: entry[0])
+        names = ("component" if n_clusters is None else "cluster", "weight", "block", "column",
+                 "quantity", "category", "estimate", "low", "high", "relevance",
+                 "differs_in")  # fmt: skip
+        rows = [row for _, row in entries]
+        table = {name: [row[i] for row in rows] for i, name in enumerate(names)}
+        if form == "long":
+            return as_frame(table)
+        profiles = profiles_of(table)
+        return "\n".join(sentences(profiles)) if form == "text" else as_frame(wide(profiles))
+
+    @of_fit
+    def block_relevance_(self, fitted):
+        """Evidence that a block distinguishes a component from all other rows, nats per row."""
+        product, _, _ = self._product_and_sums(fitted)
+        return self._relevance_of(fitted, product.alone.block_evidence)
+
+    @of_fit
+    def column_relevance_(self, fitted):
+        """Evidence that a column distinguishes a component from all other rows, nats per row."""
+        product, _, _ = self._product_and_sums(fitted)
+        return self._relevance_of(fitted, product.column_evidence)
+
+    def column_relevance(self, n_clusters="auto"):
+        """Return the evidence that columns distinguish clusters from other rows, nats per row.
+
+        Parameters
+        ----------
+        n_clusters : int, "auto" or None, default="auto"
+            As in ``describe``; with None the result is ``column_relevance_``.
+
+        Returns
+        -------
+        {ndarray, pandas.DataFrame} of shape (n_clusters, n_columns)
+            The log Bayes factor of separate parameters against parameters shared with all other
+            rows, divided by the cluster's number of rows. Components of less than 5 % of the rows,
+            or of half of the mean share if that is less, are left out of larger clusters and of the
+            other rows, since they may be errors. The result is a data frame with the names of the
+            columns if the columns of the fit had names and pandas can be imported.
+        """
+        fitted, indicators = self._require_fitted(), self._indicators_of_clusters(n_clusters)
+        product, _, _ = self._product_and_sums(fitted)
+        values = self._relevance_of(fitted, product.column_evidence, indicators)
+        if not hasattr(self, "feature_names_in_"):
+            return values
+        table = self._columns
+        columns = [(block.name, table.names[j]) for block in table.blocks for j in block.columns]
+        frame = as_frame(dict(zip(unique_names(columns), values.T, strict=True)))
+        return values if isinstance(frame, dict) else frame
+
+    def _relevance_of(self, fitted, evidence, indicators=None):
+        """Return the relevance of blocks or columns for components or for clusters, (K, B).
+
+        ``evidence`` computes the evidence of the B blocks or columns. ``indicators`` (n_clusters,
+        K) say which components belong to a cluster; None for components. A cluster leaves out its
+        components with few rows, which may be errors, if it also has components with many rows.
+        """
+        _, sums, counts = self._product_and_sums(fitted)
+        if indicators is not None:
+            with_many_rows = indicators * have_many_rows(counts)
+            has_any = with_many_rows.any(axis=1, keepdims=True)
+            indicators = np.where(has_any, with_many_rows, indicators)
+            sums, counts = indicators @ sums, indicators @ counts
+        return relevance(evidence, sums, counts)
+
+    def _indicators_of_clusters(self, n_clusters):
+        """Return indicators (n_clusters, K) of components in clusters; None for components."""
+        clusters = self._clusters_of_components(n_clusters)
+        return None if clusters is None else cluster_indicators(clusters)
+
+    def _product_and_sums(self, fitted, indicators=None):
+        """Return the product of blocks, and sums of features (K, P) and numbers of rows (K,).
+
+        With ``indicators`` (n_clusters, K), sums and numbers are those of clusters. A mixture
+        without a table has a product of one block.
+        """
+        model, product = fitted.model, fitted.model.component
+        if "_table" not in vars(self):
+            block = Block("columns", product, np.arange(product.n_features))
+            product = Product((block,), product.n_features, product.dtype)
+        stats = fitted.stats.value()
+        sums, counts = stats.arrays[1], model.component_masses(stats)
+        if indicators is not None:
+            sums, counts = indicators @ sums, indicators @ counts
+        return product, sums, counts
+
+    def impute(self, X, n_draws=None, random_state=None):
+        """Fill in the missing values of rows.
+
+        Values follow the posterior predictive distribution given the observed values, in which new
+        components are included, as in ``score_samples``. Without ``n_draws``, parameters are
+        integrated out.
+
+        For each of ``n_draws`` imputations, parameters for all rows are drawn from the posterior q,
+        so that estimates from several imputations can be combined by Rubin's rules. Given the
+        components of rows, q is exact if missing values are left out, as in "diag" and "spherical"
+        Gaussians, categories and counts. Full covariances count missing values as if they had been
+        observed, which makes q too narrow. If X are the rows of ``fit``, without ``sample_weight``,
+        parameters and values are therefore drawn in turn until the variance of a column is right to
+        some hundredths [1]_; for other rows they are drawn from q. For "low_rank" covariances q is
+        too narrow in both cases.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows, with missing values.
+        n_draws : int or None, default=None
+            None fills in the predictive mean of numbers and counts, and the most probable value of
+            binary and ordinal columns and categories; in columns in logarithms, also within a
+            :class:`~skvt.components.Hurdle`, the mean given a component is the geometric mean. A
+            number returns that many imputations, in each of which all missing values are drawn
+            jointly, for multiple imputation.
+        random_state : int, RandomState instance or None, default=None
+            Source of the draws; None uses the ``random_state`` of the estimator.
+
+        Returns
+        -------
+        X or list of X
+            Completed rows in a container like that of X, or a list of ``n_draws`` such containers.
+            Columns of data frames keep their types, except that integers become floats if other
+            numbers, such as means, are filled in.
+
+        References
+        ----------
+        .. [1] Tanner and Wong (1987), The calculation of posterior distributions by data
+           augmentation.
+        """
+        fitted = self._require_fitted()
+        require_rows_in_memory(X, "impute")
+        encoded = self._read(X)
+        model, seen = fitted.model, fitted.seen
+        # Whether X are the rows of `fit`, without weights.
+        of_fit = seen is not None and seen[0] == checksum(encoded, np.ones(encoded.shape[0]))
+        if sp.issparse(encoded):
+            encoded = encoded.toarray()
+        encoded = self._columns.mark_unseen_as_missing(encoded)
+        if n_draws is None:
+            with Workers(self.n_jobs) as workers:
+                return self._restored(X, encoded, model.imputed(encoded, fitted.stats, workers.run))
+        n_draws = positive_int("n_draws", n_draws)
+        rng = self._rng_of_draws(random_state)
+        return [
+            self._restored(X, encoded, model.completed(encoded, fitted.stats, rng, of_fit=of_fit))
+            for _ in range(n_draws)
+        ]
+
+    def _restored(self, X, encoded, filled):
+        """Return the completed rows in the container of X."""
+        if sp.issparse(X):
+            return type(X)(filled.astype(self._fitted.model.dtype))
+        return self._columns.fill_missing(X, encoded, filled)
+
+    # ------------------------------------------------------------------------------- weights
+    @of_fit
+    def n_active_components_(self, fitted):
+        """Number of components to which at least a thousandth of the rows is expected to belong."""
+        return n_active(fitted.model.component_masses(fitted.stats.value()), fitted.model.dtype)
+
+    @of_fit
+    def weight_concentration_(self, fitted):
+        """Parameters of the posterior of the weights.
+
+        They are those of a beta distribution of each stick, shape (2, K), or of a Dirichlet, (K,).
+        """
+        parameters = fitted.lam()[0]
+        return parameters.T if fitted.model.weights.family is Beta else parameters[0]
+
+    def sample_mixtures(self, n_samples=1, random_state=None):
+        """Draw mixtures, that is, weights and components, from the posterior.
+
+        Parameters
+        ----------
+        n_samples : int, default=1
+            Number of mixtures to draw.
+        random_state : int, RandomState instance or None, default=None
+            Source of the draws; None uses the ``random_state`` of the estimator.
+
+        Returns
+        -------
+        dict
+            "weights" of shape (n_samples, K), whose sums are below 1 by the mass of components that
+            no row belongs to; and "components", the parameters of each component as
+            ``posterior_.components`` draws them, such as means and precisions of Gaussians.
+        """
+        fitted = self._require_fitted()
+        seed = self.random_state if random_state is None else random_state
+        draws = self.posterior_.sample(n_samples, seed)
+        return draws | {"weights": fitted.model.weights.weights_of(draws["weights"])}
+
+    # -------------------------------------------------------------------------------- labels
+    @of_fit
+    def component_classes_(self, fitted):
+        """Class of each component, shape (K,); -1 of components without rows with a label."""
+        if fitted.component_classes is None:
+            raise AttributeError(
+                f"{type(self).__name__!r} object has no attribute 'component_classes_' after a fit "
+                "without labels of rows. Mixtures with the parameter use_labels take them."
+            )
+        classes = fitted.component_classes
+        are_numbers = all(isinstance(each, int | float) for each in classes)
+        return np.array(classes, None if are_numbers else object)
+
+    def _row_results(self, rows):
+        """Return the results of rows; rows of a known class get a component of that class."""
+        results, labels = super()._row_results(rows), rows.labels
+        if labels is None:
+            return results
+        components, classes = results["labels"], self.component_classes_
+        known = np.flatnonzero(labels.codes >= 0)
+        # The numbers of rows of a known class whose most probable component has another class.
+        wrong = known[classes[components[known]] != labels.classes[labels.codes[known]]]
+        if wrong.size:
+            with Workers(self.n_jobs) as workers:
+                q = assignments_of(self._fitted, self._every_row(rows)[wrong], workers)
+            legal = classes == labels.classes[labels.codes[wrong], None]
+            components[wrong] = stable_argmax(np.where(legal, q, -1.0))
+        return results
+
+    def _gathers(self, before=None):
+        # Labels of rows are not gathered.
+        return self.learning_method != "online" and "birth" in self.moves and not self.use_labels

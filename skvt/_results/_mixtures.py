@@ -1,0 +1,290 @@
+"""The base of mixtures: components, labels, densities and draws."""
+
+import numpy as np
+from sklearn.base import DensityMixin
+
+from skvt._results._clusters import ClustersMixin, results_of, sum_by_cluster
+from skvt._sklearn_private import num_samples
+from skvt.fitting import VariationalEstimator, of_fit
+from skvt.inference import Workers
+from skvt.models.mixture import make_refits
+from skvt.posterior import JointPosterior, Posterior
+from skvt.readers import RealReader
+from skvt.readers.chunks import by_chunk, is_chunked
+from skvt.readers.validation import positive_int
+from skvt.rows import some_rows
+from skvt.ties import stable_argmax
+
+
+class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
+    """Base of mixtures, which give rows responsibilities and densities."""
+
+    _reads = RealReader
+    # The value for mixtures that have no parameter ``labels``.
+    labels = "components"
+
+    # --------------------------------------------------------------------------- after a fit
+    def _row_results(self, rows):
+        """Return results of the fit for its rows, by name.
+
+        They are the joins of components, except in a stream, and the labels of the rows, except for
+        rows in chunks. Rows of weight 0, which ``rows.X`` lacks, have labels, too.
+        """
+        results = {} if rows.in_stream else {"joins": self._joins(rows.X, rows.weights)}
+        if rows.passed is not None and not is_chunked(rows.passed):
+            joins, clusters = results.get("joins"), None
+            if self.labels == "clusters" and joins is not None:
+                clusters = joins.clusters(joins.n_clusters)
+            X = self._every_row(rows)
+            results["labels"] = self._labels_of(X, clusters).astype(np.int32)
+        return results
+
+    def _every_row(self, rows):
+        """Return all encoded rows that the user passed, also the rows of weight 0."""
+        has_all = rows.X.shape[0] == num_samples(rows.passed)
+        return rows.X if has_all else self._read(rows.passed)
+
+    # --------------------------------------------------------------------------- attributes
+    @of_fit
+    def n_components_(self, fitted):
+        """Number of components K."""
+        return fitted.model.size(fitted.stats)
+
+    @of_fit
+    def weights_(self, fitted):
+        """Expected weights, normalised, shape (K,)."""
+        weights = fitted.model.weights.mean(fitted.lam()[0])[: self.n_components_]
+        return (weights / weights.sum()).astype(fitted.model.dtype)
+
+    @of_fit
+    def labels_(self, fitted):
+        """Most probable component or cluster of each row of the last call, (n_samples,)."""
+        labels = fitted.labels
+        if labels is None:
+            raise AttributeError(
+                f"{type(self).__name__!r} object has no attribute 'labels_' during a fit, and "
+                "after calls with chunks of Dask, whose rows are not at hand. predict(X) gives "
+                "the labels of the rows X."
+            )
+        return labels
+
+    @of_fit
+    def lower_bound_(self, fitted):
+        """The value of ``elbo_``, under scikit-learn's name."""
+        return self.elbo_
+
+    @of_fit
+    def lower_bounds_(self, fitted):
+        """The value of ``history_["elbo"]``, under scikit-learn's name."""
+        return self.history_["elbo"]
+
+    @of_fit
+    def posterior_(self, fitted):
+        """The posterior q of the weights and the components, in the coordinates of the data."""
+        model, (sticks, components) = fitted.model, fitted.lam()
+        return JointPosterior(
+            weights=Posterior(model.weights.family, sticks),
+            components=Posterior(*model.component.uncentred(components)),
+        )
+
+    # --------------------------------------------------------------------------- inference
+    @by_chunk(lambda self, n_clusters=None: self._shape_of_labels(n_clusters))
+    def predict(self, X, n_clusters=None):
+        """Predict the most probable component or cluster of each row; ties go to the first.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+        n_clusters : int, "auto" or None, default=None
+            None predicts components, or clusters as "auto" does after ``fit`` with
+            ``labels="clusters"``. A number joins components into that many clusters by
+            ``hierarchy_``, and "auto" into ``n_clusters_``. A number larger than ``n_components_``,
+            up to the number of rows that differ, splits components by the rows X.
+
+        Returns
+        -------
+        ndarray of int, shape (n_samples,)
+            Components, or clusters in the order of their first components, numbered from 0.
+
+        Notes
+        -----
+        Components are split in two, first the component whose split gains most evidence, until
+        there are ``n_clusters``. The halves begin with seeds by k-means++, under priors that are
+        learned from X for as many clusters. Finally each row is assigned to the most probable
+        cluster. Each cluster has a row of X, so that labels depend on all rows of X.
+        """
+        self._require_fitted()
+        n_clusters = self._clusters_to_predict(n_clusters)
+        if self._needs_splits(n_clusters):
+            return self._split_labels(self._read(X), n_clusters)
+        clusters = self._clusters_of_components(n_clusters)
+        return self._labels_of(self._read(X), clusters)
+
+    def _clusters_to_predict(self, n_clusters):
+        """Return the number of clusters to predict; None for components."""
+        is_joined = self._fitted.joins is not None
+        is_auto = n_clusters is None and self.labels == "clusters" and is_joined
+        return "auto" if is_auto else n_clusters
+
+    def _labels_of(self, X, clusters):
+        """Return the most probable component of encoded rows, or their cluster, (n,).
+
+        ``clusters`` has the cluster of each component; None for components.
+        """
+        labels = np.empty(X.shape[0], np.intp)
+        with Workers(self.n_jobs) as workers:
+            for batch, result in results_of(self._fitted, X, np.ones(X.shape[0]), workers):
+                labels[batch.rows] = stable_argmax(sum_by_cluster(result.q, clusters))
+        return labels
+
+    def _shape_of_labels(self, n_clusters):
+        """Return the width of the labels of a chunk, None since they are a vector, and the type."""
+        if self._needs_splits(n_clusters):
+            raise ValueError(
+                f"n_clusters must be in the range [1, n_components_] = [1, {self.n_components_}] "
+                f"for rows in chunks. Got {n_clusters!r}: components are split by rows in memory."
+            )
+        return None, np.dtype(np.intp)
+
+    @by_chunk(lambda self, n_clusters=None: self._shape_of_probabilities(n_clusters))
+    def predict_proba(self, X, n_clusters=None):
+        """Predict the probability q(z_n = k) of each component or cluster for each row.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+        n_clusters : int, "auto" or None, default=None
+            As in ``predict``.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, K) or (n_samples, n_clusters)
+            Each row sums to 1.
+        """
+        fitted = self._require_fitted()
+        clusters = self._clusters_of_components(self._clusters_to_predict(n_clusters))
+        X = self._read(X)
+        with Workers(self.n_jobs) as workers:
+            return sum_by_cluster(assignments_of(fitted, X, workers), clusters)
+
+    def _refits(self, X, weights):
+        """Return the :class:`skvt.models.mixture.Refits` to rows of positive weight."""
+        fitted, X, used = self._require_fitted(), self._read(X), np.flatnonzero(weights)
+        X, weights = some_rows(X, weights, used)
+        with Workers(self.n_jobs) as workers:
+            resp = assignments_of(fitted, X, workers)
+        return make_refits(fitted.model, X, weights, resp)
+
+    def _shape_of_probabilities(self, n_clusters):
+        """Return the number of columns of the probabilities of a chunk, and their type."""
+        clusters = self._clusters_of_components(self._clusters_to_predict(n_clusters))
+        number = self.n_components_ if clusters is None else int(clusters.max()) + 1
+        return number, self._fitted.model.dtype
+
+    def fit_predict(self, X, y=None, sample_weight=None):
+        """Fit to X, then predict the most probable component of each row.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+        y : array-like of shape (n_samples,), optional
+            As in ``fit``.
+        sample_weight : array-like of shape (n_samples,), optional
+            As in ``fit``.
+
+        Returns
+        -------
+        ndarray of int, shape (n_samples,)
+            Components, or clusters with ``labels="clusters"``, numbered from 0.
+        """
+        labels = self.fit(X, y, sample_weight=sample_weight)._fitted.labels
+        return self.predict(X) if labels is None else labels.astype(np.intp)
+
+    @by_chunk(lambda self: (None, np.dtype(np.float64)))
+    def score_samples(self, X):
+        """Return the log posterior predictive density of each row.
+
+        It is ``log(sum_k E[w_k] p(x | rows of k) + E[w_new] p(x | prior))``: parameters are
+        integrated out under q, and new components are included. The integral is exact except for
+        four approximations: a Student t of the same moments for "low_rank" covariances, a beta
+        prime for each row for negative binomials with exposures, a quadrature to six digits for
+        Student's t, and a quadrature of 128 points for several ordinal columns.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            Nats.
+        """
+        fitted = self._require_fitted()
+        X = self._read(X)
+        with Workers(self.n_jobs) as workers:
+            return fitted.model.log_predictive(X, fitted.stats, workers.run)
+
+    def score(self, X, y=None):
+        """Return the mean log posterior predictive density. Higher is better.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+        y : ignored
+            Not used.
+
+        Returns
+        -------
+        float
+            Nats per row.
+        """
+        return float(self.score_samples(X).mean())
+
+    def sample(self, n_samples=1, random_state=None):
+        """Draw rows from the posterior predictive of the components in use.
+
+        Parameters
+        ----------
+        n_samples : int, default=1
+            Number of rows to draw.
+        random_state : int, RandomState instance or None, default=None
+            Source of the draws; None uses the ``random_state`` of the estimator.
+
+        Returns
+        -------
+        X : ndarray or data frame of shape (n_samples, n_features)
+            The drawn rows; for a table, in a container like that of ``fit``. A data frame has only
+            columns that a component models; an array has all columns, with NaN in columns that no
+            component models.
+        y : ndarray of int, shape (n_samples,)
+            Component of each row, in ascending order as in scikit-learn.
+        """
+        fitted = self._require_fitted()
+        n_samples = positive_int("n_samples", n_samples)
+        rng, weights = self._rng_of_draws(random_state), self.weights_.astype(np.float64)
+        n_rows_of = rng.multinomial(n_samples, weights / weights.sum())
+        component = fitted.model.component
+        lam = component.apart(fitted.lam()[1])
+        rows = [component.sample(lam[k], n, rng) for k, n in enumerate(n_rows_of) if n > 0]
+        X = np.concatenate(rows).astype(fitted.model.dtype, copy=False)
+        X = self._table.decode_rows(X) if "_table" in vars(self) else X
+        return X, np.repeat(np.arange(n_rows_of.size), n_rows_of)
+
+
+def learned_values(model):
+    """Return the learned parameters of the component's prior by name."""
+    return {} if model.learner is None else model.learner.values(model.component)
+
+
+def assignments_of(fitted, X, workers):
+    """Return q(z_n = k) of rows under the fit, (n, K)."""
+    model = fitted.model
+    out = np.empty((X.shape[0], model.size(fitted.stats)), model.dtype)
+    for batch, result in results_of(fitted, X, np.ones(X.shape[0]), workers):
+        out[batch.rows] = result.q
+    return out

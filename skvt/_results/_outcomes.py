@@ -1,0 +1,153 @@
+"""Means of an outcome in each cluster, corrected for uncertain assignments."""
+
+import numpy as np
+from sklearn.utils import check_random_state
+
+from skvt._results._design import levels_or_numbers
+from skvt._results._pooling import check_settings, pool
+from skvt._results._shares import cluster_shares_of, is_mixture
+from skvt._results.topic_tables import pandas_for
+from skvt._sklearn_private import num_samples
+
+
+def outcome_by_cluster(
+    mixture,
+    X,
+    outcome,
+    *,
+    n_draws=25,
+    level=0.95,
+    sample_weight=None,
+    random_state=None,
+    n_clusters=None,
+):
+    """Estimate the mean of an outcome, or shares of its categories, in each cluster.
+
+    If assignments are uncertain, means over the rows assigned to each cluster make the clusters
+    look too similar. The means returned are corrected for that.
+
+    Parameters
+    ----------
+    mixture : estimator or list of estimators
+        A fitted mixture, a pipeline that ends in one, or independent fits with different
+        ``random_state``.
+    X : array-like of shape (n_samples, n_features)
+        Rows, such as those of ``fit``.
+    outcome : array-like of shape (n_samples,)
+        A number or a category for each row; it must not be a column of X.
+    n_draws : int, default=25
+        Number of refits of each mixture to randomly drawn weights of the rows, at least 2.
+    level : float, default=0.95
+        Probability of the intervals, between 0 and 1.
+    sample_weight : array-like of shape (n_samples,) or None, default=None
+        Weights of the rows, such as those of a survey. Standard errors account for unequal weights.
+    random_state : int, RandomState instance or None, default=None
+        An int makes the draws reproducible.
+    n_clusters : int, "auto" or None, default=None
+        None, the default, gives the means in each component, and the table calls components
+        clusters. "auto" or a number joins components into clusters, as in ``predict``.
+
+    Returns
+    -------
+    pandas.DataFrame
+        A row for each cluster, numbered as in the first fit, and for each category of a categorical
+        outcome: "cluster"; "category", if there are any; "mean" with the ends "low" and "high" of
+        its interval; "standard_error"; "between_fits", the share of the variance that is between
+        fits, NaN for one fit; "n_fits", the number of fits that have such a cluster; and
+        "agreement", the mean mass that the clusters of other fits share with it.
+
+    Raises
+    ------
+    ValueError
+        If numbers of rows differ, or if the outcome has missing values.
+
+    See Also
+    --------
+    skvt.covariate_effects : How shares of clusters change with covariates.
+
+    Notes
+    -----
+    The weight of a row in a cluster's mean is its corrected assignment, whose expectation is 1 in
+    the row's true cluster and 0 in others [1]_ [2]_. This assumes that the outcome is related to
+    the columns of X only through the clusters. To compute assignments, the mixture is refitted to
+    X, and again for each draw of random weights of the rows, see :func:`skvt.covariate_effects`.
+    Standard errors are those of a ratio of sums over rows and are robust to unequal variances.
+    Corrected assignments may be negative, and an interval of a share may extend beyond [0, 1]. The
+    interval of a cluster of fewer than two effective rows is NaN.
+
+    References
+    ----------
+    .. [1] A. Bolck, M. Croon and J. Hagenaars (2004). Estimating latent structure models with
+       categorical variables: one-step versus three-step estimators. Political Analysis 12, 3-27.
+    .. [2] J. K. Vermunt (2010). Latent class modeling with covariates: two improved three-step
+       approaches. Political Analysis 18, 450-469.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skvt import MemoizedDPGMM, outcome_by_cluster
+    >>> rng = np.random.default_rng(0)
+    >>> y = np.repeat([0.0, 1.0], 100)
+    >>> X = rng.normal(size=(200, 2)) + 9.0 * y[:, None]
+    >>> mixture = MemoizedDPGMM(random_state=0).fit(X)
+    >>> outcome_by_cluster(mixture, X, y, random_state=0)["mean"].round(2).tolist()
+    [0.0, 1.0]
+    """
+    pandas = pandas_for("outcome_by_cluster")
+    weights = check_settings("outcome_by_cluster", X, n_draws, level, sample_weight)
+    fits = list(mixture) if isinstance(mixture, list | tuple) else [mixture]
+    if not fits or not all(map(is_mixture, fits)):
+        raise ValueError("outcome_by_cluster takes fitted mixtures, whose rows have clusters.")
+    categories, values = levels_or_numbers("outcome", outcome, num_samples(X))
+    shares = [cluster_shares_of(fit, X, weights, n_clusters) for fit in fits]
+    used = np.flatnonzero(weights)
+    values, weights = values[used], weights[used]
+    rng = np.random.default_rng(check_random_state(random_state).randint(2**31 - 1))
+    results = []
+    for fit in shares:
+        correction = _small_sample_correction(fit.profiles)
+        results.append(_means(fit.values, fit.draws(n_draws, rng), values, weights, correction))
+    pooled = pool(results, shares, used.size - 1)
+    columns = pooled.columns(level, categories or ["mean"])
+    table = {
+        "cluster": columns["component"],
+        "category": columns["term"],
+        "mean": columns["effect"],
+    }
+    if categories is None:
+        del table["category"]
+    kept = ("low", "high", "standard_error", "between_fits", "n_fits", "agreement")
+    return pandas.DataFrame(table | {name: columns[name] for name in kept})
+
+
+def _means(shares, draws, values, weights, correction):
+    """Estimate the means of Q columns of values (n, Q) in K clusters, for each of M draws.
+
+    Return the means and their squared standard errors in an array (2, M, Q, K).
+
+    ``shares`` (n, K) times a matrix of ``draws`` (M, K, K) is a draw of corrected assignments. A
+    mean is a ratio of sums over rows. The ratio is replaced by its linear approximation at the mean
+    of the draws, so that no sum is divided by the drawn size of a cluster, which may be near 0.
+    ``correction`` (K,) multiplies the squared errors.
+    """
+    mean_weights = weights[:, None] * (shares @ draws.mean(axis=0))
+    sizes = mean_weights.sum(axis=0)
+    means = values.T @ mean_weights / sizes
+    out = np.empty((2, len(draws), *means.shape))
+    for m, draw in enumerate(draws):
+        row_weights = weights[:, None] * (shares @ draw) / sizes
+        for q, column in enumerate(values.T):
+            deviations = row_weights * (column[:, None] - means[q])
+            out[0, m, q] = means[q] + deviations.sum(axis=0)
+            out[1, m, q] = (deviations**2).sum(axis=0) * correction
+    return out
+
+
+def _small_sample_correction(profiles):
+    """Return n / (n - 1) for the effective number n of rows of each cluster, (K,); NaN if n < 2.
+
+    ``profiles`` (K, n) are distributions over rows, one for each cluster. A single row has no
+    variance.
+    """
+    n_rows = 1.0 / np.maximum((profiles**2).sum(axis=1), 1e-300)
+    return np.where(n_rows < 2.0, np.nan, n_rows / np.maximum(n_rows - 1.0, 1.0))

@@ -1,0 +1,133 @@
+"""Pooling of estimates from M draws in each of R fits [Rubin87].
+
+The components of all fits are matched to those of the first fit. The standard error of a pooled
+estimate includes the variance between fits.
+"""
+
+from dataclasses import dataclass
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+from scipy.stats import t as student
+from sklearn.utils import check_scalar
+
+from skvt._results._consensus import matched
+from skvt._sklearn_private import check_sample_weight, num_samples
+from skvt.readers.chunks import require_rows_in_memory
+
+
+def check_settings(caller, X, n_draws, level, sample_weight):
+    """Check the options that ``covariate_effects`` and ``outcome_by_cluster`` share.
+
+    Return the weights of the rows, (n,). ``caller`` is the name of the calling function in errors.
+    Raise TypeError for rows of Dask and for an ``n_draws`` that is not an integer. Raise ValueError
+    if ``n_draws`` is less than 2, if ``level`` is not between 0 and 1, or if weights are negative
+    or all 0.
+    """
+    require_rows_in_memory(X, caller)
+    check_scalar(n_draws, "n_draws", Integral, min_val=2)
+    if not 0.0 < level < 1.0:
+        raise ValueError(f"level must be in the range (0, 1). Got {level!r} instead.")
+    rows = np.empty((num_samples(X), 1))
+    weights = check_sample_weight(sample_weight, rows, dtype=np.float64)
+    if weights.min() < 0.0 or not weights.any():
+        raise ValueError(
+            "sample_weight must be in the range [0, inf), and not 0 for all rows. Got a "
+            f"smallest weight of {weights.min():g}."
+        )
+    return weights
+
+
+@dataclass(frozen=True)
+class Pooled:
+    """Pooled estimates of Q terms for each of K components, see :func:`pool`."""
+
+    # Mean of the estimates over draws and fits, (Q, K).
+    estimate: Any
+    # Standard error of the estimate, (Q, K).
+    standard_error: Any
+    # Degrees of freedom of the standard error, (Q, K).
+    degrees: Any
+    # Share of the total variance that is between fits, (1 + 1/R) F / total, (Q, K); NaN for a
+    # component that a single fit has.
+    between_fits: Any
+    # Number of fits in which the estimate has the sign of the pooled estimate, (Q, K).
+    same_sign: Any
+    # Number of fits that have the component, (K,).
+    n_fits: Any
+    # Mean mass that the component shares with the matched components of the other fits, (K,); NaN
+    # for a component that a single fit has.
+    agreement: Any
+
+    def columns(self, level, names):
+        """Return the columns of a table with a row for each component and term, (K Q,).
+
+        ``names`` are the names of the Q terms, and ``level`` is the probability of the intervals.
+        """
+        n_names, n_components = self.estimate.shape
+        width = student.ppf(0.5 + 0.5 * level, self.degrees) * self.standard_error
+        return {
+            "component": np.repeat(np.arange(n_components), n_names),
+            "term": list(names) * n_components,
+            "effect": self.estimate.T.ravel(),
+            "low": (self.estimate - width).T.ravel(),
+            "high": (self.estimate + width).T.ravel(),
+            "standard_error": self.standard_error.T.ravel(),
+            "between_fits": self.between_fits.T.ravel(),
+            "same_sign": self.same_sign.T.ravel(),
+            "n_fits": np.repeat(self.n_fits, n_names),
+            "agreement": np.repeat(self.agreement, n_names),
+        }
+
+
+def pool(results, shares, degrees):
+    """Pool the estimates of R fits; return a :class:`Pooled`.
+
+    Each entry of ``results`` is an array (2, M, Q, K) with the estimates and squared standard
+    errors of M draws for Q terms and K components. ``shares`` has the ``Shares`` of each fit. Their
+    profiles are used to match the components of each fit to those of the first fit. A component of
+    the first fit is pooled over the fits that have a matched component.
+
+    The total variance is ``U + (1 + 1/M) B + (1 + 1/R) F`` [Rubin87 eq. 3.1.5]. U is the mean of
+    the squared standard errors, which have ``degrees`` degrees of freedom; B is the variance
+    between draws, and F is the variance between fits. The degrees of freedom of the total variance
+    are computed by Satterthwaite's formula.
+    """
+    n_draws, n_names, n_components = results[0].shape[1:]
+    aligned = np.zeros((len(results), 2, n_draws, n_names, n_components))
+    agreement, is_matched = np.zeros((2, len(results), n_components))
+    # Align the estimates of each fit with the components of the first fit.
+    for r, (result, fit) in enumerate(zip(results, shares, strict=True)):
+        mass, components, partners = matched(shares[0].profiles, fit.profiles)
+        # Match each component of the first fit with itself, even if two components are equal.
+        if r == 0:
+            partners = components = np.arange(n_components)
+        aligned[r][..., components] = result[..., partners]
+        agreement[r, components], is_matched[r, components] = mass, 1.0
+    # Compute the three parts of the variance: within draws, between draws, and between fits.
+    n_fits, effects = is_matched.sum(axis=0), aligned[:, 0]
+    fit_degrees = np.maximum(n_fits - 1.0, 1.0)
+    fit_means = effects.mean(axis=1)
+    estimate = fit_means.sum(axis=0) / n_fits
+    within = aligned[:, 1].mean(axis=1).sum(axis=0) / n_fits
+    between_draws = (1.0 + 1.0 / n_draws) * effects.var(axis=1, ddof=1).sum(axis=0) / n_fits
+    deviations = is_matched[:, None] * (fit_means - estimate) ** 2
+    between_fits = (1.0 + 1.0 / n_fits) * deviations.sum(axis=0) / fit_degrees
+    variance = within + between_draws + between_fits
+    inverse_degrees = (
+        within**2 / degrees
+        + between_draws**2 / (n_fits * (n_draws - 1))
+        + between_fits**2 / fit_degrees
+    )
+    same_sign = is_matched[:, None] * (np.sign(fit_means) == np.sign(estimate))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return Pooled(
+            estimate=estimate,
+            standard_error=np.sqrt(variance),
+            degrees=variance**2 / inverse_degrees,
+            between_fits=np.where(n_fits > 1.0, between_fits / variance, np.nan),
+            same_sign=same_sign.sum(axis=0).astype(int),
+            n_fits=n_fits.astype(int),
+            agreement=agreement[1:].sum(axis=0) / np.where(n_fits > 1.0, fit_degrees, np.nan),
+        )

@@ -1,0 +1,135 @@
+"""Regression of estimated shares on covariates, with robust standard errors.
+
+A regression uses least squares, or the fractional likelihood with a logit link.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.special import expit
+
+from skvt._results._design import require_full_rank
+
+# Maximum number of steps of Newton's method.
+_MOST_STEPS = 50
+# Newton's method has converged when a step changes no coefficient by more than this, relative to
+# the largest coefficient or to 1.
+_CONVERGED = 1e-8
+# Largest change of a linear predictor in one step. Longer steps are shortened to it.
+_LARGEST_STEP = 2.0
+# Newton's method has diverged if the condition number of the information matrix is larger.
+_DIVERGED = 1e12
+
+
+@dataclass(frozen=True)
+class Regression:
+    """The design of a regression on n rows, its link, and the groups for robust errors."""
+
+    # (n, P): design matrix of full rank.
+    design: Any
+    # (n,): weights of the rows.
+    weights: Any
+    # Sparse indicators, (number of groups, n), for errors that are robust to dependence within
+    # groups; None for independent rows.
+    groups: Any
+    # "identity" for least squares, "logit" for the fractional likelihood.
+    link: str
+
+    @classmethod
+    def for_rows(cls, design, used, weights, cluster, link):
+        """Return the regression on the rows with indices ``used``.
+
+        ``design`` is the :class:`Design` of all rows, and ``weights`` has the weight of each row.
+        ``cluster`` is None or has the label of the group of each row.
+
+        Raise ValueError if there are too few rows for the terms, if the used rows of the design do
+        not have full rank, or if ``cluster`` has another length, missing values or only one group.
+        """
+        matrix = design.matrix[used]
+        n, n_terms = matrix.shape
+        if n <= n_terms:
+            raise ValueError(f"{n_terms} terms need more than {n} rows; leave out covariates.")
+        require_full_rank(matrix, design.names)
+        groups = None if cluster is None else _indicators(cluster, used, weights.size)
+        return cls(matrix, weights[used], groups, link)
+
+    @property
+    def degrees(self):
+        """Degrees of freedom of the standard errors, by the number of rows or of groups."""
+        n, n_terms = self.design.shape
+        return n - n_terms if self.groups is None else self.groups.shape[0] - 1
+
+    def fit(self, values, start=None):
+        """Fit the regression to estimated shares (n,).
+
+        Return the coefficients (P,) and their covariance (P, P).
+
+        With the logit link, Newton's method maximises the fractional likelihood. The likelihood is
+        concave, even if estimates are outside [0, 1]. Newton's method begins with the coefficients
+        ``start`` (P,), or with zeros if ``start`` is None or not finite. If it diverges or does not
+        converge, all results are NaN. It diverges if no means between 0 and 1 fit the shares.
+        """
+        design, weights = self.design, self.weights
+        if self.link == "identity":
+            bread = np.linalg.inv(design.T @ (weights[:, None] * design))
+            coefficients = bread @ (design.T @ (weights * values))
+            return coefficients, self._covariance(values - design @ coefficients, bread)
+        n_terms = design.shape[1]
+        has_start = start is not None and np.isfinite(start).all()
+        coefficients = start.copy() if has_start else np.zeros(n_terms)
+        for _ in range(_MOST_STEPS):
+            means = expit(design @ coefficients)
+            slopes = weights * means * (1.0 - means)
+            information = design.T @ (slopes[:, None] * design)
+            if not np.isfinite(information).all() or np.linalg.cond(information) > _DIVERGED:
+                break
+            # Make a step of Newton's method, shortened if it changes a linear predictor too much.
+            bread = np.linalg.inv(information)
+            step = bread @ (design.T @ (weights * (values - means)))
+            step /= max(1.0, abs(design @ step).max() / _LARGEST_STEP)
+            coefficients += step
+            if abs(step).max() < _CONVERGED * max(1.0, abs(coefficients).max()):
+                return coefficients, self._covariance(values - means, bread)
+        return np.full(n_terms, np.nan), np.full((n_terms, n_terms), np.nan)
+
+    def _covariance(self, residuals, bread):
+        """Return the sandwich covariance (P, P) of the coefficients.
+
+        ``bread`` (P, P) is the inverse of the information matrix. The correction for small samples
+        is HC1 for independent rows and CR1 for groups.
+        """
+        n, n_terms = self.design.shape
+        scores = self.design * (self.weights * residuals)[:, None]
+        correction = n / (n - n_terms)
+        if self.groups is not None:
+            n_groups = self.groups.shape[0]
+            scores = self.groups @ scores
+            correction = n_groups / (n_groups - 1) * (n - 1) / (n - n_terms)
+        scores_by_bread = scores @ bread
+        return correction * (scores_by_bread.T @ scores_by_bread)
+
+
+def _indicators(cluster, used, n_rows):
+    """Return sparse indicators of groups, (number of groups, number of used rows).
+
+    Entry (g, i) is 1 if used row i is in group g. Groups are the distinct values of ``cluster`` in
+    the used rows, in the order in which they first occur.
+    """
+    cluster = list(cluster)
+    if len(cluster) != n_rows:
+        raise ValueError(
+            f"cluster has {len(cluster)} values and X {n_rows} rows; give one for each."
+        )
+    missing = [row for row, value in enumerate(cluster) if value is None or value != value]
+    if missing:
+        raise ValueError(
+            f"cluster is missing in {len(missing)} rows, the first is row {missing[0]}; give such "
+            "rows groups of their own."
+        )
+    group_numbers = {}
+    group_of_row = [group_numbers.setdefault(cluster[row], len(group_numbers)) for row in used]
+    if len(group_numbers) < 2:
+        raise ValueError(f"Errors need 2 or more groups; cluster has {len(group_numbers)}.")
+    return sp.csr_array((np.ones(len(used)), (group_of_row, np.arange(len(used)))))

@@ -1,0 +1,160 @@
+"""Shares of topics or clusters in each row, corrected for uncertain assignments.
+
+A fit assigns topics to the tokens of a document, or clusters to rows, with probabilities. The
+probabilities that are used here have the same prior for all rows, which pulls every row towards the
+mean of all rows. Averages of the probabilities therefore understate differences between rows.
+
+Let an item be a token or a row, ``r_i`` (K,) the probabilities of item i, ``w_i`` its weight, and
+``D = diag(sum_i w_i r_i)``. Row k of the matrix ``M = D^-1 sum_i w_i r_i r_i'`` contains the
+expected probabilities of an item that truly belongs to component k. Hence the expectation of ``r_i'
+M^-1`` is the indicator of the true component of item i, for any prior of the item. This is the
+correction of Bolck, Croon and Hagenaars with proportional assignment [BCH04]. For topics, ``r_i``
+depends on the word of the token only, so that ``M_kl = sum_v beta_kv r_vl``, and the mean of the
+corrected probabilities over a document's tokens is an unbiased estimate of its shares. Estimates
+may lie outside [0, 1].
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+from sklearn.utils.validation import check_is_fitted
+
+from skvt._results._clusters import sum_by_cluster
+from skvt._results.topic_words import topic_probabilities, word_probabilities
+from skvt.readers.validation import preprocessing_and_model, require_word_counts
+
+# Eigenvalues of the symmetric form of M, at most 1, that are below this count as 0: the data do not
+# distinguish the components.
+_SINGULAR = 1e-8
+# Singular values of A below this are replaced by it when A is inverted, see `cluster_shares_of`.
+_SMALLEST_SINGULAR_VALUE = 0.2
+
+
+@dataclass(frozen=True)
+class Shares:
+    """Corrected shares of one fit.
+
+    ``values`` (n, K) are estimates. ``profiles`` (K, ...) are distributions by which components of
+    several fits are matched. ``draws(M, rng)`` returns M matrices (M, K, K). The product of
+    ``values`` and such a matrix is a draw of the shares that includes the uncertainty of
+    parameters.
+    """
+
+    values: Any
+    profiles: Any
+    draws: Callable[[int, np.random.Generator], Any]
+
+
+def is_mixture(estimator):
+    """Return whether a fit assigns rows to clusters, rather than tokens to topics.
+
+    Raise ValueError for an estimator that does neither.
+    """
+    model = preprocessing_and_model(estimator)[1]
+    check_is_fitted(model)
+    if hasattr(model, "_refits"):
+        return True
+    if hasattr(model, "exp_dirichlet_component_"):
+        return False
+    raise ValueError(
+        f"{type(model).__name__} has neither clusters nor topics with a Dirichlet posterior. Pass "
+        "StructuredLDA, TemperedLDA, MemoizedHDP, or a mixture."
+    )
+
+
+def words_of(estimator, X):
+    """Return the counts of X as a CSR matrix; for a pipeline, the input of its last step."""
+    preprocessing, model = preprocessing_and_model(estimator)
+    X = X if preprocessing is None else preprocessing.transform(X)
+    X = require_word_counts(X, "covariate_effects")
+    if X.shape[1] != model.components_.shape[1]:
+        raise ValueError(
+            f"X has {X.shape[1]} words and the fit {model.components_.shape[1]}; count X with the "
+            "vocabulary of the fit."
+        )
+    return X
+
+
+def topic_shares_of(estimator, X):
+    """Return the :class:`Shares` of topics in the documents X, CSR with tokens in each row.
+
+    Each topic is drawn from its Dirichlet posterior. If the true topics are drawn topics beta +
+    delta, the estimated shares of a document of topic k are too large by ``delta_k' G`` on average,
+    where G (V, K) are the corrected probabilities of words. The mean of the matrices is the
+    identity, so that means over draws do not depend on the draws.
+    """
+    lam = np.asarray(preprocessing_and_model(estimator)[1].components_, np.float64)
+    topics, words = topic_probabilities(estimator), word_probabilities(estimator)
+    sizes = lam.sum(axis=1) / lam.sum()
+    probabilities = (sizes[:, None] * topics / np.where(words > 0.0, words, 1.0)).T
+    corrected = _correct(probabilities, words)
+    lengths = np.asarray(X.sum(axis=1), np.float64).ravel()
+    values = (X @ corrected) / lengths[:, None]
+
+    def draws(number, rng):
+        drawn = (rng.standard_gamma(lam) for _ in range(number))
+        drawn = [(g / g.sum(axis=1, keepdims=True) - topics) @ corrected for g in drawn]
+        return np.eye(len(lam)) + np.mean(drawn, axis=0) - drawn
+
+    return Shares(values, topics, draws)
+
+
+def cluster_shares_of(estimator, X, weights, n_clusters=None):
+    """Return the :class:`Shares` of clusters in rows of positive weight.
+
+    The mixture is refitted, see :mod:`skvt.models.mixture._refits`, and refitted again to each draw
+    of weights e_n of the rows. Let r_n be the probabilities of row n before and s_n those after the
+    refit to a draw, and M the matrix of the module docstring for s_n. With probabilities r_n of the
+    true clusters, rows of cluster k have the mean corrected shares in row k of ``A = D^-1 sum_n e_n
+    r_n' s_n M^-1``, which is not the identity, since a refit overstates certainty. The values of
+    the fit are taken to deviate from the true shares as the values after a draw deviate from the
+    fit. Draws of the true shares are therefore ``values A^-1``.
+    """
+    preprocessing, model = preprocessing_and_model(estimator)
+    X = X if preprocessing is None else preprocessing.transform(X)
+    clusters = None if n_clusters is None else model.component_clusters(n_clusters)
+    refits, weights = model._refits(X, weights), weights[weights > 0.0]
+    probabilities = sum_by_cluster(refits.resp, clusters)
+    values, sizes = _correct(probabilities, weights), weights @ probabilities
+    profiles = (weights[:, None] * probabilities / np.where(sizes > 0.0, sizes, 1.0)).T
+
+    def draws(number, rng):
+        drawn = [_inverse_for_draw(*refits.draw(rng), clusters) for _ in range(number)]
+        # Move the draws so that their mean is their median, with rows that sum to 1. A few extreme
+        # draws hardly change the median.
+        center = np.median(drawn, axis=0)
+        center += (1.0 - center.sum(axis=1, keepdims=True)) / len(center)
+        return center + drawn - np.mean(drawn, axis=0)
+
+    return Shares(values, profiles, draws)
+
+
+def _inverse_for_draw(weights, before, after, clusters):
+    """Return A^-1, (K, K), of :func:`cluster_shares_of` for one draw of weights (n,) of the rows.
+
+    ``before`` and ``after`` (n, components) are the responsibilities before and after the refit to
+    this draw.
+    """
+    before, after = sum_by_cluster(before, clusters), sum_by_cluster(after, clusters)
+    weighted = weights[:, None] * before
+    # Match the clusters after the refit to those before it by the mass that they share.
+    after = after[:, linear_sum_assignment(weighted.T @ after, maximize=True)[1]]
+    sizes = weighted.sum(axis=0)
+    mean = weighted.T @ _correct(after, weights) / np.where(sizes > 0.0, sizes, 1.0)[:, None]
+    left, singular_values, right = np.linalg.svd(mean)
+    return (right.T / np.maximum(singular_values, _SMALLEST_SINGULAR_VALUE)) @ left.T
+
+
+def _correct(probabilities, weights):
+    """Return the corrected probabilities ``r_i' M^-1`` of all items i, (n, K).
+
+    ``probabilities`` (n, K) are r_i, and ``weights`` (n,) are w_i. The inverse is computed from the
+    symmetric form ``D^-1/2 sum_i w_i r_i r_i' D^-1/2`` of M. Its small eigenvalues count as 0.
+    """
+    root = np.sqrt(weights @ probabilities)
+    scaled = probabilities / np.where(root > 0.0, root, 1.0)
+    symmetric = scaled.T @ (weights[:, None] * scaled)
+    return scaled @ np.linalg.pinv(symmetric, rcond=_SINGULAR, hermitian=True) * root

@@ -1,0 +1,190 @@
+"""Merging and removal of topics of a fitted model by users.
+
+Both replace groups of topics by one topic each, in a copy of the estimator's attributes.
+"""
+
+from copy import deepcopy
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from skvt._results._topics import simplest
+from skvt.contracts import Capability
+from skvt.expfam import RunningStats
+from skvt.inference import History
+
+
+class TopicEditsMixin:
+    """The methods ``merge_topics`` and ``drop_topics``."""
+
+    _loses_bound = "partial_fit, merge_topics and drop_topics"
+
+    def merge_topics(self, groups):
+        """Merge each group of topics into one topic, in place.
+
+        The word counts of the topics of a group are added up, and so are their
+        ``doc_topic_prior_``. If topics have different priors of words, the merged prior is the
+        largest for each word. The new topic takes the position of the first of its group, and the
+        label of the first that has one; the others move up.
+
+        Parameters
+        ----------
+        groups : list of lists of int
+            Topics that become one, by their index in ``components_``: a list for each new topic.
+
+        Returns
+        -------
+        self : estimator
+            The same estimator, with fewer topics.
+
+        See Also
+        --------
+        drop_topics : Remove topics.
+
+        Notes
+        -----
+        ``partial_fit`` and fits with ``warm_start`` continue with the resulting topics, which may
+        separate again. As documents are not kept, ``elbo_`` is no longer available; ``elbo(X)`` is
+        the bound of X. ``history_`` and ``move_log_`` do not change.
+        """
+        n_topics = len(self._require_fitted().lam()[0])
+        merged = [
+            _checked(group, n_topics, "groups of merge_topics", "[[0, 3], [1, 4]] for example")
+            for group in groups
+        ]
+        listed = np.concatenate([*merged, np.empty(0, np.intp)])
+        if np.unique(listed).size < listed.size:
+            repeated = int(np.flatnonzero(np.bincount(listed) > 1)[0])
+            raise ValueError(
+                f"groups of merge_topics must name each topic at most once. Got topic {repeated} "
+                "more often; topics that shall become one make one group."
+            )
+        unmerged = [np.array([k]) for k in np.setdiff1d(np.arange(n_topics), listed)]
+        groups = [np.sort(group) for group in merged if group.size] + unmerged
+        return self._regroup(sorted(groups, key=min))
+
+    def drop_topics(self, ids):
+        """Remove topics, in place.
+
+        The word counts of these topics are removed at once. The next call of ``transform``,
+        ``partial_fit`` or ``fit`` with ``warm_start`` explains documents by the remaining topics.
+
+        Parameters
+        ----------
+        ids : list of int
+            Topics, by their index in ``components_``.
+
+        Returns
+        -------
+        self : estimator
+            The same estimator, with fewer topics. They keep their order.
+
+        See Also
+        --------
+        merge_topics : Make one topic of several.
+
+        Notes
+        -----
+        ``elbo_`` is not available afterwards, as after ``merge_topics``.
+        """
+        n_topics = len(self._require_fitted().lam()[0])
+        dropped = _checked(ids, n_topics, "ids of drop_topics", "[1, 4] for example")
+        if np.unique(dropped).size < dropped.size:
+            raise ValueError(f"ids of drop_topics must name each topic once. Got {ids!r} instead.")
+        if dropped.size == n_topics:
+            raise ValueError(
+                f"drop_topics must leave a topic. Got all {n_topics} of them; fit anew instead."
+            )
+        return self._regroup([np.array([k]) for k in np.setdiff1d(np.arange(n_topics), dropped)])
+
+    def _regroup(self, groups):
+        """Replace the topics in ``groups[j]`` by one topic j, in place; return the estimator.
+
+        All attributes change, or none if there is an error.
+        """
+        fitted = self._fitted
+        if len(groups) == len(fitted.lam()[0]):
+            return self
+        labels = self._labels_by_topic
+        if Capability.GROWING_TOPICS in fitted.model.capabilities:
+            # Such a model needs its topics in the order of their use.
+            stats = fitted.model.regrouped_stats(fitted.stats.value(), groups=groups)
+            order = fitted.model.best_order(RunningStats(stats.arrays))
+            groups = groups if order is None else [groups[k] for k in order]
+        regroup_stats = partial(fitted.model.regrouped_stats, groups=groups)
+        state = fitted.state.regrouped(regroup_stats, np.array([group[0] for group in groups]))
+        changed_parameters = _regrouped_parameters(fitted, groups)
+        regrouped = replace(
+            fitted,
+            model=fitted.model.regrouped(groups),
+            state=state,
+            policy=deepcopy(fitted.policy),
+            elbo=None,
+            history=History(fitted.history),
+            parameters=fitted.parameters | changed_parameters,
+        )
+        # A copy is changed and replaces the attributes at the end, so that an error leaves the
+        # estimator as it was.
+        twin = object.__new__(type(self))
+        vars(twin).update(vars(self) | changed_parameters | {"_fitted": regrouped})
+        if labels:
+            # A group has the label of the first of its topics that has one.
+            of_groups = ([labels[k] for k in group if k in labels] for group in groups)
+            twin.topic_labels_ = {
+                j: group_labels[0] for j, group_labels in enumerate(of_groups) if group_labels
+            }
+        self.__dict__ = vars(twin)
+        return self
+
+
+def _regrouped_parameters(fitted, groups):
+    """Return new values of the constructor parameters that depend on the topics, by name."""
+    if Capability.GROWING_TOPICS in fitted.model.capabilities:
+        return {}
+    parameters, n_topics = fitted.parameters, fitted.model.n_components
+    alpha, eta, start = (
+        parameters[name] for name in ("doc_topic_prior", "topic_word_prior", "components_init")
+    )
+    changed = {"n_components": len(groups)}
+    if not fitted.model.learn_doc_topic_prior:
+        # The parameter of a damaged file may be "auto" in spite of a fixed prior. The values of the
+        # model are used for it, and for None.
+        are_numbers = np.asarray(alpha).dtype.kind in "fiu"
+        used = alpha if are_numbers else fitted.model.doc_topic_prior
+        of_topics = np.broadcast_to(used, n_topics)
+        of_groups = np.array([of_topics[group].sum() for group in groups])
+        changed["doc_topic_prior"] = simplest(alpha, of_groups)
+    if eta is None and not fitted.model.learn_topic_word_prior:
+        # None is 1 / n_components, which would change with the number of topics.
+        changed["topic_word_prior"] = 1.0 / n_topics
+    elif np.ndim(eta) == 2:
+        eta = np.asarray(eta)
+        changed["topic_word_prior"] = np.stack([eta[group].max(axis=0) for group in groups])
+    if start is not None:
+        start = np.asarray(start, np.float64)
+        start = start / start.sum(axis=1, keepdims=True)
+        changed["components_init"] = np.stack([start[group].sum(axis=0) for group in groups])
+    return changed
+
+
+def _checked(topics, n_topics, name, example):
+    """Return indices of topics as an array; raise ValueError unless they are legal.
+
+    ``name`` is the name of the argument and ``example`` a legal value in the error.
+    """
+    indices = np.asarray(topics)
+    if indices.size == 0 and indices.ndim == 1:
+        return np.empty(0, np.intp)
+    if indices.ndim != 1 or indices.dtype.kind not in "iu":
+        raise ValueError(
+            f"{name} must be lists of integers, {example}. Got {topics!r}; of a mask, take "
+            "np.flatnonzero."
+        )
+    illegal = indices[(indices < 0) | (indices >= n_topics)]
+    if illegal.size:
+        raise ValueError(
+            f"{name} must be in the range [0, number of topics) = [0, {n_topics}). Got "
+            f"{illegal[0]}; count from 0, as components_ does."
+        )
+    return indices.astype(np.intp)

@@ -1,0 +1,405 @@
+"""The base of topic models: topics and their names, proportions of documents, and scores."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from numbers import Integral
+
+import numpy as np
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+
+from skvt._results._display import topics_for_display
+from skvt._results.completion import completion_sums, document_parameters, mean_of_held_out
+from skvt._results.topic_words import labels_of, top_words
+from skvt.expfam import Dirichlet
+from skvt.fitting import of_fit
+from skvt.inference import Workers
+from skvt.posterior import Posterior
+from skvt.readers import DocumentReader
+from skvt.readers.chunks import by_chunk, sum_over_rows
+from skvt.readers.validation import LARGEST, LEGAL_RANGE, require_prior
+from skvt.rows import named_details
+
+
+class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
+    """Transformer of counts of words to topic proportions of documents.
+
+    The topics are the first array of the global parameters of the model.
+    """
+
+    _reads = DocumentReader
+
+    # --------------------------------------------------------------------------- attributes
+    @of_fit
+    def components_(self, fitted):
+        """Parameters lam of the posterior q(beta) of the topics, (n_components, n_features)."""
+        return fitted.lam()[0].astype(fitted.model.dtype, copy=False)
+
+    @of_fit
+    def exp_dirichlet_component_(self, fitted):
+        """``exp(E[log beta])`` under q(beta), shape (n_components, n_features)."""
+        return np.exp(Dirichlet.expectation(fitted.lam()[0])).astype(fitted.model.dtype)
+
+    @of_fit
+    def posterior_(self, fitted):
+        """The posterior q(beta) of the topics."""
+        return Posterior(Dirichlet, fitted.lam()[0])
+
+    @of_fit
+    def topic_labels_(self, fitted):
+        """Names of the topics, a list of str; None if no name was set.
+
+        Set a list with a name for each topic, or a dict of names by number of the topic, such as
+        ``{0: "Germany"}``. Topics that are not in the dict are called by their first three words by
+        relevance, or by their number if no words are known. Setting replaces all names, and ``del``
+        removes them. Several topics may have one name.
+
+        Files contain the names, and topics keep their names in ``partial_fit``, warm starts,
+        ``merge_topics`` and ``drop_topics``. Another fit deletes the names.
+        """
+        return None if fitted.topic_labels is None else labels_of(self)
+
+    @topic_labels_.setter
+    def topic_labels_(self, labels):
+        fitted, n_topics = self._require_fitted(), self._n_features_out
+        by_topic = {} if labels is None else labels
+        if not isinstance(by_topic, Mapping):
+            by_topic = dict(enumerate(by_topic))
+            # A list of another length is illegal; the key None makes the check below fail.
+            by_topic = by_topic if len(by_topic) == n_topics else {None: by_topic}
+        is_legal = not isinstance(labels, str) and all(
+            isinstance(k, Integral) and 0 <= k < n_topics and isinstance(label, str)
+            for k, label in by_topic.items()
+        )
+        if not is_legal:
+            raise ValueError(
+                f"topic_labels_ must be {n_topics} strings, one for each topic, or a dict of "
+                f"strings for some of the topics 0 to {n_topics - 1}. Got {labels!r}."
+            )
+        keys = self._topic_keys
+        by_key = {keys[k]: str(label) for k, label in by_topic.items()}
+        self._fitted = replace(fitted, topic_labels=by_key or None)
+
+    @topic_labels_.deleter
+    def topic_labels_(self):
+        self.topic_labels_ = None
+
+    _result_for_display = topics_for_display
+
+    @property
+    def _labels_by_topic(self):
+        """Names that were set, by the number of the topic."""
+        by_key = self._require_fitted().topic_labels or {}
+        return {k: by_key[key] for k, key in enumerate(self._topic_keys) if key in by_key}
+
+    @of_fit
+    def words_(self, fitted):
+        """The words, (n_features,): the names of ``set_words``, else the column names of X."""
+        words = getattr(self, "feature_names_in_", None) if fitted.words is None else fitted.words
+        if words is None:
+            raise AttributeError(
+                f"This {type(self).__name__} does not know the words: X had no column names. Call "
+                "set_words(names), with CountVectorizer().get_feature_names_out() for example."
+            )
+        return words.copy()
+
+    def set_words(self, names):
+        """Name the columns of X, so that tables and displays show words.
+
+        Fits of data frames and pipelines know the words without it; the sparse counts of
+        ``CountVectorizer`` have no names.
+
+        Parameters
+        ----------
+        names : array-like of str of shape (n_features,)
+            A name for each column, such as ``CountVectorizer().get_feature_names_out()``, or
+            ``adata.var_names``.
+
+        Returns
+        -------
+        self : estimator
+            The same estimator. It keeps the words in files, ``partial_fit``, warm starts,
+            ``merge_topics`` and ``drop_topics``. Another fit deletes the words.
+
+        Raises
+        ------
+        ValueError
+            Unless there is a string for each column.
+
+        Examples
+        --------
+        >>> from sklearn.feature_extraction.text import CountVectorizer
+        >>> from skvt import TemperedLDA
+        >>> vectorizer = CountVectorizer()
+        >>> X = vectorizer.fit_transform(["cat mouse cat", "sun rain sun"] * 20)
+        >>> lda = TemperedLDA(2, random_state=0).fit(X)
+        >>> lda = lda.set_words(vectorizer.get_feature_names_out())
+        >>> sorted(lda.top_words(1))
+        [['cat'], ['sun']]
+        """
+        fitted, names = self._require_fitted(), np.asarray(names, dtype=object)
+        n_features = fitted.model.n_features
+        example = "such as CountVectorizer().get_feature_names_out()"
+        if names.shape != (n_features,):
+            raise ValueError(
+                f"names must be {n_features} strings, one for each column of X, {example}. Got an "
+                f"array of shape {names.shape} instead."
+            )
+        wrong = [name for name in names if not isinstance(name, str)]
+        if wrong:
+            raise ValueError(f"names must be strings, {example}. Got {wrong[0]!r} instead.")
+        words = np.array([str(name) for name in names], dtype=object)
+        self._fitted = replace(fitted, words=words)
+        return self
+
+    @property
+    def _topic_keys(self):
+        """Keys of topics that calls of ``partial_fit`` do not change.
+
+        They are the ids of the components, or the indices of the topics if there are no ids.
+        """
+        ids = vars(self._fitted.state).get("component_ids", np.empty(0))
+        return ids.tolist() if ids.size else list(range(self._n_features_out))
+
+    def get_feature_names_out(self, input_features=None):
+        """Return names of the topics: ``topic_labels_`` if set, else the class's name and numbers.
+
+        If several topics have one label, the number of the topic is added to the label.
+
+        Parameters
+        ----------
+        input_features : ignored
+            Not used.
+
+        Returns
+        -------
+        ndarray of str, shape (n_components,)
+        """
+        names, labels = super().get_feature_names_out(input_features), self._labels_by_topic
+        if not labels:
+            return names
+        names = [labels.get(k, name) for k, name in enumerate(names.tolist())]
+        # Repeat, because a label with a number may be the label of another topic.
+        while len(counts := Counter(names)) < len(names):
+            names = [f"{name} {k}" if counts[name] > 1 else name for k, name in enumerate(names)]
+        return np.array(names, dtype=object)
+
+    # --------------------------------------------------------------------------- inference
+    def transform(self, X, *, normalize=True, covariates=None, allowed_topics=None):
+        """Return the topic proportions of each document, inferred at T = 1.
+
+        They are inferred by CVB0 at the expected topics [1]_, for any local step of the fit: the
+        topic of each token is updated given the expected counts of the other tokens. The result is
+        deterministic, and depends neither on other rows nor on ``n_jobs``.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Counts.
+        normalize : bool, default=True
+            Whether rows sum to 1. With False, rows are the parameters of q(theta): the expected
+            number of tokens of each topic plus the prior alpha.
+        covariates : data frame or array-like, optional
+            Covariates of the documents, needed if the fit had covariates.
+        allowed_topics : {array-like, sparse matrix} of shape (n_samples, n_components), optional
+            Topics that each document may have, see ``fit``; by default all topics.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_components)
+            E[theta] of each document, or the parameters of q(theta). A document without words has
+            the mean of its prior; :func:`skvt.topic_table` lists such documents.
+
+        Raises
+        ------
+        ValueError
+            If covariates or allowed topics have another number of rows or do not fit to those of
+            the fit, or if the estimator takes none.
+
+        References
+        ----------
+        .. [1] A. Asuncion, M. Welling, P. Smyth, Y. W. Teh (2009). On smoothing and inference for
+           topic models. UAI.
+        """
+        self._require_fitted()
+        details = self._details(X, covariates, allowed_topics)
+        return self._proportions(X, normalize=normalize, details=details)
+
+    @by_chunk(lambda self, **options: (self._n_features_out, self._fitted.model.dtype))
+    def _proportions(self, X, *, normalize, details):
+        """Return the topic proportions of documents with these ``details``."""
+        fitted, X = self._fitted, self._read(X, details)
+        with Workers(self.n_jobs) as workers:
+            gamma = document_parameters(fitted.model, fitted.stats, X, workers)
+        return gamma / gamma.sum(axis=1, keepdims=True) if normalize else gamma
+
+    def _details(self, X, covariates, allowed_topics):
+        """Return the details of documents by name; raise ValueError if there are any.
+
+        Estimators that take covariates or allowed topics override this method.
+        """
+        details = named_details(covariates, allowed_topics)
+        if details:
+            raise ValueError(
+                f"{type(self).__name__} takes no {' and no '.join(details)}. Leave them out, or "
+                "use StructuredLDA or TemperedLDA."
+            )
+        return details
+
+    def fit_transform(
+        self, X, y=None, *, normalize=True, sample_weight=None, covariates=None, allowed_topics=None
+    ):
+        """Fit to X, then transform it.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Counts.
+        y : ignored
+            Not used.
+        normalize : bool, default=True
+            As in ``transform``.
+        sample_weight : array-like of shape (n_samples,), optional
+            As in ``fit``.
+        covariates : data frame or array-like, optional
+            As in ``fit``.
+        allowed_topics : {array-like, sparse matrix} of shape (n_samples, n_components), optional
+            As in ``fit``.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_components)
+            The result of ``transform``.
+        """
+        details = named_details(covariates, allowed_topics)
+        fitted = self.fit(X, y, sample_weight=sample_weight, **details)
+        return fitted.transform(X, normalize=normalize, **details)
+
+    def score(self, X, y=None, covariates=None, allowed_topics=None):
+        """Return the log predictive probability of document completion, nats per held-out word.
+
+        Half of each document's tokens (:func:`skvt.metrics.document_completion_split`) are used to
+        infer its topic proportions as ``transform`` does, and the other tokens are predicted:
+        ``sum log sum_k E[theta_k] E[beta_kw] / number of held-out tokens``. Higher is better.
+        Scores of all topic models and of :func:`skvt.metrics.document_completion_score` are
+        comparable.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Counts; at least one document must have two or more tokens.
+        y : ignored
+            Not used.
+        covariates : data frame or array-like, optional
+            Covariates of the documents, needed if the fit had covariates.
+        allowed_topics : {array-like, sparse matrix} of shape (n_samples, n_components), optional
+            Topics that each document may have, see ``fit``; by default all topics.
+
+        Returns
+        -------
+        float
+            Nats per held-out word.
+        """
+        self._require_fitted()
+        details = self._details(X, covariates, allowed_topics)
+        return mean_of_held_out(*sum_over_rows(self, X, details))
+
+    def _completion_sums(self, X):
+        fitted = self._fitted
+        with Workers(self.n_jobs) as workers:
+            return completion_sums(fitted.model, fitted.stats, X, workers)
+
+    def perplexity(self, X, sub_sampling=False, covariates=None, allowed_topics=None):
+        """Return the perplexity of held-out words, ``exp(-score(X))``. Lower is better.
+
+        Unlike the perplexity of scikit-learn, it does not use the words that it predicts, and does
+        not depend on the number of rows of X. ``bound_`` is comparable with scikit-learn's.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Counts; at least one document must have two or more tokens.
+        sub_sampling : bool, default=False
+            Whether X is a sample of a larger corpus, as in scikit-learn. The result is the same.
+        covariates : data frame or array-like, optional
+            Covariates of the documents, needed if the fit had covariates.
+        allowed_topics : {array-like, sparse matrix} of shape (n_samples, n_components), optional
+            Topics that each document may have, see ``fit``; by default all topics.
+
+        Returns
+        -------
+        float
+            The number of equally probable words that would be equally hard to predict.
+        """
+        score = self.score(X, covariates=covariates, allowed_topics=allowed_topics)
+        return float(np.exp(-score))
+
+    def top_words(self, n_words=10, feature_names=None, *, by="probability"):
+        """Return the first words of each topic.
+
+        Parameters
+        ----------
+        n_words : int, default=10
+            Number of words per topic.
+        feature_names : array-like of str of shape (n_features,), optional
+            By default ``words_``, or column numbers if the model knows no words.
+        by : {"probability", "relevance"}, default="probability"
+            The order of words, see :func:`skvt.top_words`.
+
+        Returns
+        -------
+        list of list
+            ``n_components`` lists of ``n_words`` words.
+        """
+        return top_words(self, n_words, feature_names, by=by)
+
+
+def prior_vector(name, value, size, size_name, *, n_topics=None, remedy=""):
+    """Return a Dirichlet prior as an array of floats; raise ValueError for illegal values.
+
+    Positive numbers and vectors of length ``size`` are legal, and become a vector. With
+    ``n_topics``, an array (n_topics, size) is legal, too; otherwise the error for such an array
+    ends in the ``remedy``. ``name`` is the parameter, and ``size_name`` the name of the size.
+    """
+    try:
+        prior = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"The {name!r} parameter must be positive numbers. Got {value!r} instead."
+        ) from error
+    shapes, legal = [(), (size,)], f"a number or a vector of {size_name} = {size} numbers"
+    if n_topics is not None:
+        shapes.append((n_topics, size))
+        legal += f", or an array of shape (n_components, {size_name}) = {shapes[-1]}"
+    if prior.shape not in shapes:
+        raise ValueError(
+            f"The {name!r} parameter must be {legal}. Got an array of shape {prior.shape} "
+            f"instead.{remedy if prior.ndim == 2 and n_topics is None else ''}"
+        )
+    if prior.ndim < 2:
+        if not (np.all(np.isfinite(prior)) and np.all(prior > 0.0)):
+            raise ValueError(
+                f"The {name!r} parameter must be in the range (0, inf), each entry. Got {prior} "
+                "instead; drop words or topics that shall have no mass."
+            )
+        require_prior(name, value)
+        return np.broadcast_to(prior, (size,)).copy()
+    is_illegal = ~((prior >= 1.0 / LARGEST) & (prior <= LARGEST))
+    if is_illegal.any():
+        topic, word = np.argwhere(is_illegal)[0].tolist()
+        raise ValueError(
+            f"The {name!r} parameter must be in {LEGAL_RANGE}, each entry. Got "
+            f"{prior[topic, word]:g} for word {word} of topic {topic} instead; give a small number "
+            "to a word that the topic shall not have."
+        )
+    return prior
+
+
+def simplest(parameter, used):
+    """Return the prior ``used`` in the simplest form: a float if one number stands for it.
+
+    That is the case if the user's ``parameter`` was a number and all entries are equal. Otherwise
+    return a copy.
+    """
+    is_number = used.ndim == 1 and np.ndim(parameter) == 0 and np.all(used == used[0])
+    return float(used[0]) if is_number else used.copy()

@@ -1,0 +1,140 @@
+"""Document completion: prediction of held-out tokens of a document from the other tokens.
+
+Whether a token is observed or held out is a bit of a hash of the content of the row and of the
+position of the token in the row. A row is therefore split in the same way in any data set.
+"""
+
+import numpy as np
+import scipy.sparse as sp
+
+from skvt._compiled import GOLDEN, jit, mix, part
+from skvt.expfam import Dirichlet
+from skvt.inference import local_results, rows_of
+from skvt.models.lda import LDAGivenTopics, Topics
+from skvt.rows import Documents, design_and_allowed
+
+_SHIFT_TO_HIGHEST_BIT = np.uint64(63)
+# Maximum number of tokens of an entry of X that are split one by one, each by the toss of a coin.
+MOST_COINS = 4096
+# Counts times 1024 are hashed as integers. Larger values are replaced by this value, which fits
+# into an int64.
+_LARGEST_KEY = 2.0**62
+
+
+@part
+def _hash_row(start, stop, indices, data):
+    """Return a hash of a row's content, a sum that does not depend on the order of entries."""
+    state = np.uint64(0)
+    for j in range(start, stop):
+        scaled = np.int64(min(data[j] * 1024.0, _LARGEST_KEY))
+        state += mix(np.uint64(indices[j]) * GOLDEN + np.uint64(scaled))
+    return state
+
+
+@jit
+def _hash_rows(indptr, indices, data, out):
+    """Write the hash of each row's content to ``out``."""
+    for d in range(indptr.size - 1):
+        out[d] = _hash_row(indptr[d], indptr[d + 1], indices, data)
+
+
+def content_keys(X):
+    """Return a hash of each row's content, (n,) uint64, which does not depend on other rows."""
+    out = np.empty(X.shape[0], np.uint64)
+    _hash_rows(X.indptr, X.indices, X.data, out)
+    return out
+
+
+@jit
+def _split_rows(indptr, indices, data, observed):
+    """Write to ``observed[j]`` the part of ``data[j]`` that is observed.
+
+    Each token is observed with probability 1/2. If ``data[j]`` is not a whole number, its
+    fractional part is treated as one more token.
+    """
+    for d in range(indptr.size - 1):
+        state = _hash_row(indptr[d], indptr[d + 1], indices, data)
+        for j in range(indptr[d], indptr[d + 1]):
+            whole = np.floor(np.float64(data[j]))
+            token = mix(state + np.uint64(indices[j]) * GOLDEN)
+            # Half of the tokens beyond MOST_COINS are observed, without a toss for each token.
+            n_observed = np.floor(0.5 * max(whole - MOST_COINS, 0.0))
+            for _ in range(np.int64(min(whole, MOST_COINS))):
+                token += GOLDEN
+                n_observed += np.float64(mix(token) >> _SHIFT_TO_HIGHEST_BIT)
+            fraction = data[j] - whole
+            if fraction > 0.0:
+                token += GOLDEN
+                if mix(token) >> _SHIFT_TO_HIGHEST_BIT:
+                    n_observed += fraction
+            observed[j] = n_observed
+
+
+def split_tokens(X):
+    """Split the tokens of X into observed and held-out tokens; return two CSR arrays.
+
+    Each token is observed with probability 1/2. The split depends on the content of the row only.
+    """
+    observed = np.empty(X.nnz, np.float64)
+    _split_rows(X.indptr, X.indices, X.data, observed)
+    parts = []
+    for data in (observed, X.data - observed):
+        part = sp.csr_array(
+            (data.astype(X.data.dtype), X.indices.copy(), X.indptr.copy()), shape=X.shape
+        )
+        part.eliminate_zeros()
+        parts.append(part)
+    return tuple(parts)
+
+
+def document_parameters(model, stats, X, workers):
+    """Return the parameters gamma (n, K) of q(theta), at the temperature 1.
+
+    Gamma is computed by CVB0, with the topics at their mean under q.
+    """
+    data = rows_of(X, np.ones(X.shape[0]))
+    documents = LDAGivenTopics.of(model.documents(stats), "cvb0")
+
+    def topics_of(batch):
+        return Topics(model.log_mean_topics(stats, batch))
+
+    return np.concatenate(
+        [result.q for _, result in local_results(documents, topics_of, data, workers)]
+    )
+
+
+def completion_score(model, stats, X, workers):
+    """Return the mean log predictive probability of the held-out tokens, in nats per token."""
+    return mean_of_held_out(*completion_sums(model, stats, X, workers))
+
+
+def mean_of_held_out(total, n_held_out, n_tokens, n_documents):
+    """Return the mean log predictive probability of the held-out tokens, in nats per token.
+
+    Arguments are the results of :func:`completion_sums`. Raise ValueError if there is no held-out
+    token.
+    """
+    if n_held_out == 0.0:
+        raise ValueError(
+            f"No token to hold out: X has {n_tokens:g} tokens in {n_documents} documents; "
+            "document completion needs documents of two or more tokens."
+        )
+    return float(total / n_held_out)
+
+
+def completion_sums(model, stats, X, workers):
+    """Compute sums over the documents X, from which :func:`mean_of_held_out` computes the score.
+
+    Return the sum of the log predictive probabilities of held-out tokens in nats, the number of
+    held-out tokens, the number of all tokens and the number of documents.
+    """
+    design, allowed = design_and_allowed(X)
+    observed, held_out = (Documents.of(part, design, allowed=allowed) for part in split_tokens(X))
+    topics = np.ascontiguousarray(Dirichlet.mean(model.natural_parameters(stats)[0]).T)
+    gamma = document_parameters(model, stats, observed, workers)
+    proportions = gamma / gamma.sum(axis=1, keepdims=True)
+    data = rows_of(held_out, np.ones(X.shape[0]))
+    total = 0.0
+    for (batch,) in data.rounds(model, workers, data.order(), whole=True):
+        total += model.log_predictive(batch, proportions[batch.rows], topics, workers.run).sum()
+    return total, float(held_out.sum()), float(X.sum()), X.shape[0]

@@ -1,0 +1,493 @@
+"""Tables of topics, with their shares, words and typical rows, and shares of topics by group.
+
+pandas is imported only by functions that return its data frames.
+"""
+
+import warnings
+from dataclasses import dataclass
+from numbers import Integral
+from typing import Any
+
+import narwhals.stable.v2 as nw
+import numpy as np
+import scipy.sparse as sp
+from scipy.special import expit, logit
+from scipy.stats import t as student_t
+from sklearn.utils import check_scalar
+
+from skvt._results.topic_words import (
+    first_words,
+    labels_of,
+    relevance,
+    topic_probabilities,
+    word_probabilities,
+)
+from skvt.readers import declared_order, is_missing
+from skvt.readers.chunks import require_rows_in_memory
+from skvt.readers.validation import column_names, is_frame, preprocessing_and_model
+from skvt.rows import named_details
+from skvt.ties import stable_argmax
+
+# Maximum number of steps of the EM algorithm that estimates the shares of topics in a group.
+_MOST_STEPS = 2000
+# The EM algorithm ends when no share changes by this amount or more.
+_TOL = 1e-8
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Rows of counts with the topics of a fitted model."""
+
+    # Counts of words in rows, a CSR array (n, V).
+    counts: Any
+    # Names of the words, (V,).
+    names: Any
+    # Distributions of topics over words, (K, V); 0 for topics without words.
+    topics: Any
+    # Mean of the topics, weighted by the sums of ``components_``, (V,).
+    words: Any
+    # Distributions of rows over topics, (n, K); 0 for rows without words or without topics.
+    proportions: Any
+    # Number of words in each row, (n,).
+    lengths: Any
+    # Number of times that each word occurs in all rows, (V,).
+    frequency: Any
+    # Text of each row; None if texts are not known.
+    texts: list | None
+    # Label of each topic, from :func:`labels_of`.
+    labels: list
+
+    @property
+    def is_empty(self):
+        """Whether each row has no words or no topics, (n,)."""
+        return (self.lengths == 0.0) | ~self.proportions.any(axis=1)
+
+    @property
+    def empty_rows(self):
+        """Numbers of the rows without words or topics, and the first ten numbers as text."""
+        rows = np.flatnonzero(self.is_empty)
+        return rows, ", ".join(map(str, rows[:10])) + (", ..." if rows.size > 10 else "")
+
+    @property
+    def shares(self):
+        """Share of each topic in the words of all rows, (K,)."""
+        tokens = self.lengths @ self.proportions
+        return tokens / (tokens.sum() or 1.0)
+
+    def first_words(self, n_words, *, by_relevance):
+        """Return the first words of each topic, without words of probability 0.
+
+        Words are ordered by relevance or by probability.
+        """
+        scores = relevance(self.topics, self.words) if by_relevance else self.topics
+        order = first_words(scores, n_words)
+        return [
+            list(map(str, self.names[words[topic[words] > 0.0]]))
+            for topic, words in zip(self.topics, order, strict=True)
+        ]
+
+    def rows_of(self, k, n_rows):
+        """Return the ``n_rows`` rows with the largest proportions of topic k.
+
+        Rows without topic k are left out.
+        """
+        shares = np.where(self.is_empty, 0.0, self.proportions[:, k])
+        order = first_words(shares[None], n_rows)[0]
+        return order[shares[order] > 0.0]
+
+
+def corpus_of(estimator, X, feature_names=None, texts=None, whom="topic_table", *, details):
+    """Return the :class:`Corpus` of a fitted model and the rows X.
+
+    If the estimator is a pipeline, X is the input of the pipeline. ``details`` from
+    :func:`skvt.rows.named_details` are passed to the method ``transform`` of the model. ``whom`` is
+    the name of the calling function in errors.
+    """
+    require_rows_in_memory(X, whom)
+    topics = topic_probabilities(estimator)
+    names = column_names(estimator, feature_names, topics.shape[1])
+    preprocessing, model = preprocessing_and_model(estimator)
+    if preprocessing is not None:
+        rows = list(X) if texts is None else []
+        texts = rows if rows and isinstance(rows[0], str) else texts
+        X = preprocessing.transform(X)
+    proportions = np.array(model.transform(X, **details), np.float64)
+    counts = sp.csr_array(X)
+    lengths, frequency = (np.asarray(counts.sum(axis=axis), np.float64) for axis in (1, 0))
+    if texts is not None:
+        texts = list(map(str, texts))
+        _require_value_per_row("texts", texts, lengths)
+    totals = proportions.sum(axis=1, keepdims=True)
+    if not np.allclose(totals, 1.0):
+        # These are activations of a factorisation. Multiply them by the sums of the components, so
+        # that they become expected numbers of words.
+        proportions *= np.asarray(model.components_, np.float64).sum(axis=1)
+        totals = proportions.sum(axis=1, keepdims=True)
+    proportions /= np.where(totals == 0.0, 1.0, totals)
+    proportions[lengths == 0.0] = 0.0
+    words, labels = word_probabilities(estimator), labels_of(estimator, feature_names)
+    return Corpus(counts, names, topics, words, proportions, lengths, frequency, texts, labels)
+
+
+def topic_table(
+    estimator,
+    X,
+    feature_names=None,
+    texts=None,
+    *,
+    n_words=10,
+    n_rows=3,
+    covariates=None,
+    allowed_topics=None,
+):
+    """Describe the topics of a fitted model by shares, words and typical rows, in a data frame.
+
+    Parameters
+    ----------
+    estimator : estimator or Pipeline
+        A fitted topic model of any library with ``components_`` and ``transform``, or a pipeline
+        that ends in such a model.
+    X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        Counts of words in documents, such as the documents of ``fit``. If ``estimator`` is a
+        pipeline, X is the input of the pipeline, such as texts.
+    feature_names : array-like of str of shape (n_features,) or None, default=None
+        The words. By default the words that the model keeps (``words_``, see ``set_words``), else
+        the names that the steps before the model give, else the names of the columns at ``fit``,
+        else column numbers.
+    texts : list of str of length n_samples or None, default=None
+        The texts of the documents, to be shown in the table. By default, if the input of a pipeline
+        is texts, these texts.
+    n_words : int, default=10
+        Maximum number of words per topic.
+    n_rows : int, default=3
+        Maximum number of rows per topic.
+    covariates : data frame or array-like, optional
+        Covariates of the rows, for a model that was fitted with covariates, as in the method
+        ``transform`` of the model.
+    allowed_topics : {array-like, sparse matrix} of shape (n_samples, n_components), optional
+        Topics that each row may have, as in the method ``transform`` of the model; by default all.
+
+    Returns
+    -------
+    pandas.DataFrame
+        The table has a row for each topic and these columns:
+
+        - "label": the label in ``topic_labels_`` if it is set, else the first three words by
+          relevance, else "topic 3" and so on if the model knows no words;
+        - "share": share of the topic in all words of X;
+        - "n_rows": number of rows of X in which the topic has the largest proportion;
+        - "words": first words by probability;
+        - "relevant_words": first words by relevance, see :func:`skvt.top_words`;
+        - "rows": numbers of the rows in which the topic has the largest proportions;
+        - "texts": texts of these rows; left out if texts are not known.
+
+        Rows without words belong to no topic; ``attrs["rows_without_words"]`` has their numbers.
+
+    Raises
+    ------
+    ValueError
+        If ``n_words`` or ``n_rows`` is less than 1, if ``texts`` does not have a text for each row
+        or ``feature_names`` a name for each column, or if the model has no ``components_``. Also if
+        the model was fitted with covariates and they are missing here or do not fit, if covariates
+        are passed to a model that was fitted without covariates, or if ``allowed_topics`` does not
+        fit or the model takes none.
+    TypeError
+        If X is a collection of Dask, if ``n_words`` or ``n_rows`` is not an integer, or if a model
+        of another library does not take the details of documents.
+    ImportError
+        If pandas is not installed.
+
+    Warns
+    -----
+    UserWarning
+        If there are rows without words.
+
+    Examples
+    --------
+    >>> from sklearn.feature_extraction.text import CountVectorizer
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from skvt import TemperedLDA, topic_table
+    >>> texts = ["cat cat mouse", "mouse cat", "sun rain", "rain rain sun"] * 20
+    >>> pipeline = make_pipeline(CountVectorizer(), TemperedLDA(2, random_state=0)).fit(texts)
+    >>> pipeline[-1].topic_labels_ = ["first", "second"]
+    >>> topic_table(pipeline, texts, n_words=2, n_rows=1)["label"].tolist()
+    ['first', 'second']
+    """
+    pandas = pandas_for("topic_table")
+    check_scalar(n_words, "n_words", Integral, min_val=1)
+    check_scalar(n_rows, "n_rows", Integral, min_val=1)
+    details = named_details(covariates, allowed_topics)
+    corpus = corpus_of(estimator, X, feature_names, texts, details=details)
+    empty, empty_as_text = corpus.empty_rows
+    if empty.size:
+        warnings.warn(
+            f"{empty.size} of {corpus.lengths.size} rows have no words that the model knows (rows "
+            f"{empty_as_text}): they belong to no topic, and transform gives them the prior.",
+            UserWarning,
+            stacklevel=2,
+        )
+    n_topics = len(corpus.topics)
+    largest = stable_argmax(corpus.proportions[~corpus.is_empty]) if n_topics else []
+    rows = [corpus.rows_of(k, n_rows).tolist() for k in range(n_topics)]
+    columns = {
+        "label": corpus.labels,
+        "share": corpus.shares,
+        "n_rows": np.bincount(largest, minlength=n_topics),
+        "words": [", ".join(w) for w in corpus.first_words(n_words, by_relevance=False)],
+        "relevant_words": [", ".join(w) for w in corpus.first_words(n_words, by_relevance=True)],
+        "rows": rows,
+    }
+    if corpus.texts is not None:
+        columns["texts"] = [[corpus.texts[row] for row in topic_rows] for topic_rows in rows]
+    table = pandas.DataFrame(columns, index=pandas.RangeIndex(n_topics, name="topic"))
+    table.attrs["rows_without_words"] = empty.tolist()
+    return table
+
+
+def topic_shares(
+    estimator,
+    X,
+    groups,
+    feature_names=None,
+    *,
+    confidence=0.95,
+    covariates=None,
+    allowed_topics=None,
+):
+    """Estimate shares of topics by group, such as a year or a party, with intervals.
+
+    Parameters
+    ----------
+    estimator : estimator or Pipeline
+        A fitted topic model or a pipeline, as in :func:`skvt.topic_table`.
+    X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        Counts of words in documents, or the input of a pipeline, as in :func:`skvt.topic_table`.
+    groups : array-like of shape (n_samples,), data frame or ndarray of shape (n_samples, n_columns)
+        The group of each row, such as its year. With several columns, such as year and party, a
+        group consists of the rows with equal values in all columns. Rows with a missing value
+        belong to no group. Groups are sorted; values of an ordered categorical type are sorted in
+        the order of the type.
+    feature_names : array-like of str of shape (n_features,) or None, default=None
+        The words, which label the topics without ``topic_labels_``.
+    confidence : float, default=0.95
+        Probability of the intervals, between 0 and 1.
+    covariates : data frame or array-like, optional
+        Covariates of the rows, as in :func:`skvt.topic_table`.
+    allowed_topics : {array-like, sparse matrix} of shape (n_samples, n_components), optional
+        Topics that each row may have, as in :func:`skvt.topic_table`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        The table has a row for each group and topic, and these columns:
+
+        - "group": the value of ``groups``. If ``groups`` is a data frame, its columns take the
+          place of "group"; if it is an ndarray with two dimensions, the columns "group_0",
+          "group_1" and so on take it;
+        - "topic" and "label": number and label of the topic;
+        - "share": estimated share of the topic in the words of the group, NaN for a group without
+          words;
+        - "low" and "high": limits of the interval of the share, NaN for a group with fewer than two
+          rows that have words;
+        - "n_rows": number of rows of the group that have words.
+
+    Raises
+    ------
+    ValueError
+        If ``groups`` does not have a value for each row, if a column of ``groups`` has the name of
+        another column of the result, or if ``confidence`` is not between 0 and 1. Also for models,
+        names, covariates and allowed topics as in :func:`skvt.topic_table`.
+    TypeError
+        If X is a collection of Dask.
+    ImportError
+        If pandas is not installed.
+
+    Notes
+    -----
+    The rows of a group are taken as a random sample of a population. The share of topic k is
+    ``E[length theta_k] / E[length]`` in this population, where theta are the proportions of a row.
+
+    The estimated shares of a group maximise ``sum_w c_w log sum_k share_k p(w | k) + sum_k prior_k
+    log share_k`` with the counts c_w of the group's words. The first sum is the log likelihood of
+    the words. The second sum has the weight of one more word; ``prior_k`` is the mean of 1 / K and
+    the share of topic k in all rows. Groups with few words thus have shares near the prior.
+    Averages of the result of ``transform`` would be shrunk towards the proportions of all rows,
+    most of all for short rows. The estimate does not have this bias: at the true shares, the
+    expected gradient of the likelihood is 0 for rows of any length and any proportions.
+
+    Intervals are approximate. They are intervals of the log odds of a share with quantiles of
+    Student's t distribution. The standard error is computed from the sandwich covariance, which
+    allows for dependence between the words of a row. The topics are taken as known.
+
+    Examples
+    --------
+    >>> from skvt import TemperedLDA, topic_shares
+    >>> from skvt.datasets import make_topic_corpus
+    >>> X = make_topic_corpus(200, n_components=3, n_features=50, random_state=0).X
+    >>> lda = TemperedLDA(n_components=3, random_state=0).fit(X)
+    >>> topic_shares(lda, X, [2001, 2002] * 100).shape
+    (6, 7)
+    """
+    pandas = pandas_for("topic_shares")
+    details = named_details(covariates, allowed_topics)
+    corpus = corpus_of(estimator, X, feature_names, whom="topic_shares", details=details)
+    share_columns = ["topic", "label", "share", "low", "high", "n_rows"]
+    columns = _group_columns(groups)
+    clashing = sorted({*columns} & {*share_columns})
+    if clashing:
+        raise ValueError(
+            f"Columns of groups must not be called {', '.join(share_columns)}, as columns of the "
+            f"result are. Got {clashing[0]!r}; rename it."
+        )
+    rows = [
+        (*group.values, k, corpus.labels[k], *group.share_and_limits(k), group.n_rows)
+        for group in shares_by_group(corpus, groups, confidence)
+        for k in range(len(corpus.topics))
+    ]
+    return pandas.DataFrame(rows, columns=[*columns, *share_columns])
+
+
+@dataclass(frozen=True)
+class Group:
+    """Shares of topics in a group of rows, with intervals."""
+
+    # Value of the group in each column of ``groups``.
+    values: tuple[Any, ...]
+    # Number of rows of the group that have words.
+    n_rows: int
+    # Share of each topic, (K,).
+    share: Any
+    # Limits of the intervals of the shares, (K,) each.
+    low: Any
+    high: Any
+
+    @property
+    def name(self):
+        """The values of the group as text."""
+        return ", ".join(map(str, self.values))
+
+    def share_and_limits(self, k):
+        """Return the share of topic k, and the lower and upper limit of its interval."""
+        return self.share[k], self.low[k], self.high[k]
+
+
+def shares_by_group(corpus, groups, confidence):
+    """Generate a :class:`Group` for each value of ``groups``, or each combination of values.
+
+    Groups are sorted. Raise ValueError if ``confidence`` is not between 0 and 1, or if ``groups``
+    does not have a value for each row.
+    """
+    if not 0.0 < confidence < 1.0:
+        raise ValueError(f"confidence must be in the range (0, 1). Got {confidence!r} instead.")
+    columns = [*_group_columns(groups).values()]
+    ranks = [_ranks(values) for values in columns]
+    value_lists = [list(values) for values in columns]
+    for values in value_lists:
+        _require_value_per_row("groups", values, corpus.lengths)
+    rows_of_group = {}
+    for row, values in enumerate(zip(*value_lists, strict=True)):
+        if not any(map(is_missing, values)):
+            rows_of_group.setdefault(values, []).append(row)
+    order = {values: tuple(rank[value] for rank, value in zip(ranks, values, strict=True))
+             for values in rows_of_group}  # fmt: skip
+    for values in sorted(rows_of_group, key=order.get):
+        rows = np.array(rows_of_group[values])
+        rows = rows[~corpus.is_empty[rows]]
+        n = rows.size
+        if n == 0:
+            yield Group(values, n, *np.full((3, len(corpus.topics)), np.nan))
+            continue
+        share, error = _estimate_shares(corpus, rows)
+        # The interval of a group of one row is NaN, since one row has no variance.
+        z = student_t.ppf(0.5 + 0.5 * confidence, n - 1.0) if n > 1 else np.nan
+        with np.errstate(divide="ignore", invalid="ignore"):
+            odds, width = logit(share), z * error / (share * (1.0 - share))
+            low, high = expit(odds - width), expit(odds + width)
+        yield Group(values, n, share, low, high)
+
+
+def _group_columns(groups):
+    """Return the columns of ``groups``, by their names in the result."""
+    if is_frame(groups):
+        frame = nw.from_native(groups, eager_only=True)
+        return {str(series.name): series for series in frame.iter_columns()}
+    if isinstance(groups, np.ndarray) and groups.ndim == 2:
+        return {f"group_{j}": groups[:, j] for j in range(groups.shape[1])}
+    return {"group": groups}
+
+
+def _ranks(values):
+    """Return the rank of each value of a column in the order of groups.
+
+    The order is the order of an ordered categorical type; otherwise values are sorted, as text if
+    they cannot be compared.
+    """
+    order = declared_order(values)
+    if order is None:
+        order = {value for value in values if not is_missing(value)}
+        try:
+            order = sorted(order)
+        except TypeError:
+            order = sorted(order, key=str)
+    return {value: rank for rank, value in enumerate(order)}
+
+
+def _estimate_shares(corpus, rows):
+    """Estimate the shares of topics in the words of these rows; return shares and standard errors.
+
+    Both are (K,). The objective and the standard errors are explained in :func:`topic_shares`.
+    """
+    X = corpus.counts[rows]
+    used = corpus.topics.any(axis=0) & (np.asarray(X.sum(axis=0)).ravel() > 0.0)
+    X, topics, n = X[:, used], corpus.topics[:, used], rows.size
+    # Number of times that each word occurs in the rows, and number of words of each row.
+    counts, lengths = (np.asarray(X.sum(axis=axis), np.float64).ravel() for axis in (0, 1))
+    # The prior has the weight of one word in all.
+    prior = 0.5 * corpus.shares + 0.5 / len(topics)
+    share, total = prior, counts.sum()
+    for _ in range(_MOST_STEPS):
+        before = share
+        share = (share * (topics @ (counts / (share @ topics))) + prior) / (total + 1.0)
+        if np.abs(share - before).max() < _TOL:
+            break
+    # The distribution of words at the estimated shares.
+    mixture = share @ topics
+    prior_curvature = np.diag(prior / share**2)
+    inverse_curvature = np.linalg.inv((topics * (counts / mixture**2)) @ topics.T + prior_curvature)
+    # Subtract the length, which is the Lagrange multiplier of the sum of shares.
+    row_gradients = X @ (topics / mixture).T - lengths[:, None]
+    gradient_variance = row_gradients.T @ row_gradients * (n / max(n - 1.0, 1.0)) + prior_curvature
+    return share, np.sqrt(np.diag(inverse_curvature @ gradient_variance @ inverse_curvature))
+
+
+def _require_value_per_row(name, values, rows):
+    """Raise ValueError if ``values`` and ``rows`` differ in length."""
+    if len(values) != len(rows):
+        raise ValueError(
+            f"{name} has {len(values)} values and X {len(rows)} rows; give one for each."
+        )
+
+
+def pandas_for(whom):
+    """Import and return pandas.
+
+    If pandas is not installed, raise an ImportError that names the function ``whom`` and the
+    command that installs pandas.
+    """
+    try:
+        import pandas
+    except ImportError as error:
+        raise ImportError(f"skvt.{whom} makes a data frame: pip install pandas") from error
+    return pandas
+
+
+def as_frame(columns):
+    """Return a pandas data frame of the columns, or the columns themselves without pandas."""
+    try:
+        import pandas
+    except ImportError:
+        return columns
+    # Keep integers, which pandas would turn into floats if other categories are None.
+    if "category" in columns:
+        columns = columns | {"category": pandas.Series(columns["category"], dtype=object)}
+    return pandas.DataFrame(columns)

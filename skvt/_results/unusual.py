@@ -1,0 +1,204 @@
+"""Search for the rows that fit a mixture worst, and for the column that is at fault.
+
+pandas is imported only by :func:`unusual_rows`.
+"""
+
+from dataclasses import replace
+from functools import reduce
+
+import numpy as np
+import scipy.sparse as sp
+
+from skvt._results.topic_tables import pandas_for
+from skvt.expfam import RunningStats
+from skvt.inference import Workers
+from skvt.models.mixture import have_many_rows
+from skvt.readers.chunks import require_rows_in_memory
+from skvt.readers.validation import positive_int
+from skvt.ties import stable_order
+
+# Factor of the log density of independent columns in the score of a row.
+SHARE_OF_INDEPENDENT = 1.0 / 3.0
+# Number of rows from which values are removed, to estimate how missing values change scores.
+N_REMOVALS = 2000
+
+
+def unusual_rows(mixture, X, n=20):
+    """Find the rows that fit a mixture worst, and the column that is at fault in each row.
+
+    Parameters
+    ----------
+    mixture : MemoizedDPMixture, MemoizedDPGMM or StructuredBernoulliMixture
+        A fitted mixture.
+    X : {array-like, data frame, sparse matrix} of shape (n_samples, n_features)
+        Rows, such as those of ``fit``; values may be missing.
+    n : int, default=20
+        Number of rows to return.
+
+    Returns
+    -------
+    pandas.DataFrame
+        The ``n`` rows with the largest score, the most unusual first:
+
+        - "row": position of the row in X.
+        - "column": name of the column whose value fits worst to the other values of the row, or
+          position of this column if columns have no names; None for a row without values.
+        - "value": the value in this column.
+        - "expected": the value that the other values of the row predict: the predictive mean of
+          numbers and counts, and the most probable value of categories and binary columns.
+        - "score": by how many nats the row is less probable than the average row, see Notes.
+
+    Raises
+    ------
+    TypeError
+        If the mixture is of another class, or X is a collection of Dask.
+    ImportError
+        If pandas is not installed.
+
+    See Also
+    --------
+    skvt.MemoizedDPMixture.score_column : Log density of a column given the other values.
+
+    Notes
+    -----
+    With the observed columns O of a row x, the score is
+
+        sum_{j in O} log p(x_j) / 3 - log p(x_O) - b_O,
+
+    where all densities are predictive. The first two terms are two thirds of the negative log
+    density of the row plus a third of the log ratio of the density of independent columns to the
+    density of the row. A rare category thus counts less if it fits to the other values.
+
+    b_O is the expected score of rows with the same missing values. Its subtraction keeps missing
+    values from making a row more or less unusual. b_O is a sum of a number for each missing value;
+    these numbers are estimated from rows from which values are removed. The average score is 0.
+
+    The column at fault has the largest ``(log p(x_j) + 2 m_j) / 3 - log p(x_j | other values)``,
+    where m_j is the mean of log p(x_j) over rows.
+
+    Components with less than 5 % of the rows, or with less than half of the mean share if half of
+    the mean share is less than 5 %, are left out. Otherwise a component that consists of a few
+    errors would make these errors look usual. Whether values are missing, which
+    ``missing="informative"`` models, does not change the score.
+
+    For each row, d + 2 densities are computed, where d is the number of columns.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skvt import MemoizedDPGMM, unusual_rows
+    >>> X = np.random.default_rng(0).normal(size=(200, 2))
+    >>> X[:, 1] += X[:, 0]
+    >>> X[7] = [2.0, -4.0]
+    >>> unusual_rows(MemoizedDPGMM(random_state=0).fit(X), X, n=1)["row"].tolist()
+    [7]
+    """
+    pandas = pandas_for("unusual_rows")
+    if not hasattr(type(mixture), "impute"):
+        raise TypeError(
+            "unusual_rows takes a MemoizedDPMixture, MemoizedDPGMM or StructuredBernoulliMixture. "
+            f"Got an object of type {type(mixture).__name__}."
+        )
+    fitted = mixture._require_fitted()
+    require_rows_in_memory(X, "unusual_rows")
+    n = positive_int("n", n)
+    encoded = mixture._read(X)
+    encoded = encoded.toarray() if sp.issparse(encoded) else np.asarray(encoded)
+    table = mixture._columns
+    columns = [int(j) for block in table.blocks for j in _scored_columns(block)]
+    model, stats = _without_small_components(fitted, columns)
+    with Workers(mixture.n_jobs) as workers:
+
+        def log_density(rows, kept):
+            """Return log densities of ``kept`` columns and blocks that cannot be missing, (n,)."""
+            hidden = np.setdiff1d(columns, kept)
+            rows = np.array(rows)
+            rows[:, hidden] = np.nan
+            return model.log_predictive(rows, stats, workers.run)
+
+        # Blocks whose values cannot be missing are part of each density, and are divided out.
+        fixed = log_density(encoded, [])
+        log_density_alone = np.stack([log_density(encoded, [j]) - fixed for j in columns], axis=1)
+        log_density_alone[np.isnan(encoded[:, columns])] = np.nan
+
+        def scores(rows, joint, chosen):
+            """Return uncalibrated scores of ``chosen`` rows of X, perhaps with values removed."""
+            is_known = ~np.isnan(rows[:, columns])
+            independent = np.where(is_known, log_density_alone[chosen], 0.0).sum(axis=1)
+            return fixed[chosen] - joint + SHARE_OF_INDEPENDENT * independent
+
+        joint = log_density(encoded, columns)
+        score = _calibrated(encoded, joint, lambda rows: log_density(rows, columns), scores)
+        rows = stable_order(-score)[:n]
+        worst = encoded[rows]
+        means = _means(log_density_alone)
+        expected_log_density = means + SHARE_OF_INDEPENDENT * (log_density_alone[rows] - means)
+        fault = np.empty((len(rows), len(columns)))
+        for i, j in enumerate(columns):
+            without_column = log_density(worst, [other for other in columns if other != j])
+            fault[:, i] = without_column - joint[rows] + expected_log_density[:, i]
+        is_missing = np.isnan(fault)
+        at_fault = np.array(columns)[np.where(is_missing, -np.inf, fault).argmax(axis=1)]
+        without_fault = np.array(worst)
+        without_fault[np.arange(len(rows)), at_fault] = np.nan
+        expected = model.imputed(without_fault, stats, workers.run)
+    entries = []
+    for i, (row, j) in enumerate(zip(rows.tolist(), at_fault.tolist(), strict=True)):
+        name, value, predicted = None, None, None
+        if not is_missing[i].all():
+            name = table.names[j]
+            value, predicted = (table.decode_column(j, a[i, [j]])[0] for a in (worst, expected))
+        entries.append((row, name, value, predicted, score[row]))
+    names = "row", "column", "value", "expected", "score"
+    frame = pandas.DataFrame(entries, columns=names, dtype=object)
+    return frame.astype({"row": np.intp, "score": np.float64})
+
+
+def _scored_columns(block):
+    """Return the columns of a block in which values may be missing, without the exposure."""
+    if not block.spec.allows_missing:
+        return []
+    return block.columns[: len(block.columns) - bool(block.spec.reads_exposure)]
+
+
+def _without_small_components(fitted, columns):
+    """Return the model and the statistics by which rows are scored.
+
+    The model ignores whether values are missing. The statistics have only the components with many
+    rows.
+    """
+    component = reduce(lambda part, j: part.without_indicator(j), columns, fitted.model.component)
+    model, stats = replace(fitted.model, component=component), fitted.stats.value()
+    kept = have_many_rows(fitted.model.component_masses(stats))
+    return model, RunningStats(tuple(array[kept] for array in stats.arrays))
+
+
+def _calibrated(rows, joint, log_density, scores):
+    """Return scores of rows less the expected scores of rows with the same missing values.
+
+    ``joint`` are the log densities of the rows. ``log_density(rows)`` and ``scores(rows, joint,
+    chosen)`` compute log densities and scores of rows from which values were removed.
+
+    The average change of a score by the removal of a value is estimated by least squares. The
+    values that are missing in one row are removed from another row, for pairs of rows at random.
+    """
+    is_missing, score = np.isnan(rows), scores(rows, joint, slice(None))
+    with_missing = np.flatnonzero(is_missing.any(axis=1))
+    if with_missing.size:
+        rng = np.random.default_rng(0)
+        chosen = rng.integers(len(rows), size=N_REMOVALS)
+        removed = is_missing[rng.choice(with_missing, N_REMOVALS)] & ~is_missing[chosen]
+        reduced = np.where(removed, np.nan, rows[chosen])
+        change = scores(reduced, log_density(reduced), chosen) - score[chosen]
+        # The additional equations are a weak penalty. It matters for columns in which values are
+        # hardly ever removed.
+        equations = np.vstack([removed, np.eye(rows.shape[1])])
+        effects = np.linalg.lstsq(equations, np.append(change, np.zeros(rows.shape[1])))[0]
+        score = score - is_missing @ effects
+    return score - score.mean()
+
+
+def _means(values):
+    """Return the mean of the known values in each column, 0 for a column without known values."""
+    is_known = ~np.isnan(values)
+    return np.where(is_known, values, 0.0).sum(axis=0) / np.maximum(is_known.sum(axis=0), 1)
