@@ -239,14 +239,14 @@ class CAVIGaussianMixture(MixtureEstimator):
 
     def _moment_of_means(self, fitted, moment):
         """Return the ``moment`` of q of the means, in the coordinates of the data."""
-        _, lam = fitted.model.component.uncentred(fitted.lam()[1])
+        _, lam = fitted.model.component.in_data_coordinates(fitted.lam()[1])
         return moment(lam).astype(fitted.model.dtype)
 
     @of_fit
     def posterior_(self, fitted):
         """The posterior q of the means, in the coordinates of the data, and of the assignments."""
         component = fitted.model.component
-        blocks = {"means": Posterior(*component.uncentred(fitted.lam()[1]))}
+        blocks = {"means": Posterior(*component.in_data_coordinates(fitted.lam()[1]))}
         # The assignments are not known during a fit.
         if fitted.assignments is not None:
             log_resp = Categorical.from_standard(fitted.assignments)

@@ -402,7 +402,7 @@ default="dirichlet_process"
     def _moments(self, fitted):
         """Return means and covariances of the components in double precision."""
         component = fitted.model.component
-        return component.moments(component.apart(fitted.lam()[1]))
+        return component.moments(component.with_shared_globals(fitted.lam()[1]))
 
     @property
     def _has_matrices(self):

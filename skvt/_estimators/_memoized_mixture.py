@@ -475,7 +475,7 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         rng, weights = self._rng_of_draws(random_state), self.weights_.astype(np.float64)
         labels = rng.choice(weights.size, len(rows), p=weights / weights.sum())
         component = fitted.model.component
-        lam = component.apart(fitted.lam()[1])
+        lam = component.with_shared_globals(fitted.lam()[1])
         for k in np.unique(labels):
             is_drawn = labels == k
             rows[is_drawn] = component.conditional_sample(rows[is_drawn], lam[k], rng)
@@ -597,7 +597,7 @@ def _component_posterior(component, lam):
     """Return q of a component in the coordinates of the data; for a product, by block."""
     parts = component.parts(lam)
     if not parts:
-        return Posterior(*component.uncentred(lam))
+        return Posterior(*component.in_data_coordinates(lam))
     return JointPosterior(**{name: _component_posterior(*part) for name, part in parts.items()})
 
 

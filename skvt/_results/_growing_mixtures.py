@@ -115,7 +115,7 @@ class GrowingMixin(MoveLogMixin):
         product, sums, _ = self._product_and_sums(fitted, indicators)
         weights = (self.weights_ if indicators is None else indicators @ self.weights_).tolist()
         relevances = self._relevance_of(fitted, product.column_evidence, indicators)
-        lam = product.apart(product.natural_parameters(sums))
+        lam = product.with_shared_globals(product.natural_parameters(sums))
         # Rows of the table, each with its position: component, column and parameter.
         entries, table = [], self._columns
         # Number of columns in the blocks before this block.
@@ -151,7 +151,7 @@ class GrowingMixin(MoveLogMixin):
     def block_relevance_(self, fitted):
         """Evidence that a block distinguishes a component from all other rows, nats per row."""
         product, _, _ = self._product_and_sums(fitted)
-        return self._relevance_of(fitted, product.alone.block_evidence)
+        return self._relevance_of(fitted, product.without_shared_globals.block_evidence)
 
     @of_fit
     def column_relevance_(self, fitted):

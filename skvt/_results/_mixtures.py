@@ -84,7 +84,7 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
         model, (sticks, components) = fitted.model, fitted.lam()
         return JointPosterior(
             weights=Posterior(model.weights.family, sticks),
-            components=Posterior(*model.component.uncentred(components)),
+            components=Posterior(*model.component.in_data_coordinates(components)),
         )
 
     # --------------------------------------------------------------------------- inference
@@ -269,7 +269,7 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
         rng, weights = self._rng_of_draws(random_state), self.weights_.astype(np.float64)
         n_rows_of = rng.multinomial(n_samples, weights / weights.sum())
         component = fitted.model.component
-        lam = component.apart(fitted.lam()[1])
+        lam = component.with_shared_globals(fitted.lam()[1])
         rows = [component.sample(lam[k], n, rng) for k, n in enumerate(n_rows_of) if n > 0]
         X = np.concatenate(rows).astype(fitted.model.dtype, copy=False)
         X = self._table.decode_rows(X) if "_table" in vars(self) else X

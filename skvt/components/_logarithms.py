@@ -169,7 +169,9 @@ def _bounds_from(component, features, weighted, cuts, n_passes):
         # Make the global step: expected coefficients of the features, and expected log weights.
         sums = resp @ weighted
         lam = component.natural_parameters(np.transpose(sums, (1, 2, 0)).reshape(K, -1))
-        coefficients = component.gather(component.family.expectation(lam)).reshape(K, 3, D)
+        coefficients = component.feature_coefficients(component.family.expectation(lam)).reshape(
+            K, 3, D
+        )
         log_stick, log_remainder = np.moveaxis(Beta.expectation(_sticks(sums[:, :, 0])), -1, 0)
         log_weights = log_stick + np.cumsum(log_remainder, axis=1) - log_remainder
         # The largest component has the first stick, so that ranks by size select log weights.

@@ -1140,7 +1140,7 @@ def build_component(spec, X, weights, sizes, *, open_levels=False, given=None):
     else:
         component, priors = spec.build_given(X, weights, sizes, given)
     if open_levels and sizes is not None:
-        component = component.opened
+        component = component.with_unknown_levels
     if spec.missing == "informative":
         n_given = 0 if given is None else given.n_columns
         n_columns = component.n_features - n_given - spec.reads_exposure

@@ -77,10 +77,10 @@ class Likelihood(Protocol):
     def features(self, X: Any) -> Any:
         """Return F(x) of each row, (n, P), with 0 or no entry for missing values."""
 
-    def spread(self, sums: Array) -> Array:
+    def natural_sums(self, sums: Array) -> Array:
         """Return ``M S``, sums of features (K, P) mapped to natural parameters (K, ..., E)."""
 
-    def gather(self, t: Array) -> Array:
+    def feature_coefficients(self, t: Array) -> Array:
         """Return ``M' t``, (K, P), for values ``t`` (K, ..., E) of the sufficient statistics."""
 
     def natural_parameters(self, sums: Array) -> Array:
@@ -106,7 +106,9 @@ class Completes(Protocol):
     @property
     def avoids_features(self) -> bool: ...
 
-    def explain(self, X: Any, table: Array) -> tuple[Array, Callable[[Array], Array]]:
+    def log_densities_and_sums(
+        self, X: Any, table: Array
+    ) -> tuple[Array, Callable[[Array], Array]]:
         """Return log densities of rows, (n, K), and a function for their sums of features.
 
         ``table`` is the transposed table, (P, K). ``function(weighted)`` returns
@@ -142,7 +144,7 @@ class SharesGlobals(Protocol):
     """
 
     @property
-    def alone(self) -> "Component":
+    def without_shared_globals(self) -> "Component":
         """The likelihood without shared globals, for operations on a single component."""
 
     # Log density of parameters of the prior that have a prior themselves, in nats; 0 if none have.
@@ -150,13 +152,13 @@ class SharesGlobals(Protocol):
     def log_hyperprior(self) -> float: ...
 
     @property
-    def searching(self) -> "Component":
+    def for_searches(self) -> "Component":
         """The likelihood with the prior for searches for components that differ in few columns.
 
         It is this object unless components have a common distribution in some columns.
         """
 
-    def apart(self, lam: Array) -> Array:
+    def with_shared_globals(self, lam: Array) -> Array:
         """Return ``lam`` in the form that predictions and descriptions need.
 
         The result differs from ``lam`` only if components share globals: the posterior of shared
@@ -211,7 +213,7 @@ class Predicts(Protocol):
         """
 
     @property
-    def opened(self) -> "Component":
+    def with_unknown_levels(self) -> "Component":
         """The likelihood for rows that may have unknown levels in columns of categories.
 
         The code of an unknown level is the number of known categories of the column. A likelihood
@@ -222,7 +224,7 @@ class Predicts(Protocol):
 class Describes(Protocol):
     """Parameters in the units of the data, for descriptions of components and for attributes."""
 
-    def uncentred(self, lam: Array) -> tuple[Any, Array]:
+    def in_data_coordinates(self, lam: Array) -> tuple[Any, Array]:
         """Return the family, and ``lam`` in the coordinates of the data before centring."""
 
     def parts(self, lam: Array) -> dict[str, tuple["Component", Array]]:

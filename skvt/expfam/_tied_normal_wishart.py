@@ -42,7 +42,7 @@ class TiedNormalWishart:
     prior: Array
     __name__ = "TiedNormalWishart"
 
-    def apart(self, eta: ArrayLike) -> Array:
+    def with_shared_globals(self, eta: ArrayLike) -> Array:
         """Return natural parameters (K, E) of each member's marginal, a normal-Wishart."""
         return NormalWishart.from_standard(**self.standard(eta))
 
@@ -126,10 +126,10 @@ class TiedNormalWishart:
         return NormalWishart.certain(x)
 
     def mean(self, eta: ArrayLike) -> MeanPrecision:
-        return NormalWishart.mean(self.apart(eta))
+        return NormalWishart.mean(self.with_shared_globals(eta))
 
     def variance(self, eta: ArrayLike) -> MeanPrecision:
-        return NormalWishart.variance(self.apart(eta))
+        return NormalWishart.variance(self.with_shared_globals(eta))
 
     def log_density(self, eta: ArrayLike, x: tuple[ArrayLike, ArrayLike]) -> Array:
         """Return one term of the log density at ``x`` for each member, (..., K), nats.
@@ -138,7 +138,7 @@ class TiedNormalWishart:
         precisions of the K members differ, or are not symmetric and positive definite.
         """
         mean, precision = (np.asarray(part, dtype=np.float64) for part in x)
-        log_densities = NormalWishart.log_density(self.apart(eta), (mean, precision))
+        log_densities = NormalWishart.log_density(self.with_shared_globals(eta), (mean, precision))
         # Each density of a normal-Wishart counts Lambda fully, but a term counts only a K-th.
         surplus = 1.0 - 1.0 / max(1, np.shape(eta)[0])
         with np.errstate(invalid="ignore"):
@@ -148,6 +148,6 @@ class TiedNormalWishart:
         return np.where(np.all(is_legal, axis=-1, keepdims=True), value, -np.inf)
 
     def entropy(self, eta: ArrayLike) -> Array:
-        entropies = NormalWishart.entropy(self.apart(eta))
+        entropies = NormalWishart.entropy(self.with_shared_globals(eta))
         surplus = 1.0 - 1.0 / max(1, entropies.size)
         return entropies - surplus * Wishart.entropy(self.shared(eta))

@@ -58,16 +58,16 @@ class MemoizedInference(Continued):
     """
 
     kept: ClassVar[dict[str, Any]] = {
-        "_moving": bool,
+        "_at_unit_temperature": bool,
         "_n_passes": int,
-        "_reached": float | None,
-        "_goes_on": bool,
-        "_n_taken_back": int,
+        "_last_bound": float | None,
+        "_is_continued": bool,
+        "_n_reverted_passes": int,
     }
     parts = frozenset({"_moves"})
     knows_exact_bound = True
     # Whether the fit began with memos of an earlier fit, and no pass has been kept so far.
-    _goes_on = False
+    _is_continued = False
 
     def __init__(self, moves: Sequence[Move] = ()) -> None:
         self._moves = moves
@@ -80,12 +80,12 @@ class MemoizedInference(Continued):
             *(requirement for move in moves for requirement in move.requires),
         )
         # Whether the last pass was at T = 1, so that moves were made.
-        self._moving = False
+        self._at_unit_temperature = False
         self._n_passes = 0
         # The exact bound in nats after the last pass; None if the pass was not at T = 1.
-        self._reached: float | None = None
+        self._last_bound: float | None = None
         # Number of consecutive passes that were reverted.
-        self._n_taken_back = 0
+        self._n_reverted_passes = 0
 
     def start(self, state: State, total: float) -> MemoizedState:
         """Return the state of memoized inference, with the memos of ``state`` if it has any."""
@@ -103,7 +103,7 @@ class MemoizedInference(Continued):
         """
         model, may_stop = self.sweep(model, state, inputs)
         totals, divergence = exact_bound(model, state)
-        self._reached = totals.untempered - divergence if self._moving else None
+        self._last_bound = totals.untempered - divergence if self._at_unit_temperature else None
         return PassResult(totals, divergence, model, "exact", monotone=True, may_stop=may_stop)
 
     def sweep(
@@ -114,17 +114,17 @@ class MemoizedInference(Continued):
         if not state.component_ids.size:
             state.begin(model.size(state.stats))
         self._n_passes += 1
-        self._moving = policy.at_unit_temperature
+        self._at_unit_temperature = policy.at_unit_temperature
         # If the state has memos of an earlier fit, passes must not lower the bound of these memos.
-        if self._n_passes == 1 and self._moving and len(state.memos):
+        if self._n_passes == 1 and self._at_unit_temperature and len(state.memos):
             state.temper(policy.mean_inv_temp, policy.replication)
-            self._reached, self._goes_on = bound_of_all(model, state), True
+            self._last_bound, self._is_continued = bound_of_all(model, state), True
         is_mergeable = Capability.MERGEABLE in model.capabilities
-        if is_mergeable and self._moving and not len(state.memos):
+        if is_mergeable and self._at_unit_temperature and not len(state.memos):
             # Before the first pass, learn priors from the initial components, because merges
             # compare bounds under learned priors.
             model = model.with_learned_priors(state.prior_stats, state.plain_stats)
-        moves = self._moves if self._moving else ()
+        moves = self._moves if self._at_unit_temperature else ()
         tools = Tools(self._n_passes, rng, workers)
         # Births are the last of ``moves``, and finish last. Begin moves in reversed order, so that
         # the other moves see the components that births add.
@@ -134,8 +134,10 @@ class MemoizedInference(Continued):
         if policy.jitter > 0.0:
             state.stats.add(model.symmetry_breaking_stats(state.stats, data, policy.jitter, rng))
         # Make a checkpoint only if local steps may end in worse optima than before.
-        may_lower_bound = self._goes_on or Capability.LOCAL_SEARCH in model.capabilities
-        checkpoint = (state.checkpoint(), model) if self._moving and may_lower_bound else None
+        may_lower_bound = self._is_continued or Capability.LOCAL_SEARCH in model.capabilities
+        checkpoint = (
+            (state.checkpoint(), model) if self._at_unit_temperature and may_lower_bound else None
+        )
         # The key of a batch is its number in the order of the rows.
         rows_of_batches = data.order()
         keys = rng.permutation(len(rows_of_batches)).tolist()
@@ -148,13 +150,13 @@ class MemoizedInference(Continued):
             model = move.under_priors(model)
         sort_components(model, state)
         # Revert the pass if it has lowered the bound.
-        previous = self._reached
+        previous = self._last_bound
         if checkpoint and previous is not None and exceeds(previous, bound_of_all(model, state)):
             memos_and_ids, model = checkpoint
             state.restore(memos_and_ids)
-            self._n_taken_back += 1
+            self._n_reverted_passes += 1
         else:
-            self._n_taken_back, self._goes_on = 0, False
+            self._n_reverted_passes, self._is_continued = 0, False
         if policy.done:
             model = model.with_learned_priors(state.prior_stats, state.plain_stats)
         # If rows have candidates, convergence is judged by the gain of a pass that compares rows
@@ -163,13 +165,13 @@ class MemoizedInference(Continued):
         if state.memos.has_candidates and not is_judged:
             return model, False
         # After a reverted pass, moves repeat their proposals, so that they may never be exhausted.
-        is_stuck = self._n_taken_back >= _MAX_REVERTED_PASSES
+        is_stuck = self._n_reverted_passes >= _MAX_REVERTED_PASSES
         return model, is_stuck or all(move.exhausted for move in moves)
 
     def finish(self, model: Memoizable, state: MemoizedState) -> float:
         """Conclude the moves after the last pass; return the exact bound in nats."""
         state.forget_candidates()
-        for move in self._moves if self._moving else ():
+        for move in self._moves if self._at_unit_temperature else ():
             if move.conclude(model, state):
                 sort_components(model, state)
         return bound_of_all(model, state)

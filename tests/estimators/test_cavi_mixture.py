@@ -322,7 +322,7 @@ def test_a_fit_begins_at_the_means_given(weights):
         X, np.full(len(X), 2.0)
     )
     start = model.initial(None, None)
-    _, lam = model.component.uncentred(model.natural_parameters(start)[1])
+    _, lam = model.component.in_data_coordinates(model.natural_parameters(start)[1])
     np.testing.assert_allclose(Normal.mean(lam), means, rtol=1e-12)
     # as if each component had seen its share of the rows
     share = np.array(weights or [0.5, 0.5])

@@ -466,7 +466,7 @@ def twice_in_key(fitted):
 def twice_in_start(fitted):
     component = fitted.model.component
     for _ in range(22):
-        component = replace(component, begun=(component, component))
+        component = replace(component, initial_factors=(component, component))
     return replace(fitted, model=replace(fitted.model, component=component))
 
 

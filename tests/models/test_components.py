@@ -122,14 +122,14 @@ def test_structured_inference_sees_non_negative_statistics_of_sparse_rows():
     _, component, X, resp, lam = setup("Bernoulli", gaps=True)
     sparse = replace(component, sparse=True)
     sums = sparse.features(sp.csr_array(X)).T.dot(resp).T
-    own = sparse.unspread(sparse.spread(sums))
+    own = sparse.feature_sums(sparse.natural_sums(sums))
     assert own.min() >= 0.0
     np.testing.assert_allclose(sparse.natural_parameters(own), lam)
 
 
 def row_fits_by_tables(component, X, rows, seeds):
     features = dense(component.filled_features(X))
-    alone = component.alone
+    alone = component.without_shared_globals
     return features[rows] @ alone.table(alone.natural_parameters(features[seeds])).T
 
 
@@ -163,7 +163,7 @@ def test_many_columns_are_explained_and_summed_as_by_their_features(kind):
     weighted = rng.random((30, K)) * (rng.random((30, K)) < 0.5)
     table = rng.standard_normal((1 + D + D * (D + 1) // 2, K))
     features = component.features(X)
-    logits, sums_of = component.explain(X, table)
+    logits, sums_of = component.log_densities_and_sums(X, table)
     np.testing.assert_allclose(logits, features @ table, rtol=1e-10, atol=1e-10)
     np.testing.assert_allclose(sums_of(weighted), weighted.T @ features, atol=1e-11)
     np.testing.assert_allclose(component.weighted_sums(X, weighted), sums_of(weighted))
@@ -180,10 +180,12 @@ def test_spread_and_gather_are_transposes_of_each_other(name):
     rng = np.random.default_rng(2)
     sums = rng.standard_normal((5, dense(component.features(X)).shape[1]))
     t = rng.standard_normal((5, *component.prior.shape))
-    spread = component.spread(sums)
+    spread = component.natural_sums(sums)
     assert spread.shape == t.shape
     inner = (spread * t).reshape(5, -1).sum(axis=1)
-    np.testing.assert_allclose((sums * component.gather(t)).sum(axis=1), inner, rtol=1e-12)
+    np.testing.assert_allclose(
+        (sums * component.feature_coefficients(t)).sum(axis=1), inner, rtol=1e-12
+    )
 
 
 @each_kind
@@ -397,7 +399,7 @@ def test_moments_are_the_mean_and_the_inverse_expected_precision(name):
 @each_kind
 def test_parameters_in_the_coordinates_of_the_data_predict_the_same(name):
     _, component, X, _, lam = setup(name)
-    _, moved = component.uncentred(lam)
+    _, moved = component.in_data_coordinates(lam)
     if not np.any(center_of(component)):
         np.testing.assert_array_equal(moved, lam)
         return
@@ -410,7 +412,7 @@ def test_parameters_in_the_coordinates_of_the_data_predict_the_same(name):
 @pytest.mark.parametrize("name", ["diagonal", "spherical"])
 def test_parameters_of_one_column_are_moved_too(name):
     _, component, _, _, lam = setup(name, D=1)
-    moved = NormalGamma.standard(component.uncentred(lam)[1])["mean"]
+    moved = NormalGamma.standard(component.in_data_coordinates(lam)[1])["mean"]
     np.testing.assert_allclose(moved, NormalGamma.standard(lam)["mean"] + component.center)
 
 

@@ -550,7 +550,7 @@ def test_seeds_find_clusters_that_few_directions_show(name):
     model = mixture(name, D=30)
     stats = model.seeded_statistics(batch_of(model, X), 3, "k-means++", _rng())
     means = np.array([X[labels == k].mean(axis=0) for k in range(3)])
-    found = model.component.uncentred(model.component.natural_parameters(stats.arrays[1]))
+    found = model.component.in_data_coordinates(model.component.natural_parameters(stats.arrays[1]))
     found = found[0].standard(found[1])["mean"].reshape(3, 30)
     apart = np.linalg.norm(found[:, None] - means, axis=2)
     assert (apart.min(axis=0) < 1.0).all()

@@ -145,13 +145,17 @@ def test_a_step_moves_by_its_formula(weights, name, kind, temperature):
     first = np.stack([counts, after], axis=1) if weights is WEIGHTS["sticks"] else counts
     hats = [first, sums]
     if kind == "ssvi":
-        spread = model.component.spread
+        spread = model.component.natural_sums
         pairs = zip(lam, g.log_gammas, (first.reshape(lam[0].shape), spread(sums)), strict=True)
         for i, parts in enumerate(pairs):
             columns, logs, some = (part.reshape(-1, part.shape[-1]).T for part in parts)
             corrected = corrected_statistics(columns, Gammas.of_all(logs), some)
             corrected = corrected.T.reshape(parts[2].shape)
-            hats[i] = model.component.gather(corrected) if i else corrected.reshape(first.shape)
+            hats[i] = (
+                model.component.feature_coefficients(corrected)
+                if i
+                else corrected.reshape(first.shape)
+            )
     found = state.stats.value().arrays
     expected = [
         (1.0 - rho) * old + rho * 100.0 / row_weights.sum() * hat / temperature

@@ -152,7 +152,7 @@ def test_blocks_of_many_columns_are_explained_and_summed_without_features(monkey
         "skvt.models.mixture.components._full.full_features",
         lambda X, *_: full_features(X, *_) if X.shape[1] == 1 else pytest.fail("features"),
     )
-    logits, sums_of = product.explain(X, table)
+    logits, sums_of = product.log_densities_and_sums(X, table)
     np.testing.assert_allclose(logits, features @ table, rtol=1e-9)
     for got in (sums_of(weighted), product.weighted_sums(X, weighted)):
         np.testing.assert_allclose(got, sums, rtol=1e-9, atol=1e-12)

@@ -85,7 +85,7 @@ def test_expectations_are_the_gradient_of_the_log_normalizer(name):
     _, component, learner, sums = _learned(name, 0)
     component = learner.learned(component, sums)
     lam, step = component.natural_parameters(sums), 1e-4
-    direction = component.spread(sums[::-1]) / N
+    direction = component.natural_sums(sums[::-1]) / N
     ends = [component.family.log_normalizer(lam + sign * step * direction) for sign in (1, -1)]
     slope = (direction * component.family.expectation(lam)).sum(axis=1)
     np.testing.assert_allclose((ends[0] - ends[1]) / (2.0 * step), slope, rtol=1e-5, atol=1e-6)
@@ -94,8 +94,10 @@ def test_expectations_are_the_gradient_of_the_log_normalizer(name):
 @pytest.mark.parametrize("name", list(SPECS))
 def test_sums_of_statistics_yield_these_statistics(name):
     plain, _, _, sums = _learned(name, 0)
-    statistics = plain.spread(sums)
-    np.testing.assert_allclose(plain.spread(plain.unspread(statistics)), statistics, rtol=1e-12)
+    statistics = plain.natural_sums(sums)
+    np.testing.assert_allclose(
+        plain.natural_sums(plain.feature_sums(statistics)), statistics, rtol=1e-12
+    )
 
 
 def _alone(rows, column):
@@ -108,7 +110,7 @@ def test_predictions_average_over_both_values_of_each_indicator(name):
     plain, component, learner, sums = _learned(name, 0)
     component = learner.learned(component, sums)
     lam, of_all = component.natural_parameters(sums), component.common
-    statistics = plain.spread(sums)
+    statistics = plain.natural_sums(sums)
     of_rows = statistics * plain.family.expectation(of_all)
     step = {"gaussian": 0.02}.get(name, 1.0)
     values = {

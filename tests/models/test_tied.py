@@ -102,7 +102,9 @@ def test_expectations_are_slopes_of_the_log_normalizer():
 def test_standard_parameters_go_there_and_back():
     family, eta = members()
     again = family.from_standard(**family.standard(eta))
-    np.testing.assert_allclose(family.apart(again), family.apart(eta), rtol=1e-9)
+    np.testing.assert_allclose(
+        family.with_shared_globals(again), family.with_shared_globals(eta), rtol=1e-9
+    )
     np.testing.assert_allclose(family.expectation(again), family.expectation(eta), rtol=1e-9)
 
 
@@ -192,7 +194,7 @@ def test_the_predictive_density_is_the_ratio_of_evidences():
     model, *_ = started(X, K)
     component = model.component
     sums = np.eye(K)[z].T @ component.features(X)
-    lam = component.apart(component.natural_parameters(sums))
+    lam = component.with_shared_globals(component.natural_parameters(sums))
     got = component.log_predictive(X[:5], lam)
     more = component.features(X[:5] + 0.3)
     got = component.log_predictive(X[:5] + 0.3, lam)

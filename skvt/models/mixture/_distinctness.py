@@ -45,7 +45,7 @@ class Evidence(Pairs):
     def __init__(
         self, component: Component, sums: Array, counts: Array, vacant: NDArray[np.bool_]
     ) -> None:
-        self.component, self.sums = component.alone, sums
+        self.component, self.sums = component.without_shared_globals, sums
         self.n_rows = float(counts.sum())
         self.mass, self.vacant, self.dtype = counts / self.n_rows, vacant, component.dtype
         if counts.size > _ALL_COMPARED:

@@ -68,7 +68,7 @@ class GaussianLearner(Ascent):
         The result is None if the component can learn none of them.
         """
         # Components that share a covariance do not determine its prior.
-        if component.alone is not component:
+        if component.without_shared_globals is not component:
             names -= {"covariance_prior", "degrees_of_freedom_prior"}
         prior = gaussian_prior_of(component)
         if prior.mean is None:

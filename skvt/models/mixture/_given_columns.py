@@ -214,8 +214,8 @@ class Conditioned(Product):
         return out
 
     @property
-    def opened(self) -> "Conditioned":
-        block = self.blocks[0]._replace(component=self.values.opened)
+    def with_unknown_levels(self) -> "Conditioned":
+        block = self.blocks[0]._replace(component=self.values.with_unknown_levels)
         return replace(self, blocks=(block,))
 
     def filled(self, X: Any) -> Any:
@@ -229,8 +229,8 @@ class Conditioned(Product):
     def without_indicator(self, column: int) -> "Conditioned":
         return self
 
-    def uncentred(self, lam: Array) -> tuple[Any, Array]:
-        uncentred: tuple[Any, Array] = self.values.uncentred(self.family.split(lam)[0])
+    def in_data_coordinates(self, lam: Array) -> tuple[Any, Array]:
+        uncentred: tuple[Any, Array] = self.values.in_data_coordinates(self.family.split(lam)[0])
         return uncentred
 
     def parts(self, lam: Array) -> dict[str, tuple[Any, Array]]:

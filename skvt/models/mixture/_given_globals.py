@@ -97,7 +97,7 @@ class MixtureGivenGlobals(Mixture):
         """
         weights, sums = result_stats.arrays
         # Convert the sums of components to the shape of their natural parameters.
-        eta_hats = weights, self.component.spread(sums)
+        eta_hats = weights, self.component.natural_sums(sums)
         corrected = []
         for lam, log_gammas, eta_hat in zip(
             self.natural_parameters(stats), global_params.log_gammas, eta_hats, strict=True
@@ -108,7 +108,7 @@ class MixtureGivenGlobals(Mixture):
             columns = corrected_statistics(shapes, Gammas.of_all(logs), hats, run)
             corrected.append(columns.T.reshape(eta_hat.shape))
         component: Any = self.component
-        return Stats((corrected[0], component.unspread(corrected[1])))
+        return Stats((corrected[0], component.feature_sums(corrected[1])))
 
     def project(self, stats: RunningStats) -> None:
         """Enforce ``lam >= prior``, and put components in the order of highest evidence, in place.
@@ -138,11 +138,11 @@ class MixtureGivenGlobals(Mixture):
         """Convert the counts and sums of a mixture to the statistics of this model.
 
         Different sums S may have the same natural statistics M S. They become the one S that
-        ``unspread`` derives from M S.
+        ``feature_sums`` derives from M S.
         """
         counts, sums = arrays
         component: Any = self.component
-        return self.weights.statistics(counts), component.unspread(component.spread(sums))
+        return self.weights.statistics(counts), component.feature_sums(component.natural_sums(sums))
 
     def local_step(
         self, batch: RowBatch, global_params: Any, inv_temp: float | Array, run: Run, *,

@@ -56,7 +56,9 @@ def bounds_of_joins(
     # If components share globals, the evidence of a cluster depends on the other clusters. It is
     # then computed for all clusters of each number. Otherwise it is computed once per cluster.
     component = model.component
-    if np.array_equal(component.log_evidence(sums), component.alone.log_evidence(sums)):
+    if np.array_equal(
+        component.log_evidence(sums), component.without_shared_globals.log_evidence(sums)
+    ):
         evidence = _evidence_from_joins(component, sums, joins)
     else:
         arrays = (

@@ -76,7 +76,10 @@ class LatentGaussian(FullGaussian):
         """Return rows whose missing values are conditional means under the prior."""
         return np.where(np.isnan(X), self.cells.with_levels(self._complete_scores(X)), X)
 
-    explain, weighted_sums = ConjugateComponent.explain, ConjugateComponent.weighted_sums
+    log_densities_and_sums, weighted_sums = (
+        ConjugateComponent.log_densities_and_sums,
+        ConjugateComponent.weighted_sums,
+    )
 
     def filled_features(self, X: Any) -> Any:
         """Return features whose latent values are means of a standard normal in their interval."""
@@ -189,7 +192,7 @@ class TiedLatentGaussian(LatentGaussian, TiedGaussian):
     """N(mu_k, Lambda^-1) of latent values with one Lambda; see :class:`LatentGaussian`."""
 
     @property
-    def alone(self) -> LatentGaussian:
+    def without_shared_globals(self) -> LatentGaussian:
         return LatentGaussian(self.prior, self.center, self.dtype, self.added, cells=self.cells)
 
 

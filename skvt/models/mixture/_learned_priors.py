@@ -196,7 +196,7 @@ class DirichletLearner(Ascent):
         the other sum, so that both sums stay positive.
         """
         alpha = component.prior.reshape(-1)
-        counts = component.spread(sums).reshape(len(sums), -1)
+        counts = component.natural_sums(sums).reshape(len(sums), -1)
         # Sum over the entries of each Dirichlet.
         starts = np.cumsum(self.sizes, dtype=np.intp) - np.array(self.sizes, np.intp)
         counts_sum = np.add.reduceat(counts, starts, axis=1)

@@ -45,10 +45,10 @@ class Volume(ConjugateComponent):
         """Return the negative sum of the logarithms in each row, (n, 1)."""
         return np.asarray(-np.nansum(X, axis=1, keepdims=True))
 
-    def spread(self, sums: Array) -> Array:
+    def natural_sums(self, sums: Array) -> Array:
         return np.zeros((*sums.shape[:-1], 1, 2))
 
-    def gather(self, t: Array) -> Array:
+    def feature_coefficients(self, t: Array) -> Array:
         return np.zeros((*t.shape[:-2], 1))
 
     def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
@@ -101,9 +101,9 @@ class Logged(WrapperMixin, Product):
     ) -> Array:
         return self._exponentiate(draws)
 
-    def uncentred(self, lam: Array) -> tuple[Any, Array]:
+    def in_data_coordinates(self, lam: Array) -> tuple[Any, Array]:
         """Return the family and natural parameters of the values."""
-        uncentred: tuple[Any, Array] = self._values.uncentred(self.family.split(lam)[0])
+        uncentred: tuple[Any, Array] = self._values.in_data_coordinates(self.family.split(lam)[0])
         return uncentred
 
     def parts(self, lam: Array) -> dict[str, tuple[Any, Array]]:

@@ -37,19 +37,19 @@ class LowRankGaussian(FullGaussian):
     max_rank: int = 1
     # Factors from which :class:`~skvt.expfam.FactorAnalysis` starts; None except while other priors
     # are tried.
-    begun: Factors | None = None
+    initial_factors: Factors | None = None
 
     covariance_type = "low_rank"
 
     @cached_property
     def family(self) -> FactorAnalysis:  # type: ignore[override]
-        return FactorAnalysis(self.prior, self.max_rank, self.begun)
+        return FactorAnalysis(self.prior, self.max_rank, self.initial_factors)
 
     def trial(self, sums: Array) -> "LowRankGaussian":
         """Return a component for trials of other priors, starting from the best q at ``sums``."""
-        return replace(self, begun=self.family.factors(self.natural_parameters(sums)))
+        return replace(self, initial_factors=self.family.factors(self.natural_parameters(sums)))
 
-    def uncentred(self, lam: Array) -> tuple[FactorAnalysis, Array]:
+    def in_data_coordinates(self, lam: Array) -> tuple[FactorAnalysis, Array]:
         prior, eta = (
             NormalWishart.from_standard(**(q | {"mean": q["mean"] + self.center}))
             for q in (NormalWishart.standard(self.prior), NormalWishart.standard(lam))

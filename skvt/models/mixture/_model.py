@@ -121,7 +121,7 @@ class Mixture(ConjugateModel):
 
     def statistics_shapes(self, n_components: int) -> list[tuple[int, ...]]:
         """Return the shapes of the counts and of the sums of features."""
-        n_table_columns = self.component.gather(self.component.prior).shape[-1]
+        n_table_columns = self.component.feature_coefficients(self.component.prior).shape[-1]
         return [(n_components,), (n_components, n_table_columns)]
 
     # ------------------------------------------------------------------------------- globals
@@ -421,7 +421,7 @@ class Mixture(ConjugateModel):
         weights = self.weights.mean(lam_weights)[: len(lam_components)]
         weights = np.append(weights, max(0.0, 1.0 - weights.sum()))
         with_new = np.concatenate([lam_components, self.component.prior[None]])
-        components = self.component.apart(with_new)
+        components = self.component.with_shared_globals(with_new)
         with np.errstate(divide="ignore"):
             return _Predictive(self.component, components, np.log(weights))
 
@@ -540,7 +540,7 @@ def _local_task(
     sums = np.zeros(table.T.shape)
     for chunk in _split_into_chunks(rows):
         # These are E[log p(x_n | phi_k)], until they are replaced by responsibilities.
-        r, sums_of = component.explain(X[chunk], table)
+        r, sums_of = component.log_densities_and_sums(X[chunk], table)
         r += log_weights
         chunk_inv_temps = inv_temps[chunk] if inv_temps.size > 1 else inv_temps
         holes = None if completion is None else completion(X[chunk], chunk_inv_temps)

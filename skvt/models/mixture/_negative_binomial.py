@@ -155,7 +155,7 @@ class NegativeBinomial(ExposureColumns):
         ]
         return sp.csr_array(sp.hstack(parts, format="csr"))
 
-    def spread(self, sums: Array) -> Array:
+    def natural_sums(self, sums: Array) -> Array:
         """Convert sums of features (..., P) to natural parameters (..., D, G + 2 J)."""
         G, J, D = SIZES.size, self.points.size, len(self.prior)
         ends = D * np.array([G, G + J, G + 2 * J])
@@ -165,15 +165,15 @@ class NegativeBinomial(ExposureColumns):
         observed_L = minus_missing_L.reshape(*lead, D, J) + L[..., None, :]
         return np.concatenate([log_h, x_L, observed_L], axis=-1)
 
-    def gather(self, t: Array) -> Array:
+    def feature_coefficients(self, t: Array) -> Array:
         lead, (G, J) = t.shape[:-2], (SIZES.size, self.points.size)
         parts = [t[..., :G], t[..., G : G + J], t[..., G + J :]]
         flat = [part.reshape(*lead, -1) for part in parts]
         return np.concatenate([*flat, parts[2].sum(axis=-2), np.zeros((*lead, 1))], axis=-1)
 
-    def unspread(self, statistics: Array) -> Array:
+    def feature_sums(self, statistics: Array) -> Array:
         """Return sums S for which ``M S`` equals ``statistics``, and count no complete row."""
-        sums = self.gather(statistics)
+        sums = self.feature_coefficients(statistics)
         sums[..., -self.points.size - 1 :] = 0.0
         return sums
 

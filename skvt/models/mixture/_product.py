@@ -240,11 +240,13 @@ class Product(ConjugateComponent):
         parts = [component.features(part) for component, part in self._with_columns(X)]
         return self._side_by_side(parts)
 
-    def explain(self, X: Any, table: Array) -> tuple[Array, Callable[[Array], Array]]:
+    def log_densities_and_sums(
+        self, X: Any, table: Array
+    ) -> tuple[Array, Callable[[Array], Array]]:
         # If a block avoids features, ask each block.
         if self.avoids_features:
             explained = [
-                component.explain(part, table[entries])
+                component.log_densities_and_sums(part, table[entries])
                 for (component, part), entries in zip(
                     self._with_columns(X), self._slices, strict=True
                 )
@@ -340,25 +342,27 @@ class Product(ConjugateComponent):
             out[:, columns] = filled_part
         return out
 
-    def spread(self, sums: Array) -> Array:
+    def natural_sums(self, sums: Array) -> Array:
         parts = zip(self.blocks, self.split_by_block(sums), strict=True)
-        return self.family.join([block.component.spread(part) for block, part in parts])
+        return self.family.join([block.component.natural_sums(part) for block, part in parts])
 
-    def gather(self, t: Array) -> Array:
+    def feature_coefficients(self, t: Array) -> Array:
         parts = zip(self.blocks, self.family.split(t), strict=True)
-        return np.concatenate([block.component.gather(part) for block, part in parts], axis=-1)
+        return np.concatenate(
+            [block.component.feature_coefficients(part) for block, part in parts], axis=-1
+        )
 
     @property
     def log_hyperprior(self) -> float:
         return float(sum(block.component.log_hyperprior for block in self.blocks))
 
     @property
-    def searching(self) -> "Product":
+    def for_searches(self) -> "Product":
         """The product whose blocks have their component for searches.
 
         It is this object if no block has another component for searches.
         """
-        parts = [block.component.searching for block in self.blocks]
+        parts = [block.component.for_searches for block in self.blocks]
         if all(new is block.component for new, block in zip(parts, self.blocks, strict=True)):
             return self
         return self.with_components(parts)
@@ -369,13 +373,15 @@ class Product(ConjugateComponent):
         return replace(self, blocks=tuple(block._replace(component=new) for block, new in pairs))
 
     @cached_property
-    def alone(self) -> "Product":
+    def without_shared_globals(self) -> "Product":
         """The product whose blocks share no globals between components."""
-        return self.with_components(block.component.alone for block in self.blocks)
+        return self.with_components(block.component.without_shared_globals for block in self.blocks)
 
-    def apart(self, lam: Array) -> Array:
+    def with_shared_globals(self, lam: Array) -> Array:
         parts = zip(self.blocks, self.family.split(lam), strict=True)
-        return self.family.join([block.component.apart(part) for block, part in parts])
+        return self.family.join(
+            [block.component.with_shared_globals(part) for block, part in parts]
+        )
 
     def log_evidence(self, sums: Array) -> Array:
         return np.asarray(self.block_evidence(sums).sum(axis=1))

@@ -143,7 +143,7 @@ def _responsibilities(model: Mixture, X: Any, counts: Array, sums: Array) -> Arr
     Under a uniform prior, these means are proportional to N_k + 1, where N_k is the count.
     """
     component = model.component
-    lam = component.apart(component.natural_parameters(sums))
+    lam = component.with_shared_globals(component.natural_parameters(sums))
     out = np.empty((X.shape[0], counts.size))
     for rows in pieces(X.shape[0], ROWS_PER_CHUNK):
         out[rows] = softmax(component.log_predictive(X[rows], lam) + np.log(counts + 1.0), axis=1)

@@ -158,7 +158,7 @@ class Regression(ConjugateComponent):
     def features(self, X: Any) -> Any:
         return full_features(self._joint_rows(X), True, self.added)
 
-    def spread(self, sums: Array) -> Array:
+    def natural_sums(self, sums: Array) -> Array:
         """Convert sums of features to natural parameters by repeating the number of rows.
 
         This number is both the statistic of log|Lambda| / 2 and the first entry of the sum of
@@ -166,7 +166,7 @@ class Regression(ConjugateComponent):
         """
         return np.concatenate([sums[..., :1], sums], axis=-1)
 
-    def gather(self, t: Array) -> Array:
+    def feature_coefficients(self, t: Array) -> Array:
         out = t[..., 1:].copy()
         out[..., 0] += t[..., 0]
         return out
@@ -261,7 +261,7 @@ class Regression(ConjugateComponent):
         """Raise an error: :meth:`conditional_sample` draws rows for given columns."""
         raise NotImplementedError
 
-    def uncentred(self, lam: Array) -> tuple[Any, Array]:
+    def in_data_coordinates(self, lam: Array) -> tuple[Any, Array]:
         q = self.family.standard(lam)
         M = q["coefficients"].copy()
         M[..., 0] += self.center

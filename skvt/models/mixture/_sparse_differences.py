@@ -219,7 +219,7 @@ class SparseDifferences(Product):
         return float(log_density - betaln(a, b) - divergence)
 
     @property
-    def searching(self) -> "SparseDifferences":
+    def for_searches(self) -> "SparseDifferences":
         return replace(self, share=_INITIAL_SHARE)
 
     # ------------------------------------------------------------------------------ evidence
@@ -310,8 +310,10 @@ class SparseDifferences(Product):
         """Return natural parameters (K, *shape) for the more probable value of each indicator."""
         return self.family.split(np.where(self.separate(lam), lam, self.common.reshape(-1)))[0]
 
-    def uncentred(self, lam: Array) -> tuple[Any, Array]:
-        uncentred: tuple[Any, Array] = self.differing.uncentred(self._more_probable_parameters(lam))
+    def in_data_coordinates(self, lam: Array) -> tuple[Any, Array]:
+        uncentred: tuple[Any, Array] = self.differing.in_data_coordinates(
+            self._more_probable_parameters(lam)
+        )
         return uncentred
 
     def marginals(self, lam: Array) -> Any:
@@ -364,7 +366,7 @@ def _improve_common(component: SparseDifferences, sums: Array) -> tuple[SparseDi
         if bound > best_bound:
             best, best_bound = current, bound
         if step == 0 and np.all(log_separate < log_common):
-            current = component.searching
+            current = component.for_searches
             log_common, log_separate = current.family.log_terms(statistics, evidence)
         elif bound - previous_bound < _SMALLEST_GAIN:
             break
@@ -402,7 +404,7 @@ def _improve_prior(
     separate = np.where(component.separate(lam), lam - component.prior, 0.0)
     R = component.common - inner.prior
     statistics = np.concatenate([R[None], family.split(separate)[0]])
-    inner = learner.learned(inner, inner.unspread(statistics))
+    inner = learner.learned(inner, inner.feature_sums(statistics))
     return replace(component.with_components([inner]), common=inner.prior + R)
 
 

@@ -155,10 +155,16 @@ class WeightedFullGaussian(FullGaussian):
         features = super().features(X)
         return np.concatenate([features[:, :1], features], axis=1)
 
-    explain, weighted_sums = ConjugateComponent.explain, ConjugateComponent.weighted_sums
+    log_densities_and_sums, weighted_sums = (
+        ConjugateComponent.log_densities_and_sums,
+        ConjugateComponent.weighted_sums,
+    )
 
     # The features are the statistics of the family, so that M is the identity.
-    spread, gather = ConjugateComponent.spread, ConjugateComponent.gather
+    natural_sums, feature_coefficients = (
+        ConjugateComponent.natural_sums,
+        ConjugateComponent.feature_coefficients,
+    )
 
 
 @in_files("models.WeightedDiagonalGaussian")
@@ -179,12 +185,12 @@ class WeightedDiagonalGaussian(DiagonalGaussian):
         X, seen = self._observed(X)
         return np.concatenate([seen, seen, X, self._squares(X, seen)], axis=1)
 
-    def spread(self, sums: Array) -> Array:
+    def natural_sums(self, sums: Array) -> Array:
         """Rearrange sums of features (..., 4D) to natural parameters (..., D, 4)."""
         n_observed, sum_u, sum_u_x, sum_u_xx = np.split(sums, 4, axis=-1)
         return np.stack([n_observed, sum_u_xx, sum_u_x, sum_u], axis=-1)
 
-    def gather(self, t: Array) -> Array:
+    def feature_coefficients(self, t: Array) -> Array:
         return np.concatenate([t[..., 0], t[..., 3], t[..., 2], t[..., 1]], axis=-1)
 
 
@@ -203,8 +209,8 @@ class Freedom(ConjugateComponent):
     dtype: np.dtype[Any]
     limits: tuple[float, float] = LIMITS
 
-    spread = PairOfEachColumn.spread
-    gather = PairOfEachColumn.gather
+    natural_sums = PairOfEachColumn.natural_sums
+    feature_coefficients = PairOfEachColumn.feature_coefficients
 
     @property
     def family(self) -> DegreesOfFreedom:

@@ -34,13 +34,13 @@ class TiedGaussian(FullGaussian):
         return TiedNormalWishart(self.prior)
 
     @property
-    def alone(self) -> FullGaussian:
+    def without_shared_globals(self) -> FullGaussian:
         return FullGaussian(self.prior, self.center, self.dtype, self.added)
 
-    def apart(self, lam: Array) -> Array:
-        return self.family.apart(lam)
+    def with_shared_globals(self, lam: Array) -> Array:
+        return self.family.with_shared_globals(lam)
 
-    def uncentred(self, lam: Array) -> tuple[TiedNormalWishart, Array]:
+    def in_data_coordinates(self, lam: Array) -> tuple[TiedNormalWishart, Array]:
         prior, q = NormalWishart.standard(self.prior), self.family.standard(lam)
         moved = prior | {"mean": prior["mean"] + self.center}
         family = TiedNormalWishart(NormalWishart.from_standard(**moved))

@@ -129,7 +129,7 @@ def valleys_between(
     The result is None if components are not Gaussian, or have too many columns. Missing values are
     filled with the mean of the row's most probable component.
     """
-    lam = component.apart(lam)
+    lam = component.with_shared_globals(lam)
     gaussians = component.gaussians(lam) if component.n_features <= _MOST_COLUMNS else None
     if gaussians is None:
         return None

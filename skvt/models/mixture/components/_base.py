@@ -40,7 +40,7 @@ class RowFits:
     """
 
     def __init__(self, component: Any, features: Callable[[Any], Any]) -> None:
-        self._component, self._features = component.alone, features
+        self._component, self._features = component.without_shared_globals, features
 
     def prepare(self, rows: Any) -> Any:
         """Return the numbers that the other methods need of the rows with these indices."""
@@ -67,10 +67,11 @@ class ConjugateComponent:
 
     :class:`skvt.contracts.Component` documents the methods. A subclass defines ``family``,
     ``prior``, ``n_features``, ``dtype``, ``features`` and ``sample``. If features are not the
-    statistics of the family, it defines ``spread``, which applies the matrix M to sums of features,
-    and ``gather``, which applies the transpose of M. If some coefficients of its features do not
-    depend on phi, it defines these coefficients as ``base`` (P,). By default, components share no
-    globals, have no missing values, and are not projected to subspaces.
+    statistics of the family, it defines ``natural_sums``, which applies the matrix M to sums of
+    features, and ``feature_coefficients``, which applies the transpose of M. If some coefficients
+    of its features do not depend on phi, it defines these coefficients as ``base`` (P,). By
+    default, components share no globals, have no missing values, and are not projected to
+    subspaces.
     """
 
     missing: bool = False
@@ -103,7 +104,7 @@ class ConjugateComponent:
         return 0.0
 
     @property
-    def searching(self) -> Any:
+    def for_searches(self) -> Any:
         return self
 
     @property
@@ -111,22 +112,22 @@ class ConjugateComponent:
         """Numbers of natural parameters of columns that are independent given the component."""
         return (self.prior[0].size,) * len(self.prior)
 
-    def spread(self, sums: Array) -> Array:
+    def natural_sums(self, sums: Array) -> Array:
         return sums
 
-    def gather(self, t: Array) -> Array:
+    def feature_coefficients(self, t: Array) -> Array:
         return t
 
-    def unspread(self, statistics: Array) -> Array:
+    def feature_sums(self, statistics: Array) -> Array:
         """Return sums S of features for which ``M S`` equals ``statistics``.
 
         This method is right if M is a permutation. Other subclasses override it.
         """
-        return self.gather(statistics)
+        return self.feature_coefficients(statistics)
 
     def natural_parameters(self, sums: Array) -> Array:
         """Return ``lam = eta + M S``."""
-        return self.prior + self.spread(np.asarray(sums, dtype=np.float64))
+        return self.prior + self.natural_sums(np.asarray(sums, dtype=np.float64))
 
     def table(self, lam: Array) -> Array:
         """Return ``T = M' E[t] + base measure``."""
@@ -134,12 +135,14 @@ class ConjugateComponent:
 
     def table_of(self, t: Array) -> Array:
         """Return ``T`` for statistics ``t(phi_k)``, shape (K, ..., E)."""
-        return self.gather(t) + self.base
+        return self.feature_coefficients(t) + self.base
 
     def row_fits(self, X: Any) -> Any:
         return RowFits(self, lambda rows: self.filled_features(X[rows]))
 
-    def explain(self, X: Any, table: Array) -> tuple[Array, Callable[[Array], Array]]:
+    def log_densities_and_sums(
+        self, X: Any, table: Array
+    ) -> tuple[Array, Callable[[Array], Array]]:
         features = self.features(X)
         return features @ table, lambda weighted: features.T.dot(weighted).T
 
@@ -231,25 +234,25 @@ class ConjugateComponent:
         features = dense(component.features(X))
         base = features @ np.broadcast_to(self.base, features.shape[1])
         for rows in pieces(X.shape[0], max(1, _ENTRIES_AT_ONCE // size)):
-            yield rows, base[rows], self.spread(features[rows])
+            yield rows, base[rows], self.natural_sums(features[rows])
 
     def weighted_sums(self, X: Any, weighted: Array) -> Array:
-        sums = np.zeros((weighted.shape[1], self.gather(self.prior).shape[-1]))
+        sums = np.zeros((weighted.shape[1], self.feature_coefficients(self.prior).shape[-1]))
         step = max(_TABLES_AT_ONCE, _FEATURE_ENTRIES_AT_ONCE // sums.shape[1])
         for rows in pieces(len(weighted), step):
             sums += self.features(X[rows]).T.dot(weighted[rows]).T
         return sums
 
     @property
-    def alone(self) -> Any:
+    def without_shared_globals(self) -> Any:
         return self
 
     @property
-    def opened(self) -> Any:
+    def with_unknown_levels(self) -> Any:
         """The component whose predictive densities also cover levels that are not in the fit."""
         return self
 
-    def apart(self, lam: Array) -> Array:
+    def with_shared_globals(self, lam: Array) -> Array:
         return lam
 
     def log_evidence(self, sums: Array) -> Array:
@@ -280,7 +283,7 @@ class ConjugateComponent:
             gains[pairs] += self.log_evidence(sums[a[pairs]] + sums[b[pairs]])
         return gains
 
-    def uncentred(self, lam: Array) -> tuple[Any, Array]:
+    def in_data_coordinates(self, lam: Array) -> tuple[Any, Array]:
         """Return the family and ``lam`` in the coordinates of the data."""
         return self.family, lam
 
@@ -333,11 +336,11 @@ class PairOfEachColumn(ConjugateComponent):
     def n_features(self) -> int:
         return self.prior.shape[0]
 
-    def spread(self, sums: Array) -> Array:
+    def natural_sums(self, sums: Array) -> Array:
         """Rearrange sums of features (..., 2D) to (..., D, 2)."""
         return np.stack(np.split(sums, 2, axis=-1), axis=-1)
 
-    def gather(self, t: Array) -> Array:
+    def feature_coefficients(self, t: Array) -> Array:
         return np.concatenate([t[..., 0], t[..., 1]], axis=-1)
 
 

@@ -79,29 +79,29 @@ class Bernoulli(LevelColumns, PairOfEachColumn):
         rows = sp.csr_array(np.ones((X.shape[0], 1)))
         return sp.csr_array(sp.hstack([ones, minus_ones_and_missing, rows], format="csr"))
 
-    def spread(self, sums: Array) -> Array:
+    def natural_sums(self, sums: Array) -> Array:
         """Convert sums of features (..., P) to natural parameters (..., D, 2)."""
         if not self.sparse:
-            return super().spread(sums)
+            return super().natural_sums(sums)
         D = len(self.prior)
         return np.stack([sums[..., :D], sums[..., D:-1] + sums[..., -1:]], axis=-1)
 
-    def gather(self, t: Array) -> Array:
+    def feature_coefficients(self, t: Array) -> Array:
         rows = [t[..., 1].sum(axis=-1, keepdims=True)] if self.sparse else []
         return np.concatenate([t[..., 0], t[..., 1], *rows], axis=-1)
 
-    def unspread(self, statistics: Array) -> Array:
+    def feature_sums(self, statistics: Array) -> Array:
         """Return sums S for which ``M S`` equals ``statistics``, and which count no complete row.
 
         They are non-negative if ``statistics`` are.
         """
-        sums = self.gather(statistics)
+        sums = self.feature_coefficients(statistics)
         sums[..., 2 * len(self.prior) :] = 0.0
         return sums
 
     def log_predictive(self, X: Any, lam: Array) -> Array:
         """Return log densities, which are linear in the features since columns are independent."""
-        return self.features(X) @ self.gather(np.log(Dirichlet.mean(lam))).T
+        return self.features(X) @ self.feature_coefficients(np.log(Dirichlet.mean(lam))).T
 
     def repeated(self, number: int) -> "Bernoulli":
         """Return the component of dense rows in which all columns occur ``number`` times."""
@@ -229,7 +229,7 @@ class Categorical(LevelColumns):
         return features @ table, features @ np.abs(table)
 
     @property
-    def opened(self) -> "Categorical":
+    def with_unknown_levels(self) -> "Categorical":
         return replace(self, open_levels=True)
 
     def log_predictive(self, X: Any, lam: Array, n_values: Array | None = None) -> Array:
@@ -436,21 +436,21 @@ class Poisson(ExposureColumns):
             return np.concatenate([X, minus_missing_exposures, constants, exposures], axis=1)
         return np.concatenate([X, is_seen * exposures, constants], axis=1)
 
-    def spread(self, sums: Array) -> Array:
+    def natural_sums(self, sums: Array) -> Array:
         """Convert sums of features (..., P) to natural parameters (..., D, 2)."""
         D = len(self.prior)
         observed_exposures = sums[..., D : 2 * D] + (sums[..., -1:] if self.sparse else 0.0)
         return np.stack([sums[..., :D], observed_exposures], axis=-1)
 
-    def gather(self, t: Array) -> Array:
+    def feature_coefficients(self, t: Array) -> Array:
         of_rows = [np.zeros((*t.shape[:-2], 1))]
         if self.sparse:
             of_rows.append(t[..., 1].sum(axis=-1, keepdims=True))
         return np.concatenate([t[..., 0], t[..., 1], *of_rows], axis=-1)
 
-    def unspread(self, statistics: Array) -> Array:
+    def feature_sums(self, statistics: Array) -> Array:
         """Return sums S for which ``M S`` equals ``statistics``, and count no complete row."""
-        sums = self.gather(statistics)
+        sums = self.feature_coefficients(statistics)
         sums[..., 2 * len(self.prior) :] = 0.0
         return sums
 

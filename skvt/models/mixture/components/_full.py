@@ -38,7 +38,7 @@ class _FullMixin(ConjugateComponent):
     @property
     def base(self) -> Array:
         """The constant of the log density, as coefficient of the first feature, which is 1."""
-        base = np.zeros(self.gather(self.prior).size)
+        base = np.zeros(self.feature_coefficients(self.prior).size)
         base[0] = -0.5 * self.n_features * LOG_2PI
         return base
 
@@ -128,7 +128,7 @@ class FullGaussian(CentredMixin, _FullMixin):
     def features(self, X: Any) -> Any:
         return full_features(self._centred(X), True, self.added)
 
-    def spread(self, sums: Array) -> Array:
+    def natural_sums(self, sums: Array) -> Array:
         """Convert sums of features to natural parameters: repeat the first sum.
 
         The first sum is the number of rows. It is the statistic of both log|Lambda| / 2 and
@@ -136,7 +136,7 @@ class FullGaussian(CentredMixin, _FullMixin):
         """
         return np.concatenate([sums[..., :1], sums], axis=-1)
 
-    def gather(self, t: Array) -> Array:
+    def feature_coefficients(self, t: Array) -> Array:
         # This is the transpose of `spread`: add the two entries to which it copies the first sum.
         out = t[..., 1:].copy()
         out[..., 0] += t[..., 0]
@@ -146,12 +146,14 @@ class FullGaussian(CentredMixin, _FullMixin):
     def avoids_features(self) -> bool:  # type: ignore[override]
         return self.n_features >= _MANY_COLUMNS
 
-    def explain(self, X: Any, table: Array) -> tuple[Array, Callable[[Array], Array]]:
+    def log_densities_and_sums(
+        self, X: Any, table: Array
+    ) -> tuple[Array, Callable[[Array], Array]]:
         # With many columns and few components, products of rows and matrices are faster than
         # features.
         D = self.n_features
         if not self.avoids_features or table.shape[1] > _FEW_COMPONENTS:
-            return super().explain(X, table)
+            return super().log_densities_and_sums(X, table)
         rows, has_values = _without_holes(self._centred(X))
         added = 0.0 if self.added is None else self.added @ table[1 + D :]
         logits: Array = has_values[:, None] * (table[0] + added)

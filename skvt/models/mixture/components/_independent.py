@@ -46,7 +46,7 @@ class CentredMixin(ConjugateComponent):
         component = SphericalGaussian(prior, np.zeros(D), rows.dtype)
         return component.row_fits(rows)
 
-    def uncentred(self, lam: Array) -> tuple[Any, Array]:
+    def in_data_coordinates(self, lam: Array) -> tuple[Any, Array]:
         q = self.family.standard(lam)
         # Means are (K, D, 1) if each column has a distribution, and otherwise (K, D).
         center = self.center[:, None] if q["mean"].shape[-1] == 1 < self.n_features else self.center
@@ -107,15 +107,15 @@ class DiagonalGaussian(IndependentMixin):
         X, is_seen = self._observed(X)
         return np.concatenate([is_seen, X, self._squares(X, is_seen)], axis=1)
 
-    def spread(self, sums: Array) -> Array:
+    def natural_sums(self, sums: Array) -> Array:
         """Convert sums (..., 3D) to (..., D, 4): counts, sums of squares, sums of x, counts."""
         counts, sum_x, sum_xx = np.split(sums, 3, axis=-1)
         return np.stack([counts, sum_xx, sum_x, counts], axis=-1)
 
-    def gather(self, t: Array) -> Array:
+    def feature_coefficients(self, t: Array) -> Array:
         return np.concatenate([t[..., 0] + t[..., 3], t[..., 2], t[..., 1]], axis=-1)
 
-    def unspread(self, statistics: Array) -> Array:
+    def feature_sums(self, statistics: Array) -> Array:
         return np.concatenate([statistics[..., 0], statistics[..., 2], statistics[..., 1]], axis=-1)
 
     def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
@@ -235,12 +235,12 @@ class KnownVarianceGaussian(IndependentMixin):
         constant = -0.5 * ((X * X).sum(axis=1) / s + is_seen.sum(axis=1) * np.log(2.0 * np.pi * s))
         return np.concatenate([X / s, is_seen / s, constant[:, None]], axis=1)
 
-    def spread(self, sums: Array) -> Array:
+    def natural_sums(self, sums: Array) -> Array:
         """Convert sums of features (..., 2D + 1) to natural parameters (..., D, 2)."""
         D = self.n_features
         return np.stack([sums[..., :D], sums[..., D : 2 * D]], axis=-1)
 
-    def gather(self, t: Array) -> Array:
+    def feature_coefficients(self, t: Array) -> Array:
         zeros = np.zeros((*t.shape[:-2], 1))
         return np.concatenate([t[..., 0], t[..., 1], zeros], axis=-1)
 
