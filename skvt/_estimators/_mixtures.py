@@ -10,13 +10,12 @@ from skvt.rows import layout_of
 
 
 def require_rows(estimator, X, n_needed):
-    """Raise ValueError if X has fewer than ``n_needed`` rows, one for each initial component."""
+    """Raise ValueError if X has fewer than ``n_needed`` rows, the number of components."""
     n_rows = X.shape[0]
     if n_rows < n_needed:
         raise ValueError(
             f"Expected n_samples >= n_components but got n_components = {estimator.n_components}, "
-            f"n_samples = {n_rows}: each component starts with a row. Lower n_components or "
-            "give more rows."
+            f"n_samples = {n_rows}. Lower n_components or give more rows."
         )
 
 

@@ -5,7 +5,7 @@
 """
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -15,6 +15,7 @@ from skvt.contracts import (
     LocalResult,
     Memoizable,
     Move,
+    MoveRecord,
     MoveTools,
     PassInputs,
     PassResult,
@@ -145,6 +146,7 @@ class MemoizedInference(Continued):
         for batches in data.rounds(model, workers, [rows_of_batches[key] for key in keys]):
             self.visit(model, batches, data.total, state, visits, moves, tools)
         state.resum()
+        n_records = len(state.move_log)
         for move in moves:
             state.move_log.extend(move.finish(model, state, tools))
             model = move.under_priors(model)
@@ -154,6 +156,7 @@ class MemoizedInference(Continued):
         if checkpoint and previous is not None and exceeds(previous, bound_of_all(model, state)):
             memos_and_ids, model = checkpoint
             state.restore(memos_and_ids)
+            state.move_log[n_records:] = map(_reverted, state.move_log[n_records:])
             self._n_reverted_passes += 1
         else:
             self._n_reverted_passes, self._is_continued = 0, False
@@ -341,6 +344,13 @@ class Tools:
             return engine.sweep(model, state, inputs)
 
         return state, sweep
+
+
+def _reverted(record: MoveRecord) -> MoveRecord:
+    """Return the record of a move in a pass that was reverted."""
+    if not record.accepted:
+        return record
+    return replace(record, accepted=0, reason="The pass was reverted, because the bound fell.")
 
 
 def _visits_all_components(n_passes: int) -> bool:

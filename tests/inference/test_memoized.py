@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from models._textbook import KINDS, with_gaps
 from scipy.special import xlogy
 
-from skvt.contracts import FitPlan, LocalTotals, Move, PassInputs, RunningPolicy, Stream
+from skvt.contracts import FitPlan, LocalTotals, Move, MoveRecord, PassInputs, RunningPolicy, Stream
 from skvt.expfam import RunningStats, Stats
 from skvt.inference import (
     CoordinateAscent,
@@ -212,10 +212,10 @@ class LearnsWorsePriors(Move):
     def finish(self, model, state, tools):
         worse = replace(model.component, prior=50.0 * model.component.prior)
         self._relearned = replace(model, component=worse)
-        return []
+        return [MoveRecord(tools.n_iter, "merge", "0, 1", "worse priors", 1, 1, 2.0, "for a test")]
 
 
-def test_a_reverted_pass_keeps_the_priors_from_before_it():
+def test_a_reverted_pass_keeps_the_priors_and_accepts_no_move():
     model, data = mixture("Bernoulli"), data_of("Bernoulli")
     state = start(model, data)
     model = sweep(MemoizedInference(), model, data, state, n=10)[-1].model
@@ -223,6 +223,9 @@ def test_a_reverted_pass_keeps_the_priors_from_before_it():
     (result,) = sweep(MemoizedInference([LearnsWorsePriors()]), model, data, state)
     assert result.model is model
     assert bound(result.model, state) >= before
+    # the log says that nothing came of the moves in the pass
+    (record,) = state.move_log
+    assert (record.proposed, record.accepted) == (1, 0) and "reverted" in record.reason
 
 
 @each_kind
