@@ -1,0 +1,1 @@
+"""Benchmarks of speed over time; see README.md of benchmarks."""
