@@ -46,9 +46,12 @@ class Fit:
         warnings.simplefilter("ignore")
         make, data = FITS[name]
         rng = np.random.default_rng(0)
-        X = rng.permutation(data(rng))
-        self.make, (self.X, self.held_out) = make, np.split(X, [len(X) * 4 // 5])
-        self.fitted = make().fit(self.X)  # compiles the loops
+        X = data(rng)
+        order = rng.permutation(X.shape[0])
+        n_training_rows = X.shape[0] * 4 // 5
+        self.X, self.held_out = X[order[:n_training_rows]], X[order[n_training_rows:]]
+        # The first fit compiles the loops.
+        self.make, self.fitted = make, make().fit(self.X)
 
     def time_fit(self, name):
         self.make().fit(self.X)
