@@ -12,10 +12,10 @@ from skvt.inference._state import State
 from skvt.progress import Continued
 from skvt.typing import Array
 
-# Moves begin after this share of the passes, or after this number of passes if it is smaller.
-# Earlier, topics still change too much to be compared.
-FIRST_SHARE = 0.5
-MOST_BEFORE = 10
+# Moves begin after this share of the passes, or after this number of passes if it is smaller,
+# because topics change too much before to be compared.
+SHARE_BEFORE_MOVES = 0.5
+MAX_PASSES_BEFORE_MOVES = 10
 
 
 class MovesBetween(Continued):
@@ -32,7 +32,7 @@ class MovesBetween(Continued):
         self._moves, self._n_passes = moves, n_passes
         self.requires = tuple(requirement for move in moves for requirement in move.requires)
         # Number of passes after which moves begin.
-        self._first = min(FIRST_SHARE * n_passes, MOST_BEFORE)
+        self._first = min(SHARE_BEFORE_MOVES * n_passes, MAX_PASSES_BEFORE_MOVES)
         # Whether any move has been accepted so far.
         self._moved = False
 
@@ -54,7 +54,7 @@ class MovesBetween(Continued):
                 state.move_log.extend(records)
                 has_moved |= any(record.accepted for record in records)
         self._moved |= has_moved
-        # A policy that ends above T = 1 makes no moves at all.
+        # No moves follow if the policy has ended above T = 1, or after the last pass.
         stays_hot = inputs.policy.done and not inputs.policy.at_unit_temperature
         is_over = stays_hot or number >= self._n_passes
         return result._replace(
@@ -87,8 +87,9 @@ class Averaging(Continued):
     def __init__(self, n_passes: int, share: float) -> None:
         # Number of passes that are not averaged.
         self._first = (1.0 - share) * n_passes
-        # Number of passes averaged so far, and the sums of their statistics.
+        # Number of passes averaged so far.
         self._n_averaged = 0
+        # The sum of each array of their statistics.
         self._sum: list[Array] = []
 
     def after(
@@ -97,9 +98,14 @@ class Averaging(Continued):
         """Include the statistics in the mean if the pass is one of the last at T = 1."""
         if result.has_moved:
             # Restart the mean, because the components have changed.
-            self._sum, self._n_averaged = [], 0
+            self._n_averaged = 0
+            self._sum = []
         elif number > self._first and inputs.policy.at_unit_temperature:
-            self._include(state.plain_stats)
+            self._n_averaged += 1
+            if self._sum:
+                state.plain_stats.add_to(self._sum)
+            else:
+                self._sum = list(state.plain_stats.value().arrays)
         return result
 
     def finish(self, state: State) -> bool:
@@ -109,13 +115,6 @@ class Averaging(Continued):
         for total in self._sum:
             total /= total.dtype.type(self._n_averaged)
         state.stats = RunningStats(self._sum)
-        self._sum, self._n_averaged = [], 0
+        self._n_averaged = 0
+        self._sum = []
         return True
-
-    def _include(self, stats: Any) -> None:
-        """Include the statistics of a pass in the mean."""
-        self._n_averaged += 1
-        if self._sum:
-            stats.add_to(self._sum)
-        else:
-            self._sum = list(stats.value().arrays)

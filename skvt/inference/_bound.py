@@ -11,14 +11,7 @@ from functools import partial
 from typing import Any, cast
 
 from skvt._compiled import serial_map
-from skvt.contracts import (
-    Capability,
-    HasHyperprior,
-    LocalResult,
-    LocalTotals,
-    Memoizable,
-    Model,
-)
+from skvt.contracts import Capability, HasHyperprior, LocalResult, LocalTotals, Memoizable, Model
 from skvt.expfam import RunningStats, kl_divergence
 from skvt.inference._parallel import Workers
 from skvt.inference._state import MemoizedState, Rows

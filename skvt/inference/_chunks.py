@@ -2,8 +2,9 @@
 
 :class:`Chunks` replaces the data matrix where models are built and initialised. :class:`ChunkRows`
 replaces the :class:`~skvt.inference._state.Rows` of engines. All rows of a batch belong to one
-chunk, and the batch is prepared and visited in the process that stores this chunk. The engine sends
-the globals of the columns that occur in the batch, and gets statistics back.
+chunk. The process that stores the chunk prepares the batch and makes its local step, which is
+called a visit. The engine sends the globals of the columns that occur in the batch, and gets
+statistics back. A site (:mod:`skvt.inference._cluster`) runs functions where chunks are stored.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -118,10 +119,13 @@ class Chunks:
         columns: Any = None,
         row_function: Callable[[Any], Any] | None = None,
     ) -> None:
-        self.site, self.handles, self.summaries = site, handles, summaries
-        self.columns, self._row_function = columns, row_function
-        # Number of rows of each chunk, and indices of the first rows and of the end of the data.
+        self.site = site
+        self.handles, self.summaries = handles, summaries
+        self.columns = columns
+        self._row_function = row_function
+        # Number of rows of each chunk.
         self.chunk_sizes = np.array([summary.n_rows for summary in summaries], np.int64)
+        # Index of the first row of each chunk, and at the end the number of all rows.
         self.offsets = np.concatenate([[0], np.cumsum(self.chunk_sizes)])
         self.total_weight = float(sum(summary.total_weight for summary in summaries))
         self.is_weighted = any(summary.is_weighted for summary in summaries)
@@ -157,8 +161,8 @@ class Chunks:
     ) -> Iterator[Any]:
         """Yield ``function(chunk, *arguments[i])`` for chunk i, in the order of the chunks."""
         if arguments is None:
-            arguments = [()] * len(self.summaries)
-        tasks = ((self.handles[i], arguments[i]) for i in range(len(self.summaries)))
+            arguments = [()] * len(self.handles)
+        tasks = zip(self.handles, arguments, strict=True)
         return iter(self.site.each(self.on_selection(function), tasks))
 
     def take(self, rows: IndexArray) -> tuple[Any, Array]:
@@ -172,8 +176,10 @@ class Chunks:
         parts = list(self.site.each(self.on_selection(_take_rows), tasks))
         X = stacked([part for part, _ in parts])
         weights = np.concatenate([part for _, part in parts])
-        # The parts have the order of the chunks; restore the order of ``rows``.
-        positions = np.argsort(np.argsort(chunk_of_row, kind="stable"), kind="stable")
+        # The parts have the order of the chunks. Restore the order of ``rows`` by the inverse of
+        # the permutation that sorts the rows by chunk.
+        sorted_by_chunk = np.argsort(chunk_of_row, kind="stable")
+        positions = np.argsort(sorted_by_chunk, kind="stable")
         return X[positions], weights[positions]
 
 
@@ -255,7 +261,10 @@ def _(X: Chunks) -> IndexArray:
 
 
 class BatchSlice(NamedTuple):
-    """The position of a batch: up to ``size`` successive rows of a chunk, perhaps shuffled."""
+    """The position of a batch: up to ``size`` successive rows of a chunk.
+
+    If there is a ``seed``, the rows of the chunk are shuffled before.
+    """
 
     # Number of the chunk.
     chunk: int
@@ -277,9 +286,10 @@ class BatchHandle(NamedTuple):
     """A batch without its rows, with the attributes of batches that engines and policies read."""
 
     slice: BatchSlice
-    # Index of the chunk's first row in the data, and number of the chunk's rows.
+    # Index of the chunk's first row in the data.
     offset: int
     n_rows_of_chunk: int
+    # What the rows need of the globals: the columns that occur, and whether values are missing.
     scope: BatchScope
     # (n,); None if all weights are 1.
     stored_weights: Array | None
@@ -350,9 +360,10 @@ class SharedGlobals(NamedTuple):
 
 
 def _find_common_scope(batches: Sequence[BatchHandle]) -> BatchScope | None:
-    """Return the union of the scopes, or None if it is cheaper to send each batch its own globals.
+    """Return the union of the scopes, if it is worthwhile to send all batches the same globals.
 
-    The union is returned if sending its globals once costs at most half as much.
+    It is, if this sends at most half as many numbers as the globals of each batch would need.
+    Otherwise return None.
     """
     first_scope = batches[0].scope
     if first_scope.active is None:
@@ -360,7 +371,8 @@ def _find_common_scope(batches: Sequence[BatchHandle]) -> BatchScope | None:
         return first_scope if all_equal and len(batches) >= _MIN_SHARING_FACTOR else None
     columns_of_batches = [batch.active for batch in batches if batch.active is not None]
     n_columns = 1 + max(int(columns.max(initial=0)) for columns in columns_of_batches)
-    occurs, n_sent_separately = np.zeros(n_columns, np.bool_), 0
+    occurs = np.zeros(n_columns, np.bool_)
+    n_sent_separately = 0
     for columns in columns_of_batches:
         occurs[columns] = True
         n_sent_separately += columns.size
@@ -382,11 +394,12 @@ def _visit_slice(
     """
     rows = batch_slice.rows(len(chunk.weights))
     model = request.model if shared is None else shared.model
-    batch = model.batch(chunk.X, rows, chunk.weights[rows])
-    if shared is not None:
-        request = replace(request, model=model, global_params=shared.of(batch))
-    batch = replace(batch, rows=rows + offset)
-    result = visit_batch(batch, request, serial_map)
+    with one_blas_thread():
+        batch = model.batch(chunk.X, rows, chunk.weights[rows])
+        if shared is not None:
+            request = replace(request, model=model, global_params=shared.of(batch))
+        batch = replace(batch, rows=rows + offset)
+        result = visit_batch(batch, request, serial_map)
     # Send the indices and weights of rows only if the engine needs entries of rows.
     return result if request.is_by_row else replace(result, rows=None, weights=None)
 
@@ -400,7 +413,7 @@ class ChunkRows:
     # Maximum number of rows of a batch. If it is at least the number of all rows, each chunk is a
     # batch, and all batches are visited at once.
     batch_size: int
-    # Weight of the data set that these rows represent; None becomes the sum of the weights.
+    # Total weight of the data set that these rows represent; None becomes the sum of ``weights``.
     total: Any = None
     # Number of batches that are visited at once. None stands for a tenth of all batches if
     # they are not shuffled, and for up to 8 shuffled minibatches of stochastic inference.
@@ -528,14 +541,17 @@ class ChunkRows:
         for the arguments.
         """
         requests = map(make_request, batches)
-        first_request, shared = next(requests), None
-        # If the globals of several batches are alike, send them only once.
+        first_request = next(requests)
         draw = first_request.draw
+        # If several batches need almost the same globals, send these only once. The correction of
+        # drawn statistics needs the globals of all columns, as the scope ``BatchScope()`` says.
+        shared = None
         is_corrected = draw is not None and draw.is_corrected
         scope = BatchScope() if is_corrected else _find_common_scope(batches)
         if scope is not None:
             global_params = make_globals(batches[0]._replace(scope=scope))
-            # With a draw, these are statistics, which are indexed by the columns of the data.
+            # With a draw, ``global_params`` are statistics, which visits index by the columns of
+            # the data.
             active = None if draw is not None else scope.active
             shared = self.X.site.share(SharedGlobals(first_request.model, global_params, active))
 
@@ -548,11 +564,11 @@ class ChunkRows:
                     request = replace(request, model=None)
                 yield self.X.handles[batch.slice.chunk], (batch.slice, batch.offset, request)
 
-        function = partial(_apply_to_selection, _visit_slice, None, None)
-        if summed and not first_request.is_by_row and first_request.pair_entropies is None:
-            yield self.X.site.total(function, VisitResult.total, tasks(), shared)
+        needs_each_result = first_request.is_by_row or first_request.pair_entropies is not None
+        if summed and not needs_each_result:
+            yield self.X.site.total(_visit_slice, VisitResult.total, tasks(), shared)
         else:
-            yield from self.X.site.each(function, tasks(), shared)
+            yield from self.X.site.each(_visit_slice, tasks(), shared)
 
 
 def _count_words(X: Any, weights: Array) -> tuple[Any]:

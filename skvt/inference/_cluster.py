@@ -1,9 +1,9 @@
 """Tasks on Dask: on the cluster of an active client, otherwise on the scheduler of this process.
 
 A task calls a function of the package with a block, that is, the rows of a chunk, and a few small
-arguments. A site runs tasks: :class:`LocalSite` or :class:`ClusterSite`. It yields results in the
-order of the tasks, and combines results in a tree of fixed shape, so that they depend neither on
-the number of workers nor on their speed.
+arguments. A site, :class:`LocalSite` or :class:`ClusterSite`, runs tasks. It yields results in the
+order of the tasks, or combines them in a tree of fixed shape, so that results depend neither on the
+number of workers nor on their speed.
 """
 
 from collections import deque
@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 # Maximum number of results that are combined at once.
 FAN_IN = 8
-# Number of running or queued tasks per thread of the cluster. It is larger than 1 so that no thread
-# waits for the driver.
+# Number of running or queued tasks per thread of the cluster. It is larger than 1, so that no
+# thread waits until this process has started its next task.
 _TASKS_PER_THREAD = 2
 # Assumed number of threads if the cluster has fewer, because its workers may not have started yet.
 _MIN_THREADS = 2
@@ -81,8 +81,9 @@ def _call(function: Callable[..., Any], block: Any, sealed: Sealed, shared: Seal
             f"positive weight, {n_rows} when it was loaded before; seed what draws them, or write "
             "them to a file first."
         )
-    arguments_shared = () if shared is None else (shared.value,)
-    return function(block, *arguments, *arguments_shared)
+    if shared is not None:
+        arguments = (*arguments, shared.value)
+    return function(block, *arguments)
 
 
 def _keep_sealed(shared: Sealed) -> Sealed:
@@ -166,7 +167,8 @@ def _combine_in_tree(results: Iterable[Any], combine: Callable[[list[Any]], Any]
             levels[level + 1].append(combine(levels[level]))
             levels[level] = []
             level += 1
-    # Combine the nodes without parents, from the leaves to the root.
+    # Combine the nodes without parents, from the leaves to the root. ``combined`` has the node of
+    # the levels so far, if there is one.
     combined: list[Any] = []
     for nodes in levels:
         combined = [combine(nodes + combined)] if nodes or combined else []
@@ -269,6 +271,9 @@ class ClusterSite:
         shared: Any = None,
     ) -> Any:
         """Return the results of all tasks, combined on the workers: see :meth:`LocalSite.total`."""
+        from distributed import wait
+
+        # Futures that no combination uses yet; they are cancelled after an error.
         unused_futures: deque[Any] = deque()
 
         def start_tasks() -> Iterator[Any]:
@@ -279,7 +284,7 @@ class ClusterSite:
                 unused_futures.append(future)
                 unfinished.append(future)
                 if len(unfinished) > max_tasks:
-                    _wait(unfinished.popleft())
+                    wait(unfinished.popleft())
                 yield future
 
         def combine_futures(futures: list[Any]) -> Any:
@@ -323,12 +328,6 @@ def _leave_thread_pool() -> bool:
         # The caller is not a task, or a task that has left the pool before.
         return False
     return True
-
-
-def _wait(future: Any) -> None:
-    from distributed import wait
-
-    wait(future)
 
 
 @contextmanager

@@ -72,22 +72,25 @@ class CollapsedInference(WithoutMemosMixin, Continued):
         self._last_restart = LAST_RESTART_SHARE * n_passes
         # Number of passes made.
         self._pass = 0
-        # The drawn local variables of each batch, the start of its next visit.
+        # The drawn local variables of each batch, with which its next visit starts.
         self._ends: list[Array] = []
         # The batches of a pass, if they are kept.
         self._prepared: list[Sequence[Any]] = []
-        self._n_passes, self._n_averaged = n_passes, n_averaged
+        self._n_passes = n_passes
+        self._n_averaged = n_averaged
         self.sums: list[Stats] = []
 
     def run_pass(self, model: Collapsible, state: State, inputs: PassInputs) -> PassResult:
         """Make one sweep over the rows; ``state`` changes in place."""
         data, policy, workers, _ = inputs
         totals, new_stats, prior_stats = LocalTotals(), None, PriorStats()
+        # In the first pass and in a restart, local variables have no start.
         is_late = self._pass > self._last_restart
         has_starts = bool(self._ends) and (self._pass % self._passes_per_restart > 0 or is_late)
         if self._ends and not has_starts:
             add_note("topics of all tokens drawn again")
-        starts, ends = iter(self._ends if has_starts else []), list[Any]()
+        starts = iter(self._ends if has_starts else [])
+        ends: list[Any] = []
         # All batches have the same seed, because random numbers also depend on the indices of rows.
         seed = int(np.random.default_rng([state.seed, self._pass]).integers(2**62))
 
@@ -100,7 +103,7 @@ class CollapsedInference(WithoutMemosMixin, Continued):
         policy.advance(state.rows_seen / data.total, 1.0, state.n_steps)
         for batches in self._rounds(model, data, workers):
             for result in data.visit(batches, make_request, make_globals, workers):
-                # The local step of a collapsible model always returns both.
+                # The local step of a collapsible model always returns statistics and starts.
                 assert result.stats is not None and result.start is not None
                 if self._n_averaged:
                     width = state.stats.arrays[0].shape[1]
@@ -120,20 +123,23 @@ class CollapsedInference(WithoutMemosMixin, Continued):
         if not self._pass % PASSES_PER_PRIOR_UPDATE:
             # Rounding errors of fractional counts would accumulate.
             state.stats.resum()
-        state.prior_stats, self._ends = prior_stats.without_last(), ends
+        state.prior_stats = prior_stats.without_last()
         state.rows_seen += totals.weight
+        self._ends = ends
         self._pass += 1
+        # The priors of the globals are learned only if there are statistics.
         stats = None if self._pass % PASSES_PER_PRIOR_UPDATE else state.plain_stats
         if has_starts:
             slowly = self._pass <= self._last_restart
             model = model.with_most_probable_priors(prior_stats, stats, slowly=slowly)
-        return PassResult(totals, 0.0, model, "none")
+        return PassResult(totals, 0.0, model, bound_kind="none")
 
     def _add_to_sums(self, stats: Stats, batch: int, is_change: bool) -> None:
         """Add the statistics of a batch, or their change, once for each averaged pass with them.
 
         ``batch`` is the number of the batch in its pass.
         """
+        # Number of averaged passes that are still to come, this one included.
         factor = min(self._n_passes - self._pass, self._n_averaged)
         addend = Stats(tuple(factor * array for array in stats.arrays), stats.rows)
         if not is_change:

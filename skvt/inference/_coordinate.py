@@ -30,10 +30,8 @@ class CoordinateAscent(WithoutMemosMixin, Continued):
         divergence = global_divergence(model, state.stats)
 
         def make_request(batch: Any) -> VisitRequest:
-            return VisitRequest(
-                model, policy.inv_temp(batch), policy.mean_inv_temp, policy.requested,
-                state.row_starts_of(batch),
-            )  # fmt: skip
+            inv_temp, start = policy.inv_temp(batch), state.row_starts_of(batch)
+            return VisitRequest(model, inv_temp, policy.mean_inv_temp, policy.requested, start)
 
         def make_globals(batch: Any) -> Any:
             return model.expectation(state.stats, batch, workers.run)
@@ -45,7 +43,8 @@ class CoordinateAscent(WithoutMemosMixin, Continued):
                 # Local steps return statistics unless a request says otherwise.
                 assert result.stats is not None
                 if new_stats is None:
-                    # Allocate late, because the globals that are sent need memory before.
+                    # Allocate after the first visit, because the globals of the visits need memory
+                    # until then.
                     new_stats = RunningStats.zeros_like(state.stats)
                 # lam = eta + S/T  [VT16 eq. 8] with rho = 1, and with S replicated
                 new_stats.add(result.stats, result.mean_inv_temp * state.replication)

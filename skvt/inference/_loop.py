@@ -87,16 +87,20 @@ def fit_loop(
     """
     data, stopping, history = plan.data, plan.stopping, monitor.history
     inputs = PassInputs(data, policy, workers, rng)
-    position, start_time = monitor.position, time.perf_counter() - history.seconds
-    # The history may have entries of earlier fits.
-    n_earlier, n_units = len(history) - position.n_passes, plan.n_units
+    position, n_units = monitor.position, plan.n_units
+    # Times of the history include those of earlier passes and fits.
+    start_time = time.perf_counter() - history.seconds
+    # Number of entries of earlier fits in the history.
+    n_earlier = len(history) - position.n_passes
     while position.n_passes < stopping.max_iter and not position.converged:
-        n_passes, previous = position.n_passes + 1, position.bound
+        n_passes = position.n_passes + 1
+        previous_bound = position.bound
         monitor.begin_pass()
         result = plan.run_pass(n_passes, model, state, inputs)
         model, divergence = result.model, result.divergence
         totals = result.totals.scaled(data.total)
-        # The bound is exact, an estimate or NaN; evaluate it if that is due and it is not exact.
+        # The bound is exact, an estimate or NaN. Evaluate it if it is not exact, and an evaluation
+        # after this pass has been requested.
         bound = np.nan if result.bound_kind == "none" else totals.untempered - divergence
         exact_bound = bound if result.bound_kind == "exact" else None
         is_due = stopping.evaluate_every > 0 and n_passes % stopping.evaluate_every == 0
@@ -114,13 +118,17 @@ def fit_loop(
             seconds=time.perf_counter() - start_time,
         )
         history.append(entry)
+        # Compare exact bounds if the pass may stop the fit.
         has_converged = False
         if exact_bound is not None and policy.done and result.may_stop:
             monotone = result.monotone and policy.mean_inv_temp == 1.0
-            change = None if previous is None else (previous, exact_bound, n_units)
-            has_converged = _has_converged(change, stopping, monotone, data.X.dtype)
-            previous = exact_bound
-        monitor.position = position = Position(n_passes, previous, has_converged)
+            if previous_bound is not None:
+                has_converged = _has_converged(
+                    previous_bound, exact_bound, n_units, stopping,
+                    monotone=monotone, dtype=data.X.dtype,
+                )  # fmt: skip
+            previous_bound = exact_bound
+        monitor.position = position = Position(n_passes, previous_bound, has_converged)
         shown = perplexity(entry.elbo, n_units) if is_due and stopping.in_words else None
         if monitor.end_pass(model, state, shown):
             break
@@ -128,16 +136,20 @@ def fit_loop(
 
 
 def _has_converged(
-    change: tuple[float, float, float] | None, stopping: Stopping, monotone: bool, dtype: DTypeLike
+    previous: float,
+    current: float,
+    n_units: float,
+    stopping: Stopping,
+    *,
+    monotone: bool,
+    dtype: DTypeLike,
 ) -> bool:
     """Return whether the gain of the bound is in [0, tol), up to rounding errors.
 
-    ``change`` has the bounds at the last test and now, in nats, and the number of units of data; it
-    is None at the first test. Warn if a ``monotone`` bound falls by more than the fraction 1e-6.
+    ``previous`` and ``current`` are the bounds at the last test and now, in nats, and ``n_units``
+    is the number of units of data. Warn if a ``monotone`` bound falls by more than the fraction
+    1e-6.
     """
-    if change is None:
-        return False
-    previous, current, _ = change
     if monotone and (current - previous) / max(abs(previous), 1.0) < -1e-6:
         warnings.warn(
             f"The evidence lower bound fell from {previous:.6f} to {current:.6f} nats. Coordinate "
@@ -151,4 +163,4 @@ def _has_converged(
     # A fall within rounding errors may be convergence; a larger fall is not.
     if exceeds(previous, current, dtype=dtype):
         return False
-    return bool(stopping.tol > 0.0 and stopping.gain(*change) < stopping.tol)
+    return bool(stopping.tol > 0.0 and stopping.gain(previous, current, n_units) < stopping.tol)

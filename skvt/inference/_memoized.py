@@ -1,5 +1,7 @@
 """Memoized inference: exact full-data updates from one batch at a time [HS13 sec. 3].
 
+A visit makes the local step of a batch and replaces the memo of the batch, that is, its statistics
+and the entropies of its assignments. Moves change the number of components between passes.
 :class:`MemoizedInference` is the engine, with births, merges and deletes as its moves.
 :class:`Tools` provides moves with memos of batches and with fits of a few rows.
 """
@@ -119,7 +121,8 @@ class MemoizedInference(Continued):
         # If the state has memos of an earlier fit, passes must not lower the bound of these memos.
         if self._n_passes == 1 and self._at_unit_temperature and len(state.memos):
             state.temper(policy.mean_inv_temp, policy.replication)
-            self._last_bound, self._is_continued = bound_of_all(model, state), True
+            self._last_bound = bound_of_all(model, state)
+            self._is_continued = True
         is_mergeable = Capability.MERGEABLE in model.capabilities
         if is_mergeable and self._at_unit_temperature and not len(state.memos):
             # Before the first pass, learn priors from the initial components, because merges
@@ -136,10 +139,10 @@ class MemoizedInference(Continued):
             state.stats.add(model.symmetry_breaking_stats(state.stats, data, policy.jitter, rng))
         # Make a checkpoint only if local steps may end in worse optima than before.
         may_lower_bound = self._is_continued or Capability.LOCAL_SEARCH in model.capabilities
-        checkpoint = (
-            (state.checkpoint(), model) if self._at_unit_temperature and may_lower_bound else None
-        )
-        # The key of a batch is its number in the order of the rows.
+        may_revert = self._at_unit_temperature and may_lower_bound
+        checkpoint = state.checkpoint() if may_revert else None
+        model_before = model
+        # Visit the batches in random order. The key of a batch is its number in the order of rows.
         rows_of_batches = data.order()
         keys = rng.permutation(len(rows_of_batches)).tolist()
         visits = MemoVisits(data, workers, policy, iter(keys))
@@ -154,16 +157,17 @@ class MemoizedInference(Continued):
         # Revert the pass if it has lowered the bound.
         previous = self._last_bound
         if checkpoint and previous is not None and exceeds(previous, bound_of_all(model, state)):
-            memos_and_ids, model = checkpoint
-            state.restore(memos_and_ids)
+            state.restore(checkpoint)
             state.move_log[n_records:] = map(_reverted, state.move_log[n_records:])
+            model = model_before
             self._n_reverted_passes += 1
         else:
-            self._n_reverted_passes, self._is_continued = 0, False
+            self._n_reverted_passes = 0
+            self._is_continued = False
         if policy.done:
             model = model.with_learned_priors(state.prior_stats, state.plain_stats)
-        # If rows have candidates, convergence is judged by the gain of a pass that compares rows
-        # with all components. Only the bounds before and after such a pass are therefore used.
+        # If rows have candidate components, convergence is judged by the gain of a pass that
+        # compares rows with all components, that is, from the bounds before and after such a pass.
         is_judged = any(map(_visits_all_components, (self._n_passes, self._n_passes + 1)))
         if state.memos.has_candidates and not is_judged:
             return model, False
@@ -266,20 +270,24 @@ class MemoizedInference(Continued):
         visits_all = _visits_all_components(self._n_passes)
 
         def make_request(batch: Any) -> VisitRequest:
-            inv_temp, observers, key = policy.inv_temp(batch), [], next(keys)
+            inv_temp, key = policy.inv_temp(batch), next(keys)
+            observers = []
             if tools is not None:
                 observers = [move.observer(batch.weights.size, tools) for move in moves]
+            candidates = None
+            if is_selective:
+                candidates = state.candidates_of(key, batch.n_rows, visits_all)
             return VisitRequest(
                 model,
                 inv_temp,
                 policy.mean_inv_temp,
                 policy.requested,
-                state.row_starts_of(batch),
+                start=state.row_starts_of(batch),
                 # Memos have entropies of pairs of components only if there are moves.
-                bool(self._moves),
-                tuple(observers),
-                key,
-                state.candidates_of(key, batch.n_rows, visits_all) if is_selective else None,
+                pair_entropies=bool(self._moves),
+                observers=tuple(observers),
+                key=key,
+                candidates=candidates,
             )
 
         def make_globals(batch: Any) -> Any:

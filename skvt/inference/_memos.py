@@ -220,7 +220,7 @@ class _Packed:
         return replace(self.memo, stats=Stats(tuple(arrays)))
 
 
-# A memo or a sum of memos, and how many of the changes of all memos it contains.
+# A memo or a sum of memos, and the number of changes of all memos that it contains.
 _Entry: TypeAlias = tuple[_Packed, int]
 
 
@@ -249,26 +249,29 @@ class Memos(MutableMapping[Hashable, Memo]):
     _changes: list[Callable[[Memo], Memo]]
 
     def __init__(self, memos: "Memos | Mapping[Hashable, Memo]" = MappingProxyType({})) -> None:
-        self._places, self._levels, self._changes = {}, [[]], []
         if isinstance(memos, Memos):
             self._places = dict(memos._places)
             self._levels = [list(level) for level in memos._levels]
             self._changes = list(memos._changes)
-            return
-        self.update(memos)
+        else:
+            self._places = {}
+            self._levels = [[]]
+            self._changes = []
+            self.update(memos)
 
     def __copy__(self) -> "Memos":
         return Memos(self)
 
     @classmethod
     def of(cls, memos: "Mapping[Hashable, Memo]") -> "Memos":
-        """Return a collection of the memos of a mapping."""
+        """Return a collection of these memos, for moves, which cannot import this class."""
         return cls(memos)
 
     def __getitem__(self, key: Hashable) -> Memo:
         return self._get_entry(0, self._places[key])
 
     def __setitem__(self, key: Hashable, memo: Memo) -> None:
+        """Store a memo, and invalidate the sums that contain the memo of this key."""
         place = self._places.setdefault(key, len(self._places))
         entry: _Entry | None = (_Packed.of(memo), len(self._changes))
         for level in self._levels:
@@ -276,7 +279,7 @@ class Memos(MutableMapping[Hashable, Memo]):
                 level.append(entry)
             else:
                 level[place] = entry
-            # In the levels above, the sum that contains the memo must be computed again.
+            # In the levels above, None marks the sum that contains the memo.
             place, entry = place // _FAN_IN, None
         n_sums = -(-len(self._levels[-1]) // _FAN_IN)
         if n_sums > 1:
@@ -327,7 +330,8 @@ class Memos(MutableMapping[Hashable, Memo]):
         entries = [entry for level in self._levels for entry in level if entry is not None]
         if not entries:
             return True
-        # Follow the number of components from the entry with the fewest changes to the last change.
+        # Compute the number of components after each change, from the entry with the fewest changes
+        # on.
         sizes = {n_changes: len(packed.memo.stats.arrays[0]) for packed, n_changes in entries}
         first = min(sizes)
         size = max_size = sizes[first]
@@ -339,19 +343,23 @@ class Memos(MutableMapping[Hashable, Memo]):
                 return False
             size, max_size = new_size, max(max_size, size)
             size_after_changes[n_changes] = size
-        # Compare the largest memo with the limit; its numbers have 8 bytes.
+        # Compare the bytes of the largest memo, whose numbers have 8 bytes, with the limit.
         has_pairs = any(packed.memo.merge_entropy_loss is not None for packed, _ in entries)
         n_numbers = sum(int(np.prod(shape[1:])) for shape in shapes) + max_size * has_pairs
         if size != n_components or 8 * max_size * n_numbers > max_bytes:
             return False
+        # Compare each entry with the shapes before the changes that it does not contain.
         for packed, n_changes in entries:
             stored_shapes = [(size_after_changes[n_changes], *shape[1:]) for shape in shapes]
             if not packed.is_legal(stored_shapes if self._changes else shapes):
                 return False
-        weights = [[entry[0].memo.weight for entry in level if entry] for level in self._levels]
-        are_finite = all(0.0 <= weight < np.inf for level in weights for weight in level)
-        has_weight = sum(weights[0]) > 0.0
-        return are_finite and has_weight and all(0.0 not in level for level in weights[1:])
+        # Memos may have the weight 0, sums of memos may not.
+        memo_weights, *sum_weights = (
+            [packed.memo.weight for packed, _ in filter(None, level)] for level in self._levels
+        )
+        weights = sum(sum_weights, memo_weights)
+        are_finite = all(0.0 <= weight < np.inf for weight in weights)
+        return are_finite and sum(memo_weights) > 0.0 and all(0.0 not in s for s in sum_weights)
 
     def total(self) -> Memo:
         """Return the sum of all memos as a memo that shares no array with them."""
@@ -360,7 +368,8 @@ class Memos(MutableMapping[Hashable, Memo]):
     @property
     def has_candidates(self) -> bool:
         """Whether the rows of any batch have candidates."""
-        return any(entry[0].memo.candidates is not None for entry in self._levels[0] if entry)
+        memos = (packed.memo for packed, _ in filter(None, self._levels[0]))
+        return any(memo.candidates is not None for memo in memos)
 
     @property
     def weight(self) -> float:

@@ -122,8 +122,8 @@ def _run_helper(
 ) -> None:
     """Run the loop of a helper thread: do ``jobs``, the arguments of `_do_tasks`, until None comes.
 
-    On exit, append to ``ended`` and put None into ``bell``. ``watch`` is not used: the thread holds
-    the weak reference so that it stays alive.
+    On exit, append to ``ended`` and put None into ``bell``, which wakes the thread that waits for
+    this one. ``watch`` is not used: the thread holds the weak reference so that it stays alive.
     """
     try:
         while isinstance(job := jobs.get(), tuple):
@@ -152,13 +152,16 @@ class Workers:
         self._one_blas_thread = one_blas_thread()
 
     def __enter__(self) -> Self:
+        # The arguments of `_run_helper`: jobs, an entry for each helper that has ended, and the
+        # queue that announces such ends.
         self._jobs: SimpleQueue[Any] = SimpleQueue()
         self._ended: deque[None] = deque()
         self._bell: SimpleQueue[None] = SimpleQueue()
         try:
             self._one_blas_thread.__enter__()
             # If this object is freed without __exit__, the callback of the weak reference ends
-            # the threads. It is `put` itself, which is written in C: Ctrl-C cannot interrupt it.
+            # the threads, because it puts something other than a job into the queue. The callback
+            # is `put` itself, which is written in C: Ctrl-C cannot interrupt it.
             watch = weakref.ref(self, self._jobs.put)
             # threading.Thread.start waits until the thread runs. If that wait is interrupted, the
             # thread stays in the lists of the threading module for good.

@@ -64,11 +64,13 @@ def then_coordinate_ascent(
         The number of passes of coordinate ascent in each turn, and the number of passes of the
         engine that follow. Coordinate ascent makes all passes after the last turn.
     """
-    ascent, phases = CoordinateAscent(), []
-    for n_of_ascent, n_of_engine in (*turns, (0, 0)):
+    ascent = CoordinateAscent()
+    phases = []
+    for n_ascent_passes, n_engine_passes in (*turns, (0, 0)):
         phases.append(Phase(ascent, n_passes, lambda m: m.mean_field(), lambda m, learned: m))
-        phases.append(Phase(engine, n_passes + n_of_ascent))
-        n_passes += n_of_ascent + n_of_engine
+        phases.append(Phase(engine, n_passes + n_ascent_passes))
+        n_passes += n_ascent_passes + n_engine_passes
+    # No phase of the engine follows the last phase of coordinate ascent.
     return tuple(phases[:-1])
 
 
@@ -90,4 +92,4 @@ def then_polish(
         # The engine counts steps from the beginning of the fit.
         engine.rate = replace(rate, offset=rate.offset - state.n_steps)
 
-    return (Phase(engine, n_passes, view, restored, RunningPolicy(), begin),)
+    return (Phase(engine, n_passes, view, restored, policy=RunningPolicy(), begin=begin),)

@@ -1,4 +1,4 @@
-"""A short fit at T = 1, which calibrates learned temperatures."""
+"""The pilot, a short fit at T = 1, which calibrates learned temperatures."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,9 +15,9 @@ from skvt.inference._visit import VisitRequest
 from skvt.typing import Array
 
 # Maximum number of minibatches in a pilot.
-MOST_BATCHES = 100
+MAX_BATCHES = 100
 # Number of sampled rows whose energies are computed, unless all rows are requested.
-SAMPLE = 1024
+SAMPLE_SIZE = 1024
 
 
 @dataclass(frozen=True)
@@ -66,14 +66,15 @@ class Pilot:
         engine: StochasticInference[Model] = StochasticInference(self.rate)
         # The policy keeps T at 1 and the replication of the main fit, and no priors are learned.
         policy = RunningPolicy()
-        policy.replication, policy.done = replication, False
+        policy.replication = replication
+        policy.done = False
         visits = Visits(data, workers, policy)
-        for batches in data.rounds(model, workers, data.order(rng)[:MOST_BATCHES]):
+        for batches in data.rounds(model, workers, data.order(rng)[:MAX_BATCHES]):
             engine.step(model, batches, data.total, state, visits)
         request = VisitRequest(model, requested={"with_marginal": True, "with_stats": False})
         make_globals = partial(model.expectation, state.stats, run=workers.run)
         if not every_row:
-            data = data.subset(rng.permutation(data.n_rows)[:SAMPLE])
+            data = data.subset(rng.permutation(data.n_rows)[:SAMPLE_SIZE])
         # For each visit, the energies, numbers of units and weights of its rows.
         parts: list[tuple[Any, ...]] = []
         for batches in data.rounds(model, workers, data.order(), whole=True):

@@ -67,7 +67,7 @@ class Stopping:
     # ``gain(previous, current, n_units)`` returns the gain between two exact bounds in nats, in the
     # unit of ``tol``. ``n_units`` is the number of units of data.
     gain: Callable[[float, float, float], float] = field(default=gain_per_unit)
-    # Whether to warn if ``max_iter`` ends a fit that has not converged.
+    # Whether the fit warns if ``max_iter`` ends a fit that has not converged.
     warns: bool = True
     # Expected number of passes of a fit that may stop on convergence. A temperature policy anneals
     # over a share of them, since a share of ``max_iter``, which is only a limit, may be too long.
@@ -219,8 +219,10 @@ class Plan:
         def pilot(replication: float, *, every_row: bool = False) -> tuple[float, Array]:
             # Policies call the pilot only when they start.
             assert rng is not None and workers is not None
-            arguments = (self.data, replication, workers, rng.spawn(1)[0])
-            return self.pilot.energies(model, *arguments, every_row=every_row)
+            pilot_rng = rng.spawn(1)[0]
+            return self.pilot.energies(
+                model, self.data, replication, workers, pilot_rng, every_row=every_row
+            )
 
         may_converge = np.isfinite(n_passes) and self.judges_convergence
         return FitPlan(

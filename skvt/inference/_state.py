@@ -1,8 +1,9 @@
 """The state of a fit between its steps, and the rows of the data in batches.
 
-:class:`State` holds the posterior over the globals and what a fit needs to go on;
-:class:`MemoizedState` adds the memos of batches. :class:`Rows` divides data in memory
-into batches and visits these for engines.
+:class:`State` holds the posterior over the globals and what a fit needs to go on.
+:class:`MemoizedState` adds a memo of each batch: the statistics and the entropy of its last visit.
+A visit is the local step of a batch. :class:`Rows` divides data in memory into batches, and visits
+these for engines.
 """
 
 from collections import deque
@@ -175,7 +176,7 @@ class MemoizedState(State):
     n_ids: int = 0
 
     def draft(self, rows: IndexArray | None = None) -> Self:
-        """Return an independent copy that may be changed."""
+        """Return an independent copy, which shares only the memos themselves."""
         return replace(super().draft(rows), memos=Memos(self.memos))
 
     def regrouped(self, change: Callable[[Stats], Stats], first_components: IndexArray) -> Self:
@@ -186,7 +187,7 @@ class MemoizedState(State):
         }
         state = replace(
             super().regrouped(change, first_components),
-            memos=Memos.of(memos),
+            memos=Memos(memos),
             component_ids=self.component_ids[first_components],
         )
         state.resum()
@@ -196,11 +197,9 @@ class MemoizedState(State):
         """Return a state with the changes of :meth:`State.rebuilt` in the memos, too."""
         memos = {key: memo.rearranged(index) for key, memo in self.memos.items()}
         memos = {key: replace(memo, stats=change(memo.stats)) for key, memo in memos.items()}
-        state = replace(super().rebuilt(change, index), memos=Memos.of(memos), initial=None)
+        state = replace(super().rebuilt(change, index), memos=Memos(memos), initial=None)
         if state.component_ids.size:
-            ids = state.component_ids[index]
-            ids[index < 0] = state.new_ids(int((index < 0).sum()))
-            state.component_ids = ids
+            state._rearrange_ids(index)
         return state
 
     def replace_first_block(self, blocks_of_batches: Iterable[Array]) -> None:
@@ -289,6 +288,13 @@ class MemoizedState(State):
         self.n_ids += number
         return np.arange(self.n_ids - number, self.n_ids)
 
+    def _rearrange_ids(self, index: IndexArray) -> None:
+        """Give the components ``index`` their identifiers, and new ones where ``index`` is -1."""
+        # Indexing makes a new array, because checkpoints share the old one.
+        ids = self.component_ids[index]
+        ids[index < 0] = self.new_ids(int((index < 0).sum()))
+        self.component_ids = ids
+
     def merge(self, a: int, b: int, *, bounded: bool = False) -> None:
         """Give the rows of component b to component a, a < b, and leave b empty.
 
@@ -303,9 +309,7 @@ class MemoizedState(State):
     def rearrange(self, index: IndexArray) -> None:
         """Put the components ``index`` in this order; -1 is a new, empty component."""
         index = np.asarray(index)
-        ids = self.component_ids[index]
-        ids[index < 0] = self.new_ids(int((index < 0).sum()))
-        self.component_ids = ids
+        self._rearrange_ids(index)
         self.stats.fold()
         self.stats = RunningStats(take(array, index) for array in self.stats.arrays)
         self.memos.change_all(Rearranged(index))
@@ -338,7 +342,7 @@ class Rows:
     weights: Array
     # Maximum number of rows of a batch.
     batch_size: int
-    # Weight of the data set that these rows represent; None becomes the sum of the weights.
+    # Total weight of the data set that these rows represent; None becomes the sum of ``weights``.
     total: Any = None
     # Number of batches that are visited at once, with the same globals.
     n_parallel: int = 1
@@ -396,8 +400,8 @@ class Rows:
         the caller does not change the globals during the pass, and each list has one batch.
         """
         n_at_once = 1 if whole else self.n_parallel
-        # Each element returns its batch when it is called. Another thread prepares the next batch
-        # while the caller visits the last ones.
+        # Functions that return their batch. Another thread prepares the next batch while the caller
+        # visits the last ones.
         prepared: deque[Callable[[], Any]] = deque()
         batches: list[Any] = []
         for rows in rows_of_batches:

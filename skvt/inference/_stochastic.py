@@ -82,7 +82,7 @@ class StochasticInference(WithoutMemosMixin, Continued, Generic[M]):
                 model = model.with_learned_priors(state.prior_stats, state.plain_stats)
         return model, rate(state.n_steps - 1)
 
-    # Subclasses replace the following methods.
+    # Structured inference replaces the following methods.
     def _make_draw(self, state: State, visit: int) -> Draw | None:
         """Return how a visit draws its globals; None for no draw.
 
@@ -111,26 +111,28 @@ class StochasticInference(WithoutMemosMixin, Continued, Generic[M]):
         steps towards the statistics of all of them. ``state`` changes in place, and the returned
         model has learned the priors of local variables.
         """
-        data, workers, policy, n_before = *visits[:3], state.n_steps
+        data, workers, policy = visits.data, visits.workers, visits.policy
+        n_before = state.n_steps
         weight = sum(float(batch.weights.sum(dtype="float64")) for batch in batches)
         policy.advance(state.rows_seen / total, weight / total, n_before)
         state.replicate(policy.replication)
-        visit_numbers, requested = count(), policy.requested
+        visit_numbers = count()
+        requested = policy.requested
         if visits.totals is None:
             # The energy is only needed for the untempered bound.
             requested["with_energy"] = False
 
         def make_request(batch: Any) -> VisitRequest:
-            return VisitRequest(
-                model, policy.inv_temp(batch), policy.mean_inv_temp, requested,
-                state.row_starts_of(batch), draw=self._make_draw(state, next(visit_numbers)),
-            )  # fmt: skip
+            inv_temp, start = policy.inv_temp(batch), state.row_starts_of(batch)
+            draw = self._make_draw(state, next(visit_numbers))
+            return VisitRequest(model, inv_temp, policy.mean_inv_temp, requested, start, draw=draw)
 
         def make_globals(batch: Any) -> Any:
             return self._make_globals(model, state.stats, batch, workers)
 
         results = list(data.visit(batches, make_request, make_globals, workers, summed=True))
         n_steps = data.n_steps(batches)
+        # The step size rho, and the step size of statistics from which priors are learned.
         rate = visits.rate or self.rate
         rho = self._combine_rates([rate(n_before + i) for i in range(n_steps)])
         prior_rho = model.prior_step(rho, weight / total)

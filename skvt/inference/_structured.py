@@ -84,7 +84,7 @@ class StructuredInference(StochasticInference[Drawable]):
 
     def _make_draw(self, state: State, visit: int) -> Draw:
         """Return a draw of the kind ``global_step``, with a separate seed for each visit."""
-        seed = [state.seed, state.n_steps, visit][: 3 if visit else 2]
+        seed = [state.seed, state.n_steps] + ([visit] if visit else [])
         return Draw(self.global_step, seed, is_corrected=self.global_step == "ssvi")
 
     def _make_globals(

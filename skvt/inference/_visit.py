@@ -74,7 +74,7 @@ class VisitRequest:
     observers: tuple[Observer | None, ...] = ()
     # Key of the memo of the batch.
     key: Hashable = None
-    # (n, J): candidate components of each row; None for all components.
+    # (n, J): candidate components of each row; None, or an array with J = 0, for all components.
     candidates: IndexArray | None = None
     # The draw of the globals; None for no draw.
     draw: Draw | None = None
@@ -124,10 +124,11 @@ class VisitResult:
 
     def __sizeof__(self) -> int:
         # Dask uses this estimate of the size in bytes to decide where results are sent.
-        arrays: list[Any] = [*(self.stats.arrays if self.stats else ())]
-        arrays += [self.start, self.marginal_energy]
-        if self.memo is not None:
-            memo = self.memo
+        arrays: list[Any] = [self.start, self.marginal_energy]
+        if self.stats:
+            arrays += self.stats.arrays
+        memo = self.memo
+        if memo is not None:
             arrays += [*memo.stats.arrays, memo.merge_entropy_loss, memo.candidates]
         return sum(array.nbytes for array in arrays if array is not None) + 1000
 
@@ -158,13 +159,9 @@ def visit_batch(batch: Any, request: VisitRequest, run: Run) -> VisitResult:
     if request.candidates is not None:
         batch = replace(batch, candidates=request.candidates)
     batch_with_start = batch if request.start is None else replace(batch, start=request.start)
-    result = model.local_step(
-        weighted_by_temperature(batch_with_start, inv_temp),
-        global_params,
-        inv_temp,
-        run,
-        **request.requested,
-    )
+    tempered_batch = weighted_by_temperature(batch_with_start, inv_temp)
+    result = model.local_step(tempered_batch, global_params, inv_temp, run, **request.requested)
+    # Add up the local parts of the bound, or make a memo, from which the bound is computed later.
     totals, memo = LocalTotals(), None
     if request.pair_entropies is None:
         totals.add(result, batch.weights, inv_temp)
@@ -173,22 +170,22 @@ def visit_batch(batch: Any, request: VisitRequest, run: Run) -> VisitResult:
     solved = Solved(batch, request.key, global_params, result)
     tools = ObserverTools(run, partial(_memo_with_pairs, run))
     notes = tuple(observer and observer(model, solved, tools) for observer in request.observers)
-    has_marginal, stats = result.marginal_energy is not None, result.stats
+    stats = result.stats
     if request.draw is not None and stats is not None:
         stats = request.draw.statistics(model, request.global_params, global_params, stats, run)
     return VisitResult(
         totals,
         stats,
-        model.prior_statistics(batch, result) if result.stats is not None else None,
-        request.mean_inv_temp,
-        memo,
-        request.key,
-        result.marginal_energy,
-        batch.lengths if has_marginal else None,
-        batch.rows,
-        batch.weights,
-        result.start,
-        notes,
+        prior=None if result.stats is None else model.prior_statistics(batch, result),
+        mean_inv_temp=request.mean_inv_temp,
+        memo=memo,
+        key=request.key,
+        marginal_energy=result.marginal_energy,
+        lengths=None if result.marginal_energy is None else batch.lengths,
+        rows=batch.rows,
+        weights=batch.weights,
+        start=result.start,
+        notes=notes,
     )
 
 

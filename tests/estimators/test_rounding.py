@@ -105,14 +105,15 @@ def test_coherence_takes_equally_probable_words_in_the_order_of_the_columns(seed
 
 def test_at_rest_a_fall_by_the_last_digits_is_none():
     stopping = Stopping(10, tol=1e-3)
+
+    def at_rest(current, stopping=stopping, dtype=np.float64):
+        return _has_converged(-1e3, current, 1.0, stopping, monotone=False, dtype=dtype)
+
     for fall, expected in {1e-12: True, 1e-7: False}.items():
-        change = -1e3, -1e3 * (1.0 + fall), 1.0
-        assert _has_converged(change, stopping, False, np.float64) is expected
-    assert _has_converged((-1e3, -1e3 * (1.0 + 1e-7), 1.0), stopping, False, np.float32)
-    assert not _has_converged(
-        (-1e3, -1e3 * (1.0 + 1e-12), 1.0), Stopping(10, tol=0.0), False, np.float64
-    )
-    assert not _has_converged((-1e3, np.nan, 1.0), stopping, False, np.float64)
+        assert at_rest(-1e3 * (1.0 + fall)) is expected
+    assert at_rest(-1e3 * (1.0 + 1e-7), dtype=np.float32)
+    assert not at_rest(-1e3 * (1.0 + 1e-12), Stopping(10, tol=0.0))
+    assert not at_rest(np.nan)
 
 
 @pytest.mark.parametrize("policy", [LinearAnnealing(n_passes=3.0), GeometricAnnealing(1.2, 3.0)])
