@@ -35,9 +35,10 @@ from skvt.typing import IndexArray, T
 # the data are float64.
 LARGEST = 1e30
 LEGAL_RANGE = f"the range [{1.0 / LARGEST:g}, {LARGEST:g}]"
-#: Rules for numbers. PRIOR: numbers are in ``LEGAL_RANGE``. POSITIVE: numbers are positive and
-#: finite.
-PRIOR, POSITIVE = f"in {LEGAL_RANGE}", "in the range (0, inf)"
+#: Rule for numbers in ``LEGAL_RANGE``.
+PRIOR = f"in {LEGAL_RANGE}"
+#: Rule for numbers that are positive and finite.
+POSITIVE = "in the range (0, inf)"
 
 # Maximum number of components in a model file in excess of those that have statistics.
 _MOST_WITHOUT_STATISTICS = 100_000
@@ -79,7 +80,8 @@ def in_files(
     """
 
     def register(cls: type[T]) -> type[T]:
-        IN_FILES[name], NAMES[cls] = InFiles(cls, nan, fitted, attributes), name
+        IN_FILES[name] = InFiles(cls, nan, fitted, attributes)
+        NAMES[cls] = name
         return cls
 
     return register
@@ -105,12 +107,13 @@ def check_fields(part: Any, d: int, k: int) -> None:
     d, k : int
         The numbers of columns and of components of the model.
     """
-    cls, name = type(part), NAMES.get(type(part))
+    cls = type(part)
+    name = NAMES.get(cls)
     if name is None:
         return
     # An object without __dict__ is a named tuple.
     values = vars(part) if hasattr(part, "__dict__") else part._asdict()
-    # Fields of type int are names of lengths. A bool is not a length.
+    # The lengths that rules may name. Fields of type int are among them, but not of type bool.
     lengths = {field: value for field, value in values.items() if type(value) is int}
     lengths |= {"d": d, "k": k, "t": d * (d + 1) // 2}
     if getattr(part, "n_features", d) != d:

@@ -63,15 +63,15 @@ class Documents(sp.csr_array):
     ) -> Self:  # fmt: skip
         """Return the counts X with the arrays ``design`` and ``allowed``, which are not copied."""
         documents = cls(X)
-        documents.design, documents.allowed = design, allowed
+        documents.design = design
+        documents.allowed = allowed
         documents.n_documents = n_documents
         return documents
 
     def __getitem__(self, rows: Any) -> Any:
         """Return rows with their covariates and allowed topics."""
-        design, allowed = (
-            array if array is None else array[rows] for array in design_and_allowed(self)
-        )
+        design = None if self.design is None else self.design[rows]
+        allowed = None if self.allowed is None else self.allowed[rows]
         return self.of(sp.csr_array(self)[rows], design, allowed=allowed)
 
 

@@ -22,6 +22,7 @@ from skvt.files import in_files
 from skvt.inference._memos import Memo, Memos, Merged, Rearranged, add_memos, take
 from skvt.inference._parallel import Workers
 from skvt.inference._visit import VisitRequest, VisitResult, visit_batch
+from skvt.rows import pieces
 from skvt.typing import Array, IndexArray
 
 # Default number of rows of a batch in passes over all data, in evaluations and in ``transform``.
@@ -374,9 +375,7 @@ class Rows:
         rows = np.arange(self.n_rows)
         if rng is not None and self.n_batches > 1:
             rows = rng.permutation(self.n_rows)
-        return [
-            rows[start : start + self.batch_size] for start in range(0, rows.size, self.batch_size)
-        ]
+        return [rows[batch] for batch in pieces(rows.size, self.batch_size)]
 
     def subset(self, rows: IndexArray) -> "Rows":
         """Return the rows with these indices."""

@@ -6,6 +6,7 @@ allocate much memory. :func:`write` makes a file, and :class:`Archive` reads it.
 """
 
 import json
+import math
 import os
 import zipfile
 
@@ -25,9 +26,9 @@ PART_SIZE = 2**17
 _MEMORY_PER_BYTE = 10
 _MEMORY_OF_ANY_FILE = 2**23
 # Estimates of the bytes of memory that JSON takes as Python objects, and the objects made of them:
-# for each of these characters, and in addition for each number. How many numbers there are is not
-# known before the text is parsed, so that the smaller of two estimates counts: for each comma, and
-# for each digit.
+# for each of these characters, and in addition for numbers. The count of the numbers is not known
+# before the text is parsed. The bytes of all numbers are therefore the smaller of two estimates, a
+# fixed number of bytes for each comma or for each digit.
 _PER_CHARACTER = {"{": 200, "[": 180, ",": 16, ":": 40, '"': 13}
 _PER_COMMA = 32
 _PER_DIGIT = 7
@@ -101,8 +102,11 @@ class Archive:
     """
 
     def __init__(self, file):
-        self._zip, self.size = zipfile.ZipFile(file), os.fstat(file.fileno()).st_size
-        self._arrays, headers = {}, self._zip.infolist()
+        self._zip = zipfile.ZipFile(file)
+        self.size = os.fstat(file.fileno()).st_size
+        # The arrays read so far, by number and ``as_double``.
+        self._arrays = {}
+        headers = self._zip.infolist()
         for header in headers:
             is_stored = header.compress_type == zipfile.ZIP_STORED
             if not is_stored or header.compress_size != header.file_size:
@@ -147,10 +151,8 @@ def _read_array(member, size, as_double):
         raise FileError(f"An array of {dtype} cannot be part of a model.")
     if as_double and dtype != np.float32:
         raise FileError(f"An array of {dtype} was not reduced to single precision.")
-    # Integers of Python cannot overflow, as a product of NumPy's integers can.
-    n_elements = 1
-    for length in shape:
-        n_elements *= length
+    # The lengths are integers of Python, whose product cannot overflow.
+    n_elements = math.prod(shape)
     if n_elements < 0 or n_elements * dtype.itemsize != size - member.tell():
         raise FileError(f"An array of shape {shape} does not fit into its {size} bytes.")
     array = np.empty(shape, np.float64 if as_double else dtype, "F" if fortran_order else "C")

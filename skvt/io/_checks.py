@@ -16,7 +16,7 @@ from skvt.io._classes import conforms, name_of
 from skvt.progress import RULES, Continued
 
 # Largest legal parameter of q(beta) of a topic: 1000 times the largest legal sum of counts.
-_MOST_WORDS = 1e3 * LARGEST
+_LARGEST_TOPIC_PARAMETER = 1e3 * LARGEST
 
 
 def check_estimator(estimator, memory):
@@ -24,7 +24,8 @@ def check_estimator(estimator, memory):
 
     ``memory`` is the number of bytes that loading may take.
     """
-    values, entry = vars(estimator), IN_FILES[name_of(type(estimator))]
+    values = vars(estimator)
+    entry = IN_FILES[name_of(type(estimator))]
     required = {*type(estimator)._get_param_names(), "_fitted", "n_features_in_", *entry.attributes}
     missing = required - set(values)
     _require(not missing, f"The estimator has no {sorted(missing)[:1]}.")
@@ -34,7 +35,8 @@ def check_estimator(estimator, memory):
     if values.get("_progress") is not None:
         _check_progress(values["_progress"], estimator, memory)
     _check_names(values.get("feature_names_in_"), estimator.n_features_in_)
-    covariates, model = estimator._covariates, fitted.model
+    covariates = estimator._covariates
+    model = fitted.model
     regression = getattr(model, "regression", None)
     if covariates is None:
         # Without covariates, a regression is legal only in a model with allowed topics, and only if
@@ -46,8 +48,8 @@ def check_estimator(estimator, memory):
         legal = covariates.describes(regression, model.topic_groups is not None)
     _require(legal, "Coefficients of the document prior are those of other covariates.")
     if "_table" in values:
-        component, priors = fitted.model.component, values.get("priors_") or ()
-        legal = estimator._table.describes(component, priors)
+        priors = values.get("priors_") or ()
+        legal = estimator._table.describes(model.component, priors)
         _require(legal, "The table is not that of the model.")
 
 
@@ -89,7 +91,8 @@ def _check_fitted(fitted, estimator, memory):
         _require(legal, "The rows of small calls of the stream are not legible.")
     legal = state.stats.are_legal(shapes)
     _require(legal, f"Statistics do not have the shapes {shapes}, or not their sums.")
-    start, initial = getattr(model, "start", None), getattr(state, "initial", None)
+    start = getattr(model, "start", None)
+    initial = getattr(state, "initial", None)
     legal = not hasattr(start, "arrays") or are_like(start.arrays, shapes)
     legal = legal and (initial is None or are_real(initial.arrays, shapes))
     _require(legal, "Initial statistics of other shapes.")
@@ -139,7 +142,8 @@ def _posterior_checks(model, stats):
     # The first branch is for topic models, the second for mixtures, the third for other models.
     if hasattr(model, "topic_word_prior"):
         # Counts of words are (n_features, K), in models of sticks (K, n_features).
-        words, eta = arrays[0], model.topic_word_prior
+        words = arrays[0]
+        eta = model.topic_word_prior
         if len(arrays) > 1:
             words = words.T
             yield is_positive(model.sticks.best(stats.scale * arrays[1]))
@@ -148,7 +152,7 @@ def _posterior_checks(model, stats):
             prior = eta[start : start + n_rows]
             prior = prior if prior.ndim == 2 else prior[:, None]
             lam = stats.scale * words[start : start + n_rows] + prior
-            yield is_positive(lam) and lam.max() <= _MOST_WORDS
+            yield is_positive(lam) and lam.max() <= _LARGEST_TOPIC_PARAMETER
     elif hasattr(model, "component"):
         # A distribution is proper if its log normalizer is finite.
         weights, component = model.weights, model.component
@@ -167,9 +171,12 @@ def _posterior_checks(model, stats):
 # ------------------------------------------------------------------------------ interrupted fits
 def _check_progress(progress, estimator, memory):
     """Raise FileError unless the state of an interrupted fit is legal for the estimator."""
-    fitted, outcomes, start = estimator._fitted, progress.outcomes, progress.start
+    fitted = estimator._fitted
+    state, model = fitted.state, fitted.model
     n_rows, n_features = progress.rows.shape
-    best, state, model = outcomes.best, fitted.state, fitted.model
+    # The starts that have ended, and the start that was interrupted.
+    outcomes, start = progress.outcomes, progress.start
+    best = outcomes.best
     legal = n_rows >= 1 and n_features == estimator.n_features_in_
     _require(legal, f"An interrupted fit to rows of shape {progress.rows.shape}.")
     legal = min(progress.seeds, default=-1) >= 0 and start.n_starts > len(outcomes.elbos)

@@ -51,12 +51,13 @@ from skvt.io._classes import (
 # Types of numbers that are parameters of estimators or fields of models.
 _NUMBER_TYPES = ("float32", "float64")
 _SINGLE = np.finfo(np.float32)
-# Maximum number of generators of random numbers.
-_MOST_GENERATORS = 100
+# Maximum number of generators of random numbers in a file.
+_MAX_GENERATORS = 100
 # Maximum length of the seed of a generator of random numbers.
-_LONGEST_SEED = 100
-# Maximum number of keys of a set or dict with the same hash, as Python compares these pair by pair.
-_MOST_OF_ONE_HASH = 20
+_MAX_SEED_LENGTH = 100
+# Maximum number of keys of a set or dict with the same hash, because Python compares them pair by
+# pair.
+_MAX_KEYS_PER_HASH = 20
 
 
 class NotWritableError(TypeError):
@@ -70,14 +71,16 @@ class Encoder:
     """
 
     def __init__(self, dtype=None):
-        self._arrays, self._dtype = [], dtype
+        self._dtype = dtype
+        # The arrays of the file, in the order of their numbers.
+        self._arrays = []
         # Numbers of the arrays that are written in single precision.
         self._rounded = set()
         # Numbers of arrays and of objects by their ids, so that each is written once.
         self._numbers_of_arrays = {}
         self._numbers_of_objects = {}
-        # Objects whose ids are keys of the two dicts. They must not be freed, since other objects
-        # could then get these ids.
+        # Arrays and objects whose ids are keys of the two dicts. They must not be freed, because
+        # other objects could then get these ids.
         self._alive = []
 
     def encode(self, value, path):
@@ -91,13 +94,15 @@ class Encoder:
         if type(value) is float:
             return value if math.isfinite(value) else {"float": repr(value)}
         if type(value) is list:
+            # The names in files of the classes of the elements.
             names = {*map(name_of, {*map(type, value)})}
             if len(names) == 1 and names <= {*RECORDS}:
                 return self._encode_records(value, path)
             return [self.encode(part, f"{path}[{i}]") for i, part in enumerate(value)]
         if isinstance(value, np.ndarray) and value.dtype.kind != "O":
             return self._encode_array(value, path)
-        # Objects of registered classes may inherit from types of the table, but are objects.
+        # An object of a registered class may also be an instance of a type in `_KINDS`, such as a
+        # named tuple. It is written as an object nevertheless.
         for cls, encode in self._KINDS.items():
             if isinstance(value, cls) and name_of(type(value)) is None:
                 return encode(self, value, path)
@@ -354,7 +359,8 @@ class Decoder:
             if not {*map(name_of, {*map(type, value)})} <= {"inference.Entry"}:
                 raise FileError(f"{name} holds something else than entries.")
         else:
-            nan_fields, any_may_be_nan = IN_FILES[name].nan, is_estimator(cls)
+            nan_fields = IN_FILES[name].nan
+            any_may_be_nan = is_estimator(cls)
             fields = {
                 field: self.decode(part, allows_nan=any_may_be_nan or field in nan_fields)
                 for field, part in nodes.items()
@@ -375,7 +381,8 @@ class Decoder:
         name, nodes = node["records"], node["columns"]
         if name not in RECORDS:
             raise FileError(f"No list of {name!r} is written as columns.")
-        types, columns = types_of(name), {}
+        types = types_of(name)
+        columns = {}
         for field, part in nodes.items():
             column = self.decode(part, allows_nan=field in IN_FILES[name].nan)
             if isinstance(column, np.ndarray) and column.ndim == 1:
@@ -387,7 +394,8 @@ class Decoder:
             columns[field] = column
         if required_fields(name) - set(columns) or len({*map(len, columns.values())}) != 1:
             raise FileError(f"Columns of {name} are missing, or of unequal length.")
-        cls, defaults = class_of(name), defaults_of(name)
+        cls = class_of(name)
+        defaults = defaults_of(name)
         return [
             _make_object(cls, defaults | dict(zip(columns, values, strict=True)))
             for values in zip(*columns.values(), strict=True)
@@ -452,7 +460,7 @@ class Decoder:
     def _count_generators(self):
         """Count a generator; raise FileError if there are too many, since each takes 3 kB."""
         self._n_generators += 1
-        if self._n_generators > _MOST_GENERATORS:
+        if self._n_generators > _MAX_GENERATORS:
             raise FileError("There are more generators of random numbers than an estimator has.")
 
     def _decode_random_state(self, node, allows_nan):
@@ -468,7 +476,7 @@ class Decoder:
         seeds = {name: sequence[name] for name in names}
         for seed in seeds.values():
             numbers = seed if isinstance(seed, list | tuple) else (seed,)
-            if len(numbers) > _LONGEST_SEED or not {*map(type, numbers)} <= {int, type(None)}:
+            if len(numbers) > _MAX_SEED_LENGTH or not {*map(type, numbers)} <= {int, type(None)}:
                 raise FileError("The seed of a generator of random numbers is not legible.")
         bit_generator = np.random.PCG64(np.random.SeedSequence(**seeds))
         bit_generator.state = state
@@ -497,15 +505,15 @@ class Decoder:
 
 
 def _check_keys(keys):
-    """Return the keys of a set or dict; raise FileError if a set of them would take too long.
+    """Return the keys of a set or dict; raise FileError for illegal keys and for equal hashes.
 
-    A set compares keys with equal hashes pair by pair.
+    A set of many keys with equal hashes would take too long.
     """
     if not all(map(is_key, keys)):
         raise FileError("A key is neither a number nor text, nor a tuple of these.")
     # Equal hashes are found by sorting, because the time is then less than quadratic.
     _, counts = np.unique(np.array([hash(key) for key in keys], np.int64), return_counts=True)
-    if counts.max(initial=0) > _MOST_OF_ONE_HASH:
+    if counts.max(initial=0) > _MAX_KEYS_PER_HASH:
         raise FileError("Too many keys of a set or dict have the same hash.")
     return keys
 

@@ -1,6 +1,6 @@
 """Findings on the columns of a table before a fit, such as constant columns and identifiers.
 
-A finding is a pair of strings ``(kind, value)``: a key of ``_REMEDIES``, and a detail such as the
+A finding is a pair of strings ``(kind, detail)``: a key of ``_REMEDIES``, and for instance the
 value of a constant column. ``find_uninformative_columns`` says which columns components="auto"
 leaves out; ``find_suspicious_columns`` judges the columns that are modelled.
 """
@@ -77,8 +77,8 @@ class ColumnWarning(UserWarning):
 class ColumnSummary(NamedTuple):
     """Summary of the values of a column."""
 
-    # Numbers, or codes of categories in order of occurrence, NaN where a value is missing. A long
-    # column of numbers has an evenly spaced sample here.
+    # Numbers, or codes of categories in order of occurrence; NaN where a value is missing. If the
+    # column is long, only an evenly spaced sample of its numbers.
     values: Array
     # Whether categories, or whole numbers without gaps, are (nearly) all distinct.
     is_identifier: bool = False
@@ -96,7 +96,8 @@ class ColumnSummary(NamedTuple):
             codes, n_distinct = _encode_categories(column.objects())
             n_observed = np.count_nonzero(~np.isnan(codes))
             is_category = column.kind == "category"
-            return cls(codes, is_category and _are_distinct(n_distinct, n_observed))
+            is_identifier = is_category and _are_distinct(n_distinct, n_observed)
+            return cls(codes, is_identifier)
         values = column.numbers()
         observed = values[~np.isnan(values)]
         are_whole = np.isfinite(observed).all() and np.array_equal(observed, np.floor(observed))
@@ -178,15 +179,16 @@ def find_suspicious_columns(summaries, table, n_rows):
         for i, j in enumerate(block.columns.tolist()):
             values = summaries[j].values
             finding = _find_problem(values, type(block.spec).__name__)
-            if finding and finding[0] == "identifier":
+            kind = finding[0] if finding else None
+            if kind == "identifier":
                 # The number of levels is compared with all rows, because the values can be a
                 # sample, in which more of them are distinct.
                 n_levels = len(block.categories[i])
                 rows_per_observed = values.size / np.count_nonzero(~np.isnan(values))
                 if n_levels * rows_per_observed < _DISTINCT_SHARE * n_rows:
                     finding = None
-            elif finding and finding[0] == "constant" and block.categories is not None:
-                # The finding has the code of the category: show the category.
+            elif kind == "constant" and block.categories is not None:
+                # Show the category in place of its code.
                 finding = "constant", str(block.categories[i][0])
             if finding:
                 findings[j] = finding
@@ -236,8 +238,9 @@ def _find_counts_of_a_total(summaries, table):
     if len(counts) < _MIN_COUNT_COLUMNS:
         return {}
     X = np.stack([np.nan_to_num(x, nan=np.nanmean(x)) for x in counts.values()], axis=1)
-    mean, variance, total = X.mean(axis=0), X.var(axis=0), X.sum(axis=1)
-    # Column j of the array is the total of all other columns.
+    mean, variance = X.mean(axis=0), X.var(axis=0)
+    total = X.sum(axis=1)
+    # Column j has the totals of all other columns.
     other_totals = total[:, None] - X
     covariance = ((X - mean) * (other_totals - other_totals.mean(axis=0))).mean(axis=0)
     # The regression of the log variances on the log means has the slope [0, 1] / [0, 0].
@@ -250,7 +253,7 @@ def _find_counts_of_a_total(summaries, table):
     )
     if not rises_with_total:
         return {}
-    return {j: ("of a total", f"mean {m:.2g}") for j, m in zip(counts, mean, strict=True)}
+    return {j: ("of a total", f"mean {mean[i]:.2g}") for i, j in enumerate(counts)}
 
 
 def _are_counts(values):
@@ -270,7 +273,8 @@ def _find_repeated(values_by_column):
     A column repeats another column if both divide the rows into the same groups, or if one is a
     linear function of the other.
     """
-    first_of_signature, pairs = {}, []
+    first_of_signature = {}
+    pairs = []
     for j, values in list(values_by_column.items())[:_MAX_COMPARED]:
         # Sample the values again, so that columns of categories are compared in the same rows as
         # columns of numbers, whose values can be a sample already.

@@ -183,8 +183,10 @@ def fill_column(X, j, mask, values):
     if isinstance(X, np.ndarray):
         X[mask, j] = values
         return X
-    frame, values = _frame(X), levels(values)
-    series, rows = frame[:, int(j)], np.flatnonzero(mask)
+    frame = _frame(X)
+    series = frame[:, int(j)]
+    values = levels(values)
+    rows = np.flatnonzero(mask)
     if values.dtype.kind in "biuf" and series.dtype not in (nw.Categorical, nw.Enum, nw.Object):
         series, values = _widen_for(series, values)
     if str(getattr(series.to_native(), "dtype", "")) == _POLARS_OBJECT:
@@ -193,7 +195,8 @@ def fill_column(X, j, mask, values):
             entries[row] = value
         series = nw.new_series(series.name, entries, nw.Object, backend=frame.implementation)
     else:
-        dtype, entries = series.dtype, values.tolist() if values.dtype == object else values
+        dtype = series.dtype
+        entries = values.tolist() if values.dtype == object else values
         if dtype == nw.Categorical and frame.implementation.is_polars():
             # polars 1.0 cannot scatter strings into a categorical column.
             series = series.cast(nw.String).scatter(rows, entries).cast(dtype)

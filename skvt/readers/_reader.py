@@ -26,6 +26,7 @@ from skvt.readers.validation import (
     require_counts,
     require_rows,
     require_word_counts,
+    show_first,
     stack_level,
     sum_entries,
     to_canonical_csr,
@@ -90,12 +91,13 @@ class Reader:
             return self._validate(X, requirements)
         except (TypeError, ValueError) as error:
             # Raise an error with a remedy if X holds text or dates.
-            text, unread_column = find_text(X), find_unread_column(X)
+            text = find_text(X)
             if text is not None:
                 raise ValueError(
                     f"X holds text, such as {text[:40]!r}, and {self.owner.__name__} takes "
                     f"numbers. {self.remedy}"
                 ) from error
+            unread_column = find_unread_column(X)
             if unread_column is None:
                 raise
             name, column = unread_column
@@ -256,11 +258,10 @@ def _warn_of_empty_columns(X):
         return
     columns = np.flatnonzero(np.isnan(X).all(axis=0))
     if columns.size:
-        shown = ", ".join(map(str, columns[:10])) + (", ..." if columns.size > 10 else "")
         warnings.warn(
-            f"{columns.size} of {X.shape[1]} columns have no value: all are NaN (columns {shown}). "
-            "Nothing is known of them but the prior, by which 'impute' would fill them in; leave "
-            "them out if that is not meant.",
+            f"{columns.size} of {X.shape[1]} columns have no value: all are NaN (columns "
+            f"{show_first(columns.tolist())}). Nothing is known of them but the prior, by which "
+            "'impute' would fill them in; leave them out if that is not meant.",
             UserWarning,
             stacklevel=stack_level(),
         )

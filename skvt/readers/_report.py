@@ -8,7 +8,7 @@ import numpy as np
 _LISTED = "listed in 'components'"
 _NOT_LISTED = "not listed in 'components'"
 _CONSTANT = "one value in all rows"
-# Reason by kind of finding; braces stand for the value of the finding.
+# Reason by kind of finding, see `skvt.readers._audit`; braces stand for the finding's detail.
 _FINDINGS = {
     "date": "dates or times",
     "missing": "no value is observed",

@@ -1,9 +1,12 @@
 """Division of the columns of a table into blocks, each with the component that describes it.
 
-The user lists the blocks in ``components``, or "auto" forms them by the types and the values of the
-columns. Rows in several chunks are scanned chunk by chunk (:func:`scan_table`), and the scans are
-joined into one table (:func:`join_tables`). A real column in which one value is a point mass, such
-as the zeros of rainfall, gets a :class:`~skvt.components.Hurdle`.
+A component is the likelihood of a block in a mixture. The user lists the blocks in ``components``,
+or "auto" forms them by the types and the values of the columns. Columns named in ``given`` explain
+the others and have no component. Rows in several chunks are scanned chunk by chunk
+(:func:`scan_table`), and the scans are joined into one table (:func:`join_tables`). A real column
+in which one value is a point mass, such as the zeros of rainfall, gets a
+:class:`~skvt.components.Hurdle`. Findings on columns, such as identifiers, come from
+:mod:`skvt.readers._audit`.
 """
 
 from dataclasses import replace
@@ -28,23 +31,26 @@ from skvt.readers._audit import (
 )
 from skvt.readers._columns import ONE_VALUE, Column, container_of, names_of
 from skvt.readers._tables import Table, TableBlock
+from skvt.readers.validation import show_first
 from skvt.rows import dense
 
 # Name and component of the block that components="auto" makes of the columns of each kind.
 _AUTOMATIC = {"real": ("numbers", lambda: Gaussian("auto", log="auto")),
               "category": ("categories", Categorical),
               "binary": ("flags", Bernoulli)}  # fmt: skip
-# A value is a point mass if its share of the column's values exceeds the first number and its count
-# is more than the second number times the count of each neighbouring value. The neighbours matter,
-# because rounded values are frequent, too. Undetected masses cost clusters from about a twentieth
-# of the rows on, and a third of the clusters at a fifth of the rows.
+# A value is a point mass if its share of the column's values exceeds a minimum share, and its count
+# exceeds a minimum ratio times the count of each neighbouring value, because rounded values are
+# frequent, too. Undetected masses cost clusters from about a twentieth of the rows on, and a third
+# of the clusters at a fifth of the rows. The pair (minimum share, minimum ratio) for the values
+# zero, smallest and largest:
 _MASS_AT_END = 0.1, 3.0
-# The same numbers for a value that is neither zero, the smallest nor the largest.
+# The pair for other values.
 _MASS_INSIDE = 0.3, 10.0
-# A column with at most this many other values may have a few levels, such as ratings, and no mass.
-_FEW = 10
-# Kinds of findings that further rows may refute.
-_REFUTABLE = "constant", "identifier"
+# A column with at most this many values besides the point mass may have a few levels, such as
+# ratings, and then has no point mass.
+_MAX_OTHER_LEVELS = 10
+# Kinds of findings that later rows of a stream may refute.
+_REFUTABLE_FINDINGS = "constant", "identifier"
 # Minimum share of a chunk's values for which the count of a value is kept.
 _MIN_COUNTED_SHARE = 1.0 / 64.0
 
@@ -55,8 +61,8 @@ class ValueCounts(NamedTuple):
     # Number of values that are not missing.
     n_observed: int
     has_missing: bool
-    # Count of each kept value. Kept are the ``_FEW + 2`` smallest values, the two largest, and
-    # frequent values with their neighbours.
+    # Count of each kept value. Kept are the ``_MAX_OTHER_LEVELS + 2`` smallest values, the two
+    # largest, and frequent values with their neighbours.
     counts: dict
 
     @classmethod
@@ -65,8 +71,8 @@ class ValueCounts(NamedTuple):
         distinct, counts = np.unique(values[~np.isnan(values)], return_counts=True)
         if not distinct.size:
             return None
-        n_observed, distinct = int(counts.sum()), distinct.tolist()
-        counts = dict(zip(distinct, counts.tolist(), strict=True))
+        n_observed = int(counts.sum())
+        counts = dict(zip(distinct.tolist(), counts.tolist(), strict=True))
         return cls(n_observed, n_observed < len(values), _select_counts(counts, n_observed))
 
     def __or__(self, other):
@@ -94,22 +100,24 @@ class ValueCounts(NamedTuple):
 
     def _is_point_mass(self, value):
         """Return whether a value is far more frequent than a continuous density explains."""
-        values, count = sorted(self.counts), self.counts[value]
-        i, is_inside = values.index(value), value not in (values[0], values[-1], 0.0)
+        count = self.counts[value]
+        values = sorted(self.counts)
+        i = values.index(value)
         neighbours = values[max(i - 1, 0) : i] + values[i + 1 : i + 2]
         max_neighbour_count = max((self.counts[neighbour] for neighbour in neighbours), default=0)
-        min_share, min_ratio = _MASS_INSIDE if is_inside else _MASS_AT_END
+        is_at_end = value in (values[0], values[-1], 0.0)
+        min_share, min_ratio = _MASS_AT_END if is_at_end else _MASS_INSIDE
         is_frequent = count > max(min_share * self.n_observed, min_ratio * max_neighbour_count)
         # A few other values may be levels, unless they occur twice or less on average.
         n_others, n_distinct_others = self.n_observed - count, len(values) - 1
-        others_are_spread = n_distinct_others > _FEW or 2 * n_distinct_others >= n_others > 0
-        return is_frequent and others_are_spread
+        are_many = n_distinct_others > _MAX_OTHER_LEVELS
+        return is_frequent and (are_many or 2 * n_distinct_others >= n_others > 0)
 
 
 def _select_counts(counts, n_observed):
     """Return the counts that :class:`ValueCounts` keeps; ``counts`` are in order of values."""
     values = list(counts)
-    kept = {*values[: _FEW + 2], *values[-2:]}
+    kept = {*values[: _MAX_OTHER_LEVELS + 2], *values[-2:]}
     for i, value in enumerate(values):
         if counts[value] >= _MIN_COUNTED_SHARE * n_observed:
             kept.update(values[max(i - 1, 0) : i + 2])
@@ -120,19 +128,22 @@ class TableScan(NamedTuple):
     """The table of the rows of one chunk, and the values of its real columns."""
 
     table: Table
-    # The :class:`ValueCounts` of real columns by position, None if all values are missing; empty
-    # unless ``components`` is "auto".
+    # The :class:`ValueCounts` of each real column by the column's position, None if all values are
+    # missing. Empty unless ``components`` is "auto".
     value_counts: dict
 
 
 def build_table(X, columns, components, handle_unknown, given=None, *, in_stream=False):
     """Return the :class:`Table` of rows like X, with categories and findings on columns.
 
-    ``columns`` is the result of `columns_of` for X. "auto" leaves out uninformative columns. In a
-    stream, it keeps columns whose first rows all have one value or are all distinct, because later
-    rows may refute that; row numbers it leaves out nevertheless.
+    ``columns`` is the result of `columns_of` for X; None if X is an array of floats or sparse.
+    "auto" leaves out uninformative columns. In a stream, it keeps columns whose first rows all have
+    one value or are all distinct, because later rows may refute that. It leaves out row numbers
+    also in a stream.
     """
-    summaries, findings, kinds = {}, {}, None
+    # Summaries of columns, and findings on them, by position.
+    summaries, findings = {}, {}
+    kinds = None
     is_automatic = isinstance(components, str)
     if is_automatic and columns is not None:
         # Find the columns that "auto" leaves out. Given columns are kept in any case.
@@ -144,7 +155,7 @@ def build_table(X, columns, components, handle_unknown, given=None, *, in_stream
             findings = {
                 j: (kind, detail)
                 for j, (kind, detail) in findings.items()
-                if kind not in _REFUTABLE or summaries[j].has_row_numbers
+                if kind not in _REFUTABLE_FINDINGS or summaries[j].has_row_numbers
             }
         # Whole numbers of few values are read as categories.
         kinds = ["category" if summaries[j].has_few_values else column.kind
@@ -174,7 +185,9 @@ def scan_table(X, columns, components, handle_unknown, given=None, kinds=None):
     ``kinds`` are the kinds of the columns for "auto", by default the kinds of their types.
     """
     names = names_of(X)
-    value_counts, given_positions = {}, _find_given_positions(X, given)
+    given_positions = _find_given_positions(X, given)
+    value_counts = {}
+    # Find the name, the component and the positions of the columns of each block.
     if isinstance(components, str):
         blocks = _make_automatic_blocks(X, columns, names, kinds, given_positions)
         for _, spec, positions in blocks:
@@ -189,6 +202,7 @@ def scan_table(X, columns, components, handle_unknown, given=None, kinds=None):
         if is_alone(components):
             blocks = [_use_remaining_columns(*blocks[0], X, given_positions)]
     _check_blocks(blocks, names, given_positions)
+    # Add categories and exposures to the blocks.
     table_blocks = []
     for name, spec, positions in blocks:
         spec = spec.for_columns(positions, lambda key, name=name: _find_positions(X, key, name))
@@ -296,6 +310,7 @@ def _split_block(block, value_counts, keeps_constant):
     Constant columns are left out, unless all columns are constant or ``keeps_constant``.
     ``value_counts`` has a dict of :class:`ValueCounts` by column for each chunk.
     """
+    # The point mass of each column that has one, and the columns with one value.
     masses, constant = {}, []
     for j in block.columns.tolist():
         chunk_counts = [counts[j] for counts in value_counts if counts.get(j) is not None]
@@ -318,7 +333,7 @@ def _split_block(block, value_counts, keeps_constant):
 
 
 def _join_levels(chunk_levels):
-    """Join lists of categories: return the list of all chunks if it is the same, else sort them."""
+    """Return the list of categories that chunks share, or the sorted union of different lists."""
     first, *others = chunk_levels
     return first if all(x == first for x in others) else _sort_levels(set().union(*chunk_levels))
 
@@ -377,8 +392,7 @@ def _make_automatic_blocks(X, columns, names, kinds, given_positions):
         raise ValueError(
             "components='auto' leaves out every column: each is an identifier, has one value, "
             "repeats another one, holds dates or is missing throughout (columns "
-            f"{', '.join(map(repr, names[:5]))}{', ...' if len(names) > 5 else ''}). List "
-            "the 'components' to use them."
+            f"{show_first(names, 5)}). List the 'components' to use them."
         )
     return blocks
 

@@ -71,7 +71,8 @@ class TableReader(Reader):
 
     def restore(self, attributes, dtype):
         """Return the reader of later rows from an estimator's attributes and precision."""
-        reader, table = super().restore(attributes, dtype), attributes["_table"]
+        reader = super().restore(attributes, dtype)
+        table = attributes["_table"]
         return replace(reader, attributes=reader.attributes | {"_table": table}, table=table)
 
     def scan(self, X):
@@ -92,9 +93,9 @@ class TableReader(Reader):
         if is_frame(X):
             X, attributes = self._validate(X, {"skip_check_array": True})
             if X.shape[0] == 0 or X.shape[1] == 0:
-                what = "sample" if X.shape[0] == 0 else "feature"
+                unit = "sample" if X.shape[0] == 0 else "feature"
                 raise ValueError(
-                    f"Found array with 0 {what}(s) (shape={tuple(X.shape)}) while a minimum of 1 "
+                    f"Found array with 0 {unit}(s) (shape={tuple(X.shape)}) while a minimum of 1 "
                     f"is required by {self.owner.__name__}."
                 )
             return X, attributes

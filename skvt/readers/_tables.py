@@ -1,8 +1,9 @@
 """Conversion of tables with columns of any kind to arrays of numbers, and back.
 
 Models work on arrays. Each column of a table becomes a column of numbers at the same position: real
-numbers and counts are unchanged, booleans become 0 and 1, categories codes, missing values NaN. The
-kind of a column follows from its component or its type, see :mod:`skvt.readers._table_blocks`.
+numbers and counts are unchanged, booleans become 0 and 1, categories become codes, and missing
+values NaN. The component of a column decides which conversion it gets, see
+:mod:`skvt.readers._table_blocks`.
 """
 
 import warnings
@@ -28,7 +29,13 @@ from skvt.readers._columns import (
     names_of,
     to_python,
 )
-from skvt.readers.validation import check_magnitude, is_frame, stack_level, without_mask
+from skvt.readers.validation import (
+    check_magnitude,
+    is_frame,
+    show_first,
+    stack_level,
+    without_mask,
+)
 from skvt.rows import dense
 from skvt.typing import IndexArray
 
@@ -73,11 +80,13 @@ class Table:
     container: str = "array"
     # Types of the columns of a data frame or an array of objects.
     types: tuple[str, ...] = ()
-    # Findings on columns, (column, kind, value), see ``skvt.readers._audit``.
+    # Findings on columns, such as constant ones, as (column, kind, value): see
+    # ``skvt.readers._audit``.
     findings: tuple[tuple[str, str, str], ...] = ()
     # Reason why "auto" reads each column as it does; empty if the user lists components.
     reasons: tuple[str, ...] = ()
-    # Columns that explain the others, each as a block.
+    # The columns named by the user's parameter ``given``, which explain the others; one column in
+    # each block.
     given: tuple[TableBlock, ...] = ()
 
     def describes(self, component, priors):
@@ -133,9 +142,7 @@ class Table:
         is_copy = False
         for block in self.given:
             if block.categories is not None:
-                values = dense(X[:, block.columns]).ravel()
-                entries = values.astype(object)
-                entries[np.isnan(values)] = None
+                entries = _to_entries(dense(X[:, block.columns]).ravel())
                 X = self._replace_column(X, block, self._encode_given_column(entries, block))
                 is_copy = True
         for block in self.blocks:
@@ -149,7 +156,8 @@ class Table:
                 values = np.asarray(X[:, j], np.float64)
                 codes = self._encode_numeric_levels(values, categories, self.names[j])
                 if not np.array_equal(codes, values, equal_nan=True):
-                    X, is_copy = (X if is_copy else np.array(X)), True
+                    X = X if is_copy else np.array(X)
+                    is_copy = True
                     X[:, j] = codes
         return X
 
@@ -172,15 +180,15 @@ class Table:
         (categories,), (j,) = block.categories, block.columns
         code_of = {category: code for code, category in enumerate(categories)}
         codes = np.array([code_of.get(value, -1) for value in entries], np.float64)
-        unknown = np.flatnonzero(codes < 0.0)
-        if unknown.size:
-            value, shown = to_python(entries[unknown[0]]), ", ".join(map(repr, categories[:10]))
+        unknown_rows = np.flatnonzero(codes < 0.0)
+        if unknown_rows.size:
+            value = to_python(entries[unknown_rows[0]])
             problem = "missing values" if value is None else f"the level {value!r}"
             raise ValueError(
-                f"The given column {self.names[j]!r} has {problem} ({unknown.size} of {codes.size} "
-                f"rows), which did not occur in fit: its levels are {shown}"
-                f"{', ...' if len(categories) > 10 else ''}. Nothing is known of rows of another "
-                "level: leave them out, give them one of these levels, or fit with such rows."
+                f"The given column {self.names[j]!r} has {problem} ({unknown_rows.size} of "
+                f"{codes.size} rows), which did not occur in fit: its levels are "
+                f"{show_first(categories)}. Nothing is known of rows of another level: leave them "
+                "out, give them one of these levels, or fit with such rows."
             )
         return codes
 
@@ -204,9 +212,7 @@ class Table:
         """Return the codes of numbers among the categories, NaN where a number is NaN."""
         known = levels(categories)
         if known.dtype.kind not in "biuf" or np.any(known[1:] <= known[:-1]):
-            entries = values.astype(object)
-            entries[np.isnan(values)] = None
-            return self._encode_objects(entries, categories, name)
+            return self._encode_objects(_to_entries(values), categories, name)
         # Categories that are ascending numbers are found by bisection.
         indices = np.minimum(np.searchsorted(known, values), known.size - 1)
         is_missing = np.isnan(values)
@@ -237,12 +243,10 @@ class Table:
             return codes
         value = to_python(values[np.flatnonzero(is_unseen)[0]])
         if self.handle_unknown == "error":
-            shown = ", ".join(map(repr, list(categories)[:10]))
-            more = ", ..." if len(categories) > 10 else ""
             raise ValueError(
                 f"Unknown category {value!r} in column {name!r}: those of the fit are "
-                f"{shown}{more}. Set handle_unknown='prior' to give unknown categories the prior's "
-                "share, or list all of them, Categorical(categories=[[...], ...])."
+                f"{show_first(categories)}. Set handle_unknown='prior' to give unknown categories "
+                "the prior's share, or list all of them, Categorical(categories=[[...], ...])."
             )
         if self.handle_unknown == "prior":
             warnings.warn(
@@ -423,6 +427,13 @@ class Table:
         if bad.ndim < 2:
             return block.name
         return self.names[block.columns[int(np.argmax(bad.any(axis=0)))]]
+
+
+def _to_entries(values):
+    """Return numbers as an array of objects, None where they are NaN."""
+    entries = values.astype(object)
+    entries[np.isnan(values)] = None
+    return entries
 
 
 def _read_numbers(column, name, block):

@@ -48,7 +48,7 @@ def require_rows_in_memory(X, caller):
 
 
 class Loads(NamedTuple):
-    """Chunks of rows that are not loaded yet, each with its weights and its length."""
+    """Chunks of rows that are not loaded yet, with the weights and the length of each chunk."""
 
     # Delayed object of each chunk.
     rows: list
@@ -160,7 +160,7 @@ def _read_chunks(reader, loads):
     """
     from dask.delayed import delayed
 
-    # The site is the cluster, or this process, where functions of chunks run.
+    # The site runs functions of chunks: on the cluster, or in this process.
     site = active_site()
     try:
         if reader.dtype is None:
@@ -277,6 +277,18 @@ def release(X):
 
 
 # -------------------------------------------------------------- methods that are lazy for chunks
+class _Call(NamedTuple):
+    """A call of an estimator's method for each chunk of rows, and the form of its results."""
+
+    # Name of the method, and its arguments without X.
+    method: str
+    args: tuple
+    kwargs: dict
+    # Number of columns of the results; None if they are vectors.
+    width: int | None
+    dtype: np.dtype
+
+
 def by_chunk(describe):
     """Make a decorator for methods whose result has one entry or one row for each row of X.
 
@@ -292,25 +304,20 @@ def by_chunk(describe):
                 return method(self, X, *args, **kwargs)
             self._require_fitted()
             width, dtype = describe(self, *args, **kwargs)
-            return _apply_lazily(self, (method.__name__, args, kwargs), X, (width, dtype))
+            return _apply_lazily(self, _Call(method.__name__, args, kwargs, width, dtype), X)
 
         return apply_to_rows
 
     return decorate
 
 
-def _apply_lazily(estimator, request, X, shape):
-    """Apply a method lazily to each chunk; return a Dask array (n_rows,) or (n_rows, width).
-
-    ``request`` is the name of the method, its positional arguments and its keyword arguments;
-    ``shape`` is the width, None for a vector, and the dtype of the result.
-    """
+def _apply_lazily(estimator, call, X):
+    """Apply a method lazily to each chunk; return a Dask array (n_rows,) or (n_rows, width)."""
     import dask.array as da
     from dask.delayed import delayed
 
     X = [X] if _is_delayed(X) else X
-    width, dtype = shape
-    trailing = () if width is None else (width,)
+    row_shape = () if call.width is None else (call.width,)
     loads = loads_of(X)
     if getattr(X, "ndim", 2) == 2 and hasattr(X, "shape"):
         n_features, expected = X.shape[1], estimator.n_features_in_
@@ -320,27 +327,28 @@ def _apply_lazily(estimator, request, X, shape):
                 f"{expected} features as input."
             )
     fitted = delayed(Sealed(estimator._without_rows()))
-    call = delayed(_apply_to_chunk, pure=False)
-    sealed = Sealed(request)
+    apply = delayed(_apply_to_chunk, pure=False)
+    sealed_call = Sealed(call)
+    # dask needs the dtype and the number of dimensions of results that are not computed yet.
+    meta = np.empty((0,) * (1 + len(row_shape)), call.dtype)
     parts = [
         da.from_delayed(
-            call(number, fitted, sealed, rows, shape), shape=(length, *trailing), dtype=dtype,
-            meta=np.empty((0,) * (1 + len(trailing)), dtype),
+            apply(number, fitted, sealed_call, rows), shape=(length, *row_shape),
+            dtype=call.dtype, meta=meta,
         )
         for number, (rows, length) in enumerate(zip(loads.rows, loads.lengths, strict=True))
     ]  # fmt: skip
     return da.concatenate(parts, axis=0, allow_unknown_chunksizes=True)
 
 
-def _apply_to_chunk(number, fitted, sealed_request, chunk, shape):
+def _apply_to_chunk(number, fitted, sealed_call, chunk):
     """Return the result of a fitted estimator's method for one chunk, as an array."""
-    name, args, kwargs = sealed_request.value
-    width, dtype = shape
+    call = sealed_call.value
     with name_chunk_in_errors(number):
         if _count_rows(chunk) == 0:
-            return np.empty((0,) if width is None else (0, width), dtype)
-        result = getattr(fitted.value, name)(chunk, *args, **kwargs)
-    return np.asarray(result, dtype)
+            return np.empty((0,) if call.width is None else (0, call.width), call.dtype)
+        result = getattr(fitted.value, call.method)(chunk, *call.args, **call.kwargs)
+    return np.asarray(result, call.dtype)
 
 
 def sum_over_rows(estimator, X, details=None):

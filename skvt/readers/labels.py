@@ -72,9 +72,10 @@ class RowLabels:
 
         The column has the codes plus 1, so that 0 is an unknown class.
         """
-        column, is_first = self.used_codes + 1, self.component_codes is None
+        column = self.used_codes + 1
         X = with_column(X, column)
-        return with_labels(model, X, weights, column, self.classes.size, begins=is_first), X
+        begins = self.component_codes is None
+        return with_labels(model, X, weights, column, self.classes.size, begins=begins), X
 
     def add_to_components(self, state, model, X, weights, scale=1.0):
         """Return the state with the classes of its components, and a component for each new class.
@@ -82,16 +83,18 @@ class RowLabels:
         A new component has the statistics of the labelled rows of X, times ``scale``.
         """
         new_codes = _find_new_classes(self.used_codes, self.component_codes)
-        K, n_components = self.component_codes.size, self.component_codes.size + new_codes.size
+        n_old = self.component_codes.size
+        n_components = n_old + new_codes.size
+        # The class of each component, in the code of the column of classes.
         column = np.append(self.component_codes, new_codes) + 1
-        # The component in the old state of each component; -1 for new components.
-        index = np.append(np.arange(K), np.full(new_codes.size, -1))
+        # The number of each component in the old state; -1 for new components.
+        index = np.append(np.arange(n_old), np.full(new_codes.size, -1))
         state = state.rebuilt(lambda stats: with_classes(stats, column, self.classes.size), index)
         if new_codes.size:
             # The component of each new class by its code, -1 for other classes. The last entry is
             # that of unknown classes, whose code is -1.
             component_of_code = np.full(self.classes.size + 1, -1)
-            component_of_code[new_codes] = np.arange(K, n_components)
+            component_of_code[new_codes] = np.arange(n_old, n_components)
             component_of_row = component_of_code[self.used_codes]
             seeds = statistics_of_labels(model, X, weights, component_of_row, n_components)
             scale *= state.inv_temp * state.replication
@@ -140,7 +143,8 @@ def _check_start(estimator, n_classes):
             )
     # A finite mixture gets no further components, so that it needs one for each class. Other
     # mixtures get a component for each class, but not more.
-    is_finite, n_components = getattr(estimator, "_is_finite", False), estimator.n_components
+    is_finite = getattr(estimator, "_is_finite", False)
+    n_components = estimator.n_components
     max_classes = max(n_classes, 1)
     is_legal = n_components >= n_classes if is_finite else n_components <= max_classes
     if not is_legal:
@@ -160,9 +164,10 @@ def _check_start(estimator, n_classes):
 def _check_growth(estimator, classes, codes, component_codes):
     """Raise ValueError unless the fit may get a component for each class that has none."""
     new_codes = _find_new_classes(codes, component_codes)
-    n_components, max_components = component_codes.size + new_codes.size, estimator.max_components
     if not new_codes.size:
         return
+    n_components = component_codes.size + new_codes.size
+    max_components = estimator.max_components
     if getattr(estimator, "_is_finite", False):
         raise ValueError(
             f"The class {classes[new_codes[0]]!r} has no component, and a mixture with "

@@ -179,6 +179,11 @@ def positive_int(name, value):
     return int(value)
 
 
+def show_first(values, n_shown=10):
+    """Return the first values of a list as text, with dots in place of the others."""
+    return ", ".join(map(repr, values[:n_shown])) + (", ..." if len(values) > n_shown else "")
+
+
 def find_text(X):
     """Return the first string in rows, a column or a table, or None."""
     if isinstance(X, str | bytes):
