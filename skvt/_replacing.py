@@ -37,11 +37,13 @@ def replacing(path):
     mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else None
     if mode is not None and not path.is_file():
         raise OSError(errno.EINVAL, "Only a regular file can be replaced", str(path))
-    first_mode, partial = 0o666 if mode is None else mode, partial_name(path)
+    partial = partial_name(path)
+
+    def open_partial(name, flags):
+        return os.open(name, flags, 0o666 if mode is None else mode)
+
     try:
-        with open(
-            partial, "xb", opener=lambda name, flags: os.open(name, flags, first_mode)
-        ) as file:
+        with open(partial, "xb", opener=open_partial) as file:
             if fcntl is not None:
                 # The lock tells `remove_partials` that this process still writes. Some file systems
                 # have no locks.

@@ -37,8 +37,9 @@ class _Stages:
 
     def __init__(self, printed: bool) -> None:
         self.printed = printed
-        # The stage, and the times in seconds when it began and when the last line was reported.
-        self.stage, self.start_time = "reading rows", time.monotonic()
+        self.stage = "reading rows"
+        # The times in seconds when the stage began, and when the last line was reported.
+        self.start_time = time.monotonic()
         self.last_line = self.start_time
         self.has_ended = Event()
         # Texts that the next line of a pass will include.
@@ -47,7 +48,8 @@ class _Stages:
     def begin(self, stage: str, at_once: bool) -> None:
         """Begin a stage, and report it ``at_once`` or after a silence."""
         now = time.monotonic()
-        self.stage, self.start_time = stage, now
+        self.stage = stage
+        self.start_time = now
         if at_once:
             self.last_line = now
             report(stage, printed=self.printed)
@@ -57,12 +59,13 @@ class _Stages:
 
         A stage is reported once, however long it lasts.
         """
-        reported = None
+        # The time when the last reported stage began, which identifies the stage.
+        reported_start = None
         while not self.has_ended.wait(max(0.05 * SILENCE, 0.001)):
             now = time.monotonic()
-            # The time when a stage began identifies it.
-            if now - self.last_line >= SILENCE and self.start_time != reported:
-                reported, self.last_line = self.start_time, now
+            if now - self.last_line >= SILENCE and self.start_time != reported_start:
+                reported_start = self.start_time
+                self.last_line = now
                 report(f"{self.stage}, for {now - self.start_time:.0f} s", printed=self.printed)
 
 
@@ -104,7 +107,8 @@ def take_notes() -> list[str]:
     stages = _STAGES.get()
     if stages is None:
         return []
-    notes, stages.notes = stages.notes, []
+    notes = stages.notes
+    stages.notes = []
     return notes
 
 

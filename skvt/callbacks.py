@@ -42,7 +42,8 @@ class Checkpoint:
     def __init__(self, path, every=1):
         if not isinstance(every, Integral) or isinstance(every, bool) or every < 1:
             raise ValueError(f"every must be an int of at least 1. Got {every!r}.")
-        self.path, self.every = Path(path), every
+        self.path = Path(path)
+        self.every = every
         self._n_passes = 0
 
     def setup(self, estimator, context):
@@ -107,7 +108,8 @@ class Checkpoint:
         The first name exists at all times.
         """
         path = Path(os.path.realpath(self.path))
-        previous, temporary = path.with_name(f"{path.name}.previous"), partial_name(path)
+        previous = path.with_name(f"{path.name}.previous")
+        temporary = partial_name(path)
         try:
             os.link(path, temporary)
         except FileNotFoundError:

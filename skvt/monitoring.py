@@ -19,11 +19,17 @@ class FitMonitor:
     """
 
     def __init__(self, estimator, context, shown, snapshot, history, start, name):
-        self._estimator, self._context, (self._X, self._y) = estimator, context, shown
-        self._snapshot, self._verbose, self.history = snapshot, estimator.verbose, history
-        self._verbose_interval = _interval(estimator)
-        self._name, self._n_moves = name, start.n_moves
-        self._pass, self.position = None, start.position
+        self._estimator = estimator
+        self._context = context
+        self._X, self._y = shown
+        self._snapshot = snapshot
+        self._name = name
+        self.history = history
+        self.position = start.position
+        # The task of the current pass.
+        self._pass = None
+        # Number of records of moves that have been reported.
+        self._n_moves = start.n_moves
         self.stopped = False
 
     def begin_pass(self):
@@ -35,22 +41,22 @@ class FitMonitor:
     def end_pass(self, model, state, perplexity=None):
         """End a pass, with its ``perplexity`` if known; return whether a callback stops the fit."""
         entry = self.history[-1]
-        if is_reported(self._verbose) and entry.n_iter % self._verbose_interval == 0:
+        if _is_line_due(self._estimator, entry):
             name, bound = "elbo", entry.elbo
             if np.isnan(bound):
                 # Structured inference evaluates the bound only on request.
                 name, bound = "objective", entry.objective
             perplexity_text = "" if perplexity is None else f"perplexity {perplexity:.6g}, "
-            records, self._n_moves = state.move_log[self._n_moves :], len(state.move_log)
+            records = state.move_log[self._n_moves :]
+            self._n_moves = len(state.move_log)
             line = f"{self._name}pass {entry.n_iter}: {name} {bound:.6g} nats, {perplexity_text}"
-            report(f"{line}{_results_text(entry, records)}", printed=self._verbose > 0)
+            is_printed = self._estimator.verbose > 0
+            report(f"{line}{_results_text(entry, records)}", printed=is_printed)
             note_line()
         self.stopped = self._pass.call_on_fit_task_end(
-            estimator=self._estimator,
-            X=self._X,
-            y=self._y,
+            estimator=self._estimator, X=self._X, y=self._y,
             reconstruction_attributes=lambda: self._snapshot(model, state, self.position),
-        )
+        )  # fmt: skip
         return self.stopped
 
 
@@ -59,17 +65,18 @@ def report_call(estimator, entry, records):
 
     ``entry`` is that of the call in the history, and ``records`` are those of its moves.
     """
-    if is_reported(estimator.verbose) and entry.n_iter % _interval(estimator) == 0:
+    if _is_line_due(estimator, entry):
         text = _results_text(entry, records)
         report(f"call {entry.n_iter}: {text}", printed=estimator.verbose > 0)
 
 
-def _interval(estimator):
-    """Return the number of passes or calls from line to line.
+def _is_line_due(estimator, entry):
+    """Return whether a line about this pass or call is printed or logged.
 
-    It is 1 for an estimator of a user without the parameter ``verbose_interval``.
+    An estimator of a user without the parameter ``verbose_interval`` has a line for each.
     """
-    return getattr(estimator, "verbose_interval", 1)
+    interval = getattr(estimator, "verbose_interval", 1)
+    return is_reported(estimator.verbose) and entry.n_iter % interval == 0
 
 
 def _results_text(entry, records):
@@ -85,7 +92,8 @@ def _describe_moves(records):
     """Yield a text for each kind of move, with its numbers of accepted and proposed changes."""
     for kind in dict.fromkeys(record.move for record in records):
         made = [record for record in records if record.move == kind]
-        n_accepted, n_proposed = (sum(r.accepted for r in made), sum(r.proposed for r in made))
+        n_accepted = sum(record.accepted for record in made)
+        n_proposed = sum(record.proposed for record in made)
         # A birth replaces a component by several, so that the numbers are those of components.
         if kind == "birth":
             yield f"{n_accepted} born of {n_proposed} tried"
@@ -97,7 +105,8 @@ class _CompilationListener(event.Listener):
     """Listener that reports once that loops are compiled, which takes longer than a short fit."""
 
     def __init__(self, printed):
-        self._printed, self._has_reported = printed, False
+        self._printed = printed
+        self._has_reported = False
 
     def on_start(self, event):
         """Report the first compilation."""

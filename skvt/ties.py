@@ -54,13 +54,15 @@ def first_of_order(values: ArrayLike, number: int, *, dtype: DTypeLike | None = 
     values = np.asarray(values)
     if number >= values.size:
         return stable_order(values, dtype=dtype)
-    doubles, previous = values.astype(np.float64), None
+    doubles = values.astype(np.float64)
     # Choose all values that are at most ``last`` or tied with it. Then let ``last`` be the largest
     # chosen value, and repeat this until it stays the same.
     last = np.partition(doubles, number - 1)[number - 1]
+    previous = None
     while last != previous:
         chosen = np.flatnonzero(~_exceeds(doubles, last, 0.0, _rtol(values, dtype)))
-        last, previous = doubles[chosen].max(), last
+        previous = last
+        last = doubles[chosen].max()
     return chosen[stable_order(values[chosen], dtype=dtype)[:number]]
 
 

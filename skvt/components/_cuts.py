@@ -19,14 +19,15 @@ from skvt.components._choices import MOST_ROWS, run_short_fit, sample
 from skvt.inference import Workers
 from skvt.models.mixture import Categorical, Mixture, StickBreaking
 
-# Initial number of components of the short fit, and its number of passes.
-_CLASSES = 10
-_PASSES = 20
+# Initial number of components of the short fit, which are the classes.
+_N_CLASSES = 10
+# Number of passes of the short fit.
+_N_PASSES = 20
 # Standard deviation of log s in its prior. The standard deviation of m in its prior is 1.
-_SPREAD = 0.7
+_LOG_S_SPREAD = 0.7
 # Number of cuts that do not count as parameters, because the origin and the unit of the latent
 # values are free.
-_FREE = 2
+_N_FREE_CUTS = 2
 
 
 def cut_by_classes(cells, X, weights):
@@ -35,24 +36,24 @@ def cut_by_classes(cells, X, weights):
     ``cells`` is the :class:`~skvt.models.mixture.Cells` of the ordinal columns with default cuts.
     """
     sizes = tuple(levels.size for levels in cells.levels)
-    if max(sizes) <= 1 + _FREE:
+    if max(sizes) <= 1 + _N_FREE_CUTS:
         return cells
     X, weights = sample(X, weights, MOST_ROWS)
     codes = cells.codes(X).astype(np.float64)
     codes[codes < 0.0] = np.nan
     model = Mixture(StickBreaking(1.0), Categorical(np.ones(sum(sizes)), sizes, codes.dtype))
     with Workers(1) as workers:
-        memo, _ = run_short_fit(model, codes, weights, _CLASSES, workers, _PASSES)
+        memo, _ = run_short_fit(model, codes, weights, _N_CLASSES, workers, _N_PASSES)
     edges = list(cells.edges)
     # Counts (K, C) of each column: the weight of the rows of each class at each level.
     counts_of_columns = np.split(memo.stats.arrays[1], np.cumsum(sizes)[:-1], axis=1)
     for j, counts in enumerate(counts_of_columns):
-        n_free_cuts = sizes[j] - 1 - _FREE
-        if n_free_cuts > 0 and len(counts) > 1:
-            default, _ = _maximise_likelihood(counts, edges[j], moves_cuts=False)
-            likelihood, moved_edges = _maximise_likelihood(counts, edges[j], moves_cuts=True)
+        n_parameters = sizes[j] - 1 - _N_FREE_CUTS
+        if n_parameters > 0 and len(counts) > 1:
+            likelihood, _ = _maximise_likelihood(counts, edges[j], moves_cuts=False)
+            moved_likelihood, moved_edges = _maximise_likelihood(counts, edges[j], moves_cuts=True)
             # The Bayesian information criterion charges half the log of the weight for each cut.
-            if likelihood - default > 0.5 * n_free_cuts * np.log(counts.sum()):
+            if moved_likelihood - likelihood > 0.5 * n_parameters * np.log(counts.sum()):
                 edges[j] = moved_edges
     return replace(cells, edges=tuple(edges))
 
@@ -63,7 +64,9 @@ def _maximise_likelihood(counts, edges, moves_cuts):
     ``counts`` (K, C) are those of the C levels in K classes. ``edges`` are the default cuts between
     minus and plus infinity; they stay unless ``moves_cuts``, except for their origin and unit.
     """
-    n_cuts, class_weights = len(edges) - 2, counts.sum(axis=1) / counts.sum()
+    n_cuts = len(edges) - 2
+    # The share of each class in the rows.
+    class_weights = counts.sum(axis=1) / counts.sum()
     log_steps = np.log(np.maximum(np.diff(edges[1:-1]), 1e-3))
     start = np.concatenate([edges[1:2], log_steps, np.zeros(2 * len(counts))])
     n_fixed = 0 if moves_cuts else n_cuts
@@ -110,10 +113,10 @@ def _likelihood(parameters, counts):
     by_cuts = (by_z / s[:, None]).sum(axis=0)
     # A step moves its cut and all later cuts.
     by_steps = np.cumsum(by_cuts[::-1])[::-1]
-    scaled_log_s = np.log(s) / _SPREAD
+    scaled_log_s = np.log(s) / _LOG_S_SPREAD
     log_priors = -0.5 * (m @ m + scaled_log_s @ scaled_log_s)
     by_m = -(by_z / s[:, None]).sum(axis=1) - m
-    by_log_s = -(by_z * z).sum(axis=1) - scaled_log_s / _SPREAD
+    by_log_s = -(by_z * z).sum(axis=1) - scaled_log_s / _LOG_S_SPREAD
     by_log_steps = by_steps[1:] * np.exp(parameters[1:n_cuts])
     value = (counts * np.log(probabilities)).sum() + log_priors
     return value, np.concatenate([by_steps[:1], by_log_steps, by_m, by_log_s])

@@ -17,15 +17,15 @@ from skvt.rows import dense, pieces, sums_of_rows
 from skvt.ties import stable_argmax
 
 # Maximum number of values by which a column is judged.
-_ROWS_OF_LOGS = 1_000
+_MAX_VALUES = 1_000
 # Minimum sum of the weights of these values. A column with less is not put into logarithms.
-_FEWEST = 30
+_MIN_WEIGHT = 30
 # Minimum gain in the bound for which logarithms are chosen, in nats.
-_NATS = 10.0
-# Numbers of passes of coordinate ascent in the first fit, and in the second. A second fit is made
-# for columns whose gain in the first differs from _NATS by less than _UNSURE nats.
-_PASSES = (10, 40)
-_UNSURE = 10.0
+_MIN_GAIN = 10.0
+# Numbers of passes of coordinate ascent in the first fit and in the second. A second fit is made
+# for columns whose gain in the first differs from _MIN_GAIN by less than _UNDECIDED_RANGE nats.
+_N_PASSES = (10, 40)
+_UNDECIDED_RANGE = 10.0
 # Number of columns that are compared at a time.
 _COLUMNS_AT_ONCE = 64
 # The prior of mean and variance of a single column.
@@ -56,15 +56,16 @@ def columns_in_logarithms(X, weights, named=None):
     chosen, least_values = [], []
     for part in pieces(columns.size, _COLUMNS_AT_ONCE):
         values = _sample_values(X[:, columns[part]], weights)
-        is_chosen = (
-            np.full(values.shape[1], True) if named is not None else _are_better(values, weights)
-        )
+        all_columns = np.ones(values.shape[1], bool)
+        is_chosen = _are_better(values, weights) if named is None else all_columns
         chosen.extend(columns[part][is_chosen])
         for column in values[:, is_chosen].T:
             is_observed = ~np.isnan(column)
-            logs, w = np.log(column[is_observed]), weights[is_observed]
+            logs = np.log(column[is_observed])
             # A column without values gets an arbitrary least value.
-            log_least = 2.0 * logs.min() - np.average(logs, weights=w) if logs.size else 0.0
+            log_least = 0.0
+            if logs.size:
+                log_least = 2.0 * logs.min() - np.average(logs, weights=weights[is_observed])
             least_values.append(float(np.exp(log_least)))
     return np.array(chosen, np.intp), tuple(least_values)
 
@@ -75,21 +76,23 @@ def _count_without_log(X, weights):
 
 
 def _sample_values(X, weights):
-    """Return rows (n, D) with at most _ROWS_OF_LOGS values in each column; other values are NaN.
+    """Return rows (n, D) with at most _MAX_VALUES values in each column; other values are NaN.
 
     The values are evenly spaced among those of rows of positive weight.
     """
     values = np.full(X.shape, np.nan)
     for j, observed in enumerate((~np.isnan(X) & (weights > 0.0)[:, None]).T):
         rows = np.flatnonzero(observed)
-        rows = rows[np.linspace(0, rows.size - 1, min(rows.size, _ROWS_OF_LOGS)).astype(np.intp)]
+        rows = rows[np.linspace(0, rows.size - 1, min(rows.size, _MAX_VALUES)).astype(np.intp)]
         values[rows, j] = X[rows, j]
     return values
 
 
 def _are_better(X, weights):
     """Return which columns (n, D) of positive numbers or NaN are better in logarithms, (D,)."""
-    logs, n_values = np.log(X), weights @ ~np.isnan(X)
+    logs = np.log(X)
+    # The sum of the weights of the values of each column.
+    total_weights = weights @ ~np.isnan(X)
     # The log density of a value is the log density of its logarithm, minus the logarithm. The sum
     # of the logarithms is thus subtracted from bounds.
     volume = weights @ np.nan_to_num(logs)
@@ -98,18 +101,20 @@ def _are_better(X, weights):
     _, variances_of_logs = weighted_moments(logs, weights, "diag", False)
     # A variance is 0 if all values of a column are equal, and NaN if it has no value.
     with np.errstate(divide="ignore", invalid="ignore"):
-        gain = 0.5 * n_values * np.log(variances / variances_of_logs) - volume
+        gain = 0.5 * total_weights * np.log(variances / variances_of_logs) - volume
     has_spread = np.minimum(variances, variances_of_logs) > 0.0
-    is_better = (n_values >= _FEWEST) & has_spread & (gain > _NATS)
+    is_better = (total_weights >= _MIN_WEIGHT) & has_spread & (gain > _MIN_GAIN)
     # Mixtures are compared in the remaining columns.
-    compared, is_undecided = np.flatnonzero(is_better), slice(None)
-    for n_passes in _PASSES:
+    compared = np.flatnonzero(is_better)
+    is_undecided = slice(None)
+    for n_passes in _N_PASSES:
         compared = compared[is_undecided]
         if compared.size:
             bounds = _highest_bounds(X[:, compared], weights, n_passes)
             bounds_of_logs = _highest_bounds(logs[:, compared], weights, n_passes)
-            excess = bounds_of_logs - bounds - volume[compared] - _NATS
-            is_better[compared], is_undecided = excess > 0.0, abs(excess) < _UNSURE
+            excess = bounds_of_logs - bounds - volume[compared] - _MIN_GAIN
+            is_better[compared] = excess > 0.0
+            is_undecided = abs(excess) < _UNDECIDED_RANGE
     return is_better
 
 
@@ -124,15 +129,15 @@ def _highest_bounds(X, weights, n_passes):
     features = np.split(component.features(np.take_along_axis(X, order, axis=0)), 3, axis=1)
     features = np.ascontiguousarray(np.transpose(features, (2, 1, 0)))  # (D, n, 3)
     weighted = features * weights[order].T[:, :, None]
-    # Choose the first cut: the row up to which, and after which, Gaussians have the highest
-    # evidence. Cumulative sums give the sums of any interval of rows.
-    sums, columns = np.cumsum(weighted, axis=1), np.arange(len(features))
+    # Choose the first cut, the row that ends the lower of the two intervals whose Gaussians have
+    # the highest evidence. Cumulative sums give the sums of any interval of rows.
+    sums = np.cumsum(weighted, axis=1)
     below, above = _evidence(component, sums), _evidence(component, sums[:, -1:] - sums)
     first = stable_argmax(below + above)[:, None]
     # Choose the second cut, which divides the interval below the first or the interval above it.
     # ``between`` is the evidence of the rows between a possible second cut and the first.
     is_lower = np.arange(sums.shape[1]) < first
-    difference = sums - sums[columns, first[:, 0]][:, None]
+    difference = sums - sums[np.arange(len(sums)), first[:, 0]][:, None]
     between = _evidence(component, np.where(is_lower[:, :, None], -difference, difference))
     if_lower = below + between + np.take_along_axis(above, first, axis=1)
     if_upper = np.take_along_axis(below, first, axis=1) + between + above

@@ -427,9 +427,8 @@ class Gaussian(_GaussianSpec):
         parameters = self.get_params(deep=False) | {"log": logs if logs.size else None}
         if self.covariance_type != "auto":
             return Gaussian(**parameters), {}
-        choices = {
-            "covariance_type": self._find_type(_take_logarithms(X, logs, least), weights, given)
-        }
+        kind = self._find_type(_take_logarithms(X, logs, least), weights, given)
+        choices = {"covariance_type": kind}
         return Gaussian(**parameters | choices), choices
 
     def _check_given(self, given):
@@ -476,7 +475,8 @@ class Gaussian(_GaussianSpec):
         if self.covariance_type == "auto":
             priors["covariance_type"] = kind
         if logs.size:
-            component, priors["log"] = models.model_logarithms(component, logs, least), logs
+            component = models.model_logarithms(component, logs, least)
+            priors["log"] = logs
         return component, priors
 
     def _find_logarithms(self, X, weights, given):
@@ -485,7 +485,8 @@ class Gaussian(_GaussianSpec):
         If ``log`` is "auto" and the user has set the prior mean or covariance, no column is in
         logarithms, because these numbers refer to the columns as they are.
         """
-        prior, named = gaussian_prior(self), None if is_auto(self.log) else self.log
+        prior = gaussian_prior(self)
+        named = None if is_auto(self.log) else self.log
         has_units = prior.mean is not None or prior.covariance is not None
         if self.log is None or (named is None and has_units):
             return np.empty(0, np.intp), ()
@@ -626,8 +627,8 @@ class Categorical(_SeparateByCell):
 
     def build(self, X, weights, sizes):
         """Return independent categorical columns, see :class:`ComponentSpec`."""
-        value, n_categories = self.concentration_prior, sum(sizes)
-        value = 1.0 if is_auto(value) else value
+        n_categories = sum(sizes)
+        value = 1.0 if is_auto(self.concentration_prior) else self.concentration_prior
         legal = (
             f"a number or an array of shape (n_categories,) = ({n_categories},), those of all "
             "columns"
@@ -987,7 +988,9 @@ class StudentT(_GaussianSpec):
         "degrees_of_freedom": [None, Interval(Real, 0, None, closed="neither")],
         **_GaussianSpec._parameter_constraints,
     }
-    mean_type, max_rank = "full", None
+    # The only values of parameters that users can set for :class:`Gaussian`.
+    mean_type = "full"
+    max_rank = None
     covariance_type: str = "full"
     _: KW_ONLY
     degrees_of_freedom: float | None = None
@@ -1239,7 +1242,8 @@ def _sum_counts(exposure, shares, X, weights):
         1 if the rows are sparse, else 0.
     """
     counts, exposures = models.split_exposure(X, exposure, shares=shares)
-    weighted, (values, is_missing) = weights * exposures, without_missing(counts)
+    weighted = weights * exposures
+    values, is_missing = without_missing(counts)
     if sp.issparse(counts):
         unobserved = 0.0 if is_missing is None else weighted @ is_missing
         exposed = np.full(counts.shape[1], weighted.sum()) - unobserved

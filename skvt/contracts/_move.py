@@ -151,7 +151,8 @@ class Move(Continued):
 
     def under_priors(self, model: Any) -> Any:
         """Return the model with the priors under which the last changes were accepted."""
-        relearned, self._relearned = self._relearned, None
+        relearned = self._relearned
+        self._relearned = None
         return model if relearned is None else model.with_priors_of(relearned)
 
     def conclude(self, model: Any, state: MovableState) -> bool:

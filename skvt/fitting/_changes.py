@@ -47,7 +47,8 @@ def refuse_changes(estimator, fitted, caller, names, remedy):
         What the user may do instead, with which the error message ends.
     """
     for name in names:
-        before, now = fitted.parameters[name], getattr(estimator, name)
+        before = fitted.parameters[name]
+        now = getattr(estimator, name)
         if not _is_same(before, now):
             raise ValueError(
                 f"{caller} continues the model fitted before, with {name}={before!r}. Got "

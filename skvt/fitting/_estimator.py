@@ -261,7 +261,8 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
 
     def _without_rows(self):
         """Return a copy for predictions in other processes, without memos and callbacks."""
-        copy, omitted = object.__new__(type(self)), ("_progress", "_skl_callbacks")
+        copy = object.__new__(type(self))
+        omitted = "_progress", "_skl_callbacks"
         vars(copy).update({name: vars(self)[name] for name in vars(self) if name not in omitted})
         copy._fitted = self._fitted.without_rows()
         return copy
@@ -310,5 +311,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         check_is_fitted(self)
         return self._fitted
 
-    n_batch_iter_, temperature_ = updates_of_fit, temperature_of_fit
-    history_, elbo_ = history_of_fit, bound_of_fit
+    n_batch_iter_ = updates_of_fit
+    temperature_ = temperature_of_fit
+    history_ = history_of_fit
+    elbo_ = bound_of_fit

@@ -1,8 +1,9 @@
 """Run a call of ``fit`` or ``resume``: make its starts, publish the best, and call the callbacks.
 
-A start is a fit from one set of random initial values; a call makes several to find a better
-optimum of the bound. The rule that decides which start follows is in
-:mod:`skvt.fitting._restarts`, and the passes of a start are in :func:`skvt.inference.fit_loop`.
+A start is a fit from one set of random initial values. A call makes several starts to find a better
+optimum of the bound. A :class:`~skvt.fitting._restarts.Launch` holds the values with which a start
+begins. The rule that decides which start follows is in :mod:`skvt.fitting._restarts`, and the
+passes of a start are in :func:`skvt.inference.fit_loop`.
 """
 
 import warnings
@@ -35,7 +36,8 @@ def run_fit(estimator, rows, workers, before=None):
     random_state = check_random_state(estimator.random_state)
     n_init = 1 if fit.is_warm else estimator.n_init
     seeds = [int(random_state.randint(np.iinfo(np.int32).max)) for _ in range(n_init)]
-    restarts, outcomes = estimator._restarts(tuple(seeds), fit), Outcomes()
+    restarts = estimator._restarts(tuple(seeds), fit)
+    outcomes = Outcomes()
     fit.run(restarts.next(outcomes), restarts, outcomes)
 
 
@@ -55,8 +57,13 @@ class Fit:
     """
 
     def __init__(self, estimator, rows, workers, before=None):
-        self.estimator, self.rows, self.workers = estimator, rows, workers
-        self.before, self.is_warm = before, before is not None
+        self.estimator = estimator
+        self.rows = rows
+        self.workers = workers
+        self.before = before
+        # Whether the fit is a warm start. A resumed fit sets this later.
+        self.is_warm = before is not None
+        # Whether the first start has taken ``plan``.
         self._has_launched = False
 
     # ------------------------------------------------------------------------------- launches
@@ -95,7 +102,8 @@ class Fit:
         self._has_launched = True
         rng = np.random.default_rng(seed)
         plan = plan if policy is None else replace(plan, policy=policy)
-        before, data = self.before, plan.data
+        data = plan.data
+        before = self.before
         if before is None:
             state, running_policy = plan.begin(model, self.workers, rng)
             fitted = self._initial_fitted(plan, model, state, running_policy)
@@ -122,7 +130,8 @@ class Fit:
             before.state.row_starts = progress.row_starts.copy()
         plan.take_up(deepcopy(progress.engine))
         start = replace(progress.start, rng=deepcopy(progress.start.rng))
-        self.plan, self._has_launched = plan, True
+        self.plan = plan
+        self._has_launched = True
         self.is_warm = self.estimator._continues()
         fitted = self._initial_fitted(plan, before.model, before.state, before.policy, before)
         return Launch(plan, fitted, start)
@@ -153,16 +162,17 @@ class Fit:
 
         ``outcomes`` are those of the starts that ended before, which only a resumed fit has.
         """
-        estimator, max_iter = self.estimator, launch.plan.stopping.max_iter
+        estimator = self.estimator
+        max_iter = launch.plan.stopping.max_iter
         X_shown, y_shown = self.shown = self.rows.shown
         context = estimator._init_callback_context(max_subtasks=launch.start.n_starts * max_iter)
         context.call_on_fit_task_begin(estimator=estimator, X=X_shown, y=y_shown)
         with compilation_announced(estimator.verbose):
             while launch is not None:
                 context.max_subtasks = launch.start.n_starts * max_iter
-                plan, kind = launch.plan, launch.start.kind
+                plan = launch.plan
                 fitted, converged, stopped = self._run_start(launch, outcomes, restarts, context)
-                outcomes = outcomes.including(kind, fitted, converged)
+                outcomes = outcomes.including(launch.start.kind, fitted, converged)
                 launch = None if stopped else restarts.next(outcomes)
             best = outcomes.best
             if plan.phases[-1].engine.knows_exact_bound:
@@ -207,9 +217,9 @@ class Fit:
             )
             return self._attributes_to_show(fitted, progress)
 
-        number, n_starts = len(outcomes.elbos) + 1, start.n_starts
+        number = len(outcomes.elbos) + 1
         kind = f"{start.kind}, " if start.kind else ""
-        name = f"start {number} of {n_starts}, {kind}" if n_starts > 1 else ""
+        name = f"start {number} of {start.n_starts}, {kind}" if start.n_starts > 1 else ""
         monitor = FitMonitor(self.estimator, context, self.shown, snapshot, history, start, name)
         model, converged = fit_loop(
             initial.model, plan, initial.policy, state, self.workers, start.rng, monitor
@@ -226,14 +236,14 @@ class Fit:
 
     def _attributes_to_show(self, fitted, progress):
         """Return the attributes that the estimator would have if the fit ended now."""
-        estimator, shown = self.estimator, self._without_labels(fitted)
+        shown = self._without_labels(fitted)
         return {
             "_fitted": replace(shown, reader=self.rows.reader),
             # A fit with labels of rows cannot be resumed.
             **({"_progress": progress} if shown is fitted else {}),
             "n_iter_": len(fitted.history),
             "converged_": progress.start.position.converged,
-            **estimator._published(fitted.model),
+            **self.estimator._published(fitted.model),
             **self.rows.reader.attributes,
         }
 
@@ -247,7 +257,8 @@ class Fit:
 
         The phase is left out if there is a single component, or if the start ended above T = 1.
         """
-        phase, model = plan.last, best.model
+        phase = plan.last
+        model = best.model
         has_several = model.size(best.stats) > 1
         if phase is None or not (has_several and best.policy.at_unit_temperature):
             return best
@@ -262,7 +273,8 @@ class Fit:
         If the user has set ``max_components``, births that reach it need no warning. ``has_ended``
         tells whether the fit converged or a callback stopped it.
         """
-        estimator, limit = self.estimator, plan.stopping.most_components
+        estimator = self.estimator
+        limit = plan.stopping.most_components
         if not has_ended and plan.stopping.warns and plan.judges_convergence:
             reasons = (
                 f"max_iter={plan.stopping.max_iter} passes: the bound still rises by "

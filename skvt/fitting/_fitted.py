@@ -26,7 +26,7 @@ class Fitted:
 
     - ``n_rows``: the total weight of the rows that the state represents. With ``counts_rows`` these
       are the rows of ``fit`` and of all calls since; otherwise it is the assumed size of a stream.
-    - ``elbo``: the bound of these rows in nats; None during a fit and in a stream.
+    - ``elbo``: the bound (ELBO) of these rows in nats; None during a fit and in a stream.
     - ``parameters``: values of the estimator's parameters at the last call.
     - ``assignments`` (n, K): q(z) of the rows of the last call, if the estimator publishes it.
     - ``labels`` (n,): the most probable component of each row of the last call.
@@ -85,9 +85,12 @@ class Fitted:
 
         ``rows`` are the rows of the statistics that may change in the copy; None means all rows.
         """
-        history, policy = History(self.history), deepcopy(self.policy)
-        state = self.state.draft(rows)
-        return replace(self, state=state, policy=policy, history=history)
+        return replace(
+            self,
+            state=self.state.draft(rows),
+            policy=deepcopy(self.policy),
+            history=History(self.history),
+        )
 
     @property
     def memos(self):
@@ -194,5 +197,6 @@ class MoveLogMixin:
     @of_fit
     def move_log_(self, fitted):
         """Proposals of moves, as columns of a table."""
-        records, names = fitted.state.move_log, [field.name for field in fields(MoveRecord)]
+        records = fitted.state.move_log
+        names = [field.name for field in fields(MoveRecord)]
         return MoveLog({name: [getattr(record, name) for record in records] for name in names})

@@ -84,7 +84,9 @@ def estimator(cls):
     # Types of parameters are removed, so that help() and the API reference show names and defaults
     # only: the docstring has the types.
     cls.__init__.__annotations__ = {}
-    hints, rules = get_type_hints(cls, include_extras=True), {}
+    hints = get_type_hints(cls, include_extras=True)
+    # The legal values and the marks of each parameter.
+    rules = {}
     for name in (field.name for field in fields(cls)):
         extras = getattr(hints[name], "__metadata__", ())
         has_legal_values = bool(set(extras) - _MARKS)

@@ -1,4 +1,7 @@
-"""Parts of plans that several estimators share: policies, batches, memoized inference, moves."""
+"""Parts of plans that several estimators share: policies, batches, memoized inference, moves.
+
+A plan tells :mod:`skvt.fitting._fit` how to make a fit, see :class:`~skvt.inference.Plan`.
+"""
 
 from functools import partial
 
@@ -112,13 +115,16 @@ def memoized_plan(estimator, X, weights, moves=None, *, stream, scale=1.0, limit
         birth = partial(Birth, most_components(estimator))
         moves = {"delete": Delete, "merge": Merge, "birth": birth}
     n_rows, n_parallel = X.shape[0], estimator.n_parallel_batches
+    rate = rate_of(estimator, scale)
     batch_rows = rows_of_batch(estimator, n_rows, limits, stream=stream)
-    rate, data = rate_of(estimator, scale), rows_of(X, weights, batch_rows, n_parallel)
+    data = rows_of(X, weights, batch_rows, n_parallel)
     # Keep the minibatches for the pilot of a learned temperature. In a stream, ``data`` may become
     # a single batch below.
-    minibatches, move_names = data, [name for name in moves if name in estimator.moves]
+    minibatches = data
+    move_names = [name for name in moves if name in estimator.moves]
     if estimator.learning_method == "online":
-        engine, move_names = StochasticInference(rate), []
+        engine = StochasticInference(rate)
+        move_names = []
     else:
         engine = MemoizedInference([moves[name]() for name in move_names])
         # In a stream, the rows of a call are one batch with one memo.

@@ -11,7 +11,8 @@ def publish(estimator, fitted, rows, **attributes):
     """
     vars(estimator).pop("_progress", None)
     fitted = replace(fitted, reader=rows.reader)
-    estimator._fitted, estimator.n_iter_ = fitted, len(fitted.history)
+    estimator._fitted = fitted
+    estimator.n_iter_ = len(fitted.history)
     vars(estimator).update(attributes | estimator._published(fitted.model))
     # The results of rows come last, since they are computed from the attributes set so far.
     estimator._fitted = replace(fitted, **estimator._row_results(rows))

@@ -1,4 +1,7 @@
-"""The starts of a fit, their outcomes, and the rule that decides which start follows."""
+"""The starts of a fit, their outcomes, and the rule that decides which start follows.
+
+A start is a fit from one set of random initial values.
+"""
 
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -80,5 +83,7 @@ class SameModel:
 
     def next(self, outcomes: Outcomes) -> Launch | None:
         """Return the start of the next seed; None after the last."""
-        number, n_starts = len(outcomes.elbos), len(self.seeds)
-        return self.fit.launch(self.seeds[number], n_starts=n_starts) if number < n_starts else None
+        number = len(outcomes.elbos)
+        if number == len(self.seeds):
+            return None
+        return self.fit.launch(self.seeds[number], n_starts=len(self.seeds))

@@ -14,7 +14,7 @@ from skvt.rows import design_and_allowed, layout_of, some_rows, sums_of_rows
 from skvt.typing import Array
 
 # Maximum number of rows in the sample whose checksum identifies the rows of a fit.
-_MOST_SAMPLED = 1000
+_SAMPLE_SIZE = 1000
 # Number of bytes that are hashed at a time.
 _BYTES_HASHED = 2**22
 
@@ -36,7 +36,7 @@ class RowsSeen:
     def of(cls, X, weights):
         """Return the shape, type and digest of rows and their weights."""
         n_rows = X.shape[0]
-        rows = np.unique(np.linspace(0, n_rows - 1, min(n_rows, _MOST_SAMPLED)).astype(np.int64))
+        rows = np.unique(np.linspace(0, n_rows - 1, min(n_rows, _SAMPLE_SIZE)).astype(np.int64))
         sample, sample_weights = some_rows(X, weights, rows)
         parts = [np.asarray(sample_weights, np.float64), layout_of(X), *_details_of(sample)]
         if sp.issparse(sample):

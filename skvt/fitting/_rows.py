@@ -91,7 +91,7 @@ def rows_at_work(estimator, X, y, sample_weight, *, labels=None, details=None, r
     Within the block, stages of the fit are printed if the estimator is verbose. y and ``labels``
     are added to the rows; the other parameters are explained in :func:`read_rows`.
     """
+    printing = stages_printed(estimator.verbose)
     reading = given_rows(estimator, X, sample_weight, details, reset=reset)
-    printing, threads = stages_printed(estimator.verbose), Workers(estimator.n_jobs)
-    with printing, reading as rows, threads as workers:
+    with printing, reading as rows, Workers(estimator.n_jobs) as workers:
         yield replace(rows, y=y, labels=labels), workers

@@ -29,7 +29,8 @@ class MovesBetween(Continued):
     parts = frozenset({"_moves"})
 
     def __init__(self, moves: Sequence[SampledMove], n_passes: int) -> None:
-        self._moves, self._n_passes = moves, n_passes
+        self._moves = moves
+        self._n_passes = n_passes
         self.requires = tuple(requirement for move in moves for requirement in move.requires)
         # Number of passes after which moves begin.
         self._first = min(SHARE_BEFORE_MOVES * n_passes, MAX_PASSES_BEFORE_MOVES)

@@ -37,13 +37,13 @@ def global_divergence(model: Model, stats: RunningStats) -> float:
 
 def evaluate_bound(model: Model, stats: RunningStats, data: Rows, workers: Workers) -> float:
     """Return the untempered ELBO at the globals ``prior + stats``, with optimal q(z), in nats."""
-    totals, model = LocalTotals(), model.mean_field()
+    totals = LocalTotals()
+    model = model.mean_field()
     request = VisitRequest(model, requested={"with_stats": False})
     make_globals = partial(model.expectation, stats, run=workers.run)
     for batches in data.rounds(model, workers, data.order(), whole=True):
-        for result in data.visit(
-            batches, lambda batch: request, make_globals, workers, summed=True
-        ):
+        results = data.visit(batches, lambda batch: request, make_globals, workers, summed=True)
+        for result in results:
             totals.extend(result.totals)
     return totals.untempered - global_divergence(model, stats)
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -97,7 +98,7 @@ class ChunkWeights:
     def __array__(self, dtype: Any = None, copy: Any = None) -> Array:
         if not self._chunks.is_weighted:
             return np.ones(self.size)
-        return np.concatenate(list(self._chunks.each(_get_weights)))
+        return np.concatenate(list(self._chunks.each(attrgetter("weights"))))
 
 
 class Chunks:
@@ -217,10 +218,6 @@ def _add_sums(sums_of_chunks: list[tuple[Any, ...]]) -> tuple[Any, ...]:
 
 def _take_rows(chunk: Chunk, rows: IndexArray) -> tuple[Any, Array]:
     return chunk.X[rows], chunk.weights[rows]
-
-
-def _get_weights(chunk: Chunk) -> Array:
-    return chunk.weights
 
 
 def _evaluate_rows(chunk: Chunk, function: Callable[[Any], Array]) -> Array:

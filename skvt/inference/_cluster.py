@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 # Maximum number of results that are combined at once.
 FAN_IN = 8
@@ -56,6 +56,12 @@ class Handle(NamedTuple):
         return Sealed((self.n_rows, arguments))
 
 
+#: A function that combines several results to one.
+Combine: TypeAlias = Callable[[list[Any]], Any]
+#: The handle of a chunk, and the arguments of the function after the block.
+Task: TypeAlias = tuple[Handle, tuple[Any, ...]]
+
+
 @contextmanager
 def name_chunk_in_errors(number: int) -> Iterator[None]:
     """Add the number of the chunk to errors that are raised within a ``with`` statement."""
@@ -92,7 +98,7 @@ def _keep_sealed(shared: Sealed) -> Sealed:
     return shared
 
 
-def _combine_results(combine: Callable[[list[Any]], Any], *results: Any) -> Any:
+def _combine_results(combine: Combine, *results: Any) -> Any:
     return combine(list(results))
 
 
@@ -108,10 +114,7 @@ class LocalSite:
         return Sealed(value)
 
     def each(
-        self,
-        function: Callable[..., Any],
-        tasks: Iterable[tuple[Handle, tuple[Any, ...]]],
-        shared: Any = None,
+        self, function: Callable[..., Any], tasks: Iterable[Task], shared: Any = None
     ) -> Iterator[Any]:
         """Yield the result of each task, in the order of the tasks.
 
@@ -122,7 +125,8 @@ class LocalSite:
         from dask.base import compute
         from dask.delayed import delayed
 
-        remaining_tasks, delayed_shared = iter(tasks), delayed(shared)
+        delayed_shared = delayed(shared)
+        remaining_tasks = iter(tasks)
         while group := list(islice(remaining_tasks, _TASKS_AT_ONCE)):
             calls = [
                 delayed(_call, pure=False)(
@@ -141,12 +145,9 @@ class LocalSite:
             yield from results
 
     def total(
-        self,
-        function: Callable[..., Any],
-        combine: Callable[[list[Any]], Any],
-        tasks: Iterable[tuple[Handle, tuple[Any, ...]]],
+        self, function: Callable[..., Any], combine: Combine, tasks: Iterable[Task],
         shared: Any = None,
-    ) -> Any:
+    ) -> Any:  # fmt: skip
         """Return the results of all tasks combined by ``combine``, at most ``FAN_IN`` at once."""
         return _combine_in_tree(self.each(function, tasks, shared), combine)
 
@@ -154,7 +155,7 @@ class LocalSite:
         """Do nothing, because no blocks are kept."""
 
 
-def _combine_in_tree(results: Iterable[Any], combine: Callable[[list[Any]], Any]) -> Any:
+def _combine_in_tree(results: Iterable[Any], combine: Combine) -> Any:
     """Combine results in a tree whose nodes have at most ``FAN_IN`` children."""
     # For each level of the tree, from the leaves, the nodes that have no parent yet.
     levels: list[list[Any]] = [[]]
@@ -224,7 +225,8 @@ class ClusterSite:
         from dask.base import is_dask_collection
         from dask.delayed import delayed
 
-        block, sealed = handle.block, handle.seal(arguments)
+        block = handle.block
+        sealed = handle.seal(arguments)
         if is_dask_collection(block):
             call = delayed(_call, pure=False)
             return self._client.compute(call(function, block, delayed(sealed), shared))
@@ -236,10 +238,7 @@ class ClusterSite:
         return _TASKS_PER_THREAD * max(_MIN_THREADS, sum(self._client.nthreads().values()))
 
     def each(
-        self,
-        function: Callable[..., Any],
-        tasks: Iterable[tuple[Handle, tuple[Any, ...]]],
-        shared: Any = None,
+        self, function: Callable[..., Any], tasks: Iterable[Task], shared: Any = None
     ) -> Iterator[Any]:
         """Yield the result of each task, in the order of the tasks: see :meth:`LocalSite.each`."""
         futures: deque[Any] = deque()
@@ -264,12 +263,9 @@ class ClusterSite:
                 futures.popleft()
 
     def total(
-        self,
-        function: Callable[..., Any],
-        combine: Callable[[list[Any]], Any],
-        tasks: Iterable[tuple[Handle, tuple[Any, ...]]],
+        self, function: Callable[..., Any], combine: Combine, tasks: Iterable[Task],
         shared: Any = None,
-    ) -> Any:
+    ) -> Any:  # fmt: skip
         """Return the results of all tasks, combined on the workers: see :meth:`LocalSite.total`."""
         from distributed import wait
 

@@ -83,7 +83,8 @@ class CollapsedInference(WithoutMemosMixin, Continued):
     def run_pass(self, model: Collapsible, state: State, inputs: PassInputs) -> PassResult:
         """Make one sweep over the rows; ``state`` changes in place."""
         data, policy, workers, _ = inputs
-        totals, new_stats, prior_stats = LocalTotals(), None, PriorStats()
+        totals, prior_stats = LocalTotals(), PriorStats()
+        new_stats = None
         # In the first pass and in a restart, local variables have no start.
         is_late = self._pass > self._last_restart
         has_starts = bool(self._ends) and (self._pass % self._passes_per_restart > 0 or is_late)

@@ -24,7 +24,8 @@ class CoordinateAscent(WithoutMemosMixin, Continued):
         The result has the exact bound at the globals before the update, with optimal q(z).
         """
         data, policy, workers, rng = inputs
-        totals, new_stats, prior_stats = LocalTotals(), None, PriorStats()
+        totals, prior_stats = LocalTotals(), PriorStats()
+        new_stats = None
         policy.advance(state.rows_seen / data.total, 1.0, state.n_steps)
         state.replicate(policy.replication)
         divergence = global_divergence(model, state.stats)

@@ -193,7 +193,8 @@ class MemoizedInference(Continued):
         data, policy, workers, _ = inputs
         if not state.component_ids.size:
             state.begin(model.size(state.stats))
-        key, memos = stream.batch_id, state.memos
+        memos = state.memos
+        key = stream.batch_id
         if key is None:
             # Number batches without an id, and leave out numbers that are ids of other batches.
             key = len(memos)
@@ -345,7 +346,8 @@ class Tools:
         if seeds is not None:
             seed_rows = Rows(X[seeds], weights[seeds], seeds.size, data.total)
         state = MemoizedState(model.initial(seed_rows, self.rng))
-        engine, inputs = MemoizedInference(), PassInputs(data, policy, self.workers, self.rng)
+        engine = MemoizedInference()
+        inputs = PassInputs(data, policy, self.workers, self.rng)
 
         def sweep(model: Memoizable, moves: Sequence[Move]) -> tuple[Memoizable, bool]:
             engine._moves = moves

@@ -184,8 +184,11 @@ class _Packed:
 
     def is_legal(self, shapes: Sequence[tuple[int, ...]]) -> bool:
         """Return whether the memo, read from a file, has arrays of these shapes when unpacked."""
-        memo, loss, candidates = self.memo, self.memo.merge_entropy_loss, self.memo.candidates
-        n_components, stored_shapes = shapes[0][0], list(shapes)
+        memo = self.memo
+        loss, candidates = memo.merge_entropy_loss, memo.candidates
+        n_components = shapes[0][0]
+        # The shapes of the arrays as they are stored.
+        stored_shapes = list(shapes)
         if self.columns:
             packed_arrays = zip(self.columns, self.widths, shapes, strict=True)
             for i, (columns, width, shape) in enumerate(packed_arrays):
@@ -214,8 +217,9 @@ class _Packed:
         packed_arrays = zip(self.memo.stats.arrays, self.columns, self.widths, strict=True)
         for array, columns, width in packed_arrays:
             if columns is not None:
-                stored, array = array, np.zeros((len(array), width), array.dtype)
-                array[:, columns] = stored
+                unpacked = np.zeros((len(array), width), array.dtype)
+                unpacked[:, columns] = array
+                array = unpacked
             arrays.append(array)
         return replace(self.memo, stats=Stats(tuple(arrays)))
 

@@ -153,6 +153,7 @@ class VisitResult:
 def visit_batch(batch: Any, request: VisitRequest, run: Run) -> VisitResult:
     """Make the local step of a batch as requested, and return the requested results."""
     model, inv_temp = request.model, request.inv_temp
+    # Prepare the globals, the batch and the starts.
     global_params = request.global_params
     if request.draw is not None:
         global_params = request.draw.of(model, request.global_params, batch, run)
@@ -162,13 +163,15 @@ def visit_batch(batch: Any, request: VisitRequest, run: Run) -> VisitResult:
     tempered_batch = weighted_by_temperature(batch_with_start, inv_temp)
     result = model.local_step(tempered_batch, global_params, inv_temp, run, **request.requested)
     # Add up the local parts of the bound, or make a memo, from which the bound is computed later.
-    totals, memo = LocalTotals(), None
+    totals = LocalTotals()
+    memo = None
     if request.pair_entropies is None:
         totals.add(result, batch.weights, inv_temp)
     else:
         memo = memo_of(model, result, batch, run, pairs=request.pair_entropies)
+    # Let the moves observe the batch.
     solved = Solved(batch, request.key, global_params, result)
-    tools = ObserverTools(run, partial(_memo_with_pairs, run))
+    tools = ObserverTools(run, partial(memo_of, run=run, pairs=True))
     notes = tuple(observer and observer(model, solved, tools) for observer in request.observers)
     stats = result.stats
     if request.draw is not None and stats is not None:
@@ -199,14 +202,6 @@ def memo_of(model: Memoizable, result: LocalResult, batch: Any, run: Run, *, pai
     assert result.stats is not None
     weight = float(batch.weights.sum())
     return Memo(result.stats, entropy, merge_entropy_loss, weight, result.candidates)
-
-
-def _memo_with_pairs(run: Run, model: Memoizable, result: LocalResult, batch: Any) -> Memo:
-    """Return a memo that has the entropies lost by merges.
-
-    ``run`` is the first argument, so that :func:`functools.partial` can bind it.
-    """
-    return memo_of(model, result, batch, run, pairs=True)
 
 
 def weighted_by_temperature(batch: Any, inv_temp: float | Array) -> Any:
