@@ -402,30 +402,18 @@ def _visit_slice(
 
 
 @dataclass(frozen=True)
-class ChunkRows:
-    """Rows in chunks, and their division into batches: see `Rows`."""
+class ChunkRows(Rows):
+    """Rows in chunks, and their division into batches.
 
-    X: Chunks
-    weights: ChunkWeights
-    # Maximum number of rows of a batch. If it is at least the number of all rows, each chunk is a
-    # batch, and all batches are visited at once.
-    batch_size: int
-    # Total weight of the data set that these rows represent; None becomes the sum of ``weights``.
-    total: Any = None
+    ``X`` are `Chunks`, and ``weights`` are `ChunkWeights`. If ``batch_size`` is at least the number
+    of all rows, each chunk is a batch, and all batches are visited at once.
+    """
+
     # Number of batches that are visited at once. None stands for a tenth of all batches if
     # they are not shuffled, and for up to 8 shuffled minibatches of stochastic inference.
     n_parallel: int | None = None
     # Handles of the unshuffled batches, which are the same in each pass.
     _fixed_handles: dict[BatchSlice, BatchHandle] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if self.total is None:
-            object.__setattr__(self, "total", self.X.total_weight)
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows N."""
-        return len(self.X)
 
     @property
     def _visits_all_at_once(self) -> bool:
@@ -439,11 +427,6 @@ class ChunkRows:
     def _count_batches(self) -> IndexArray:
         """Return the number of batches of each chunk."""
         return -(-self.X.chunk_sizes // self.batch_size)
-
-    @property
-    def n_words(self) -> float:
-        """Weight of all words, if rows are counts of words."""
-        return float(sums_of_rows(self.X, self.weights, _count_words)[0])
 
     def order(self, rng: np.random.Generator | None = None) -> list[BatchSlice]:
         """Return the batches of a pass.
@@ -470,7 +453,8 @@ class ChunkRows:
 
     def subset(self, rows: IndexArray) -> Rows:
         """Return the rows with these indices, in memory."""
-        return Rows(*self.X.take(rows), self.batch_size)
+        X, weights = self.X.take(rows)
+        return Rows(X, weights, self.batch_size)
 
     def batch(self, model: Model, rows: IndexArray) -> Any:
         """Return a batch of the rows with these indices, prepared by the model in memory."""
@@ -566,10 +550,6 @@ class ChunkRows:
             yield self.X.site.total(_visit_slice, VisitResult.total, tasks(), shared)
         else:
             yield from self.X.site.each(_visit_slice, tasks(), shared)
-
-
-def _count_words(X: Any, weights: Array) -> tuple[Any]:
-    return (weights @ X.sum(axis=1),)
 
 
 @rows_of.register

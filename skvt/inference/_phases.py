@@ -4,7 +4,7 @@ Most fits have one phase. :func:`then_coordinate_ascent` and :func:`then_polish`
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from skvt.contracts import AnyEngine, RunningPolicy
@@ -12,18 +12,6 @@ from skvt.inference._coordinate import CoordinateAscent
 from skvt.inference._state import State
 from skvt.inference._structured import StructuredInference
 from skvt.schedules import RobbinsMonro
-
-
-def _keep_model(model: Any) -> Any:
-    return model
-
-
-def _do_nothing(state: State) -> None:
-    pass
-
-
-def _take_learned(model: Any, learned: Any) -> Any:
-    return learned
 
 
 @dataclass(frozen=True)
@@ -34,14 +22,14 @@ class Phase:
     # Number of passes before this phase.
     first: int = 0
     # ``view(model)`` returns the model with the local steps of this phase.
-    view: Callable[[Any], Any] = _keep_model
+    view: Callable[[Any], Any] = field(default=lambda model: model)
     # ``restored(model, learned)`` is called after each pass. It returns the model of the fit, given
     # the model before the pass and the model that the engine has learned under ``view``.
-    restored: Callable[[Any, Any], Any] = _take_learned
+    restored: Callable[[Any, Any], Any] = field(default=lambda model, learned: learned)
     # Temperature policy of the phase; None for the policy of the fit.
     policy: RunningPolicy | None = None
     # ``begin(state)`` is called before the first pass of the phase.
-    begin: Callable[[State], None] = _do_nothing
+    begin: Callable[[State], None] = field(default=lambda state: None)
 
 
 def then_coordinate_ascent(

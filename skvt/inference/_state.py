@@ -22,7 +22,7 @@ from skvt.files import in_files
 from skvt.inference._memos import Memo, Memos, Merged, Rearranged, add_memos, take
 from skvt.inference._parallel import Workers
 from skvt.inference._visit import VisitRequest, VisitResult, visit_batch
-from skvt.rows import pieces
+from skvt.rows import pieces, sums_of_rows
 from skvt.typing import Array, IndexArray
 
 # Default number of rows of a batch in passes over all data, in evaluations and in ``transform``.
@@ -346,7 +346,7 @@ class Rows:
     # Total weight of the data set that these rows represent; None becomes the sum of ``weights``.
     total: Any = None
     # Number of batches that are visited at once, with the same globals.
-    n_parallel: int = 1
+    n_parallel: int | None = 1
 
     def __post_init__(self) -> None:
         if self.total is None:
@@ -365,9 +365,9 @@ class Rows:
     @property
     def n_words(self) -> float:
         """Weight of all words, if rows are counts of words."""
-        return float(self.weights @ self.X.sum(axis=1))
+        return float(sums_of_rows(self.X, self.weights, _count_words)[0])
 
-    def order(self, rng: np.random.Generator | None = None) -> list[IndexArray]:
+    def order(self, rng: np.random.Generator | None = None) -> list[Any]:
         """Return the row indices of each batch of a pass.
 
         Rows are shuffled by ``rng``, if it is not None and there are several batches.
@@ -389,7 +389,7 @@ class Rows:
         self,
         model: Model,
         workers: Workers,
-        rows_of_batches: list[IndexArray],
+        rows_of_batches: list[Any],
         *,
         whole: bool = False,
     ) -> Iterator[list[Any]]:
@@ -441,6 +441,10 @@ class Rows:
             yield visit_batch(batch, request, workers.run)
 
 
+def _count_words(X: Any, weights: Array) -> tuple[Any, ...]:
+    return (weights @ X.sum(axis=1),)
+
+
 @singledispatch
 def rows_of(
     X: Any,
@@ -448,7 +452,7 @@ def rows_of(
     batch_size: int | None = None,
     n_parallel: int | None = None,
     total: float | None = None,
-) -> Any:
+) -> Rows:
     """Return the rows of X in batches: `Rows`, or `ChunkRows` if X is in chunks.
 
     The batch size None stands for a size at which sums over all rows are fast.
