@@ -42,7 +42,7 @@ from skvt.models.mixture import (
     with_sparse_differences,
 )
 from skvt.posterior import JointPosterior, Posterior
-from skvt.readers import TableReader, is_alone, levels, table_report, triples
+from skvt.readers import TableReader, is_single_component, levels, list_blocks, table_report
 from skvt.readers.chunks import require_rows_in_memory
 from skvt.readers.validation import positive_int
 from skvt.rows import sums_of_rows
@@ -279,7 +279,7 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
             Values by name.
         """
         params = super().get_params(deep=deep)
-        if deep and not is_alone(self.components):
+        if deep and not is_single_component(self.components):
             for name, component, _ in _triples(self.components):
                 params[f"components__{name}"] = component
                 if not isinstance(component, str):
@@ -312,7 +312,7 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
 
     def _set_component(self, path, value):
         """Replace a component, or set its parameter, in a copy of the user's ``components``."""
-        if is_alone(self.components):
+        if is_single_component(self.components):
             self.components = clone(self.components).set_params(**{path: value})
             return
         name, _, parameter = path.partition("__")
@@ -604,6 +604,6 @@ def _component_posterior(component, lam):
 def _triples(components):
     """Return ``(name, component, columns)`` of each block; [] if the parameter is illegal."""
     try:
-        return [] if isinstance(components, str) else triples(components)
+        return [] if isinstance(components, str) else list_blocks(components)
     except TypeError:
         return []

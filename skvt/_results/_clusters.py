@@ -14,7 +14,7 @@ from sklearn.utils import check_scalar
 
 from skvt._results._clusterings import agreements, clusterings, refitted_bounds
 from skvt._results.topic_tables import as_frame
-from skvt.fitting import given_rows, of_fit
+from skvt.fitting import of_fit, rows_of_call
 from skvt.inference import Workers, local_results, rows_of
 from skvt.models.mixture import (
     Assignments,
@@ -110,7 +110,7 @@ class ClustersMixin:
         """
         fitted = self._require_fitted()
         check_choice("criterion", criterion, CRITERIA)
-        with given_rows(self, X, sample_weight) as rows:
+        with rows_of_call(self, X, sample_weight) as rows:
             joins = self._joins(rows.X, rows.weights, criterion)
         self._fitted = replace(fitted, joins=joins)
         return self
@@ -151,7 +151,7 @@ class ClustersMixin:
         joins = self._require_joins(fitted, "clusterings_", ValueError)
         for name, value in (("n_fits", n_fits), ("max_refitted", max_refitted)):
             check_scalar(value, name, Integral, min_val=0)
-        with given_rows(self, X, sample_weight) as rows, Workers(self.n_jobs) as workers:
+        with rows_of_call(self, X, sample_weight) as rows, Workers(self.n_jobs) as workers:
             refits = joins.refits
             # Refits do not use classes of rows, whereas the bound of a fit with classes does.
             if max_refitted > 0 and fitted.component_classes is None:
@@ -177,7 +177,7 @@ class ClustersMixin:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
             other.fit(X, y, sample_weight=sample_weight)
-        with given_rows(other, X, sample_weight) as rows:
+        with rows_of_call(other, X, sample_weight) as rows:
             some = some_rows(rows.X, rows.weights, sample)[0]
             return other._fitted.joins, other._labels_of(some, None)
 

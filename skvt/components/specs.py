@@ -32,7 +32,9 @@ from skvt.rows import (
     without_missing,
 )
 
+# Legal values of parameters.
 AUTO = StrOptions({"auto"})
+POSITIVE = Interval(Real, 0, None, closed="neither")
 # Names of the parameters of a Gaussian's prior, in the order of the fields of
 # :class:`~skvt.models.mixture.GaussianPrior`.
 GAUSSIAN_PRIORS = (
@@ -43,9 +45,9 @@ GAUSSIAN_PRIORS = (
 )
 GAUSSIAN_PRIOR_CONSTRAINTS = {
     "mean_prior": [None, AUTO, "array-like"],
-    "mean_precision_prior": [None, AUTO, Interval(Real, 0, None, closed="neither")],
-    "degrees_of_freedom_prior": [None, AUTO, Interval(Real, 0, None, closed="neither")],
-    "covariance_prior": [None, AUTO, "array-like", Interval(Real, 0, None, closed="neither")],
+    "mean_precision_prior": [None, AUTO, POSITIVE],
+    "degrees_of_freedom_prior": [None, AUTO, POSITIVE],
+    "covariance_prior": [None, AUTO, "array-like", POSITIVE],
 }
 
 MISSING_CONSTRAINT = {"missing": [StrOptions({"ignore", "informative"})]}
@@ -612,7 +614,7 @@ class Categorical(_SeparateByCell):
     encoding = "category"
     _likelihoods = (models.Categorical,)
     _parameter_constraints = {
-        "concentration_prior": [AUTO, Interval(Real, 0, None, closed="neither"), "array-like"],
+        "concentration_prior": [AUTO, POSITIVE, "array-like"],
         "categories": [StrOptions({"auto"}), list],
         **MISSING_CONSTRAINT,
     }
@@ -671,7 +673,7 @@ class Bernoulli(_SeparateByCell):
     encoding = "binary"
     _likelihoods = (models.Bernoulli,)
     _parameter_constraints = {
-        "feature_prior": [AUTO, Interval(Real, 0, None, closed="neither"), "array-like"],
+        "feature_prior": [AUTO, POSITIVE, "array-like"],
         **MISSING_CONSTRAINT,
     }
     feature_prior: Any = "auto"
@@ -695,8 +697,8 @@ class _Counts(_SeparateByCell):
 
     encoding = "count"
     _parameter_constraints = {
-        "shape_prior": [AUTO, Interval(Real, 0, None, closed="neither")],
-        "rate_prior": [None, AUTO, Interval(Real, 0, None, closed="neither"), "array-like"],
+        "shape_prior": [AUTO, POSITIVE],
+        "rate_prior": [None, AUTO, POSITIVE, "array-like"],
         "exposure": [None, str, Integral],
         **MISSING_CONSTRAINT,
     }
@@ -850,8 +852,8 @@ class NegativeBinomial(_Counts):
 
     _likelihoods = (models.NegativeBinomial,)
     _parameter_constraints = _Counts._parameter_constraints | {
-        "shape_prior": [Interval(Real, 0, None, closed="neither")],
-        "rate_prior": [None, Interval(Real, 0, None, closed="neither"), "array-like"],
+        "shape_prior": [POSITIVE],
+        "rate_prior": [None, POSITIVE, "array-like"],
         "dispersion_prior": [AUTO, None, "array-like"],
     }
     shape_prior: Any = 1.0
@@ -918,9 +920,7 @@ class Multinomial(ComponentSpec):
     encoding = "count"
     _likelihoods = (models.Multinomial,)
     allows_missing = False
-    _parameter_constraints = {
-        "concentration_prior": [AUTO, Interval(Real, 0, None, closed="neither")]
-    }
+    _parameter_constraints = {"concentration_prior": [AUTO, POSITIVE]}
     concentration_prior: Any = "auto"
 
     def build(self, X, weights, sizes=None):
@@ -985,7 +985,7 @@ class StudentT(_GaussianSpec):
     _likelihoods = (models.StudentT,)
     _parameter_constraints = {
         "covariance_type": [StrOptions({"full", "diag"})],
-        "degrees_of_freedom": [None, Interval(Real, 0, None, closed="neither")],
+        "degrees_of_freedom": [None, POSITIVE],
         **_GaussianSpec._parameter_constraints,
     }
     # The only values of parameters that users can set for :class:`Gaussian`.

@@ -28,6 +28,6 @@ from skvt.fitting._plans import (
 )
 from skvt.fitting._restarts import SameModel
 from skvt.fitting._resume import checksum
-from skvt.fitting._rows import given_rows, read_rows
+from skvt.fitting._rows import read_rows, rows_of_call
 from skvt.fitting._stream import STREAM_ROWS
 from skvt.fitting._twin import all_or_nothing

@@ -18,7 +18,7 @@ from skvt.fitting._fit import resume_fit, run_fit
 from skvt.fitting._fitted import bound_of_fit, history_of_fit, temperature_of_fit, updates_of_fit
 from skvt.fitting._restarts import SameModel
 from skvt.fitting._resume import progress_of
-from skvt.fitting._rows import given_rows, rows_at_work
+from skvt.fitting._rows import rows_and_workers, rows_of_call
 from skvt.fitting._stream import update
 from skvt.fitting._twin import all_or_nothing
 from skvt.inference import Workers, evaluate_bound, rows_of
@@ -137,7 +137,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
             remedy = "set warm_start=False to start anew"
             refuse_changes(self, before, "A warm start", self._fixed_parameters, remedy)
         options = {"labels": labels, "details": details, "reset": before is None}
-        with rows_at_work(self, X, y, sample_weight, **options) as (rows, workers):
+        with rows_and_workers(self, X, y, sample_weight, **options) as (rows, workers):
             before = before and self._adapted(before, rows.X, rows.weights)
             run_fit(self, rows, workers, before)
         return self
@@ -230,7 +230,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         self._require_fitted()
         refuse_labels(self, "resume")
         progress = progress_of(self)
-        with rows_at_work(self, X, y, sample_weight, details=details) as (rows, workers):
+        with rows_and_workers(self, X, y, sample_weight, details=details) as (rows, workers):
             progress.rows.check(rows.X, rows.weights)
             resume_fit(self, rows, workers, progress)
         return self
@@ -255,7 +255,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
     def _elbo(self, X, details=None):
         """Return the bound of X in nats; only topic models take ``details``."""
         fitted = self._require_fitted()
-        with given_rows(self, X, details=details) as rows, Workers(self.n_jobs) as workers:
+        with rows_of_call(self, X, details=details) as rows, Workers(self.n_jobs) as workers:
             data = rows_of(rows.X, rows.weights)
             return evaluate_bound(self._model_for_bounds(), fitted.stats, data, workers)
 

@@ -7,17 +7,17 @@ from typing import Annotated, TypeAlias, dataclass_transform, get_type_hints
 import numpy as np
 
 from skvt._sklearn_private import Interval, StrOptions
+from skvt.components.specs import AUTO, POSITIVE
 from skvt.contracts import TemperaturePolicy
 from skvt.fitting._texts import with_shared_texts
 from skvt.temperature import POLICIES
 
+# Legal values of parameters; estimators also use AUTO and POSITIVE.
 NATURAL = Interval(Integral, 0, None, closed="left")
 AT_LEAST_ONE = Interval(Integral, 1, None, closed="left")
 NOT_NEGATIVE = Interval(Real, 0, None, closed="left")
-POSITIVE = Interval(Real, 0, None, closed="neither")
 FRACTION = Interval(Real, 0, 1, closed="both")
 OFFSET = Interval(Real, 1.0, None, closed="left")
-AUTO = StrOptions({"auto"})
 
 # Mark of parameters that cannot change in warm starts or within a stream.
 FIXED = object()

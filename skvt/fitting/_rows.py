@@ -71,7 +71,7 @@ def read_rows(estimator, X, sample_weight, details=None, *, reset, in_stream=Fal
 
 
 @contextmanager
-def given_rows(estimator, X, sample_weight=None, details=None, *, reset=False):
+def rows_of_call(estimator, X, sample_weight=None, details=None, *, reset=False):
     """Provide the :class:`CallRows` of a call in a ``with`` block.
 
     After the block, a cluster of machines may free the memory of the rows. Parameters are explained
@@ -85,13 +85,13 @@ def given_rows(estimator, X, sample_weight=None, details=None, *, reset=False):
 
 
 @contextmanager
-def rows_at_work(estimator, X, y, sample_weight, *, labels=None, details=None, reset=False):
+def rows_and_workers(estimator, X, y, sample_weight, *, labels=None, details=None, reset=False):
     """Provide the :class:`CallRows` and the :class:`Workers` of a fit in a ``with`` block.
 
     Within the block, stages of the fit are printed if the estimator is verbose. y and ``labels``
     are added to the rows; the other parameters are explained in :func:`read_rows`.
     """
     printing = stages_printed(estimator.verbose)
-    reading = given_rows(estimator, X, sample_weight, details, reset=reset)
+    reading = rows_of_call(estimator, X, sample_weight, details, reset=reset)
     with printing, reading as rows, Workers(estimator.n_jobs) as workers:
         yield replace(rows, y=y, labels=labels), workers

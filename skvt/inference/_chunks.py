@@ -150,7 +150,7 @@ class Chunks:
         selected.shape = self.shape[0], np.arange(self.shape[1])[columns].size
         return selected
 
-    def on_selection(self, function: Callable[..., Any]) -> Callable[..., Any]:
+    def bind_selection(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Return a function of a stored chunk that calls ``function`` with the rows of this matrix.
 
         ``function`` gets a chunk with the selected columns, after the row function.
@@ -164,7 +164,7 @@ class Chunks:
         if arguments is None:
             arguments = [()] * len(self.handles)
         tasks = zip(self.handles, arguments, strict=True)
-        return iter(self.site.each(self.on_selection(function), tasks))
+        return iter(self.site.each(self.bind_selection(function), tasks))
 
     def take(self, rows: IndexArray) -> tuple[Any, Array]:
         """Return the rows with these indices, and their weights, in memory."""
@@ -174,7 +174,7 @@ class Chunks:
             (self.handles[c], (rows[chunk_of_row == c] - self.offsets[c],))
             for c in np.unique(chunk_of_row).tolist()
         ]
-        parts = list(self.site.each(self.on_selection(_take_rows), tasks))
+        parts = list(self.site.each(self.bind_selection(_take_rows), tasks))
         X = stacked([part for part, _ in parts])
         weights = np.concatenate([part for _, part in parts])
         # The parts have the order of the chunks. Restore the order of ``rows`` by the inverse of
@@ -230,7 +230,7 @@ def _evaluate_rows(chunk: Chunk, function: Callable[[Any], Array]) -> Array:
 @sums_of_rows.register
 def _(X: Chunks, weights: Any, part: Sums) -> tuple[Any, ...]:
     tasks = ((handle, (part,)) for handle in X.handles)
-    return tuple(X.site.total(X.on_selection(_compute_sums), _add_sums, tasks))
+    return tuple(X.site.total(X.bind_selection(_compute_sums), _add_sums, tasks))
 
 
 @of_each_row.register

@@ -56,7 +56,7 @@ class _Limit:
         # Weak references to the owners of claims.
         self._claims: set[weakref.ref[object]] = set()
         # Each library with its number of threads before the limit; None without a limit.
-        self._numbers_before: list[tuple[Any, int]] | None = None
+        self._threads_before: list[tuple[Any, int]] | None = None
 
     def renew_lock(self) -> None:
         """Replace the lock after a fork, because the thread that holds it may be missing."""
@@ -66,20 +66,20 @@ class _Limit:
         """Hold the libraries at one thread until ``owner`` gives back its claim or is freed."""
         with self._lock:
             self._claims.add(weakref.ref(owner, self.give_back))
-            if self._numbers_before is None:
+            if self._threads_before is None:
                 libraries = _find_matrix_libraries()
-                self._numbers_before = [(lib, lib.get_num_threads()) for lib in libraries]
-            for library, _ in self._numbers_before:
+                self._threads_before = [(lib, lib.get_num_threads()) for lib in libraries]
+            for library, _ in self._threads_before:
                 library.set_num_threads(1)
 
     def give_back(self, claim: "weakref.ref[object]") -> None:
         """End a claim, the weak reference to its owner; do nothing if it has ended already."""
         with self._lock:
             self._claims.discard(claim)
-            if not self._claims and self._numbers_before is not None:
-                for library, n_threads in self._numbers_before:
+            if not self._claims and self._threads_before is not None:
+                for library, n_threads in self._threads_before:
                     library.set_num_threads(n_threads)
-                self._numbers_before = None
+                self._threads_before = None
 
 
 _limit = _Limit()

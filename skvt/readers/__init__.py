@@ -11,6 +11,6 @@ from skvt.readers._reader import (
     RealReader,
 )
 from skvt.readers._report import table_report
-from skvt.readers._table_blocks import is_alone, triples
+from skvt.readers._table_blocks import is_single_component, list_blocks
 from skvt.readers._table_reader import TableReader
 from skvt.readers._tables import Table, TableBlock

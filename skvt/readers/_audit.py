@@ -14,17 +14,17 @@ from skvt.readers.validation import stack_level
 from skvt.typing import Array
 
 # Minimum number of rows to judge a column, because fewer values can all differ or agree by chance.
-FEWEST_ROWS = 30
+MIN_ROWS = 30
 # Categories and whole numbers are identifiers if at least this share of them is distinct.
-_DISTINCT_SHARE = 0.9
+_MIN_DISTINCT_SHARE = 0.9
 # One value fills a column if it has more than this share of the rows.
-_FILLED_SHARE = 0.9
+_MIN_FILLED_SHARE = 0.9
 # Maximum number of distinct whole numbers that may be levels.
-FEW_VALUES = 6
+MAX_LEVELS = 6
 # Maximum number of distinct whole numbers, read as real, that may be a code.
 _MAX_CODES = 10
 # Counts are overdispersed if their variance is more than this many times their mean.
-_OVERDISPERSION = 3.0
+_MIN_OVERDISPERSION = 3.0
 # Columns of counts rise with the total of their row if four statements hold. There are at least
 # _MIN_COUNT_COLUMNS columns of counts. The variance of the total is at least _MIN_TOTAL_RATIO times
 # the sum of the columns' variances. At least the share _MIN_RISING_SHARE of the columns has a
@@ -82,7 +82,7 @@ class ColumnSummary(NamedTuple):
     values: Array
     # Whether categories, or whole numbers without gaps, are (nearly) all distinct.
     is_identifier: bool = False
-    # Whether the values are whole numbers, 2 to ``FEW_VALUES`` of them distinct.
+    # Whether the values are whole numbers, 2 to ``MAX_LEVELS`` of them distinct.
     has_few_values: bool = False
     # Whether the column is an identifier whose numbers fill their range, as row numbers do.
     has_row_numbers: bool = False
@@ -101,7 +101,7 @@ class ColumnSummary(NamedTuple):
         values = column.numbers()
         observed = values[~np.isnan(values)]
         are_whole = np.isfinite(observed).all() and np.array_equal(observed, np.floor(observed))
-        if column.kind == "binary" or observed.size < FEWEST_ROWS or not are_whole:
+        if column.kind == "binary" or observed.size < MIN_ROWS or not are_whole:
             return cls(_sample(values))
         distinct = np.unique(observed)
         # Whole numbers with gaps between most of them are measurements, such as prices.
@@ -109,14 +109,14 @@ class ColumnSummary(NamedTuple):
             np.median(np.diff(distinct)) <= 1.0
         )
         range_size = np.ptp(distinct) + 1.0
-        has_row_numbers = is_identifier and distinct.size >= _DISTINCT_SHARE * range_size
-        has_few_values = 1 < distinct.size <= FEW_VALUES
+        has_row_numbers = is_identifier and distinct.size >= _MIN_DISTINCT_SHARE * range_size
+        has_few_values = 1 < distinct.size <= MAX_LEVELS
         return cls(_sample(values), is_identifier, has_few_values, bool(has_row_numbers))
 
 
 def _are_distinct(n_distinct, n_observed):
     """Return whether (nearly) all observed values are distinct, and enough to judge that."""
-    return n_observed >= FEWEST_ROWS and n_distinct >= _DISTINCT_SHARE * n_observed
+    return n_observed >= MIN_ROWS and n_distinct >= _MIN_DISTINCT_SHARE * n_observed
 
 
 def _encode_categories(values):
@@ -154,7 +154,7 @@ def find_uninformative_columns(columns, summaries):
         for j, column in enumerate(columns)
         if j not in findings and column.kind is not None
     }
-    if kept_values and len(kept_values[min(kept_values)]) >= FEWEST_ROWS:
+    if kept_values and len(kept_values[min(kept_values)]) >= MIN_ROWS:
         repeated = _find_repeated(kept_values)
         findings |= {j: ("repeated", f"column {i}, left out") for i, j in repeated}
     return findings
@@ -162,7 +162,7 @@ def find_uninformative_columns(columns, summaries):
 
 def _is_constant(column, values):
     """Return whether all rows of a column have one value; ``values`` are from its summary."""
-    if column.kind is None or len(values) < FEWEST_ROWS or not np.all(values == values[0]):
+    if column.kind is None or len(values) < MIN_ROWS or not np.all(values == values[0]):
         return False
     # The summary of numbers can be a sample, so that all numbers must be compared; the summary of
     # categories has the codes of all rows.
@@ -185,7 +185,7 @@ def find_suspicious_columns(summaries, table, n_rows):
                 # sample, in which more of them are distinct.
                 n_levels = len(block.categories[i])
                 rows_per_observed = values.size / np.count_nonzero(~np.isnan(values))
-                if n_levels * rows_per_observed < _DISTINCT_SHARE * n_rows:
+                if n_levels * rows_per_observed < _MIN_DISTINCT_SHARE * n_rows:
                     finding = None
             elif kind == "constant" and block.categories is not None:
                 # Show the category in place of its code.
@@ -211,13 +211,13 @@ def _find_problem(values, component):
         return "identifier", f"{distinct.size} values"
     are_whole = np.array_equal(values, np.floor(values))
     if component in ("Gaussian", "StudentT"):
-        if distinct.size > 2 and counts.max() > _FILLED_SHARE * n_rows:
+        if distinct.size > 2 and counts.max() > _MIN_FILLED_SHARE * n_rows:
             return "one value", f"{distinct[counts.argmax()]:g} in {counts.max() / n_rows:.0%}"
-        if are_whole and 1 < distinct.size <= FEW_VALUES:
+        if are_whole and 1 < distinct.size <= MAX_LEVELS:
             return "few values", f"{distinct.size} values"
         if are_whole and distinct.size <= _MAX_CODES:
             return "code", f"{distinct.size} whole numbers"
-    if component == "Poisson" and values.var() > _OVERDISPERSION * max(values.mean(), 1.0):
+    if component == "Poisson" and values.var() > _MIN_OVERDISPERSION * max(values.mean(), 1.0):
         return "overdispersed", f"variance {values.var() / values.mean():.1f} times the mean"
     return None
 
@@ -257,10 +257,10 @@ def _find_counts_of_a_total(summaries, table):
 
 
 def _are_counts(values):
-    """Return whether values of at least ``FEWEST_ROWS`` rows are 0, 1, 2, ... and differ."""
+    """Return whether values of at least ``MIN_ROWS`` rows are 0, 1, 2, ... and differ."""
     values = values[~np.isnan(values)]
     return (
-        values.size >= FEWEST_ROWS
+        values.size >= MIN_ROWS
         and values.min() >= 0.0
         and values.max() > values.min()
         and np.array_equal(values, np.floor(values))

@@ -23,8 +23,8 @@ from skvt._sklearn_private import column_indices
 from skvt.components import Bernoulli, Categorical, ComponentSpec, Gaussian, Hurdle, Multinomial
 from skvt.components.specs import BY_NAME
 from skvt.readers._audit import (
-    FEW_VALUES,
-    FEWEST_ROWS,
+    MAX_LEVELS,
+    MIN_ROWS,
     ColumnSummary,
     find_suspicious_columns,
     find_uninformative_columns,
@@ -88,12 +88,12 @@ class ValueCounts(NamedTuple):
     @property
     def is_constant(self):
         """Whether all rows have one value, which has no information but costs parameters."""
-        return self.n_observed >= FEWEST_ROWS and not self.has_missing and len(self.counts) == 1
+        return self.n_observed >= MIN_ROWS and not self.has_missing and len(self.counts) == 1
 
     @property
     def point_mass(self):
         """The most frequent point mass, or None."""
-        if self.n_observed < FEWEST_ROWS:
+        if self.n_observed < MIN_ROWS:
             return None
         masses = filter(self._is_point_mass, self.counts)
         return max(masses, key=self.counts.__getitem__, default=None)
@@ -170,7 +170,7 @@ def build_table(X, columns, components, handle_unknown, given=None, *, in_stream
         omitted = set(range(X.shape[1])) - in_blocks
         findings = {j: ("constant", f"{X[0, j]:g}, left out") for j in omitted}
     # Judge the columns of the blocks; sparse rows are not judged, because most values are zeros.
-    if X.shape[0] >= FEWEST_ROWS and not sp.issparse(X):
+    if X.shape[0] >= MIN_ROWS and not sp.issparse(X):
         for j in {j for block in table.blocks for j in block.columns.tolist()} - summaries.keys():
             summaries[j] = ColumnSummary.of(X[:, j] if columns is None else columns[j])
         findings |= find_suspicious_columns(summaries, table, X.shape[0])
@@ -197,9 +197,9 @@ def scan_table(X, columns, components, handle_unknown, given=None, kinds=None):
     else:
         blocks = [
             (name, _copy_component(name, component), _find_positions(X, key, name))
-            for name, component, key in triples(components)
+            for name, component, key in list_blocks(components)
         ]
-        if is_alone(components):
+        if is_single_component(components):
             blocks = [_use_remaining_columns(*blocks[0], X, given_positions)]
     _check_blocks(blocks, names, given_positions)
     # Add categories and exposures to the blocks.
@@ -246,7 +246,7 @@ def _find_given_positions(X, given):
 def _make_given_block(X, columns, j, name):
     """Return the block of a given column: numbers, or categories with their levels.
 
-    Whole numbers of at most ``FEW_VALUES`` distinct values are categories, unless more than half of
+    Whole numbers of at most ``MAX_LEVELS`` distinct values are categories, unless more than half of
     the values are distinct.
     """
     column = Column("real", "number", dense(X[:, [j]]).ravel()) if columns is None else columns[j]
@@ -257,7 +257,7 @@ def _make_given_block(X, columns, j, name):
         observed = observed[~np.isnan(observed)]
         n_distinct = np.unique(observed).size
         are_whole = np.array_equal(observed, np.floor(observed))
-        if n_distinct == 0 or not are_whole or n_distinct > min(FEW_VALUES, 0.5 * observed.size):
+        if n_distinct == 0 or not are_whole or n_distinct > min(MAX_LEVELS, 0.5 * observed.size):
             return TableBlock("given", Gaussian(), np.array([j], np.intp))
     entries = column.objects()
     levels = column.categories
@@ -408,22 +408,22 @@ def _explain_reading(X, columns, kinds):
         if column.categories is not None:
             reason = "a categorical type"
         elif kind == "category" != column.kind:
-            reason = f"2 to {FEW_VALUES} distinct whole numbers"
+            reason = f"2 to {MAX_LEVELS} distinct whole numbers"
         reasons.append(reason)
     return tuple(reasons)
 
 
-def is_alone(components):
+def is_single_component(components):
     """Return whether ``components`` is one component for all columns: neither "auto" nor a list."""
     return not isinstance(components, str | list | tuple)
 
 
-def triples(components):
+def list_blocks(components):
     """Return ``(name, component, columns)`` of each block that users describe.
 
     A component that stands alone describes all columns, under the name "all".
     """
-    if is_alone(components):
+    if is_single_component(components):
         return [("all", components, slice(None))]
     for block in components:
         if not (isinstance(block, tuple | list) and len(block) == 3):
