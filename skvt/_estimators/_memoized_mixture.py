@@ -51,11 +51,7 @@ from skvt.rows import sums_of_rows
 @in_files(
     "estimators.MemoizedDPMixture",
     attributes=("_table",),
-    fitted={
-        "model": (Mixture,),
-        "model.weights": (StickBreaking,),
-        "model.component": (Product,),
-    },
+    fitted={"model": (Mixture,), "model.weights": (StickBreaking,), "model.component": (Product,)},
 )
 @estimator
 class MemoizedDPMixture(GrowingMixin, MixtureEstimator):

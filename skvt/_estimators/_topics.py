@@ -5,13 +5,7 @@ from dataclasses import replace
 import numpy as np
 import scipy.sparse as sp
 
-from skvt._results import (
-    Covariates,
-    TopicEditsMixin,
-    TopicsMixin,
-    prior_vector,
-    simplest,
-)
+from skvt._results import Covariates, TopicEditsMixin, TopicsMixin, prior_vector, simplest
 from skvt._results.topic_tables import pandas_for
 from skvt._sklearn_private import num_samples
 from skvt.fitting import (

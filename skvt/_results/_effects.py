@@ -11,12 +11,7 @@ from skvt._results._consensus import distributions
 from skvt._results._design import describe_rows, design_of
 from skvt._results._pooling import check_settings, pool
 from skvt._results._regression import Regression
-from skvt._results._shares import (
-    cluster_shares_of,
-    is_mixture,
-    topic_shares_of,
-    words_of,
-)
+from skvt._results._shares import cluster_shares_of, is_mixture, topic_shares_of, words_of
 from skvt._results.topic_tables import pandas_for
 from skvt._results.topic_words import labels_of
 from skvt._sklearn_private import num_samples

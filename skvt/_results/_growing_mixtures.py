@@ -18,13 +18,7 @@ from skvt.expfam import Beta
 from skvt.fitting import MoveLogMixin, checksum, of_fit, of_model
 from skvt.inference import Workers
 from skvt.models import n_active
-from skvt.models.mixture import (
-    Block,
-    Product,
-    cluster_indicators,
-    have_many_rows,
-    relevance,
-)
+from skvt.models.mixture import Block, Product, cluster_indicators, have_many_rows, relevance
 from skvt.readers import Table, TableBlock
 from skvt.readers.chunks import require_rows_in_memory
 from skvt.readers.validation import check_choice, column_names, positive_int

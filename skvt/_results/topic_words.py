@@ -7,12 +7,7 @@ import numpy as np
 from sklearn.utils import check_scalar
 from sklearn.utils.validation import check_is_fitted
 
-from skvt.readers.validation import (
-    check_choice,
-    column_names,
-    known_names,
-    preprocessing_and_model,
-)
+from skvt.readers.validation import check_choice, column_names, known_names, preprocessing_and_model
 from skvt.ties import first_of_order
 
 # Weight of the probability in the relevance of a word, the value that its authors recommend.

@@ -30,13 +30,7 @@ def edge_covariances(n_components, patch_size, contrast, noise):
 
 
 def make_edge_patches(
-    n_samples=100_000,
-    *,
-    n_components=8,
-    patch_size=5,
-    contrast=1.0,
-    noise=0.1,
-    random_state=None,
+    n_samples=100_000, *, n_components=8, patch_size=5, contrast=1.0, noise=0.1, random_state=None
 ):
     """Draw zero-mean image patches with an edge of one of several orientations [HS13 sec. 4.1]_.
 
