@@ -172,7 +172,9 @@ def binomial(n: float, p: float, state: np.uint64) -> tuple[float, np.uint64]:
     for _ in range(MOST_TRIES):
         # Count failures instead of successes if these are fewer.
         if p > 0.5:
-            successes, sign, p = successes + sign * n, -sign, 1.0 - p
+            successes = successes + sign * n
+            sign = -sign
+            p = 1.0 - p
         if n * p < _FEWEST_SUCCESSES:
             break
         i = np.floor((n + 1.0) * p)
@@ -182,12 +184,17 @@ def binomial(n: float, p: float, state: np.uint64) -> tuple[float, np.uint64]:
         if x <= p:
             successes, n, p = successes + sign * i, n - i, (p - x) / (1.0 - x)
         else:
-            successes, sign, n, p = successes + sign * (i - 1.0), -sign, i - 1.0, (x - p) / x
+            successes = successes + sign * (i - 1.0)
+            sign = -sign
+            n = i - 1.0
+            p = (x - p) / x
     state += GOLDEN
     # The sequential search subtracts the probabilities of 0, 1, 2, ... successes from a uniform
     # number until the next probability is larger than the remainder.
-    remainder, n_found = uniform(mix(state)), 0.0
-    odds, probability = p / (1.0 - p), np.exp(n * np.log1p(-p))
+    remainder = uniform(mix(state))
+    n_found = 0.0
+    odds = p / (1.0 - p)
+    probability = np.exp(n * np.log1p(-p))
     for _ in range(MOST_TRIES):
         if remainder < probability or n_found >= n:
             break

@@ -169,7 +169,8 @@ class SharedLoop(list[tuple[Any, ...]]):
 
     def __init__(self, n: int, size: Whole, *args: Any, n_loops: int = 1) -> None:
         # The additional last entry is only passed to helpers.
-        self._n, counters = n, np.zeros(COUNTER * n_loops + 1, np.int64)
+        self._n = n
+        counters = np.zeros(COUNTER * n_loops + 1, np.int64)
         self._last_counter = counters[-COUNTER - 1 :]
         n_calls = -(-n // (size * CLAIMS)) if n_loops == 1 else 1
         super().__init__([(*args, counters[:-1])] * n_calls)

@@ -236,7 +236,9 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
         n_rows = X.shape[0]
         minibatches = rows_of(X, weights, min(self.batch_size, n_rows), self.n_parallel_batches)
         rate = RobbinsMonro(self.learning_offset, self.learning_decay)
-        data, starts, n_passes = minibatches, None, self.max_iter
+        data = minibatches
+        starts = None
+        n_passes = self.max_iter
         if n_passes is None:
             n_passes = 100 if self.learning_method == "online" else 500
         if stream or self.learning_method == "online":

@@ -68,7 +68,8 @@ class TopicRestarts:
             return SameModel(self.seeds, self.fit).next(outcomes)
         if not (outcomes.converged or n_ended > n_init) or SAMPLED in outcomes.kinds:
             return None
-        best, n_further = outcomes.best, n_ended - n_init
+        best = outcomes.best
+        n_further = n_ended - n_init
         has_one_topic = best.model.size(best.stats) == 1
         if n_further < len(self.numbers) and (n_further or has_one_topic):
             n_topics = self.numbers[n_further]
@@ -90,7 +91,8 @@ class TopicRestarts:
 
     def _start_from_sampled_topics(self, fitted):
         """Return the model with the topics of a fit after collapsed sampling as its start."""
-        state, fit = fitted.state.draft(), self.fit
+        state = fitted.state.draft()
+        fit = self.fit
         _sample_topics(SWEEPS_OF_START, fitted.model, state, fit.plan.data, fit.workers)
         topics = fitted.model.natural_parameters(state.stats)[0]
         topics /= topics.sum(axis=1, keepdims=True)

@@ -341,10 +341,8 @@ def _noise_ratio(X, weights):
     counts, _ = some_rows(X, weights, rows)
     lengths = np.asarray(counts.sum(axis=1, dtype=np.float64)).ravel()
     totals = np.asarray(counts.sum(axis=0, dtype=np.float64)).ravel()
-    used_documents, n_words = (
-        np.flatnonzero(lengths),
-        min(NOISE_WORDS, np.count_nonzero(lengths) // 2),
-    )
+    used_documents = np.flatnonzero(lengths)
+    n_words = min(NOISE_WORDS, np.count_nonzero(lengths) // 2)
     words = np.argsort(-totals, kind="stable")[:n_words]
     words = words[totals[words] > 0.0]
     if words.size < FEWEST_WORDS:

@@ -338,7 +338,9 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         if old is not None:
             return old
         require_rows(self, X, self.n_components)
-        blocks, learners, self.priors_ = [], [], {}
+        blocks = []
+        learners = []
+        self.priors_ = {}
         alpha = self.weight_concentration_prior
         learns_alpha = isinstance(alpha, str)
         given, given_positions = self._given_columns(X, weights)
@@ -468,7 +470,8 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
             )
         rows = self._table.encode_given_rows(given)
         rows = np.repeat(rows, positive_int("n_samples", n_samples), axis=0)
-        rng, weights = self._rng_of_draws(random_state), self.weights_.astype(np.float64)
+        rng = self._rng_of_draws(random_state)
+        weights = self.weights_.astype(np.float64)
         labels = rng.choice(weights.size, len(rows), p=weights / weights.sum())
         component = fitted.model.component
         lam = component.with_shared_globals(fitted.lam()[1])
@@ -555,7 +558,8 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
             the log probability that the value is missing.
         """
         model, masked, j, values = self._hide_column(X, column)
-        encoded, fitted = masked.copy(), self._fitted
+        encoded = masked.copy()
+        fitted = self._fitted
         encoded[:, j] = values
         with Workers(self.n_jobs) as workers:
             joint = fitted.model.log_predictive(encoded, fitted.stats, workers.run)

@@ -46,7 +46,8 @@ def start_from_labels(model, labels, X, weights, max_components):
         # Conversion to integers changes labels that are NaN, infinite or not whole.
         with np.errstate(invalid="ignore"):
             whole_labels = row_labels.astype(np.int64)
-        is_legal, row_labels = np.array_equal(whole_labels, row_labels), whole_labels
+        is_legal = np.array_equal(whole_labels, row_labels)
+        row_labels = whole_labels
     if not is_legal or row_labels.min() < -1 or row_labels.max() < 0:
         raise ValueError(
             f"The 'labels_init' parameter must be an array of whole numbers of shape (n_samples,) "

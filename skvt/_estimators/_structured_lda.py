@@ -282,7 +282,8 @@ class StructuredLDA(TopicEstimator):
         # "collapsed" would condition on the topics of tokens, which a stream does not store.
         step = self.global_step if self.global_step in GLOBAL_STEPS else "ssvi-a"
         engine = StructuredInference(rate, step)
-        moves, policy = None if stream else self.moves, self._policy(model)
+        moves = None if stream else self.moves
+        policy = self._policy(model)
         return self._topic_plan(data, engine, policy, rate, n_passes, moves, share)
 
     def _collapsed_plan(self, model, X, weights):

@@ -329,7 +329,8 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
         if allowed is not None:
             groups = np.unique(allowed, axis=1, return_inverse=True)[1].ravel()
             lda = replace(lda, topic_groups=groups)
-        alpha, terms = lda.doc_topic_prior if old is None else old.doc_topic_prior, np.zeros(1, int)
+        alpha = lda.doc_topic_prior if old is None else old.doc_topic_prior
+        terms = np.zeros(1, int)
         if self._covariates is not None:
             lda = replace(lda, doc_topic_prior=alpha, learn_doc_topic_prior=True)
             terms = self._covariates.columns.terms
@@ -375,7 +376,8 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
         )
         if self.tol is None:
             stopping = replace(stopping, tol=self.perp_tol, gain=perplexity_fall)
-        first_rows, after_pass = None, []
+        first_rows = None
+        after_pass = []
         if moves is None:
             # Scale initial statistics, also of given topics, to the assumed size of the stream.
             first_rows = rows_of(data.X, data.weights, data.n_rows, total=self._stream_rows)

@@ -36,7 +36,8 @@ def refitted_bounds(fitted, X, weights, workers, largest_number):
 
 def _refitted_bound(model, state, inputs):
     """Return the bound after at most _MOST_PASSES passes of coordinate ascent, in nats."""
-    engine, bound = CoordinateAscent(), -np.inf
+    engine = CoordinateAscent()
+    bound = -np.inf
     for _ in range(_MOST_PASSES):
         result = engine.run_pass(model, state, inputs)
         previous, bound = bound, result.totals.untempered - result.divergence
@@ -67,7 +68,8 @@ def clusterings(joins, why_suggested, elbo):
 
     ``elbo`` is the bound of the components in nats, None if it is not known.
     """
-    numbers, unknown = range(1, joins.n_components + 1), np.full(joins.n_components, np.nan)
+    numbers = range(1, joins.n_components + 1)
+    unknown = np.full(joins.n_components, np.nan)
     suggested = [n == joins.n_clusters for n in numbers]
     # The join that leaves n - 1 of n clusters is in the row of n. The row of 1 has no join.
     return {
@@ -109,13 +111,15 @@ def why_not(joins, n_clusters):
         )
     if criterion == "valley":
         return "Two of the clusters are parts of one that no valley divides."
-    share, loss = joins.shares[step], f"{joins.losses[step]:.3g} nats of evidence per row"
+    share = joins.shares[step]
+    loss = f"{joins.losses[step]:.3g} nats of evidence per row"
     if criterion == "entropy":
         loss = f"{share:.1%} of the entropy that it could lose"
     if is_larger:
         relation = "overlap" if criterion == "entropy" else "are alike"
         return f"Two of the clusters {relation}: joining them loses {loss}."
-    depth, valley = float(joins.valleys[step]), ""
+    depth = float(joins.valleys[step])
+    valley = ""
     if np.isfinite(test):
         valley = f", across a valley of {test:.1f} standard errors"
     elif np.isinf(test):

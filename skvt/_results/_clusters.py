@@ -44,14 +44,16 @@ class ClustersMixin:
 
     def _joins(self, X, weights, criterion="auto"):
         """Join the components by the rows X; return `skvt.models.mixture.Joins`."""
-        fitted, (X, weights) = self._fitted, some_rows(X, weights, self._sample(weights.size))
+        fitted = self._fitted
+        X, weights = some_rows(X, weights, self._sample(weights.size))
         with Workers(self.n_jobs) as workers:
             assignments = Assignments(
                 (result.q, batch.weights, result.bound)
                 for batch, result in results_of(fitted, X, weights, workers)
             )
         model, stats = fitted.model, fitted.stats.value()
-        component, lam = model.component, fitted.lam()[1]
+        component = model.component
+        lam = fitted.lam()[1]
         n_blocks = len(component.parts(lam))
         valleys = valleys_between(assignments, component, lam, X, weights)
         if criterion in ("share", "entropy"):
@@ -75,7 +77,8 @@ class ClustersMixin:
 
     def _sample(self, n_rows):
         """Return the numbers of all rows, or of a uniform sample of them in ascending order."""
-        rows, most = np.arange(n_rows), max(ROWS_TO_JOIN, ROWS_TO_JOIN_EACH * self.n_components_)
+        rows = np.arange(n_rows)
+        most = max(ROWS_TO_JOIN, ROWS_TO_JOIN_EACH * self.n_components_)
         if n_rows > most:
             rng = np.random.default_rng(self._fitted.state.seed)
             rows = np.sort(rng.choice(n_rows, most, replace=False))
@@ -233,8 +236,10 @@ class ClustersMixin:
                 "n_clusters must be at most the number of rows of X that differ, "
                 f"{first_rows.size}. Got {n_clusters!r} instead."
             )
-        fitted, rng = self._fitted, np.random.default_rng(self._fitted.state.seed)
-        X, counts = X[first_rows], np.bincount(inverse).astype(np.float64)
+        fitted = self._fitted
+        rng = np.random.default_rng(self._fitted.state.seed)
+        X = X[first_rows]
+        counts = np.bincount(inverse).astype(np.float64)
         components = self._labels_of(X, None)
         return split_clusters(fitted.model, X, counts, components, int(n_clusters), rng)[inverse]
 

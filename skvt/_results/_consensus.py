@@ -84,7 +84,8 @@ def consensus(fits, X, *, n_passes=1, sample_weight=None):
         )
     topics = distributions(fits)
     best = int(np.argmax([fit.elbo_ if hasattr(fit, "elbo_") else -np.inf for fit in fits]))
-    total, n_partners = np.zeros_like(topics[best]), np.zeros((len(topics[best]), 1))
+    total = np.zeros_like(topics[best])
+    n_partners = np.zeros((len(topics[best]), 1))
     for fit, fit_topics in zip(fits, topics, strict=True):
         _, matched_topics, partners = matched(topics[best], fit_topics)
         total[matched_topics] += fit.components_[partners]
@@ -130,7 +131,8 @@ def _topics_of_fit(fit, number):
     Raise ValueError for negative entries and rows of zeros; ``number`` is the index of the fit in
     the error.
     """
-    model, name = preprocessing_and_model(fit)[1], f"fits[{number}]"
+    model = preprocessing_and_model(fit)[1]
+    name = f"fits[{number}]"
     weights = model.components_ if hasattr(model, "fit") else model
     weights = check_array(weights, dtype=np.float64, input_name=name)
     totals = weights.sum(axis=1, keepdims=True)

@@ -292,7 +292,8 @@ def _by_formula(table, formula):
         if len(set(values)) == 1:
             raise _constant(name, values[0])
     model_matrix = encode(table)
-    matrix, names = np.asarray(model_matrix, np.float64), list(map(str, model_matrix.columns))
+    matrix = np.asarray(model_matrix, np.float64)
+    names = list(map(str, model_matrix.columns))
     if not np.isfinite(matrix).all():
         term = names[int(np.argmin(np.isfinite(matrix).all(axis=0)))]
         raise ValueError(f"Term {term!r} of the formula is not finite for all rows.")

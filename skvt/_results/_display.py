@@ -9,7 +9,8 @@ N_WORDS, N_COLUMNS = 8, 3
 def topics_for_display(estimator):
     """Return title, column names and rows of a table of the topics, the most frequent first."""
     totals = estimator.components_.sum(axis=1)
-    shares, labels = totals / totals.sum(), estimator._labels_by_topic
+    shares = totals / totals.sum()
+    labels = estimator._labels_by_topic
     words = [", ".join(map(str, topic)) for topic in estimator.top_words(N_WORDS)]
     words_title = (
         "words" if hasattr(estimator, "words_") else "columns; set_words(names) shows words"

@@ -248,7 +248,8 @@ def _effects_of_draws(shares, regression, reported, n_draws, rng):
 
     The result is (2, M, Q, K) for M draws, Q reported combinations and K components.
     """
-    draws, combinations = shares.draws(n_draws, rng), reported.combinations
+    draws = shares.draws(n_draws, rng)
+    combinations = reported.combinations
     n_components = draws.shape[1]
     out = np.empty((2, n_draws, len(combinations), n_components))
     for k in range(n_components):

@@ -111,7 +111,8 @@ class GrowingMixin(MoveLogMixin):
         relevances = self._relevance_of(fitted, product.column_evidence, indicators)
         lam = product.with_shared_globals(product.natural_parameters(sums))
         # Rows of the table, each with its position: component, column and parameter.
-        entries, table = [], self._columns
+        entries = []
+        table = self._columns
         # Number of columns in the blocks before this block.
         n_before = 0
         for block, marginals in zip(table.blocks, product.marginals(lam), strict=True):
@@ -170,7 +171,8 @@ class GrowingMixin(MoveLogMixin):
             other rows, since they may be errors. The result is a data frame with the names of the
             columns if the columns of the fit had names and pandas can be imported.
         """
-        fitted, indicators = self._require_fitted(), self._indicators_of_clusters(n_clusters)
+        fitted = self._require_fitted()
+        indicators = self._indicators_of_clusters(n_clusters)
         product, _, _ = self._product_and_sums(fitted)
         values = self._relevance_of(fitted, product.column_evidence, indicators)
         if not hasattr(self, "feature_names_in_"):
@@ -334,10 +336,12 @@ class GrowingMixin(MoveLogMixin):
 
     def _row_results(self, rows):
         """Return the results of rows; rows of a known class get a component of that class."""
-        results, labels = super()._row_results(rows), rows.labels
+        results = super()._row_results(rows)
+        labels = rows.labels
         if labels is None:
             return results
-        components, classes = results["labels"], self.component_classes_
+        components = results["labels"]
+        classes = self.component_classes_
         known = np.flatnonzero(labels.codes >= 0)
         # The numbers of rows of a known class whose most probable component has another class.
         wrong = known[classes[components[known]] != labels.classes[labels.codes[known]]]

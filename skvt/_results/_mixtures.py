@@ -32,7 +32,8 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
         """
         results = {} if rows.in_stream else {"joins": self._joins(rows.X, rows.weights)}
         if rows.passed is not None and not is_chunked(rows.passed):
-            joins, clusters = results.get("joins"), None
+            joins = results.get("joins")
+            clusters = None
             if self.labels == "clusters" and joins is not None:
                 clusters = joins.clusters(joins.n_clusters)
             X = self._every_row(rows)
@@ -81,7 +82,8 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
     @of_fit
     def posterior_(self, fitted):
         """The posterior q of the weights and the components, in the coordinates of the data."""
-        model, (sticks, components) = fitted.model, fitted.lam()
+        model = fitted.model
+        sticks, components = fitted.lam()
         return JointPosterior(
             weights=Posterior(model.weights.family, sticks),
             components=Posterior(*model.component.in_data_coordinates(components)),
@@ -171,7 +173,9 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
 
     def _refits(self, X, weights):
         """Return the :class:`skvt.models.mixture.Refits` to rows of positive weight."""
-        fitted, X, used = self._require_fitted(), self._read(X), np.flatnonzero(weights)
+        fitted = self._require_fitted()
+        X = self._read(X)
+        used = np.flatnonzero(weights)
         X, weights = some_rows(X, weights, used)
         with Workers(self.n_jobs) as workers:
             resp = assignments_of(fitted, X, workers)

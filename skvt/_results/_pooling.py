@@ -106,7 +106,8 @@ def pool(results, shares, degrees):
         aligned[r][..., components] = result[..., partners]
         agreement[r, components], is_matched[r, components] = mass, 1.0
     # Compute the three parts of the variance: within draws, between draws, and between fits.
-    n_fits, effects = is_matched.sum(axis=0), aligned[:, 0]
+    n_fits = is_matched.sum(axis=0)
+    effects = aligned[:, 0]
     fit_degrees = np.maximum(n_fits - 1.0, 1.0)
     fit_means = effects.mean(axis=1)
     estimate = fit_means.sum(axis=0) / n_fits

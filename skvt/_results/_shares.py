@@ -87,7 +87,8 @@ def topic_shares_of(estimator, X):
     identity, so that means over draws do not depend on the draws.
     """
     lam = np.asarray(preprocessing_and_model(estimator)[1].components_, np.float64)
-    topics, words = topic_probabilities(estimator), word_probabilities(estimator)
+    topics = topic_probabilities(estimator)
+    words = word_probabilities(estimator)
     sizes = lam.sum(axis=1) / lam.sum()
     probabilities = (sizes[:, None] * topics / np.where(words > 0.0, words, 1.0)).T
     corrected = _correct(probabilities, words)
@@ -116,9 +117,11 @@ def cluster_shares_of(estimator, X, weights, n_clusters=None):
     preprocessing, model = preprocessing_and_model(estimator)
     X = X if preprocessing is None else preprocessing.transform(X)
     clusters = None if n_clusters is None else model.component_clusters(n_clusters)
-    refits, weights = model._refits(X, weights), weights[weights > 0.0]
+    refits = model._refits(X, weights)
+    weights = weights[weights > 0.0]
     probabilities = sum_by_cluster(refits.resp, clusters)
-    values, sizes = _correct(probabilities, weights), weights @ probabilities
+    values = _correct(probabilities, weights)
+    sizes = weights @ probabilities
     profiles = (weights[:, None] * probabilities / np.where(sizes > 0.0, sizes, 1.0)).T
 
     def draws(number, rng):

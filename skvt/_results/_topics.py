@@ -61,7 +61,8 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
 
     @topic_labels_.setter
     def topic_labels_(self, labels):
-        fitted, n_topics = self._require_fitted(), self._n_features_out
+        fitted = self._require_fitted()
+        n_topics = self._n_features_out
         by_topic = {} if labels is None else labels
         if not isinstance(by_topic, Mapping):
             by_topic = dict(enumerate(by_topic))
@@ -137,7 +138,8 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         >>> sorted(lda.top_words(1))
         [['cat'], ['sun']]
         """
-        fitted, names = self._require_fitted(), np.asarray(names, dtype=object)
+        fitted = self._require_fitted()
+        names = np.asarray(names, dtype=object)
         n_features = fitted.model.n_features
         example = "such as CountVectorizer().get_feature_names_out()"
         if names.shape != (n_features,):
@@ -175,7 +177,8 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         -------
         ndarray of str, shape (n_components,)
         """
-        names, labels = super().get_feature_names_out(input_features), self._labels_by_topic
+        names = super().get_feature_names_out(input_features)
+        labels = self._labels_by_topic
         if not labels:
             return names
         names = [labels.get(k, name) for k, name in enumerate(names.tolist())]
@@ -228,7 +231,8 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     @by_chunk(lambda self, **options: (self._n_features_out, self._fitted.model.dtype))
     def _proportions(self, X, *, normalize, details):
         """Return the topic proportions of documents with these ``details``."""
-        fitted, X = self._fitted, self._read(X, details)
+        fitted = self._fitted
+        X = self._read(X, details)
         with Workers(self.n_jobs) as workers:
             gamma = document_parameters(fitted.model, fitted.stats, X, workers)
         return gamma / gamma.sum(axis=1, keepdims=True) if normalize else gamma
@@ -367,7 +371,8 @@ def prior_vector(name, value, size, size_name, *, n_topics=None, remedy=""):
         raise ValueError(
             f"The {name!r} parameter must be positive numbers. Got {value!r} instead."
         ) from error
-    shapes, legal = [(), (size,)], f"a number or a vector of {size_name} = {size} numbers"
+    shapes = [(), (size,)]
+    legal = f"a number or a vector of {size_name} = {size} numbers"
     if n_topics is not None:
         shapes.append((n_topics, size))
         legal += f", or an array of shape (n_components, {size_name}) = {shapes[-1]}"

@@ -84,7 +84,8 @@ def profiles_of(table):
             estimates[k, j] = cell
             cells[k, j] = _text_parts(cell, steps[j])
     relevance = np.vstack([relevance, weights @ relevance / weights.sum()])
-    weights, columns = np.append(weights, 1.0), list(column_numbers)
+    weights = np.append(weights, 1.0)
+    columns = list(column_numbers)
     return Profiles(kind, columns, weights, relevance, cells, estimates, steps, differs_in)
 
 
@@ -138,7 +139,9 @@ def sentences(profiles, most_columns=MOST_COLUMNS):
 
 def _phrase(profiles, k, j):
     """Describe column j in component k by its value, with the value in all rows in parentheses."""
-    all_rows, name, texts = len(profiles.weights) - 1, profiles.columns[j][1], profiles.cells[k, j]
+    all_rows = len(profiles.weights) - 1
+    name = profiles.columns[j][1]
+    texts = profiles.cells[k, j]
     cell, of_all = profiles.estimates[k, j], profiles.estimates[all_rows, j]
     quantity, category, value = main = _main_estimate(cell)
     name = f"column {name}" if isinstance(name, Integral) else name

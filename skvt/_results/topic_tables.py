@@ -439,12 +439,15 @@ def _estimate_shares(corpus, rows):
     """
     X = corpus.counts[rows]
     used = corpus.topics.any(axis=0) & (np.asarray(X.sum(axis=0)).ravel() > 0.0)
-    X, topics, n = X[:, used], corpus.topics[:, used], rows.size
+    X = X[:, used]
+    topics = corpus.topics[:, used]
+    n = rows.size
     # Number of times that each word occurs in the rows, and number of words of each row.
     counts, lengths = (np.asarray(X.sum(axis=axis), np.float64).ravel() for axis in (0, 1))
     # The prior has the weight of one word in all.
     prior = 0.5 * corpus.shares + 0.5 / len(topics)
-    share, total = prior, counts.sum()
+    share = prior
+    total = counts.sum()
     for _ in range(_MOST_STEPS):
         before = share
         share = (share * (topics @ (counts / (share @ topics))) + prior) / (total + 1.0)

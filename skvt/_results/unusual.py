@@ -182,7 +182,8 @@ def _calibrated(rows, joint, log_density, scores):
     The average change of a score by the removal of a value is estimated by least squares. The
     values that are missing in one row are removed from another row, for pairs of rows at random.
     """
-    is_missing, score = np.isnan(rows), scores(rows, joint, slice(None))
+    is_missing = np.isnan(rows)
+    score = scores(rows, joint, slice(None))
     with_missing = np.flatnonzero(is_missing.any(axis=1))
     if with_missing.size:
         rng = np.random.default_rng(0)

@@ -89,7 +89,8 @@ class Dirichlet:
         """
         # Only distinct concentrations are evaluated, so that a symmetric prior is cheap.
         values, counts = np.unique(np.asarray(eta, dtype=np.float64), return_counts=True)
-        total, (value, slope) = float(values @ counts), np.empty((2, len(powers)))
+        total = float(values @ counts)
+        value, slope = np.empty((2, len(powers)))
         for m, b in enumerate(powers):
             # Gamma(a + b) / Gamma(a) = Gamma(b) / B(a, b), and Gamma(b) cancels. Differences of
             # gammaln would lose the digits of a large concentration.

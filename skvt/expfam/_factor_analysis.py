@@ -134,7 +134,8 @@ class FactorAnalysis:
     def factors(self, eta: ArrayLike) -> Factors:
         """Return the best q of each member; leading axes are flattened to K."""
         members = np.ascontiguousarray(eta, dtype=np.float64).reshape(-1, self.prior.size)
-        keys, cache = [member.tobytes() for member in members], self._cache
+        keys = [member.tobytes() for member in members]
+        cache = self._cache
         new = [k for k, key in enumerate(keys) if key not in cache]
         initial = self.initial_factors and Factors(*(part[new] for part in self.initial_factors))
         new_factors = zip(*self._best_factors(members[new], initial), strict=True)
@@ -150,14 +151,18 @@ class FactorAnalysis:
 
     def _best_factors(self, eta: Array, initial: Factors | None) -> Factors:
         """Find the best q of members (K, E), starting from ``initial`` if it is given."""
-        q, prior = NormalWishart.standard(eta), self._standard_prior
+        q = NormalWishart.standard(eta)
+        prior = self._standard_prior
         scatter, scale = q["scale_inverse"], prior["scale_inverse"]
-        nu, (K, D) = float(prior["degrees_of_freedom"]), q["mean"].shape
+        nu = float(prior["degrees_of_freedom"])
+        K, D = q["mean"].shape
         scatter[:, np.arange(D), np.arange(D)] -= scale
-        max_rank, n_rows = min(self.max_rank, D), q["degrees_of_freedom"] - nu
+        max_rank = min(self.max_rank, D)
+        n_rows = q["degrees_of_freedom"] - nu
         # A member of at most one row has no factors, so that all of its scatter is noise.
         rate = 0.5 * (scale + np.diagonal(scatter, axis1=1, axis2=2))
-        has_several_rows, tol = n_rows > 1.0, _TOL
+        has_several_rows = n_rows > 1.0
+        tol = _TOL
         factors = Factors(np.zeros(K), rate, np.zeros((K, D, max_rank)), np.ones((K, max_rank)))
         if initial is None:
             # The noise starts at the variance of each column given the other columns. For few rows
@@ -188,7 +193,8 @@ class FactorAnalysis:
         eta = np.asarray(eta, dtype=np.float64)
         q = NormalWishart.standard(eta.reshape(-1, eta.shape[-1]))
         kappa, m, D = q["mean_precision"], q["mean"], q["mean"].shape[-1]
-        factors, shape = self.factors(eta), 0.5 * q["degrees_of_freedom"][:, None]
+        factors = self.factors(eta)
+        shape = 0.5 * q["degrees_of_freedom"][:, None]
         log_det = (digamma_array(shape) - np.log(factors.rate)).sum(axis=1)
         log_det += np.log(factors.variances).sum(axis=1)
         precision = expected_precision(shape, factors)
@@ -205,7 +211,9 @@ class FactorAnalysis:
         (..., D), ``loadings`` m (..., D, L) and ``loadings_variance`` (...), the entry of C.
         """
         eta = np.asarray(eta, dtype=np.float64)
-        q, factors, lead = NormalWishart.standard(eta), self.factors(eta), eta.shape[:-1]
+        q = NormalWishart.standard(eta)
+        factors = self.factors(eta)
+        lead = eta.shape[:-1]
         nu = q["degrees_of_freedom"]
         return {
             "mean": q["mean"],
@@ -237,7 +245,8 @@ class FactorAnalysis:
 
     def mean(self, eta: ArrayLike) -> MeanPrecision:
         """Return means (K, D), and the precisions (K, D, D) of the bound of ``E[log p(x)]``."""
-        q, factors = NormalWishart.standard(eta), self.factors(eta)
+        q = NormalWishart.standard(eta)
+        factors = self.factors(eta)
         return MeanPrecision(
             q["mean"], expected_precision(0.5 * q["degrees_of_freedom"][:, None], factors)
         )
@@ -307,7 +316,8 @@ def _factorise(scatter: Array, max_rank: int) -> Array:
     of its scatter not yet explained.
     """
     D = scatter.shape[0]
-    root, variance_left = np.zeros((D, max_rank)), np.empty(D)
+    root = np.zeros((D, max_rank))
+    variance_left = np.empty(D)
     for d in range(D):
         variance_left[d] = scatter[d, d]
     for rank in range(max_rank + 1):
@@ -529,7 +539,10 @@ def _maximise_bounds(
         gain_constant -= 0.5 * D * log(n_rows[k] + 1.0)
         member_rank = max_rank if n_rows[k] > 1.0 else 0
         # The number of changes is -1 until a step has been made.
-        bound[k], n_changes, is_accelerated, min_gain = -np.inf, -1, False, tol * n_rows[k]
+        bound[k] = -np.inf
+        n_changes = -1
+        is_accelerated = False
+        min_gain = tol * n_rows[k]
         scatter_root = np.empty((D, 0))
         if D >= _MANY_COLUMNS and 1.0 < n_rows[k] < 0.5 * D:
             scatter_root = _factorise(scatter[k], D // 2)

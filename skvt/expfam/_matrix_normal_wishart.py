@@ -47,7 +47,8 @@ class MatrixNormalWishart:
     def split(self, eta: ArrayLike) -> tuple[Array, Array, Array]:
         """Return M' (..., Q, E), V (..., Q, Q) and the Wishart natural parameters of Lambda."""
         eta = np.asarray(eta, dtype=np.float64)
-        matrix, Q = unpack(eta[..., 1:]), self.n_regressors
+        matrix = unpack(eta[..., 1:])
+        Q = self.n_regressors
         V, cross = matrix[..., :Q, :Q], matrix[..., :Q, Q:]
         M = np.linalg.solve(V, cross)
         scale_inverse = matrix[..., Q:, Q:] - np.swapaxes(cross, -1, -2) @ M
@@ -106,7 +107,8 @@ class MatrixNormalWishart:
             for part in (coefficients, coefficients_precision, scale_inverse)
         )
         MV = M @ V
-        leading, (E, Q) = np.broadcast_shapes(MV.shape[:-2], scale.shape[:-2]), M.shape[-2:]
+        leading = np.broadcast_shapes(MV.shape[:-2], scale.shape[:-2])
+        E, Q = M.shape[-2:]
         blocks = np.empty((*leading, Q + E, Q + E))
         blocks[..., :Q, :Q], blocks[..., Q:, :Q] = V, MV
         blocks[..., :Q, Q:] = np.swapaxes(MV, -1, -2)

@@ -386,7 +386,8 @@ class RunningStats:
                 array += multiplier * addend
                 column_sums = addend.sum(axis=0, dtype=np.float64)
             elif stats.columns is not None:
-                column_sums, marks = np.empty(array.shape[1]), self._marks
+                column_sums = np.empty(array.shape[1])
+                marks = self._marks
                 marks = _no_marks(array) if marks is None else marks
                 _add_entries(
                     array, marks, stats.rows, stats.columns, multiplier, addend, column_sums
@@ -432,7 +433,8 @@ class RunningStats:
     def copy(self) -> Self:
         """Return statistics with new arrays, to which may be written."""
         copy = self._shallow_copy()
-        copy._arrays, copy._owner = tuple(np.array(array) for array in self.arrays), None
+        copy._arrays = tuple(np.array(array) for array in self.arrays)
+        copy._owner = None
         return copy
 
     def draft(self, rows: IndexArray | None) -> Self:

@@ -101,7 +101,8 @@ class TiedNormalWishart:
         ``degrees_of_freedom`` (K,) and ``scale_inverse`` (K, D, D) must be equal for all members.
         Their differences from the prior are divided equally among the members.
         """
-        prior, n_members = NormalWishart.standard(self.prior), max(1, np.size(mean_precision))
+        prior = NormalWishart.standard(self.prior)
+        n_members = max(1, np.size(mean_precision))
         freedom, scale = prior["degrees_of_freedom"], prior["scale_inverse"]
         return NormalWishart.from_standard(
             mean,

@@ -191,7 +191,8 @@ def held_out_log_likelihood(
     seed = np.uint64(check_random_state(random_state).randint(np.iinfo(np.int32).max))
     # A document has a seed by its content, so that its estimate does not depend on its position.
     seeds = content_keys(X) ^ mix(seed)
-    out, tasks = np.empty(X.shape[0]), []
+    out = np.empty(X.shape[0])
+    tasks = []
     # Counts of any dtype become int64, so that the loop is compiled only once.
     indptr, words, counts = (a.astype(np.int64) for a in (X.indptr, X.indices, X.data))
     for start in range(0, X.shape[0], _DOCUMENTS_PER_TASK):

@@ -133,7 +133,8 @@ def _slopes_of_large(a: Array, log_x: Array, out: Array) -> None:
     """
     # List the entries with x > e, and choose values by conditional expressions instead of branches,
     # so that the compiler vectorises the loops.
-    entries, n = np.empty(a.size, np.int64), 0
+    entries = np.empty(a.size, np.int64)
+    n = 0
     for i in range(a.size):
         entries[n] = i
         n += 1 if log_x[i] > 1.0 else 0
@@ -335,7 +336,9 @@ def corrected_statistics(
     if prior is None:
         prior = np.zeros(n_words)
     if prior.ndim == 2:
-        array, scale, prior = prior + scale * array, 1.0, np.zeros(n_words)
+        array = prior + scale * array
+        scale = 1.0
+        prior = np.zeros(n_words)
     row_of_word = np.full(n_words, -1)
     row_of_word[slice(None) if gammas.rows is None else gammas.rows] = np.arange(len(hat))
     hat_totals = hat.sum(axis=0, dtype=np.float64)

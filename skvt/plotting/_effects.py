@@ -88,7 +88,8 @@ class EffectsDisplay:
         EffectsDisplay
             The display itself.
         """
-        table, kind = self.effects, "topic" if "topic" in self.effects else "cluster"
+        table = self.effects
+        kind = "topic" if "topic" in self.effects else "cluster"
         numbers = check_numbers(topics, int(table[kind].max()) + 1, "topics")
         titles = _make_titles(table, kind)
         self.points_, self.lines_, self.bands_ = [], [], []
@@ -254,7 +255,8 @@ class TopicSharesDisplay:
         for panel, k in zip(self.axes_, numbers, strict=True):
             rows = table[table["topic"] == k]
             shares, low, high = (rows[name].to_numpy() for name in ("share", "low", "high"))
-            positions, color = np.arange(len(rows)), _CLEAR_COLOR
+            positions = np.arange(len(rows))
+            color = _CLEAR_COLOR
             self.points_.append(_draw_points(panel, shares, low, high, positions, color, color))
             _label_rows(panel, labels)
             panel.locator_params(axis="x", nbins=3)

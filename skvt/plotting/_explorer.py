@@ -85,7 +85,8 @@ def topic_explorer(
     corpus = corpus_of(estimator, X, feature_names, texts, whom="topic_explorer", details=details)
     by_group = [] if groups is None else list(shares_by_group(corpus, groups, 0.95))
     words_of_topics = _choose_words(corpus, n_words)
-    page_words, positions = np.unique(np.concatenate(words_of_topics)), _place_topics(corpus)
+    page_words = np.unique(np.concatenate(words_of_topics))
+    positions = _place_topics(corpus)
     topics = []
     for k, words in enumerate(words_of_topics):
         words = words[corpus.topics[k, words] > 0.0]

@@ -338,7 +338,8 @@ def _make_norm(relevance):
 
 def _shorten(name, n_lines):
     """Break a name into at most ``n_lines`` lines, 1 or 2; cut out the middle of long names."""
-    name, max_length = str(name), n_lines * MAX_LINE_LENGTH
+    name = str(name)
+    max_length = n_lines * MAX_LINE_LENGTH
     if len(name) > max_length:
         name = f"{name[: max_length // 2]}…{name[1 - max_length // 2 :]}"
     if len(name) <= MAX_LINE_LENGTH:

@@ -113,7 +113,9 @@ def _list_clusters(profiles, counts):
 
     ``counts`` (n_clusters,) are the numbers of rows.
     """
-    shares, sentence_of, items = profiles.weights[:-1], sentences(profiles), []
+    shares = profiles.weights[:-1]
+    sentence_of = sentences(profiles)
+    items = []
     for k in np.argsort(-shares, kind="stable"):
         sentence = escape(sentence_of[k][0].upper() + sentence_of[k][1:])
         bar = f"<div class=track><div style='width:{shares[k]:.1%}'></div></div>"
@@ -129,7 +131,8 @@ def _tabulate_profiles(profiles):
     columns = np.argsort(-profiles.relevance[all_rows], kind="stable")[:MAX_COLUMNS].tolist()
     # The scale ends at a quantile, so that a few small clusters do not make all others pale.
     scale = max(np.quantile(profiles.relevance[:all_rows, columns], 0.95, method="lower"), 1e-12)
-    signs, rows = directions(profiles), []
+    signs = directions(profiles)
+    rows = []
     for j in columns:
         _, column_name = profiles.columns[j]
         cells = [f"<th scope=row>{escape(str(column_name))}</th>"]
@@ -158,7 +161,8 @@ def _tabulate_missing(mixture, X, labels, clusters):
 
     ``labels`` (n_rows,) are the clusters of the rows, ``clusters`` the names of the clusters.
     """
-    encoded, table = mixture._read(X), mixture._columns
+    encoded = mixture._read(X)
+    table = mixture._columns
     if not hasattr(encoded, "toarray") and np.isnan(encoded).any():
         columns = [j for j in table.columns if np.isnan(encoded[:, j]).any()]
         rows = []

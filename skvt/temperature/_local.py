@@ -78,7 +78,8 @@ class _LearnedByRow(Learned):
             return
         assert result.marginal_energy is not None  # as requested
         lengths = np.maximum(np.asarray(batch.lengths, float), 1e-300)
-        energies, last_means = result.marginal_energy / lengths, self._energies[batch.rows]
+        energies = result.marginal_energy / lengths
+        last_means = self._energies[batch.rows]
         means = last_means + self._rate(1.0) * (energies - last_means)
         self._energies[batch.rows] = np.where(np.isnan(last_means), energies, means)
         self._lengths[batch.rows] = batch.lengths

@@ -332,7 +332,8 @@ class FactorialMixture(ConjugateModel):
         if stats is None or not self.learned:
             return self
         _, _, on, (n_rows, n_values, squares) = stats.value().arrays
-        global_params, learned = self.expectation(stats, None, serial_map), {}
+        global_params = self.expectation(stats, None, serial_map)
+        learned = {}
         # If all values are 0 or missing, they carry no information on the noise.
         if "noise_variance" in self.learned and squares > 0.0:
             # The minimum keeps a perfect fit from a noise of 0, or so small that rounding matters.
@@ -373,7 +374,8 @@ class FactorialMixture(ConjugateModel):
         """
         K = self.n_components
         mean, variance = mean_and_variance_of_columns(data)
-        pi, noise = self.activation_prior, self._random_components(variance, rng)
+        pi = self.activation_prior
+        noise = self._random_components(variance, rng)
         components = mean / max(pi.sum(), FEWEST_ACTIVE) + noise
         pairs = data.total * (np.outer(pi, pi) + np.diag(pi * (1.0 - pi)))
         ridge = self.noise_variance / self.prior_variance * np.eye(K)
@@ -434,10 +436,12 @@ def _local_task(
     """
     inv_temps, (ladder, max_sweeps, tol) = schedule
     q, energy, entropy = out
-    X, q = np.asarray(batch.X[rows], model.dtype), q[rows]
+    X = np.asarray(batch.X[rows], model.dtype)
+    q = q[rows]
     observed = (~np.isnan(X)).astype(model.dtype) if batch.has_missing else None
     X, linear, gram, n_values = model.row_terms(X, observed, *moments)
-    squares, noise = row_squares(X), model.noise_variance
+    squares = row_squares(X)
+    noise = model.noise_variance
     sweep_factors(
         linear, gram, model.logit.astype(model.dtype), model.dtype.type(1.0 / noise),
         inv_temps[rows] if inv_temps.size > 1 else inv_temps, ladder, max_sweeps,

@@ -199,7 +199,8 @@ def _particle_task(
     log_target = energies + states @ model.logit + model.log_all_off + row_constant[:, None]
     joint = log_joint(model, X, states, q)
     log_weight = joint - log_target
-    log_sum_of_weights, n_particles = logsumexp(log_weight, axis=1), states.shape[1]
+    log_sum_of_weights = logsumexp(log_weight, axis=1)
+    n_particles = states.shape[1]
     by_weights = log_mass + row_constant + log_sum_of_weights - np.log(n_particles)
     by_states, coverage = _density_of_states(joint, log_weight, states)
     log_density[:] = np.where(coverage > SMALLEST_COVERAGE, by_states, by_weights)

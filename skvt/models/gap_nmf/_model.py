@@ -136,7 +136,8 @@ class GaPNMF(ConjugateModel):
     def natural_parameters(self, stats: RunningStats) -> tuple[Array, ...]:
         """Return shapes and rates of q(theta) (K, 2) and q(W) (K, F, 2) at their joint optimum."""
         SW, SH = stats.value().arrays
-        (prior_shape, prior_rate), a = self.prior().arrays[0][0], self.component_shape
+        prior_shape, prior_rate = self.prior().arrays[0][0]
+        a = self.component_shape
         W_shape = a + SW
         theta_shape = prior_shape + SW.sum(axis=1)
         theta_mean = _solve_expected_weights(theta_shape, prior_rate, W_shape, SH, a)
@@ -277,7 +278,8 @@ class _Block:
         self, seed: int | None, weights: Array, with_energy: bool, with_stats: bool
     ) -> _Solved:
         """Solve the rows, by Gibbs sampling if the model asks for it and there is a seed."""
-        n_rows, is_sampled = weights.size, self.model.local == "gibbs" and seed is not None
+        n_rows = weights.size
+        is_sampled = self.model.local == "gibbs" and seed is not None
         self.weights = np.zeros((len(self.Y), 1), self.model.dtype)
         self.weights[:n_rows, 0] = weights
         if self.is_new or not is_sampled:
@@ -399,7 +401,8 @@ class _Block:
         ``sum_f y_f log sum_k exp(E[log theta_k W_kf H_k]) - sum_kf E[theta_k] E[W_kf] E[H_k]
         - log y_f! - KL(q(H) || p(H))``.
         """
-        rates, H = self._tempered_rates(), self.shape / self.rate
+        rates = self._tempered_rates()
+        H = self.shape / self.rate
         divergence = np.empty(len(self.Y))
         kernels.write_divergences(self.shape, self.rate, self.prior, divergence)
         bound = self._log_likelihood(rates, H) - divergence
@@ -408,7 +411,8 @@ class _Block:
         if not with_energy:
             return sums, bound, None
         # Sum y_f phi_fk E[log theta_k W_kf H_k] over k and f. The maximum makes 0 log 0 = 0.
-        levels, table = self._tempered_levels(), self.table
+        levels = self._tempered_levels()
+        table = self.table
         log_levels = np.log(np.maximum(self.levels, SMALLEST_RATE))
         log_table = np.log(np.maximum(table, SMALLEST_RATE)) / self.inv_temp
         allocated = (levels * log_levels) @ table + levels @ (table * log_table)
@@ -439,7 +443,8 @@ def _solve_expected_weights(
     # The quadratic equation is prior_rate mean_SH t^2 + 2 half t = theta_shape a. Its solution is
     # (root - half) / (prior_rate mean_SH), which is equal to theta_shape a / (half + root). Use the
     # form that has no cancellation.
-    t, is_negative = np.empty_like(half), half <= 0.0
+    t = np.empty_like(half)
+    is_negative = half <= 0.0
     is_positive = ~is_negative
     t[is_positive] = (theta_shape * a)[is_positive] / (half + root)[is_positive]
     t[is_negative] = (root - half)[is_negative] / (prior_rate * mean_SH[is_negative])

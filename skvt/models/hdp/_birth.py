@@ -100,7 +100,8 @@ class BirthOfTopics(Move):
     def begin(self, model: HDP, state: MovableState, tools: MoveTools) -> None:
         """Choose targets, unless too many births have failed."""
         masses = model.component_masses(state.plain_stats.value())
-        self._ids, self._targets = state.component_ids, []
+        self._ids = state.component_ids
+        self._targets = []
         if self._ledger.n_in_vain < MOST_FAILURES:
             self._targets = self._choose_targets(masses, self._ids, tools.rng)
         n_rows = state.memos.total().weight if len(state.memos) else 0.0
@@ -134,7 +135,8 @@ class BirthOfTopics(Move):
         """
         self.exhausted = not self._targets
         is_current = np.array_equal(self._ids, state.component_ids)
-        targets, self._targets = self._targets if is_current else [], []
+        targets = self._targets if is_current else []
+        self._targets = []
         records: list[MoveRecord] = []
         for target in targets:
             if _count_documents(target) >= FEWEST_DOCUMENTS:
@@ -198,8 +200,10 @@ class BirthOfTopics(Move):
         This is worth a try because topics that were born one after the other have taken words that
         belong to later topics.
         """
-        batch, (_, is_elsewhere) = part.batch, sum_other_memos(model, state, part.key)
-        kept, X = np.flatnonzero(is_elsewhere), make_csr(batch, batch.counts, model.n_features)
+        batch = part.batch
+        _, is_elsewhere = sum_other_memos(model, state, part.key)
+        kept = np.flatnonzero(is_elsewhere)
+        X = make_csr(batch, batch.counts, model.n_features)
         n_fresh = max(FEWEST_TOPICS, int(np.sqrt(X.sum() / TOKENS_OF_FIRST_TOPIC)))
         n_fresh = min(n_fresh, self._max_components - kept.size)
         fresh = fit_fresh_topics(model, X, np.asarray(batch.weights, np.float64), n_fresh, tools)
@@ -227,7 +231,8 @@ class BirthOfTopics(Move):
         self, model: HDP, target: Target, state: MovableState, tools: MoveTools
     ) -> MoveRecord:
         """Try births from the documents collected for a target, and remember a failure."""
-        n_before, n_fresh = state.component_ids.size, 0
+        n_before = state.component_ids.size
+        n_fresh = 0
         topic = int(np.flatnonzero(state.component_ids == target.ids[0])[0])
         outcome = Outcome(False, np.nan, "There are as many topics as there may be.")
         if n_before < self._max_components:
@@ -250,7 +255,8 @@ class BirthOfTopics(Move):
                     break
         if not outcome.is_accepted:
             self._ledger = self._ledger.failed(target.ids, target.masses)
-        tried, n_born = f"{n_fresh} fresh topics", state.component_ids.size - n_before
+        tried = f"{n_fresh} fresh topics"
+        n_born = state.component_ids.size - n_before
         return outcome.record(tools.n_iter, "birth", [topic], tried, n_born)
 
     def _try_topics(
@@ -266,7 +272,8 @@ class BirthOfTopics(Move):
         total = state.memos.total()
         n_steps = TRIAL_STEPS if kept is None else REPLACEMENT_STEPS
         old_topics = np.arange(state.component_ids.size) if kept is None else kept
-        bound_before, n_old = bound_of(model, total), old_topics.size
+        bound_before = bound_of(model, total)
+        n_old = old_topics.size
 
         def begin(fresh: Stats) -> tuple[TopicTrial, RunningStats]:
             """Return a trial of these fresh topics, and the statistics that it begins with."""
@@ -308,7 +315,9 @@ def _collect_documents(
     document is collected for the target that has most of its tokens, if it is among the ``drawn``
     documents (n,), and if it has enough tokens of the target.
     """
-    batch, result, parts = solved.batch, solved.result, dict[int, Part]()
+    batch = solved.batch
+    result = solved.result
+    parts = dict[int, Part]()
     assert result.counts is not None
     tokens = result.counts[:, list(wanted)]
     main_target = tokens.argmax(axis=1)

@@ -104,7 +104,8 @@ class DeleteTopic(Move):
         A candidate that has documents in common with a deleted topic is left out, since the
         collected shares of these documents are out of date.
         """
-        candidates, self.exhausted = list(self._parts), not self._is_waiting
+        candidates = list(self._parts)
+        self.exhausted = not self._is_waiting
         if not np.array_equal(self._ids, state.component_ids):
             # Another move of this pass has changed topics, so that all shares are out of date.
             self.exhausted, candidates = False, []
@@ -171,7 +172,8 @@ def _collect_documents(
     topics: tuple[int, ...], model: HDP, solved: Solved, tools: ObserverTools
 ) -> dict[int, tuple[Part, IndexArray]]:
     """Collect the documents of a batch that have tokens of each topic, and their rows."""
-    tokens, collected = solved.result.counts, dict[int, tuple[Part, IndexArray]]()
+    tokens = solved.result.counts
+    collected = dict[int, tuple[Part, IndexArray]]()
     assert tokens is not None
     for k in topics:
         rows = np.flatnonzero(tokens[:, k] > NEGLIGIBLE_TOKENS)

@@ -147,7 +147,8 @@ class MergeTopics(Move):
         """Merge while the bound rises."""
         if not np.array_equal(self._ids, state.component_ids):
             # Another move of this pass has changed the documents since the changes were gathered.
-            self.exhausted, self._ledger = False, replace(self._ledger, waiting=0)
+            self.exhausted = False
+            self._ledger = replace(self._ledger, waiting=0)
             return []
         if not len(self._pairs):
             self.exhausted = self._ledger.pause > 0 or state.component_ids.size < 2
@@ -189,7 +190,8 @@ class MergeTopics(Move):
         # The local step has changed the memo of this batch. Judge the merges and that change
         # together, against the bound before.
         memo = tools.memo_of(model, result, batch)
-        new_total, bound_before = others.plus(memo), bound_of(model, total)
+        new_total = others.plus(memo)
+        bound_before = bound_of(model, total)
         chosen, gains = choose_merges(model, new_total, all_changes)
         gains += (bound_of(model, new_total) - bound_before) / max(1, len(chosen))
         size = size_of(bound_before, total)
@@ -244,7 +246,8 @@ def find_similar_pairs(model: HDP, words: Array) -> IndexArray:
     ``words`` (K, V) are the word counts of the topics. The similarity of two topics is the
     Bhattacharyya coefficient of their mean word probabilities.
     """
-    n_topics, occurring = len(words), find_words(words)
+    n_topics = len(words)
+    occurring = find_words(words)
     if occurring is not None:
         model, words = model.narrowed_to(occurring), narrow_columns(words, occurring)
     root = np.sqrt(Dirichlet.mean(words + model.topic_word_prior))

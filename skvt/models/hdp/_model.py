@@ -329,7 +329,8 @@ class HDP(ConjugateModel):
             )
         if self.learn_topic_word_prior:
             # Compute the mean of E[log phi] over all topics and words.
-            eta, (model, compact_stats) = self.topic_word_prior, self.compact(stats)
+            eta = self.topic_word_prior
+            model, compact_stats = self.compact(stats)
             expected_log = Dirichlet.expectation(model.natural_parameters(compact_stats)[0])
             mean_log = expected_log.mean()
             if model is not self:
@@ -372,7 +373,8 @@ class HDP(ConjugateModel):
         The noise takes at most half of a count. There is no noise of the usage.
         """
         words, usage = stats.value().arrays
-        noise, occurring = np.zeros_like(words), np.flatnonzero(words.any(axis=0))
+        noise = np.zeros_like(words)
+        occurring = np.flatnonzero(words.any(axis=0))
         words = words[:, occurring]
         drawn = share * words * rng.standard_normal(words.shape)
         noise[:, occurring] = np.maximum(drawn, -0.5 * words)

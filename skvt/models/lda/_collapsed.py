@@ -165,7 +165,8 @@ class CollapsedLDA(LDAGivenTopics):
         -------
         TopicCounts
         """
-        words, sampling_model = batch.active, self._sampling_model()
+        words = batch.active
+        sampling_model = self._sampling_model()
         eta = sampling_model.topic_word_prior[words]
         totals = np.maximum(stats.sums[0] + sampling_model.prior_totals, RANGE[0])
         if self._is_sparse and eta.ndim == 1:

@@ -139,7 +139,9 @@ def _begin_document(
     topics: IndexArray, streams: Any,
 ) -> None:  # fmt: skip
     """Assign document d, which has at least one token, to stream s."""
-    first_token, total, t = token_indptr[indptr[d]], 0.0, 0
+    first_token = token_indptr[indptr[d]]
+    total = 0.0
+    t = 0
     alpha_row = min(d, alpha.shape[0] - 1)
     for k in range(alpha.shape[1]):
         streams.doc_counts[s, k] = alpha[alpha_row, k]
@@ -156,7 +158,8 @@ def _begin_document(
     streams.words[s, t] = streams.words[s, t - 1]
     streams.document[s], streams.first_token[s] = d, first_token
     streams.n_tokens[s], streams.n_drawn[s] = t, 0
-    streams.state[s], streams.total[s] = seeds[d], total
+    streams.state[s] = seeds[d]
+    streams.total[s] = total
     streams.product[s], streams.n_multiplied[s] = 1.0, 0
 
 
@@ -209,7 +212,9 @@ def _collapsed_steps(
         ``lam``, the reciprocals of its totals, and partial sums
     streams : :class:`_Streams`, scratch
     """
-    n_topics, one, last_alpha_row = totals.shape[1], lit(alpha[0, 0], 1.0), alpha.shape[0] - 1
+    n_topics = totals.shape[1]
+    one = lit(alpha[0, 0], 1.0)
+    last_alpha_row = alpha.shape[0] - 1
     # With the stride 0, all topics share the only column of eta.
     eta_stride, zero = 1 if eta.shape[1] > 1 else 0, lit(one, 0.0)
     order, n_drawn = streams.order, streams.n_drawn
@@ -225,7 +230,10 @@ def _collapsed_steps(
             inverse_totals[k] = one / np.float32(totals[g, k]) if k < n_topics else lit(one, 0.0)
         next_document, stop_document, n_streams = groups[g], groups[g + 1], order.size
         for s in range(order.size):
-            order[s], streams.document[s], streams.n_tokens[s], n_drawn[s] = s, -1, 0, 0
+            order[s] = s
+            streams.document[s] = -1
+            streams.n_tokens[s] = 0
+            n_drawn[s] = 0
         # In each round, all streams with documents draw one token.
         while n_streams > 0:
             # Step 1: give a new document to each stream whose document is finished, or remove the

@@ -186,7 +186,8 @@ class DocumentRegression:
                 np.where(is_stopped, 0.0, values) for values in (gradient, curvature)
             )
         n_columns, n_topics = self.coef.shape
-        parabolas, columns = np.zeros(self.statistics_shape), np.ascontiguousarray(design.T)
+        parabolas = np.zeros(self.statistics_shape)
+        columns = np.ascontiguousarray(design.T)
         weighted_columns = weights * columns
         for rows in pieces(len(design), max(1, MOST_PRODUCTS // n_columns**2)):
             products = columns[:, None, rows] * weighted_columns[None, :, rows]

@@ -426,7 +426,8 @@ def document_steps(
         # Start from equal shares of the topics that the document may have.
         equal_share = inv_temp * lengths[d] / n_allowed
         for k in range(width):
-            order[k], prior[k] = k, alpha[0, prior_row, k]
+            order[k] = k
+            prior[k] = alpha[0, prior_row, k]
             is_allowed = k < n_topics and alpha[0, prior_row, k] > 0.0
             all_gamma[k] = prior[k] + (equal_share if is_allowed else lit(inv_temp, 0.0))
 
@@ -614,7 +615,8 @@ def tokens_of_topics(
     documents.
     """
     n_topics = table.shape[1]
-    width, longest = (n_topics + LANES - 1) // LANES * LANES, 0
+    width = (n_topics + LANES - 1) // LANES * LANES
+    longest = 0
     for d in range(indptr.size - 1):
         longest = max(longest, indptr[d + 1] - indptr[d])
     longest = (longest + LANES - 1) // LANES * LANES
@@ -702,7 +704,9 @@ def list_shares(
     """
     min_count = lit(row[0], SMALLEST_COUNT)
     for e in range(words.size):
-        doc_weights, word_row, norm = weights[document_of[e]], table[words[e]], lit(row[0], 0.0)
+        doc_weights = weights[document_of[e]]
+        word_row = table[words[e]]
+        norm = lit(row[0], 0.0)
         for k in range(row.size):
             row[k] = doc_weights[k] * word_row[k]
             norm += row[k]

@@ -380,7 +380,9 @@ class LDA:
 
         If topics have separate priors, the statistics are lam of these words, and the prior is 0.
         """
-        eta, scale, words = self.topic_word_prior, self.dtype.type(stats.scale), batch.active
+        eta = self.topic_word_prior
+        scale = self.dtype.type(stats.scale)
+        words = batch.active
         if eta.ndim == 1:
             return stats.scaled(1.0), words, scale, eta
         lam = eta[words] + scale * stats.arrays[0][words]
@@ -415,7 +417,8 @@ class LDA:
         ``global_params`` is an :class:`ExpectedLog` or its value. The statistics are
         ``sum_d w_d n_dv phi_dvk`` for the words of the batch, [Hoffman10 eq. 5].
         """
-        inv_temp, row_inv_temps = np.asarray(inv_temp, self.dtype), None
+        inv_temp = np.asarray(inv_temp, self.dtype)
+        row_inv_temps = None
         floor, n_words = kernels.FLOOR[self.dtype], batch.active.size
         n_tabulated = n_words
         if inv_temp.ndim > 0:
@@ -499,7 +502,8 @@ class LDA:
         the results of :func:`~skvt.models.lda._kernels.tempered_table` for the first
         ``n_tabulated`` words.
         """
-        loops, expected_log = [], global_params
+        loops = []
+        expected_log = global_params
         table = np.empty((n_tabulated, self.n_components), self.dtype)
         shift = np.empty(n_tabulated, self.dtype)
         if isinstance(global_params, ExpectedLog):

@@ -140,7 +140,9 @@ def _draw_log_gammas(
         for k in range(n_topics):
             shape_sums[block, k] = 0.0
         for i in range(start, stop):
-            i_block, row, eta = i - start, rows[i], np.float64(prior[rows[i]])
+            i_block = i - start
+            row = rows[i]
+            eta = np.float64(prior[rows[i]])
             state = mix(np.uint64(seed) + GOLDEN * np.uint64(row + 1))
             fill_normals(state, normals[i_block])
             for k in range(n_topics):
@@ -558,7 +560,8 @@ def _gibbs_steps(
                     # The draw lies in the first part: find the member by counting the partial sums
                     # up to the draw. This is faster than a search, because there are no branches to
                     # predict.
-                    m, draw_in_second_half = 0, draw - first_sum
+                    m = 0
+                    draw_in_second_half = draw - first_sum
                     for i_half in range(half):
                         m += 1 if partial_sums[i_half] <= draw else 0
                         m += 1 if partial_sums[half + i_half] <= draw_in_second_half else 0

@@ -76,7 +76,8 @@ def allocate_document_counts(n_tokens: IndexArray, n_topics: int) -> DocumentCou
     """Return :class:`DocumentCounts` without topics for documents of ``n_tokens`` (n,) tokens."""
     first = np.zeros(n_tokens.size + 1, np.int64)
     np.cumsum(-(-np.minimum(n_tokens, n_topics) // LANES) * LANES, out=first[1:])
-    lines, n_slots = aligned(3, first[-1]), np.zeros(n_tokens.size, np.int64)
+    lines = aligned(3, first[-1])
+    n_slots = np.zeros(n_tokens.size, np.int64)
     topics, tokens_of_slots, weights = lines[0].view(np.int32), lines[1].view(np.int32), lines[2]
     topics[:], tokens_of_slots[:], weights[:] = n_topics, 0, 0.0
     return DocumentCounts(topics, tokens_of_slots, weights, first, n_slots, np.zeros(n_tokens.size))
@@ -178,7 +179,9 @@ def _count_topics(
     slot_of: IndexArray, document_counts: Any,
 ) -> None:  # fmt: skip
     """Fill the slots of document d from the topics of its tokens."""
-    first, n_slots, total = document_counts.first[d], 0, document_counts.totals[d]
+    first = document_counts.first[d]
+    n_slots = 0
+    total = document_counts.totals[d]
     for j in range(indptr[d], indptr[d + 1]):
         n_tokens = token_indptr[j + 1] - token_indptr[j]
         for i in range(n_tokens):
@@ -247,7 +250,8 @@ def _move_token(d: Any, old_topic: Any, new_topic: Any, weight: Any, document_co
     document_counts.weights[position] -= weight
     if document_counts.n_tokens[position] == 0:
         # Set the weight to 0, because rounding of fractional weights may leave a remainder.
-        document_counts.weights[position], free_slot = lit(weight, 0.0), old_slot
+        document_counts.weights[position] = lit(weight, 0.0)
+        free_slot = old_slot
     # If the document does not have the topic yet, give the topic a free slot or the next slot.
     if new_slot < 0:
         new_slot = free_slot
@@ -333,7 +337,8 @@ def _sparse_steps(
             if start == stop or token_documents[start] >= groups[g + 1]:
                 continue
             # Compute phi and the sums of the second part for this word.
-            eta_word, second_sum = eta[a], 0.0
+            eta_word = eta[a]
+            second_sum = 0.0
             scratch.word_counts[:] = eta_word
             for i in range(count_indptr[a], count_indptr[a + 1]):
                 scratch.word_counts[int(count_topics[i])] += count_values[i]
@@ -374,7 +379,9 @@ def _sparse_steps(
                 # is not below the width 0 and the second part is drawn.
                 others_sum, norm = second_sum, np.float32(second_sum)
                 others_total = np.float64(n_topics)
-                width, slot, first = np.int64(0), np.int64(0), document_counts.first[d]
+                width = np.int64(0)
+                slot = np.int64(0)
+                first = document_counts.first[d]
                 if has_topics:
                     width = (document_counts.n_slots[d] + LANES - 1) // LANES * LANES
                     # Remove the token from the counts, but keep the arrays as they are.

@@ -208,7 +208,8 @@ class _Sample:
         # Set the weights of topics that a document must not have to 0.
         weights = _relative(log_shares.astype(table.dtype)) * (gamma > 0.0)
         n_topics = len(weights[0])
-        row, list_sizes = np.empty(n_topics, table.dtype), np.zeros(n_topics, np.int64)
+        row = np.empty(n_topics, table.dtype)
+        list_sizes = np.zeros(n_topics, np.int64)
         inputs = self.document, batch.words, batch.counts, weights, table, row
         # Count the entries of each topic by a call with empty output, and list them by another. The
         # second call takes the positions at which the lists of topics begin.
@@ -269,7 +270,9 @@ def _splits(
     sample: "_Sample", stats: RunningStats, result: LocalResult, rng: np.random.Generator
 ) -> list[_Split]:
     """Return the split of each topic whose documents in the sample can be divided."""
-    batch, splits, dtype = sample.batch, [], sample.model.dtype
+    batch = sample.batch
+    splits = []
+    dtype = sample.model.dtype
     for topic, (entries, values) in enumerate(sample.shares(stats, result.q.astype(np.float64))):
         # Build the matrix of the topic's counts, with the documents and words that have the topic.
         documents, row_of_entry = np.unique(sample.document[entries], return_inverse=True)
@@ -280,7 +283,8 @@ def _splits(
         )
         # Keep documents with at least FEWEST_TOKENS tokens of the topic, apart from rounding.
         rows = np.flatnonzero(~exceeds(FEWEST_TOKENS, counts.sum(axis=1), dtype=dtype))
-        prior, weights = sample.prior_of(topic), batch.weights[documents[rows]].astype(np.float64)
+        prior = sample.prior_of(topic)
+        weights = batch.weights[documents[rows]].astype(np.float64)
         groups = _two_groups(counts[rows], weights, prior[batch.active[words]], prior.sum(), rng)
         if groups is not None:
             gain, word_shares = groups
@@ -378,7 +382,8 @@ def _try_proposal(
     changed = np.stack([a + b, c * shares_of_vocabulary, c * (1.0 - shares_of_vocabulary)], axis=1)
     current_bound, _ = _bound_after_updates(sample, stats, batch, topics, current)
     changed_bound, updated = _bound_after_updates(sample, stats, batch, topics, changed)
-    size, dtype = max(abs(changed_bound), abs(current_bound)), sample.model.dtype
+    size = max(abs(changed_bound), abs(current_bound))
+    dtype = sample.model.dtype
     outcome = judged(changed_bound - current_bound, size, rows="the sample", dtype=dtype)
     if not outcome.is_accepted:
         stats.replace_columns(topics, current)
