@@ -48,7 +48,7 @@ def sweep_factors(
     largest_log_odds, tiny = lit(precision, _LARGEST_LOG_ODDS), lit(precision, _TINY)
     is_shared = gram.shape[0] == 1
     shared_gram = np.zeros((K, n_padded), q.dtype)
-    # Activations of a block of rows, with one row in each lane.
+    # Activations q of a block of rows, with one row in each lane.
     v = np.zeros((n_padded, LANES), q.dtype)
     # field_alone_k is linear_k - G_kk / 2, and the field is this less sum_{j != k} G_kj v_j, for a
     # single k at a time.
@@ -66,7 +66,7 @@ def sweep_factors(
             for j in range(K):
                 shared_gram[k, j] = gram[0, k, j]
     for start in range(0, n_rows, LANES):
-        # Load a block of rows; surplus lanes repeat its last row.
+        # Load a block of rows. If it has fewer rows than lanes, the last lanes repeat its last row.
         n_used = min(LANES, n_rows - start)
         for lane in range(LANES):
             row = start + min(lane, n_used - 1)
@@ -104,7 +104,8 @@ def sweep_factors(
         for k in range(K):
             _write_field(k, field_alone, shared_gram, row_grams, n_used, is_shared, v, field)
             for lane in range(LANES):
-                on, off = v[k, lane], one - v[k, lane]
+                on = v[k, lane]
+                off = one - on
                 # Each pair of factors is counted twice, which ``half`` corrects.
                 mean_field = half * (field_alone[k, lane] + field[lane])
                 sums[0, lane] += on * (logit[k] + precision * mean_field)

@@ -48,7 +48,7 @@ DEFAULT_NOISE = 0.1
 _SMALLEST_PRIOR = 1e-6
 
 
-# E[mu] (K, D) and E[mu mu'], summed over columns (1, K, K) or by column (D, K, K).
+# A pair: E[mu] (K, D), and E[mu mu'], summed over columns (1, K, K) or by column (D, K, K).
 _Moments: TypeAlias = tuple[Array, Array]
 
 
@@ -60,15 +60,15 @@ class Sweeps(NamedTuple):
     tol: float
 
 
-# Sweeps of a row that continues from its activations at the last visit: no ladder, one sweep.
+# Sweeps of a row that continues from the activations of its last local step: no ladder, one sweep.
 CONTINUE = Sweeps(LADDER[:0], 1, 0.0)
 
 
 @dataclass(frozen=True)
 class FactorialBatch(RowBatch):
-    """Rows with their activations at the last visit as ``start``, (n, K).
+    """Rows with the activations of their last local step as ``start``, (n, K).
 
-    NaN in ``start`` is for a row without a visit, and inf asks for a search (see
+    NaN in ``start`` is for a row that has had no local step, and inf asks for a search (see
     :meth:`FactorialMixture.local_step`).
     """
 
@@ -141,6 +141,7 @@ class FactorialMixture(ConjugateModel):
         return self.n_components
 
     def prior(self) -> Stats:
+        """Return the natural parameters of p(mu)."""
         K = self.n_components
         precision = np.eye(K)[None] / self.prior_variance
         precision = np.broadcast_to(precision, (self._n_precisions, K, K))
@@ -148,6 +149,7 @@ class FactorialMixture(ConjugateModel):
 
     @property
     def _n_precisions(self) -> int:
+        """Number of precision matrices of q(mu): one for all columns, or one for each."""
         return self.n_features if self.by_column else 1
 
     def natural_parameters(self, stats: RunningStats) -> tuple[Array, ...]:
@@ -210,10 +212,12 @@ class FactorialMixture(ConjugateModel):
         return BatchScope(has_missing=batch.has_missing)
 
     def best_order(self, stats: RunningStats) -> IndexArray | None:
+        """Return None, since the bound does not depend on the order of components."""
         return None
 
     # --------------------------------------------------------------------------------- rows
     def batch(self, X: Array, rows: IndexArray, weights: Array) -> FactorialBatch:
+        """Return rows of X, and whether values are missing in them."""
         batch = FactorialBatch.of(X, rows, weights)
         return replace(batch, has_missing=bool(np.isnan(batch.X.min())))
 
@@ -268,7 +272,8 @@ class FactorialMixture(ConjugateModel):
         energy, entropy = np.empty((2, batch.n_rows))
         mean, second = (np.ascontiguousarray(moment, self.dtype) for moment in global_params)
         sweeps = sweeps._replace(ladder=sweeps.ladder.astype(self.dtype))
-        schedule, out = (inv_temps.astype(self.dtype), sweeps), (q, energy, entropy)
+        schedule = inv_temps.astype(self.dtype), sweeps
+        out = q, energy, entropy
         tasks = [
             (self, batch, rows, (mean, second), schedule, with_stats, out)
             for rows in self._chunks(batch)
@@ -336,7 +341,8 @@ class FactorialMixture(ConjugateModel):
         learned = {}
         # If all values are 0 or missing, they carry no information on the noise.
         if "noise_variance" in self.learned and squares > 0.0:
-            # The minimum keeps a perfect fit from a noise of 0, or so small that rounding matters.
+            # The lower limit keeps the noise of a perfect fit from 0, and from numbers so small
+            # that rounding matters.
             error = max(self._squared_error(stats, global_params), 1e-4 * squares)
             learned["noise_variance"] = error / n_values
         if "prior_variance" in self.learned:
@@ -477,9 +483,8 @@ def _start_task(
     X = np.asarray(batch.X[rows], np.float64)
     observed = (~np.isnan(X)).astype(np.float64) if batch.has_missing else None
     _, linear, gram, _ = model.row_terms(X, observed, *global_params)
-    _, _, chances[rows], _, best[rows] = draw_particles(
-        X, linear, gram, model.logit, model.noise_variance
-    )
+    particles = draw_particles(X, linear, gram, model.logit, model.noise_variance)
+    chances[rows], best[rows] = particles.chances, particles.best
 
 
 def mean_and_variance_of_columns(data: RowSource) -> tuple[Array, Array]:

@@ -5,7 +5,7 @@ model for starting points of local steps. The algorithm is sequential Monte Carl
 [DelMoral06 sec. 3]. Names of axes are n for rows, K for components and S for particles of a row.
 """
 
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +43,21 @@ MOST_ACTIVATIONS = 1 << 13
 FEWEST_PARTICLES = 8
 
 
+class Particles(NamedTuple):
+    """S annealed particles of each of n rows, and sums over them."""
+
+    # (n,): estimates of ``log sum_z p(z) exp(E(z))`` in nats, see :func:`write_particles`.
+    log_mass: Array
+    # (n, S): energies E(z) of the particles in nats.
+    energies: Array
+    # (n, K): mean conditional probabilities of the activations over the last sweeps.
+    chances: Array
+    # (n, S, K): states z of the particles, which have equal weights.
+    states: Array
+    # (n, K): the state of the most probable particle.
+    best: Array
+
+
 def count_particles(n_components: int) -> int:
     """Return the number of particles of a row, a multiple of 8."""
     most = MOST_ACTIVATIONS // n_components // 8 * 8
@@ -51,29 +66,24 @@ def count_particles(n_components: int) -> int:
 
 def draw_particles(
     X: Array, linear: Array, gram: Array, logit: Array, noise_variance: float
-) -> tuple[Array, Array, Array, Array, Array]:
+) -> Particles:
     """Draw annealed particles of rows X (n, D) with log likelihood ``E[log p(x | z, mu)]``.
 
     ``linear`` (n, K), ``gram`` (1 or n, K, K) and ``logit`` (K,) are as in
     :func:`skvt.models.factorial._kernels.sweep_factors`. The values of a row determine its random
     numbers, so that its results depend neither on other rows nor on the number of threads.
-
-    Returns
-    -------
-    log_mass, energies, chances, states, best
-        The arrays that :func:`write_particles` writes.
     """
     n_rows, K = linear.shape
     # Equal rows must have equal bits. Adding 0 turns -0 into 0, and inf replaces all kinds of NaN.
     X = np.where(np.isnan(X), np.inf, np.asarray(X, np.float64) + 0.0)
     S = count_particles(K)
     shapes = (n_rows,), (n_rows, S), (n_rows, K), (n_rows, S, K), (n_rows, K)
-    out: Any = tuple(np.empty(shape) for shape in shapes)
+    particles = Particles(*map(np.empty, shapes))
     write_particles(
         np.ascontiguousarray(linear, np.float64), np.ascontiguousarray(gram, np.float64), logit,
-        1.0 / noise_variance, row_seeds(np.ascontiguousarray(X).view(np.uint64)), *out,
+        1.0 / noise_variance, row_seeds(np.ascontiguousarray(X).view(np.uint64)), *particles,
     )  # fmt: skip
-    return out
+    return particles
 
 
 def quadratic_forms(z: Array, matrices: Array) -> Array:
@@ -107,16 +117,13 @@ def write_particles(
     an effective sample size of at least ``SMALLEST_EFFECTIVE_SHARE`` times S.
 
     The log likelihood of a state z in nats, up to a constant of the row, is its energy
-    ``E(z) = precision (linear . z - z' G z / 2)``. A particle also has K
-    fields, ``field_k = linear_k - G_kk / 2 - sum_{j != k} G_kj z_j``: if z_k turns on, the energy
-    rises by ``precision field_k``.
+    ``E(z) = precision (linear . z - z' G z / 2)``. A particle also has K fields,
+    ``field_k = linear_k - G_kk / 2 - sum_{j != k} G_kj z_j``: if z_k turns on, the energy rises by
+    ``precision field_k``.
 
     ``linear``, ``gram``, ``logit`` and ``precision`` are as in
     :func:`skvt.models.factorial._kernels.sweep_factors`; ``seeds`` (n,) are seeds of the rows. All
-    other arrays are written: ``log_mass`` (n,), estimates of ``log sum_z p(z) exp(E(z))`` in nats;
-    ``energies`` (n, S) and ``states`` (n, S, K) of the particles, which have equal weights;
-    ``best`` (n, K), the most probable particle; ``chances`` (n, K), mean conditional probabilities
-    of the activations over the last sweeps.
+    other arrays are written; they are the fields of :class:`Particles`.
     """
     n_rows, S, K = states.shape
     z, field = np.empty((K, S)), np.empty((K, S))

@@ -191,23 +191,26 @@ def _particle_task(
     observed = (~np.isnan(X)).astype(np.float64) if batch.has_missing else None
     filled, linear, gram, n_values = model.row_terms(X, observed, *global_params)
     noise = model.noise_variance
-    log_mass, energies, chances[:], states, _ = draw_particles(X, linear, gram, model.logit, noise)
+    particles = draw_particles(X, linear, gram, model.logit, noise)
+    states, n_particles = particles.states, particles.states.shape[1]
     row_constant = -0.5 * (n_values * np.log(2.0 * np.pi * noise) + (filled**2).sum(axis=1) / noise)
     # Particles are drawn for the likelihood exp(E_q[log p(x | z, mu)]), but the density and the
     # probabilities need E_q[p(x | z, mu)]. The weight of a particle is the ratio of the joint
     # densities.
-    log_target = energies + states @ model.logit + model.log_all_off + row_constant[:, None]
+    log_target = (
+        particles.energies + states @ model.logit + model.log_all_off + row_constant[:, None]
+    )
     joint = log_joint(model, X, states, q)
     log_weight = joint - log_target
     log_sum_of_weights = logsumexp(log_weight, axis=1)
-    n_particles = states.shape[1]
-    by_weights = log_mass + row_constant + log_sum_of_weights - np.log(n_particles)
+    by_weights = particles.log_mass + row_constant + log_sum_of_weights - np.log(n_particles)
     by_states, coverage = _density_of_states(joint, log_weight, states)
     log_density[:] = np.where(coverage > SMALLEST_COVERAGE, by_states, by_weights)
-    # Over particles of weights w, E[w z] / E[w] = E[z] + Cov(w, z) / E[w]; ``chances`` are E[z].
+    # Over particles of weights w, E[w z] / E[w] = E[z] + Cov(w, z) / E[w]. The chances of the
+    # particles estimate E[z].
     share = np.exp(log_weight - log_sum_of_weights[:, None]) - 1.0 / n_particles
-    chances += np.einsum("ns,nsk->nk", share, states)
-    np.clip(chances, 0.0, 1.0, out=chances)
+    corrections = np.einsum("ns,nsk->nk", share, states)
+    np.clip(particles.chances + corrections, 0.0, 1.0, out=chances)
 
 
 def _density_of_states(joint: Array, log_weight: Array, states: Array) -> tuple[Array, Array]:

@@ -65,7 +65,8 @@ SMALLEST_GAIN = 0.1
 # Rises of the bound by less than this, in nats per row, count as none.
 NEGLIGIBLE_RISE = 1e-2
 
-# (a, b, factor): add ``factor mu_b`` to ``mu_a``; if a = b, multiply ``mu_a`` by the factor.
+# A change (a, b, factor) adds ``factor mu_b`` to ``mu_a``. If a = b, it multiplies ``mu_a`` by the
+# factor.
 _Change: TypeAlias = tuple[int, int, float]
 # Indices of sampled rows in the data (n,), the rows (n, D), and their weights (n,).
 _Sample: TypeAlias = tuple[IndexArray, Array, Array]
@@ -93,15 +94,16 @@ class Superposition(Move):
     def __init__(self) -> None:
         # Whether neither a refresh nor any of the last superpositions has raised the bound.
         self.exhausted = False
-        # The bound when nothing was left to try, and whether the move pauses in this pass.
+        # The bound when nothing was left to try.
         self._rested_at = -np.inf
+        # Whether the move pauses in this pass.
         self._rests = False
         # The change that is tried on all rows in this pass, and the statistics with which its trial
         # on the sample ended.
         self._change: _Change | None = None
         self._proposal: RunningStats | None = None
         # Memos of the batches of this pass after the change, new activations of their rows, and
-        # samples of their rows.
+        # samples of their rows. A memo is what memoized inference keeps of a batch.
         self._memos: dict[Hashable, Memo] = {}
         self._activations: list[_Activations] = []
         self._samples: list[_Sample] = []
@@ -230,11 +232,9 @@ def _evenly_spaced(n: int, most: int) -> IndexArray:
 
 
 def _restart_or_continue(
-    model: FactorialMixture,
-    batch: FactorialBatch,
-    global_params: Any,
+    model: FactorialMixture, batch: FactorialBatch, global_params: Any,
     tools: MoveTools | ObserverTools,
-) -> FactorialResult:
+) -> FactorialResult:  # fmt: skip
     """Make a local step in which each row restarts or continues, whichever bound is higher."""
     continued = model.local_step(batch, global_params, 1.0, tools.run, with_stats=False)
     without_start = replace(batch, start=None)
@@ -250,8 +250,8 @@ def _trial(
 ) -> Memo:  # fmt: skip
     """Return the memo of the batch after a change and ``n_steps`` updates.
 
-    The change is made to E[mu] and E[mu mu'], in which it adds a multiple of row b to row a, or
-    multiplies row a; in the second moments also in the columns.
+    The change is made to the moments E[mu] and E[mu mu']: a multiple of row b is added to row a, or
+    row a is multiplied. In E[mu mu'] the same is done to columns.
     """
     global_params = model.expectation(stats, batch, tools.run)
     if change is not None:

@@ -1,8 +1,9 @@
 """Births of topics: fresh topics are fitted to documents of a topic and tried on these alone.
 
 Before a pass, a few topics are chosen as *targets*. During the pass, a sample of the documents that
-have most tokens of a target is collected, together with the documents' shares of the memos. After
-the pass
+have most tokens of a target is collected, together with the documents' shares of the memos. A memo
+is what memoized inference keeps of a batch, and a share is the part of it that comes from some
+documents. After the pass
 
 1. fresh topics are fitted to the target's tokens in these documents alone: more topics than are
    expected, by an annealed fit, which then merge while the bound of these documents rises;
@@ -59,9 +60,9 @@ TARGETS_PER_TOPIC = 0.5
 TOKENS_OF_FIRST_TOPIC = 40.0
 # Minimum number of topics that fresh topics begin with.
 FEWEST_TOPICS = 4
-# Births are not tried once the number of failures, less those that births cancel, reaches this.
+# A failure is a target without a birth. Each birth cancels FAILURES_OF_BIRTH failures. Births are
+# no more tried if MOST_FAILURES failures are not cancelled.
 MOST_FAILURES = 24
-# Number of failures that a birth cancels.
 FAILURES_OF_BIRTH = 4
 # A word is in surplus if its count is this number of standard deviations above its expectation.
 SURPLUS_DEVIATIONS = 2.0
@@ -87,7 +88,8 @@ class BirthOfTopics(Move):
     def __init__(self, max_components: int) -> None:
         self._max_components = max_components
         self._targets: list[Target] = []
-        # Failures of topics, by their tokens. Topics that a birth makes or changes count as tried.
+        # The topics that failed as targets, with their tokens at the time. Topics that a birth
+        # makes or changes are noted like failures, so that they are not tried again at once.
         self._ledger = Ledger(same_mass=SAME_MASS)
         # Maximum number of documents of a target, and share of the documents that may be collected.
         self._most_documents, self._share = MOST_DOCUMENTS, 1.0
@@ -200,15 +202,15 @@ class BirthOfTopics(Move):
         This is worth a try because topics that were born one after the other have taken words that
         belong to later topics.
         """
-        batch = part.batch
         _, is_elsewhere = sum_other_memos(model, state, part.key)
         kept = np.flatnonzero(is_elsewhere)
+        batch = part.batch
         X = make_csr(batch, batch.counts, model.n_features)
         n_fresh = max(FEWEST_TOPICS, int(np.sqrt(X.sum() / TOKENS_OF_FIRST_TOPIC)))
         n_fresh = min(n_fresh, self._max_components - kept.size)
         fresh = fit_fresh_topics(model, X, np.asarray(batch.weights, np.float64), n_fresh, tools)
         n_before = state.component_ids.size
-        outcome = self._try_topics(model, [part], None, fresh, state, tools, kept)
+        outcome = self._try_topics(model, [part], None, fresh, state, tools, kept=kept)
         replaced = np.delete(np.arange(n_before), kept)
         tried = "fresh topics for all topics of these rows"
         n_born = state.component_ids.size - kept.size
@@ -261,9 +263,9 @@ class BirthOfTopics(Move):
 
     def _try_topics(
         self, model: HDP, parts: list[Part], target: int | None, fresh: Stats,
-        state: MovableState, tools: MoveTools, kept: IndexArray | None = None,
+        state: MovableState, tools: MoveTools, *, kept: IndexArray | None = None,
     ) -> Outcome:  # fmt: skip
-        """Add fresh topics to the state if the bound rises.
+        """Let fresh topics compete for the documents of ``parts``; keep them if the bound rises.
 
         Their tokens are taken from the topic ``target`` unless it is None. If ``kept`` is not None,
         the topics ``kept`` stay, and begin without their tokens in the documents of the parts,
@@ -315,16 +317,14 @@ def _collect_documents(
     document is collected for the target that has most of its tokens, if it is among the ``drawn``
     documents (n,), and if it has enough tokens of the target.
     """
-    batch = solved.batch
-    result = solved.result
-    parts = dict[int, Part]()
-    assert result.counts is not None
-    tokens = result.counts[:, list(wanted)]
+    assert solved.result.counts is not None
+    tokens = solved.result.counts[:, list(wanted)]
     main_target = tokens.argmax(axis=1)
     n_tokens = tokens[np.arange(len(main_target)), main_target]
-    is_suitable = (n_tokens > FEWEST_TOKENS) & (n_tokens > SMALLEST_SHARE * batch.lengths)
+    is_suitable = (n_tokens > FEWEST_TOKENS) & (n_tokens > SMALLEST_SHARE * solved.batch.lengths)
     if drawn is not None:
         is_suitable &= drawn
+    parts = dict[int, Part]()
     for i, (topic, n_wanted) in enumerate(wanted.items()):
         rows = np.flatnonzero(is_suitable & (main_target == i))[:n_wanted]
         if rows.size:

@@ -1,7 +1,8 @@
 """Deletes of topics: the documents of a small topic are explained without it.
 
 During a pass, the documents that have tokens of a few small topics, the *candidates*, are
-collected. After the pass, the documents of each candidate are solved again without it, in a few
+collected, together with their shares: what the documents contribute to the memos of memoized
+inference. After the pass, the documents of each candidate are solved again without it, in a few
 updates of all other topics. All other documents have no tokens of the candidate and do not change,
 so that the exact bound without it is known. The topic is deleted if the bound rises.
 """
@@ -60,7 +61,7 @@ class DeleteTopic(Move):
         self._is_waiting = False
         # Identities of the topics at the beginning of the pass.
         self._ids: IndexArray = np.empty(0, np.int64)
-        # Topics that could not be deleted, by their number of documents.
+        # The topics that could not be deleted, with their number of documents at the time.
         self._ledger = Ledger()
 
     def begin(self, model: HDP, state: MovableState, tools: MoveTools) -> None:
@@ -92,11 +93,11 @@ class DeleteTopic(Move):
             # Let the largest candidate, which is the last, wait for a later pass. If it is the only
             # candidate, it counts as failed.
             topic, _ = self._parts.popitem()
-            self._is_waiting = self._is_waiting or bool(self._parts)
-            if not self._parts:
-                self._ledger = self._ledger.failed(
-                    [int(self._ids[topic])], [self._n_documents[topic]]
-                )
+            if self._parts:
+                self._is_waiting = True
+            else:
+                ids, n_documents = [int(self._ids[topic])], [self._n_documents[topic]]
+                self._ledger = self._ledger.failed(ids, n_documents)
 
     def finish(self, model: HDP, state: MovableState, tools: MoveTools) -> list[MoveRecord]:
         """Delete candidates without which the bound rises.
@@ -108,7 +109,8 @@ class DeleteTopic(Move):
         self.exhausted = not self._is_waiting
         if not np.array_equal(self._ids, state.component_ids):
             # Another move of this pass has changed topics, so that all shares are out of date.
-            self.exhausted, candidates = False, []
+            self.exhausted = False
+            candidates = []
         records: list[MoveRecord] = []
         # Rows of each batch that have been solved again.
         changed_rows: dict[Hashable, list[int]] = {}

@@ -1,8 +1,9 @@
 """Documents that moves of topics take out of a corpus and solve again.
 
-A *share* is what documents contribute to a memo. If a few documents are solved again with other
-topics, their old shares are subtracted from the memos and their new shares are added, so that the
-exact bound of the whole corpus is known.
+Memoized inference keeps a memo of each batch: statistics, entropy and weight. A *share* is what
+some documents contribute to a memo. If a few documents are solved again with other topics, their
+old shares are subtracted from the memos and their new shares are added, so that the exact bound of
+the whole corpus is known.
 """
 
 from collections.abc import Hashable, Iterable
@@ -51,9 +52,9 @@ class Share:
     words: sp.csr_array
     # (A,): columns of these words in the statistics.
     columns: IndexArray
-    # (K, 5).
+    # (K, 5): usage of the topics.
     usage: Array
-    # Both are as in a memo.
+    # Entropy in nats and weight of the documents, as in a memo.
     entropy: Any
     weight: float
 
@@ -194,11 +195,11 @@ class TopicTrial(Trial):
     def __init__(
         self, model: HDP, parts: list[Part], total: Any, index: IndexArray, tools: MoveTools
     ) -> None:
-        self._parts, self._tools = parts, tools
+        self._parts, self._tools, self._model = parts, tools, model
+        self._batches = [part.batch for part in parts]
         self._index = np.asarray(index)
         self._old_shares = [part.share.with_topics(self._index) for part in parts]
         self._new_shares = self._old_shares
-        self._model, self._batches = model, [part.batch for part in parts]
         self.total = total.rearranged(self._index)
         # Words that occur in the documents, or None if most words do.
         self._columns = unite_words([part.share.columns for part in parts], model.n_features)

@@ -283,7 +283,8 @@ def climb_sticks(
     for i in range(2):
         for k in range(n_topics):
             step[i, k] = 0.0
-    # Squared norms have names that end in norm2.
+    # Squared norms have names that end in norm2. ``largest`` is the largest absolute entry of the
+    # gradient at x, and ``n_final`` counts the steps after convergence.
     largest, last_gradient_norm2, n_final = 0.0, np.inf, 0
     for n_taken in range(n_steps + 1):
         # Take the step if it reduces the norm of the gradient.
@@ -296,6 +297,7 @@ def climb_sticks(
         if n_taken > 0 and not gradient_norm2 < last_gradient_norm2:
             break
         last_gradient_norm2 = gradient_norm2
+        # The maximum above ignores entries that are NaN.
         largest = np.nan if np.isnan(gradient_norm2) else new_largest
         for i in range(2):
             for k in range(n_topics):

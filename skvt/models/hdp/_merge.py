@@ -1,7 +1,8 @@
 """Merges of topics, judged by the exact bound.
 
-During a pass, the changes of the memos (:mod:`skvt.models.hdp._pairs`) are gathered for the most
-similar pairs of topics. After the pass, pairs merge as long as the bound rises.
+A memo is what memoized inference keeps of a batch. During a pass, the changes of the memos if
+topics merge (:mod:`skvt.models.hdp._pairs`) are gathered for the most similar pairs of topics.
+After the pass, pairs merge as long as the bound rises.
 """
 
 from collections.abc import Hashable
@@ -58,6 +59,7 @@ def choose_merges(model: HDP, memo: Any, changes: PairChanges) -> tuple[list[int
     ])  # fmt: skip
     # Approximate all gains first, since the exact bound of the sticks costs more.
     sticks = model.sticks
+    # Numbers of the topics that are left after the merges chosen so far.
     topics: IndexArray = np.arange(len(usage))
     approximate_bound = sticks.approximate_best_bound(usage)
     stick_gains = np.array([
@@ -187,8 +189,8 @@ class MergeTopics(Move):
         changes = compute_pair_changes(model, batch, global_params, result, pairs, tools.run)
         other_changes = PairChanges.without_common_documents(pairs, other_usage)
         all_changes = replace(changes, usage=changes.usage + other_changes.usage)
-        # The local step has changed the memo of this batch. Judge the merges and that change
-        # together, against the bound before.
+        # The local step gives the batch a new memo, which changes the bound even without merges.
+        # Judge the merges and the new memo together, against the bound before.
         memo = tools.memo_of(model, result, batch)
         new_total = others.plus(memo)
         bound_before = bound_of(model, total)

@@ -117,6 +117,7 @@ class HDP(ConjugateModel):
     )
 
     def validate(self, d: int, k: int) -> bool:
+        """Return whether the LDA model has one topic, and eta one value for each of ``d`` words."""
         return self.topics.n_components == 1 and self.topic_word_prior.shape == (d,)
 
     def statistics_shapes(self, n_components: int) -> list[tuple[int, ...]]:
@@ -261,6 +262,7 @@ class HDP(ConjugateModel):
 
     # --------------------------------------------------------------------------------- rows
     def batch(self, X: Any, rows: IndexArray, weights: Array) -> Any:
+        """Return rows of X as the LDA model prepares them."""
         return self.topics.batch(X, rows, weights)
 
     def local_step(
@@ -312,7 +314,10 @@ class HDP(ConjugateModel):
     def memo_entropy(
         self, batch: Any, result: Any, run: Run, *, pairs: bool
     ) -> tuple[Array, Array | None]:
-        """Return ``result.entropy``, (), and None, since merges compute the losses of pairs."""
+        """Return ``result.entropy``, (), and None in place of the losses of pairs.
+
+        Merges compute these losses, see :mod:`skvt.models.hdp._pairs`.
+        """
         return np.array(result.entropy), None
 
     # ------------------------------------------------------------------------ learned priors
@@ -334,7 +339,8 @@ class HDP(ConjugateModel):
             expected_log = Dirichlet.expectation(model.natural_parameters(compact_stats)[0])
             mean_log = expected_log.mean()
             if model is not self:
-                # Words that do not occur have equal E[log phi]; the last column is their sum.
+                # The last column stands for the sum of all words that do not occur, which have
+                # equal E[log phi]. Replace digamma of their sum of eta by digamma of a single eta.
                 n_others = self.n_features - expected_log.shape[1] + 1
                 log_of_other = expected_log[:, -1].mean() + psi(eta[0]) - psi(n_others * eta[0])
                 mean_log = expected_log[:, :-1].sum() / len(expected_log) + n_others * log_of_other
@@ -345,6 +351,7 @@ class HDP(ConjugateModel):
 
     # ------------------------------------------------------------------------- initial values
     def resized(self, n_components: int) -> Self:
+        """Return the model with another initial number of topics, and without ``start``."""
         return replace(self, n_initial=n_components, start=None)
 
     def initial(self, data: RowSource, rng: np.random.Generator) -> RunningStats:
@@ -411,9 +418,10 @@ class _Documents:
 
     # (K,): pseudo-counts alpha E[beta_k] of topics.
     pseudo_counts: Array
-    # (n, K): points at which tangents touch.
+    # (n, K): points at which tangents touch: theta of the local step, or pseudo-counts of topics
+    # that are not in use.
     theta: Array
-    # (n, K): theta of the local step.
+    # (n, K): theta of the local step for all topics.
     solved_theta: Array
     # (n, K): tokens of topics, not tempered.
     tokens: Array
@@ -428,7 +436,7 @@ class _Documents:
     def of(
         cls, batch: Any, result: LocalResult, inv_temp: Any, pseudo_counts: Array
     ) -> "_Documents":
-        """Find which topics are in use, and where their tangents touch."""
+        """Derive from a local step which topics are in use, and where their tangents touch."""
         solved_theta = result.q.astype(np.float64)
         in_use = solved_theta - pseudo_counts > SMALLEST_USE * pseudo_counts
         theta = np.where(in_use, solved_theta, pseudo_counts)
@@ -450,10 +458,10 @@ class _Documents:
     def bound(self, lda_bound: Array, rest: float, prior: Sticks, sticks: Array) -> Array:
         """Return each document's part of L, (n,), given its bound in LDA with K topics.
 
-        ``rest`` is the pseudo-count of the rest. Terms of the bound of LDA are replaced by terms of
-        L: ``log Gamma(A) - log Gamma(A + N_d)``, with A the sum of pseudo-counts, and for each
-        topic ``log Gamma(theta) + (c - theta) psi(theta) - log Gamma(alpha_k)``. All other terms
-        are the same.
+        ``rest`` is the pseudo-count of the rest, ``prior`` has gamma and alpha, and ``sticks`` are
+        the parameters of q(u). Terms of the bound of LDA are replaced by terms of L: ``log Gamma(A)
+        - log Gamma(A + N_d)``, with A the sum of pseudo-counts, and for each topic ``log
+        Gamma(theta) + (c - theta) psi(theta) - log Gamma(alpha_k)``. All other terms are the same.
         """
         alpha, total = prior.doc_concentration, self.pseudo_counts.sum()
         bound = lda_bound + gammaln(total + self.lengths) - gammaln(total)

@@ -1,8 +1,9 @@
 """Changes of memos if pairs of topics merge, for the moves that merge topics.
 
-If topics a and b merge, their responsibilities r_a and r_b of each token add up, and the tangents
-of a document touch at theta_a + theta_b. The statistics of words add up, too. The changes of usage
-and entropy are sums over documents, which are computed from a local step.
+A memo is what memoized inference keeps of a batch: statistics, entropy and weight. If topics a and
+b merge, their responsibilities r_a and r_b of each token add up, and the tangents of a document
+touch at theta_a + theta_b. The statistics of words add up, too. The changes of usage and entropy
+are sums over documents, which are computed from a local step.
 """
 
 from dataclasses import dataclass, replace
@@ -79,6 +80,7 @@ def compute_pair_changes(
     pseudo_counts = pseudo_counts.astype(model.dtype).astype(np.float64)
     theta, tokens = result.q, result.counts
     weights = batch.weights.astype(np.float64)
+    # The point of the tangent of a topic that is not in use is its pseudo-count.
     in_use = theta != pseudo_counts
     # The constant of the tangent of log Gamma at theta is
     # log Gamma(theta) + (tokens - theta) psi(theta). Sum it over documents for each topic alone.
@@ -88,7 +90,8 @@ def compute_pair_changes(
     constants_of_topics = np.zeros(in_use.shape[1])
     np.add.at(constants_of_topics, topic, weights[document] * constants)
     entropy = -constants_of_topics[pairs[:, 0]] - constants_of_topics[pairs[:, 1]]
-    # Compute the usage of each merged topic, and replace both constants by that of the sum.
+    # Compute the usage of each merged topic, and replace the constants of both topics by the
+    # constant of the tangent at the sum of their theta.
     usage = np.zeros((len(pairs), N_COLUMNS))
     for p, (a, b) in enumerate(pairs):
         either_in_use = in_use[:, a] | in_use[:, b]

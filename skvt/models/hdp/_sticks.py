@@ -79,6 +79,7 @@ class Sticks:
     doc_concentration: Annotated[float, PRIOR]
 
     def prior(self) -> Array:
+        """Return the parameters of the prior of a stick, (1, 2)."""
         return np.array([[1.0, self.concentration]])
 
     def log_normalizer_bound(self, sticks: Array) -> float:
@@ -139,9 +140,9 @@ class Sticks:
     def with_learned(
         self, usage: Array, *, concentration: bool, doc_concentration: bool
     ) -> "Sticks":
-        """Return sticks with the learned concentrations that maximise the bound, given q(u).
+        """Return sticks with concentrations that maximise the bound, given q(u).
 
-        The flags say which are learned.
+        ``concentration`` and ``doc_concentration`` say whether gamma and alpha are learned.
         """
         sticks = self.best(usage)
         gamma, alpha = self.concentration, self.doc_concentration
@@ -169,7 +170,7 @@ class Sticks:
 @lru_cache(maxsize=64)
 def _maximise_bound(usage_bytes: bytes, n_topics: int, prior: Sticks) -> Array:
     """Return the sticks that :meth:`Sticks.best` returns, and cache them by the bytes of usage."""
-    # Copy the array, since numba compiles anew for one that is not writeable.
+    # Copy the array, since numba compiles anew for an array that is not writeable.
     usage = np.frombuffer(usage_bytes).reshape(n_topics, N_COLUMNS).copy()
     problem = _Problem.of(prior, usage)
     x, largest_gradient = problem.climb(problem.start())
@@ -200,6 +201,7 @@ class _Problem:
 
     @classmethod
     def of(cls, prior: Sticks, usage: Array) -> "_Problem":
+        """Return the problem, scaled by the number of documents that use each topic."""
         scale = np.stack([np.sqrt(usage[:, IN_USE] + 1.0), np.ones(len(usage))])
         n_documents, _ = sum_over_documents(usage)
         return cls((usage, n_documents, prior.doc_concentration, prior.concentration), scale)

@@ -171,9 +171,11 @@ class CollapsedLDA(LDAGivenTopics):
         totals = np.maximum(stats.sums[0] + sampling_model.prior_totals, RANGE[0])
         if self._is_sparse and eta.ndim == 1:
             return TopicCounts(self._sparse_counts(stats, words), totals, seed)
-        lam = np.empty((words.size, _padded_width(self.n_components)), np.float32)
+        # Pad the topics to a multiple of LANES.
+        lam = np.empty((words.size, -(-self.n_components // LANES) * LANES), np.float32)
         eta = eta if eta.ndim == 2 else eta[:, None]
-        kernels.pseudo_counts(stats.arrays[0], words, stats.scale, eta, *RANGE, lam)
+        low, high = RANGE
+        kernels.pseudo_counts(stats.arrays[0], words, stats.scale, eta, low, high, lam)
         return TopicCounts(lam, totals, seed)
 
     def _sparse_counts(self, stats: RunningStats, words: IndexArray) -> Any:
@@ -203,12 +205,12 @@ class CollapsedLDA(LDAGivenTopics):
         token_indptr = batch.token_indptr
         groups = self._group_bounds(token_indptr[batch.indptr], batch.active.size)
         draws = _Draws(
-            groups,
-            np.repeat(np.asarray(global_params.totals, np.float64)[None], groups.size - 1, axis=0),
+            groups=groups,
+            totals=np.tile(np.asarray(global_params.totals, np.float64), (groups.size - 1, 1)),
             # Make a seed from the number of the row, so that it does not depend on the batches.
-            row_seeds(np.uint64(global_params.seed), batch.rows),
-            self._initial_topics(batch, int(token_indptr[-1])),
-            np.zeros(batch.n_rows),
+            seeds=row_seeds(np.uint64(global_params.seed), batch.rows),
+            topics=self._initial_topics(batch, int(token_indptr[-1])),
+            log_probability=np.zeros(batch.n_rows),
         )
         if sp.issparse(global_params.lam):
             doc_counts, stats = self._sparse_sweep(batch, global_params.lam, draws, run)
@@ -235,13 +237,12 @@ class CollapsedLDA(LDAGivenTopics):
         clipped = np.clip(priors, *RANGE) if batch.start is not None else np.float32(1.0)
         alpha[:, :n_topics] = np.where(priors > 0.0, clipped, np.float32(0.0))
         eta = self._sampling_model().topic_word_prior[batch.active]
-        eta = np.clip(eta, *RANGE).astype(np.float32)
-        eta = eta if eta.ndim == 2 else eta[:, None]
+        eta = np.clip(eta, *RANGE).astype(np.float32).reshape(len(eta), -1)
         doc_counts = np.zeros((batch.n_rows, n_topics), np.float32)
         n_streams = min(max(batch.n_rows // (n_groups * DOCUMENTS_PER_STREAM), 1), STREAMS)
         loop = SharedLoop(
-            n_groups, 1, n_streams, batch.indptr, batch.words, batch.counts, batch.token_indptr,
-            batch.weights, draws.seeds, alpha, eta, draws.groups, lam, draws.totals,
+            n_groups, 1, n_streams, batch.indptr, batch.token_indptr, lam, batch.words,
+            batch.counts, batch.weights, draws.seeds, alpha, eta, draws.groups, draws.totals,
             batch.start is not None, draws.topics, doc_counts, draws.log_probability,
         )  # fmt: skip
         run(kernels.collapsed_steps, loop)
@@ -272,12 +273,12 @@ class CollapsedLDA(LDAGivenTopics):
         first_tokens = token_bounds[draws.groups[:-1]]
         changes = sparse.allocate_changes(first_tokens, draws.topics, self.dtype)
         loop = SharedLoop(
-            draws.groups.size - 1, 1, batch.indptr, batch.counts, batch.token_indptr,
-            batch.weights, batch.active, batch.word_tokens, batch.tokens, batch.token_weights,
-            batch.token_documents, draws.seeds, alpha if has_start else np.ones_like(alpha),
-            eta.astype(np.float32), draws.groups,
-            counts.indptr, counts.indices, counts.data, has_start, draws.topics,
-            document_counts, np.ones(batch.n_rows), draws.log_probability, draws.totals, changes,
+            draws.groups.size - 1, 1, alpha if has_start else np.ones_like(alpha), batch.indptr,
+            batch.counts, batch.token_indptr, batch.weights, batch.active, batch.word_tokens,
+            batch.tokens, batch.token_weights, batch.token_documents, draws.seeds,
+            eta.astype(np.float32), draws.groups, counts.indptr, counts.indices, counts.data,
+            has_start, draws.topics, document_counts, np.ones(batch.n_rows), draws.log_probability,
+            draws.totals, changes,
         )  # fmt: skip
         run(sparse.sparse_steps, loop)
         words, topics, weights = changes.joined()
@@ -393,8 +394,7 @@ class CollapsedLDA(LDAGivenTopics):
             model = self.with_learned_priors(prior_stats.without_last())
         if not self.learn_topic_word_prior or stats is None:
             return model
-        is_sparse = self._is_sparse
-        counts = stats.as_csr().data if is_sparse else stats.arrays[0]
+        counts = stats.as_csr().data if self._is_sparse else stats.arrays[0]
         eta = Dirichlet.fit_symmetric_to_counts(
             self.topic_word_prior[0],
             counts.dtype.type(stats.scale) * counts[counts > 0.0],
@@ -402,8 +402,3 @@ class CollapsedLDA(LDAGivenTopics):
             self.n_features,
         )
         return replace(model, topic_word_prior=np.full_like(self.topic_word_prior, eta))
-
-
-def _padded_width(n_topics: int) -> int:
-    """Round a number of topics up to a multiple of LANES."""
-    return -(-n_topics // LANES) * LANES

@@ -92,13 +92,14 @@ class _Streams(NamedTuple):
     topic: NDArray[np.uint64]
     # (S,): the state of the random numbers.
     state: NDArray[np.uint64]
-    # (S,): the row of the document, the number of its first token, the number of all its tokens,
-    # and the number of its tokens that have been drawn.
+    # (S,): the row of the document; -1 before the first document of the stream.
     document: IndexArray
+    # (S,): the number of the document's first token, and the number of all its tokens.
     first_token: IndexArray
     n_tokens: IndexArray
+    # (S,): the number of the document's tokens that have been drawn.
     n_drawn: IndexArray
-    # (S,): the number of probabilities in the current product, and the product.
+    # (S,): the product of the last probabilities of tokens, and the number of its factors.
     n_multiplied: IndexArray
     product: Array
     # (S,): the sum of alpha over topics. If the tokens have topics before the sweep, the weight of
@@ -113,10 +114,14 @@ class _Streams(NamedTuple):
     doc_counts: Array
 
 
-def collapsed_steps(n_streams: int, *arguments: Any) -> None:
-    """Allocate the scratch of a thread and call :func:`_collapsed_steps`."""
+def collapsed_steps(
+    n_streams: int, indptr: IndexArray, token_indptr: IndexArray, lam: Array, *arguments: Any
+) -> None:
+    """Allocate the scratch of a thread and call :func:`_collapsed_steps`.
+
+    ``n_streams`` is the number of documents of a group whose draws are interleaved.
+    """
     *other_arguments, counter = arguments
-    indptr, token_indptr, lam = (other_arguments[i] for i in (0, 3, 9))
     n_words, width = lam.shape
     longest = np.diff(token_indptr[indptr]).max(initial=1)
     # The fields of _Streams up to ``total`` are numbers of three types.
@@ -129,7 +134,10 @@ def collapsed_steps(n_streams: int, *arguments: Any) -> None:
     streams = _Streams._make([*numbers, words, weights, doc_counts])
     word_counts = aligned(n_words, width)
     inverse_totals, sums = aligned(1, width)[0], aligned(1, width)[0]
-    _collapsed_steps(*other_arguments, word_counts, inverse_totals, sums, streams, counter)
+    _collapsed_steps(
+        indptr, token_indptr, lam, *other_arguments, word_counts, inverse_totals, sums, streams,
+        counter,
+    )  # fmt: skip
 
 
 @part
@@ -140,12 +148,13 @@ def _begin_document(
 ) -> None:  # fmt: skip
     """Assign document d, which has at least one token, to stream s."""
     first_token = token_indptr[indptr[d]]
-    total = 0.0
-    t = 0
     alpha_row = min(d, alpha.shape[0] - 1)
+    total = 0.0
     for k in range(alpha.shape[1]):
         streams.doc_counts[s, k] = alpha[alpha_row, k]
         total += np.float64(alpha[alpha_row, k])
+    # List the words and weights of the tokens; t is the position of a token in the document.
+    t = 0
     for j in range(indptr[d], indptr[d + 1]):
         n_tokens = token_indptr[j + 1] - token_indptr[j]
         for i in range(n_tokens):
@@ -180,9 +189,9 @@ def _end_document(
 
 @jit
 def _collapsed_steps(
-    indptr: IndexArray, words: IndexArray, counts: Array, token_indptr: IndexArray,
+    indptr: IndexArray, token_indptr: IndexArray, lam: Array, words: IndexArray, counts: Array,
     row_weights: Array, seeds: NDArray[np.uint64], alpha: Array, eta: Array, groups: IndexArray,
-    lam: Array, totals: Array, has_topics: bool, topics: IndexArray, doc_topics: Array,
+    totals: Array, has_topics: bool, topics: IndexArray, doc_topics: Array,
     log_probability: Array, word_counts: Array, inverse_totals: Array, sums: Array,
     streams: Any, counter: IndexArray,
 ) -> None:  # fmt: skip
@@ -193,15 +202,17 @@ def _collapsed_steps(
 
     Parameters
     ----------
-    indptr, words, counts : CSR of the documents over local words
+    indptr : (n + 1,) row pointers of the documents
     token_indptr : (nnz + 1,) the number of the first token of each entry
+    lam : float32 (A, W) ``eta + n``; 0 beyond K topics
+    words, counts : (nnz,) local words and counts of the entries, which make a CSR matrix with
+        ``indptr``
     row_weights : (n,) weights of the documents
     seeds : (n,) uint64 seed of each document
     alpha : float32 (1, W) or (n, W) prior of proportions of all documents or of each; 0 for topics
         that a document must not have, and beyond K topics
     eta : float32 (A, 1) or (A, K) prior of the words
     groups : (G + 1,) the number of the first document of each group, and n
-    lam : float32 (A, W) ``eta + n``; 0 beyond K topics
     totals : float64 (G, K) sum of ``eta + n`` over the vocabulary for each group, changed
     has_topics : whether ``topics`` holds topics of the tokens, which the counts contain
     topics : (tokens,) topic of each token, written
@@ -230,10 +241,8 @@ def _collapsed_steps(
             inverse_totals[k] = one / np.float32(totals[g, k]) if k < n_topics else lit(one, 0.0)
         next_document, stop_document, n_streams = groups[g], groups[g + 1], order.size
         for s in range(order.size):
-            order[s] = s
-            streams.document[s] = -1
-            streams.n_tokens[s] = 0
-            n_drawn[s] = 0
+            order[s], streams.document[s] = s, -1
+            streams.n_tokens[s], n_drawn[s] = 0, 0
         # In each round, all streams with documents draw one token.
         while n_streams > 0:
             # Step 1: give a new document to each stream whose document is finished, or remove the
@@ -285,8 +294,8 @@ def _collapsed_steps(
                     doc_counts[s], inverse_totals, word_counts[streams.words[s, t]],
                     word_counts[streams.words[s, next_t]], sums, unit(mix(streams.state[s])),
                 )  # fmt: skip
-                # Take an allowed topic nearby if rounding has led to a padding topic beyond K or to
-                # a topic that the document must not have.
+                # If rounding has led to a padding topic beyond K, or to a topic that the document
+                # must not have, take an allowed topic nearby.
                 k = k if k < n_topics else max(k - LANES, 0)
                 while k > 0 and doc_counts[s, np.uint64(k)] == zero:
                     k -= 1

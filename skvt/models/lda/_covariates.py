@@ -226,7 +226,7 @@ class DocumentRegression:
         """Return the regression in which the topics of each of ``groups`` are merged.
 
         Alpha of a merged topic is the sum over its group at mean covariates. The slopes are means
-        weighted_columns by alpha, so that the sum also holds near mean covariates.
+        weighted by alpha, so that the sum also holds near mean covariates.
         """
         merged = np.empty((len(self.coef), len(groups)))
         for j, group in enumerate(groups):

@@ -144,17 +144,13 @@ class LDAGivenTopics(LDA):
         The corrected statistics are ``V(beta, lam) hat`` [HB15 eq. 7], where ``hat`` are the
         statistics ``result_stats`` of a local step given the drawn topics ``global_params``.
         """
+        # The part of the correction that is common to all words of a topic is at most the number of
+        # tokens of the minibatch, because a topic cannot have more.
+        n_tokens = result_stats.arrays[0].sum(dtype=np.float64)
         corrected = corrected_statistics(
-            stats.arrays[0],
-            global_params.gammas,
-            result_stats.arrays[0],
-            run,
-            scale=float(stats.scale),
-            prior=self.topic_word_prior,
-            # Limit the part that is common to all words of a topic to the tokens of the minibatch,
-            # because a topic cannot have more.
-            max_common=result_stats.arrays[0].sum(dtype=np.float64),
-        )
+            stats.arrays[0], global_params.gammas, result_stats.arrays[0], run,
+            scale=float(stats.scale), prior=self.topic_word_prior, max_common=n_tokens,
+        )  # fmt: skip
         return Stats((corrected.astype(self.dtype, copy=False),))
 
     def project(self, stats: RunningStats) -> None:
@@ -266,7 +262,8 @@ class LDAGivenTopics(LDA):
         # Make seeds from positions in the batch, since rows of a stream have no numbers.
         seeds = sampling.row_seeds(np.uint64(seed), np.arange(batch.n_rows))
         samples = np.empty((token_indptr[-1], self.n_samples), np.int32)
-        # The first three fields of `sampling.LargeEntries`, or None if no count is large.
+        # The first three fields of `sampling.LargeEntries`: ``indptr``, ``entries`` and ``means``.
+        # None if no count is large.
         large_entries = None
         if large_indices.size:
             means = np.zeros((large_indices.size, self.n_components))

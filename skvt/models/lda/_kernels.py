@@ -256,7 +256,8 @@ def _topics_by_words(source: Array, words: IndexArray, table: Array) -> None:
         for k in range(n_topics):
             table[k, j], table[k, j + 1] = r0[k], r1[k]
             table[k, j + 2], table[k, j + 3] = r2[k], r3[k]
-    # The table has no entry table[0, 0] if the document has no words: use a constant 0 instead.
+    # Take a constant 0 instead of ``lit(table[0, 0], 0.0)``, because the table has no entry if the
+    # document has no words.
     table[n_topics:] = np.float32(0.0)
 
 
@@ -285,9 +286,9 @@ def _set_aside(
 ) -> Any:
     """Move topics with more tokens than a threshold to the front; return the number to keep.
 
-    The number is rounded up to a multiple of LANES. Gamma of all other topics is set to their
-    prior. ``topics``, ``gamma``, ``prior``, ``step`` and ``order``, which numbers the topics, are
-    permuted alike.
+    The number is rounded up to a multiple of LANES. Gamma of each topic that is not kept is set to
+    its prior. ``topics``, ``gamma``, ``prior``, ``step`` and ``order``, which numbers the topics,
+    are permuted alike.
     """
     # Topics before ``start`` are kept, and topics from ``stop`` on are set aside.
     start: Any = np.int64(0)
@@ -396,10 +397,11 @@ def document_steps(
         if d >= stop:
             break
         prior_row = min(d, alpha.shape[1] - 1)
+        doc_alpha, doc_gammaln_alpha = alpha[0, prior_row], alpha[1, prior_row]
         sum_alpha, n_allowed = 0.0, 0
         for k in range(n_topics):
-            sum_alpha += alpha[0, prior_row, k]
-            n_allowed += alpha[0, prior_row, k] > 0.0
+            sum_alpha += doc_alpha[k]
+            n_allowed += doc_alpha[k] > 0.0
         max_change = tol * n_allowed
         # Copy the table and counts of the document's words to scratch. Words that pad have the
         # count 0.
@@ -427,8 +429,8 @@ def document_steps(
         equal_share = inv_temp * lengths[d] / n_allowed
         for k in range(width):
             order[k] = k
-            prior[k] = alpha[0, prior_row, k]
-            is_allowed = k < n_topics and alpha[0, prior_row, k] > 0.0
+            prior[k] = doc_alpha[k]
+            is_allowed = k < n_topics and doc_alpha[k] > 0.0
             all_gamma[k] = prior[k] + (equal_share if is_allowed else lit(inv_temp, 0.0))
 
         # Make fixed-point updates of q(z) and gamma. The topics' weights and ratio_j = n_j / sum_k
@@ -448,9 +450,8 @@ def document_steps(
                     # far below it by then, and the tokens of topics set aside add up.
                     threshold *= lit(inv_temp, LATER_FACTOR)
                 n_kept = _set_aside(threshold, topics, kept_gamma, prior, step, order)
-                kept_gamma, kept_alpha, kept_weights, kept_updated = (
-                    all_gamma[:n_kept], prior[:n_kept], weights[:n_kept], updated[:n_kept]
-                )  # fmt: skip
+                kept_gamma, kept_alpha = all_gamma[:n_kept], prior[:n_kept]
+                kept_weights, kept_updated = weights[:n_kept], updated[:n_kept]
             if is_last:
                 # Evaluate all topics, including the topics that were set aside.
                 kept_gamma, kept_weights = all_gamma, weights
@@ -500,9 +501,10 @@ def document_steps(
         # divergence is a difference of large numbers and therefore computed in float64.
         bound[d] = value - inv_temp * lengths[d] * digamma_sum
         bound[d] -= _dirichlet_divergence(
-            updated, alpha[0, prior_row], alpha[1, prior_row], gammaln(sum_alpha), digamma_sum,
+            updated, doc_alpha, doc_gammaln_alpha, gammaln(sum_alpha), digamma_sum,
             gammaln(sum_gamma),
         )  # fmt: skip
+        # numba decides ``is not None`` when it compiles the function, since ``energy`` may be None.
         if row_inv_temps is not None:
             if energy.size > 0:
                 energy[d] = _energy(

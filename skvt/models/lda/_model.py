@@ -102,8 +102,8 @@ def _document_scratch(dtype: np.dtype[Any], longest: int, n_topics: int) -> tupl
     at each call, which stops all threads of the process.
     """
     longest, width = (-(-size // kernels.LANES) * kernels.LANES for size in (longest, n_topics))
-    table_size, words_size, topics_size = longest * width, 3 * longest, 6 * width
-    size = table_size + words_size + topics_size
+    table_size, words_size = longest * width, 3 * longest
+    size = table_size + words_size + 6 * width
     arrays = getattr(_scratch, "arrays", {})
     array = arrays.get(dtype)
     if array is None or array.size < size:
@@ -183,7 +183,7 @@ class ExpectedLog(NamedTuple):
         return self.stats.arrays[0], self.words, self.scale, self.prior, self.digamma_sums
 
     def value(self, run: Run) -> Array:
-        """Return the expectations, shape (A, K)."""
+        """Compute and return the expectations, (A, K)."""
         out = np.empty((self.words.size, self.digamma_sums.size), self.prior.dtype)
         loop = SharedLoop(self.words.size, kernels.WORDS, *self.arguments, out)
         run(kernels.expected_log_topics, loop)
@@ -227,6 +227,7 @@ class LDA:
 
     @property
     def capabilities(self) -> frozenset[Capability]:
+        """Capabilities, which depend on how the priors of documents differ."""
         if self.regression is not None:
             return frozenset({Capability.TOPICS, Capability.HYPERPRIOR})
         # log C(T) is not known if documents differ in alpha.
@@ -335,6 +336,7 @@ class LDA:
 
     # --------------------------------------------------------------------------------- rows
     def batch(self, X: Any, rows: IndexArray, weights: Array) -> DocumentBatch:
+        """Copy rows of the CSR matrix X, with their words numbered from 0 and sorted by word."""
         rows = np.asarray(rows)
         indptr = np.empty(rows.size + 1, np.int64)
         marker = np.full(X.shape[1], -1, np.int32)
@@ -402,9 +404,11 @@ class LDA:
         return np.log(lam / total).astype(self.dtype)
 
     def documents(self, stats: RunningStats) -> "LDA":
+        """Return the model of documents given the topics, which is this model."""
         return self
 
     def mean_field(self) -> Self:
+        """Return this model, whose local steps are mean-field."""
         return self
 
     # --------------------------------------------------------------------------- local step
@@ -417,13 +421,13 @@ class LDA:
         ``global_params`` is an :class:`ExpectedLog` or its value. The statistics are
         ``sum_d w_d n_dv phi_dvk`` for the words of the batch, [Hoffman10 eq. 5].
         """
-        inv_temp = np.asarray(inv_temp, self.dtype)
-        row_inv_temps = None
         floor, n_words = kernels.FLOOR[self.dtype], batch.active.size
-        n_tabulated = n_words
-        if inv_temp.ndim > 0:
-            # Make no tempered table, which would serve a single temperature only.
-            row_inv_temps, inv_temp, n_tabulated = inv_temp, 1.0, 0
+        row_inv_temps, n_tabulated = None, n_words
+        if np.ndim(inv_temp) > 0:
+            # Make no tempered table, which would serve a single temperature only. The inverse
+            # temperature of all rows is not used.
+            row_inv_temps, n_tabulated = np.asarray(inv_temp, self.dtype), 0
+            inv_temp = 1.0
         inv_temp = self.dtype.type(inv_temp)
         loops, expected_log, table, shift = self._tables(
             global_params, inv_temp, n_words, n_tabulated
@@ -464,14 +468,11 @@ class LDA:
             loops[-1].n_items, kernels.WORDS, loops, batch.longest, n_loops=len(loops)
         )
         run(_run_loops, tasks)
+        stats = Stats((statistics,), rows=batch.active) if with_stats else None
         return LocalResult(
-            stats=Stats((statistics,), rows=batch.active) if with_stats else None,
-            bound=bound,
-            energy=energy if with_energy else None,
-            q=gamma,
-            marginal_energy=marginal,
+            stats, bound, energy if with_energy else None, q=gamma, marginal_energy=marginal,
             counts=tokens,
-        )
+        )  # fmt: skip
 
     def document_priors(self, batch: DocumentBatch) -> Array:
         """Return alpha of all documents, (1, K), or of each, (n, K), if documents may differ.
@@ -524,7 +525,7 @@ class LDA:
         lower bound by Jensen's inequality, although VT16 calls it an upper bound.
         """
         alpha, eta, b = self.doc_topic_prior, self.topic_word_prior, inv_temps
-        # Each item is log E[sum_v beta_kv^b] and its slope, for the topics that differ in eta.
+        # Each item is log E[sum_v beta_kv^b] and its slope in b, (M,) each, for one vector eta.
         power_sums = [Dirichlet.log_mean_power_sum(prior, b) for prior in np.atleast_2d(eta.T)]
         if eta.ndim == 1:
             value, slope = map(np.add, Dirichlet.log_mean_power_sum(alpha, b), power_sums[0])

@@ -72,8 +72,10 @@ class LargeEntries(NamedTuple):
     # (L, K), float64: zeros at first. The mean number of tokens of each large entry in each topic
     # over the kept sweeps is added.
     means: Array
-    # (6, K), float64, and (K,), int64: scratch.
+    # (6, K), float64: scratch. Row 0 has the tokens of all large entries of a document in each
+    # topic, and :func:`_draw_large_entries` names the other rows.
     scratch: Array
+    # (K,), int64: scratch, the number of tokens in each topic that a sweep has visited.
     n_topic_tokens: IndexArray
 
 
@@ -140,15 +142,15 @@ def _draw_log_gammas(
         for k in range(n_topics):
             shape_sums[block, k] = 0.0
         for i in range(start, stop):
-            i_block = i - start
-            row = rows[i]
-            eta = np.float64(prior[rows[i]])
+            i_block, row = i - start, rows[i]
+            eta = np.float64(prior[row])
             state = mix(np.uint64(seed) + GOLDEN * np.uint64(row + 1))
             fill_normals(state, normals[i_block])
             for k in range(n_topics):
                 shape = eta + np.float64(scale) * np.float64(array[row, k])
                 shape_sums[block, k] += shape
                 a = np.float32(shape)
+                # The first uniform number is u, and the second is for the test of the proposal.
                 u, test = unit_pair(mix(state - GOLDEN * np.uint64(k + 1)))
                 out[i, k], is_doubtful[k] = propose_gamma(a, normals[i_block, k], test)
                 log_boosts[i_block, k] = log(u) / a
@@ -250,6 +252,14 @@ def _gain(alpha: Any, size: Any, inv_temp: Any) -> Any:
 
 
 @part
+def _gain_by_table(gain_table: Array, k: int, alpha: Any, size: Any, inv_temp: Any) -> Any:
+    """Return the gain of topic k, from ``gain_table`` (K, M) if its size is 0, 1, ... or M - 1."""
+    whole_size = np.int64(size) if size < gain_table.shape[1] else 0
+    is_tabulated = size == lit(size, 1.0 * whole_size)
+    return gain_table[k, whole_size] if is_tabulated else _gain(alpha, size, inv_temp)
+
+
+@part
 def _draw_proportions(
     alpha: Array, inv_temp: Any, sizes: Array, is_drawn: bool, theta: Array, state: np.uint64
 ) -> np.uint64:
@@ -294,11 +304,13 @@ def _draw_assignments(
         later_sums[k] = total
         total += theta[k] * np.float64(row[k])
     n_remaining = np.floor(count)
+    # The fraction of the count that is still without a topic.
+    fraction = count - n_remaining
     state += GOLDEN
-    draw, fraction = uniform(mix(state)) * total, count - n_remaining
+    draw = uniform(mix(state)) * total
     for k in range(n_topics):
-        # The whole tokens that earlier topics have not got are divided between topic k and all
-        # later topics.
+        # Divide the whole tokens that no earlier topic has got between topic k and all later
+        # topics.
         weight = theta[k] * np.float64(row[k])
         out[k] = n_remaining
         if later_sums[k] > 0.0:
@@ -473,10 +485,11 @@ def _gibbs_steps(
     member_of, member_tokens, sizes : (K,) scratch
     token_words, token_topics, token_weights : (L,) scratch
     """
-    # The loops use scalars and two-dimensional indices instead of views of rows, because counting
-    # the references of a view would cost as much as the arithmetic of a token.
-    n_topics, n_tabulated = gain_table.shape
+    # The loops over tokens use two-dimensional indices instead of views of rows, which would make
+    # them slower.
+    n_topics = gain_table.shape[0]
     last_block, last_alpha_row = cumulative.shape[1] - 1, alpha.shape[0] - 1
+    # Zeros in the types of gains and of sizes.
     zero, no_weight = lit(gains[0], 0.0), lit(sizes[0], 0.0)
     is_tempered = inv_temp != lit(inv_temp, 1.0)
     # The members of a document are the topics of which it has tokens. Member m is topic members[m].
@@ -485,7 +498,8 @@ def _gibbs_steps(
     # member_of[k] is the member of topic k, or -1 if the document has no tokens of the topic. A
     # member that loses its last token stays a member until the end of the sweep.
     for k in range(n_topics):
-        members[k], member_of[k], sizes[k], member_tokens[k], gains[k] = 0, -1, no_weight, 0, zero
+        members[k], member_tokens[k], member_of[k] = 0, 0, -1
+        sizes[k], gains[k] = no_weight, zero
     members[n_topics], gains[n_topics] = 0, zero
     # numba decides each ``is not None`` when it compiles the function.
     if large_entries is not None:
@@ -526,8 +540,7 @@ def _gibbs_steps(
                 prior_row = word
                 if token_entries is not None:
                     prior_row = token_entries[i]
-                # Remove the token from the counts of its topic. The gain is the size if b = 1.
-                # Otherwise it is tabulated for small whole sizes.
+                # Remove the token from the counts of its topic. If b = 1, the gain is the size.
                 if sweep > 0:
                     m = member_of[token_topics[i]]
                     member_tokens[m] -= 1
@@ -537,13 +550,8 @@ def _gibbs_steps(
                     gains[m] = sizes[m]
                     if is_tempered:
                         k = members[m]
-                        whole_size = np.int64(sizes[m]) if sizes[m] < n_tabulated else 0
-                        is_tabulated = sizes[m] == lit(no_weight, 1.0 * whole_size)
-                        alpha_k = alpha[alpha_row, k]
-                        gains[m] = (
-                            gain_table[k, whole_size]
-                            if is_tabulated
-                            else _gain(alpha_k, sizes[m], inv_temp)
+                        gains[m] = _gain_by_table(
+                            gain_table, k, alpha[alpha_row, k], sizes[m], inv_temp
                         )
                 # Compute partial sums of the first part of the probabilities over the members. The
                 # sums of the two halves of the members are computed at the same time.
@@ -587,19 +595,16 @@ def _gibbs_steps(
                     if m < 0:
                         m = n_members
                         n_members += 1
-                        members[m], sizes[m], member_tokens[m], member_of[k] = k, no_weight, 0, m
+                        members[m], member_of[k] = k, m
+                        sizes[m], member_tokens[m] = no_weight, 0
                 # Add the token to the counts of the drawn topic.
                 k = members[m]
                 member_tokens[m] += 1
                 sizes[m] += weight
                 gains[m] = sizes[m]
                 if is_tempered:
-                    whole_size = np.int64(sizes[m]) if sizes[m] < n_tabulated else 0
-                    is_tabulated = sizes[m] == lit(no_weight, 1.0 * whole_size)
-                    gains[m] = (
-                        gain_table[k, whole_size]
-                        if is_tabulated
-                        else _gain(alpha[alpha_row, k], sizes[m], inv_temp)
+                    gains[m] = _gain_by_table(
+                        gain_table, k, alpha[alpha_row, k], sizes[m], inv_temp
                     )
                 token_topics[i] = k
                 if sample >= 0:

@@ -54,8 +54,8 @@ _MIN_PROBABILITY = 1e-30
 class DocumentCounts(NamedTuple):
     """The topics of n documents, and the number and weight of the tokens of each topic.
 
-    Documents have consecutive slots, one for each of their topics. The M slots of all documents are
-    padded, so that each document begins at a multiple of LANES.
+    A document has a slot for each of its topics, and its slots are consecutive. The M slots of all
+    documents are padded, so that each document begins at a multiple of LANES.
     """
 
     # (M,), int32: the topic of each slot; K in slots that pad.
@@ -77,28 +77,36 @@ def allocate_document_counts(n_tokens: IndexArray, n_topics: int) -> DocumentCou
     first = np.zeros(n_tokens.size + 1, np.int64)
     np.cumsum(-(-np.minimum(n_tokens, n_topics) // LANES) * LANES, out=first[1:])
     lines = aligned(3, first[-1])
-    n_slots = np.zeros(n_tokens.size, np.int64)
-    topics, tokens_of_slots, weights = lines[0].view(np.int32), lines[1].view(np.int32), lines[2]
-    topics[:], tokens_of_slots[:], weights[:] = n_topics, 0, 0.0
-    return DocumentCounts(topics, tokens_of_slots, weights, first, n_slots, np.zeros(n_tokens.size))
+    topics, n_tokens_of_slots = lines[:2].view(np.int32)
+    weights = lines[2]
+    topics[:] = n_topics
+    n_tokens_of_slots[:] = 0
+    weights[:] = 0.0
+    return DocumentCounts(
+        topics, n_tokens_of_slots, weights, first, n_slots=np.zeros(n_tokens.size, np.int64),
+        totals=np.zeros(n_tokens.size),
+    )  # fmt: skip
 
 
 class _Scratch(NamedTuple):
     """Work arrays of a thread, padded from K to W topics; all but ``ones`` are padded with 0."""
 
-    # (W,), float32, for the current word w: ``eta_w + n_wk``, and phi_k.
+    # (W,), float32: ``eta_w + n_wk`` of the current word w.
     word_counts: Array
+    # (W,), float32: phi_k of the current word.
     phi: Array
-    # (W,), float32: ``1 / n_k``, and alpha_k.
+    # (W,), float32: ``1 / n_k``.
     inverse_totals: Array
+    # (W,), float32: alpha_k.
     alpha: Array
-    # (W,), float32: partial sums of a draw, and ones.
+    # (W,), float32: partial sums of a draw.
     sums: Array
+    # (W,), float32: ones, which stand for factors that a draw does not have.
     ones: Array
     # (R,), float64: sums of ``alpha_k phi_k`` over each range of topics.
     range_sums: Array
-    # (K,): the slot in which a document may hold each topic, counted from the document's first
-    # slot. Entries can be left over from another document.
+    # (K,): the slot of each topic, counted from the first slot of the document. The entry of a
+    # topic that the document does not have can be left over from another document.
     slot_of: IndexArray
 
 
@@ -160,17 +168,17 @@ def _list_slots(
         indptr[d + 1] = n
 
 
-def sparse_steps(*arguments: Any) -> None:
+def sparse_steps(alpha: Array, *arguments: Any) -> None:
     """Allocate the scratch of a thread and call :func:`_sparse_steps`."""
     *other_arguments, counter = arguments
-    alpha = other_arguments[10]
     # Add at least one topic beyond K, since K is the topic of slots that pad.
-    lines = aligned(6, (alpha.size // LANES + 1) * LANES)
-    lines[:5], lines[5] = 0.0, 1.0
-    lines[3, : alpha.size] = alpha
+    lines = aligned(len(_Scratch._fields) - 2, (alpha.size // LANES + 1) * LANES)
+    lines[:] = 0.0
     range_sums = np.empty(-(-lines.shape[1] // TOPICS_PER_RANGE))
     scratch = _Scratch._make([*lines, range_sums, np.zeros(alpha.size, np.int64)])
-    _sparse_steps(*other_arguments, scratch, counter)
+    scratch.alpha[: alpha.size] = alpha
+    scratch.ones[:] = 1.0
+    _sparse_steps(alpha, *other_arguments, scratch, counter)
 
 
 @part
@@ -274,12 +282,12 @@ def _record_change(g: Any, word: Any, topic: Any, weight: Any, changes: Any) -> 
 
 @jit
 def _sparse_steps(
-    indptr: IndexArray, counts: Array, token_indptr: IndexArray, row_weights: Array,
+    alpha: Array, indptr: IndexArray, counts: Array, token_indptr: IndexArray, row_weights: Array,
     words: IndexArray, word_tokens: IndexArray, tokens: IndexArray, token_weights: Array | None,
-    token_documents: IndexArray, states: NDArray[np.uint64], alpha: Array, eta: Array,
-    groups: IndexArray, count_indptr: IndexArray, count_topics: IndexArray, count_values: Array,
-    has_topics: bool, topics: IndexArray, document_counts: Any, products: Array,
-    log_probability: Array, totals: Array, changes: Any, scratch: Any, counter: IndexArray,
+    token_documents: IndexArray, states: NDArray[np.uint64], eta: Array, groups: IndexArray,
+    count_indptr: IndexArray, count_topics: IndexArray, count_values: Array, has_topics: bool,
+    topics: IndexArray, document_counts: Any, products: Array, log_probability: Array, totals:
+    Array, changes: Any, scratch: Any, counter: IndexArray,
 ) -> None:  # fmt: skip
     """Draw the topic of each token given the topics of all other tokens.
 
@@ -288,6 +296,7 @@ def _sparse_steps(
 
     Parameters
     ----------
+    alpha : float32 (K,) prior of proportions
     indptr, counts : row pointers and counts of the documents' entries, as in a CSR matrix
     token_indptr : (nnz + 1,) the number of the first token of each entry
     row_weights : (n,) weights of the documents
@@ -295,7 +304,6 @@ def _sparse_steps(
     word_tokens, tokens, token_weights, token_documents : see
         :class:`~skvt.models.lda._collapsed.TokenBatch`
     states : (n,) uint64 state of each document's random numbers, changed
-    alpha : float32 (K,) prior of proportions
     eta : float32 (A,) prior of the words
     groups : (G + 1,) the number of the first document of each group, and n
     count_indptr, count_topics, count_values : CSR matrix of n_wk (A, K), float32
@@ -367,7 +375,8 @@ def _sparse_steps(
                     fetch(document_counts.topics, slot_ahead)
                     fetch(document_counts.n_tokens, slot_ahead)
                     fetch(document_counts.weights, slot_ahead)
-                # ``weight`` counts in n_dk, and ``weighted``, times the document's weight, in n_wk.
+                # The token adds ``weight`` to n_dk. It adds ``weighted``, which is its weight times
+                # the weight of its document, to n_wk; ``change`` is this in the type of statistics.
                 change: Any = lit(changes.weights[0], 1.0)
                 if token_weights is not None:
                     change = token_weights[position]
@@ -375,12 +384,14 @@ def _sparse_steps(
                 weight = weighted / np.float32(row_weights[d])
                 states[d] += GOLDEN
                 number, second_number = unit_pair(mix(states[d]))
-                # Draw a slot, or the second part. Without topics there are no slots, so that slot 0
-                # is not below the width 0 and the second part is drawn.
+                # Draw a slot of the document, or the second part. ``others_sum`` is the sum of the
+                # second part without this token, ``norm`` the sum of both parts, ``others_total``
+                # the sum of alpha + n_dk without this token, and ``width`` the padded number of
+                # slots. Without topics there are no slots, so that slot 0 is not below the width 0
+                # and the second part is drawn.
                 others_sum, norm = second_sum, np.float32(second_sum)
                 others_total = np.float64(n_topics)
-                width = np.int64(0)
-                slot = np.int64(0)
+                width, slot = np.int64(0), np.int64(0)
                 first = document_counts.first[d]
                 if has_topics:
                     width = (document_counts.n_slots[d] + LANES - 1) // LANES * LANES
@@ -397,7 +408,8 @@ def _sparse_steps(
                     )  # fmt: skip
                     others_total = document_counts.totals[d] - np.float64(weight)
                 if slot < width:
-                    # Keep the old topic if rounding has led to a slot without tokens.
+                    # Take the topic of the slot. Keep the old topic if rounding has led to a slot
+                    # without tokens.
                     k = int(old_topic)
                     if document_counts.weights[first + slot] > lit(weight, 0.0):
                         k = int(document_counts.topics[first + slot])

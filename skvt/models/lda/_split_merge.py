@@ -43,7 +43,7 @@ STEPS = 2
 # fewer documents.
 DOCUMENTS_PER_TOPIC = 5
 # A search ends when the documents of all its trials together have this multiple of the sample's
-# tokens. A trial visits each of its documents 2 (STEPS + 1) times. A search thus costs a few passes
+# tokens. A trial makes 2 (STEPS + 1) local steps of each document. A search thus costs a few passes
 # over the sample, even if there are many topics.
 VISITED = 0.5
 # Minimum number of tokens of a topic in the documents and groups that are used to split the topic.
@@ -97,8 +97,8 @@ class SplitMerge(Continued):
     def _search(self, sample: "_Sample", state: SampledState, tools: MoveTools) -> list[MoveRecord]:
         """Try proposals on the sample and accept each that raises its bound; return their records.
 
-        Merges are visited in the order of their gains, which are negative if topics differ, and
-        each is combined with the best remaining split. A topic is in one proposal at most.
+        Merges are taken in the order of their gains, which are negative if topics differ. Each is
+        combined with the best remaining split. A topic is in one proposal at most.
         """
         # Clip the statistics, which the correction of structured inference may make negative.
         counts = np.maximum(state.stats.value().arrays[0], 0.0)
@@ -310,10 +310,11 @@ def _two_groups(
     # ``in_first`` (n,) are the probabilities that documents are in the first group. Coordinates
     # that exceed 0 only by rounding are not in the first group.
     in_first = exceeds(coordinates, 0.0, scale=np.abs(coordinates).max()).astype(float)
-    by_word, gain, first, second = counts.T, -np.inf, *np.zeros((2, counts.shape[1]))
+    by_word, gain = counts.T, -np.inf
     for step in range(1, MIXTURE_STEPS + 1):
-        # Make a step of expectation-maximisation: compute the counts of words in both groups, and
-        # the log odds of the first group from the smoothed probabilities of the words.
+        # Make a step of expectation-maximisation: compute the counts of words in both groups,
+        # ``first`` and ``second`` (A,), and then the log odds of the first group from the smoothed
+        # probabilities of the words.
         first, second = by_word @ (weights * in_first), by_word @ (weights * (1.0 - in_first))
         first_weight = np.average(in_first, weights=weights)
         if not 0.0 < first_weight < 1.0 or min(first.sum(), second.sum()) < FEWEST_TOKENS:
