@@ -346,12 +346,14 @@ default="dirichlet_process"
     @of_fit
     def means_(self, fitted):
         """Expected means, shape (K, n_features)."""
-        return self._as_dtype(self._moments(fitted)[0])
+        means, _ = self._moments(fitted)
+        return self._as_dtype(means)
 
     @of_fit
     def covariances_(self, fitted):
         """Inverse expected precisions, shape (K, ...); with "tied" one matrix of all components."""
-        return self._as_dtype(self._moments(fitted)[1])
+        _, covariances = self._moments(fitted)
+        return self._as_dtype(covariances)
 
     @of_fit
     def ranks_(self, fitted):
@@ -363,14 +365,14 @@ default="dirichlet_process"
     @of_fit
     def precisions_(self, fitted):
         """Expected precisions, in the shape of ``covariances_``."""
-        covariances = self._moments(fitted)[1]
+        _, covariances = self._moments(fitted)
         inverse = np.linalg.inv(covariances) if self._has_matrices else 1.0 / covariances
         return self._as_dtype(inverse)
 
     @of_fit
     def precisions_cholesky_(self, fitted):
         """Upper triangular U with ``precision = U U'``; square roots with "diag", "spherical"."""
-        covariances = self._moments(fitted)[1]
+        _, covariances = self._moments(fitted)
         if not self._has_matrices:
             return self._as_dtype(1.0 / np.sqrt(covariances))
         roots = np.linalg.inv(np.linalg.cholesky(covariances))

@@ -242,13 +242,9 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
                 stacklevel=stack_level(),
             )
         eta = prior_from_parameter(
-            self,
-            "topic_word_prior",
-            X.shape[1],
-            "n_features",
-            TOPIC_WORD_PRIOR,
+            self, "topic_word_prior", X.shape[1], "n_features", TOPIC_WORD_PRIOR,
             remedy=NO_PRIOR_OF_EACH,
-        )
+        )  # fmt: skip
         gamma, alpha = self.topic_concentration, self.doc_topic_concentration
         documents = LDA(
             doc_topic_prior=np.ones(1, X.dtype),

@@ -3,7 +3,7 @@
 from dataclasses import KW_ONLY, replace
 from functools import partial
 from numbers import Integral
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -501,10 +501,10 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
             Predictive means of numbers and counts, and most probable values of binary, ordinal and
             categorical columns.
         """
-        model, encoded, j, _ = self._hide_column(X, column)
+        hidden = self._hide_column(X, column)
         with Workers(self.n_jobs) as workers:
-            filled = model.imputed(encoded, self._fitted.stats, workers.run)
-        return self._table.decode_column(j, filled[:, j])
+            filled = hidden.model.imputed(hidden.rows, self._fitted.stats, workers.run)
+        return self._table.decode_column(hidden.position, filled[:, hidden.position])
 
     def predict_column_proba(self, X, column):
         """Predict probabilities of a binary or categorical column from the other values of a row.
@@ -528,8 +528,8 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         ValueError
             For columns of numbers or counts, for which there is ``score_column``.
         """
-        model, encoded, j, _ = self._hide_column(X, column)
-        block, _ = self._table.block_of(j)
+        hidden = self._hide_column(X, column)
+        block, _ = self._table.block_of(hidden.position)
         if block.spec.encoding not in ("category", "binary"):
             raise ValueError(
                 f"Column {column!r} holds {block.spec.encoding} values, whose probabilities are "
@@ -537,9 +537,10 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
                 "ordinal column the log probability), predict_column(X, column) the prediction."
             )
         with Workers(self.n_jobs) as workers:
-            stats = self._fitted.stats
-            probabilities = model.column_probabilities(encoded, stats, j, workers.run)
-        return probabilities, self._table.labels(j)
+            probabilities = hidden.model.column_probabilities(
+                hidden.rows, self._fitted.stats, hidden.position, workers.run
+            )
+        return probabilities, self._table.labels(hidden.position)
 
     def score_column(self, X, column):
         """Return the log predictive density of a column, given the other values of each row.
@@ -557,20 +558,16 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
             Log densities in nats. For a missing value it is 0, or with ``missing="informative"``
             the log probability that the value is missing.
         """
-        model, masked, j, values = self._hide_column(X, column)
-        encoded = masked.copy()
+        hidden = self._hide_column(X, column)
         fitted = self._fitted
-        encoded[:, j] = values
+        complete_rows = hidden.rows.copy()
+        complete_rows[:, hidden.position] = hidden.values
         with Workers(self.n_jobs) as workers:
-            joint = fitted.model.log_predictive(encoded, fitted.stats, workers.run)
-            return joint - model.log_predictive(masked, fitted.stats, workers.run)
+            joint = fitted.model.log_predictive(complete_rows, fitted.stats, workers.run)
+            return joint - hidden.model.log_predictive(hidden.rows, fitted.stats, workers.run)
 
     def _hide_column(self, X, column):
-        """Hide a column, so that it can be predicted from the other columns.
-
-        Returns a model without the column's indicator of missing values, the encoded rows with NaN
-        in the column, the position of the column, and its encoded values.
-        """
+        """Hide a column, so that it can be predicted from the other columns."""
         fitted = self._require_fitted()
         require_rows_in_memory(X, "A prediction of one column")
         encoded = self._read(X)
@@ -585,7 +582,20 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         values = encoded[:, j].copy()
         encoded[:, j] = np.nan
         component = fitted.model.component.without_indicator(j)
-        return replace(fitted.model, component=component), encoded, j, values
+        return _HiddenColumn(replace(fitted.model, component=component), encoded, j, values)
+
+
+class _HiddenColumn(NamedTuple):
+    """A column of rows that is to be predicted from the other columns."""
+
+    # The model without the column's indicator of missing values.
+    model: Any
+    # The encoded rows, with NaN in the column.
+    rows: Any
+    # Position of the column.
+    position: int
+    # (n,): encoded values of the column.
+    values: Any
 
 
 def _sums_of_features(component, X, weights):

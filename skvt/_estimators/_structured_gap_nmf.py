@@ -374,9 +374,26 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
         return total / n_entries
 
     def _completion_sums(self, X):
-        """Return the sum of the log predictive probabilities of X, and the number of entries."""
+        """Return the log probability of each half of the columns given the other half, in nats.
+
+        The halves are the even and the odd columns. Also return the number of predicted entries.
+        """
+        total, n_entries = 0.0, 0
+        components = self.components_
         with Workers(self.n_jobs) as workers:
-            return _completion_sums(self._fitted, X, self.components_, workers)
+            for first in range(0, X.shape[0], ROWS_PER_BATCH):
+                rows = X[first : first + ROWS_PER_BATCH]
+                rows = rows.toarray() if sp.issparse(rows) else rows
+                for parity in range(min(2, X.shape[1])):
+                    hidden = rows[:, parity::2]
+                    seen = rows.copy()
+                    seen[:, parity::2] = np.nan
+                    rates = _activations(self._fitted, seen, workers) @ components[:, parity::2]
+                    is_known = ~np.isnan(hidden)
+                    y, rate = hidden[is_known].astype(np.float64), rates[is_known]
+                    total += float(np.sum(xlogy(y, rate) - rate - gammaln(y + 1.0)))
+                    n_entries += int(is_known.sum())
+        return total, n_entries
 
 
 def _activations(fitted, X, workers):
@@ -386,24 +403,3 @@ def _activations(fitted, X, workers):
     global_params = model.expected_spectra(*fitted.lam())
     results = local_results(model, lambda batch: global_params, data, workers)
     return np.concatenate([result.q for _, result in results])
-
-
-def _completion_sums(fitted, X, components, workers):
-    """Return the log probability of each half of the columns given the other half, in nats.
-
-    The halves are the even and the odd columns. Also returns the number of entries predicted.
-    """
-    total, n_entries = 0.0, 0
-    for first in range(0, X.shape[0], ROWS_PER_BATCH):
-        rows = X[first : first + ROWS_PER_BATCH]
-        rows = rows.toarray() if sp.issparse(rows) else rows
-        for parity in range(min(2, X.shape[1])):
-            hidden = rows[:, parity::2]
-            seen = rows.copy()
-            seen[:, parity::2] = np.nan
-            rates = _activations(fitted, seen, workers) @ components[:, parity::2]
-            is_known = ~np.isnan(hidden)
-            y, rate = hidden[is_known].astype(np.float64), rates[is_known]
-            total += float(np.sum(xlogy(y, rate) - rate - gammaln(y + 1.0)))
-            n_entries += int(is_known.sum())
-    return total, n_entries

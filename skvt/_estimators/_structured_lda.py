@@ -251,18 +251,18 @@ class StructuredLDA(TopicEstimator):
         """Return the model with topics summed out, or with local steps given topics."""
         if not self._is_collapsed(old):
             lda = self._lda(X, weights, old, 1.0 / self.n_components)
-            corrected = self.global_step == "ssvi"
             return LDAGivenTopics.of(
-                lda, self.local_step, self.n_burn_in, self.n_samples, corrected
-            )
+                lda, self.local_step, self.n_burn_in, self.n_samples,
+                updates_all_rows=self.global_step == "ssvi",
+            )  # fmt: skip
         # Priors that are None are learned, too.
-        lda = self._lda(X, weights, old, COLLAPSED_PRIOR, str | None)
+        lda = self._lda(X, weights, old, COLLAPSED_PRIOR, learned=str | None)
         if self.local_step != "gibbs":
             raise ValueError(
                 'global_step="collapsed" draws the topic of each token: it needs '
                 f'local_step="gibbs". Got {self.local_step!r}.'
             )
-        model = CollapsedLDA.of(lda, self.local_step, self.n_burn_in, self.n_samples, False)
+        model = CollapsedLDA.of(lda, self.local_step, self.n_burn_in, self.n_samples)
         if model.learn_topic_word_prior:
             model = replace(model, sampling_prior=COLLAPSED_PRIOR)
         return model
@@ -276,15 +276,15 @@ class StructuredLDA(TopicEstimator):
         is_batch = self.learning_method == "batch"
         batch_rows = X.shape[0] if is_batch else self.batch_size
         data = rows_of(X, weights, batch_rows, self.n_parallel_batches)
-        corrected = self.global_step == "ssvi"
-        n_batches = None if stream or corrected else data.n_batches
+        n_batches = None if stream or self.global_step == "ssvi" else data.n_batches
         rate = self._learning_rate(n_batches, FIT_SCALE, FIT_DELAY)
         # "collapsed" would condition on the topics of tokens, which a stream does not store.
         step = self.global_step if self.global_step in GLOBAL_STEPS else "ssvi-a"
         engine = StructuredInference(rate, step)
-        moves = None if stream else self.moves
-        policy = self._policy(model)
-        return self._topic_plan(data, engine, policy, rate, n_passes, moves, share)
+        return self._topic_plan(
+            data, engine, self._policy(model), rate, n_passes=n_passes,
+            moves=None if stream else self.moves, share=share,
+        )  # fmt: skip
 
     def _collapsed_plan(self, model, X, weights):
         """Return the plan of sweeps over all documents, without steps, moves or annealing."""
@@ -294,7 +294,9 @@ class StructuredLDA(TopicEstimator):
         engine = CollapsedInference(0 if self._continues() else n_passes)
         # The rate serves later calls of partial_fit only.
         rate = self._learning_rate(data.n_batches, FIT_SCALE, FIT_DELAY)
-        return self._topic_plan(data, engine, self._policy(model), rate, n_passes, (), share)
+        return self._topic_plan(
+            data, engine, self._policy(model), rate, n_passes=n_passes, moves=(), share=share
+        )
 
     def _policy(self, model):
         """Return the temperature policy: T = 1 if topics are summed out, else as the user asks.

@@ -186,8 +186,10 @@ class TemperedLDA(TopicEstimator):
         ignores_annealing = self.temperature == "annealed" and model.start is not None
         policy = policy_of(None if ignores_annealing else self.temperature)
         # A stream has no moves, and coordinate ascent averages no topics.
-        moves, share = None if stream else self.moves, self.average if is_online else 0.0
-        plan = self._topic_plan(data, engine, policy, rate, self.max_iter, moves, share)
+        plan = self._topic_plan(
+            data, engine, policy, rate, n_passes=self.max_iter,
+            moves=None if stream else self.moves, share=self.average if is_online else 0.0,
+        )  # fmt: skip
         # If the fit may stop on convergence, temperature policies plan for at most 10 passes. The
         # pilot always has minibatches, also if the fit is coordinate ascent.
         return replace(

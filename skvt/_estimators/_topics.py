@@ -6,7 +6,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from skvt._results import Covariates, TopicEditsMixin, TopicsMixin, prior_vector, simplest
-from skvt._results.topic_tables import pandas_for
+from skvt._results.topic_tables import import_pandas
 from skvt._sklearn_private import num_samples
 from skvt.fitting import (
     STREAM_ROWS,
@@ -191,7 +191,7 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
         coef = self._covariates.coefficients(coef)
         if not self._covariates.are_named:
             return coef
-        pandas = pandas_for("covariate_coef_ of a fit with a data frame")
+        pandas = import_pandas("covariate_coef_ of a fit with a data frame")
         return pandas.DataFrame(coef, columns=self._covariates.columns.names)
 
     def _details_by_name(self, X, covariates, allowed_topics):
@@ -363,7 +363,7 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
         scale *= n_batches ** (self.learning_decay - 1.0)
         return RobbinsMonro(offset, self.learning_decay, scale)
 
-    def _topic_plan(self, data, engine, policy, rate, n_passes, moves, share):
+    def _topic_plan(self, data, engine, policy, rate, *, n_passes, moves, share):
         """Return the plan of a fit, or of a call of ``partial_fit`` if ``moves`` is None.
 
         A fit tries ``moves`` between passes, and averages the topics over the last passes, whose

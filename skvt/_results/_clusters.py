@@ -1,7 +1,8 @@
 """Clusters of a mixture: components that are joined in a hierarchy.
 
-Pairs of components are joined first by valleys between them or by the entropy of assignments, then
-by the evidence, see :mod:`skvt.models.mixture`. A number of clusters is suggested with a reason.
+Pairs of components are joined one after the other. The first joins depend on valleys, which are
+regions of low density between two components, or on the entropy of assignments; later joins depend
+on the evidence, see :mod:`skvt.models.mixture`. A number of clusters is suggested with a reason.
 """
 
 import warnings
@@ -42,10 +43,13 @@ CRITERIA = ("auto", "share", "entropy", "evidence")
 class ClustersMixin:
     """Attributes and methods of the hierarchy of clusters of a mixture's components."""
 
-    def _joins(self, X, weights, criterion="auto"):
-        """Join the components by the rows X; return `skvt.models.mixture.Joins`."""
+    def _compute_joins(self, X, weights, criterion="auto"):
+        """Join the components by the rows X; return `skvt.models.mixture.Joins`.
+
+        These are the joined pairs in order, what each join loses, and the suggested number.
+        """
         fitted = self._fitted
-        X, weights = some_rows(X, weights, self._sample(weights.size))
+        X, weights = some_rows(X, weights, self._sample_rows(weights.size))
         with Workers(self.n_jobs) as workers:
             assignments = Assignments(
                 (result.q, batch.weights, result.bound)
@@ -66,6 +70,8 @@ class ClustersMixin:
                 joins = by_elbow(evidence, "by the evidence alone")
             else:
                 joins = choose_clusters(assignments, evidence, n_blocks, valleys)
+        # Depth of the valley between the two parts of each join, and its test statistic; NaN if
+        # they are not known.
         depths = tests = np.full(len(joins.linkage), np.nan)
         bounds = bounds_of_joins(model, stats, assignments, joins)
         # Valleys are not looked for if there are several blocks of columns, see choose_clusters.
@@ -75,7 +81,7 @@ class ClustersMixin:
             tests = valleys.tests_of(joins)
         return replace(joins, valleys=depths, tests=tests, bounds=bounds)
 
-    def _sample(self, n_rows):
+    def _sample_rows(self, n_rows):
         """Return the numbers of all rows, or of a uniform sample of them in ascending order."""
         rows = np.arange(n_rows)
         most = max(ROWS_TO_JOIN, ROWS_TO_JOIN_EACH * self.n_components_)
@@ -114,7 +120,7 @@ class ClustersMixin:
         fitted = self._require_fitted()
         check_choice("criterion", criterion, CRITERIA)
         with rows_of_call(self, X, sample_weight) as rows:
-            joins = self._joins(rows.X, rows.weights, criterion)
+            joins = self._compute_joins(rows.X, rows.weights, criterion)
         self._fitted = replace(fitted, joins=joins)
         return self
 
@@ -159,8 +165,8 @@ class ClustersMixin:
             # Refits do not use classes of rows, whereas the bound of a fit with classes does.
             if max_refitted > 0 and fitted.component_classes is None:
                 refits = refitted_bounds(fitted, rows.X, rows.weights, workers, max_refitted)
-            sample = self._sample(rows.weights.size)
-            labels = self._labels_of(some_rows(rows.X, rows.weights, sample)[0], None)
+            sample = self._sample_rows(rows.weights.size)
+            labels = self._labels_of(some_rows(rows.X, rows.weights, sample)[0], clusters=None)
         seeds = np.random.default_rng(fitted.state.seed).integers(2**31 - 1, size=n_fits)
         others = [self._joins_and_labels(int(s), X, y, sample_weight, sample) for s in seeds]
         suggested = np.array([joins.n_clusters, *(other.n_clusters for other, _ in others)])
@@ -181,8 +187,8 @@ class ClustersMixin:
             warnings.simplefilter("ignore", ConvergenceWarning)
             other.fit(X, y, sample_weight=sample_weight)
         with rows_of_call(other, X, sample_weight) as rows:
-            some = some_rows(rows.X, rows.weights, sample)[0]
-            return other._fitted.joins, other._labels_of(some, None)
+            sampled_rows, _ = some_rows(rows.X, rows.weights, sample)
+            return other._fitted.joins, other._labels_of(sampled_rows, clusters=None)
 
     def component_clusters(self, n_clusters="auto"):
         """Return the cluster of each component.
@@ -211,8 +217,7 @@ class ClustersMixin:
                     f"All rows are in {self.n_clusters_reason_}.", stacklevel=stack_level()
                 )
             return joins.clusters(joins.n_clusters)
-        is_int = isinstance(n_clusters, Integral) and not isinstance(n_clusters, bool | np.bool_)
-        if not is_int or not 1 <= n_clusters <= joins.n_components:
+        if not _is_int(n_clusters) or not 1 <= n_clusters <= joins.n_components:
             raise ValueError(
                 "n_clusters must be 'auto', None for components, or an int in the range [1, "
                 f"n_components_] = [1, {joins.n_components}]: clusters are joined components; "
@@ -222,13 +227,12 @@ class ClustersMixin:
 
     def _needs_splits(self, n_clusters):
         """Return whether ``n_clusters`` is a number larger than the number of components."""
-        is_int = isinstance(n_clusters, Integral) and not isinstance(n_clusters, bool | np.bool_)
-        return is_int and n_clusters > self._fitted.model.size(self._fitted.stats)
+        return _is_int(n_clusters) and n_clusters > self._fitted.model.size(self._fitted.stats)
 
     def _split_labels(self, X, n_clusters):
         """Return the labels of rows X in more clusters than there are components, (n,).
 
-        Equal rows are split as one row with a count.
+        Equal rows count as one row with a weight, so that they get the same label.
         """
         first_rows, inverse = rows_that_differ(X)
         if n_clusters > first_rows.size:
@@ -240,7 +244,7 @@ class ClustersMixin:
         rng = np.random.default_rng(self._fitted.state.seed)
         X = X[first_rows]
         counts = np.bincount(inverse).astype(np.float64)
-        components = self._labels_of(X, None)
+        components = self._labels_of(X, clusters=None)
         return split_clusters(fitted.model, X, counts, components, int(n_clusters), rng)[inverse]
 
     def _require_joins(self, fitted, name, error=AttributeError):
@@ -285,6 +289,11 @@ class ClustersMixin:
         """Table with a row for each number of clusters from 1 to K, see the class's attributes."""
         joins = self._require_joins(fitted, "clusterings_")
         return as_frame(clusterings(joins, self.n_clusters_reason_, fitted.elbo))
+
+
+def _is_int(value):
+    """Return whether a value is an integer, which True and False are not."""
+    return isinstance(value, Integral) and not isinstance(value, bool | np.bool_)
 
 
 def sum_by_cluster(resp, clusters):

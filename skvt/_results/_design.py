@@ -40,14 +40,17 @@ def design_of(covariates, formula, n_rows):
     Raise ValueError for another number of rows, missing or infinite values, and columns that are
     constant or collinear.
     """
-    covariates = _require_rows(covariates, n_rows)
-    make = _by_columns if formula is None else _by_formula
-    design = make(covariates, formula)
+    table = _require_rows(covariates, n_rows)
+    if formula is None:
+        columns = Columns(_find_levels_by_name(table))
+        design = Design(columns.names, columns.encode(table), columns.encode)
+    else:
+        design = _design_by_formula(table, formula)
     require_full_rank(design.matrix, design.names)
     return design
 
 
-def _table(covariates):
+def _as_table(covariates):
     """Return covariates as a data frame or as an array of objects with two axes."""
     if nw.dependencies.is_into_series(covariates):
         series = nw.from_native(covariates, series_only=True)
@@ -64,7 +67,7 @@ def _table(covariates):
     return array.astype(object)
 
 
-def _columns(table):
+def _columns_by_name(table):
     """Return the columns of a table by name; the columns of an array are x0, x1, ..."""
     names = names_of(table) if is_frame(table) else [f"x{j}" for j in range(table.shape[1])]
     return dict(zip(map(str, names), columns_of(table), strict=True))
@@ -72,10 +75,11 @@ def _columns(table):
 
 def describe_rows(table):
     """Return a name for each row of covariates, such as "year=2001, party=green"."""
-    columns = {name: column.objects() for name, column in _columns(_table(table)).items()}
+    columns = _columns_by_name(_as_table(table))
+    values = {name: column.objects() for name, column in columns.items()}
     return [
-        ", ".join(f"{name}={value}" for name, value in zip(columns, row, strict=True))
-        for row in zip(*columns.values(), strict=True)
+        ", ".join(f"{name}={value}" for name, value in zip(values, row, strict=True))
+        for row in zip(*values.values(), strict=True)
     ]
 
 
@@ -84,7 +88,7 @@ def describe_rows(table):
 class Columns:
     """Encoding of covariates: an intercept, numbers, and indicators of all levels but the first."""
 
-    # Levels of each covariate, the first being the reference level; None for numbers.
+    # Levels of each covariate by its name; the first level has no indicator. None for numbers.
     levels: dict[str, Any]
 
     @property
@@ -103,21 +107,15 @@ class Columns:
 
     def encode(self, rows):
         """Return the design of rows of covariates, (n, number of columns)."""
-        by_name = _columns(_table(rows))
+        by_name = _columns_by_name(_as_table(rows))
         absent = [name for name in self.levels if name not in by_name]
         if absent:
             raise ValueError(
                 f"Covariates {absent} are absent from these rows, whose columns are "
                 f"{list(by_name)}."
             )
-        blocks = [_encoded(name, by_name[name], levels) for name, levels in self.levels.items()]
+        blocks = [_encode_column(name, by_name[name], each) for name, each in self.levels.items()]
         return np.hstack([np.ones((len(blocks[0]), 1)), *blocks])
-
-
-def _by_columns(table, _):
-    """Return the design with an intercept, numbers, and indicators of levels but the first."""
-    columns = Columns({name: _levels(name, column) for name, column in _columns(table).items()})
-    return Design(columns.names, columns.encode(table), columns.encode)
 
 
 @in_files("estimators.Covariates")
@@ -140,14 +138,14 @@ class Covariates:
         this case, raise ValueError where :func:`design_of` raises it.
         """
         table = _require_rows(covariates, n_rows)
-        by_name = _columns(table)
-        # Treat a single constant covariate as a category of one level, which has no indicators.
+        by_name = _columns_by_name(table)
+        # Treat a single covariate that is constant as a category of one level, which has no
+        # indicators. ``values`` are the values of a single covariate.
         values = next(iter(by_name.values())).objects() if len(by_name) == 1 else [None]
         if values[0] is not None and len(set(values)) == 1:
-            levels = {name: list(values[:1]) for name in by_name}
+            columns = Columns({name: list(values[:1]) for name in by_name})
         else:
-            levels = {name: _levels(name, column) for name, column in by_name.items()}
-        columns = Columns(levels)
+            columns = Columns(_find_levels_by_name(table))
         matrix = columns.encode(table)[used]
         require_full_rank(matrix, columns.names)
         mean, scale = matrix.mean(axis=0), matrix.std(axis=0)
@@ -157,7 +155,7 @@ class Covariates:
     def encode(self, covariates, n_rows):
         """Return the standardised design (n, P) of n rows."""
         table = _require_rows(covariates, n_rows)
-        unknown = [name for name in _columns(table) if name not in self.columns.levels]
+        unknown = [name for name in _columns_by_name(table) if name not in self.columns.levels]
         if unknown:
             raise ValueError(
                 f"Covariates {unknown} were not among those of the first rows, "
@@ -168,8 +166,9 @@ class Covariates:
     def describes(self, regression, allowed):
         """Return whether this encoding is legal, and ``regression`` is a regression on its columns.
 
-        Both are read from a file. ``allowed`` is whether documents are restricted to allowed
-        topics. A regression of None is legal only if the intercept is the only column.
+        Encoding and regression are read from a file. ``allowed`` says whether documents are
+        restricted to allowed topics. A regression of None is legal only if the intercept is the
+        only column.
         """
         levels, terms = self.columns.levels.values(), self.columns.terms
         if not all(each is None or (type(each) is list and each) for each in levels):
@@ -190,7 +189,7 @@ class Covariates:
 
 def _require_rows(covariates, n_rows):
     """Return covariates as a table; raise ValueError unless it has n rows."""
-    table = _table(covariates)
+    table = _as_table(covariates)
     if num_samples(table) != n_rows:
         raise ValueError(
             f"covariates has {num_samples(table)} rows and X {n_rows}; pass the same rows, in the "
@@ -205,19 +204,25 @@ def levels_or_numbers(name, values, n_rows):
     Return the levels of a category and indicators (n, number of levels), or None and numbers (n,
     1). Raise ValueError for another number of rows or columns, and for missing values.
     """
-    table = _table(values)
-    columns = list(_columns(table).values())
+    table = _as_table(values)
+    columns = list(_columns_by_name(table).values())
     if len(columns) != 1 or num_samples(table) != n_rows:
         raise ValueError(
             f"{name} must have one value for each of the {n_rows} rows of X. Got "
             f"{num_samples(table)} rows and {len(columns)} columns."
         )
-    levels = _levels(name, columns[0])
-    # Put None before the levels of a category, because `_encoded` leaves out the first level.
-    return levels, _encoded(name, columns[0], levels and [None, *levels])
+    levels = _find_levels(name, columns[0])
+    # Put None before the levels of a category, because `_encode_column` leaves out the first level.
+    encoded_levels = None if levels is None else [None, *levels]
+    return levels, _encode_column(name, columns[0], encoded_levels)
 
 
-def _levels(name, column):
+def _find_levels_by_name(table):
+    """Return the levels of each covariate of a table by its name; None for numbers."""
+    return {name: _find_levels(name, column) for name, column in _columns_by_name(table).items()}
+
+
+def _find_levels(name, column):
     """Return the levels of a category that occur in a column, in order; None for numbers."""
     if column.kind in (None, "date"):
         raise ValueError(
@@ -230,13 +235,13 @@ def _levels(name, column):
     _require_known(name, np.array([value is None for value in values], bool))
     present = set(values)
     if len(present) == 1:
-        raise _constant(name, values[0])
+        raise _error_of_constant(name, values[0])
     if column.categories is not None:
         return [level for level in column.categories if level in present]
     return sorted(present, key=lambda value: (str(type(value)), value))
 
 
-def _encoded(name, column, levels):
+def _encode_column(name, column, levels):
     """Return the columns of the design for one covariate.
 
     They are numbers (n, 1), or indicators (n, number of levels - 1) of all levels but the first.
@@ -258,7 +263,7 @@ def _encoded(name, column, levels):
     return np.array([[value == level for level in levels[1:]] for value in values], np.float64)
 
 
-def _by_formula(table, formula):
+def _design_by_formula(table, formula):
     """Return the design that formulaic makes; splines keep their knots for new rows."""
     try:
         from formulaic import Formula
@@ -270,6 +275,7 @@ def _by_formula(table, formula):
             "A formula needs covariates in a data frame, whose columns it names. Got an array."
         )
     rule = Formula(formula)
+    # A formula without a left-hand side has no attribute "lhs".
     if hasattr(rule, "lhs"):
         raise ValueError(
             f"The formula must have no left-hand side, since the response is the shares of X. Got "
@@ -278,7 +284,7 @@ def _by_formula(table, formula):
 
     def encode(rows, rule=rule):
         """Return the model matrix of rows; ``rule`` is the formula or a fitted specification."""
-        rows = _table(rows)
+        rows = _as_table(rows)
         for name, values in _columns_in_formula(rows, formula):
             _require_known(name, np.array([value is None for value in values], bool))
         with warnings.catch_warnings():
@@ -290,7 +296,7 @@ def _by_formula(table, formula):
 
     for name, values in _columns_in_formula(table, formula):
         if len(set(values)) == 1:
-            raise _constant(name, values[0])
+            raise _error_of_constant(name, values[0])
     model_matrix = encode(table)
     matrix = np.asarray(model_matrix, np.float64)
     names = list(map(str, model_matrix.columns))
@@ -304,13 +310,13 @@ def _by_formula(table, formula):
 
 
 def _columns_in_formula(table, formula):
-    """Yield the name and the values, as objects, of each column that a formula names."""
-    for name, column in _columns(table).items():
+    """Yield name and values of each column of the table that occurs in a formula."""
+    for name, column in _columns_by_name(table).items():
         if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", formula):
             yield name, column.objects()
 
 
-def _constant(name, value):
+def _error_of_constant(name, value):
     """Return the error for a covariate that is constant."""
     return ValueError(
         f"Covariate {name!r} is constant, {value} in all rows that are used, and its effect cannot "
@@ -342,7 +348,7 @@ def require_full_rank(matrix, names):
             basis = np.column_stack([basis, residual / length])
             continue
         if np.ptp(column) == 0.0:
-            raise _constant(name, f"{column[0]:g}")
+            raise _error_of_constant(name, f"{column[0]:g}")
         # Name the columns whose contributions to the combination are more than rounding errors.
         sizes = np.linalg.lstsq(matrix[:, :j], column, rcond=None)[0]
         sizes = abs(sizes) * np.linalg.norm(matrix[:, :j], axis=0)

@@ -12,7 +12,7 @@ from skvt._results._design import describe_rows, design_of
 from skvt._results._pooling import check_settings, pool
 from skvt._results._regression import Regression
 from skvt._results._shares import cluster_shares_of, is_mixture, topic_shares_of, words_of
-from skvt._results.topic_tables import pandas_for
+from skvt._results.topic_tables import import_pandas
 from skvt._results.topic_words import labels_of
 from skvt._sklearn_private import num_samples
 from skvt.readers.validation import check_choice, stack_level
@@ -142,7 +142,7 @@ def covariate_effects(
     >>> table["term"].tolist()
     ['Intercept', 'x0', 'Intercept', 'x0', 'Intercept', 'x0']
     """
-    pandas = pandas_for("covariate_effects")
+    pandas = import_pandas("covariate_effects")
     check_choice("link", link, ("identity", "logit"))
     weights = check_settings("covariate_effects", X, n_draws, level, sample_weight)
     fits = list(estimators) if isinstance(estimators, list | tuple) else [estimators]

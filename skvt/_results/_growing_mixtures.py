@@ -110,7 +110,8 @@ class GrowingMixin(MoveLogMixin):
         weights = (self.weights_ if indicators is None else indicators @ self.weights_).tolist()
         relevances = self._relevance_of(fitted, product.column_evidence, indicators)
         lam = product.with_shared_globals(product.natural_parameters(sums))
-        # Rows of the table, each with its position: component, column and parameter.
+        # Rows of the table, each with the key by which rows are sorted: the numbers of component,
+        # column and parameter.
         entries = []
         table = self._columns
         # Number of columns in the blocks before this block.
@@ -263,8 +264,8 @@ class GrowingMixin(MoveLogMixin):
         require_rows_in_memory(X, "impute")
         encoded = self._read(X)
         model, seen = fitted.model, fitted.seen
-        # Whether X are the rows of `fit`, without weights.
-        of_fit = seen is not None and seen[0] == checksum(encoded, np.ones(encoded.shape[0]))
+        # The first item of ``seen`` is the checksum of the rows and weights of `fit`.
+        is_fit = seen is not None and seen[0] == checksum(encoded, np.ones(encoded.shape[0]))
         if sp.issparse(encoded):
             encoded = encoded.toarray()
         encoded = self._columns.mark_unseen_as_missing(encoded)
@@ -274,7 +275,7 @@ class GrowingMixin(MoveLogMixin):
         n_draws = positive_int("n_draws", n_draws)
         rng = self._rng_of_draws(random_state)
         return [
-            self._restored(X, encoded, model.completed(encoded, fitted.stats, rng, of_fit=of_fit))
+            self._restored(X, encoded, model.completed(encoded, fitted.stats, rng, of_fit=is_fit))
             for _ in range(n_draws)
         ]
 
@@ -353,5 +354,8 @@ class GrowingMixin(MoveLogMixin):
         return results
 
     def _gathers(self, before=None):
-        # Labels of rows are not gathered.
+        """Return whether the first calls of ``partial_fit`` are gathered, as births need.
+
+        Labels of rows are not gathered.
+        """
         return self.learning_method != "online" and "birth" in self.moves and not self.use_labels

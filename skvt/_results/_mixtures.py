@@ -30,7 +30,7 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
         They are the joins of components, except in a stream, and the labels of the rows, except for
         rows in chunks. Rows of weight 0, which ``rows.X`` lacks, have labels, too.
         """
-        results = {} if rows.in_stream else {"joins": self._joins(rows.X, rows.weights)}
+        results = {} if rows.in_stream else {"joins": self._compute_joins(rows.X, rows.weights)}
         if rows.passed is not None and not is_chunked(rows.passed):
             joins = results.get("joins")
             clusters = None

@@ -6,7 +6,7 @@ from sklearn.utils import check_random_state
 from skvt._results._design import levels_or_numbers
 from skvt._results._pooling import check_settings, pool
 from skvt._results._shares import cluster_shares_of, is_mixture
-from skvt._results.topic_tables import pandas_for
+from skvt._results.topic_tables import import_pandas
 from skvt._sklearn_private import num_samples
 
 
@@ -93,7 +93,7 @@ def outcome_by_cluster(
     >>> outcome_by_cluster(mixture, X, y, random_state=0)["mean"].round(2).tolist()
     [0.0, 1.0]
     """
-    pandas = pandas_for("outcome_by_cluster")
+    pandas = import_pandas("outcome_by_cluster")
     weights = check_settings("outcome_by_cluster", X, n_draws, level, sample_weight)
     fits = list(mixture) if isinstance(mixture, list | tuple) else [mixture]
     if not fits or not all(map(is_mixture, fits)):

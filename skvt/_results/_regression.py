@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from scipy.special import expit
 
 from skvt._results._design import require_full_rank
+from skvt._results.topic_tables import require_value_per_row
 
 # Maximum number of steps of Newton's method.
 _MOST_STEPS = 50
@@ -118,10 +119,7 @@ def _indicators(cluster, used, n_rows):
     the used rows, in the order in which they first occur.
     """
     cluster = list(cluster)
-    if len(cluster) != n_rows:
-        raise ValueError(
-            f"cluster has {len(cluster)} values and X {n_rows} rows; give one for each."
-        )
+    require_value_per_row("cluster", cluster, n_rows)
     missing = [row for row, value in enumerate(cluster) if value is None or value != value]
     if missing:
         raise ValueError(

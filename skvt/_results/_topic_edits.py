@@ -50,7 +50,7 @@ class TopicEditsMixin:
         """
         n_topics = len(self._require_fitted().lam()[0])
         merged = [
-            _checked(group, n_topics, "groups of merge_topics", "[[0, 3], [1, 4]] for example")
+            _as_indices(group, n_topics, "groups of merge_topics", "[[0, 3], [1, 4]] for example")
             for group in groups
         ]
         listed = np.concatenate([*merged, np.empty(0, np.intp)])
@@ -89,7 +89,7 @@ class TopicEditsMixin:
         ``elbo_`` is not available afterwards, as after ``merge_topics``.
         """
         n_topics = len(self._require_fitted().lam()[0])
-        dropped = _checked(ids, n_topics, "ids of drop_topics", "[1, 4] for example")
+        dropped = _as_indices(ids, n_topics, "ids of drop_topics", "[1, 4] for example")
         if np.unique(dropped).size < dropped.size:
             raise ValueError(f"ids of drop_topics must name each topic once. Got {ids!r} instead.")
         if dropped.size == n_topics:
@@ -168,7 +168,7 @@ def _regrouped_parameters(fitted, groups):
     return changed
 
 
-def _checked(topics, n_topics, name, example):
+def _as_indices(topics, n_topics, name, example):
     """Return indices of topics as an array; raise ValueError unless they are legal.
 
     ``name`` is the name of the argument and ``example`` a legal value in the error.

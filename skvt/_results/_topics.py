@@ -309,6 +309,7 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         return mean_of_held_out(*sum_over_rows(self, X, details))
 
     def _completion_sums(self, X):
+        """Return the sums over X from which ``score`` computes a mean, see `completion_sums`."""
         fitted = self._fitted
         with Workers(self.n_jobs) as workers:
             return completion_sums(fitted.model, fitted.stats, X, workers)

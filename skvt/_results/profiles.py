@@ -62,10 +62,12 @@ class Profiles(NamedTuple):
 def profiles_of(table):
     """Return the profiles of the table of ``describe``, a data frame or a dict of lists."""
     kind = "cluster" if "cluster" in table else "component"
-    column_numbers, weights, entries, differs_in = {}, {}, {}, {}
+    column_numbers, weights, differs_in = {}, {}, {}
+    # Relevance and list of estimates by (component, column).
+    entries = {}
     names = (kind, "weight", "block", "column", "relevance", "quantity", "category", "estimate")
     table_columns = [list(table[name]) for name in names]
-    # A table made by hand may lack this column.
+    # A table made by hand may lack the column "differs_in".
     parts = table["differs_in"] if "differs_in" in table else [None] * len(table_columns[0])
     for k, weight, block, column, value, *estimate, part in zip(*table_columns, parts, strict=True):
         index = k, column_numbers.setdefault((block, column), len(column_numbers))
@@ -77,12 +79,12 @@ def profiles_of(table):
         relevance[index] = value
     cells, estimates, steps = {}, {}, []
     for j in column_numbers.values():
-        of_components = [entries[k, j][1] for k in range(len(weights))]
-        of_all_rows = _averages(of_components, weights / weights.sum())
-        steps.append(_rounding_step(of_components))
-        for k, cell in enumerate([*of_components, of_all_rows]):
+        component_cells = [entries[k, j][1] for k in range(len(weights))]
+        cell_of_all_rows = _average_cells(component_cells, weights / weights.sum())
+        steps.append(_rounding_step(component_cells))
+        for k, cell in enumerate([*component_cells, cell_of_all_rows]):
             estimates[k, j] = cell
-            cells[k, j] = _text_parts(cell, steps[j])
+            cells[k, j] = _make_text_parts(cell, steps[j])
     relevance = np.vstack([relevance, weights @ relevance / weights.sum()])
     weights = np.append(weights, 1.0)
     columns = list(column_numbers)
@@ -131,28 +133,29 @@ def sentences(profiles, most_columns=MOST_COLUMNS):
     for k, weight in enumerate(profiles.weights[:-1]):
         order = np.argsort(-profiles.relevance[k], kind="stable")[:most_columns]
         distinctive = [j for j in order.tolist() if profiles.relevance[k, j] >= LEAST_RELEVANCE]
-        phrases = ", ".join(_phrase(profiles, k, j) for j in distinctive)
+        phrases = ", ".join(_describe_column(profiles, k, j) for j in distinctive)
         shown = phrases or "no column sets it apart"
         out.append(f"{profiles.kind} {k} ({weight:.0%} of rows): {shown}")
     return out
 
 
-def _phrase(profiles, k, j):
+def _describe_column(profiles, k, j):
     """Describe column j in component k by its value, with the value in all rows in parentheses."""
     all_rows = len(profiles.weights) - 1
     name = profiles.columns[j][1]
     texts = profiles.cells[k, j]
     cell, of_all = profiles.estimates[k, j], profiles.estimates[all_rows, j]
-    quantity, category, value = main = _main_estimate(cell)
+    main = _main_estimate(cell)
+    quantity, category, value = main
     name = f"column {name}" if isinstance(name, Integral) else name
     if quantity == "probability":
-        value_of_all = f"all {_same_in(of_all, main):.0%}"
+        value_of_all = f"all {_find_same_parameter(of_all, main):.0%}"
         if _is_category(cell):
             return f"{name} is {category} ({value:.0%}; {value_of_all})"
         return f"{name} {value:.0%} ({value_of_all})"
     text = f"{name} {texts[0]} (all {profiles.cells[all_rows, j][0]})"
     if profiles.differs_in.get((k, j)) == "spread":
-        deviation, deviation_of_all = _deviation(cell), _deviation(of_all)
+        deviation, deviation_of_all = _find_deviation(cell), _find_deviation(of_all)
         text = f"{name} with {deviation.quantity} {deviation.value:.2g}"
         text += f" (all {deviation_of_all.value:.2g})"
     for estimate, estimate_of_all in zip(cell, of_all, strict=True):
@@ -170,11 +173,13 @@ def directions(profiles):
     signs = np.zeros(profiles.relevance.shape)
     for (k, j), cell in profiles.estimates.items():
         main = _main_estimate(cell)
-        signs[k, j] = np.sign(main.value - _same_in(profiles.estimates[all_rows, j], main))
+        signs[k, j] = np.sign(
+            main.value - _find_same_parameter(profiles.estimates[all_rows, j], main)
+        )
     return signs
 
 
-def _deviation(cell):
+def _find_deviation(cell):
     """Return the estimate of the standard deviation in a cell."""
     return next(each for each in cell if each.quantity.startswith("standard deviation"))
 
@@ -190,30 +195,30 @@ def wide(profiles):
     n_rows = len(profiles.weights) - 1
     out = {profiles.kind: list(range(n_rows)), "weight": profiles.weights[:n_rows].tolist()}
     for j, name in enumerate(unique_names(profiles.columns)):
-        out[name] = [_summary(profiles.estimates[k, j]) for k in range(n_rows)]
+        out[name] = [_summarise(profiles.estimates[k, j]) for k in range(n_rows)]
     return out
 
 
-def _without_shares(cell):
-    """Return the estimates of a cell without shares of rows, such as the share observed."""
-    return [estimate for estimate in cell if not estimate.quantity.startswith("share ")]
-
-
-def _is_category(cell):
-    """Return whether a cell has probabilities of several categories."""
-    return _main_estimate(cell).quantity == "probability" and len(_without_shares(cell)) > 1
-
-
-def _summary(cell):
+def _summarise(cell):
     """Return the most probable category, or the mean, median, rate or probability of a one."""
     main = _main_estimate(cell)
     return main.category if _is_category(cell) else main.value
 
 
+def _is_category(cell):
+    """Return whether a cell has probabilities of several categories.
+
+    Shares of rows, such as the share observed, do not count.
+    """
+    n_parameters = sum(not estimate.quantity.startswith("share ") for estimate in cell)
+    return _main_estimate(cell).quantity == "probability" and n_parameters > 1
+
+
 def _main_estimate(cell):
     """Return the estimate that summarises a cell.
 
-    It is that of the mean, median, rate or probability of a one, or of the most probable category.
+    It is the mean, the median, the rate, the probability of a one, or the probability of the most
+    probable category.
     """
     candidates = [each for each in cell if each.quantity in _MAIN_QUANTITIES]
     quantity = min((each.quantity for each in candidates), key=_MAIN_QUANTITIES.index)
@@ -221,15 +226,15 @@ def _main_estimate(cell):
     return max(of_quantity, key=lambda each: each.value)
 
 
-def _same_in(cell, estimate):
+def _find_same_parameter(cell, estimate):
     """Return the value that a cell has for the parameter of ``estimate``."""
     return next(each.value for each in cell if each[:2] == estimate[:2])
 
 
-def _averages(cells, weights):
+def _average_cells(cells, weights):
     """Return the estimates of a column for all rows: averages of its cells over components.
 
-    Of standard deviations, the squares are averaged.
+    Standard deviations are roots of averaged squares.
     """
     powers = {spread: 2.0 for _, spread, _ in _CENTRES_AND_SPREADS}
     sums = {}
@@ -246,7 +251,8 @@ def _averages(cells, weights):
 
 def _rounding_step(cells):
     """Return a third of the standard deviation of a column, the median over its cells."""
-    # A cell with a median has no standard deviation; a third of the median takes its place.
+    # These are the quantities that give a spread. A cell with a rate has the root of the rate as
+    # its standard deviation, and for a cell with a median, a third of the median takes its place.
     spread_of = {"standard deviation": float, "rate": np.sqrt, "median": lambda value: value / 3.0}
     spreads = [
         spread_of[quantity](value)
@@ -257,17 +263,17 @@ def _rounding_step(cells):
     return np.median(spreads) / 3.0 if spreads else 0.0
 
 
-def _text_parts(cell, step):
+def _make_text_parts(cell, step):
     """Return the text of a cell in parts: a category and its probability, or a number."""
     quantity, category, value = _main_estimate(cell)
     if quantity == "probability":
         probability = f"{value:.2f}" if value >= 0.005 else f"{value:.1g}"
         return (str(category), probability) if _is_category(cell) else (probability,)
-    number = _rounded(value, step)
+    number = _round_to_text(value, step)
     return ("±" + number,) if quantity == "standard deviation" else (number,)
 
 
-def _rounded(value, step):
+def _round_to_text(value, step):
     """Return a number as short text, rounded to a power of ten that is no more than the step."""
     decimals = -int(np.floor(np.log10(step))) if step > 0.0 else 2
     if decimals > 4 or abs(value) >= 1e6:

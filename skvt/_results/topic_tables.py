@@ -45,7 +45,7 @@ class Corpus:
     # Distributions of topics over words, (K, V); 0 for topics without words.
     topics: Any
     # Mean of the topics, weighted by the sums of ``components_``, (V,).
-    words: Any
+    mean_topic: Any
     # Distributions of rows over topics, (n, K); 0 for rows without words or without topics.
     proportions: Any
     # Number of words in each row, (n,).
@@ -64,9 +64,14 @@ class Corpus:
 
     @property
     def empty_rows(self):
-        """Numbers of the rows without words or topics, and the first ten numbers as text."""
-        rows = np.flatnonzero(self.is_empty)
-        return rows, ", ".join(map(str, rows[:10])) + (", ..." if rows.size > 10 else "")
+        """Numbers of the rows without words or topics."""
+        return np.flatnonzero(self.is_empty)
+
+    @property
+    def first_empty_rows(self):
+        """The first ten numbers of ``empty_rows`` as text."""
+        rows = self.empty_rows
+        return ", ".join(map(str, rows[:10])) + (", ..." if rows.size > 10 else "")
 
     @property
     def shares(self):
@@ -79,35 +84,36 @@ class Corpus:
 
         Words are ordered by relevance or by probability.
         """
-        scores = relevance(self.topics, self.words) if by_relevance else self.topics
+        scores = relevance(self.topics, self.mean_topic) if by_relevance else self.topics
         order = first_words(scores, n_words)
         return [
             list(map(str, self.names[words[topic[words] > 0.0]]))
             for topic, words in zip(self.topics, order, strict=True)
         ]
 
-    def rows_of(self, k, n_rows):
+    def typical_rows(self, k, n_rows):
         """Return the ``n_rows`` rows with the largest proportions of topic k.
 
         Rows without topic k are left out.
         """
         shares = np.where(self.is_empty, 0.0, self.proportions[:, k])
-        order = first_words(shares[None], n_rows)[0]
+        (order,) = first_words(shares[None], n_rows)
         return order[shares[order] > 0.0]
 
 
-def corpus_of(estimator, X, feature_names=None, texts=None, whom="topic_table", *, details):
+def make_corpus(estimator, X, feature_names=None, texts=None, *, caller, details):
     """Return the :class:`Corpus` of a fitted model and the rows X.
 
     If the estimator is a pipeline, X is the input of the pipeline. ``details`` from
-    :func:`skvt.rows.named_details` are passed to the method ``transform`` of the model. ``whom`` is
-    the name of the calling function in errors.
+    :func:`skvt.rows.named_details` are passed to the method ``transform`` of the model. ``caller``
+    is the name of the calling function in errors.
     """
-    require_rows_in_memory(X, whom)
+    require_rows_in_memory(X, caller)
     topics = topic_probabilities(estimator)
     names = column_names(estimator, feature_names, topics.shape[1])
     preprocessing, model = preprocessing_and_model(estimator)
     if preprocessing is not None:
+        # If the input of the pipeline is texts, take them by default.
         rows = list(X) if texts is None else []
         texts = rows if rows and isinstance(rows[0], str) else texts
         X = preprocessing.transform(X)
@@ -116,7 +122,7 @@ def corpus_of(estimator, X, feature_names=None, texts=None, whom="topic_table", 
     lengths, frequency = (np.asarray(counts.sum(axis=axis), np.float64) for axis in (1, 0))
     if texts is not None:
         texts = list(map(str, texts))
-        _require_value_per_row("texts", texts, lengths)
+        require_value_per_row("texts", texts, len(lengths))
     totals = proportions.sum(axis=1, keepdims=True)
     if not np.allclose(totals, 1.0):
         # These are activations of a factorisation. Multiply them by the sums of the components, so
@@ -125,8 +131,10 @@ def corpus_of(estimator, X, feature_names=None, texts=None, whom="topic_table", 
         totals = proportions.sum(axis=1, keepdims=True)
     proportions /= np.where(totals == 0.0, 1.0, totals)
     proportions[lengths == 0.0] = 0.0
-    words, labels = word_probabilities(estimator), labels_of(estimator, feature_names)
-    return Corpus(counts, names, topics, words, proportions, lengths, frequency, texts, labels)
+    return Corpus(
+        counts, names, topics, word_probabilities(estimator), proportions, lengths, frequency,
+        texts, labels_of(estimator, feature_names),
+    )  # fmt: skip
 
 
 def topic_table(
@@ -213,22 +221,23 @@ def topic_table(
     >>> topic_table(pipeline, texts, n_words=2, n_rows=1)["label"].tolist()
     ['first', 'second']
     """
-    pandas = pandas_for("topic_table")
+    pandas = import_pandas("topic_table")
     check_scalar(n_words, "n_words", Integral, min_val=1)
     check_scalar(n_rows, "n_rows", Integral, min_val=1)
     details = named_details(covariates, allowed_topics)
-    corpus = corpus_of(estimator, X, feature_names, texts, details=details)
-    empty, empty_as_text = corpus.empty_rows
+    corpus = make_corpus(estimator, X, feature_names, texts, caller="topic_table", details=details)
+    empty = corpus.empty_rows
     if empty.size:
         warnings.warn(
             f"{empty.size} of {corpus.lengths.size} rows have no words that the model knows (rows "
-            f"{empty_as_text}): they belong to no topic, and transform gives them the prior.",
+            f"{corpus.first_empty_rows}): they belong to no topic, and transform gives them the "
+            "prior.",
             UserWarning,
             stacklevel=2,
         )
     n_topics = len(corpus.topics)
     largest = stable_argmax(corpus.proportions[~corpus.is_empty]) if n_topics else []
-    rows = [corpus.rows_of(k, n_rows).tolist() for k in range(n_topics)]
+    rows = [corpus.typical_rows(k, n_rows).tolist() for k in range(n_topics)]
     columns = {
         "label": corpus.labels,
         "share": corpus.shares,
@@ -328,9 +337,9 @@ def topic_shares(
     >>> topic_shares(lda, X, [2001, 2002] * 100).shape
     (6, 7)
     """
-    pandas = pandas_for("topic_shares")
+    pandas = import_pandas("topic_shares")
     details = named_details(covariates, allowed_topics)
-    corpus = corpus_of(estimator, X, feature_names, whom="topic_shares", details=details)
+    corpus = make_corpus(estimator, X, feature_names, caller="topic_shares", details=details)
     share_columns = ["topic", "label", "share", "low", "high", "n_rows"]
     columns = _group_columns(groups)
     clashing = sorted({*columns} & {*share_columns})
@@ -340,10 +349,11 @@ def topic_shares(
             f"result are. Got {clashing[0]!r}; rename it."
         )
     rows = [
-        (*group.values, k, corpus.labels[k], *group.share_and_limits(k), group.n_rows)
+        (*group.values, k, corpus.labels[k], group.share[k], group.low[k], group.high[k],
+         group.n_rows)
         for group in shares_by_group(corpus, groups, confidence)
         for k in range(len(corpus.topics))
-    ]
+    ]  # fmt: skip
     return pandas.DataFrame(rows, columns=[*columns, *share_columns])
 
 
@@ -366,10 +376,6 @@ class Group:
         """The values of the group as text."""
         return ", ".join(map(str, self.values))
 
-    def share_and_limits(self, k):
-        """Return the share of topic k, and the lower and upper limit of its interval."""
-        return self.share[k], self.low[k], self.high[k]
-
 
 def shares_by_group(corpus, groups, confidence):
     """Generate a :class:`Group` for each value of ``groups``, or each combination of values.
@@ -383,11 +389,13 @@ def shares_by_group(corpus, groups, confidence):
     ranks = [_ranks(values) for values in columns]
     value_lists = [list(values) for values in columns]
     for values in value_lists:
-        _require_value_per_row("groups", values, corpus.lengths)
+        require_value_per_row("groups", values, len(corpus.lengths))
+    # The rows of each group, by the tuple of its values.
     rows_of_group = {}
     for row, values in enumerate(zip(*value_lists, strict=True)):
         if not any(map(is_missing, values)):
             rows_of_group.setdefault(values, []).append(row)
+    # Groups are sorted by the ranks of their values in each column.
     order = {values: tuple(rank[value] for rank, value in zip(ranks, values, strict=True))
              for values in rows_of_group}  # fmt: skip
     for values in sorted(rows_of_group, key=order.get):
@@ -395,7 +403,8 @@ def shares_by_group(corpus, groups, confidence):
         rows = rows[~corpus.is_empty[rows]]
         n = rows.size
         if n == 0:
-            yield Group(values, n, *np.full((3, len(corpus.topics)), np.nan))
+            share, low, high = np.full((3, len(corpus.topics)), np.nan)
+            yield Group(values, n, share, low, high)
             continue
         share, error = _estimate_shares(corpus, rows)
         # The interval of a group of one row is NaN, since one row has no variance.
@@ -455,6 +464,8 @@ def _estimate_shares(corpus, rows):
             break
     # The distribution of words at the estimated shares.
     mixture = share @ topics
+    # The standard errors follow from the sandwich covariance: the variance of the gradient between
+    # two inverses of the curvature.
     prior_curvature = np.diag(prior / share**2)
     inverse_curvature = np.linalg.inv((topics * (counts / mixture**2)) @ topics.T + prior_curvature)
     # Subtract the length, which is the Lagrange multiplier of the sum of shares.
@@ -463,24 +474,22 @@ def _estimate_shares(corpus, rows):
     return share, np.sqrt(np.diag(inverse_curvature @ gradient_variance @ inverse_curvature))
 
 
-def _require_value_per_row(name, values, rows):
-    """Raise ValueError if ``values`` and ``rows`` differ in length."""
-    if len(values) != len(rows):
-        raise ValueError(
-            f"{name} has {len(values)} values and X {len(rows)} rows; give one for each."
-        )
+def require_value_per_row(name, values, n_rows):
+    """Raise ValueError unless there is a value for each of ``n_rows`` rows."""
+    if len(values) != n_rows:
+        raise ValueError(f"{name} has {len(values)} values and X {n_rows} rows; give one for each.")
 
 
-def pandas_for(whom):
+def import_pandas(caller):
     """Import and return pandas.
 
-    If pandas is not installed, raise an ImportError that names the function ``whom`` and the
+    If pandas is not installed, raise an ImportError that names the function ``caller`` and the
     command that installs pandas.
     """
     try:
         import pandas
     except ImportError as error:
-        raise ImportError(f"skvt.{whom} makes a data frame: pip install pandas") from error
+        raise ImportError(f"skvt.{caller} makes a data frame: pip install pandas") from error
     return pandas
 
 

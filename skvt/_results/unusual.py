@@ -9,7 +9,7 @@ from functools import reduce
 import numpy as np
 import scipy.sparse as sp
 
-from skvt._results.topic_tables import pandas_for
+from skvt._results.topic_tables import import_pandas
 from skvt.expfam import RunningStats
 from skvt.inference import Workers
 from skvt.models.mixture import have_many_rows
@@ -93,7 +93,7 @@ def unusual_rows(mixture, X, n=20):
     >>> unusual_rows(MemoizedDPGMM(random_state=0).fit(X), X, n=1)["row"].tolist()
     [7]
     """
-    pandas = pandas_for("unusual_rows")
+    pandas = import_pandas("unusual_rows")
     if not hasattr(type(mixture), "impute"):
         raise TypeError(
             "unusual_rows takes a MemoizedDPMixture, MemoizedDPGMM or StructuredBernoulliMixture. "
@@ -147,7 +147,9 @@ def unusual_rows(mixture, X, n=20):
         name, value, predicted = None, None, None
         if not is_missing[i].all():
             name = table.names[j]
-            value, predicted = (table.decode_column(j, a[i, [j]])[0] for a in (worst, expected))
+            value, predicted = (
+                table.decode_column(j, array[i, [j]])[0] for array in (worst, expected)
+            )
         entries.append((row, name, value, predicted, score[row]))
     names = "row", "column", "value", "expected", "score"
     frame = pandas.DataFrame(entries, columns=names, dtype=object)

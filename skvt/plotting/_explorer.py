@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.utils import check_scalar
 
 from skvt._replacing import replacing
-from skvt._results.topic_tables import corpus_of, shares_by_group
+from skvt._results.topic_tables import make_corpus, shares_by_group
 from skvt._results.topic_words import RELEVANCE_WEIGHT, first_words, relevance
 from skvt.plotting._pyldavis import principal_coordinates, require_path
 from skvt.rows import named_details
@@ -82,7 +82,9 @@ def topic_explorer(
     require_path(path, "topic_explorer")
     check_scalar(n_words, "n_words", Integral, min_val=1)
     details = named_details(covariates, allowed_topics)
-    corpus = corpus_of(estimator, X, feature_names, texts, whom="topic_explorer", details=details)
+    corpus = make_corpus(
+        estimator, X, feature_names, texts, caller="topic_explorer", details=details
+    )
     by_group = [] if groups is None else list(shares_by_group(corpus, groups, 0.95))
     words_of_topics = _choose_words(corpus, n_words)
     page_words = np.unique(np.concatenate(words_of_topics))
@@ -91,28 +93,28 @@ def topic_explorer(
     for k, words in enumerate(words_of_topics):
         words = words[corpus.topics[k, words] > 0.0]
         # On the page, a word has the number of its position in ``page_words``.
-        numbers, probabilities = np.searchsorted(page_words, words), corpus.topics[k, words]
-        topics.append(
-            {
-                "label": corpus.labels[k],
-                "share": float(corpus.shares[k]),
-                "place": positions[k],
-                "words": list(zip(numbers.tolist(), _round(probabilities), strict=True)),
-                "documents": _list_documents(corpus, k),
-            }
-        )
-    # Rows without words, and a text that lists them.
-    (empty, listed), n_samples = corpus.empty_rows, corpus.lengths.size
+        numbers = np.searchsorted(page_words, words).tolist()
+        topics.append({
+            "label": corpus.labels[k],
+            "share": float(corpus.shares[k]),
+            "place": positions[k],
+            "words": list(zip(numbers, _round(corpus.topics[k, words]), strict=True)),
+            "documents": _list_documents(corpus, k),
+        })  # fmt: skip
+    n_samples, n_empty = corpus.lengths.size, corpus.empty_rows.size
     about = f"{len(topics)} topics of {n_samples:,} documents."
-    if empty.size:
-        about += f" {empty.size:,} of them have no words and belong to no topic: rows {listed}."
+    if n_empty:
+        about += (
+            f" {n_empty:,} of them have no words and belong to no topic: rows "
+            f"{corpus.first_empty_rows}."
+        )
     names = [str(name) for name in corpus.names[page_words]]
     data = {
         "title": f"Topics of {n_samples:,} documents",
         "about": about,
         "weight": RELEVANCE_WEIGHT,
         "n_words": n_words,
-        "words": list(zip(names, _round(corpus.words[page_words]), strict=True)),
+        "words": list(zip(names, _round(corpus.mean_topic[page_words]), strict=True)),
         "topics": topics,
         "groups": [
             {"name": group.name, "n_rows": group.n_rows}
@@ -130,7 +132,7 @@ def topic_explorer(
 def _choose_words(corpus, n_words):
     """Return the words of each topic that are among the first at any position of the slider."""
     words_by_weight = [
-        first_words(relevance(corpus.topics, corpus.words, weight), n_words)
+        first_words(relevance(corpus.topics, corpus.mean_topic, weight), n_words)
         for weight in np.linspace(0.0, 1.0, 21)
     ]
     return [np.unique(words) for words in np.concatenate(words_by_weight, axis=1)]
@@ -148,7 +150,7 @@ def _place_topics(corpus):
 def _list_documents(corpus, k):
     """Return [number, proportion of topic k, text] of the rows with the largest proportions."""
     documents = []
-    for row in corpus.rows_of(k, MAX_DOCUMENTS).tolist():
+    for row in corpus.typical_rows(k, MAX_DOCUMENTS).tolist():
         text = "" if corpus.texts is None else corpus.texts[row]
         if len(text) > MAX_CHARACTERS:
             text = text[:MAX_CHARACTERS] + " ..."

@@ -6,7 +6,7 @@ import numpy as np
 from scipy.spatial.distance import pdist, squareform
 
 from skvt._replacing import replacing
-from skvt._results.topic_tables import corpus_of
+from skvt._results.topic_tables import make_corpus
 from skvt.rows import named_details
 
 
@@ -51,7 +51,7 @@ def prepare_arguments(estimator, X, feature_names=None, *, covariates=None, allo
     (200, 3)
     """
     details = named_details(covariates, allowed_topics)
-    corpus = corpus_of(estimator, X, feature_names, whom="prepare_arguments", details=details)
+    corpus = make_corpus(estimator, X, feature_names, caller="prepare_arguments", details=details)
     # pyLDAvis needs words that occur, topics with such words, and documents with such topics.
     occurs = corpus.frequency > 0.0
     if not occurs.any():

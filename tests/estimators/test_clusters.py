@@ -196,7 +196,7 @@ def test_of_many_rows_a_sample_is_looked_at(X, cls, limit, monkeypatch):
     }
     still = published | {"moves": ()} if cls is MemoizedDPGMM else {"noise_variance": 4.0}
     mixture = cls(8, random_state=0, **still).fit(X)
-    rows = X[mixture._sample(len(X))]
+    rows = X[mixture._sample_rows(len(X))]
     assert len(np.unique(rows, axis=0)) == len(rows) == max(limit, 80)
     before, resp = mixture.hierarchy_, mixture.predict_proba(rows)
     np.testing.assert_array_equal(mixture.join_components(X).hierarchy_, before)
