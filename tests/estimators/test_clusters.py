@@ -141,6 +141,10 @@ def test_the_least_distinct_clusters_are_found_by_few_losses_of_entropy(computed
     assert list(mixture.hierarchy_criteria_).count("evidence") > 20
     # of 435 pairs at first, and of pairs with the joined cluster after each join
     assert len(computed) < 300
+    joins, K = mixture._fitted.joins, 30
+    for (a, b, _, _), mass in zip(joins.linkage, joins.masses, strict=True):
+        if min(a, b) >= K:
+            assert mass == pytest.approx(joins.masses[int(a) - K] + joins.masses[int(b) - K])
 
 
 def test_joins_of_another_hierarchy_are_made_without_losses_of_other_pairs(computed):

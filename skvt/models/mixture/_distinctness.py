@@ -69,10 +69,11 @@ class Evidence(Pairs):
         out[is_near] = self._evidence_losses(np.broadcast_to(a, b.shape)[is_near], b[is_near])
         return out
 
-    def loss_of_join(self, a: int, b: int, loss: float | None) -> float:
-        if loss is not None and (self.is_near is None or self.is_near[a, b]):
-            return loss
-        return float(self._evidence_losses(np.array([a]), np.array([b]))[0])
+    def losses_of(self, pairs: Array) -> Array:
+        joined, sums = pairs[:, :2].astype(int), list(self.sums)
+        for a, b in joined:
+            sums.append(sums[a] + sums[b])
+        return -self.component.merge_gains(np.array(sums), *joined.T) / self.n_rows
 
     def _evidence_losses(self, a: IndexArray, b: IndexArray) -> Array:
         """Return the losses of joining a with b, pair by pair, in nats per row."""
@@ -134,8 +135,8 @@ class Distinctness(Pairs):
         # A divisor of infinity makes the share 0 for pairs whose share is less than MAYBE_ONE.
         return np.where(self.assignments.bounds[a, b] / largest >= MAYBE_ONE, largest, np.inf)
 
-    def loss_of_join(self, a: int, b: int, loss: float | None) -> float:
-        return self.evidence.loss_of_join(a, b, None)
+    def losses_of(self, pairs: Array) -> Array:
+        return self.evidence.losses_of(pairs)
 
     def join(self, a: int, b: int) -> None:
         for pairs in (self.assignments, self.evidence, self.valleys):

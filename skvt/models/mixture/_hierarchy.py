@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from skvt.models.mixture._joins import Joins
 from skvt.models.mixture._kernels import EXACT, join_pairs, next_pair, set_pair
-from skvt.models.mixture._pairs import Pairs
+from skvt.models.mixture._pairs import Pairs, largest_loss
 from skvt.ties import RTOL
 from skvt.typing import Array
 
@@ -30,16 +30,14 @@ def join_components(
     [Baudry10 sec. 3] does not divide. The undivided loss favours pairs with many rows even if they
     are well separated, so that one large cluster absorbs the others.
 
-    ``first_joins`` are rows of the linkage matrix of another hierarchy, see `Joins.linkage`. These
-    joins are made before all others. If the height of such a join is NaN, the height and the share
-    are computed. Otherwise the height is copied, and the share is NaN.
+    The clusters in the first two columns of ``first_joins`` (n, ...), rows of the linkage matrix of
+    another hierarchy, are joined before all others.
     """
-    pairs, K, n_vacant = pairs.copy(), pairs.mass.size, int(pairs.vacant.sum())
+    before, pairs = pairs, pairs.copy()
+    K, first_joins = pairs.mass.size, np.empty((0, 2)) if first_joins is None else first_joins
     # A union has the index of its first cluster, and a new number in the linkage matrix.
-    cluster_numbers, n_joined, remaining = np.arange(K), np.ones(K), np.ones(K, bool)
-    linkage, shares, masses = np.empty((K - 1, 4)), np.full(K - 1, np.nan), np.empty(K - 1)
-    first_joins = np.empty((0, 4)) if first_joins is None else first_joins
-    height, table = 0.0, None
+    cluster_numbers, remaining, table = np.arange(K), np.ones(K, bool), None
+    joined = np.empty((K - 1, 2), int)
     for step in range(K - 1):
         # Choose the clusters a and b. The table of losses is made for the first join that is not
         # one of ``first_joins``.
@@ -48,25 +46,28 @@ def join_components(
                 int(np.flatnonzero(cluster_numbers == number)[0])
                 for number in first_joins[step, :2]
             )
-            loss = None
+            pairs.join(a, b)
         else:
             table = _Losses(pairs, relative, remaining) if table is None else table
             a, b = table.best_pair()
-            loss = float(table.losses[a, b])
-        if step < len(first_joins) and not np.isnan(first_joins[step, 2]):
-            height = first_joins[step, 2]
-        else:
-            loss = pairs.loss_of_join(a, b, loss)
-            height, shares[step] = height + max(loss, 0.0), pairs.shares_of(loss, a, b)
-        n_joined[a] += n_joined[b]
-        linkage[step] = *sorted((cluster_numbers[a], cluster_numbers[b])), height, n_joined[a]
-        if table is None:
-            pairs.join(a, b)
-        else:
             table.join(a, b)
-        masses[step], remaining[b] = pairs.mass[a], False
-        cluster_numbers[a] = K + step
-    return Joins(linkage, shares, masses, n_vacant)
+        joined[step] = sorted((cluster_numbers[a], cluster_numbers[b]))
+        remaining[b], cluster_numbers[a] = False, K + step
+    return hierarchy_of(before, joined)
+
+
+def hierarchy_of(pairs: Pairs, joined: Array) -> Joins:
+    """Return the hierarchy with these joins, the first two columns of a linkage matrix."""
+    joined = joined[:, :2].astype(int)
+    mass, sizes = list(pairs.mass), [1] * pairs.mass.size
+    for a, b in joined:
+        mass.append(mass[a] + mass[b])
+        sizes.append(sizes[a] + sizes[b])
+    masses, losses, K = np.array(mass), pairs.losses_of(joined), pairs.mass.size
+    shares = losses / largest_loss(*masses[joined.T])
+    heights = np.maximum(losses, 0.0).cumsum()
+    linkage = np.column_stack([joined, heights, sizes[K:]])
+    return Joins(linkage, shares, masses[K:], int(pairs.vacant.sum()))
 
 
 class _Losses:
@@ -91,7 +92,7 @@ class _Losses:
         # (K, K): stages of the computation of ``entropy_bounds``, see `EXACT`.
         self.stages = np.full((K, K), EXACT)
         # Sums over groups of rows, see `Assignments.groups`; empty if the entropy does not count.
-        self.groups: list[Array] = [np.zeros((K, 0))] * 4
+        self.groups: tuple[Array, Array] = np.zeros((K, 0)), np.zeros((K, 0))
         if pairs.overlap is not None:
             self.groups = pairs.overlap.groups
             self.entropy_bounds[:] = pairs.overlap.bounds
@@ -123,7 +124,7 @@ class _Losses:
         """Compute the priorities of a and its partners, after b is joined into a if b >= 0."""
         join_pairs(
             a, b, partners, self.pairs.sign, self.entropy_bounds, self.largest_losses, self.losses,
-            self.stages, self.priorities, self.row_maxima, *self.groups[:2],
+            self.stages, self.priorities, self.row_maxima, *self.groups,
         )  # fmt: skip
 
     def best_pair(self) -> tuple[int, int]:

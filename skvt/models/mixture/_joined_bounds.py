@@ -14,7 +14,6 @@ import numpy as np
 
 from skvt.contracts import Capability, Component
 from skvt.expfam import Stats
-from skvt.models.mixture._hierarchy import join_components
 from skvt.models.mixture._joins import Joins, cluster_indicators
 from skvt.models.mixture._model import Mixture
 from skvt.models.mixture._pairs import Assignments
@@ -43,10 +42,8 @@ def bounds_of_joins(
     if Capability.MERGEABLE not in model.capabilities:
         return None
     K = joins.n_components
-    # Compute the entropy that is lost by the same joins, cumulated, in nats per row.
-    lost = join_components(assignments, relative=False, first_joins=joins.pairs(K - 1)).linkage[
-        :, 2
-    ]
+    # Compute the entropy that is lost by the joins, cumulated, in nats per row.
+    lost = assignments.losses_of(joins.linkage).cumsum()
     clusters_by_number = joins.all_clusters()
     counts, sums = stats.arrays
     weights_evidence = np.empty(K)

@@ -56,7 +56,7 @@ class Joins:
     # Number of clusters suggested; None is the number by the rule for the entropy.
     n_suggested: int | None = None
     reason: str = ""
-    # (K - 1,): depth of the valley between the two clusters, see :meth:`Assignments.valley`.
+    # (K - 1,): depth of the valley between the two clusters, see `Assignments.valleys`.
     valleys: Annotated[Array | None, "k-1"] = None
     # Number of joins at the beginning that are chosen by tests of valleys.
     n_by_valley: int = 0
@@ -142,16 +142,6 @@ class Joins:
         after = (lost[-1] - lost[elbow]) / (joined[-1] - joined[elbow])
         is_elbow = before >= ratio * after if ratio > 1.0 else before <= ratio * after
         return elbow if is_elbow else 0
-
-    def pairs(self, n_joins: int) -> Array:
-        """Return the first ``n_joins`` rows of the linkage matrix, with NaN as heights.
-
-        `join_components` computes heights that are NaN, for other losses than those of this
-        sequence.
-        """
-        out = self.linkage[:n_joins].copy()
-        out[:, 2] = np.nan
-        return out
 
     def clusters(self, n_clusters: int) -> IndexArray:
         """Return the cluster of each component, (K,), if there are ``n_clusters``.

@@ -18,11 +18,10 @@ _MAX_CANDIDATE_DISTANCE = 40.0
 SMALLEST_SHARE = 1e-14
 # Bounds are multiplied by this factor, so that rounding does not make them too small.
 ROUNDED_UP = 1.0 + 1e-9
-# The loss of entropy of a pair is computed in stages. Stages 0 to 2 are upper bounds, from the
-# quickest to the closest. Stage 0 is the bound of `Assignments.bounds`, or a sum of losses or
-# bounds for a union of clusters. Stage 1 is computed from coarse groups of many rows, stage 2 from
-# fine groups of few rows. The last stage, EXACT, is the loss itself.
-EXACT = 3
+# The loss of entropy of a pair is computed in stages. Stages 0 and 1 are upper bounds. Stage 0 is
+# the bound of `Assignments.bounds`, or a sum of losses or bounds for a union of clusters. Stage 1
+# is computed from groups of rows. The last stage, EXACT, is the loss itself.
+EXACT = 2
 
 
 @jit
@@ -284,6 +283,48 @@ def _loss(a: float, term_a: float, b: float, term_b: float) -> float:
 
 
 @jit
+def positive_responsibilities(
+    resp: Array, weights: Array, smallest: float, rtol: float, mass: Array, labels: IndexArray,
+    second: IndexArray, unsure: IndexArray, ends: IndexArray, components: IndexArray,
+    positive: Array, roots: Array,
+) -> int:  # fmt: skip
+    """Write the positive responsibilities of unsure rows; return the number of these rows.
+
+    ``resp`` is (n, K), and the rows have ``weights`` (n,). Responsibilities below ``smallest``
+    count as 0, and the others of a row are divided by their sum. Their weighted sums over the rows
+    are added to ``mass`` (K,). ``labels`` (n,) are the most probable components, as by
+    `stable_argmax` with the tolerance ``rtol``, and ``second`` (n,) are the most probable ones of
+    the others, or -1.
+
+    Unsure rows have two or more positive responsibilities. ``unsure`` are their numbers. The
+    positive responsibilities of the i-th unsure row are ``positive[ends[i - 1] : ends[i]]``, of
+    ``components`` with the same indices. ``roots[i]`` (K,) are square roots of the weighted ones.
+    """
+    n_unsure, begin = 0, 0
+    for n in range(resp.shape[0]):
+        threshold = np.float64(_largest(resp[n])) * (1.0 - rtol)
+        labels[n], second[n], total, end = -1, -1, 0.0, begin
+        for k in range(resp.shape[1]):
+            r = np.float64(resp[n, k])
+            roots[n_unsure, k] = 0.0
+            if r >= smallest:
+                components[end], positive[end] = k, r
+                total, end = total + r, end + 1
+                if labels[n] < 0 and r >= threshold:
+                    labels[n] = k
+                elif second[n] < 0 or r > np.float64(resp[n, second[n]]):
+                    second[n] = k
+        for i in range(begin, end):
+            positive[i] /= total
+            mass[components[i]] += weights[n] * positive[i]
+            roots[n_unsure, components[i]] = np.sqrt(weights[n] * positive[i])
+        if end - begin > 1:
+            unsure[n_unsure], ends[n_unsure] = n, end
+            n_unsure, begin = n_unsure + 1, end
+    return n_unsure
+
+
+@jit
 def loss_of_pair(a: Array, terms_a: Array, b: Array, terms_b: Array, weights: Array) -> float:
     """Return the entropy that is lost if two clusters are joined, in nats [Baudry10 sec. 3].
 
@@ -309,6 +350,61 @@ def loss_of_pair_in_rows(
         n = rows[i]
         total += weights[n] * _loss(a[n], terms_a[n], b[i], terms_b[i])
     return total
+
+
+@jit_allocating
+def losses_of_joins(
+    starts: IndexArray, components: IndexArray, resp: Array, weights: Array, positions: IndexArray,
+    next_join: IndexArray, least: float, losses: Array, between: IndexArray,
+) -> None:  # fmt: skip
+    """Add the losses of entropy of the joins of a hierarchy to ``losses`` (K - 1,).
+
+    Row n has the positive responsibilities ``resp[starts[n] : starts[n + 1]]`` of ``components``.
+    The components have ``positions`` (K,) at which those of each cluster follow each other, and the
+    clusters at positions p and p + 1 are joined by join ``next_join[p]``. If both clusters of a
+    join have at least the responsibility ``least`` for a row, its number is written to ``between``
+    (n, 3).
+
+    Two components meet at the latest join between their positions. In each row, the components are
+    therefore visited by position, and those that have been visited form clusters whose joins are
+    in descending order. Clusters are joined before a component is visited that meets them later.
+    """
+    K = positions.size
+    at, joins, nodes = np.zeros(K), np.empty(K, np.int64), np.empty(K, np.int64)
+    # Responsibilities of a row's components and unions, and the unions with their two parts.
+    sums, terms = np.empty((2, 2 * K))
+    unions = np.empty((K, 4), np.int64)
+    for n in range(weights.size):
+        lowest, highest = K, -1
+        for i in range(starts[n], starts[n + 1]):
+            position = positions[components[i]]
+            at[position] = resp[i]
+            lowest, highest = min(lowest, position), max(highest, position)
+        top, join, n_sums, n_unions = -1, -1, 0, 0
+        for p in range(lowest, highest + 1):
+            r, at[p] = at[p], 0.0
+            if r > 0.0:
+                top += 1
+                nodes[top], joins[top], join = n_sums, join, -1
+                sums[n_sums] = r
+                n_sums += 1
+            join = max(join, next_join[p]) if p < highest else K
+            while top > 0 and joins[top] < join:
+                a, b = nodes[top - 1], nodes[top]
+                unions[n_unions, 0], unions[n_unions, 1] = joins[top], n_sums
+                unions[n_unions, 2], unions[n_unions, 3] = a, b
+                sums[n_sums] = sums[a] + sums[b]
+                top -= 1
+                nodes[top], n_sums, n_unions = n_sums, n_sums + 1, n_unions + 1
+        for i in range(n_sums):
+            terms[i] = sums[i] * log(sums[i])
+        n_between = 0
+        for i in range(n_unions):
+            join, union, a, b = unions[i, 0], unions[i, 1], unions[i, 2], unions[i, 3]
+            losses[join] += weights[n] * max(terms[union] - terms[a] - terms[b], 0.0)
+            if min(sums[a], sums[b]) >= least:
+                between[n, n_between] = join
+                n_between += 1
 
 
 @part
@@ -368,8 +464,7 @@ def set_pair(
 @jit
 def next_pair(
     rtol: float, sign: float, entropy_bounds: Array, largest_losses: Array, losses: Array,
-    stages: IndexArray, priorities: Array, row_maxima: Array, coarse_sums: Array,
-    coarse_terms: Array, fine_sums: Array, fine_terms: Array,
+    stages: IndexArray, priorities: Array, row_maxima: Array, sums: Array, terms: Array,
 ) -> tuple[int, int, int]:  # fmt: skip
     """Return ``(a, b, EXACT)`` if a < b have the largest priority and their loss is exact.
 
@@ -401,11 +496,7 @@ def next_pair(
         stage = stages[first, second]
         if stage == EXACT - 1:
             return first, second, stage
-        # Replace the bound of the pair by that of the next stage.
-        if stage == 0:
-            bound = _loss_of_groups(first, second, coarse_sums, coarse_terms)
-        else:
-            bound = _loss_of_groups(first, second, fine_sums, fine_terms)
+        bound = _loss_of_groups(first, second, sums, terms)
         set_pair(
             first, second, min(bound, entropy_bounds[first, second]), stage + 1, sign,
             entropy_bounds, largest_losses, losses, stages, priorities, row_maxima,
@@ -426,8 +517,8 @@ def next_pair(
 @jit
 def join_pairs(
     a: int, b: int, partners: Array, sign: float, entropy_bounds: Array, largest_losses: Array,
-    losses: Array, stages: IndexArray, priorities: Array, row_maxima: Array, coarse_sums: Array,
-    coarse_terms: Array,
+    losses: Array, stages: IndexArray, priorities: Array, row_maxima: Array, sums: Array,
+    terms: Array,
 ) -> None:  # fmt: skip
     """Update bounds, priorities and row maxima after cluster b is joined into a.
 
@@ -452,7 +543,7 @@ def join_pairs(
             priority = _priority(sign, entropy_bounds[a, k], largest_losses[a, k], losses[a, k])
             if priority >= threshold and stages[a, k] == 0 and b >= 0:
                 # The pair would have the largest priority of all, so a closer bound pays at once.
-                bound = min(entropy_bounds[a, k], _loss_of_groups(a, k, coarse_sums, coarse_terms))
+                bound = min(entropy_bounds[a, k], _loss_of_groups(a, k, sums, terms))
                 entropy_bounds[a, k] = entropy_bounds[k, a] = bound
                 stages[a, k] = stages[k, a] = 1
                 priority = _priority(sign, bound, largest_losses[a, k], losses[a, k])

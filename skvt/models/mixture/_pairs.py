@@ -11,17 +11,25 @@ doc/guide/clusters.md.
 """
 
 import functools
+import itertools
 from collections.abc import Iterable
 from copy import copy
 from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from skvt.models.mixture._joins import Joins
-from skvt.models.mixture._kernels import ROUNDED_UP, loss_of_pair, loss_of_pair_in_rows
-from skvt.ties import stable_argmax
+from skvt.models.mixture._kernels import (
+    ROUNDED_UP,
+    loss_of_pair,
+    loss_of_pair_in_rows,
+    losses_of_joins,
+    positive_responsibilities,
+)
+from skvt.ties import RTOL
 from skvt.typing import Array, IndexArray
 
 # Responsibilities below this are set to 0, since their entropy is within rounding errors.
@@ -32,9 +40,8 @@ _SMALLEST_DIVISOR = 1e-100
 _TINY = float(np.finfo(float).tiny)
 # A column of responsibilities is stored with its zeros if more than this share of it is positive.
 _DENSE = 0.25
-# Sizes of the coarse and of the fine groups of rows over which responsibilities are summed, for
-# bounds of losses.
-_ROWS_OF_GROUPS = (16, 4)
+# Size of the groups of rows over which responsibilities are summed, for bounds of losses.
+_ROWS_OF_GROUP = 8
 # A row lies between two clusters if each of them has at least this responsibility for it.
 _BETWEEN = 0.25
 # The depth of a valley is the difference of this quantile of the log densities, within the clusters
@@ -47,7 +54,7 @@ def _entropy_loss(x: Array, y: Array) -> Array:
     return x * np.log1p(y / x) + y * np.log1p(x / y)
 
 
-def _largest_loss(x: Any, y: Any) -> Any:
+def largest_loss(x: Any, y: Any) -> Any:
     """Return the largest possible losses of entropy of joining clusters with masses x and y."""
     return np.maximum(_entropy_loss(np.maximum(x, _TINY), np.maximum(y, _TINY)), _SMALLEST_DIVISOR)
 
@@ -90,17 +97,12 @@ class Pairs:
         """Return the largest possible losses of entropy; infinite if the entropy is ignored."""
         return np.full(np.broadcast(a, b).shape, np.inf)
 
-    def loss_of_join(self, a: int, b: int, loss: float | None) -> float:
-        """Return the exact loss of the pair a, b that is joined, in nats per row.
+    def losses_of(self, pairs: Array) -> Array:
+        """Return the exact losses of joins, (K - 1,) in nats per row.
 
-        ``loss`` is the earlier result of :meth:`losses`, or None. :class:`Assignments`, which is
-        compared by bounds, ignores it.
+        The first two columns of ``pairs`` (K - 1, ...) are those of a linkage matrix, see `Joins`.
         """
-        return float(self.losses(a, np.array([b]))[0]) if loss is None else loss
-
-    def shares_of(self, losses: Any, i: Any, j: Any) -> Any:
-        """Return the losses of joining i with j, relative to their largest possible values."""
-        return losses / _largest_loss(self.mass[i], self.mass[j])
+        raise NotImplementedError
 
     def join(self, a: int, b: int) -> None:
         """Join b into a: a has the rows of both, and b has none."""
@@ -115,79 +117,65 @@ class Assignments(Pairs):
 
     Each of the batches has responsibilities (n, K), weights (n,) and log densities (n,) of rows.
     Only unsure rows, which have two or more positive responsibilities, have an entropy to lose. The
-    attributes ``weights``, ``between`` and ``columns`` are limited to unsure rows; ``labels`` and
-    ``densities`` have all rows.
+    attributes ``weights``, ``between``, ``resp`` and ``parts`` are limited to unsure rows;
+    ``labels`` and ``densities`` have all rows.
     """
 
     sign = 1.0
 
     def __init__(self, batches: Iterable[tuple[NDArray[Any], Array, Array]]) -> None:
-        # Arrays of each batch with an entry per row, and the positive entries of each column.
+        # Of each batch: arrays of all rows, arrays of unsure rows, and their responsibilities.
         parts: list[tuple[NDArray[Any], ...]] = []
-        columns: list[list[tuple[IndexArray, Array]]] = []
-        n_rows, total = 0, 0.0
-        mass: Any = 0.0
-        bounds: Any = 0.0
+        resp_of_batches: list[sp.csr_array] = []
+        total, mass, bounds = 0.0, np.zeros(1), np.zeros((1, 1))
         for resp, weight, density in batches:
-            self.dtype = resp.dtype
-            r = np.where(resp < _SMALLEST_RESPONSIBILITY, 0.0, resp).astype(np.float64)
-            r /= r.sum(axis=1, keepdims=True)
-            mass = mass + weight @ r
-            total += float(weight.sum())
-            unsure = np.flatnonzero(np.count_nonzero(r, axis=1) > 1)
-            parts.append((weight[unsure], density[unsure], stable_argmax(resp), density))
-            unsure_resp = r[unsure]
-            by_column = np.array(unsure_resp.T, order="C")
-            positive = [np.flatnonzero(column) for column in by_column]
-            columns.append(
-                [(n_rows + i, column[i]) for i, column in zip(positive, by_column, strict=True)]
+            (n, K), self.dtype = resp.shape, resp.dtype
+            labels, second, unsure, ends = np.empty((4, n), int)
+            components, positive = np.empty(n * K, np.int32), np.empty(n * K)
+            mass_of_batch, roots = np.zeros(K), np.empty((n, K))
+            n_unsure = positive_responsibilities(
+                resp, weight, _SMALLEST_RESPONSIBILITY, RTOL[self.dtype], mass_of_batch, labels,
+                second, unsure, ends, components, positive, roots,
+            )  # fmt: skip
+            unsure, roots, starts = (
+                unsure[:n_unsure],
+                roots[:n_unsure],
+                np.append(0, ends[:n_unsure]),
             )
-            n_rows += unsure.size
-            # Find the two most probable components of each unsure row.
-            first = unsure_resp.argmax(axis=1)
-            unsure_resp[np.arange(unsure.size), first] = 0.0
-            parts[-1] += (first, unsure_resp.argmax(axis=1))
             # Sum sqrt(r_na r_nb) over the rows, weighted.
-            by_column *= weight[unsure]
-            root = np.sqrt(by_column, out=by_column)
-            bounds = bounds + root @ root.T
-        of_all_batches = (np.concatenate(part) for part in zip(*parts, strict=True))
-        weights, self.between, self.labels, self.densities, first, second = of_all_batches
+            bounds = bounds + roots.T @ roots
+            total, mass = total + float(weight.sum()), mass + mass_of_batch
+            arrays = positive[: starts[-1]].copy(), components[: starts[-1]].copy(), starts
+            resp_of_batches.append(sp.csr_array(arrays, (n_unsure, K)))
+            of_unsure = (array[unsure] for array in (weight, density, labels, second))
+            parts.append((labels, density, *of_unsure))
+        self.labels, self.densities, weights, self.between, first, second = (
+            np.concatenate(part) for part in zip(*parts, strict=True)
+        )
         self.weights, self.mass = weights / total, mass / total
         # (K, K): bounds of the losses of pairs, since (x + y) log(x + y) - x log x - y log y <=
         # 2 log(2) sqrt(x y), with equality at x = y.
         self.bounds = 2.0 * np.log(2.0) / total * ROUNDED_UP * bounds
-        self.vacant: NDArray[np.bool_] = np.bincount(self.labels, minlength=self.mass.size) == 0
-        # K columns: each component's responsibilities for the unsure rows.
-        self.columns = [
-            _Column.from_positive(
-                np.concatenate([rows for rows, _ in pieces]),
-                np.concatenate([resp for _, resp in pieces]),
-                n_rows,
-            )
-            for pieces in zip(*columns, strict=True)
-        ]
+        self.vacant: NDArray[np.bool_] = np.bincount(self.labels, minlength=mass.size) == 0
+        # Responsibilities for the unsure rows, (n, K).
+        self.resp = sp.vstack(resp_of_batches, format="csr")
+        by_column = self.resp.tocsc()
         # K lists: the sum of the columns in list k is the column of cluster k. The sum is computed
         # when it is first used.
-        self.parts = [[column] for column in self.columns]
-        # Columns of unions of two clusters that are about to be joined, by the pair.
-        self.unions: dict[tuple[int, int], _Column] = {}
-        # Four arrays (K, n_groups): sums x of weighted responsibilities over coarse groups, then
-        # x log x, and the same for fine groups.
-        self.groups = self._sum_groups(first, second)
-        # (K,): number of the join that made each cluster, 0 for components.
-        self.join_numbers = np.zeros(self.mass.size, int)
-
-    def _sum_groups(self, first: IndexArray, second: IndexArray) -> list[Array]:
-        """Return ``groups``, given the two most probable components (n,) of the unsure rows."""
-        # Sort the rows by these components, so that the rows of a group are alike and the bounds
-        # computed from groups are close.
-        order, group, groups = np.lexsort((second, first)), np.empty(first.size, int), []
-        for size in _ROWS_OF_GROUPS:
-            group[order] = np.arange(first.size) // size
-            sums = np.array([column.sums(group, self.weights) for column in self.columns])
-            groups += [sums, _x_log_x(sums)]
-        return groups
+        self.parts = [
+            [_Column.from_positive(by_column.indices[i:j], by_column.data[i:j], weights.size)]
+            for i, j in itertools.pairwise(by_column.indptr)
+        ]
+        # Sums x of weighted responsibilities over groups of rows, and x log x, (K, n_groups) each.
+        # The rows are sorted by their two most probable components, so that the rows of a group are
+        # alike and the bounds computed from groups are close.
+        order = np.lexsort((second, first))
+        ends = np.arange(0, order.size + _ROWS_OF_GROUP, _ROWS_OF_GROUP).clip(max=order.size)
+        grouping = sp.csr_array((self.weights[order], order, ends), (ends.size - 1, order.size))
+        sums = np.array((grouping @ self.resp).toarray().T, order="C")
+        self.groups = sums, _x_log_x(sums)
+        # Results of :meth:`_losses_and_between` by the joins.
+        self.results: dict[bytes, tuple[Array, IndexArray]] = {}
 
     @property
     def overlap(self) -> Self:
@@ -195,64 +183,67 @@ class Assignments(Pairs):
 
     def copy(self) -> Self:
         out = copy(self)
-        out.mass, out.vacant, out.join_numbers = (
-            self.mass.copy(),
-            self.vacant.copy(),
-            self.join_numbers.copy(),
-        )
-        out.groups = [values.copy() for values in self.groups]
-        out.parts, out.unions = list(self.parts), {}
-        out.bounds = self.bounds.copy()
+        out.mass, out.vacant, out.bounds = self.mass.copy(), self.vacant.copy(), self.bounds.copy()
+        out.groups = self.groups[0].copy(), self.groups[1].copy()
+        out.parts = list(self.parts)
         return out
 
-    def valley(self, clusters: IndexArray, pair: IndexArray) -> float:
-        """Return by how many nats the log density is lower between two clusters than within them.
+    def losses_of(self, pairs: Array) -> Array:
+        return self._losses_and_between(pairs)[0]
 
-        ``clusters`` (K,) is the cluster of each component, and ``pair`` has two of these clusters.
-        The result is inf if no row lies between the two, and NaN if one of the two is the most
-        probable cluster for no row.
+    def _losses_and_between(self, pairs: Array) -> tuple[Array, IndexArray]:
+        """Return the losses of joins, (K - 1,), and the joins between whose clusters rows lie.
+
+        A row lies between the clusters of at most three joins: the second result (n, 3) has their
+        numbers for the unsure rows, or -1.
         """
-        members = [np.flatnonzero(clusters == cluster).tolist() for cluster in pair]
-        a, b = (np.sum([self._resp_of(k) for k in group], axis=0) for group in members)
-        return self._depth(clusters[self.labels], pair, a, b)
+        pairs = pairs[:, :2].astype(int)
+        if pairs.tobytes() in self.results:
+            return self.results[pairs.tobytes()]
+        # Order the components so that those of each cluster follow each other. ``next_join`` (K,)
+        # is the number of the join that makes a component's cluster meet that of the next one.
+        members = [[k] for k in range(self.mass.size)]
+        next_join = np.empty(self.mass.size, int)
+        for step, (a, b) in enumerate(pairs):
+            next_join[members[a][-1]] = step
+            members.append(members[a] + members[b])
+        order, positions = np.array(members[-1]), np.empty(self.mass.size, int)
+        positions[order] = np.arange(order.size)
+        losses, between = np.zeros(len(pairs)), np.full((self.weights.size, 3), -1)
+        losses_of_joins(
+            self.resp.indptr, self.resp.indices, self.resp.data, self.weights, positions,
+            next_join[order], _BETWEEN, losses, between,
+        )  # fmt: skip
+        self.results[pairs.tobytes()] = losses, between
+        return losses, between
 
     def valleys(self, joins: Joins) -> Array:
-        """Return the depth of the valley between the two clusters of each join, (K - 1,) nats."""
-        clusters, depths = np.arange(joins.n_components), np.empty(len(joins.linkage))
-        # Positive responsibilities of joined clusters, and their rows.
-        joined: dict[int, tuple[IndexArray, Array]] = {}
-        for step, pair in enumerate(joins.linkage[:, :2].astype(int)):
-            a, b = (self._resp_of(k, joined.pop(k, None)) for k in pair.tolist())
-            depths[step] = self._depth(clusters[self.labels], pair, a, b)
-            clusters[np.isin(clusters, pair)] = joins.n_components + step
-            both = a + b
-            rows = np.flatnonzero(both)
-            joined[joins.n_components + step] = rows, both[rows]
+        """Return the depth of the valley between the two clusters of each join, (K - 1,).
+
+        It is the number of nats by which the log density is lower between the two clusters than
+        within them. It is inf if no row lies between the two, and NaN if one of the two is the most
+        probable cluster for no row.
+        """
+        between = self._losses_and_between(joins.linkage)[1]
+        rows, _ = np.nonzero(between >= 0)
+        step_of = between[between >= 0]
+        order = np.argsort(step_of, kind="stable")
+        steps = np.arange(len(joins.linkage))
+        groups = np.split(self.between[rows[order]], np.searchsorted(step_of[order], steps[1:]))
+        # Log densities of the rows of each cluster in ascending order.
+        order = np.lexsort((self.densities, self.labels))
+        limits = np.searchsorted(self.labels[order], np.arange(1, joins.n_components))
+        within, depths = np.split(self.densities[order], limits), np.full(steps.size, np.inf)
+        for step, (a, b) in enumerate(joins.linkage[:, :2].astype(int)):
+            # Sorting by "stable" merges parts that are in order.
+            within.append(np.sort(np.concatenate([within[a], within[b]]), kind="stable"))
+            if not within[a].size or not within[b].size:
+                depths[step] = np.nan
+            elif groups[step].size:
+                lower = min(_quantile(within[a]), _quantile(within[b]))
+                depths[step] = lower - _quantile(np.sort(groups[step]))
+            within[a] = within[b] = np.empty(0)
         return depths
-
-    def _resp_of(self, k: int, positive: tuple[IndexArray, Array] | None = None) -> Array:
-        """Return the responsibilities of component k for the unsure rows.
-
-        If ``positive`` is not None, return the responsibilities with these rows and values instead.
-        """
-        rows, resp = (self.columns[k].rows, self.columns[k].resp) if positive is None else positive
-        out = np.zeros(self.weights.size)
-        out[slice(None) if rows is None else rows] = resp
-        return out
-
-    def _depth(self, labels: IndexArray, pair: IndexArray, a: Array, b: Array) -> float:
-        """Return :meth:`valley` of two clusters, given their responsibilities a and b.
-
-        ``labels`` are the most probable clusters of all rows.
-        """
-        within = [self.densities[labels == cluster] for cluster in pair]
-        if not all(densities.size for densities in within):
-            return np.nan
-        between = self.between[np.minimum(a, b) >= _BETWEEN]
-        if not between.size:
-            return np.inf
-        lower = min(np.quantile(densities, _DENSITY_QUANTILE) for densities in within)
-        return float(lower - np.quantile(between, _DENSITY_QUANTILE))
 
     def losses(self, a: int | IndexArray, b: IndexArray) -> Array:
         pairs = zip(np.broadcast_to(a, b.shape), b, strict=True)
@@ -274,37 +265,27 @@ class Assignments(Pairs):
         return self.parts[k][0]
 
     def largest_losses(self, a: Any, b: Any) -> Any:
-        return _largest_loss(self.mass[a], self.mass[b])
+        return largest_loss(self.mass[a], self.mass[b])
 
     def shares(self, a: int, others: IndexArray) -> Array:
         """Return the losses of joining a with each of the others, relative to their maxima."""
-        return np.asarray(self.shares_of(self.losses(a, others), a, others))
-
-    def loss_of_join(self, a: int, b: int, loss: float | None) -> float:
-        # Subtract the terms of the cluster that was made later first, so that rounding errors do
-        # not depend on the indices of the clusters.
-        if self.join_numbers[a] < self.join_numbers[b]:
-            a, b = b, a
-        n_rows = self.weights.size
-        column, other = self._column(a), self._column(b)
-        union = self.unions[a, b] = self.unions[b, a] = column.union(other, n_rows)
-        terms_union, terms_a, terms_b = (c.dense(n_rows).terms for c in (union, column, other))
-        # A loss of a row is negative only by rounding.
-        row_losses = np.maximum(terms_union - terms_a - terms_b, 0.0) * self.weights
-        # A cumulative sum adds row by row, so that the result does not depend on the processor.
-        return float(row_losses.cumsum()[-1]) if row_losses.size else 0.0
+        return np.asarray(self.losses(a, others) / self.largest_losses(a, others))
 
     def join(self, a: int, b: int) -> None:
         super().join(a, b)
-        parts, self.parts[b] = self.parts[a] + self.parts[b], []
-        self.parts[a] = parts if (a, b) not in self.unions else [self.unions[a, b]]
-        self.unions.clear()
-        for sums, terms in zip(self.groups[::2], self.groups[1::2], strict=True):
-            sums[a] += sums[b]
-            terms[a] = _x_log_x(sums[a])
-        self.join_numbers[a] = self.join_numbers.max() + 1
+        self.parts[a], self.parts[b] = self.parts[a] + self.parts[b], []
+        sums, terms = self.groups
+        sums[a] += sums[b]
+        terms[a] = _x_log_x(sums[a])
         self.bounds[a] += self.bounds[b]
         self.bounds[:, a] = self.bounds[a]
+
+
+def _quantile(values: Array) -> float:
+    """Return the quantile _DENSITY_QUANTILE of values in ascending order."""
+    position = (values.size - 1) * _DENSITY_QUANTILE
+    neighbours = values[int(position) :][:2]
+    return float(neighbours[0] + position % 1.0 * (neighbours[-1] - neighbours[0]))
 
 
 def _x_log_x(x: Array) -> Array:
@@ -344,15 +325,6 @@ class _Column:
             return type(self)(None, resp, _x_log_x(resp))
         rows = np.flatnonzero(resp)
         return self.from_positive(rows, resp[rows], n_rows)
-
-    def sums(self, group: IndexArray, weights: Array) -> Array:
-        """Return the sums of the weighted responsibilities over groups of rows, (n_groups,).
-
-        ``group`` (n,) is the number of the group of each row.
-        """
-        rows = slice(None) if self.rows is None else self.rows
-        n_groups = int(group.max(initial=-1)) + 1
-        return np.bincount(group[rows], self.resp * weights[rows], n_groups).astype(float)
 
     def loss_with(self, other: Self, weights: Array) -> float:
         """Return the loss of joining this cluster with another, whose column is dense."""

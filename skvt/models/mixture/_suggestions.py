@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from skvt.models.mixture._distinctness import Distinctness, Evidence
-from skvt.models.mixture._hierarchy import join_components
+from skvt.models.mixture._hierarchy import hierarchy_of, join_components
 from skvt.models.mixture._joins import ONE_MODE, SIGNIFICANT, SURELY_ONE, Joins
 from skvt.models.mixture._pairs import Assignments, Pairs
 from skvt.typing import IndexArray
@@ -59,8 +59,7 @@ def choose_clusters(
         order = Distinctness(assignments, evidence, None, valleys.clusters)
         by_distinctness = join_components(order, relative=False)
         # Make the same joins again, with losses of entropy as heights.
-        all_pairs = by_distinctness.pairs(len(by_distinctness.linkage))
-        entropy = join_components(assignments, first_joins=all_pairs)
+        entropy = hierarchy_of(assignments, by_distinctness.linkage)
         reasons = (
             "no valley separates the components",
             "components that no valley separates are joined",
@@ -85,8 +84,12 @@ def choose_clusters(
     n_first = entropy.n_components - number
     order = Distinctness(assignments, evidence, valleys, np.zeros(entropy.n_components, int))
     joins = join_components(order, relative=False, first_joins=entropy.linkage[:n_first])
+    losses = np.append(entropy.losses[:n_first], joins.losses[n_first:])
+    joins.linkage[:, 2] = losses.cumsum()
     shares = np.append(entropy.shares[:n_first], joins.shares[n_first:])
-    return replace(chosen, linkage=joins.linkage, shares=shares, n_by_entropy=n_first)
+    return replace(
+        chosen, linkage=joins.linkage, shares=shares, masses=joins.masses, n_by_entropy=n_first
+    )
 
 
 def _n_until_valley(joins: Joins, assignments: Assignments, number: int) -> int:
@@ -95,14 +98,8 @@ def _n_until_valley(joins: Joins, assignments: Assignments, number: int) -> int:
     They stop before the first join across a valley of the density, or with a share of the entropy
     below SURELY_ONE.
     """
-    while number > 1 and joins.shares[joins.n_components - number] >= SURELY_ONE:
-        clusters, joined = joins.clusters(number), joins.clusters(number - 1)
-        # Only the union of the next join has two parts.
-        parts = (np.unique(clusters[joined == c]) for c in range(number - 1))
-        if assignments.valley(clusters, next(pair for pair in parts if pair.size == 2)) > _VALLEY:
-            break
-        number -= 1
-    return number
+    are_apart = (joins.shares < SURELY_ONE) | (assignments.valleys(joins) > _VALLEY)
+    return number - int(np.argmax(np.append(are_apart[joins.n_components - number :], True)))
 
 
 def by_elbow(evidence: Evidence, reason: str) -> Joins:

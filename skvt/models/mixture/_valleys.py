@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp
 
 from skvt.contracts import Component
-from skvt.models.mixture._hierarchy import join_components
 from skvt.models.mixture._joins import SIGNIFICANT, Joins
 from skvt.models.mixture._pairs import Assignments, Pairs
 from skvt.models.mixture._suggestions import separate_by_valleys
@@ -96,9 +95,17 @@ class Valleys(Pairs):
 
     def tests_of(self, joins: Joins) -> Array:
         """Return the tests of the clusters in each join, (K - 1,), inf if they do not touch."""
-        linkage = joins.pairs(len(joins.linkage))
-        tests = join_components(self, relative=False, first_joins=linkage).losses
+        tests = self.losses_of(joins.linkage)
         return np.where(tests > 0.5 * (_APART + _NOT_TOUCHING), np.inf, tests)
+
+    def losses_of(self, pairs: Array) -> Array:
+        clusters, index, losses = self.copy(), list(range(self.mass.size)), np.empty(len(pairs))
+        for step, pair in enumerate(pairs[:, :2].astype(int)):
+            a, b = sorted(index[number] for number in pair)
+            losses[step] = clusters.losses(a, np.array([b]))[0]
+            clusters.join(a, b)
+            index.append(a)
+        return losses
 
     def losses(self, a: int | IndexArray, b: IndexArray) -> Array:
         out = np.full(b.size, _NOT_TOUCHING)
