@@ -31,6 +31,13 @@ def bound(result):
     return result.totals.untempered - result.divergence
 
 
+def bound_in_this_order(model, memo):
+    """The bound of a memo, with the components of a mixture in their present order."""
+    counts = memo.stats.arrays[0]
+    best = model.weights_log_evidence(counts)
+    return bound_of(model, memo) - best + model.weights.log_evidence(counts)
+
+
 def sweeps(model, data, state, moves=(), n=1, seed=0):
     """The bound after each of n passes of memoized inference, (n,)."""
     rng = np.random.default_rng(seed)

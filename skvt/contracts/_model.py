@@ -310,7 +310,10 @@ class Memoizable(Model, Protocol):
         """
 
     def collapsed_energy(self, stats: Stats) -> float:
-        """Return the maximum over q(beta) of energy minus ``KL(q(beta) || p(beta))``, in nats."""
+        """Return the maximum over q(beta) of energy minus ``KL(q(beta) || p(beta))``, in nats.
+
+        If the bound depends on the order of the components, it is the maximum over orders, too.
+        """
 
     def compact(self, stats: RunningStats) -> tuple[Self, RunningStats]:
         """Return a model and statistics without unused parts, with equal energy and divergence."""
@@ -354,7 +357,7 @@ class Mergeable(Memoizable, Protocol):
     def weights_log_evidence(self, counts: Array) -> float:
         """Return the log probability of assignments with these counts (K,), in nats.
 
-        The mixture weights are integrated out.
+        The mixture weights are integrated out, at the best order of the components.
         """
 
     def given_assignments(self, batch: Any, resp: Array) -> LocalResult:

@@ -32,6 +32,15 @@ def test_known_weights_are_what_they_are():
     assert weights.log_evidence(counts) == pytest.approx(np.log(0.2**4 * 0.3**2.5))
 
 
+def test_moves_compare_components_at_their_best_order():
+    weights = StickBreaking(1.3)
+    orders = [np.array(order) for order in itertools.permutations([1.0, 4.0, 0.0, 2.5])]
+    best = max(weights.log_evidence(counts) for counts in orders)
+    model = Mixture(weights, KINDS["Bernoulli"].make(2, np.float64))
+    for counts in orders:
+        assert model.weights_log_evidence(counts) == pytest.approx(best, abs=1e-12)
+
+
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("alike", [False, True])
 def test_known_weights_know_the_best_order(seed, alike):

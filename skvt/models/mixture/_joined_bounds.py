@@ -49,7 +49,7 @@ def bounds_of_joins(
     weights_evidence = np.empty(K)
     for n, clusters in enumerate(clusters_by_number):
         rows = np.bincount(clusters, counts).astype(np.float64)
-        weights_evidence[n] = model.weights_log_evidence(rows[model.weights.order(rows)])
+        weights_evidence[n] = model.weights_log_evidence(rows)
     # If components share globals, the evidence of a cluster depends on the other clusters. It is
     # then computed for all clusters of each number. Otherwise it is computed once per cluster.
     component = model.component

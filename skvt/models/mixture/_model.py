@@ -160,13 +160,13 @@ class Mixture(ConjugateModel):
         return self.component.merge_gains(stats.arrays[1], a, b)
 
     def weights_log_evidence(self, counts: Array) -> float:
-        return self.weights.log_evidence(counts)
+        return self.weights.log_evidence(counts[self.weights.order(counts)])
 
     def collapsed_energy(self, stats: Stats) -> float:
         """Return the log evidence of weights and components in nats.
 
-        It is the bound without the entropies of local variables [HS13 eq. 8], and it includes the
-        log density of the parameters of the components' prior.
+        It is the bound without the entropies of local variables [HS13 eq. 8], at the best order of
+        the components, and it includes the log density of the parameters of the components' prior.
         """
         counts, sums = stats.arrays
         of_components = self.component.log_evidence(sums).sum() + self.log_hyperprior()
