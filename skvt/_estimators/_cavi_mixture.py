@@ -170,7 +170,7 @@ class CAVIGaussianMixture(MixtureEstimator):
         if old is not None:
             return old
         require_rows(self, X, self.n_components)
-        center, variances = weighted_moments(X, weights, "diag", False)
+        center, variances = weighted_moments(X, weights, "diag")
         squares = {"noise_variance": variances, "prior_variance": variances + center**2}
         for name, square in squares.items():
             check_variance(name, getattr(self, name), X.dtype, square.max())

@@ -97,8 +97,8 @@ def _are_better(X, weights):
     # of the logarithms is thus subtracted from bounds.
     volume = weights @ np.nan_to_num(logs)
     # Single Gaussians are compared first, by their variances, which takes little time.
-    _, variances = weighted_moments(X, weights, "diag", False)
-    _, variances_of_logs = weighted_moments(logs, weights, "diag", False)
+    _, variances = weighted_moments(X, weights, "diag")
+    _, variances_of_logs = weighted_moments(logs, weights, "diag")
     # A variance is 0 if all values of a column are equal, and NaN if it has no value.
     with np.errstate(divide="ignore", invalid="ignore"):
         gain = 0.5 * total_weights * np.log(variances / variances_of_logs) - volume

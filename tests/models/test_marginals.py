@@ -7,7 +7,7 @@ from scipy import stats as laws
 
 from skvt.expfam import NormalWishart, Wishart
 from skvt.models.mixture import Mixture, StickBreaking, components, relevance
-from skvt.models.mixture._marginals import of_probabilities
+from skvt.models.mixture._marginals import probability_marginals
 
 GAUSSIANS = {
     "full": ["mean", "standard deviation"], "diagonal": ["mean", "standard deviation"],
@@ -68,7 +68,7 @@ def test_probabilities_have_quantiles_with_any_number_of_pseudo_counts():
         np.array([[5.0, 1e3, 1e3, 1e12, 1e16, 1e17]]),
         np.array([[1e12, 1e9, 1e14, 3e12, 1e17, 2e20]]),
     )
-    both = of_probabilities(a, b), of_probabilities(b, a)
+    both = probability_marginals(a, b), probability_marginals(b, a)
     few = a[0] < 1e6  # the share is a gamma, the rest is all there is; else it is normal
     mean, deviation = a / (a + b), np.sqrt(a * b / (a + b)) / (a + b)
     for p in (0.025, 0.5, 0.975):
@@ -79,7 +79,7 @@ def test_probabilities_have_quantiles_with_any_number_of_pseudo_counts():
     # the law does not change where another method begins
     around = np.array([[1e7 * (1.0 - 1e-9), 1e7 * (1.0 + 1e-9)]])
     for other in (0.3, 40.0, 1e6, 1e7):
-        one, two = of_probabilities(np.full_like(around, other), around).quantile(0.025)[0]
+        one, two = probability_marginals(np.full_like(around, other), around).quantile(0.025)[0]
         assert one == pytest.approx(two, rel=1e-5)
 
 

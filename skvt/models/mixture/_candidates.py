@@ -1,13 +1,14 @@
 """Local steps in which each row is compared with a few candidates among many components.
 
-A q(z_n) of at most L components is a legal q, and its bound is exact. Each visit keeps the L best
-of a row's J candidates, so that the bound never falls. It adds the best components of another row
-whose best component is the same, and further components in turn [HS16] [FL18]. While components
+A q(z_n) of at most L components is a legal q, and its bound is exact. A visit is a local step of a
+batch within a pass. Each visit keeps the L best of a row's J candidates, so that the bound never
+falls. It adds the best components of another row whose best component is the same, and further
+components in turn, as candidates of the next visit [HS16] [FL18]. While components
 still move, such candidates miss better components. The engine therefore compares the rows with all
 components in passes 1, 2, 4, 8 and so on.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -24,12 +25,13 @@ from skvt.models.mixture.components import dense_rows
 from skvt.rows import pieces
 from skvt.typing import Array, IndexArray, Run
 
-# Least number of components at which rows have candidates.
+# Minimum number of components at which rows have candidates.
 FEWEST_COMPONENTS = 200
-# Number of candidates of a row, and the largest number of components in its q.
+# J, the number of candidates of a row, and L, the largest number of components in its q.
 N_CANDIDATES = 20
 MOST_SHARING = 10
-# Rows whose features are held at a time; matrices are transposed slowly if it is a power of two.
+# Number of rows whose features are held at a time. It is no power of two, because matrices of such
+# sizes are transposed slowly.
 _ROWS_PER_CHUNK = 250
 # Maximum number of parallel tasks of a batch, and minimum number of rows of a task per component.
 # Both are limited because each task has a copy of the statistics.
@@ -59,7 +61,9 @@ def step_of_candidates(
 
     A row without known candidates is compared with all components.
     """
-    n, n_components, known = batch.n_rows, log_weights.size, batch.candidates
+    n, n_components = batch.n_rows, log_weights.size
+    # Candidates that an earlier visit chose; -1 if there are none.
+    known = batch.candidates
     if known is None or known.shape[1] != N_CANDIDATES:
         known = np.full((n, N_CANDIDATES), -1, np.int32)
     # Rows are sorted by their first candidate, whose parameters are then in the cache. Rows without
@@ -68,16 +72,21 @@ def step_of_candidates(
     order = np.argsort(first, kind="stable")
     n_new = int(np.count_nonzero(first < 0))
     best: Any = np.empty((n, MOST_SHARING), np.int32)
-    resp, (bound, energy) = np.empty(best.shape, component.dtype), np.empty((2, n))
-    step = component, batch, log_weights, np.ascontiguousarray(table), with_stats
+    resp = np.empty(best.shape, component.dtype)
+    bound, energy = np.empty((2, n))
+    step = _CandidateStep(
+        component, batch, log_weights, np.ascontiguousarray(table), with_stats,
+        best=best, resp=resp, bound=bound, energy=energy,
+    )  # fmt: skip
     n_tasks = int(np.clip(n // (_ROWS_FOR_EACH * n_components), 1, _MOST_TASKS))
     tasks = [
-        (step, rows, candidates, (best, resp, bound, energy))
+        (rows, candidates)
         for part, candidates in ((order[:n_new], None), (order[n_new:], known))
         for rows in np.array_split(part, n_tasks)
         if rows.size
     ]
-    counts, sums = (sum(part) for part in zip(*run(_candidate_task, tasks), strict=True))
+    counts, sums = (sum(part) for part in zip(*run(step.run_task, tasks), strict=True))
+    # Choose the candidates of the next visit.
     candidates = np.empty((n, N_CANDIDATES), np.int32)
     order = np.argsort(best[:, 0], kind="stable")
     last = np.where(known[:, -1] < 0, batch.rows % n_components, known[:, -1])
@@ -89,33 +98,47 @@ def step_of_candidates(
     return LocalResult(stats, bound, energy, q, marginal, candidates=candidates)
 
 
-def _candidate_task(
-    step: tuple[Component, RowBatch, Array, Array, bool], order: IndexArray,
-    candidates: IndexArray | None, out: tuple[Array, ...],
-) -> tuple[Array, Array]:  # fmt: skip
-    """Write q of the rows in ``order`` and return their counts and sums.
+class _CandidateStep(NamedTuple):
+    """A local step with candidates, whose parallel tasks compute parts of the n rows."""
 
-    ``candidates`` is None where all components are compared. ``out`` holds the components of each
-    row's q (n, L), their responsibilities (n, L), and the row's bound and energy (n,).
-    """
-    component, batch, log_weights, table, with_stats = step
-    counts, sums = np.zeros(log_weights.size), np.zeros(table.shape)
-    all_components = np.arange(log_weights.size, dtype=np.int32)[None]
-    for part in pieces(order.size, _ROWS_PER_CHUNK):
-        rows = order[part]
-        features = dense_rows(component.features(batch.X[rows]))
-        if candidates is None:
-            compared: IndexArray = all_components
-            logits = features @ table.T + log_weights
-        else:
-            compared, logits = candidates[rows], np.empty((rows.size, candidates.shape[1]))
-            candidate_logits(features, table, log_weights, compared, logits)
-        best = np.empty((rows.size, MOST_SHARING), np.int32)
-        resp = np.empty(best.shape)
-        bound, energy = np.empty((2, rows.size))
-        best_of_candidates(logits, compared, best, resp, bound, energy)
-        out[0][rows], out[1][rows], out[2][rows], out[3][rows] = best, resp, bound, energy
-        if with_stats:
-            weighted = out[1][rows] * batch.weights[rows, None]
-            add_candidate_statistics(features, best, weighted, counts, sums)
-    return counts, sums
+    component: Component
+    batch: RowBatch
+    # E[log w] (K,) and the table (K, P).
+    log_weights: Array
+    table: Array
+    with_stats: bool
+    # Written: components of each row's q and their responsibilities, (n, L) each.
+    best: IndexArray
+    resp: Array
+    # Written: bound and energy of each row in nats, (n,) each.
+    bound: Array
+    energy: Array
+
+    def run_task(self, order: IndexArray, candidates: IndexArray | None) -> tuple[Array, Array]:
+        """Write q of the rows in ``order``; return their counts (K,) and sums (K, P).
+
+        ``candidates`` (n, J) is None if the rows are compared with all components.
+        """
+        log_weights, table = self.log_weights, self.table
+        counts, sums = np.zeros(log_weights.size), np.zeros(table.shape)
+        for part in pieces(order.size, _ROWS_PER_CHUNK):
+            rows = order[part]
+            features = dense_rows(self.component.features(self.batch.X[rows]))
+            if candidates is None:
+                compared: IndexArray = np.arange(log_weights.size, dtype=np.int32)[None]
+                logits = features @ table.T + log_weights
+            else:
+                compared = candidates[rows]
+                logits = np.empty(compared.shape)
+                candidate_logits(features, table, log_weights, compared, logits)
+            best = np.empty((rows.size, MOST_SHARING), np.int32)
+            resp = np.empty(best.shape)
+            bound, energy = np.empty((2, rows.size))
+            best_of_candidates(logits, compared, best, resp, bound, energy)
+            self.best[rows], self.resp[rows] = best, resp
+            self.bound[rows], self.energy[rows] = bound, energy
+            if self.with_stats:
+                # Read responsibilities from ``self.resp``, which has the precision of the data.
+                weighted = self.resp[rows] * self.batch.weights[rows, None]
+                add_candidate_statistics(features, best, weighted, counts, sums)
+        return counts, sums

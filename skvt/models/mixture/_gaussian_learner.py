@@ -42,7 +42,7 @@ _FEW_STEPS = 3
 # Steps are costly for matrices of at least this many columns.
 _MANY_COLUMNS = 32
 # Number of rows up to which a component counts as a single row.
-_ONE_ROW = 1.5
+ONE_ROW = 1.5
 # The search for degrees of freedom ends when its interval of logarithms is this narrow.
 _SMALLEST_STEP = 1e-12
 
@@ -98,7 +98,7 @@ class GaussianLearner(Ascent):
         n_rows = (after - before).reshape(len(sums), -1).max(axis=1)
         if n_rows.sum() > ROWS_PER_COLUMN_OF_SCALE * component.n_features:
             return sums
-        return sums[n_rows > _ONE_ROW]
+        return sums[n_rows > ONE_ROW]
 
     def learned(self, component: Any, sums: Array) -> Any:
         if component.covariance_type != "low_rank":
@@ -276,11 +276,11 @@ def degrees_of_freedom(
         log_scale = _log_determinant(np.asarray(scale).reshape(precision.shape))
     excess = log_det - size * np.log(2.0) + log_scale
     low, high = np.log(limits)
-    return float(_freedom_of(excess, size, is_matrix, scale is None, low, high))
+    return float(_solve_for_freedom(excess, size, is_matrix, scale is None, low, high))
 
 
 @jit
-def _freedom_of(
+def _solve_for_freedom(
     excess: float, size: int, is_matrix: bool, scale_is_free: bool, low: float, high: float
 ) -> float:
     """Return nu by bisection over log(nu - lower limit), between ``low`` and ``high``.

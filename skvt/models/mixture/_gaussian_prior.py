@@ -109,6 +109,7 @@ def gaussian_component(
             f"{D - 1}, but got {nu:.3f}. (The range is (n_features - 1, inf) for "
             f"covariance_type={covariance_type!r}; None is n_features.)"
         )
+    # Bring the variances of errors into the shape of the covariance.
     errors = np.zeros(D) if error is None else error + rounding_variance(X, weights)
     error_scale: Any = errors.mean() if covariance_type == "spherical" else errors
     error_scale = np.diag(error_scale) if covariance_type in MATRICES else error_scale
@@ -139,13 +140,17 @@ def _component_of_kind(kind: Any, center: Array, prior: Any, dtype: np.dtype[Any
     No parameter is None. The prior mean is in the coordinates of the data, before the center is
     subtracted.
     """
-    D, (mean, kappa, nu, scale) = center.size, prior
+    D = center.size
+    mean, kappa, nu, scale = prior
     if kind is components.ZeroMeanFullGaussian:
         return kind(Wishart.from_standard(nu, scale), D, dtype)
     if kind in (components.FullGaussian, TiedGaussian, LowRankGaussian):
         scale = scale if np.ndim(scale) == 2 else np.diag(scale)
         return kind(NormalWishart.from_standard(mean - center, kappa, nu, scale), center, dtype)
-    mean, kappa, shape = mean - center, np.full(D, kappa), 0.5 * nu
+    # The other kinds have normal-gamma priors.
+    mean = mean - center
+    kappa = np.full(D, kappa)
+    shape = 0.5 * nu
     if kind is components.DiagonalGaussian:
         mean, kappa, shape = mean[:, None], kappa[:, None], np.full(D, shape)
     return kind(NormalGamma.from_standard(mean, kappa, shape, 0.5 * scale), center, dtype)
@@ -156,18 +161,19 @@ def natural_prior(component: _Gaussian, prior: GaussianPrior) -> Array:
 
     The mean in ``prior`` is relative to the center of the component.
     """
-    origin, kind = np.zeros(component.n_features), type(component)
+    kind = type(component)
     # Subclasses of these classes have the natural parameters of their base, but other fields.
     for base in (components.FullGaussian, components.DiagonalGaussian):
         kind = base if issubclass(kind, base) else kind
+    origin = np.zeros(component.n_features)
     eta: Array = _component_of_kind(kind, origin, prior, component.dtype).prior
     return eta
 
 
 def weighted_moments(
-    X: Any, weights: Array, covariance_type: str, zero_mean: bool
+    X: Any, weights: Array, covariance_type: str, zero_mean: bool = False
 ) -> tuple[Array, Any]:
-    """Return the mean (D,) and the covariance in the shape of the type, in float64.
+    """Return the mean (D,) and the covariance in the shape of its type, in float64.
 
     With ``zero_mean`` the mean is 0 and the covariance is the second moment around 0. The function
     passes over the rows twice. NaN are left out. If rows with NaN need a covariance matrix, the
@@ -197,10 +203,10 @@ def _sum_powers(center: Array, power: int, X: Any, weights: Array) -> tuple[Arra
     """
     total, weight = np.zeros(X.shape[1]), np.zeros(X.shape[1])
     for rows in pieces(X.shape[0], _ROWS_AT_ONCE):
-        centred, w = _subtract_center(dense(X[rows]), center), weights[rows]
+        centred = _subtract_center(dense(X[rows]), center)
         is_observed = ~np.isnan(centred)
-        total += w @ np.where(is_observed, centred, 0.0) ** power
-        weight += w @ is_observed
+        total += weights[rows] @ np.where(is_observed, centred, 0.0) ** power
+        weight += weights[rows] @ is_observed
     return total, weight
 
 
@@ -231,15 +237,19 @@ def _estimate_by_em(X: Any, weights: Array, zero_mean: bool) -> tuple[Array, Arr
     X = _subtract_center(dense(X), center) / unit
     has_values = ~np.isnan(X).all(axis=1)
     X, weights = X[has_values], weights[has_values]
-    D, observed, total = X.shape[1], np.nan_to_num(X), max(weights.sum(), 1e-300)
-    observed_sum, observed_square = weights @ observed, (observed * weights[:, None]).T @ observed
+    D = X.shape[1]
+    total = max(weights.sum(), 1e-300)
+    observed = np.nan_to_num(X)
+    observed_sum = weights @ observed
+    observed_square = (observed * weights[:, None]).T @ observed
     mean, covariance = np.zeros(D), np.eye(D)
     # Add the expected sums of missing values, and update the mean and the covariance, in turn.
     for _ in range(_MAX_EM_STEPS):
         scale = covariance + _EM_RIDGE * np.eye(D)
+        # The sums of features [1, x, x x'] that contain missing values.
+        sums = np.zeros((1, 1 + D + D * (D + 1) // 2))
         completion = GaussianCompletion.from_scale(0.0, mean[None], scale[None])
         holes = completion.holes(X, np.ones(1))
-        sums = np.zeros((1, 1 + D + D * (D + 1) // 2))
         if holes is not None:
             holes.add_statistics(weights[:, None], sums)
         old_mean, old_covariance = mean, covariance
@@ -272,6 +282,7 @@ def rounding_variance(X: Any, weights: Array) -> Array:
     X, weights = some_rows(X, weights, np.arange(0, X.shape[0], step))
     variances = np.zeros(X.shape[1])
     for j, column in enumerate(np.asarray(dense(X), np.float64).T):
+        # Count the rows that have each value.
         is_used = ~np.isnan(column) & (weights > 0.0)
         values, inverse = np.unique(column[is_used], return_inverse=True)
         counts = np.bincount(inverse, weights[is_used])
@@ -279,6 +290,7 @@ def rounding_variance(X: Any, weights: Array) -> Array:
         is_frequent = 1.0 + step * (counts - 1.0) >= _ROWS_PER_VALUE
         if values.size < 2 or 2.0 * counts[is_frequent].sum() <= counts.sum():
             continue
+        # Find the median of the widths of the values' intervals.
         gaps = np.diff(values)
         widths = 0.5 * (np.append(gaps[0], gaps) + np.append(gaps, gaps[-1]))
         order = np.argsort(widths, kind="stable")

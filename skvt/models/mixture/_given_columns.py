@@ -10,9 +10,8 @@ categories or counts has separate parameters in each cell,
 
 which are independent given the component. A row thus informs the parameters of one cell only. With
 C cells and F such columns, it is treated as a row of C F columns in which the columns of all other
-cells are missing.
-Inference is therefore exact if it is exact for missing values. Given columns of numbers do not
-affect columns of bits, categories or counts.
+cells are missing. Inference is therefore exact if it is exact for missing values. Given columns of
+numbers do not affect columns of bits, categories or counts.
 """
 
 from dataclasses import dataclass, field, replace
@@ -24,7 +23,7 @@ from skvt.files import POSITIVE, in_files
 from skvt.models.mixture._gaussian_prior import weighted_moments
 from skvt.models.mixture._marginals import Marginals
 from skvt.models.mixture._product import Block, Product
-from skvt.models.mixture.components import dense_rows
+from skvt.models.mixture.components import ConjugateComponent, dense_rows
 from skvt.rows import mapped, of_each_row
 from skvt.typing import Array, IndexArray
 
@@ -89,9 +88,7 @@ class GivenColumns:
         empty = np.zeros(0)
         unscaled = cls(sizes, labels, empty, empty, empty, np.zeros(0, np.intp), empty)
         # Standardise the regressors.
-        center, moment = weighted_moments(
-            mapped(X, unscaled.raw_regressors), weights, "full", False
-        )
+        center, moment = weighted_moments(mapped(X, unscaled.raw_regressors), weights, "full")
         deviation = np.sqrt(np.diagonal(moment))
         scale = np.where(deviation > 0.0, deviation, 1.0)
         moment = moment / scale / scale[:, None] + _RIDGE * np.eye(scale.size)
@@ -218,23 +215,17 @@ class Conditioned(Product):
         block = self.blocks[0]._replace(component=self.values.with_unknown_levels)
         return replace(self, blocks=(block,))
 
-    def filled(self, X: Any) -> Any:
-        """Return the rows unchanged, since features of missing values are 0 in any case."""
-        return X
-
-    def with_completed(self, X: Any, completed: Array) -> Any:
-        """Return the rows unchanged, since q integrates missing values out."""
-        return X
-
-    def without_indicator(self, column: int) -> "Conditioned":
-        return self
+    # Rows stay unchanged, because features of missing values are 0, and because q integrates
+    # missing values out.
+    filled = ConjugateComponent.filled
+    with_completed = ConjugateComponent.with_completed
+    # The block has no indicators, and its columns are not those of the data.
+    without_indicator = ConjugateComponent.without_indicator
+    parts = ConjugateComponent.parts
 
     def in_data_coordinates(self, lam: Array) -> tuple[Any, Array]:
         uncentred: tuple[Any, Array] = self.values.in_data_coordinates(self.family.split(lam)[0])
         return uncentred
-
-    def parts(self, lam: Array) -> dict[str, tuple[Any, Array]]:
-        return {}
 
     def imputed(self, X: Array, lam: Array, memberships: Array) -> Array:
         values_lam = self.family.split(lam)[0]

@@ -18,7 +18,7 @@ from skvt.expfam import RunningStats, Stats
 from skvt.models.mixture._model import Mixture
 from skvt.models.mixture._product import Block, Product, ValuesLearner
 from skvt.models.mixture._starts import labelled_statistics
-from skvt.models.mixture.components import ConjugateComponent
+from skvt.models.mixture.components import ConjugateComponent, RowFits
 from skvt.rows import dense
 from skvt.typing import Array, IndexArray
 
@@ -47,8 +47,8 @@ def with_classes(stats: Stats, classes: IndexArray, n_classes: int) -> Stats:
     All rows of a component count as rows of its class, 0 if it has none.
     """
     counts, sums = stats.arrays
-    of_classes = counts[:, None] * (classes[:, None] == np.arange(n_classes + 1))
-    return Stats((counts, np.hstack([sums, of_classes])))
+    class_counts = counts[:, None] * (classes[:, None] == np.arange(n_classes + 1))
+    return Stats((counts, np.hstack([sums, class_counts])))
 
 
 @dataclass(frozen=True)
@@ -70,14 +70,14 @@ class _OneClass:
         """
         classes = classes_of(eta)
         if self.share is not None and eta.ndim == 2:
-            known = eta[:, 1:].max(axis=1)
-            least = np.maximum(_LEAST_ROWS, _LEAST_SHARE * self.share * eta.sum(axis=1))
+            n_of_class = eta[:, 1:].max(axis=1)
+            min_rows = np.maximum(_LEAST_ROWS, _LEAST_SHARE * self.share * eta.sum(axis=1))
             # For each class, the component with most of its rows keeps the class.
-            kept = np.isin(np.arange(len(eta)), eta[:, 1:].argmax(axis=0))
-            classes = np.where(kept | (known >= least), classes, 0)
-        allowed = classes[..., None] == np.arange(eta.shape[-1])
-        allowed[..., 0] = True
-        return np.where(allowed, 0.0, _IMPOSSIBLE)
+            has_most = np.isin(np.arange(len(eta)), eta[:, 1:].argmax(axis=0))
+            classes = np.where(has_most | (n_of_class >= min_rows), classes, 0)
+        is_allowed = classes[..., None] == np.arange(eta.shape[-1])
+        is_allowed[..., 0] = True
+        return np.where(is_allowed, 0.0, _IMPOSSIBLE)
 
 
 @dataclass(frozen=True)
@@ -93,25 +93,9 @@ class _Classes(ConjugateComponent):
     def features(self, X: Any) -> Array:
         return np.eye(self.prior.size)[np.asarray(dense(X), np.intp)[:, 0]]
 
-    def row_fits(self, X: Any) -> Any:
-        """Return fits of 0, so that only the other columns determine seeds."""
-        return _NoFits(X)
-
-
-@dataclass(frozen=True)
-class _NoFits:
-    rows: Any
-
-    def prepare(self, rows: Any) -> Any:
-        return self.rows[rows]
-
-    def fits_to_seeds(self, prepared: Any, seeds: Any) -> tuple[Array, Array]:
-        nothing = np.zeros((prepared.shape[0], len(seeds)))
-        return nothing, nothing
-
-    def fits_to_self(self, prepared: Any) -> tuple[Array, Array]:
-        nothing = np.zeros(prepared.shape[0])
-        return nothing, nothing
+    def row_fits(self, X: Any) -> RowFits:
+        """Return fits of 0, the fits of features of 0, so that other columns determine seeds."""
+        return RowFits(self, lambda rows: np.zeros((X[rows].shape[0], self.prior.size)))
 
 
 @dataclass(frozen=True)
@@ -126,7 +110,10 @@ class _Labelled(Product):
 
 @dataclass(frozen=True)
 class LabelledMixture(Mixture):
-    """A mixture of components with classes, which is used during a fit only."""
+    """A mixture whose components have classes, which is used during a fit only.
+
+    The component is a :class:`_Labelled` with the blocks "values" and "classes".
+    """
 
     # Share of the rows that have a label.
     share: float = 1.0
@@ -136,10 +123,9 @@ class LabelledMixture(Mixture):
     ) -> "LabelledMixture":
         """Return the model of births, whose components have no class if few of their rows do."""
         component: Any = self.component
-        values, block = component.blocks
-        classes: Any = block.component
-        block = block._replace(component=replace(classes, family=_OneClass(self.share)))
-        model = replace(self, component=replace(component, blocks=(values, block)))
+        values, classes = (block.component for block in component.blocks)
+        classes = replace(classes, family=_OneClass(self.share))
+        model = replace(self, component=component.with_components([values, classes]))
         return Mixture.resized(model, n_components, learns=learns, init_params=init_params)
 
     def merge_gains(self, stats: Stats, a: IndexArray, b: IndexArray) -> Array:
@@ -174,7 +160,8 @@ def with_labels(
     ``classes`` (n,) are 1, ..., C, and 0 where unknown. A fit that ``begins`` has a component for
     each class; each class then has a row.
     """
-    width, dtype = X.shape[1] - 1, model.dtype
+    width = X.shape[1] - 1
+    dtype = model.dtype
     blocks = (
         Block("values", model.component, np.arange(width)),
         Block("classes", _Classes(np.zeros(max(n_classes, 1) + 1), dtype), np.array([width])),
@@ -192,19 +179,22 @@ def with_labels(
 def without_labels(
     model: Any, stats: RunningStats
 ) -> tuple[Mixture, Callable[[Stats], Stats], IndexArray]:
-    """Return the model without classes of rows, and what belongs to it.
+    """Return the model without classes of rows, given a :class:`LabelledMixture`.
 
-    The second value is a function that removes classes of rows from statistics. The third are the
-    classes of the components, (K,).
+    Returns the model, a function that removes classes of rows from statistics, and the classes of
+    the components, (K,).
     """
-    learner = model.learner and model.learner.learner
-    component = model.component.blocks[0].component
-    kept = {name: value for name, value in vars(model).items() if name != "share"}
-    plain = Mixture(**kept | {"component": component, "learner": learner, "start": None})
+    values, _ = model.component.blocks
+    fields = {name: value for name, value in vars(model).items() if name != "share"}
+    plain = Mixture(**fields | {
+        "component": values.component, "learner": model.learner and model.learner.learner,
+        "start": None,
+    })  # fmt: skip
 
-    def removed(of_rows: Stats) -> Stats:
-        counts, sums = of_rows.arrays
-        return Stats((counts, model.component.split_by_block(sums)[0].copy()))
+    def remove_classes(labelled: Stats) -> Stats:
+        counts, sums = labelled.arrays
+        sums_of_values, _ = model.component.split_by_block(sums)
+        return Stats((counts, sums_of_values.copy()))
 
-    known = model.component.split_by_block(stats.value().arrays[1])[1]
-    return plain, removed, classes_of(known)
+    _, class_counts = model.component.split_by_block(stats.value().arrays[1])
+    return plain, remove_classes, classes_of(class_counts)

@@ -38,6 +38,7 @@ from skvt.models.mixture.components import (
     ConjugateComponent,
     FullGaussian,
     GaussianRowFits,
+    draw_positions,
     full_features,
     squared_distances,
     student_t_log_density,
@@ -76,10 +77,9 @@ class LatentGaussian(FullGaussian):
         """Return rows whose missing values are conditional means under the prior."""
         return np.where(np.isnan(X), self.cells.with_levels(self._complete_scores(X)), X)
 
-    log_densities_and_sums, weighted_sums = (
-        ConjugateComponent.log_densities_and_sums,
-        ConjugateComponent.weighted_sums,
-    )
+    # `FullGaussian` would take all values as known.
+    log_densities_and_sums = ConjugateComponent.log_densities_and_sums
+    weighted_sums = ConjugateComponent.weighted_sums
 
     def filled_features(self, X: Any) -> Any:
         """Return features whose latent values are means of a standard normal in their interval."""
@@ -105,7 +105,9 @@ class LatentGaussian(FullGaussian):
         return np.stack([self.imputed(X, lam[[k]], certain) for k in range(len(lam))])
 
     def imputed(self, X: Array, lam: Array, memberships: Array) -> Array:
-        mean, probabilities = np.zeros(X.shape), np.zeros(1)
+        """Replace missing values by means, and by most probable levels in ordinal columns."""
+        mean = np.zeros(X.shape)
+        probabilities = np.zeros(1)
         for k, box in enumerate(self._sample_boxes(X, lam)):
             # Insert the means of the latent values, because the means of missing real values are
             # linear in the latent values.
@@ -113,19 +115,14 @@ class LatentGaussian(FullGaussian):
             rows = super().conditional_mean(self._with_latent(X, latent), lam[[k]])[0]
             mean += memberships[:, [k]] * rows
             probabilities = probabilities + memberships[:, k, None, None] * box.probabilities
-        for j, (column, levels) in enumerate(
-            zip(self.cells.columns, self.cells.levels, strict=True)
-        ):
-            mean[:, column] = levels[stable_argmax(probabilities[:, j])]
+        for j, levels in enumerate(self.cells.levels):
+            mean[:, self.cells.columns[j]] = levels[stable_argmax(probabilities[:, j])]
         return np.where(np.isnan(X), mean, X)
 
     def conditional_sample(self, X: Any, lam: Array, rng: np.random.Generator) -> Array:
         """Draw latent values by importance resampling, and then missing values given these."""
         (box,) = self._sample_boxes(X, lam[None], rng)
-        cumulative = box.weights.cumsum(axis=1)
-        thresholds = rng.random((len(cumulative), 1)) * cumulative[:, -1:]
-        drawn = (cumulative < thresholds).sum(axis=1)
-        latent = box.draws[np.arange(len(drawn)), drawn]
+        latent = box.draws[np.arange(X.shape[0]), draw_positions(box.weights, rng)]
         rows = super().conditional_sample(self._with_latent(X, latent), lam, rng)
         return np.where(np.isnan(X), self.cells.with_levels(rows), X)
 
@@ -158,23 +155,25 @@ class LatentGaussian(FullGaussian):
         # Sort missing ordinal values last, so that their probabilities are conditional on all
         # others.
         order = np.argsort(cells.codes(X) < 0, axis=1, kind="stable")
-        columns, row = cells.columns[order], np.arange(len(order))[:, None]
-        bounds = tuple(bound[row, order] for bound in cells.intervals(X))
+        columns = cells.columns[order]
+        row = np.arange(len(order))[:, None]
+        low, high = (bound[row, order] for bound in cells.intervals(X))
         uniform = sobol_points(J + 1)
         if rng is not None:
             uniform = rng.random((len(order), *uniform.shape))
-        inverse, boxes = np.argsort(order, axis=1), []
+        inverse = np.argsort(order, axis=1)
+        boxes = []
         for k in range(len(lam)):
             latent = holes.filled(k)
             distance = squared_distances(latent, mean[k], np.linalg.cholesky(scale[k]))
-            conditional_freedom = freedom[k] + n_real
+            precision, conditional_freedom = holes.completion.precision[k], freedom[k] + n_real
             student = LatentStudent(
-                latent[row, columns],
-                conditional_roots(holes.completion.precision[k], holes.missing, columns),
-                np.sqrt((1.0 + distance) / conditional_freedom),
-                conditional_freedom,
+                location=latent[row, columns],
+                root=conditional_roots(precision, hidden=holes.missing, columns=columns),
+                scale=np.sqrt((1.0 + distance) / conditional_freedom),
+                freedom=conditional_freedom,
             )
-            sample = sample_box(student, (bounds[0], bounds[1]), cells.padded_edges[order], uniform)
+            sample = sample_box(student, (low, high), cells.padded_edges[order], uniform)
             # Add the density of the real values, and put the columns back into their order.
             boxes.append(
                 sample._replace(
@@ -211,7 +210,7 @@ def latent_gaussian_component(
     """
     ordinal = cells.columns
     rows = mapped(X, cells.with_scores)
-    center, moment = weighted_moments(rows, weights, "full", False)
+    center, moment = weighted_moments(rows, weights, "full")
     center[ordinal] = 0.0
     variance_sums, weight_sums = sums_of_rows(X, weights, cells.variances_within)
     moment[ordinal, ordinal] += np.divide(
@@ -220,10 +219,9 @@ def latent_gaussian_component(
     if prior.mean is None:
         prior = prior._replace(mean=center)
     if prior.covariance is None:
-        prior = prior._replace(
-            covariance=default_scale(diagonal_if_few_rows(moment, weights.sum()))
-        )
-    plain, priors = gaussian_component(rows, weights, covariance_type, False, prior)
+        scale = default_scale(diagonal_if_few_rows(moment, weights.sum()))
+        prior = prior._replace(covariance=scale)
+    plain, priors = gaussian_component(rows, weights, covariance_type, zero_mean=False, prior=prior)
     # Express the prior relative to the center 0 of ordinal columns. The center of `plain` is the
     # mean of the scores.
     mean, *others = (priors[f"{name}_prior"] for name in prior._fields)

@@ -51,10 +51,6 @@ class Volume(ConjugateComponent):
     def feature_coefficients(self, t: Array) -> Array:
         return np.zeros((*t.shape[:-2], 1))
 
-    def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
-        """Raise an error: the block of values draws the rows."""
-        raise NotImplementedError
-
 
 @in_files("models.Logged")
 @dataclass(frozen=True)

@@ -25,7 +25,8 @@ class Marginals(NamedTuple):
     estimate: Array
     # Returns the quantiles (K, Q) of a probability.
     quantile: Callable[[float], Array]
-    # (Q,): codes of the values whose probabilities these are; None if columns have one each.
+    # (Q,): codes of the categories whose probabilities these are; None if each column has one
+    # parameter.
     categories: IndexArray | None = None
 
     def select(self, positions: Any) -> "Marginals":
@@ -36,61 +37,65 @@ class Marginals(NamedTuple):
         )  # fmt: skip
 
 
-def of_means(mean: Array, mean_precision: Array, shape: Array, rate: Array) -> Marginals:
-    """Return means under normal-gammas: Student t with 2a d.o.f. and squared scale b / (a kappa).
+def mean_marginals(mean: Array, mean_precision: Array, shape: Array, rate: Array) -> Marginals:
+    """Return the marginals of means under normal-gammas with the shape a, the rate b and kappa.
 
-    Parameters broadcast to (K, D); see :class:`~skvt.expfam.NormalGamma`.
+    They are Student t with 2a degrees of freedom and the squared scale b / (a kappa). Parameters
+    broadcast to (K, D), see :class:`~skvt.expfam.NormalGamma`.
     """
     scale, columns = np.sqrt(rate / (shape * mean_precision)), np.arange(mean.shape[1])
     return Marginals("mean", columns, mean, lambda p: mean + scale * stdtrit(2.0 * shape, p))
 
 
-def of_deviations(shape: Array, rate: Array) -> Marginals:
-    """Return standard deviations of columns whose precisions are Gamma(a, b), (K, D)."""
+def deviation_marginals(shape: Array, rate: Array) -> Marginals:
+    """Return the marginals (K, D) of standard deviations with Gamma(shape, rate) precisions."""
 
     def quantile(p: float) -> Array:
-        # the larger the precision, the smaller the deviation
+        # A quantile of the deviation is the opposite quantile of the precision.
         return np.sqrt(rate / gammainccinv(shape, p))
 
     median = quantile(0.5)
     return Marginals("standard deviation", np.arange(median.shape[1]), median, quantile)
 
 
-def of_rates(shape: Array, rate: Array) -> Marginals:
-    """Return rates that are Gamma(a, b), (K, D)."""
+def rate_marginals(shape: Array, rate: Array) -> Marginals:
+    """Return the marginals of rates that are Gamma(shape, rate), (K, D)."""
     columns = np.arange(shape.shape[1])
     return Marginals("rate", columns, shape / rate, lambda p: gammaincinv(shape, p) / rate)
 
 
-def of_probabilities(
-    own: Array,
+def probability_marginals(
+    counts: Array,
     others: Array,
     columns: IndexArray | None = None,
     categories: IndexArray | None = None,
 ) -> Marginals:
-    """Return probabilities that are Beta(own, others), (K, Q); they are 1 where others are 0."""
-    certain = others <= 0.0
-    b = np.where(certain, 1.0, others)
+    """Return the marginals of probabilities that are Beta(counts, others), (K, Q).
+
+    A probability is certainly 1 if ``others`` is 0.
+    """
+    is_certain = others <= 0.0
+    b = np.where(is_certain, 1.0, others)
 
     def quantile(p: float) -> Array:
-        return np.where(certain, 1.0, _beta_quantile(own, b, p))
+        return np.where(is_certain, 1.0, _beta_quantile(counts, b, p))
 
-    columns = np.arange(own.shape[1]) if columns is None else columns
-    return Marginals("probability", columns, own / (own + others), quantile, categories)
+    columns = np.arange(counts.shape[1]) if columns is None else columns
+    return Marginals("probability", columns, counts / (counts + others), quantile, categories)
 
 
 def _beta_quantile(a: Array, b: Array, p: float) -> Array:
-    """Return quantiles of Beta(a, b).
+    """Return the quantiles of Beta(a, b) for the probability p.
 
-    With more than ``_MANY`` pseudo-counts, the odds are a gamma of the smaller parameter divided by
-    a gamma that hardly varies. The quantile of the former is raised to the power that gives the log
-    odds the variance 1/a + 1/b.
+    The odds are a ratio of two gamma variables. If one parameter is more than ``_MANY``, its gamma
+    variable hardly varies. The quantile of the other one is then raised to the power that gives the
+    log odds the variance 1/a + 1/b.
     """
     small, large = np.minimum(a, b), np.maximum(a, b)
     if not np.any(large > _MANY):
         return np.asarray(betaincinv(a, b, p))
-    spread = gammaincinv(small, np.where(a <= b, p, 1.0 - p)) / small
-    odds = small / large * spread ** np.sqrt(1.0 + small / large)
+    relative_quantile = gammaincinv(small, np.where(a <= b, p, 1.0 - p)) / small
+    odds = small / large * relative_quantile ** np.sqrt(1.0 + small / large)
     of_many = np.where(a <= b, odds, 1.0) / (1.0 + odds)
     return np.where(large > _MANY, of_many, betaincinv(a, b, p))
 
@@ -110,14 +115,15 @@ def relevance(evidence: Callable[[Array], Array], sums: Array, counts: Array) ->
     This is ``[log M(S_k) + log M(S_rest) - log M(S_k + S_rest)] / N_k``, the log Bayes factor of
     separate parameters against parameters shared with all other rows. ``evidence`` maps sums of
     features (K, P) to log marginal likelihoods ``log M`` (K, B) of B parts of the values, up to
-    terms linear in the sums. N_k (K,) are numbers of rows, taken as at least 1.
+    terms linear in the sums. N_k (K,) are numbers of rows, raised to at least 1.
 
-    The other rows are those of components with many rows, if there are such components: a few
-    errors with a component for themselves would determine the spread of all other rows.
+    If other components have many rows, only the rows of these count as other rows, because a few
+    errors with a separate component would determine the variance of all other rows.
     """
-    usual, others = sums * have_many_rows(counts)[:, None], np.zeros_like(sums)
-    for part in (sums, usual):
-        # add up the other components from both ends: differences of squares would lose digits
+    # Add up all other components and then, if there are any, only the large ones.
+    others = np.zeros_like(sums)
+    for part in (sums, sums * have_many_rows(counts)[:, None]):
+        # Add from both ends, because differences of squares would lose digits.
         total = np.zeros_like(sums)
         total[1:] += np.cumsum(part[:-1], axis=0)
         total[:-1] += np.cumsum(part[:0:-1], axis=0)[::-1]

@@ -38,6 +38,7 @@ from skvt.models.mixture._kernels import assignment_entropy, responsibilities
 from skvt.models.mixture._learned_priors import PriorLearner, with_learned_concentration
 from skvt.models.mixture._seeds import distinct_rows, memberships_of_seeds
 from skvt.models.mixture._weights import SeparateSticks
+from skvt.models.mixture.components import draw_positions
 from skvt.rows import of_each_row, pieces, some_rows
 from skvt.ties import exceeds
 from skvt.typing import Array, IndexArray, Run
@@ -116,8 +117,9 @@ class Mixture(ConjugateModel):
         return self.component.n_features
 
     def validate(self, d: int, k: int) -> bool:
-        is_legal_weights = type(self.weights) is not SeparateSticks
-        return is_legal_weights and learner_matches(self.learner, self.component)
+        # Separate sticks belong to `MixtureGivenGlobals`.
+        is_legal = type(self.weights) is not SeparateSticks
+        return is_legal and learner_matches(self.learner, self.component)
 
     def statistics_shapes(self, n_components: int) -> list[tuple[int, ...]]:
         """Return the shapes of the counts and of the sums of features."""
@@ -154,7 +156,8 @@ class Mixture(ConjugateModel):
 
     def statistics_energy(self, stats: RunningStats, global_params: _Params) -> float:
         counts, sums = stats.value().arrays
-        return float(counts @ global_params[0] + np.einsum("kp,kp->", sums, global_params[1]))
+        log_weights, table = global_params
+        return float(counts @ log_weights + np.einsum("kp,kp->", sums, table))
 
     def merge_gains(self, stats: Stats, a: IndexArray, b: IndexArray) -> Array:
         return self.component.merge_gains(stats.arrays[1], a, b)
@@ -198,16 +201,20 @@ class Mixture(ConjugateModel):
         components = np.arange(n_components, dtype=np.int32)[None]
         if sp.issparse(resp):
             components, resp = (a.reshape(batch.n_rows, -1) for a in (resp.indices, resp.data))
-        tasks, results = [], []
-        for rows in pieces(batch.n_rows, _ROWS_PER_TASK):
-            columns = components[rows] if len(components) > 1 else components
-            results.append((np.zeros(n_components), np.zeros((n_components, n_components))))
-            tasks.append((resp[rows], columns, batch.weights[rows], pairs, *results[-1]))
+        # Each parallel task writes its sums to the entries of one slice of rows.
+        slices = pieces(batch.n_rows, _ROWS_PER_TASK)
+        entropies = np.zeros((len(slices), n_components))
+        pair_losses = np.zeros((len(slices), n_components, n_components))
+        tasks = [
+            (resp[rows], components[rows] if len(components) > 1 else components,
+             batch.weights[rows], pairs, entropies[i], pair_losses[i])
+            for i, rows in enumerate(slices)
+        ]  # fmt: skip
         run(assignment_entropy, tasks)
-        entropy = np.sum([of_assignments for of_assignments, _ in results], axis=0)
+        entropy = entropies.sum(axis=0)
         if result.hidden_entropy is not None:
             entropy = entropy + result.hidden_entropy
-        return entropy, np.sum([of_pairs for _, of_pairs in results], axis=0) if pairs else None
+        return entropy, pair_losses.sum(axis=0) if pairs else None
 
     # --------------------------------------------------------------------------- local step
     def local_step(
@@ -220,23 +227,24 @@ class Mixture(ConjugateModel):
         candidate components are evaluated for each row, see
         :mod:`skvt.models.mixture._candidates`.
         """
-        log_weights, completion = global_params[0], self.component.completion(global_params[1])
+        # Drawn globals have a third field.
+        log_weights, table = global_params[:2]
+        completion = self.component.completion(table)
         inv_temps = np.atleast_1d(np.asarray(inv_temp, np.float64))
         if has_candidates(batch, completion, log_weights.size, inv_temps):
             return step_of_candidates(
-                self.component, batch, *global_params[:2], run, with_stats=with_stats,
+                self.component, batch, log_weights, table, run, with_stats=with_stats,
                 with_marginal=with_marginal,
             )  # fmt: skip
-        table = np.ascontiguousarray(global_params[1].T)
         bound, energy = np.empty((2, batch.n_rows))
         resp = np.empty((batch.n_rows, log_weights.size), self.dtype)
-        params, out = (log_weights, table, completion), (resp, bound, energy)
+        step = _LocalStep(
+            self.component, batch, log_weights, np.ascontiguousarray(table.T), completion,
+            inv_temps, resp=resp, bound=bound, energy=energy,
+        )  # fmt: skip
         total = _Total() if with_stats else None
-        tasks = [
-            (self.component, batch, rows, params, inv_temps, out, total and partial(total.add, i))
-            for i, rows in enumerate(_split_into_tasks(batch.n_rows))
-        ]
-        run(_local_task, tasks)
+        slices = enumerate(_split_into_tasks(batch.n_rows))
+        run(step.run_task, [(rows, total and partial(total.add, i)) for i, rows in slices])
         stats = hidden_entropy = None
         if total is not None:
             counts, sums, hidden = total.arrays
@@ -258,12 +266,15 @@ class Mixture(ConjugateModel):
         Updates of q of the missing values and of the components alternate, starting at the prior.
         At most ``max_steps`` updates are made. The entropies are None if no value is missing.
         """
-        component, weighted = self.component, resp * batch.weights[:, None]
+        component = self.component
+        weighted = resp * batch.weights[:, None]
         observed_sums = component.weighted_sums(batch.X, weighted)
         stats, hidden_entropy = Stats((weighted.sum(axis=0), observed_sums)), None
         table = np.repeat(component.table(component.prior[None]), resp.shape[1], axis=0)
-        smallest_gain, previous = _COMPLETION_TOL * batch.weights.sum(), -np.inf
+        smallest_gain = _COMPLETION_TOL * batch.weights.sum()
+        previous_bound = -np.inf
         for step in range(max_steps):
+            # Update q of the missing values and, with it, the statistics.
             completion = component.completion(table)
             holes = None if completion is None else completion(batch.X, np.ones(1))
             if holes is None:
@@ -275,10 +286,12 @@ class Mixture(ConjugateModel):
             holes.add_statistics(weighted, stats.arrays[1])
             if step == max_steps - 1:
                 break
+            # Update q of the components, unless the last update has hardly raised the bound.
             bound = hidden_entropy.sum() + self.collapsed_energy(stats)
-            if bound - previous < smallest_gain:
+            if bound - previous_bound < smallest_gain:
                 break
-            previous, table = bound, component.table(component.natural_parameters(stats.arrays[1]))
+            previous_bound = bound
+            table = component.table(component.natural_parameters(stats.arrays[1]))
         return stats, hidden_entropy
 
     def with_learned_priors(self, prior_stats: Any, stats: RunningStats | None = None) -> Self:
@@ -289,7 +302,8 @@ class Mixture(ConjugateModel):
         if stats is None or not (self.learner or self.learns_concentration):
             return self
         value = stats.value()
-        counts, sums = self.component_masses(value), value.arrays[1]
+        counts = self.component_masses(value)
+        _, sums = value.arrays
         # Compare with half a row, because rounding may change the count of one row.
         if (counts > 0.5).sum() < 2:
             return self
@@ -413,7 +427,9 @@ class Mixture(ConjugateModel):
     def log_predictive(self, X: Any, stats: RunningStats, run: Run) -> Array:
         """Return ``log(sum_k E[w_k] p(x | rows of k) + E[w_new] p(x | prior))`` in nats, (n,)."""
         predictive = self._posterior_predictive(stats)
-        return _map_rows(X, lambda rows: logsumexp(predictive.log_joint(rows), axis=1), (), run)
+        return _map_rows(
+            X, lambda rows: logsumexp(predictive.log_joint(rows), axis=1), shape=(), run=run
+        )
 
     def _posterior_predictive(self, stats: RunningStats) -> "_Predictive":
         """Return the posterior predictive mixture of the components and one without rows."""
@@ -428,7 +444,7 @@ class Mixture(ConjugateModel):
     def imputed(self, X: Array, stats: RunningStats, run: Run) -> Array:
         """Impute missing values of rows (n, D) by predictive means or most probable categories."""
         predictive = self._posterior_predictive(stats)
-        return _map_rows(X, predictive.imputed, X.shape[1:], run)
+        return _map_rows(X, predictive.imputed, shape=X.shape[1:], run=run)
 
     def column_probabilities(self, X: Array, stats: RunningStats, column: int, run: Run) -> Array:
         """Return predictive probabilities of a column's categories, (n, C)."""
@@ -446,7 +462,7 @@ class Mixture(ConjugateModel):
                 return memberships @ probabilities
             return np.einsum("nk,nkc->nc", memberships, probabilities)
 
-        return _map_rows(X, under_mixture, under_components(X[:1]).shape[-1:], run)
+        return _map_rows(X, under_mixture, shape=under_components(X[:1]).shape[-1:], run=run)
 
     def completed(
         self, X: Array, stats: RunningStats, rng: np.random.Generator, *, of_fit: bool = False
@@ -459,6 +475,7 @@ class Mixture(ConjugateModel):
         globals, are drawn in turn.
         """
         rows, resp = self._draw_globals(stats, rng).draw_missing(X, rng)
+        # Rows in which the missing values that have a factor of q are completed.
         completed = self.component.with_completed(X, rows) if of_fit else X
         share = float((np.isnan(X) & ~np.isnan(completed)).mean(axis=0).max())
         for _ in range(_count_sweeps(share)):
@@ -506,7 +523,9 @@ class _Total:
     """
 
     def __init__(self) -> None:
+        # The sums over the first ``_n_added`` tasks; () until the first task has ended.
         self.arrays: tuple[Array, ...] = ()
+        # Arrays of tasks that have ended before a preceding task, by the number of the task.
         self._waiting: dict[int, tuple[Array, ...]] = {}
         self._n_added = 0
         self._lock = Lock()
@@ -523,44 +542,56 @@ class _Total:
                 self._n_added += 1
 
 
-def _local_task(
-    component: Component, batch: RowBatch, rows: slice,
-    params: tuple[Array, Array, Completion | None], inv_temps: Array,
-    out: tuple[Array, Array, Array], add: Callable[[Array, Array, Array], None] | None,
-) -> None:  # fmt: skip
-    """Write the responsibilities, bound and energy of ``rows`` of a batch; add their statistics.
+class _LocalStep(NamedTuple):
+    """A local step of a batch of n rows, whose parallel tasks compute slices of the rows."""
 
-    ``params`` holds E[log w] (K,), the transposed table (P, K) and the completion. ``out`` holds
-    responsibilities (n, K), bound and energy (n,), all of which are written. ``add``, unless None,
-    is called with counts (K,), sums (K, P) and the entropy of missing values (K,).
-    """
-    (log_weights, table, completion), (resp, bound, energy) = params, out
-    X, weights = batch.X, batch.weights
-    counts, hidden_entropy = np.zeros((2, log_weights.size))
-    sums = np.zeros(table.T.shape)
-    for chunk in _split_into_chunks(rows):
-        # These are E[log p(x_n | phi_k)], until they are replaced by responsibilities.
-        r, sums_of = component.log_densities_and_sums(X[chunk], table)
-        r += log_weights
-        chunk_inv_temps = inv_temps[chunk] if inv_temps.size > 1 else inv_temps
-        holes = None if completion is None else completion(X[chunk], chunk_inv_temps)
-        if holes is not None:
-            entropy = np.zeros_like(r)
-            holes.add_to(r, entropy)
-        responsibilities(r, chunk_inv_temps, bound[chunk], energy[chunk])
-        resp[chunk] = r
-        if holes is not None:
-            # The logits contain T times the entropy of missing values, which is no energy.
-            energy[chunk] -= (r * entropy).sum(axis=1) / chunk_inv_temps
-        if add is not None:
-            weighted = r * weights[chunk, None]
-            counts += weighted.sum(axis=0)
-            sums += sums_of(weighted)  # [HS13 eq. 7]
+    component: Component
+    batch: RowBatch
+    # (K,): E[log w].
+    log_weights: Array
+    # (P, K): the transposed table.
+    table: Array
+    completion: Completion | None
+    # (n,) or (1,): 1 / T of each row, or of all rows.
+    inv_temps: Array
+    # (n, K): written: responsibilities.
+    resp: Array
+    # (n,) each: written: bound and energy of the rows, in nats.
+    bound: Array
+    energy: Array
+
+    def run_task(self, rows: slice, add: Callable[[Array, Array, Array], None] | None) -> None:
+        """Write the results of ``rows``, and add their statistics.
+
+        ``add``, unless None, is called with counts (K,), sums (K, P) and the entropy of missing
+        values (K,).
+        """
+        X, weights = self.batch.X, self.batch.weights
+        counts, hidden_entropy = np.zeros((2, self.log_weights.size))
+        sums = np.zeros(self.table.T.shape)
+        for chunk in _split_into_chunks(rows):
+            # These are E[log p(x_n | phi_k)], until they are replaced by responsibilities.
+            r, sums_of = self.component.log_densities_and_sums(X[chunk], self.table)
+            r += self.log_weights
+            inv_temps = self.inv_temps[chunk] if self.inv_temps.size > 1 else self.inv_temps
+            holes = None if self.completion is None else self.completion(X[chunk], inv_temps)
             if holes is not None:
-                hidden_entropy += (weighted * entropy).sum(axis=0)
-                holes.add_statistics(weighted, sums)
-    if add is not None:
-        add(counts, sums, hidden_entropy)
+                entropy = np.zeros_like(r)
+                holes.add_to(r, entropy)
+            responsibilities(r, inv_temps, self.bound[chunk], self.energy[chunk])
+            self.resp[chunk] = r
+            if holes is not None:
+                # The logits contain T times the entropy of missing values, which is no energy.
+                self.energy[chunk] -= (r * entropy).sum(axis=1) / inv_temps
+            if add is not None:
+                weighted = r * weights[chunk, None]
+                counts += weighted.sum(axis=0)
+                sums += sums_of(weighted)  # [HS13 eq. 7]
+                if holes is not None:
+                    hidden_entropy += (weighted * entropy).sum(axis=0)
+                    holes.add_statistics(weighted, sums)
+        if add is not None:
+            add(counts, sums, hidden_entropy)
 
 
 class _Predictive(NamedTuple):
@@ -589,16 +620,14 @@ class _Predictive(NamedTuple):
         Returns the completed rows (n, D) and indicators of the drawn components (n, K), which are
         all 0 in rows of the component without rows.
         """
-        out, resp = np.array(X, np.float64), np.zeros((len(X), len(self.components)))
+        out = np.array(X, np.float64)
+        resp = np.zeros((len(X), len(self.components)))
         for chunk in pieces(X.shape[0], ROWS_PER_CHUNK):
-            cumulative = self.memberships(X[chunk]).cumsum(axis=1)
-            thresholds = rng.random((len(cumulative), 1)) * cumulative[:, -1:]
-            drawn_k = (cumulative < thresholds).sum(axis=1)
+            drawn_k = draw_positions(self.memberships(X[chunk]), rng)
             resp[chunk.start + np.arange(drawn_k.size), drawn_k] = 1.0
             for k in np.unique(drawn_k):
                 rows = chunk.start + np.flatnonzero(drawn_k == k)
-                lam = self.components[k]
-                out[rows] = self.component.conditional_sample(X[rows], lam, rng)
+                out[rows] = self.component.conditional_sample(X[rows], self.components[k], rng)
         return out, resp[:, :-1]
 
 
@@ -623,11 +652,10 @@ def _project_features(component: Component, direction: Array, X: Any) -> Array:
 def _map_rows(X: Any, function: Callable[[Any], Array], shape: tuple[int, ...], run: Run) -> Array:
     """Apply ``function`` to chunks of rows and return the results of all rows, (n, *shape)."""
     out = np.empty((X.shape[0], *shape))
-    run(_write_rows, [(X, rows, function, out) for rows in _split_into_tasks(X.shape[0])])
+
+    def write_results(rows: slice) -> None:
+        for chunk in _split_into_chunks(rows):
+            out[chunk] = function(X[chunk])
+
+    run(write_results, [(rows,) for rows in _split_into_tasks(X.shape[0])])
     return out
-
-
-def _write_rows(X: Any, rows: slice, function: Callable[[Any], Array], out: Array) -> None:
-    """Write the results of ``function`` for one task's ``rows`` to ``out``."""
-    for chunk in _split_into_chunks(rows):
-        out[chunk] = function(X[chunk])

@@ -77,8 +77,10 @@ class NegativeBinomial(ExposureColumns):
 
     def with_shares(self, share: Array) -> "NegativeBinomial":
         """Return the component in which sizes have the prior probabilities ``share`` (G,)."""
-        prior, present = self.prior.copy(), self.family.condition_on_sizes(self.prior).share
-        log_integral = self.family.log_normalizer(prior)[:, None]
+        # Subtract the present logarithms, and make the log-normalizer of the prior 0.
+        present = self.family.condition_on_sizes(self.prior).share
+        log_integral = self.family.log_normalizer(self.prior)[:, None]
+        prior = self.prior.copy()
         prior[:, : SIZES.size] += np.log(share / share.sum()) - np.log(present) - log_integral
         return replace(self, prior=prior)
 
@@ -132,14 +134,16 @@ class NegativeBinomial(ExposureColumns):
         L = self._evaluate_polynomials(exposures)
         G, J, D = SIZES.size, self.points.size, len(self.prior)
         if not sp.issparse(counts):
-            n, missing = len(counts), np.isnan(counts)
+            n = len(counts)
+            missing = np.isnan(counts)
             counts = np.where(missing, 0.0, counts)
             features = np.empty((n, D * (G + 2 * J) + J + 1))
             features[:, : D * G] = self._log_h(counts.ravel()).reshape(n, -1)
             features[:, D * G : D * (G + J)] = (counts[..., None] * L[:, None]).reshape(n, -1)
             minus_missing_L = missing[..., None] * -L[:, None]
             features[:, D * (G + J) : D * (G + 2 * J)] = minus_missing_L.reshape(n, -1)
-            features[:, -J - 1 : -1], features[:, -1] = L, counts.sum(axis=1) * np.log(exposures)
+            features[:, -J - 1 : -1] = L
+            features[:, -1] = counts.sum(axis=1) * np.log(exposures)
             return features
         rows = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
         missing = np.isnan(counts.data)
@@ -166,8 +170,8 @@ class NegativeBinomial(ExposureColumns):
         return np.concatenate([log_h, x_L, observed_L], axis=-1)
 
     def feature_coefficients(self, t: Array) -> Array:
-        lead, (G, J) = t.shape[:-2], (SIZES.size, self.points.size)
-        parts = [t[..., :G], t[..., G : G + J], t[..., G + J :]]
+        lead = t.shape[:-2]
+        parts = np.split(t, [SIZES.size, SIZES.size + self.points.size], axis=-1)
         flat = [part.reshape(*lead, -1) for part in parts]
         return np.concatenate([*flat, parts[2].sum(axis=-2), np.zeros((*lead, 1))], axis=-1)
 
@@ -182,8 +186,10 @@ class NegativeBinomial(ExposureColumns):
 
         The sum over columns in which a row is zero is interpolated between the exposures e_j.
         """
-        X, D, (G, J) = sp.csr_array(features), len(self.prior), (SIZES.size, self.points.size)
-        L, constants = X[:, -J - 1 : -1].toarray(), X[:, [-1]].toarray().ravel()
+        G, J, D = SIZES.size, self.points.size, len(self.prior)
+        X = sp.csr_array(features)
+        L = X[:, -J - 1 : -1].toarray()
+        constants = X[:, [-1]].toarray().ravel()
         # Fits of a zero in each column at each exposure e_j.
         zeros_at_points = np.repeat(np.arange(D), J), np.zeros(D * J), np.tile(np.eye(J), (D, 1))
         zero_fits, zero_sizes = (part.reshape(D, J) for part in self._fit_to_self(*zeros_at_points))
@@ -208,7 +214,8 @@ class NegativeBinomial(ExposureColumns):
         """
         fits, sizes = np.empty((2, counts.size))
         for part in pieces(counts.size, _ENTRIES_AT_ONCE):
-            is_seen, x = (counts[part] >= 0.0)[:, None], np.maximum(counts[part], 0.0)
+            is_seen = (counts[part] >= 0.0)[:, None]
+            x = np.maximum(counts[part], 0.0)
             statistics = np.concatenate(
                 [self._log_h(x), x[:, None] * L[part], is_seen * L[part]], axis=1
             )
@@ -241,7 +248,8 @@ class NegativeBinomial(ExposureColumns):
         counts.eliminate_zeros()
         rows = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
         missing = np.isnan(counts.data)
-        L, (K, D) = self._evaluate_polynomials(exposures), q.share.shape[:2]
+        L = self._evaluate_polynomials(exposures)
+        K, D = q.share.shape[:2]
         log_densities = np.empty((counts.shape[0], K))
         for k in range(K):
             q_k = QGivenSizes(*(array[k] for array in q))
@@ -260,7 +268,7 @@ class NegativeBinomial(ExposureColumns):
     def means(self, lam: Array) -> Array:
         return self.family.mean(lam).rate
 
-    def _drawn(self, lam: Array, exposures: Array, rng: np.random.Generator) -> Array:
+    def _draw_rows(self, lam: Array, exposures: Array, rng: np.random.Generator) -> Array:
         size, rate = self.family.sample(np.broadcast_to(lam, (exposures.size, *lam.shape)), rng)
         means = exposures[:, None] * rate * rng.standard_gamma(size) / size
         # Limit the means, because NumPy raises an error for very large ones, which rates without
@@ -270,7 +278,8 @@ class NegativeBinomial(ExposureColumns):
 
     def marginals(self, lam: Array) -> tuple[Marginals, ...]:
         """Return marginals of the rates for an exposure of 1, and of the dispersions 1 / r."""
-        q, columns = self.family.condition_on_sizes(lam), np.arange(lam.shape[1])
+        q = self.family.condition_on_sizes(lam)
+        columns = np.arange(lam.shape[1])
 
         def rate_quantiles(p: float) -> Array:
             # The quantile lies between the quantiles given each of the likely sizes.

@@ -243,17 +243,17 @@ class Product(ConjugateComponent):
     def log_densities_and_sums(
         self, X: Any, table: Array
     ) -> tuple[Array, Callable[[Array], Array]]:
+        """Return the sum over blocks of log densities, and a function that sums features."""
         # If a block avoids features, ask each block.
         if self.avoids_features:
-            explained = [
-                component.log_densities_and_sums(part, table[entries])
-                for (component, part), entries in zip(
-                    self._with_columns(X), self._slices, strict=True
-                )
+            blocks = zip(self._with_columns(X), self._slices, strict=True)
+            of_blocks = [
+                component.log_densities_and_sums(columns, table[entries])
+                for (component, columns), entries in blocks
             ]
-            logits = np.sum([logits for logits, _ in explained], axis=0)
+            logits = np.sum([logits for logits, _ in of_blocks], axis=0)
             return logits, lambda weighted: np.concatenate(
-                [sums_of(weighted) for _, sums_of in explained], axis=1
+                [sums_of(weighted) for _, sums_of in of_blocks], axis=1
             )
         # If all features are dense, one product of matrices is faster than one for each block.
         features_of_blocks = [component.features(part) for component, part in self._with_columns(X)]
@@ -270,6 +270,7 @@ class Product(ConjugateComponent):
 
     @cached_property
     def avoids_features(self) -> bool:  # type: ignore[override]
+        """Whether any block computes log densities without the array of its features."""
         return any(block.component.avoids_features for block in self.blocks)
 
     def weighted_sums(self, X: Any, weighted: Array) -> Array:
@@ -315,11 +316,11 @@ class Product(ConjugateComponent):
 
         def complete(X: Any, inv_temps: Array) -> HolesOfBlocks | None:
             X = dense(self._convert_rows(X))
-            holes_or_none = [
-                (entries, completion(X[:, columns], inv_temps))
-                for columns, entries, completion in completions
-            ]
-            parts = tuple((entries, holes) for entries, holes in holes_or_none if holes is not None)
+            parts: list[tuple[slice, Holes]] = []
+            for columns, entries, completion in completions:
+                holes = completion(X[:, columns], inv_temps)
+                if holes is not None:
+                    parts.append((entries, holes))
             return HolesOfBlocks(parts) if parts else None
 
         return complete if completions else None
@@ -396,31 +397,29 @@ class Product(ConjugateComponent):
     def log_predictive(self, X: Any, lam: Array) -> Array:
         """Return the sum of log densities over the independent blocks, (n, K) in nats."""
         total = np.zeros((X.shape[0], lam.shape[0]))
-        columns = zip(self._with_columns(X), self.family.split(lam), strict=True)
-        for (component, part), lam_of_block in columns:
-            total += component.log_predictive(part, lam_of_block)
+        parts = zip(self._with_columns(X), self.family.split(lam), strict=True)
+        for (component, columns), lam_of_block in parts:
+            total += component.log_predictive(columns, lam_of_block)
         return total
 
     def imputed(self, X: Array, lam: Array, memberships: Array) -> Array:
-        return self._replace_missing(
-            X, lam, lambda component, *args: component.imputed(*args, memberships)
-        )
+        return self._replace_missing("imputed", X, lam, memberships)
 
     def conditional_sample(self, X: Array, lam: Array, rng: np.random.Generator) -> Array:
-        return self._replace_missing(
-            X, lam, lambda component, *args: component.conditional_sample(*args, rng)
-        )
+        return self._replace_missing("conditional_sample", X, lam, rng)
 
-    def _replace_missing(self, X: Array, lam: Array, replacement: Callable[..., Array]) -> Array:
+    def _replace_missing(self, method: str, X: Array, lam: Array, argument: Any) -> Array:
         """Replace missing values in all blocks; NaN stays in columns of no block.
 
-        ``replacement(component, part, lam)`` returns the completed columns of a block.
+        The ``method`` of each block's component completes the columns of the block. Its arguments
+        are these columns, the natural parameters of the block, and ``argument``.
         """
         out = np.array(X, np.float64)
         for block, lam_of_block in zip(self.blocks, self.family.split(lam), strict=True):
             part = out[:, block.columns]
             if np.isnan(part).any():
-                out[:, block.columns] = replacement(block.component, part, lam_of_block)
+                complete = getattr(block.component, method)
+                out[:, block.columns] = complete(part, lam_of_block, argument)
         return out
 
     def column_probabilities(self, lam: Array, column: int, X: Any) -> Array:
@@ -446,8 +445,9 @@ class Product(ConjugateComponent):
     def with_completed(self, X: Any, completed: Array) -> Array:
         out = np.array(X, np.float64)
         for block in self.blocks:
-            parts = out[:, block.columns], completed[:, block.columns]
-            out[:, block.columns] = block.component.with_completed(*parts)
+            out[:, block.columns] = block.component.with_completed(
+                out[:, block.columns], completed[:, block.columns]
+            )
         return out
 
     def without_indicator(self, column: int) -> "Product":
@@ -490,8 +490,8 @@ class Product(ConjugateComponent):
 class HolesOfBlocks:
     """Missing values of independent blocks: implements :class:`skvt.contracts.Holes`."""
 
-    # Entries of each block with missing values in the statistics, and these missing values.
-    parts: tuple[tuple[slice, Holes], ...]
+    # For each block with missing values, its entries in the statistics, and its missing values.
+    parts: list[tuple[slice, Holes]]
 
     def add_to(self, logits: Array, entropy: Array) -> None:
         for _, holes in self.parts:
@@ -530,11 +530,11 @@ class ProductLearner:
         parts = zip(component.blocks, self.learners, component.split_by_block(sums), strict=True)
         components = []
         for block, learner, block_sums in parts:
-            with naming_block(block.name):
-                before = block.component
-                components.append(
-                    before if learner is None else learner.learned(before, block_sums)
-                )
+            new = block.component
+            if learner is not None:
+                with naming_block(block.name):
+                    new = learner.learned(new, block_sums)
+            components.append(new)
         return component.with_components(components)
 
     def values(self, component: Any) -> dict[str, Any]:
@@ -557,8 +557,10 @@ class ValuesLearner:
 
     def learned(self, component: Any, sums: Array) -> Any:
         """Return the product with priors of higher evidence in its first blocks."""
-        learners = (self.learner, self.second, *(None,) * len(component.blocks))
-        return ProductLearner(learners[: len(component.blocks)]).learned(component, sums)
+        # The other blocks have no learner. A product may have only one block.
+        n_blocks = len(component.blocks)
+        learners = (self.learner, self.second, *(None,) * n_blocks)[:n_blocks]
+        return ProductLearner(learners).learned(component, sums)
 
     def values(self, component: Any) -> dict[str, Any]:
         """Return the learned values of the first block by name."""

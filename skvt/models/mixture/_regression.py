@@ -30,11 +30,12 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from skvt.contracts import Completion
+from skvt.contracts import Completion, Holes
 from skvt.expfam import MatrixNormalWishart, triangle
 from skvt.files import in_files
 from skvt.models.mixture._gaussian_learner import (
     MEAN_PRECISION,
+    ONE_ROW,
     TINY,
     degrees_of_freedom,
     freedom_limits,
@@ -56,7 +57,7 @@ from skvt.models.mixture._gaussian_prior import (
 )
 from skvt.models.mixture._given_columns import GivenColumns
 from skvt.models.mixture._learned_priors import MOST_STEPS, Ascent, clip_log
-from skvt.models.mixture._marginals import Marginals, of_deviations, of_means
+from skvt.models.mixture._marginals import Marginals, deviation_marginals, mean_marginals
 from skvt.models.mixture._missing import GaussianCompletion, has_holes
 from skvt.models.mixture._product import Block, Product, ProductLearner
 from skvt.models.mixture.components import (
@@ -64,6 +65,7 @@ from skvt.models.mixture.components import (
     ConjugateComponent,
     SphericalGaussian,
     ZeroMeanFullGaussian,
+    column_gammas,
     dense_rows,
     full_features,
 )
@@ -73,8 +75,6 @@ from skvt.typing import Array
 # Range of kappa for slopes. Its upper limit is higher than for means, because slopes may be the
 # same in all components.
 SLOPE_PRECISION = (MEAN_PRECISION[0], 100.0)
-# Number of rows up to which a component counts as a single row.
-_ONE_ROW = 1.5
 
 
 @in_files("models.Regression")
@@ -136,7 +136,8 @@ class Regression(ConjugateComponent):
         W^-1.
         """
         V = np.zeros((M.shape[1], M.shape[1]))
-        V[0, 0], V[1:, 1:] = kappa[0], kappa[1] * self.given.moment
+        V[0, 0] = kappa[0]
+        V[1:, 1:] = kappa[1] * self.given.moment
         return replace(self, prior=self.family.from_standard(M, V, nu, scale))
 
     def _split_columns(self, X: Any) -> tuple[Array, Array]:
@@ -172,15 +173,19 @@ class Regression(ConjugateComponent):
         return out
 
     def completion(self, table: Array) -> Completion | None:
+        # Convert the table only once, for the first chunk that has missing values.
         width = self.given.center.size + self.n_explained
-        converted = cache(partial(GaussianCompletion.from_table, 0.0, table, width))
-        return lambda X, inv_temps: (
-            converted().holes(self._joint_rows(X), inv_temps)
-            if has_holes(X[:, : self.n_explained])
-            else None
-        )
+        convert_table = cache(partial(GaussianCompletion.from_table, 0.0, table, width))
+
+        def complete(X: Any, inv_temps: Array) -> Holes | None:
+            if not has_holes(X[:, : self.n_explained]):
+                return None
+            return convert_table().holes(self._joint_rows(X), inv_temps)
+
+        return complete
 
     def filled(self, X: Any) -> Any:
+        """Return rows whose missing values are conditional means under the prior."""
         return self.conditional_mean(X, self.prior[None])[0] if has_holes(X) else X
 
     def with_completed(self, X: Any, completed: Array) -> Any:
@@ -191,12 +196,17 @@ class Regression(ConjugateComponent):
         return completed if self.n_explained > 1 else X
 
     def projected(self, X: Any, weights: Array, directions: Callable[[Array, Array], Array]) -> Any:
-        return projected_residuals(self.residuals(self.filled(X)), weights, directions, self.dtype)
+        """Project the residuals of rows, because given columns have no distribution."""
+        residuals = self.residuals(self.filled(X))
+        # Only the number of columns and the dtype of this component matter.
+        gaussian = SphericalGaussian(np.empty(0), np.zeros(residuals.shape[1]), self.dtype)
+        return gaussian.projected(residuals, weights, directions)
 
     def residuals(self, X: Any) -> Array:
         """Return the residuals (n, E) of rows under the prior means of the coefficients."""
         y, u = self._split_columns(X)
-        return y - self._predict(u, self.prior[None])[0][0]
+        (prediction,), _ = self._predict(u, self.prior[None])
+        return y - prediction
 
     def _predict(self, u: Array, lam: Array) -> tuple[Array, Array]:
         """Return predictions ``M_k w``, (K, n, E), and factors ``sqrt(1 + w' V_k^-1 w)``, (K, n).
@@ -220,9 +230,10 @@ class Regression(ConjugateComponent):
 
     def _residual_gaussian(self, lam: Array) -> tuple[ZeroMeanFullGaussian, Array]:
         """Return the zero-mean Gaussian of standardised residuals, and its ``lam`` (K, ...)."""
-        prior = self.family.split(self.prior)[2]
+        _, _, prior = self.family.split(self.prior)
+        _, _, residual_lam = self.family.split(lam)
         gaussian = ZeroMeanFullGaussian(prior, self.n_explained, np.dtype(np.float64))
-        return gaussian, self.family.split(lam)[2]
+        return gaussian, residual_lam
 
     def log_predictive(self, X: Any, lam: Array) -> Array:
         gaussian, residual_lam = self._residual_gaussian(lam)
@@ -252,14 +263,11 @@ class Regression(ConjugateComponent):
 
         ``values`` (..., n, E) are relative to the center.
         """
-        X, E = dense_rows(X), self.n_explained
+        X = dense_rows(X)
+        E = self.n_explained
         out = np.array(np.broadcast_to(X, (*values.shape[:-1], X.shape[1])))
         out[..., :E] = np.where(np.isnan(X[:, :E]), values + self.center, X[:, :E])
         return out
-
-    def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
-        """Raise an error: :meth:`conditional_sample` draws rows for given columns."""
-        raise NotImplementedError
 
     def in_data_coordinates(self, lam: Array) -> tuple[Any, Array]:
         q = self.family.standard(lam)
@@ -274,31 +282,24 @@ class Regression(ConjugateComponent):
         """
         q = self.family.standard(lam)
         M, inverse = q["coefficients"], np.linalg.inv(q["coefficients_precision"])
-        shape, rate = self._residual_precisions(q)
+        shape, rate = column_gammas(q)
         precision = 1.0 / np.diagonal(inverse, axis1=1, axis2=2)
         slopes = []
         regressors = zip(self.given.labels, self.given.scale, strict=True)
         for r, (label, scale) in enumerate(regressors, 1):
-            slope = of_means(M[..., r] / scale, precision[:, r, None] * scale**2, shape, rate)
+            slope = mean_marginals(M[..., r] / scale, precision[:, r, None] * scale**2, shape, rate)
             slopes.append(slope._replace(quantity=f"slope of {label}"))
-        means = of_means(M[..., 0] + self.center, precision[:, :1], shape, rate)
-        return means, of_deviations(shape, rate), *slopes
-
-    def _residual_precisions(self, q: dict[str, Array]) -> tuple[Array, Array]:
-        """Return shapes (K, 1) and rates (K, E) of the gammas q of inverse residual variances."""
-        scale = np.diagonal(q["scale_inverse"], axis1=1, axis2=2)
-        return 0.5 * (q["degrees_of_freedom"][:, None] - scale.shape[1] + 1.0), 0.5 * scale
+        means = mean_marginals(M[..., 0] + self.center, precision[:, :1], shape, rate)
+        return means, deviation_marginals(shape, rate), *slopes
 
     def column_evidence(self, sums: Array) -> Array:
-        after, before = (
-            self._log_normalizers(lam) for lam in (self.natural_parameters(sums), self.prior[None])
-        )
-        return after - before
+        after = self._log_normalizers(self.natural_parameters(sums))
+        return after - self._log_normalizers(self.prior[None])
 
     def _log_normalizers(self, lam: Array) -> Array:
         """Return the log normalizer of each column's regression, (K, E), without the others."""
         q = self.family.standard(lam)
-        shape, rate = self._residual_precisions(q)
+        shape, rate = column_gammas(q)
         M, V = q["coefficients"][:, :, None], q["coefficients_precision"][:, None]
         eta = self.family.from_standard(M, V, 2.0 * shape, 2.0 * rate[..., None, None])
         return self.family.log_normalizer(eta)
@@ -333,8 +334,7 @@ class IndependentRegressions(Product):
         """Number of explained columns."""
         return len(self.blocks)
 
-    def projected(self, X: Any, weights: Array, directions: Callable[[Array, Array], Array]) -> Any:
-        return projected_residuals(self.residuals(self.filled(X)), weights, directions, self.dtype)
+    projected = Regression.projected
 
     def residuals(self, X: Any) -> Array:
         """Return the residuals (n, E) of rows under the prior means of the coefficients."""
@@ -357,18 +357,6 @@ class IndependentRegressions(Product):
             for part in parts
         )
 
-    def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
-        """Raise an error: :meth:`conditional_sample` draws rows for given columns."""
-        raise NotImplementedError
-
-
-def projected_residuals(
-    rows: Array, weights: Array, directions: Callable[[Array, Array], Array], dtype: Any
-) -> Any:
-    """Return the fits of residuals (n, E) projected to a subspace, see `Component.projected`."""
-    gaussian = SphericalGaussian(np.empty(0), np.zeros(rows.shape[1]), dtype)
-    return gaussian.projected(rows, weights, directions)
-
 
 def regression_component(
     X: Any, weights: Any, covariance_type: str, given: GivenColumns,
@@ -388,13 +376,14 @@ def regression_component(
     if scale is not None:
         scale = prior_scale(scale, "diag", E, np.ones(E))
     nu = float(E) if prior.degrees_of_freedom is None else prior.degrees_of_freedom
-    given_positions, blocks, prior_of_columns = np.arange(E, X.shape[1]), [], []
+    # Make a separate regression for each explained column.
+    blocks, prior_of_columns = [], []
     for j in range(E):
-        column_prior = GaussianPrior(
-            None if mean is None else mean[[j]], prior.mean_precision, nu,
-            None if scale is None else scale[[j], None],
+        column_prior = prior._replace(
+            mean=None if mean is None else mean[[j]], degrees_of_freedom=nu,
+            covariance=None if scale is None else scale[[j], None],
         )  # fmt: skip
-        columns = np.append(j, given_positions)
+        columns = np.append(j, np.arange(E, X.shape[1]))
         component, values = _full_regression(X[:, columns], weights, given, column_prior)
         blocks.append(Block(str(j), component, columns))
         prior_of_columns.append(values)
@@ -421,10 +410,11 @@ def _full_regression(
     X: Any, weights: Any, given: GivenColumns, prior: GaussianPrior
 ) -> tuple[Regression, dict[str, Any]]:
     """Return the regression of E columns on the given columns, and its prior's parameters."""
-    E, R = X.shape[1] - given.n_columns, given.center.size
+    E = X.shape[1] - given.n_columns
+    R = given.center.size
     # Fit one regression to all rows, from which the default prior is derived.
     joint = mapped(X, partial(_joint_rows, given, E))
-    center, moment = weighted_moments(joint, weights, "full", False)
+    center, moment = weighted_moments(joint, weights, "full")
     center = center[R:]
     slopes = np.linalg.solve(given.moment, moment[:R, R:]).T
     covariance = moment[R:, R:] - slopes @ moment[:R, R:]
@@ -445,6 +435,7 @@ def _full_regression(
     intercepts = center if prior.mean is None else prior.mean
     M = np.column_stack([intercepts - center, slopes])
     added = addition_to_squares(covariance, errors, weight)
+    # Make the component without a prior first, because `with_prior` needs its other fields.
     component = Regression(np.empty(0), center, given, X.dtype, added)
     component = component.with_prior(M, np.array([kappa, kappa]), nu, scale)
     return component, prior_values(component)
@@ -523,7 +514,7 @@ class RegressionLearner(Ascent):
         """Leave out components of one row if rows are few, as a Gaussian's learner does."""
         n_rows = sums[:, 0]
         has_few_rows = n_rows.sum() <= ROWS_PER_COLUMN_OF_SCALE * component.n_explained
-        return sums[n_rows > _ONE_ROW] if has_few_rows else sums
+        return sums[n_rows > ONE_ROW] if has_few_rows else sums
 
     def values(self, component: Any) -> dict[str, Any]:
         values = prior_values(component)
@@ -544,11 +535,15 @@ class RegressionLearner(Ascent):
 
     def with_parameters(self, component: Any, x: Array) -> Any:
         M, kappa, nu, scale = _prior_of(component)
-        lowest, names, n = min_freedom(scale), self.names, M.size
+        names = self.names
+        lowest = min_freedom(scale)
         freedom_range = freedom_limits(self.n_columns, lowest)
-        log_kappa, log_freedom, log_factor = x[n : n + 2], x[n + 2], x[n + 3 :]
+        # These are the parts of the vector that `_vector` returns.
+        coefficients, log_kappa, (log_freedom,), log_factor = np.split(
+            x, [M.size, M.size + 2, M.size + 3]
+        )
         if "mean_prior" in names:
-            M = x[:n].reshape(M.shape)
+            M = coefficients.reshape(M.shape)
         if "mean_precision_prior" in names:
             limits = MEAN_PRECISION, SLOPE_PRECISION
             kappa = np.exp([clip_log(*pair) for pair in zip(log_kappa, limits, strict=True)])

@@ -49,6 +49,7 @@ from skvt._compiled import (
     log,
     writeable,
 )
+from skvt.models.mixture.components import draw_positions
 from skvt.typing import Array
 
 # Sizes r, for dispersions 1 / r from 20 to .01. Each size is 1.66 times its predecessor. If any
@@ -125,9 +126,10 @@ class SizesAndRates:
         or empty unless ``slopes`` is set.
         """
         eta = np.asarray(eta, np.float64)
-        flat, lead = np.ascontiguousarray(eta.reshape(-1, eta.shape[-1])), eta.shape[:-1]
-        flat = writeable(flat)
-        q, log_integral = QGivenSizes(*np.empty((4, len(flat), SIZES.size))), np.empty(len(flat))
+        lead = eta.shape[:-1]
+        flat = writeable(np.ascontiguousarray(eta.reshape(-1, eta.shape[-1])))
+        q = QGivenSizes(*np.empty((4, len(flat), SIZES.size)))
+        log_integral = np.empty(len(flat))
         gradient = np.empty((len(flat) if slopes else 0, 2 * self.points.size))
         _integrate(flat, SIZES, self.points, self.typical, q, log_integral, gradient)
         q = QGivenSizes(*(array.reshape(*lead, -1) for array in q))
@@ -151,11 +153,10 @@ class SizesAndRates:
         return self.condition_on_sizes(eta)._asdict()
 
     def sample(self, eta: Any, rng: np.random.Generator) -> SizeAndRate:
+        """Draw the size, and then the rate given the size."""
         q = self.condition_on_sizes(eta)
-        cumulative = q.share.cumsum(axis=-1)
-        thresholds = rng.random(cumulative.shape[:-1])[..., None] * cumulative[..., -1:]
-        g = (cumulative < thresholds).sum(axis=-1)
-        a, b, scale = (np.take_along_axis(x, g[..., None], -1)[..., 0] for x in q[1:])
+        g = draw_positions(q.share, rng)
+        _, a, b, scale = (np.take_along_axis(x, g[..., None], -1)[..., 0] for x in q)
         odds = rng.standard_gamma(b) / rng.standard_gamma(a)
         return SizeAndRate(SIZES[g], SIZES[g] / scale * odds)
 
@@ -193,7 +194,8 @@ class SizesAndRates:
 
     def log_density(self, eta: Any, value: SizeAndRate) -> Array:
         """Return the log of the probability of the size times the density of the rate, in nats."""
-        q, (size, rate) = self.condition_on_sizes(eta), value
+        q = self.condition_on_sizes(eta)
+        size, rate = value
         is_size = np.abs(np.log(SIZES) - np.log(size)[..., None]) < 1e-9
         odds = np.asarray(rate)[..., None] * q.scale / SIZES
         logs = (q.b - 1.0) * np.log(odds) - (q.a + q.b) * np.log1p(odds) + np.log(q.scale / SIZES)

@@ -68,27 +68,30 @@ def split_clusters(
         consecutive numbers.
     """
     batch = model.batch(X, np.arange(weights.size), weights)
-    model = _for_smaller_clusters(model, batch, n_clusters, rng)
+    model = _adapt_to_smaller_clusters(model, batch, n_clusters, rng)
+    # The label with which each cluster begins, and from which it may be split.
     sources, labels = np.unique(labels, return_inverse=True)
     origins = sources.tolist()
     # For each cluster, the gain of its split and the rows of its second half.
-    splits = {k: _halves(model, X, weights, labels, k, rng) for k in range(len(origins))}
+    splits = {k: _split_in_half(model, X, weights, labels, k, rng) for k in range(len(origins))}
     while len(origins) < n_clusters:
         gains = np.array([splits[k][0] for k in range(len(origins))])
         # Gains are differences of sums over rows, so that ties are judged by the number of rows.
         chosen = int(stable_argmax(gains, scale=float(weights.sum())))
-        second_half, new = splits[chosen][1], len(origins)
+        _, second_half = splits[chosen]
+        new = len(origins)
         labels[second_half] = new
         origins.append(origins[chosen])
         for k in (chosen, new):
-            splits[k] = _halves(model, X, weights, labels, k, rng)
-    labels = _settled(model, batch, labels, n_clusters)
+            splits[k] = _split_in_half(model, X, weights, labels, k, rng)
+    labels = _reassign_rows(model, batch, labels, n_clusters)
+    # Number the clusters so that those of the same origin follow each other.
     ranks = np.empty(n_clusters, np.intp)
     ranks[np.argsort(origins, kind="stable")] = np.arange(n_clusters)
     return ranks[labels]
 
 
-def _for_smaller_clusters(
+def _adapt_to_smaller_clusters(
     model: Mixture, batch: RowBatch, n_clusters: int, rng: np.random.Generator
 ) -> Mixture:
     """Return the model with stick-breaking weights, and with priors for ``n_clusters`` clusters.
@@ -103,12 +106,13 @@ def _for_smaller_clusters(
     for _ in range(_MOST_PASSES):
         # The first argument is None, since a mixture learns priors from its statistics alone.
         model = model.with_learned_priors(None, RunningStats(stats.arrays))
-        labels = np.unique(_nearest(model, batch, stats)[0], return_inverse=True)[1]
+        chosen, _ = _assign_rows(model, batch, stats)
+        _, labels = np.unique(chosen, return_inverse=True)
         stats = _statistics(model, batch, labels, int(labels.max()) + 1)
     return model
 
 
-def _halves(
+def _split_in_half(
     model: Mixture, X: Any, weights: Array, labels: IndexArray, k: int, rng: np.random.Generator
 ) -> tuple[float, IndexArray]:
     """Split cluster k in two; return the gain in nats and the rows of the second half.
@@ -120,21 +124,22 @@ def _halves(
         return -np.inf, rows
     batch = model.batch(X[rows], np.arange(rows.size), weights[rows])
     unsplit = _statistics(model, batch, np.zeros(rows.size, np.intp), 1)
-    halves, _ = _nearest(model, batch, model.seeded_statistics(batch, 2, "k-means++", rng))
+    halves, _ = _assign_rows(model, batch, model.seeded_statistics(batch, 2, "k-means++", rng))
     if np.unique(halves).size < 2:
         # All rows chose one half. The other half becomes the row that the cluster explains worst.
-        worst = stable_argmax(-_nearest(model, batch, unsplit)[1])
+        _, log_densities = _assign_rows(model, batch, unsplit)
+        worst = stable_argmax(-log_densities)
         halves = (np.arange(rows.size) == worst).astype(np.intp)
-    halves = _settled(model, batch, halves, 2)
+    halves = _reassign_rows(model, batch, halves, 2)
     two = _statistics(model, batch, halves, 2)
     gain = model.collapsed_energy(two) - model.collapsed_energy(unsplit)
     return float(gain), rows[halves == 1]
 
 
-def _settled(model: Mixture, batch: RowBatch, labels: IndexArray, number: int) -> IndexArray:
+def _reassign_rows(model: Mixture, batch: RowBatch, labels: IndexArray, number: int) -> IndexArray:
     """Assign rows to their best clusters a few times, unless a cluster becomes empty."""
     for _ in range(_MOST_PASSES):
-        chosen, _ = _nearest(model, batch, _statistics(model, batch, labels, number))
+        chosen, _ = _assign_rows(model, batch, _statistics(model, batch, labels, number))
         if np.array_equal(chosen, labels) or np.unique(chosen).size < number:
             break
         labels = chosen
@@ -148,7 +153,7 @@ def _statistics(model: Mixture, batch: RowBatch, labels: IndexArray, number: int
     return stats
 
 
-def _nearest(model: Mixture, batch: RowBatch, stats: Stats) -> tuple[IndexArray, Array]:
+def _assign_rows(model: Mixture, batch: RowBatch, stats: Stats) -> tuple[IndexArray, Array]:
     """Return each row's most probable cluster, and its log density under the mixture, (n,)."""
     params = model.row_globals(RunningStats(stats.arrays), batch, serial_map)
     result = model.local_step(batch, params, 1.0, serial_map, with_stats=False)

@@ -28,7 +28,7 @@ gradient of the maximum with respect to (N, L).
 
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -51,7 +51,7 @@ from skvt.models.mixture.components import (
     FullGaussian,
     PairOfEachColumn,
     distances_of_observed,
-    with_draws,
+    fill_missing,
 )
 from skvt.typing import Array
 
@@ -75,6 +75,9 @@ _SEARCH_STRIDE = 3
 _NEGLIGIBLE_LOG_RATIO = -25.0
 # Larger squared distances are replaced by this one, whose square does not overflow.
 _MAX_DISTANCE = 1e140
+# Position of the features [u, u x, u x x'] of full scales. The first feature of all is 1, and the
+# last two are [1, log u - u].
+_FEATURES_OF_U = slice(1, -2)
 
 
 @dataclass(frozen=True)
@@ -147,7 +150,8 @@ class WeightedFullGaussian(FullGaussian):
         `Freedom.base` contains.
         """
         base = np.zeros(self.prior.size)
-        base[:2] = -0.5 * self.n_features * LOG_2PI, 0.5 * self.n_features - 1.0
+        base[0] = -0.5 * self.n_features * LOG_2PI
+        base[1] = 0.5 * self.n_features - 1.0
         return base
 
     def features(self, X: Any) -> Any:
@@ -155,16 +159,12 @@ class WeightedFullGaussian(FullGaussian):
         features = super().features(X)
         return np.concatenate([features[:, :1], features], axis=1)
 
-    log_densities_and_sums, weighted_sums = (
-        ConjugateComponent.log_densities_and_sums,
-        ConjugateComponent.weighted_sums,
-    )
-
+    # These methods of `FullGaussian` do not fit, because the rows have a further feature, u.
+    log_densities_and_sums = ConjugateComponent.log_densities_and_sums
+    weighted_sums = ConjugateComponent.weighted_sums
     # The features are the statistics of the family, so that M is the identity.
-    natural_sums, feature_coefficients = (
-        ConjugateComponent.natural_sums,
-        ConjugateComponent.feature_coefficients,
-    )
+    natural_sums = ConjugateComponent.natural_sums
+    feature_coefficients = ConjugateComponent.feature_coefficients
 
 
 @in_files("models.WeightedDiagonalGaussian")
@@ -177,7 +177,7 @@ class WeightedDiagonalGaussian(DiagonalGaussian):
 
     @property
     def base(self) -> Array:
-        """Constant coefficients: of each column those of :class:`WeightedFullGaussian`, D = 1."""
+        """For each column, the coefficients of :attr:`WeightedFullGaussian.base` with D = 1."""
         return np.repeat([-0.5 * LOG_2PI, -0.5, 0.0, 0.0], self.n_features)
 
     def features(self, X: Any) -> Any:
@@ -225,6 +225,7 @@ class Freedom(ConjugateComponent):
     def features(self, X: Any) -> Any:
         """Return ``[is observed, log u - u]`` with u = 1."""
         is_seen = 1.0 - np.isnan(np.asarray(X, np.float64))
+        # A row with one scale counts as observed if any of its values is.
         if len(self.prior) != is_seen.shape[1]:
             is_seen = is_seen.max(axis=1, keepdims=True)
         return np.concatenate([is_seen, -is_seen], axis=1)
@@ -273,7 +274,8 @@ class StudentT(WrapperMixin, Product):
     def features(self, X: Any) -> Any:
         """Return the features that do not depend on u, with 0 for the others."""
         freedom: Any = self.blocks[1].component
-        n_scales, gaussian_width = len(freedom.prior), self._widths[0]
+        n_scales = len(freedom.prior)
+        gaussian_width = self._widths[0]
         is_seen = freedom.features(X)[:, :n_scales]
         features = np.zeros((len(is_seen), gaussian_width + 2 * n_scales))
         features[:, :n_scales] = is_seen
@@ -284,9 +286,11 @@ class StudentT(WrapperMixin, Product):
         return self._values.filled(X)
 
     def row_fits(self, X: Any) -> FitsOfBlocks:
+        """Return fits of rows whose outliers are clipped, which search for seeds."""
         return super().row_fits(self._without_outliers(X))
 
     def projected(self, X: Any, weights: Array, directions: Any) -> Any:
+        """Project rows whose outliers are clipped."""
         return super().projected(self._without_outliers(X), weights, directions)
 
     def _without_outliers(self, X: Any) -> Array:
@@ -313,12 +317,16 @@ class StudentT(WrapperMixin, Product):
         if self._full:
             mixture, half_log_dets, _ = self._scale_mixtures(X, gaussian_lam, nu[:, 0])
             return np.asarray(mixture.log_density() - half_log_dets * (mixture.n_seen > 0.0))
-        q, log_densities = NormalGamma.standard(gaussian_lam), np.zeros((X.shape[0], len(lam)))
+        # With one scale for each value, the columns are independent given the component.
+        q = NormalGamma.standard(gaussian_lam)
+        log_densities = np.zeros((X.shape[0], len(lam)))
         rows, is_seen = self._values._observed(X)
         for k in range(len(lam)):
             distance = (rows - q["mean"][k, :, 0]) ** 2 / (2.0 * q["rate"][k])
-            freedom, kappa = 2.0 * q["shape"][k], q["mean_precision"][k, :, 0]
-            mixture = _ScaleMixture(distance, is_seen, freedom, kappa, nu[k])
+            mixture = _ScaleMixture(
+                distance, n_seen=is_seen, freedom=2.0 * q["shape"][k],
+                kappa=q["mean_precision"][k, :, 0], nu=nu[k],
+            )  # fmt: skip
             of_values = mixture.log_density() - 0.5 * is_seen * np.log(2.0 * q["rate"][k])
             log_densities[:, k] = of_values.sum(axis=1)
         return log_densities
@@ -328,11 +336,11 @@ class StudentT(WrapperMixin, Product):
         return self.blocks[1].component.family
 
     def _scale_mixtures(self, X: Any, lam: Array, nu: Array) -> tuple["_ScaleMixture", Array, Any]:
-        """Return the predictive densities of rows X under full scales.
+        """Return the predictive distributions of rows X under full scales.
 
-        ``lam`` are the natural parameters of the Gaussian block. Returns the densities, half the
-        log-determinants of the shape matrices of observed columns, (n, K) or (K,), and the missing
-        values or None.
+        ``lam`` are the natural parameters of the Gaussian block, and nu is (K,). Returns the
+        distributions, half the log-determinants of the shape matrices of observed columns, (n, K)
+        or (K,), and the missing values or None.
         """
         mean, scale, freedom = self._values._student(lam)
         kappa = self._values.family.standard(lam)["mean_precision"]
@@ -364,7 +372,7 @@ class StudentT(WrapperMixin, Product):
         from a Student t given u. With a diagonal scale, values are independent.
         """
         if not self._full:
-            return with_draws(X, self.sample(lam, len(X), rng))
+            return fill_missing(X, self.sample(lam, len(X), rng))
         gaussian_lam, freedom_lam = self.family.split(lam[None])
         nu = self._freedom_family.mean(freedom_lam)[:, 0]
         mixture, _, holes = self._scale_mixtures(X, gaussian_lam, nu)
@@ -372,8 +380,8 @@ class StudentT(WrapperMixin, Product):
             return np.array(X, np.float64)
         scale = 1.0 / mixture.draw_u(rng)[:, 0] + 1.0 / mixture.kappa
         chi_square = rng.chisquare(mixture.freedom + mixture.n_seen[:, 0])
-        spread = np.sqrt((scale + mixture.distance[:, 0]) / chi_square)
-        noise = rng.standard_normal(holes.X.shape) * spread[:, None]
+        noise_factor = np.sqrt((scale + mixture.distance[:, 0]) / chi_square)
+        noise = rng.standard_normal(holes.X.shape) * noise_factor[:, None]
         return np.where(holes.missing, holes.filled(0, noise) + self._values.center, X)
 
     def column_evidence(self, sums: Array) -> Array:
@@ -408,7 +416,7 @@ def student_t_component(
 # ---------------------------------------------------------------------------------- q(u)
 @dataclass(frozen=True)
 class _Scales:
-    """The gamma distributions q(u) = Gamma(shape, rate) [equation of the module].
+    """The gamma distributions q(u) = Gamma(shape, rate), see the docstring of the module.
 
     The arrays among the fields broadcast to each other.
     """
@@ -417,6 +425,7 @@ class _Scales:
     nu: Array
     # d, half the expected squared distance.
     half_distance: Array
+    # 1 / T.
     inv_temps: Array
     # Number of columns that share a scale u, and how many of them are missing in each row.
     n_columns: int
@@ -462,15 +471,18 @@ class _Scales:
 
 @dataclass(frozen=True)
 class _ScalesOfRows:
-    """The hidden variables of a chunk of rows X of full scales: u and the missing values.
+    """The hidden variables of a chunk of rows under full scales: u and the missing values.
 
-    It is a :class:`~skvt.contracts.Holes`. The columns of ``table`` belong to the features
-    [1, u, u x, u x x'] of the Gaussian and [1, log u - u] of the freedom.
+    It is a :class:`~skvt.contracts.Holes`.
     """
 
     gaussian: WeightedFullGaussian
+    # (K, P): coefficients of the features [1, u, u x, u x x'] of the Gaussian and [1, log u - u] of
+    # the freedom.
     table: Array
+    # (n, D): rows of the data.
     X: Any
+    # (n,) or (1,): 1 / T of each row, or of all rows.
     inv_temps: Array
 
     @cached_property
@@ -482,17 +494,19 @@ class _ScalesOfRows:
     def _missing(self) -> GaussianHoles | None:
         """The missing values under the Gaussian with u = 1 and T = 1."""
         center, D = self.gaussian.center, self.gaussian.n_features
-        completion = GaussianCompletion.from_table(center, self.table[:, 1:-2], D)
+        completion = GaussianCompletion.from_table(center, self.table[:, _FEATURES_OF_U], D)
         return completion.holes(self.X, np.ones(1))
 
     @cached_property
     def _scales(self) -> tuple[_Scales, Array]:
         """q(u) and half the log-determinants of A_mm, (n, K)."""
-        # Let the product with the features be -d, by taking the constant from the coefficient of u.
-        D, table = self.gaussian.n_features, self.table[:, 1:-2].copy()
+        # The product of table and features is -d after the constant has been subtracted from the
+        # coefficient of u.
+        table = self.table[:, _FEATURES_OF_U].copy()
         table[:, 0] -= self.gaussian.base[1]
         half_distance = -self._features @ table.T
-        half_log_dets, n_missing = np.zeros_like(half_distance), np.zeros((len(self._features), 1))
+        half_log_dets = np.zeros_like(half_distance)
+        n_missing = np.zeros((len(self._features), 1))
         if self._missing is not None:
             n_missing = self._missing.missing.sum(axis=1, keepdims=True).astype(np.float64)
             gain, entropy = np.zeros((2, *half_distance.shape))
@@ -501,9 +515,12 @@ class _ScalesOfRows:
             # Missing values at their means reduce the distance. The gain of the logits contains
             # this reduction and the entropy less |m| / 2.
             half_distance -= gain - entropy + 0.5 * n_missing
-        nu = 2.0 * self.table[:, -1] + 2.0 - D
-        half_distance = np.maximum(half_distance, 0.0)
-        return _Scales(nu, half_distance, self.inv_temps[:, None], D, n_missing), half_log_dets
+        D = self.gaussian.n_features
+        scales = _Scales(
+            nu=2.0 * self.table[:, -1] + 2.0 - D, half_distance=np.maximum(half_distance, 0.0),
+            inv_temps=self.inv_temps[:, None], n_columns=D, n_missing=n_missing,
+        )  # fmt: skip
+        return scales, half_log_dets
 
     @property
     def _has_values(self) -> Array:
@@ -517,39 +534,40 @@ class _ScalesOfRows:
         entropy += entropies
 
     def add_statistics(self, weighted: Array, sums: Array) -> None:
-        scales, missing = self._scales[0], self._missing
-        mean, weighted = scales.mean, weighted * self._has_values
-        weighted_means = weighted * mean
+        scales, _ = self._scales
+        weighted = weighted * self._has_values
+        weighted_means = weighted * scales.mean
         gaussian_sums = weighted_means.T @ self._features
+        missing = self._missing
         if missing is not None:
             # Add the missing values component by component, because their variances are divided by
             # E[u], which acts like an inverse temperature and differs between components.
-            all_components = missing.completion
+            linear, precision = missing.completion.linear, missing.completion.precision
             for k in range(len(sums)):
-                completion = GaussianCompletion(
-                    all_components.center, all_components.linear[[k]],
-                    all_components.precision[[k]], True,
-                )  # fmt: skip
+                of_k = replace(missing.completion, linear=linear[[k]], precision=precision[[k]])
+                inv_temps = self.inv_temps * scales.mean[:, k]
+                under_k = replace(missing, completion=of_k, inv_temps=inv_temps)
                 missing_sums = np.zeros((1, gaussian_sums.shape[1]))
-                inv_temps = self.inv_temps * mean[:, k]
-                under_k = replace(missing, completion=completion, inv_temps=inv_temps)
                 under_k.add_statistics(np.ascontiguousarray(weighted_means[:, [k]]), missing_sums)
                 gaussian_sums[k] += missing_sums[0]
-        sums[:, 1:-2] += gaussian_sums
-        sums[:, -1] += (weighted * (scales.mean_log - mean)).sum(axis=0)
+        sums[:, _FEATURES_OF_U] += gaussian_sums
+        sums[:, -1] += (weighted * (scales.mean_log - scales.mean)).sum(axis=0)
 
 
 @dataclass(frozen=True)
 class _ScalesOfValues:
-    """The hidden variables of a chunk of rows X of diagonal scales: one u for each value.
+    """The hidden variables of a chunk of rows under diagonal scales: one u for each value.
 
-    It is a :class:`~skvt.contracts.Holes`. The columns of ``table`` are six groups of D, which
-    belong to the features [1, u, u x, u x^2] of the Gaussian and [1, log u - u] of the freedom.
+    It is a :class:`~skvt.contracts.Holes`.
     """
 
     gaussian: WeightedDiagonalGaussian
+    # (K, 6 D): coefficients of the features [1, u, u x, u x^2] of the Gaussian and [1, log u - u]
+    # of the freedom, D of each.
     table: Array
+    # (n, D): rows of the data.
     X: Any
+    # (n,) or (1,): 1 / T of each row, or of all rows.
     inv_temps: Array
 
     @cached_property
@@ -560,23 +578,26 @@ class _ScalesOfValues:
     @cached_property
     def _scales(self) -> list[_Scales]:
         """q(u) under each component."""
-        rows, added = self._observed[0], self.gaussian.added
+        rows, _ = self._observed
         _, of_u, of_u_x, of_u_xx, _, of_log_u = np.split(self.table, 6, axis=1)
         precision = -2.0 * of_u_xx
         mean = of_u_x / precision
         # Every value has at least this d, because the mean is uncertain and a variance may be
         # added to squares.
         smallest = np.maximum(-(of_u + 0.5) - 0.5 * precision * mean**2, 0.0)
-        smallest = smallest if added is None else smallest + 0.5 * precision * added
+        if self.gaussian.added is not None:
+            smallest = smallest + 0.5 * precision * self.gaussian.added
         scales = []
         for k in range(len(self.table)):
             half_distance = 0.5 * precision[k] * (rows - mean[k]) ** 2 + smallest[k]
-            nu = 2.0 * of_log_u[k] + 1.0
-            scales.append(_Scales(nu, half_distance, self.inv_temps[:, None], 1, np.zeros(1)))
+            scales.append(_Scales(
+                nu=2.0 * of_log_u[k] + 1.0, half_distance=half_distance,
+                inv_temps=self.inv_temps[:, None], n_columns=1, n_missing=np.zeros(1),
+            ))  # fmt: skip
         return scales
 
     def add_to(self, logits: Array, entropy: Array) -> None:
-        is_seen = self._observed[1]
+        _, is_seen = self._observed
         for k, scales in enumerate(self._scales):
             entropies = (is_seen * scales.entropy()).sum(axis=1)
             logits[:, k] += (is_seen * scales.energy()).sum(axis=1) + entropies / self.inv_temps
@@ -584,7 +605,9 @@ class _ScalesOfValues:
 
     def add_statistics(self, weighted: Array, sums: Array) -> None:
         rows, is_seen = self._observed
-        squares, zeros = self.gaussian._squares(rows, is_seen), np.zeros(rows.shape[1])
+        squares = self.gaussian._squares(rows, is_seen)
+        # The completion does not change the features that do not depend on u.
+        zeros = np.zeros(rows.shape[1])
         for k, scales in enumerate(self._scales):
             resp = weighted[:, [k]] * is_seen
             weighted_means = resp * scales.mean
@@ -596,8 +619,7 @@ class _ScalesOfValues:
 
 
 # ---------------------------------------------------------------------------------- predictive
-@dataclass(frozen=True)
-class _ScaleMixture:
+class _ScaleMixture(NamedTuple):
     """Student t whose scale is 1 / u + 1 / kappa times a known one, u ~ Gamma(nu / 2, nu / 2).
 
     The fields are arrays that broadcast to each other.
@@ -623,16 +645,12 @@ class _ScaleMixture:
 
     def draw_u(self, rng: np.random.Generator) -> Array:
         """Draw u given the values, from the nodes of the quadrature."""
-        shape = np.broadcast_shapes(*(np.shape(array) for array in self._arrays))
+        shape = np.broadcast_shapes(*(np.shape(array) for array in self))
         return self._integrate_log_u(rng.random(shape))[1]
-
-    @property
-    def _arrays(self) -> tuple[Array, ...]:
-        return self.distance, self.n_seen, self.freedom, self.kappa, self.nu
 
     def _integrate_log_u(self, uniform: Any) -> tuple[Array, Array]:
         """Return the log integral over log u without constants, and u drawn by uniform numbers."""
-        arrays = np.broadcast_arrays(*self._arrays, uniform)
+        arrays = np.broadcast_arrays(*self, uniform)
         flat = [writeable(np.array(array, np.float64).ravel()) for array in arrays]
         log_integral, drawn_u = np.empty((2, flat[0].size))
         _integrate(*flat, log_integral, drawn_u)
@@ -646,7 +664,7 @@ def _integrate(
 ) -> None:  # fmt: skip
     """Integrate over t = log u by the trapezoidal rule, and draw a node in proportion to its term.
 
-    Results are written to ``log_integral`` and ``drawn_u``; all other arguments are the fields of
+    Results are written to ``log_integral`` and ``drawn_u``. The other arguments are the fields of
     :class:`_ScaleMixture` and uniform random numbers, one for each integral.
 
     Let n be the number of observed values, f the degrees of freedom and ``s = 1 / u + 1 / kappa``.
@@ -658,19 +676,25 @@ def _integrate(
     the distance between nodes is derived.
     """
     for i in range(distance.size):
-        d, n = min(distance[i], _MAX_DISTANCE), n_seen[i]
-        half_nu_n, half_f_n, half_nu = 0.5 * (nu[i] + n), 0.5 * (freedom[i] + n), 0.5 * nu[i]
+        d = min(distance[i], _MAX_DISTANCE)
+        n = n_seen[i]
+        half_nu = 0.5 * nu[i]
+        half_nu_n = 0.5 * (nu[i] + n)
+        half_f_n = 0.5 * (freedom[i] + n)
         # The first node is at u_0, a root of ``nu / 2 d u^2 - b u - (nu + n) / 2``. Its two forms
         # are equal; use the one in which no terms cancel.
         b = (half_nu_n - half_f_n) * d - half_nu
         root = np.sqrt(b * b + 4.0 * half_nu * d * half_nu_n)
         u = 2.0 * half_nu_n / (root - b) if b < 0.0 else (b + root) / (2.0 * half_nu * d)
-        first, step = log(u), min(_NODE_DISTANCE / np.sqrt(half_nu_n), _MAX_NODE_DISTANCE)
+        first = log(u)
+        step = min(_NODE_DISTANCE / np.sqrt(half_nu_n), _MAX_NODE_DISTANCE)
         # Number of the node after which there is no mode.
         last = int(np.ceil(max(log(1.0 + n / nu[i]) - first, 0.0) / step))
-        total, log_max, uniform_number = 0.0, -np.inf, uniform[i]
+        total, log_max = 0.0, -np.inf
+        uniform_number = uniform[i]
         # Phase 0 finds the maximum, phase 1 sums from the first node to the left, and phase 2 sums
         # from the second node to the right. One loop saves compiling the integrand three times.
+        # The number of the node is j.
         j, phase = 0, 0
         while phase < 3:
             t = first + j * step
@@ -679,7 +703,10 @@ def _integrate(
             log_term = half_nu * (t - u) - 0.5 * n * log(s) - half_f_n * log(1.0 + d / s)
             if phase == 0:
                 log_max = max(log_max, log_term)
-                j, phase = (j + _SEARCH_STRIDE, 0) if j < last else (0, 1)
+                if j < last:
+                    j += _SEARCH_STRIDE
+                else:
+                    j, phase = 0, 1
                 continue
             term = exp(log_term - log_max)
             total += term
@@ -691,8 +718,10 @@ def _integrate(
             else:
                 uniform_number = (uniform_number - share) / (1.0 - share)
             is_negligible = log_term - log_max < _NEGLIGIBLE_LOG_RATIO
-            if phase == 1:
-                j, phase = (1, 2) if is_negligible else (j - 1, 1)
+            if phase == 1 and not is_negligible:
+                j -= 1
+            elif phase == 1:
+                j, phase = 1, 2
             else:
                 phase = 3 if is_negligible and j > last else 2
                 j += 1

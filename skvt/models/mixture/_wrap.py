@@ -51,13 +51,11 @@ class WrapperMixin:
         """
         return draws
 
-    def imputed(self: Any, X: Array, lam: Array, memberships: Array) -> Array:
-        # Use conditional means in the units of the data; `Product.imputed` would impute each block.
-        return ConjugateComponent.imputed(self, X, lam, memberships)
-
-    def filled(self, X: Any) -> Any:
-        """Return the rows unchanged, since :meth:`filled_features` fills in their values."""
-        return X
+    # Use conditional means in the units of the data, because `Product.imputed` would complete each
+    # block.
+    imputed = ConjugateComponent.imputed
+    # Rows stay unchanged, because the method `filled_features` fills in the values.
+    filled = ConjugateComponent.filled
 
     def with_completed(self, X: Any, completed: Array) -> Any:
         return self._values.with_completed(X, completed)

@@ -6,7 +6,8 @@ from skvt.models.mixture.components._base import (
     PairOfEachColumn,
     RowFits,
     dense_rows,
-    with_draws,
+    draw_positions,
+    fill_missing,
 )
 from skvt.models.mixture.components._directions import (
     clusters_in_line,
@@ -25,6 +26,7 @@ from skvt.models.mixture.components._full import (
     FullGaussian,
     GaussianRowFits,
     ZeroMeanFullGaussian,
+    column_gammas,
     distances_of_observed,
     full_features,
     normal_gamma_log_normalizers,

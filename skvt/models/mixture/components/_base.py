@@ -40,7 +40,8 @@ class RowFits:
     """
 
     def __init__(self, component: Any, features: Callable[[Any], Any]) -> None:
-        self._component, self._features = component.without_shared_globals, features
+        self._component = component.without_shared_globals
+        self._features = features
 
     def prepare(self, rows: Any) -> Any:
         """Return the numbers that the other methods need of the rows with these indices."""
@@ -52,7 +53,8 @@ class RowFits:
         ``seeds`` are indices of K rows, each of which has a component fitted to it. Rounding errors
         of the fits are relative to the sizes.
         """
-        sums, component = dense(self._features(seeds)), self._component
+        sums = dense(self._features(seeds))
+        component = self._component
         tables = component.table(component.natural_parameters(sums)).T
         return prepared @ tables, abs(prepared) @ np.abs(tables)
 
@@ -74,11 +76,14 @@ class ConjugateComponent:
     subspaces.
     """
 
+    # Whether NaN are missing values.
     missing: bool = False
+    # Whether rows may be sparse.
     sparse: bool = False
     capabilities: frozenset[Capability] = frozenset()
     # Constant that is added to the squares of each row, see `FullGaussian`.
     added: Array | None = None
+    # Whether local steps do without the array of the features of all rows, because it is large.
     avoids_features: bool = False
     if TYPE_CHECKING:
         # Subclasses define these as fields, properties or class attributes.
@@ -92,7 +97,6 @@ class ConjugateComponent:
         @property
         def center(self) -> Any: ...
         def features(self, X: Any) -> Any: ...
-        def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array: ...
         def moments(self, lam: Array) -> tuple[Array, Array]: ...
 
     @property
@@ -143,6 +147,10 @@ class ConjugateComponent:
     def log_densities_and_sums(
         self, X: Any, table: Array
     ) -> tuple[Array, Callable[[Array], Array]]:
+        """Return E[log p(x | phi)] (n, K), and a function that sums features.
+
+        The function returns the sums of features (K, P) for weighted responsibilities (n, K).
+        """
         features = self.features(X)
         return features @ table, lambda weighted: features.T.dot(weighted).T
 
@@ -180,9 +188,13 @@ class ConjugateComponent:
         """
         raise NotImplementedError
 
+    def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
+        """Raise an error, because the component does not describe all columns of a row."""
+        raise NotImplementedError
+
     def conditional_sample(self, X: Any, lam: Array, rng: np.random.Generator) -> Array:
         """Draw missing values, independent of the row's other values unless overridden."""
-        return with_draws(X, self.sample(lam, X.shape[0], rng))
+        return fill_missing(X, self.sample(lam, X.shape[0], rng))
 
     def log_predictive(self, X: Any, lam: Array) -> Array:
         """Return ``A(lam + M F(x)) - A(lam)`` plus the base measure, (n, K) in nats.
@@ -205,8 +217,10 @@ class ConjugateComponent:
         component.
         """
         with np.errstate(divide="ignore"):
-            log_share, log_common_share = np.log(shares), np.log1p(-shares)
-        before, before_common = (self.family.log_normalizer(part) for part in (lam, common))
+            log_share = np.log(shares)
+            log_common_share = np.log1p(-shares)
+        before = self.family.log_normalizer(lam)
+        before_common = self.family.log_normalizer(common)
         log_densities = np.empty((X.shape[0], len(lam)))
         for rows, base, statistics in self.row_statistics(X, lam.size):
             separate_gain = self.family.log_normalizer(lam + statistics[:, None]) - before
@@ -276,7 +290,9 @@ class ConjugateComponent:
         """
         if a.size == 0:
             return np.zeros(0)
-        evidence, in_pairs = np.zeros(len(sums)), np.union1d(a, b)
+        # Compute the evidence of each component only once, even if it is in several pairs.
+        evidence = np.zeros(len(sums))
+        in_pairs = np.union1d(a, b)
         evidence[in_pairs] = self.log_evidence(sums[in_pairs])
         gains = -evidence[a] - evidence[b]
         for pairs in pieces(a.size, max(1, _ENTRIES_AT_ONCE // max(1, sums[:1].size))):
@@ -300,6 +316,7 @@ class ConjugateComponent:
         return self
 
     def imputed(self, X: Array, lam: Array, memberships: Array) -> Array:
+        """Replace missing values by means of :meth:`conditional_mean`, averaged over components."""
         mean = np.einsum("nk,knd->nd", memberships, self.conditional_mean(X, lam))
         return np.where(np.isnan(X), mean, X)
 
@@ -344,16 +361,17 @@ class PairOfEachColumn(ConjugateComponent):
         return np.concatenate([t[..., 0], t[..., 1]], axis=-1)
 
 
-def with_means(X: Any, means: Array) -> Array:
-    """Return rows (K, n, D), with missing values replaced by the means (K, D) of each component."""
+def fill_missing(X: Any, values: Array) -> Array:
+    """Return rows X (n, D) with ``values``, which broadcast to (..., n, D), for missing values."""
     X = dense_rows(X)
-    return np.where(np.isnan(X), means[:, None], X)
+    return np.where(np.isnan(X), values, X)
 
 
-def with_draws(X: Any, draws: Array) -> Array:
-    """Return rows (n, D), with missing values replaced by the values in ``draws`` (n, D)."""
-    X = dense_rows(X)
-    return np.where(np.isnan(X), draws, X)
+def draw_positions(weights: Array, rng: np.random.Generator) -> IndexArray:
+    """Draw positions (...) on the last axis of ``weights`` (..., S), in proportion to these."""
+    cumulative = weights.cumsum(axis=-1)
+    thresholds = rng.random(cumulative.shape[:-1])[..., None] * cumulative[..., -1:]
+    return np.asarray((cumulative < thresholds).sum(axis=-1))
 
 
 def dense_rows(X: Any) -> Array:

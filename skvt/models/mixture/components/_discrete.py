@@ -16,13 +16,12 @@ from skvt._compiled import digamma_array
 from skvt.expfam import Dirichlet, DirichletColumns, Gamma
 from skvt.files import PRIOR, in_files
 from skvt.models.mixture._kernels import indicators
-from skvt.models.mixture._marginals import Marginals, of_probabilities, of_rates
+from skvt.models.mixture._marginals import Marginals, probability_marginals, rate_marginals
 from skvt.models.mixture.components._base import (
     ConjugateComponent,
     PairOfEachColumn,
     dense_rows,
-    with_draws,
-    with_means,
+    fill_missing,
 )
 from skvt.rows import dense, without_missing
 from skvt.ties import exceeds, stable_argmax
@@ -72,12 +71,12 @@ class Bernoulli(LevelColumns, PairOfEachColumn):
             return np.nan_to_num(features, copy=False)
         X = sp.csr_array(X, dtype=np.float64)
         missing = np.isnan(X.data)
-        ones, minus_ones_and_missing = (
+        values, minus_values_and_missing = (
             sp.csr_array((data, X.indices, X.indptr), X.shape)
             for data in (np.where(missing, 0.0, X.data), np.where(missing, -1.0, -X.data))
         )
-        rows = sp.csr_array(np.ones((X.shape[0], 1)))
-        return sp.csr_array(sp.hstack([ones, minus_ones_and_missing, rows], format="csr"))
+        ones = sp.csr_array(np.ones((X.shape[0], 1)))
+        return sp.csr_array(sp.hstack([values, minus_values_and_missing, ones], format="csr"))
 
     def natural_sums(self, sums: Array) -> Array:
         """Convert sums of features (..., P) to natural parameters (..., D, 2)."""
@@ -123,11 +122,11 @@ class Bernoulli(LevelColumns, PairOfEachColumn):
 
     def conditional_mean(self, X: Any, lam: Array) -> Array:
         """Return rows whose missing values are the probabilities of a one, (K, n, D)."""
-        return with_means(X, Dirichlet.mean(lam)[..., 0])
+        return fill_missing(X, Dirichlet.mean(lam)[:, None, :, 0])
 
     def marginals(self, lam: Array) -> tuple[Marginals, ...]:
         ones = np.ones(self.n_features, np.intp)
-        return (of_probabilities(lam[..., 0], lam[..., 1], categories=ones),)
+        return (probability_marginals(lam[..., 0], lam[..., 1], categories=ones),)
 
 
 @in_files("models.Multinomial")
@@ -161,10 +160,11 @@ class Multinomial(ConjugateComponent):
 
     def marginals(self, lam: Array) -> tuple[Marginals, ...]:
         """Return the probability of each column for a token."""
-        return (of_probabilities(lam, lam.sum(axis=1, keepdims=True) - lam),)
+        return (probability_marginals(lam, lam.sum(axis=1, keepdims=True) - lam),)
 
     def column_evidence(self, sums: Array) -> Array:
         """Return each column's evidence in a model of tokens in this column or in any other."""
+        # Concentrations of this column and of all others, after and before the rows.
         after, before = (
             np.stack([lam, lam.sum(axis=1, keepdims=True) - lam], axis=-1)
             for lam in (self.natural_parameters(sums), self.prior[None])
@@ -212,7 +212,8 @@ class Categorical(LevelColumns):
         The result is CSR if categories are many, so that the cost of a row is proportional to the
         number of its columns and not to the number of categories.
         """
-        X, ends = dense_rows(X), np.cumsum(self.sizes)
+        X = dense_rows(X)
+        ends = np.cumsum(self.sizes)
         if ends[-1] < _LEVELS_OF_SPARSE * len(ends):
             out = np.zeros((X.shape[0], ends[-1]))
             indicators(X, ends, out)
@@ -245,11 +246,13 @@ class Categorical(LevelColumns):
         log_densities = np.asarray(self.features(X) @ np.log(self.family.mean(lam)).T)
         if not self.open_levels:
             return log_densities
-        X, A = dense_rows(X), self.family.totals(self.prior)
+        X = dense_rows(X)
+        A = self.family.totals(self.prior)
         if n_values is None:
             n_values = (self.family.totals(lam) - A).sum(axis=0)
         starts = np.cumsum(self.sizes, dtype=np.intp) - np.array(self.sizes, np.intp)
         smallest = np.minimum.reduceat(self.prior, starts)
+        # These are log(1 - u) and log u.
         log_known, log_unseen = (
             np.log(part / (n_values + A + smallest)) for part in (n_values + A, smallest)
         )
@@ -287,7 +290,7 @@ class Categorical(LevelColumns):
         columns = np.repeat(np.arange(self.n_features), self.sizes)
         codes = np.concatenate([np.arange(size) for size in self.sizes])
         others = self.family.totals(lam)[:, columns] - lam
-        return (of_probabilities(lam, others, columns, codes),)
+        return (probability_marginals(lam, others, columns, codes),)
 
     def column_evidence(self, sums: Array) -> Array:
         """Return the exact evidence of each column, since columns are independent."""
@@ -337,7 +340,7 @@ class ExposureColumns(ConjugateComponent):
         """Return expected counts for an exposure of 1, (K, D)."""
         raise NotImplementedError
 
-    def _drawn(self, lam: Array, exposures: Array, rng: np.random.Generator) -> Array:
+    def _draw_rows(self, lam: Array, exposures: Array, rng: np.random.Generator) -> Array:
         """Draw rows of the posterior predictive of one component with ``exposures`` (n,)."""
         raise NotImplementedError
 
@@ -366,16 +369,17 @@ class ExposureColumns(ConjugateComponent):
 
     def conditional_mean(self, X: Any, lam: Array) -> Array:
         """Return rows whose missing values are expected rates times the exposure, (K, n, D)."""
-        X, (_, exposures) = np.asarray(X, np.float64), self.split(X)
+        _, exposures = self.split(X)
         means = exposures[:, None] * self.means(lam)[:, None]
-        return np.where(np.isnan(X), self.append_exposure(means, exposures), X)
+        return fill_missing(X, self.append_exposure(means, exposures))
 
     def conditional_sample(self, X: Array, lam: Array, rng: np.random.Generator) -> Array:
-        return with_draws(X, self._drawn(lam, self.split(X)[1], rng))
+        _, exposures = self.split(X)
+        return fill_missing(X, self._draw_rows(lam, exposures, rng))
 
     def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
         """Draw rows at the typical exposure."""
-        return self._drawn(lam, np.full(n_rows, self.typical), rng)
+        return self._draw_rows(lam, np.full(n_rows, self.typical), rng)
 
     def column_evidence(self, sums: Array) -> Array:
         """Return the evidence of each column, which is 0 for a column of exposures."""
@@ -417,11 +421,11 @@ class Poisson(ExposureColumns):
             rows = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
             constants = xlogy(values, exposures[rows]) - gammaln(values + 1.0)
             constants = np.bincount(rows, constants, counts.shape[0])
-            structure = counts.indices, counts.indptr
-            entries = np.where(missing, -exposures[rows], 0.0), *structure
+            indices, indptr = counts.indices, counts.indptr
+            entries = np.where(missing, -exposures[rows], 0.0), indices, indptr
             minus_missing_exposures = sp.csr_array(entries, counts.shape, copy=True)
             minus_missing_exposures.eliminate_zeros()
-            counts = sp.csr_array((values, *structure), counts.shape)
+            counts = sp.csr_array((values, indices, indptr), counts.shape)
             of_rows = sp.csr_array(np.column_stack([constants, exposures]))
             return sp.csr_array(sp.hstack([counts, minus_missing_exposures, of_rows], format="csr"))
         X = dense_rows(counts)
@@ -460,7 +464,7 @@ class Poisson(ExposureColumns):
     def means(self, lam: Array) -> Array:
         return Gamma.mean(lam)
 
-    def _drawn(self, lam: Array, exposures: Array, rng: np.random.Generator) -> Array:
+    def _draw_rows(self, lam: Array, exposures: Array, rng: np.random.Generator) -> Array:
         """Draw rows from independent negative binomials."""
         shape, rate = lam[..., 0], lam[..., 1]
         rates = rng.standard_gamma(shape, size=(exposures.size, shape.size)) / rate
@@ -469,4 +473,4 @@ class Poisson(ExposureColumns):
 
     def marginals(self, lam: Array) -> tuple[Marginals, ...]:
         """Return the rates of the columns for an exposure of 1."""
-        return (of_rates(lam[..., 0], lam[..., 1]),)
+        return (rate_marginals(lam[..., 0], lam[..., 1]),)

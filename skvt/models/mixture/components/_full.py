@@ -17,7 +17,7 @@ from skvt.contracts import Completion
 from skvt.expfam import Gamma, NormalGamma, NormalWishart, Wishart, triangle
 from skvt.files import in_files
 from skvt.models.mixture._kernels import outer_features
-from skvt.models.mixture._marginals import Marginals, of_deviations, of_means
+from skvt.models.mixture._marginals import Marginals, deviation_marginals, mean_marginals
 from skvt.models.mixture._missing import GaussianCompletion, has_holes
 from skvt.models.mixture.components._base import LOG_2PI, ConjugateComponent
 from skvt.models.mixture.components._independent import CentredMixin
@@ -50,13 +50,14 @@ class _FullMixin(ConjugateComponent):
         raise NotImplementedError
 
     def completion(self, table: Array) -> Completion | None:
-        # Convert the table when the first chunk with missing values comes.
-        from_table = cache(
+        # Convert the table only once, for the first chunk that has missing values.
+        convert_table = cache(
             partial(GaussianCompletion.from_table, self.center, table, self.n_features)
         )
-        return lambda X, inv_temps: from_table().holes(X, inv_temps) if has_holes(X) else None
+        return lambda X, inv_temps: convert_table().holes(X, inv_temps) if has_holes(X) else None
 
     def filled(self, X: Any) -> Any:
+        """Return rows whose missing values are conditional means under the prior."""
         return self.conditional_mean(X, self.prior[None])[0] if has_holes(X) else X
 
     def log_predictive(self, X: Any, lam: Array) -> Array:
@@ -137,20 +138,22 @@ class FullGaussian(CentredMixin, _FullMixin):
         return np.concatenate([sums[..., :1], sums], axis=-1)
 
     def feature_coefficients(self, t: Array) -> Array:
-        # This is the transpose of `spread`: add the two entries to which it copies the first sum.
+        # Add the two entries to which `natural_sums`, of which this is the transpose, copies the
+        # first sum.
         out = t[..., 1:].copy()
         out[..., 0] += t[..., 0]
         return out
 
     @property
     def avoids_features(self) -> bool:  # type: ignore[override]
+        """Whether columns are so many that the array of the features of all rows is costly."""
         return self.n_features >= _MANY_COLUMNS
 
     def log_densities_and_sums(
         self, X: Any, table: Array
     ) -> tuple[Array, Callable[[Array], Array]]:
         # With many columns and few components, products of rows and matrices are faster than
-        # features.
+        # the array of features.
         D = self.n_features
         if not self.avoids_features or table.shape[1] > _FEW_COMPONENTS:
             return super().log_densities_and_sums(X, table)
@@ -203,7 +206,7 @@ class FullGaussian(CentredMixin, _FullMixin):
 
     def marginals(self, lam: Array) -> tuple[Marginals, ...]:
         mean, kappa, shape, rate = self._normal_gammas_of_columns(lam)
-        return of_means(mean, kappa, shape, rate), of_deviations(shape, rate)
+        return mean_marginals(mean, kappa, shape, rate), deviation_marginals(shape, rate)
 
     def column_evidence(self, sums: Array) -> Array:
         _, kappa, shape, rate = self._normal_gammas_of_columns(self.natural_parameters(sums))
@@ -214,7 +217,7 @@ class FullGaussian(CentredMixin, _FullMixin):
     def _normal_gammas_of_columns(self, lam: Array) -> tuple[Array, Array, Array, Array]:
         """Return m, kappa, shape and rate of each column's normal-gamma, broadcast to (K, D)."""
         q = NormalWishart.standard(lam)
-        shape, rate = _column_gammas(q)
+        shape, rate = column_gammas(q)
         return q["mean"] + self.center, q["mean_precision"][:, None], shape, rate
 
 
@@ -237,7 +240,8 @@ class GaussianRowFits:
 
     def __init__(self, component: FullGaussian, X: Array) -> None:
         q = NormalWishart.standard(component.prior)
-        self._kappa, self._nu = q["mean_precision"] + 1.0, q["degrees_of_freedom"] + 1.0
+        self._kappa = q["mean_precision"] + 1.0
+        self._nu = q["degrees_of_freedom"] + 1.0
         added: Any = 0.0 if component.added is None else triangle.unpack(component.added)
         whitener = np.linalg.inv(np.linalg.cholesky(q["scale_inverse"] + added))
         self._z = (X - q["mean"]) @ whitener.T
@@ -270,7 +274,8 @@ class GaussianRowFits:
         ``inner`` is z' z_s, ``square`` is |z|^2, ``seed_square`` is |z_s|^2, and ``seed_added`` is
         z_s' A z_s. The results have the shape to which the arguments broadcast.
         """
-        kappa, c = self._kappa, 1.0 - 1.0 / self._kappa
+        kappa = self._kappa
+        c = 1.0 - 1.0 / kappa
         determinant = 1.0 + c * seed_square
         distance = square - 2.0 * inner / kappa + seed_square / kappa**2
         along_seed = (inner - seed_square / kappa) ** 2 + seed_added
@@ -309,17 +314,17 @@ class ZeroMeanFullGaussian(_FullMixin):
 
     def marginals(self, lam: Array) -> tuple[Marginals, ...]:
         """Return the standard deviations of the columns."""
-        return (of_deviations(*_column_gammas(Wishart.standard(lam))),)
+        return (deviation_marginals(*column_gammas(Wishart.standard(lam))),)
 
     def column_evidence(self, sums: Array) -> Array:
         after, before = (
-            Gamma.log_normalizer(Gamma.from_standard(*_column_gammas(Wishart.standard(lam))))
+            Gamma.log_normalizer(Gamma.from_standard(*column_gammas(Wishart.standard(lam))))
             for lam in (self.natural_parameters(sums), self.prior[None])
         )
         return after - before
 
 
-def _column_gammas(q: dict[str, Array]) -> tuple[Array, Array]:
+def column_gammas(q: dict[str, Array]) -> tuple[Array, Array]:
     """Return shape (K, 1) and rate (K, D) of the gammas of the columns' inverse variances."""
     scale = np.diagonal(q["scale_inverse"], axis1=1, axis2=2)
     freedom = q["degrees_of_freedom"][:, None] - scale.shape[1] + 1.0

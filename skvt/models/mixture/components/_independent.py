@@ -10,13 +10,12 @@ from skvt.contracts import Capability
 from skvt.expfam import Normal, NormalGamma
 from skvt.files import POSITIVE, in_files
 from skvt.models import noise_log_partition
-from skvt.models.mixture._marginals import Marginals, of_deviations, of_means
+from skvt.models.mixture._marginals import Marginals, deviation_marginals, mean_marginals
 from skvt.models.mixture.components._base import (
     LOG_2PI,
     ConjugateComponent,
     RowFits,
-    with_draws,
-    with_means,
+    fill_missing,
 )
 from skvt.models.mixture.components._directions import fill_with_means
 from skvt.typing import Array
@@ -75,7 +74,8 @@ class IndependentMixin(CentredMixin):
         return squares if self.added is None else squares + is_seen * self.added
 
     def conditional_mean(self, X: Any, lam: Array) -> Array:
-        return with_means(X, self.moments(lam)[0])
+        means, _ = self.moments(lam)
+        return fill_missing(X, means[:, None])
 
 
 @in_files("models.DiagonalGaussian")
@@ -133,7 +133,9 @@ class DiagonalGaussian(IndependentMixin):
     def marginals(self, lam: Array) -> tuple[Marginals, ...]:
         q = NormalGamma.standard(lam)
         mean, kappa = q["mean"][..., 0] + self.center, q["mean_precision"][..., 0]
-        return of_means(mean, kappa, q["shape"], q["rate"]), of_deviations(q["shape"], q["rate"])
+        return mean_marginals(mean, kappa, q["shape"], q["rate"]), deviation_marginals(
+            q["shape"], q["rate"]
+        )
 
 
 @in_files("models.SphericalGaussian")
@@ -185,7 +187,7 @@ class SphericalGaussian(IndependentMixin):
         rate = q["rate"] + 0.5 * squares
         tau = rng.gamma(q["shape"] + 0.5 * is_seen.sum(axis=1)) / rate
         noise = rng.standard_normal(is_seen.shape) / np.sqrt(tau)[:, None]
-        return with_draws(X, q["mean"] + self.center + np.sqrt(factor) * noise)
+        return fill_missing(X, q["mean"] + self.center + np.sqrt(factor) * noise)
 
     def moments(self, lam: Array) -> tuple[Array, Array]:
         """Return the mean (K, D) and the inverse of the expected precision (K,)."""
@@ -197,7 +199,7 @@ class SphericalGaussian(IndependentMixin):
         q = NormalGamma.standard(lam)
         mean, kappa = q["mean"] + self.center, q["mean_precision"]
         shape, rate = (np.broadcast_to(q[name][:, None], mean.shape) for name in ("shape", "rate"))
-        return of_means(mean, kappa, shape, rate), of_deviations(shape, rate)
+        return mean_marginals(mean, kappa, shape, rate), deviation_marginals(shape, rate)
 
 
 @in_files("models.KnownVarianceGaussian")
