@@ -95,7 +95,8 @@ def sample_box(
     # Normalise the weights, and convert the draws from standard normals to latent values.
     largest = log_weights.max(axis=1, keepdims=True)
     weights = np.exp(log_weights - largest)
-    weights /= (total := weights.sum(axis=1, keepdims=True))
+    total = weights.sum(axis=1, keepdims=True)
+    weights /= total
     draws = np.einsum("nsi,nji->nsj", normal, latent.root)
     draws = latent.location[:, None] + scale[..., None] * draws
     log_probability = (largest + np.log(total / weights.shape[1]))[:, 0]

@@ -45,9 +45,11 @@ class Evidence(Pairs):
     def __init__(
         self, component: Component, sums: Array, counts: Array, vacant: NDArray[np.bool_]
     ) -> None:
-        self.component, self.sums = component.without_shared_globals, sums
+        self.component = component.without_shared_globals
+        self.sums = sums
         self.n_rows = float(counts.sum())
-        self.mass, self.vacant, self.dtype = counts / self.n_rows, vacant, component.dtype
+        self.mass, self.vacant = counts / self.n_rows, vacant
+        self.dtype = component.dtype
         if counts.size > _ALL_COMPARED:
             tables = self.component.table(self.component.natural_parameters(sums))
             cost = (sums * tables).sum(axis=1)[:, None] - sums @ tables.T
@@ -63,9 +65,9 @@ class Evidence(Pairs):
 
     def losses(self, a: int | IndexArray, b: IndexArray) -> Array:
         """Return ``log M(S_a) + log M(S_b) - log M(S_a + S_b)`` per row, M being the evidence."""
-        is_near, out = np.ones(b.size, bool), np.zeros(b.size)
-        if self.is_near is not None:
-            is_near, out = self.is_near[a, b], self.cost[a, b]
+        if self.is_near is None:
+            return self._evidence_losses(np.broadcast_to(a, b.shape), b)
+        is_near, out = self.is_near[a, b], self.cost[a, b]
         out[is_near] = self._evidence_losses(np.broadcast_to(a, b.shape)[is_near], b[is_near])
         return out
 
@@ -85,7 +87,8 @@ class Evidence(Pairs):
         if self.is_near is not None:
             self.is_near[a] |= self.is_near[b]
             self.cost[a] += self.cost[b]
-            self.is_near[:, a], self.cost[:, a] = self.is_near[a], self.cost[a]
+            self.is_near[:, a] = self.is_near[a]
+            self.cost[:, a] = self.cost[a]
 
 
 class Distinctness(Pairs):
@@ -98,7 +101,7 @@ class Distinctness(Pairs):
     - the square of the test of the valley, since evidence grows with the square of a distance in
       standard deviations. A test below SIGNIFICANT counts as SIGNIFICANT, since chance explains it;
     - the fourth power of the share of the possible entropy that a join does not lose. Of the powers
-      1 to 4, the fourth gave the best clusters if their number was told. The compiled loops
+      1 to 4, the fourth gave the best clusters if their number was known. The compiled loops
       multiply by this factor.
 
     Components that belong to different ``clusters`` (K,) are joined last. The hierarchy reports the
@@ -112,7 +115,8 @@ class Distinctness(Pairs):
         clusters: IndexArray,
     ) -> None:  # fmt: skip
         self.assignments, self.evidence, self.valleys = assignments, evidence, valleys
-        self.mass, self.vacant, self.dtype = assignments.mass, assignments.vacant, evidence.dtype
+        self.mass, self.vacant = assignments.mass, assignments.vacant
+        self.dtype = evidence.dtype
         self.clusters = clusters
 
     @property

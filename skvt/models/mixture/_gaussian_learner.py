@@ -121,7 +121,8 @@ class GaussianLearner(Ascent):
 
     def with_parameters(self, component: Any, x: Array) -> Any:
         m, kappa, nu, scale = gaussian_prior_of(component)
-        D, lowest = component.n_features, min_freedom(scale)
+        D = component.n_features
+        lowest = min_freedom(scale)
         # Take the learned parameters from the front of x, in the order of `_vector`.
         if "mean_prior" in self.names:
             m, x = x[:D], x[D:]
@@ -157,6 +158,7 @@ class GaussianLearner(Ascent):
         m, kappa, nu, scale = gaussian_prior_of(component)
         log_det, precision, linear, square = _averages(component, sums)
         is_matrix = precision.ndim == 2
+        # Learn the mean, and then how many rows it counts as.
         if "mean_prior" in self.names:
             m = np.linalg.solve(precision, linear) if is_matrix else linear / precision
         if "mean_precision_prior" in self.names:
@@ -164,7 +166,8 @@ class GaussianLearner(Ascent):
             # Rounding of large means can make the distance 0 or negative.
             distance = max(float(square + m @ (precision_m - 2.0 * linear)), TINY)
             kappa = component.n_features / distance
-        # The learned scale of factor analysers is the scale of the noise.
+        # Learn the degrees of freedom, and then the scale. For factor analysers, these are those of
+        # the noise.
         if "loadings" in component.family.standard(component.prior):
             log_det, precision = component.noise(component.natural_parameters(sums))
             is_matrix = False
@@ -225,7 +228,9 @@ def _averages(component: Any, sums: Array) -> tuple[Any, Array, Any, Any]:
     E[Lambda] is a matrix, or the diagonal of one. The last two are None for a zero-mean Gaussian.
     """
     t = component.family.expectation(component.natural_parameters(sums)).mean(axis=0)
-    D, q = component.n_features, component.family.standard(component.prior)
+    D = component.n_features
+    q = component.family.standard(component.prior)
+    # In priors of matrices, statistics of means precede the upper triangle of -Lambda / 2.
     if "degrees_of_freedom" in q or "loadings" in q:
         start = 2 + D if "mean" in q else 1
         precision = -triangle.unpack(t[start:])

@@ -166,8 +166,7 @@ def natural_prior(component: _Gaussian, prior: GaussianPrior) -> Array:
     for base in (components.FullGaussian, components.DiagonalGaussian):
         kind = base if issubclass(kind, base) else kind
     origin = np.zeros(component.n_features)
-    eta: Array = _component_of_kind(kind, origin, prior, component.dtype).prior
-    return eta
+    return np.asarray(_component_of_kind(kind, origin, prior, component.dtype).prior)
 
 
 def weighted_moments(

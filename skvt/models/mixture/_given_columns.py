@@ -286,8 +286,7 @@ class Conditioned(Product):
         def sum_over_cells(values: Array, power: float) -> Array:
             """Return the sum of ``(share * value) ** power``, (K, columns)."""
             by_cell = values.reshape(len(values), self._n_cells, -1)
-            total: Array = ((shares * by_cell) ** power).sum(axis=1)
-            return total
+            return np.asarray(((shares * by_cell) ** power).sum(axis=1))
 
         def quantile(p: float) -> Array:
             squared = sum_over_cells(cells.quantile(p) - cells.estimate, 2.0)

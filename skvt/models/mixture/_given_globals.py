@@ -148,9 +148,10 @@ class MixtureGivenGlobals(Mixture):
         self, batch: RowBatch, global_params: Any, inv_temp: float | Array, run: Run, *,
         with_energy: bool = False, with_marginal: bool = False, with_stats: bool = True,
     ) -> LocalResult:  # fmt: skip
-        # ``with_energy`` is ignored.
-        requested = {"with_marginal": with_marginal, "with_stats": with_stats}
-        result = super().local_step(batch, global_params, inv_temp, run, **requested)
+        # The local step of a mixture always has the energy, so that ``with_energy`` is not needed.
+        result = super().local_step(
+            batch, global_params, inv_temp, run, with_marginal=with_marginal, with_stats=with_stats
+        )
         if result.stats is None:
             return result
         return replace(result, stats=Stats(self._convert_statistics(result.stats.arrays)))

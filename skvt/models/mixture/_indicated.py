@@ -58,6 +58,7 @@ class Indicated(WrapperMixin, Product):
         n_exposures = d - self.blocks[0].n_given - self._n_indicated
         return (
             [block.name for block in self.blocks] == ["values", "indicators"]
+            # Components that differ in few columns contain their likelihood as ``differing``.
             and type(getattr(self._indicators, "differing", self._indicators))
             in (Bernoulli, Conditioned)
             and n_exposures in (0, 1)
@@ -113,12 +114,15 @@ class Indicated(WrapperMixin, Product):
         return super().imputed(X, lam, memberships)
 
     def _means_of_data(self, X: Array, means: Array, *others: Array) -> Array:
+        """Return the means of values; with a point mass, the means over both values of i."""
         if self._models_missing:
             return means
-        F, at, out = self._n_indicators, np.array(self.at), means.copy()
+        (indicators_lam,) = others
+        F = self._n_indicators
         unknown = self._with_unknown_indicators(X)
-        share = self._indicators.conditional_mean(unknown, others[0])[..., :F]
-        out[..., :F] = share * (means[..., :F] + self.shift) + (1.0 - share) * at
+        share = self._indicators.conditional_mean(unknown, indicators_lam)[..., :F]
+        out = means.copy()
+        out[..., :F] = share * (means[..., :F] + self.shift) + (1.0 - share) * np.array(self.at)
         return out
 
     def conditional_sample(self, X: Any, lam: Array, rng: np.random.Generator) -> Array:
@@ -132,9 +136,10 @@ class Indicated(WrapperMixin, Product):
         self, X: Array, draws: Array, rng: np.random.Generator, *others: Array
     ) -> Array:
         """Return the draws of values, with the point mass or NaN where a drawn indicator is 0."""
+        (indicators_lam,) = others
         out, F = np.array(draws, np.float64), self._n_indicated
         unknown = self._with_unknown_indicators(X)
-        indicators = self._indicators.conditional_sample(unknown, others[0], rng)
+        indicators = self._indicators.conditional_sample(unknown, indicators_lam, rng)
         has_value = indicators[:, self._indicator_of] > 0.0
         out[:, :F] = np.where(has_value, out[:, :F] + self.shift, self.at or np.nan)
         return out
@@ -165,7 +170,8 @@ class Indicated(WrapperMixin, Product):
 
         Values are NaN where the indicator is not 1, and indicators are NaN where they are unknown.
         """
-        X, F = np.asarray(dense(X), np.float64), self._n_indicated
+        X = np.asarray(dense(X), np.float64)
+        F = self._n_indicated
         missing = np.isnan(X[:, :F])
         if self._models_missing:
             # An indicator is 1 if at least half of its columns, ignoring the silent, are observed.
@@ -192,6 +198,7 @@ def add_indicators(
     Columns that are ``given`` come last; they explain values and indicators. Columns with the same
     number in ``shared``, the result of `columns_missing_together`, share an indicator.
     """
+    # The data have D columns, G of which are given.
     D, dtype = component.n_features, component.dtype
     G = 0 if given is None else given.n_columns
     n_indicators = max(shared) + 1 if shared else D - G - exposed

@@ -148,8 +148,8 @@ def best_of_candidates(
     n_kept = best.shape[1]
     for n in range(logits.shape[0]):
         row, row_candidates = logits[n], candidates[n if candidates.shape[0] > 1 else 0]
-        # Insert each candidate into the sorted list of the best. ``values`` are logits here, and
-        # responsibilities below.
+        # Insert each candidate into the sorted list of the best. Up to the end of this loop,
+        # ``values`` are logits. After it, they become responsibilities.
         kept, values = best[n], resp[n]
         for j in range(row.size):
             if j >= n_kept and row[j] <= values[n_kept - 1]:
@@ -195,7 +195,7 @@ def next_candidates(
     best: IndexArray, order: IndexArray, positions: IndexArray, last_tried: IndexArray,
     out: IndexArray,
 ) -> None:  # fmt: skip
-    """Write the candidates of each row's next visit, ``out`` (n, J), all different.
+    """Write the candidates of each row's next visit (local step), ``out`` (n, J), all different.
 
     A row's first candidates are its ``best`` components (n, L). The best components of the
     preceding row in ``order`` (n,) follow, in which rows with the same best component follow each
@@ -548,7 +548,5 @@ def join_pairs(
                 stages[a, k] = stages[k, a] = 1
                 priority = _priority(sign, bound, largest_losses[a, k], losses[a, k])
             priorities[a, k] = priorities[k, a] = priority
-            row_maxima[k], row_maxima[a] = (
-                max(row_maxima[k], priority),
-                max(row_maxima[a], priority),
-            )
+            row_maxima[k] = max(row_maxima[k], priority)
+            row_maxima[a] = max(row_maxima[a], priority)

@@ -136,13 +136,10 @@ class LabelledMixture(Mixture):
     def symmetry_breaking_stats(self, *args: Any) -> Stats:
         """Return statistics of a random row for each component, without the row's class."""
         counts, sums = super().symmetry_breaking_stats(*args).arrays
-        sums[:, -self._n_classes - 1 :] = 0.0
-        return Stats((counts, sums))
-
-    @property
-    def _n_classes(self) -> int:
         component: Any = self.component
-        return int(component.blocks[1].component.prior.size) - 1
+        _, class_sums = component.split_by_block(sums)
+        class_sums[:] = 0.0
+        return Stats((counts, sums))
 
 
 def with_column(X: Any, classes: IndexArray) -> Any:

@@ -105,7 +105,7 @@ def _ascend(
     with_parameters: Callable[[Any, Array], Any], objective: Callable[[Any], float],
     max_steps: int = MOST_STEPS,
 ) -> Any:  # fmt: skip
-    """Return the object ``current`` after at most ``max_steps`` steps, none of which lowers F.
+    """Return the object ``current`` after at most ``max_steps`` steps, which raise F.
 
     ``step(current)`` returns the present parameters x and the target of a step. After each step
     that has raised F, the next step is made twice as long. ``with_parameters(current, x)`` returns
@@ -116,6 +116,7 @@ def _ascend(
         x, target = step(current)
         trial = with_parameters(current, x + length * (target - x))
         trial_value = objective(trial)
+        # Shorten a lengthened step that does not raise F.
         if length > 1.0 and not trial_value > value:
             length = 1.0
             trial = with_parameters(current, target)
@@ -197,7 +198,7 @@ class DirichletLearner(Ascent):
         """
         alpha = component.prior.reshape(-1)
         counts = component.natural_sums(sums).reshape(len(sums), -1)
-        # Sum over the entries of each Dirichlet.
+        # Sum over the entries of each Dirichlet, which begin at ``starts``.
         starts = np.cumsum(self.sizes, dtype=np.intp) - np.array(self.sizes, np.intp)
         counts_sum = np.add.reduceat(counts, starts, axis=1)
         alpha_sum = np.add.reduceat(alpha, starts)
@@ -254,7 +255,8 @@ class GammaLearner(Ascent):
         learned, b are the rates of the prior.
         """
         t = component.family.expectation(component.natural_parameters(sums)).mean(axis=0)
-        (mean_log, mean), (shape, rate) = (t[:, 0], -t[:, 1]), component.prior.T
+        mean_log, mean = t[:, 0], -t[:, 1]
+        shape, rate = component.prior.T
         a = shape[0]
         if "shape_prior" in self.names:
             learns_rate = "rate_prior" in self.names

@@ -65,11 +65,9 @@ def rate_marginals(shape: Array, rate: Array) -> Marginals:
 
 
 def probability_marginals(
-    counts: Array,
-    others: Array,
-    columns: IndexArray | None = None,
+    counts: Array, others: Array, columns: IndexArray | None = None,
     categories: IndexArray | None = None,
-) -> Marginals:
+) -> Marginals:  # fmt: skip
     """Return the marginals of probabilities that are Beta(counts, others), (K, Q).
 
     A probability is certainly 1 if ``others`` is 0.

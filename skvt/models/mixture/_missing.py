@@ -132,7 +132,7 @@ class GaussianHoles:
 
         The result is right only if T = 1, and for rows with at least one value.
         """
-        # Solve the equation of the entropy h_k for the determinant.
+        # Solve the equation of the entropy h_k in the module's docstring for the determinant.
         logits, entropy = np.zeros((2, self.X.shape[0], len(self.completion.precision)))
         self.add_to(logits, entropy)
         half_n_missing = 0.5 * self.missing.sum(axis=1)[:, None]
@@ -160,8 +160,7 @@ class GaussianHoles:
         Missing values are ``x_m = A_mm^-1 v + L^-T noise_m``. If ``noise`` is None, they are the
         mean of q. If ``noise`` (n, D) is standard normal, they are a draw from q at T = 1.
         """
-        completion = self.completion
-        linear, precision = completion.linear[k], completion.precision[k]
+        linear, precision = self.completion.linear[k], self.completion.precision[k]
         noise = np.zeros_like(self.X) if noise is None else noise
         out = self.X.copy()
         _fill(self.X, *self.patterns, linear, precision, noise, out)
@@ -330,14 +329,9 @@ def _correct_logits(
 
 @part
 def marginal_precision(
-    precision: Array,
-    missing: Array,
-    ordinal_columns: Array,
-    lower: Array,
-    u: Array,
-    W: Array,
-    S: Array,
-) -> None:
+    precision: Array, missing: Array, ordinal_columns: Array, lower: Array, u: Array,
+    W: Array, S: Array,
+) -> None:  # fmt: skip
     """Write ``W = A_mm^-1 A_mc`` and ``S = A_cc - A_cm W``, the marginal precision of x_c.
 
     ``precision`` is A, ``missing`` are m, and ``ordinal_columns`` are c. ``lower`` is the result of
@@ -417,8 +411,9 @@ def add_expected_features(
     # This condition is evaluated when the function is compiled.
     if ordinal is not None:
         columns, means, variances = ordinal
-        J, all_hidden = columns.size, np.empty(D, np.int64)
-        positions, sum_of_variances = np.empty(J, np.int64), np.empty(J)
+        J = columns.size
+        positions, all_hidden = np.empty(J, np.int64), np.empty(D, np.int64)
+        sum_of_variances = np.empty(J)
         W, S = np.empty((D, J)), np.empty((J, J))
     for k in range(precision.shape[0]):
         A = precision[k]
@@ -438,7 +433,7 @@ def add_expected_features(
                 w = weighted[n, k]
                 if w == 0.0:
                     continue
-                # Factorize for the first row of the group that has a weight.
+                # Factorize A_mm for the first row of the group that has a weight.
                 if not is_factorized:
                     factorize(A, missing, lower)
                     is_factorized = True
@@ -455,6 +450,7 @@ def add_expected_features(
                         u[missing.size + j] = mean
                         for a in range(missing.size):
                             u[a] -= W[a, j] * mean
+                # Add the row to the sums.
                 for i in range(D):
                     x[i] = X[n, i]
                 for a in range(hidden.size):
@@ -479,6 +475,7 @@ def add_expected_features(
                             second[missing[a], missing[c]] += half * W[a, j] * W[c, j]
             # Add the covariance T A_mm^-1 of each row.
             _add_inverse(lower, missing, 0.5 * sum_of_temperatures, u, second)
+        # Add the sums of this component to those entries of the features that they belong to.
         position = 1
         for i in range(D if with_linear else 0):
             sums[k, position] += first[i]

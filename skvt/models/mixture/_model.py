@@ -253,7 +253,13 @@ class Mixture(ConjugateModel):
         marginal = bound / inv_temps if with_marginal else None
         return LocalResult(stats, bound, energy, resp, marginal, hidden_entropy=hidden_entropy)
 
+    def statistics_of_assignments(self, batch: RowBatch, resp: Array) -> Stats:
+        """Return the statistics at given responsibilities (n, K), with missing values completed."""
+        stats, _ = self._complete_statistics(batch, resp, _MAX_COMPLETIONS)
+        return stats
+
     def given_assignments(self, batch: RowBatch, resp: Array) -> LocalResult:
+        """Return the local result at given responsibilities; bound and energy are NaN."""
         stats, hidden_entropy = self._complete_statistics(batch, resp, _MAX_COMPLETIONS)
         unknown = np.full(batch.n_rows, np.nan)
         return LocalResult(stats, unknown, unknown, resp, hidden_entropy=hidden_entropy)
@@ -453,11 +459,11 @@ class Mixture(ConjugateModel):
 
         def under_components(rows: Array) -> Array:
             """Return (K + 1, C), or (n, K + 1, C) if the probabilities depend on the row."""
-            values: Array = component.column_probabilities(predictive.components, column, rows)
-            return values
+            return np.asarray(component.column_probabilities(predictive.components, column, rows))
 
         def under_mixture(rows: Array) -> Array:
-            memberships, probabilities = predictive.memberships(rows), under_components(rows)
+            memberships = predictive.memberships(rows)
+            probabilities = under_components(rows)
             if probabilities.ndim == 2:
                 return memberships @ probabilities
             return np.einsum("nk,nkc->nc", memberships, probabilities)
@@ -508,11 +514,6 @@ def _split_into_tasks(n_rows: int) -> list[slice]:
     """
     n_chunks = -(-n_rows // ROWS_PER_CHUNK)
     return pieces(n_rows, max(-(-n_chunks // MOST_TASKS) * ROWS_PER_CHUNK, 1))
-
-
-def _split_into_chunks(rows: slice) -> list[slice]:
-    """Return the slices of `ROWS_PER_CHUNK` rows of a task."""
-    return pieces(rows.stop, ROWS_PER_CHUNK, rows.start)
 
 
 class _Total:
@@ -569,7 +570,7 @@ class _LocalStep(NamedTuple):
         X, weights = self.batch.X, self.batch.weights
         counts, hidden_entropy = np.zeros((2, self.log_weights.size))
         sums = np.zeros(self.table.T.shape)
-        for chunk in _split_into_chunks(rows):
+        for chunk in pieces(rows.stop, ROWS_PER_CHUNK, rows.start):
             # These are E[log p(x_n | phi_k)], until they are replaced by responsibilities.
             r, sums_of = self.component.log_densities_and_sums(X[chunk], self.table)
             r += self.log_weights
@@ -654,7 +655,7 @@ def _map_rows(X: Any, function: Callable[[Any], Array], shape: tuple[int, ...], 
     out = np.empty((X.shape[0], *shape))
 
     def write_results(rows: slice) -> None:
-        for chunk in _split_into_chunks(rows):
+        for chunk in pieces(rows.stop, ROWS_PER_CHUNK, rows.start):
             out[chunk] = function(X[chunk])
 
     run(write_results, [(rows,) for rows in _split_into_tasks(X.shape[0])])

@@ -89,7 +89,8 @@ class Cells:
     @classmethod
     def of_shares(cls, X: Any, weights: Any, columns: IndexArray) -> "Cells":
         """Put thresholds at normal quantiles of the cumulative frequencies of the levels in X."""
-        levels, edges, weights = [], [], np.asarray(weights)
+        weights = np.asarray(weights)
+        levels, edges = [], []
         for j in columns.tolist():
             x = of_each_row(X, weights, partial(_column, j))
             is_present = ~np.isnan(x) & (weights > 0.0)
@@ -121,9 +122,10 @@ class Cells:
 
         Missing values have the interval from -inf to inf.
         """
-        codes, j, edges = self.codes(X), np.arange(self.columns.size), self.padded_edges
-        lower = np.where(codes < 0, -np.inf, edges[j, codes])
-        return lower, np.where(codes < 0, np.inf, edges[j, codes + 1])
+        codes = self.codes(X)
+        j = np.arange(self.columns.size)
+        lower = np.where(codes < 0, -np.inf, self.padded_edges[j, codes])
+        return lower, np.where(codes < 0, np.inf, self.padded_edges[j, codes + 1])
 
     def scores(self, X: Any) -> Array:
         """Return the mean of a standard normal in the interval of each value, (n, J).
@@ -155,7 +157,9 @@ class Cells:
         for j, edges in enumerate(self.edges):
             w = weights * (codes[:, j] >= 0)
             _, variances = _truncated_moments(edges)
-            sums[j], weight_sums[j] = w @ variances[codes[:, j]], w.sum()
+            # The code -1 of missing values has the weight 0.
+            sums[j] = w @ variances[codes[:, j]]
+            weight_sums[j] = w.sum()
         return sums, weight_sums
 
     @cached_property
@@ -233,7 +237,7 @@ class OrdinalHoles:
     def _latent_moments(self) -> tuple[Array, Array, Array]:
         """Means and variances of latent values, (n, K, J), and additions to the bound, (2, n, K).
 
-        The method :meth:`add_to` adds the additions to logits and to entropies.
+        The additions are those of :meth:`add_to` to logits and to entropies.
         """
         n, K, J = len(self.rows), len(self.gaussian.precision), self.columns.size
         means, variances, additions = np.zeros((n, K, J)), np.zeros((n, K, J)), np.zeros((2, n, K))
@@ -266,8 +270,8 @@ def _truncated(lower: float, upper: float, mean: float, scale: float) -> tuple[f
     ``lower`` to ``upper``. If the interval has no width, the logarithm is -inf, the mean is the end
     of the interval, and the variance is 0.
     """
-    # Distances in this function are in standard deviations. Mirror an interval below the mean, so
-    # that ``near`` is the end next to the mean.
+    # Distances in this function are in standard deviations. If an interval lies below the mean,
+    # mirror it, so that ``near`` is the end next to the mean.
     near, far = (lower - mean) / scale, (upper - mean) / scale
     side = 1.0
     if far < 0.0:
@@ -277,6 +281,7 @@ def _truncated(lower: float, upper: float, mean: float, scale: float) -> tuple[f
     start = max(near, 0.0)
     reach = 2.0 * _MAX_LOG_DROP / (start + np.sqrt(start * start + 2.0 * _MAX_LOG_DROP))
     total, first, second = 0.0, 0.0, 0.0
+    # Part 0 of the interval lies on the far side of ``start``, and part 1 on the near side.
     for half in range(2):
         length = min(far - start if half == 0 else -near, reach)
         if length > 0.0:

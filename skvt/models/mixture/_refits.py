@@ -82,8 +82,9 @@ def make_refits(model: Mixture, X: Any, weights: Array, resp: Array) -> Refits:
     EM begins with the responsibilities ``resp`` (n, K) of the fit. A sample, if the rows are many,
     is drawn with a fixed seed.
     """
-    stats = _statistics(model, X, weights, resp)
-    n, limit = X.shape[0], int(np.clip(_LARGEST_STEP // stats[1].size, _FEWEST_ROWS, ROWS_TO_SEED))
+    counts, sums = _statistics(model, X, weights, resp)
+    # Draw a sample if the rows are many.
+    n, limit = X.shape[0], int(np.clip(_LARGEST_STEP // sums.size, _FEWEST_ROWS, ROWS_TO_SEED))
     rows = np.arange(n)
     if n > limit:
         rows = np.sort(np.random.default_rng(0).choice(n, limit, replace=False))
@@ -91,13 +92,13 @@ def make_refits(model: Mixture, X: Any, weights: Array, resp: Array) -> Refits:
     # Equal rows are collected. `total` and `squares` are the sums of their weights and of the
     # squares of their weights.
     sample, total = distinct_rows(model.component, X[rows], weights[rows])
-    squares = distinct_rows(model.component, X[rows], weights[rows] ** 2)[1]
+    _, squares = distinct_rows(model.component, X[rows], weights[rows] ** 2)
     effective_numbers = scale * total**2 / np.where(squares > 0.0, squares, 1.0)
-    start_resp = _responsibilities(model, sample, *stats)
+    start_resp = _responsibilities(model, sample, counts, sums)
     return Refits(
-        refit_by_em(model, X, weights, resp),
-        model, sample, scale * total, effective_numbers, start_resp,
-        refit_by_em(model, sample, scale * total, start_resp),
+        resp=refit_by_em(model, X, weights, resp), model=model, X=sample, weights=scale * total,
+        effective_numbers=effective_numbers, start_resp=start_resp,
+        refit_resp=refit_by_em(model, sample, scale * total, start_resp),
     )  # fmt: skip
 
 
@@ -130,9 +131,8 @@ def refit_by_em(model: Mixture, X: Any, weights: Array, resp: Array) -> Array:
 
 def _statistics(model: Mixture, X: Any, weights: Array, resp: Array) -> tuple[Array, Array]:
     """Return the counts (K,) and the weighted sums of features (K, P), given responsibilities."""
-    stats = model.given_assignments(model.batch(X, np.arange(weights.size), weights), resp).stats
-    assert stats is not None
-    counts, sums = stats.arrays
+    batch = model.batch(X, np.arange(weights.size), weights)
+    counts, sums = model.statistics_of_assignments(batch, resp).arrays
     return counts, sums
 
 

@@ -148,9 +148,7 @@ def _reassign_rows(model: Mixture, batch: RowBatch, labels: IndexArray, number: 
 
 def _statistics(model: Mixture, batch: RowBatch, labels: IndexArray, number: int) -> Stats:
     """Return the statistics of ``number`` clusters, given the labels (n,) of the rows."""
-    stats = model.given_assignments(batch, np.eye(number, dtype=model.dtype)[labels]).stats
-    assert stats is not None
-    return stats
+    return model.statistics_of_assignments(batch, np.eye(number, dtype=model.dtype)[labels])
 
 
 def _assign_rows(model: Mixture, batch: RowBatch, stats: Stats) -> tuple[IndexArray, Array]:

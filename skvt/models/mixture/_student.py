@@ -121,6 +121,7 @@ class DegreesOfFreedom:
         return {"degrees_of_freedom": self.mean(eta)}
 
     def variance(self, eta: ArrayLike) -> Array:
+        """Return 0, shape (...)."""
         return np.zeros(np.shape(eta)[:-1])
 
     def sample(self, eta: ArrayLike, rng: np.random.Generator) -> Array:
@@ -130,8 +131,7 @@ class DegreesOfFreedom:
         """Return 0 where x is nu, and -inf elsewhere."""
         return np.where(np.isclose(x, self.mean(eta)), 0.0, -np.inf)
 
-    def entropy(self, eta: ArrayLike) -> Array:
-        return np.zeros(np.shape(eta)[:-1])
+    entropy = variance
 
 
 @in_files("models.WeightedFullGaussian")

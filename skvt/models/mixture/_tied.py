@@ -47,7 +47,10 @@ class TiedGaussian(FullGaussian):
         return family, family.from_standard(**(q | {"mean": q["mean"] + self.center}))
 
     def merge_gains(self, sums: Array, a: IndexArray, b: IndexArray) -> Array:
-        """See :class:`Component`; each gain is exact if its merge is the only one."""
+        """Return the gain of merging each pair of components, exact if it is the only merge.
+
+        A gain includes the change of the evidence of the shared covariance.
+        """
         lam = self.natural_parameters(sums)
         shared = Wishart.standard(self.family.shared(lam))
         single, prior = NormalWishart.standard(lam), NormalWishart.standard(self.prior)
@@ -58,6 +61,7 @@ class TiedGaussian(FullGaussian):
         for pairs in pieces(a.size, max(1, _ENTRIES_AT_ONCE // scale.size)):
             first, second = a[pairs], b[pairs]
             both = NormalWishart.standard(self.natural_parameters(sums[first] + sums[second]))
+            # What the merge adds to the inverse scale of the shared covariance.
             scatter = both["scale_inverse"] + prior["scale_inverse"]
             scatter -= single["scale_inverse"][first] + single["scale_inverse"][second]
             after = np.linalg.slogdet(scale + scatter)[1]

@@ -53,7 +53,7 @@ class StickBreaking:
         return sticks * np.concatenate([ones, remainders[..., :-1]], axis=-1)
 
     def mean(self, lam: Array) -> Array:
-        """Return ``E[w_k]``, shape (K,). 1 less their sum is the weight of all new components."""
+        """Return ``E[w_k]``, shape (K,); 1 less their sum is the weight of all new components."""
         return self.weights_of(Beta.mean(lam))
 
     def log_evidence(self, counts: Array) -> float:
@@ -87,7 +87,7 @@ class SeparateSticks(StickBreaking):
 class SymmetricDirichlet:
     """``w ~ Dir(alpha / K)`` of K components, a finite approximation of a Dirichlet process.
 
-    There may be fewer counts than components. The other components then have no rows.
+    There may be fewer counts than components. Components without a count have no rows.
     """
 
     # alpha.

@@ -62,8 +62,7 @@ def principal_components(X: Array, weights: Array, number: int) -> Array:
     number = min(number, variances.size)
     last_requested, largest = variances[-number], variances[-1]
     is_kept = ~exceeds(last_requested, variances, scale=largest)
-    components: Array = X @ directions[:, is_kept]
-    return components
+    return np.asarray(X @ directions[:, is_kept])
 
 
 def least_normal_components(X: Array, weights: Array, number: int) -> Array:
@@ -88,8 +87,7 @@ def least_normal_components(X: Array, weights: Array, number: int) -> Array:
     for _ in range(_N_KURTOSIS_STEPS):
         W = (Z * share[:, None]).T @ (Z @ W) ** 3 - 3.0 * W  # [HyvarinenOja97 eq. 8]
         W, _ = np.linalg.qr(W)
-    projected: Array = Z @ W
-    return projected
+    return np.asarray(Z @ W)
 
 
 def clusters_in_line(X: Array, weights: Array) -> IndexArray:

@@ -6,7 +6,7 @@ Columns of counts may be in proportion to an exposure of the row.
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -336,13 +336,11 @@ class ExposureColumns(ConjugateComponent):
     def validate(self, d: int, k: int) -> bool:
         return self.exposure in ("none", "column", "row_total")
 
-    def means(self, lam: Array) -> Array:
-        """Return expected counts for an exposure of 1, (K, D)."""
-        raise NotImplementedError
-
-    def _draw_rows(self, lam: Array, exposures: Array, rng: np.random.Generator) -> Array:
-        """Draw rows of the posterior predictive of one component with ``exposures`` (n,)."""
-        raise NotImplementedError
+    if TYPE_CHECKING:
+        # Subclasses return the expected counts for an exposure of 1, (K, D), and draw rows of the
+        # posterior predictive of one component with ``exposures`` (n,).
+        def means(self, lam: Array) -> Array: ...
+        def _draw_rows(self, lam: Array, exposures: Array, rng: np.random.Generator) -> Array: ...
 
     @property
     def n_features(self) -> int:
