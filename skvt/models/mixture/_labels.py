@@ -4,7 +4,8 @@
 
 The class of a row is in the last column of the rows: 0 if it is unknown, else 1, ..., C. Its
 indicators are features, so that the statistics of a component contain its number of rows of each
-class. They determine the component's class, so that moves and memos need no other information.
+class. They determine the component's class. Moves, which add, merge and split components, and the
+memos that memoized inference keeps of batches therefore need no other information.
 """
 
 from collections.abc import Callable
@@ -26,8 +27,9 @@ from skvt.typing import Array, IndexArray
 _IMPOSSIBLE = -1e25
 # A merge of components of different classes has a lower gain than this.
 _LEAST_GAIN = 1e-9 * _IMPOSSIBLE
-# A component of a birth has a class only if its rows of this class are at least _LEAST_ROWS and at
-# least the share _LEAST_SHARE * s of its rows, where s is the share of all rows that have a label.
+# A component of a birth, a move that adds components, has a class only if its rows of this class
+# are at least _LEAST_ROWS and at least the share _LEAST_SHARE * s of its rows, where s is the share
+# of all rows that have a label.
 _LEAST_SHARE = 0.1
 _LEAST_ROWS = 0.5
 

@@ -15,7 +15,7 @@ The prior cannot be learned from one component: the best prior would be concentr
 component and make all other components improbable. :class:`~skvt.models.mixture._model.Mixture`
 therefore learns only from two or more components. The ranges of parameters are limited for the
 same reason: if few components happen to have similar means or covariances, a prior concentrated at
-these would prevent births of different components. For Dirichlets, a conjugate prior of the
+these would prevent that different components are added. For Dirichlets, a conjugate prior of the
 concentrations has the same purpose. It counts as ``PSEUDO_COMPONENTS`` further components with the
 expectations under concentrations of 1. It directs the steps, but F does not include it, and steps
 that lower F are not made.

@@ -116,7 +116,10 @@ class GaussianCompletion:
 
 @dataclass(frozen=True)
 class GaussianHoles:
-    """Missing values of a chunk of n rows: implements :class:`skvt.contracts.Holes`."""
+    """Missing values of a chunk of n rows.
+
+    It implements :class:`skvt.contracts.Holes`, the contract of hidden values of rows.
+    """
 
     completion: GaussianCompletion
     # (n, D): rows relative to the centre, with 0 in place of missing values.
@@ -139,7 +142,10 @@ class GaussianHoles:
         return half_n_missing * (1.0 + _LOG_2PI) - entropy
 
     def add_to(self, logits: Array, entropy: Array) -> None:
-        """Correct ``logits`` and add entropies, see :meth:`skvt.contracts.Holes.add_to`."""
+        """Add what q of the missing values contributes to ``logits`` and ``entropy``, (n, K) each.
+
+        See :meth:`skvt.contracts.Holes.add_to`.
+        """
         completion = self.completion
         _correct_logits(
             self.X, *self.patterns, completion.linear, completion.precision, self.inv_temps,
@@ -147,7 +153,10 @@ class GaussianHoles:
         )  # fmt: skip
 
     def add_statistics(self, weighted: Array, sums: Array) -> None:
-        """Add expected features, see :meth:`skvt.contracts.Holes.add_statistics`."""
+        """Add expected features that contain missing values to ``sums`` (K, P).
+
+        ``weighted`` (n, K) are weighted responsibilities.
+        """
         completion = self.completion
         add_expected_features(
             self.X, *self.patterns, completion.linear, completion.precision, self.inv_temps,

@@ -68,11 +68,12 @@ _Params: TypeAlias = tuple[Array, Array]
 @in_files("models.Mixture")
 @dataclass(frozen=True)
 class Mixture(ConjugateModel):
-    """The model of a mixture, for all engines; :class:`~skvt.contracts.Model` has its methods.
+    """The model of a mixture; :class:`~skvt.contracts.Model` documents its methods.
 
-    The statistics are the counts of the components (K,) and the sums of their features (K, P), both
-    float64. ``global_params`` is the pair of E[log w] (K,) and the table (K, P). The product of a
-    row's features and the table is E[log p(x | phi_k)] of all components.
+    All engines, which are the algorithms of inference, can fit it. The statistics are the counts of
+    the components (K,) and the sums of their features (K, P), both float64. ``global_params`` is
+    the pair of E[log w] (K,) and the table (K, P). The product of a row's features and the table is
+    E[log p(x | phi_k)] of all components.
     """
 
     weights: Weights
@@ -95,8 +96,8 @@ class Mixture(ConjugateModel):
     def capabilities(self) -> frozenset[Capability]:
         """The capabilities of every mixture and those that depend on weights and component.
 
-        A mixture is MERGEABLE if its weights allow moves. It is TEMPERABLE if log C(T) is known for
-        both its weights and its component.
+        A mixture is MERGEABLE if its weights allow moves, which add, merge and split components. It
+        is TEMPERABLE if log C(T) is known for both its weights and its component.
         """
         of_weights = self.weights.capabilities
         of_both = of_weights & self.component.capabilities
@@ -187,9 +188,10 @@ class Mixture(ConjugateModel):
     def memo_entropy(
         self, batch: RowBatch, result: LocalResult, run: Run, *, pairs: bool
     ) -> tuple[Array, Array | None]:
-        """Return the entropy of each component's assignments and, if requested, of pairs.
+        """Return the entropies that memoized inference keeps of a batch, its memo.
 
-        The shapes are (K,) and (K, K), and
+        They are the entropy of each component's assignments and, if requested, the loss of entropy
+        for pairs of components, else None. The shapes are (K,) and (K, K), and
         :func:`skvt.models.mixture._kernels.assignment_entropy` has the definitions. The first
         result includes the entropy of missing values. The result for pairs needs no part of that
         entropy, because q of a missing value after a merge is the mixture of both distributions,

@@ -219,7 +219,10 @@ class OrdinalCompletion:
 
 @dataclass(frozen=True)
 class OrdinalHoles:
-    """Missing and latent values of a chunk of n rows: implements :class:`skvt.contracts.Holes`."""
+    """Missing and latent values of a chunk of n rows.
+
+    It implements :class:`skvt.contracts.Holes`, the contract of hidden values of rows.
+    """
 
     gaussian: GaussianCompletion
     # (n, D): rows relative to the centre, with 0 in place of missing and ordinal values.
@@ -248,13 +251,16 @@ class OrdinalHoles:
         return means, variances, additions
 
     def add_to(self, logits: Array, entropy: Array) -> None:
-        """Correct ``logits`` and add entropies, see :meth:`skvt.contracts.Holes.add_to`."""
+        """Add the contributions of q of hidden values to ``logits`` and ``entropy``, (n, K) each."""
         logit_gain, q_entropy = self._latent_moments[2]
         logits += logit_gain
         entropy += q_entropy
 
     def add_statistics(self, weighted: Array, sums: Array) -> None:
-        """Add expected features, see :meth:`skvt.contracts.Holes.add_statistics`."""
+        """Add expected features that contain hidden values to ``sums`` (K, P).
+
+        ``weighted`` (n, K) are weighted responsibilities.
+        """
         means, variances, _ = self._latent_moments
         add_expected_features(
             self.rows, *self.patterns, self.gaussian.linear, self.gaussian.precision,

@@ -137,7 +137,7 @@ class Product(ConjugateComponent):
     """A component for rows whose columns form blocks that are independent given the component.
 
     Features, statistics, tables and natural parameters of the blocks are concatenated, so that
-    engines and moves see one component. Columns that belong to no block are ignored.
+    algorithms of inference see one component. Columns that belong to no block are ignored.
     """
 
     blocks: tuple[Block, ...]
@@ -281,6 +281,7 @@ class Product(ConjugateComponent):
         return np.concatenate(sums, axis=1)
 
     def filled_features(self, X: Any) -> Any:
+        """Return the concatenated features of completed rows."""
         parts = [component.filled_features(part) for component, part in self._with_columns(X)]
         return self._side_by_side(parts)
 
@@ -437,12 +438,14 @@ class Product(ConjugateComponent):
         raise ValueError(f"No block has column {column}.")
 
     def drawn(self, lam: Array, rng: np.random.Generator) -> tuple["Product", Array]:
+        """Draw the globals of all blocks; return a component and parameters that are certain."""
         parts = zip(self.blocks, self.family.split(lam), strict=True)
         drawn = [block.component.drawn(lam_of_block, rng) for block, lam_of_block in parts]
         components, drawn_lam = zip(*drawn, strict=True)
         return self.with_components(components), self.family.join(list(drawn_lam))
 
     def with_completed(self, X: Any, completed: Array) -> Array:
+        """Return rows in which each block has completed those values for which q has a factor."""
         out = np.array(X, np.float64)
         for block in self.blocks:
             out[:, block.columns] = block.component.with_completed(
@@ -451,6 +454,7 @@ class Product(ConjugateComponent):
         return out
 
     def without_indicator(self, column: int) -> "Product":
+        """Return the product in whose blocks no indicator says whether ``column`` is observed."""
         blocks = []
         for block in self.blocks:
             for position in np.flatnonzero(block.columns == column).tolist():
@@ -459,6 +463,7 @@ class Product(ConjugateComponent):
         return replace(self, blocks=tuple(blocks))
 
     def parts(self, lam: Array) -> dict[str, tuple[Component, Array]]:
+        """Return the component and the natural parameters of each block by its name."""
         pairs = zip(self.blocks, self.family.split(lam), strict=True)
         return {block.name: (block.component, part) for block, part in pairs}
 
@@ -471,10 +476,12 @@ class Product(ConjugateComponent):
         return out
 
     def column_evidence(self, sums: Array) -> Array:
+        """Return the log evidence of each column, block after block, (K, D) in nats."""
         parts = zip(self.blocks, self.split_by_block(sums), strict=True)
         return np.concatenate([block.component.column_evidence(part) for block, part in parts], 1)
 
     def marginals(self, lam: Array) -> Any:
+        """Return a list with the marginals of each block."""
         parts = zip(self.blocks, self.family.split(lam), strict=True)
         return [block.component.marginals(part) for block, part in parts]
 
@@ -498,6 +505,7 @@ class HolesOfBlocks:
             holes.add_to(logits, entropy)
 
     def add_statistics(self, weighted: Array, sums: Array) -> None:
+        # Each block adds to a separate array, so that compiled loops get contiguous arrays.
         for entries, holes in self.parts:
             sums_of_block = np.zeros((sums.shape[0], entries.stop - entries.start))
             holes.add_statistics(weighted, sums_of_block)

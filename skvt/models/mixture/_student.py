@@ -283,6 +283,7 @@ class StudentT(WrapperMixin, Product):
         return features
 
     def filled(self, X: Any) -> Any:
+        """Return rows completed by the Gaussian, if its features need complete rows."""
         return self._values.filled(X)
 
     def row_fits(self, X: Any) -> FitsOfBlocks:
@@ -473,7 +474,8 @@ class _Scales:
 class _ScalesOfRows:
     """The hidden variables of a chunk of rows under full scales: u and the missing values.
 
-    It is a :class:`~skvt.contracts.Holes`.
+    It implements :class:`~skvt.contracts.Holes`, the contract of variables such as missing values,
+    whose q the local step integrates out.
     """
 
     gaussian: WeightedFullGaussian
@@ -558,7 +560,7 @@ class _ScalesOfRows:
 class _ScalesOfValues:
     """The hidden variables of a chunk of rows under diagonal scales: one u for each value.
 
-    It is a :class:`~skvt.contracts.Holes`.
+    It implements :class:`~skvt.contracts.Holes`, as :class:`_ScalesOfRows` does.
     """
 
     gaussian: WeightedDiagonalGaussian

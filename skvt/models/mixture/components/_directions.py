@@ -1,4 +1,4 @@
-"""Directions in which births search for clusters of rows.
+"""Directions in which births, the moves that add components, search for clusters of rows.
 
 Births of mixtures project rows to a few directions: principal components, directions of extreme
 kurtosis [HyvarinenOja97], or one direction along which the density of rows has valleys.
