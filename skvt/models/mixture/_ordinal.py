@@ -251,7 +251,7 @@ class OrdinalHoles:
         return means, variances, additions
 
     def add_to(self, logits: Array, entropy: Array) -> None:
-        """Add the contributions of q of hidden values to ``logits`` and ``entropy``, both (n, K)."""
+        """Add the contributions of hidden values to ``logits`` and ``entropy``, (n, K) each."""
         logit_gain, q_entropy = self._latent_moments[2]
         logits += logit_gain
         entropy += q_entropy
