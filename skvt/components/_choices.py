@@ -2,16 +2,18 @@
 
 For each type of covariance, mixtures of few components are fitted to evenly spaced rows and
 columns, and the type with the highest bound is chosen. Bounds depend on the prior if there are few
-rows for each column. Types with close bounds are then compared by the density of rows that the
-short fits have not seen. :func:`best_type` makes the choice.
+rows for each column. Types with close bounds are then also compared by the density of held-out
+rows. :func:`best_type` makes the choice.
 """
 
+from dataclasses import replace
 from functools import partial
-from operator import itemgetter
+from typing import NamedTuple
 
 import numpy as np
 
 from skvt._compiled import serial_map
+from skvt.contracts import Memo
 from skvt.expfam import RunningStats
 from skvt.inference import Tools, Workers
 from skvt.models.mixture import (
@@ -47,85 +49,66 @@ _FEWER_FOR_EACH = 10
 MOST_COLUMNS = 64
 # Largest difference between close bounds, in nats per row.
 _CLOSE = 1.0
-# Number of folds for held-out densities. A tiny table has more folds, since a fit needs nearly all
-# of its rows.
-_FOLDS = 4
-_FOLDS_OF_TINY = 16
-# Maximum number of values of a tiny table, and of its rows per column.
-_TINY = 500
-_TINY_ROWS = 4.0
-# After the first fold, a type is dropped if its density is below the density of the best type by
-# more than _CLEARLY standard errors of the difference, and the fold has at least _ROWS_OF_CLEAR
-# rows.
-_ROWS_OF_CLEAR = 20
-_CLEARLY = 4.0
-# Number of passes of a short fit; the last passes have merges.
+# Maximum number of folds for held-out densities, and minimum number of rows.
+_FOLDS = 8
+_MIN_ROWS = 4
+# The held-out density of a type is clearly below that of the best type if the difference is more
+# than this number of standard errors.
+_CLEARLY = 1.5
+# Components of less weight than this have no rows.
+_NO_ROWS = 1e-9
+# Number of passes of a short fit, of which the last passes have merges, and of a fit to the rows
+# outside of a fold, which starts from the clusters of the short fit.
 _PASSES = 10
+_PASSES_OF_FOLD = 1
+
+
+class ShortFit(NamedTuple):
+    """A short fit to a sample of the rows."""
+
+    # Bound in nats per row.
+    bound: float
+    memo: Memo
+    # The model with learned priors.
+    model: Mixture
 
 
 def best_type(X, weights, build, learned, max_components=None, candidates=CANDIDATES):
-    """Return the best type of covariance; arguments are those of :func:`bounds_of_types`.
+    """Return the best type of covariance; arguments are those of :func:`fits_of_types`.
 
-    It is the type with the highest bound. If there are few rows per column, types whose bounds are
-    close to the highest are compared by the density of held-out rows under short fits.
+    It is the type with the highest bound. If there are few rows per column, types with close bounds
+    are left out if the density of held-out rows is clearly lower than under another type.
     """
     X, weights = sample(X, weights, MOST_ROWS)
-    bounds = bounds_of_types(X, weights, build, learned, max_components, candidates)
-    best, *_ = bounds
-    close = [kind for kind in bounds if bounds[kind] > bounds[best] - _CLOSE]
-    if {"diag", "low_rank"} <= {*close} and _has_no_factors(bounds, float(weights.sum())):
-        close.remove("low_rank")
+    fits = fits_of_types(X, weights, build, learned, max_components, candidates)
+    best, *_ = fits
+    close = [kind for kind in fits if fits[kind].bound > fits[best].bound - _CLOSE]
     X = _sample_columns(X)
-    if not _has_few_rows(X, weights) or len(X) < _FOLDS or len(close) == 1:
+    if not _has_few_rows(X, weights) or len(X) < _MIN_ROWS or len(close) == 1:
         return best
-    is_tiny = X.size <= _TINY and len(X) <= _TINY_ROWS * X.shape[1]
-    n_folds = min(len(X), _FOLDS_OF_TINY) if is_tiny else _FOLDS
-    folds = np.random.default_rng(0).permutation(len(X)) % n_folds
-    total_weight = float(weights.sum())
-    # Mean log densities of held-out rows, in nats.
-    densities = {kind: 0.0 for kind in close}
-    for fold in range(n_folds):
-        densities_of_rows = {
-            kind: _held_out_densities(
-                X, weights, folds == fold, partial(build, covariance_type=kind), learned,
-                max_components,
-            )
-            for kind in densities
-        }  # fmt: skip
-        for kind, row_densities in densities_of_rows.items():
-            densities[kind] += row_densities.sum() / total_weight
-        if fold == 0:
-            highest = max(densities_of_rows.values(), key=np.sum)
-            densities = {
-                kind: densities[kind]
-                for kind, row_densities in densities_of_rows.items()
-                if not _is_clearly_negative(row_densities - highest)
-            }
-    kinds = [*densities]
-    return kinds[stable_argmax([densities[kind] for kind in kinds])]
-
-
-def _has_no_factors(bounds, n_rows):
-    """Return whether the best fit of "low_rank" has rank 0, and thus is that of "diag".
-
-    Its bound is then lower by log 2 for each component, the cost of choosing a rank. ``bounds`` are
-    in nats per row, by type.
-    """
-    return 0.0 <= n_rows * (bounds["diag"] - bounds["low_rank"]) <= NUMBERS[-1] * np.log(2.0)
+    densities = [
+        _held_out_densities(X, weights, partial(build, covariance_type=kind), learned, fits[kind])
+        for kind in close
+    ]
+    highest = densities[stable_argmax(np.sum(densities, axis=1))]
+    is_lower = [_is_clearly_negative(of_kind - highest) for of_kind in densities]
+    return close[is_lower.index(False)]
 
 
 def _is_clearly_negative(differences):
     """Return whether the sum of differences (n,) of rows is below 0 by many standard errors."""
-    n_rows = differences.size
-    standard_error = np.sqrt(n_rows) * differences.std()
-    return n_rows >= _ROWS_OF_CLEAR and differences.sum() < -_CLEARLY * standard_error
+    standard_error = np.sqrt(differences.size) * differences.std()
+    return differences.sum() < -_CLEARLY * standard_error
 
 
-def bounds_of_types(X, weights, build, learned, max_components=None, candidates=CANDIDATES):
-    """Return the types of covariance with their highest bounds in short fits, best first.
+def fits_of_types(X, weights, build, learned, max_components=None, candidates=CANDIDATES):
+    """Return a dict of the best short fit of each type of covariance, highest bound first.
 
-    The result is a dict of bounds in nats per row of a sample. If types have equal bounds, the
-    simplest comes first. The result depends neither on the number of threads nor on a random state.
+    If types have equal bounds, the simplest comes first. The result depends neither on the number
+    of threads nor on a random state. If there are few rows per column, a fit of each type also
+    starts from the clusters of the best simpler type. Without this fit, random initial components
+    of few rows with matrices are often merged before they separate the clusters.
+
     ``build`` takes rows, weights and a ``covariance_type``, and returns the component and its
     prior's parameters. ``learned`` are the names of learned parameters of the prior. Types that are
     not among the ``candidates``, or that have more parameters than the rows can determine, are left
@@ -142,13 +125,15 @@ def bounds_of_types(X, weights, build, learned, max_components=None, candidates=
         # missing values in a row.
         kinds = tuple(kind for kind in kinds if kind not in MATRICES)
     X = _sample_columns(X)
-    bounds = {}
+    fits, clusters = {}, None
     for kind in (kind for kind in kinds if kind in candidates):
         build_kind = partial(build, covariance_type=kind)
-        bound, _, _ = _find_best_fit(X, weights, build_kind, learned, max_components)
-        bounds[kind] = bound / float(weights.sum())
-    order = stable_order(-np.array([*bounds.values()]))
-    return {kind: bounds[kind] for kind in np.array([*bounds])[order].tolist()}
+        fits[kind] = _find_best_fit(X, weights, build_kind, learned, max_components, clusters)
+        if _has_few_rows(X, weights):
+            best = stable_argmax([fit.bound for fit in fits.values()])
+            clusters = _responsibilities([*fits.values()][best], X, weights)
+    order = stable_order([-fit.bound for fit in fits.values()])
+    return {kind: fits[kind] for kind in np.array([*fits])[order].tolist()}
 
 
 def _sample_columns(X):
@@ -162,33 +147,61 @@ def _has_few_rows(X, weights):
     return weights.sum() <= ROWS_PER_COLUMN_OF_SCALE * X.shape[1]
 
 
-def _held_out_densities(X, weights, is_held_out, build, learned, max_components):
-    """Return weighted log densities of held-out rows in nats, under a fit to the other rows.
+def _held_out_densities(X, weights, build, learned, fit):
+    """Return the weighted log density (n,) in nats of each row under a fit to the other folds.
 
-    ``is_held_out`` (n,) is a mask of the rows.
+    Each of these fits starts from the clusters of ``fit`` to all rows, and differs from it only by
+    the rows of a fold, so that densities depend little on how rows are divided into folds.
     """
-    X_train, weights_train = X[~is_held_out], weights[~is_held_out]
-    _, memo, model = _find_best_fit(X_train, weights_train, build, learned, max_components)
-    stats = RunningStats(memo.stats.arrays)
-    return weights[is_held_out] * model.log_predictive(X[is_held_out], stats, serial_map)
+    responsibilities = _responsibilities(fit, X, weights)
+    n_folds = min(len(X), _FOLDS)
+    folds = np.random.default_rng(0).permutation(len(X)) % n_folds
+    densities = np.empty(len(X))
+    for fold in range(n_folds):
+        is_used = folds != fold
+        rows = X[is_used], weights[is_used]
+        start = _start_from(_mixture(*rows, build, learned), *rows, responsibilities[is_used])
+        with Workers(1) as workers:
+            memo, model = _run_passes(start, *rows, workers, _PASSES_OF_FOLD)
+        stats = RunningStats(memo.stats.arrays)
+        densities[~is_used] = model.log_predictive(X[~is_used], stats, serial_map)
+    return weights * densities
 
 
-def _find_best_fit(X, weights, build, learned, max_components):
-    """Return the bound in nats, the memo and the model of the best short fit of one type."""
+def _mixture(X, weights, build, learned):
+    """Return the model of a short fit to the rows X."""
     component, _ = build(X, weights)
-    has_matrices = component.covariance_type in MATRICES
+    return Mixture(StickBreaking(1.0), component, learner=GaussianLearner.of(component, learned))
+
+
+def _find_best_fit(X, weights, build, learned, max_components, clusters):
+    """Return the best short fit of one type.
+
+    ``clusters`` are responsibilities (n, K) from which one of the fits starts, or None.
+    """
+    model = _mixture(X, weights, build, learned)
+    has_matrices = model.component.covariance_type in MATRICES
     if has_matrices or not _has_few_rows(X, weights):
         rows_for_each = max(_ROWS_FOR_EACH, int(ROWS_PER_COLUMN * X.shape[1]))
     else:
         rows_for_each = _FEWER_FOR_EACH
     upper_limit = max(NUMBERS[0], len(X) // rows_for_each)
     numbers = sorted({min(n, upper_limit, max_components or n) for n in NUMBERS})
-    learner = GaussianLearner.of(component, learned)
-    model = Mixture(StickBreaking(1.0), component, learner=learner)
+    starts = [model.resized(n, learns=True) for n in numbers]
+    if clusters is not None:
+        starts.append(_start_from(model, X, weights, clusters))
     with Workers(1) as workers:
-        fits = [run_short_fit(model, X, weights, n, workers, _PASSES) for n in numbers]
-    outcomes = [(bound_of(fitted, memo), memo, fitted) for memo, fitted in fits]
-    return max(outcomes, key=itemgetter(0))
+        fits = [_run_passes(start, X, weights, workers, _PASSES) for start in starts]
+    bounds = [bound_of(fitted, memo) for memo, fitted in fits]
+    best = stable_argmax(bounds)
+    return ShortFit(bounds[best] / float(weights.sum()), *fits[best])
+
+
+def _responsibilities(fit, X, weights):
+    """Return the responsibilities (n, K) of the components of a short fit to these rows."""
+    batch, stats = _batch_of(fit.model, X, weights), RunningStats(fit.memo.stats.arrays)
+    global_params = fit.model.expectation(stats, batch, serial_map)
+    return fit.model.local_step(batch, global_params, 1.0, serial_map, with_stats=False).q
 
 
 def sample(X, weights, max_rows):
@@ -204,6 +217,24 @@ def run_short_fit(model, X, weights, n_components, workers, n_passes):
     ``n_components`` is the number of components with which the fit starts; merges may make it
     smaller.
     """
-    batch, rng = model.batch(X, np.arange(len(X)), weights), np.random.default_rng(0)
     start = model.resized(n_components, learns=True)
-    return fresh_mixture(start, batch, Tools(1, rng, workers), -np.inf, max_passes=n_passes)
+    return _run_passes(start, X, weights, workers, n_passes)
+
+
+def _start_from(model, X, weights, responsibilities):
+    """Return the model that starts from components with these responsibilities (n, K)."""
+    has_rows = weights @ responsibilities > _NO_ROWS
+    batch = _batch_of(model, X, weights)
+    stats = model.given_assignments(batch, responsibilities[:, has_rows]).stats
+    return replace(model.resized(int(has_rows.sum()), learns=True), start=stats)
+
+
+def _run_passes(start, X, weights, workers, n_passes):
+    """Make at most ``n_passes`` passes; return the memo, and the model with learned priors."""
+    tools = Tools(1, np.random.default_rng(0), workers)
+    return fresh_mixture(start, _batch_of(start, X, weights), tools, -np.inf, max_passes=n_passes)
+
+
+def _batch_of(model, X, weights):
+    """Return all rows as one batch."""
+    return model.batch(X, np.arange(len(X)), weights)

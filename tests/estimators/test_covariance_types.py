@@ -38,7 +38,8 @@ def clusters(kind, n=240, seed=0):
 
 def bounds(X, learned=frozenset()):
     build = partial(gaussian_component, zero_mean=False)
-    return types.bounds_of_types(X, np.ones(len(X)), build, learned)
+    fits = types.fits_of_types(X, np.ones(len(X)), build, learned)
+    return {kind: fit.bound for kind, fit in fits.items()}
 
 
 @pytest.mark.quick_cases("tied", "low_rank")
@@ -115,9 +116,9 @@ def test_wide_tables_are_compared_on_some_columns():
         widths.add(X.shape[1])
         return gaussian_component(X, weights, covariance_type, zero_mean=False)
 
-    of_complete = types.bounds_of_types(X, np.ones(90), build, frozenset())
+    of_complete = types.fits_of_types(X, np.ones(90), build, frozenset())
     X[::2, 1] = np.nan
-    of_holes = types.bounds_of_types(X, np.ones(90), build, frozenset())
+    of_holes = types.fits_of_types(X, np.ones(90), build, frozenset())
     assert widths == {types.MOST_COLUMNS}
     assert {*of_complete} == {"spherical", "diag", "low_rank"}
     assert {*of_holes} == {"spherical", "diag"}
@@ -147,33 +148,35 @@ def test_nine_of_ten_tables_of_few_rows_have_their_two_clusters(monkeypatch):
     assert sum(fit.n_components_ == 2 for fit in fits) >= 9
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("load", "n_draws"), [(load_wine, 4), (load_digits, 1)])
-def test_few_rows_choose_the_type_of_the_higher_held_out_density(load, n_draws, monkeypatch):
-    monkeypatch.setattr(types, "NUMBERS", (3, 20))
+def rows_of(load, seed):
+    """Two and a half rows for each column, drawn from a table, and the other rows."""
     X, _ = load(return_X_y=True)
-    n_rows = int(2.5 * X.shape[1])
-    densities = {"diag": 0.0, "full": 0.0, "auto": 0.0}
-    for seed in range(n_draws):
-        rows = np.random.default_rng(seed).permutation(len(X))
-        for kind in densities:
-            fit = MemoizedDPGMM(covariance_type=kind, random_state=0).fit(X[rows[:n_rows]])
-            densities[kind] += fit.score(X[rows[n_rows:]]) / n_draws
-    assert densities["auto"] > max(densities["diag"], densities["full"]) - 0.2
+    rows, n_rows = np.random.default_rng(seed).permutation(len(X)), int(2.5 * X.shape[1])
+    return X[rows[:n_rows]], X[rows[n_rows:]]
+
+
+def held_out_density(kind, train, test):
+    """Mean log density of the rows ``test`` in nats."""
+    return MemoizedDPGMM(covariance_type=kind, random_state=0).fit(train).score(test)
+
+
+def test_few_rows_choose_a_type_whose_held_out_density_is_high():
+    train, test = rows_of(load_wine, 9)
+    build = partial(gaussian_component, zero_mean=False)
+    chosen = types.best_type(train, np.ones(len(train)), build, frozenset(GAUSSIAN_PRIORS))
+    densities = {kind: held_out_density(kind, train, test) for kind in {"diag", "full", chosen}}
+    assert densities[chosen] > max(densities.values()) - 0.2
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [0, 7])
-def test_no_draw_of_a_tiny_table_loses_much(seed, monkeypatch):
+@pytest.mark.parametrize(("load", "seeds"), [(load_wine, [1, 5]), (load_digits, [0])])
+def test_no_draw_of_few_rows_loses_much(load, seeds, monkeypatch):
     monkeypatch.setattr(types, "NUMBERS", (3, 20))
-    X, _ = load_wine(return_X_y=True)
-    X = (X - X.mean(axis=0)) / X.std(axis=0)
-    rows = np.random.default_rng(seed).permutation(len(X))
-    auto, diag, full = (
-        MemoizedDPGMM(covariance_type=kind, random_state=0).fit(X[rows[:32]]).score(X[rows[32:]])
-        for kind in ("auto", "diag", "full")
-    )
-    assert auto > max(diag, full) - 0.3
+    for seed in seeds:
+        auto, diag, full = (
+            held_out_density(kind, *rows_of(load, seed)) for kind in ("auto", "diag", "full")
+        )
+        assert auto > max(diag, full) - 0.2
 
 
 @pytest.mark.slow
@@ -198,24 +201,18 @@ def test_a_scale_has_the_shape_of_one_type():
         MemoizedDPGMM(covariance_type="auto", covariance_prior=np.ones(4)).fit(clusters("diag"))
 
 
-def test_a_type_that_is_clearly_behind_is_dropped_after_the_first_part_of_the_rows(monkeypatch):
-    monkeypatch.setattr(types, "bounds_of_types", lambda *_: {"diag": -1.0, "spherical": -1.1})
-    fits, rng = [], np.random.default_rng(0)
-
-    def densities(X, weights, out, build, *_):
-        kind = build.keywords["covariance_type"]
-        fits.append(kind)
-        return rng.normal(-5.0 if kind == "spherical" else 0.0, 1.0, out.sum())
-
-    monkeypatch.setattr(types, "_held_out_densities", densities)
-    assert types.best_type(rng.normal(size=(120, 60)), np.ones(120), dict, ()) == "diag"
-    assert [fits.count(kind) for kind in ("diag", "spherical")] == [4, 1]
-
-
-def test_low_rank_without_factors_is_not_compared_with_diag(monkeypatch):
-    # three components, each of which chooses rank 0 of two ranks
-    bounds = {"diag": -1.0, "low_rank": -1.0 - 3 * np.log(2.0) / 120}
-    monkeypatch.setattr(types, "NUMBERS", (3, 20))
-    monkeypatch.setattr(types, "bounds_of_types", lambda *_: bounds)
-    monkeypatch.setattr(types, "_find_best_fit", None)
-    assert types.best_type(np.zeros((120, 60)), np.ones(120), dict, ()) == "diag"
+@pytest.mark.parametrize(("difference", "chosen"), [(0.1, "diag"), (1.0, "spherical")])
+def test_close_bounds_decide_unless_held_out_rows_clearly_contradict(
+    difference, chosen, monkeypatch
+):
+    bounds = {"diag": -1.0, "spherical": -1.1, "full": -2.1}
+    fits = {kind: types.ShortFit(bound, None, None) for kind, bound in bounds.items()}
+    monkeypatch.setattr(types, "fits_of_types", lambda *_: fits)
+    # The standard error of the mean difference is 2 / sqrt(120) = 0.18.
+    noise = np.resize([-2.0, 2.0], 120)
+    densities = {"diag": noise, "spherical": np.full(120, difference), "full": np.full(120, 9.0)}
+    monkeypatch.setattr(
+        types, "_held_out_densities",
+        lambda X, weights, build, *_: densities[build.keywords["covariance_type"]],
+    )  # fmt: skip
+    assert types.best_type(np.zeros((120, 60)), np.ones(120), dict, ()) == chosen
