@@ -15,8 +15,8 @@ from skvt.files import in_files
 from skvt.rows import stacked
 from skvt.typing import Array
 
-# Maximum number of rows of a batch of several calls.
-_MOST_GATHERED = 500
+# Number of rows with which a batch of small calls is complete.
+_ENOUGH_ROWS = 500
 # Maximum number of rows of a call with an id; larger calls with ids are not gathered.
 _FEW_ROWS = 100
 # Key of the joint memo of calls with ids. The calls have this memo while births are tried; at other
@@ -24,10 +24,9 @@ _FEW_ROWS = 100
 TOGETHER = ("calls gathered",)
 # Number of additional rows after which births are tried again, as a share of the rows among which
 # births were last tried.
-_GROWTH = 0.3
-# Smallest and largest number of additional rows after which births are tried again.
+_GROWTH = 0.5
+# Smallest number of additional rows after which births are tried again.
 _LEAST_GROWN = 20
-_MOST_GROWN = 50
 
 
 @in_files("estimators.Gathered", nan=("X",))
@@ -63,14 +62,14 @@ class Gathered:
         If the call has an id and more than ``_FEW_ROWS`` rows, the result is None. Otherwise it is
         ``before`` with the rows of the call, which replace the rows of an earlier call with the
         same id. The result has no rows of ``before`` if only ``before`` or only the call has ids,
-        or if there would be more than ``_MOST_GATHERED`` rows.
+        or if ``before`` or the call alone has at least ``_ENOUGH_ROWS`` rows.
         """
         n_rows, has_id = weights.size, batch_id is not None
         if has_id and n_rows > _FEW_ROWS:
             return None
         if before is not None and bool(before.calls) == has_id:
             before = before._without(batch_id)
-            if before.weights.size + n_rows <= _MOST_GATHERED:
+            if max(before.weights.size, n_rows) < _ENOUGH_ROWS:
                 return replace(
                     before,
                     X=stacked([before.X, X]),
@@ -146,7 +145,7 @@ class Gathered:
         The arrays are not shared with the caller of ``partial_fit``, who may overwrite them after
         the call.
         """
-        if self.weights.size > _MOST_GATHERED:
+        if self._is_complete:
             return None
         # Rows of several calls are a copy already, made when they were concatenated.
         if not self.is_new:
@@ -154,12 +153,16 @@ class Gathered:
         return replace(self, X=self.X.copy(), weights=self.weights.copy())
 
     @property
+    def _is_complete(self):
+        """Whether there are enough rows, so that the rows of the next call begin another batch."""
+        return self.weights.size >= _ENOUGH_ROWS
+
+    @property
     def is_due(self):
         """Whether births must be tried in this call.
 
-        They must if enough rows were added since births were last tried, or if the rows of another
-        call of the size of the last call would be too many.
+        They must if enough rows were added since births were last tried, or if the batch is
+        complete.
         """
-        n_rows = self.weights.size
-        least_added = np.clip(_GROWTH * self.n_judged, _LEAST_GROWN, _MOST_GROWN)
-        return n_rows - self.n_judged >= least_added or n_rows + self.n_last > _MOST_GATHERED
+        least_added = max(_GROWTH * self.n_judged, _LEAST_GROWN)
+        return self._is_complete or self.weights.size - self.n_judged >= least_added

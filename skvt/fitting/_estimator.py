@@ -172,9 +172,10 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
 
         Notes
         -----
-        A move is made only if the exact bound rises. Births are tried within the batch, or among
-        the last 500 rows of small calls. The memos of all batches suffice to merge components of a
-        mixture. Two topics are merged only if no other batch has both, as is the case with topics
+        A move is made only if the exact bound rises. Births are tried within the batch; calls of
+        fewer than 500 rows are gathered to batches of at least 500 rows, and births are tried
+        whenever a batch has grown by half. The memos of all batches suffice to merge components of
+        a mixture. Two topics are merged only if no other batch has both, as is the case with topics
         just added. A topic is deleted only if no other batch has it, and new topics may replace all
         such topics. Other moves need the rows of all batches, and only ``fit`` makes them. Priors,
         categories and everything else that ``fit`` takes from the data come from the first rows.

@@ -42,7 +42,7 @@ from skvt.fitting import check_memoized, most_components
 from skvt.inference import MemoizedInference
 from skvt.io import FileError
 from skvt.models.mixture.components import clusters_in_line
-from skvt.moves import bound_of
+from skvt.moves import Birth, bound_of
 from skvt.temperature import ConstantTemperature, LinearAnnealing
 
 SHAPES = ["full", "diag", "spherical"]
@@ -695,14 +695,15 @@ LINES = {
     "nine": ([(12.0 * i, 0.0) for i in range(9)], [80] * 9),
     "fourteen": ([(12.0 * i,) for i in range(14)], [60] * 14),
     "uneven": ([(15.0 * i, -9.0 * i, 0.0) for i in range(6)], [800, 400, 200, 100, 60, 40]),
+    "grid": ([(12.0 * i, 12.0 * j) for i in range(4) for j in range(4)], [120] * 16),
 }
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name, size",
-    # (in calls of 300, which are not gathered, none has 20 rows of the smallest of uneven clusters)
-    [("six", 300), ("nine", 100), ("fourteen", 100), ("uneven", 100)],
+    # A call of 300 rows has fewer than 20 rows of a cluster of the grid.
+    [("six", 300), ("nine", 100), ("fourteen", 100), ("uneven", 300), ("grid", 300)],
 )
 def test_a_stream_of_clusters_in_a_line_ends_near_the_bound_of_a_fit(name, size):
     rng, (centres, sizes) = np.random.default_rng(0), LINES[name]
@@ -772,10 +773,27 @@ def test_an_array_of_a_prior_that_was_written_to_is_refused_by_name(whom):
 
 
 def test_a_call_to_which_none_is_added_is_not_kept_in_memory():
-    stream = with_room(random_state=0).partial_fit(clusters(501)[0])
+    stream = with_room(random_state=0).partial_fit(clusters(500)[0])
     assert stream._fitted.gathered is None
-    # (500 rows are the most that are gathered)
-    assert stream.partial_fit(clusters(500)[0])._fitted.gathered.X.shape == (500, 2)
+    # Calls of fewer rows are gathered until there are 500 rows.
+    stream.partial_fit(clusters(400)[0])
+    assert stream._fitted.gathered.X.shape == (400, 2)
+    stream.partial_fit(clusters(400)[0])
+    assert stream._fitted.gathered is None and len(stream._fitted.memos) == 2
+
+
+def test_births_of_small_calls_are_tried_whenever_the_rows_have_grown_by_half(monkeypatch):
+    tried, within = {}, Birth.within
+
+    def noted(birth, model, batch, *args):
+        tried[batch.n_rows] = True
+        return within(birth, model, batch, *args)
+
+    monkeypatch.setattr(Birth, "within", noted)
+    stream, X = MemoizedDPGMM(max_components=1), np.random.default_rng(0).normal(size=(500, 1))
+    for part in np.split(X, 25):
+        stream.partial_fit(part)
+    assert list(tried) == [20, 40, 60, 100, 160, 240, 360, 500]
 
 
 def test_a_small_call_with_an_id_is_visited_once(monkeypatch):
