@@ -118,8 +118,8 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
     sparse_differences : bool, default=False
         Whether components may share parameters, column by column. In each column a component has a
         separate parameter with probability pi, and otherwise the parameter that all components
-        share. pi is learned for each block ("share_of_differences" in ``priors_``). A small cluster
-        then pays only for the columns in which it differs, so that it is found in wide tables, and
+        share. pi is unknown and differs between components and blocks. A small cluster then pays
+        only for the columns in which it differs, so that it is found in wide tables, and
         ``column_relevance_`` and ``describe`` name these columns.
 
         This is for columns that are independent given the component: Categorical, Bernoulli,

@@ -152,11 +152,8 @@ class SharesGlobals(Protocol):
     def log_hyperprior(self) -> float: ...
 
     @property
-    def for_searches(self) -> "Component":
-        """The likelihood with the prior for searches for components that differ in few columns.
-
-        It is this object unless components have a common distribution in some columns.
-        """
+    def has_common_columns(self) -> bool:
+        """Whether components may have a common distribution in some columns."""
 
     def with_shared_globals(self, lam: Array) -> Array:
         """Return ``lam`` in the form that predictions and descriptions need.

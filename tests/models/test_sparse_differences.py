@@ -5,7 +5,7 @@ from itertools import product
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.special import betaln, logsumexp
+from scipy.special import logsumexp
 from sklearn.metrics import adjusted_rand_score
 
 import skvt
@@ -14,6 +14,8 @@ from skvt.components import Bernoulli, Categorical, Gaussian, Hurdle, NegativeBi
 from skvt.models.mixture import SparseDifferences, with_sparse_differences
 
 N, D, K = 24, 2, 2
+# Odds that a column of a component differs; they are equally probable.
+ODDS = np.geomspace(1.0 / (D + 1.0), D + 1.0, 8)
 SPECS = {
     "bernoulli": Bernoulli(),
     "categorical": Categorical(),
@@ -51,19 +53,24 @@ def _bound(component, sums):
     return component.log_evidence(sums).sum() + component.log_hyperprior
 
 
-def _log_joint(plain, share, sums):
-    """Return log p(rows, share) by enumeration of all indicators."""
+def _log_prior(differs):
+    """Return the log probability of a component's indicators."""
+    number = np.sum(differs)
+    return logsumexp(number * np.log(ODDS) - len(differs) * np.log1p(ODDS)) - np.log(len(ODDS))
+
+
+def _log_joint(plain, sums):
+    """Return log p(rows) by enumeration of all indicators."""
     total = []
     for bits in product([False, True], repeat=K * D):
         separate = np.reshape(bits, (K, D))
-        value = np.log(share) * separate.sum() + np.log1p(-share) * (~separate).sum()
+        value = sum(map(_log_prior, separate))
         for d in range(D):
             own = sums[separate[:, d]]
             shared = sums[~separate[:, d]].sum(axis=0, keepdims=True)
             value += plain.column_evidence(np.concatenate([own, shared]))[:, d].sum()
         total.append(value)
-    of_base = (sums * plain.base).sum()
-    return logsumexp(total) + of_base + np.log(share * (1.0 - share)) - betaln(2.0, 2.0)
+    return logsumexp(total) + (sums * plain.base).sum()
 
 
 @pytest.mark.parametrize("name", list(SPECS))
@@ -71,9 +78,9 @@ def _log_joint(plain, share, sums):
 def test_the_bound_is_below_the_evidence_of_all_indicators_and_near_it(name, seed):
     plain, component, learner, sums = _learned(name, seed)
     at_first = _bound(component, sums)
-    assert at_first <= _log_joint(plain, component.share, sums)
+    assert at_first <= _log_joint(plain, sums)
     component = learner.learned(component, sums)
-    bound, exact = _bound(component, sums), _log_joint(plain, component.share, sums)
+    bound, exact = _bound(component, sums), _log_joint(plain, sums)
     assert at_first < bound <= exact < bound + 2.0
     # the first column differs
     chances = component.family.indicators(component.natural_parameters(sums))
@@ -118,13 +125,14 @@ def test_predictions_average_over_both_values_of_each_indicator(name):
         "categorical": np.arange(3.0),
         "gaussian": np.arange(-100.0, 100.0, step),
     }.get(name, np.arange(1000.0))
+    log_common = (of_rows.reshape(K, D, -1)).sum(axis=2)
+    # log p(s_k | rows, psi) for all values of the indicators, by enumeration
+    states = np.array(list(product([0.0, 1.0], repeat=D)))
+    log_states = states @ (plain.column_evidence(sums) - log_common).T
+    log_states += np.array([[_log_prior(state)] for state in states])
     for d in range(D):
-        # q(s = 1) is proportional to pi times the evidence under a separate parameter
-        entries = slice(3 * d, 3 * d + 3) if name == "categorical" else d
-        log_common = of_rows[:, entries].reshape(K, -1).sum(axis=1)
-        log_separate = plain.column_evidence(sums)[:, d]
-        odds = component.share / (1.0 - component.share) * np.exp(log_separate - log_common)
-        chance = odds / (1.0 + odds)
+        chance = np.exp(logsumexp(log_states[states[:, d] == 1.0], axis=0))
+        chance /= np.exp(logsumexp(log_states, axis=0))
         X = _alone(values, d)
         separate = np.exp(plain.log_predictive(X, plain.natural_parameters(sums)))
         expected = chance * separate + (1.0 - chance) * np.exp(
@@ -178,12 +186,24 @@ def test_drawn_parameters_are_predicted_without_a_choice():
     assert np.abs(np.median(ratios, axis=0) - 1.0).max() < 0.1
 
 
-def _signs(seed):
+def test_components_that_do_not_differ_do_not_change_the_price_of_a_difference():
+    X, is_rare, _ = _signs(0)
+    plain, _ = Categorical().build(X, np.ones(len(X)), (4,) * 34)
+    evidence = []
+    for number in (1, 8):
+        memberships = np.column_stack([is_rare, *[~is_rare / number] * number])
+        sums = plain.weighted_sums(X, memberships)
+        component, learner = with_sparse_differences(plain, None, sums.sum(axis=0))
+        evidence.append(learner.learned(component, sums).log_evidence(sums[:1])[0])
+    assert abs(np.diff(evidence)[0]) < 1.0
+
+
+def _signs(seed, concentration=0.5):
     """Draw 300 rows of 34 signs of four levels, of which 20 differ from the others in ten."""
     rng = np.random.default_rng(seed)
-    usual = rng.dirichlet(np.full(4, 0.5), 34)
+    usual = rng.dirichlet(np.full(4, concentration), 34)
     rare, differ = usual.copy(), rng.choice(34, 10, replace=False)
-    rare[differ] = rng.dirichlet(np.full(4, 0.5), 10)
+    rare[differ] = rng.dirichlet(np.full(4, concentration), 10)
     is_rare = rng.permutation(300) < 20
     chances = np.where(is_rare[:, None, None], rare, usual).cumsum(axis=-1)
     X = (rng.random((300, 34, 1)) > chances[..., :-1]).sum(axis=-1)
@@ -231,8 +251,6 @@ def _mixed():
 def test_tables_of_all_kinds_are_predicted_described_and_saved(tmp_path):
     table, mixture = _mixed()
     mixture.fit(table)
-    shares = [mixture.priors_[name]["share_of_differences"] for name in ("names", "sizes")]
-    assert all(0.0 < share < 1.0 for share in shares)
     skvt.save(mixture, tmp_path / "mixture")
     loaded = skvt.load(tmp_path / "mixture")
     np.testing.assert_array_equal(loaded.score_samples(table), mixture.score_samples(table))

@@ -359,15 +359,8 @@ class Product(ConjugateComponent):
         return float(sum(block.component.log_hyperprior for block in self.blocks))
 
     @property
-    def for_searches(self) -> "Product":
-        """The product whose blocks have their component for searches.
-
-        It is this object if no block has another component for searches.
-        """
-        parts = [block.component.for_searches for block in self.blocks]
-        if all(new is block.component for new, block in zip(parts, self.blocks, strict=True)):
-            return self
-        return self.with_components(parts)
+    def has_common_columns(self) -> bool:
+        return any(block.component.has_common_columns for block in self.blocks)
 
     def with_components(self, components: Iterable[Any]) -> Self:
         """Return the product whose blocks have the ``components``, in the same order."""

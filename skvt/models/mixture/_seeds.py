@@ -65,10 +65,8 @@ def memberships_of_seeds(
     other_rng = np.random.Generator(rng.bit_generator.jumped())  # type: ignore[attr-defined]
     results = [_nearest_seed(fits, weights, n_components, init_params, rng)]
     if init_params in _SUBSPACES:
-        if component.for_searches is not component:
-            results.append(
-                clusters_at_ends(component.for_searches, X, weights, n_components - 1, other_rng)
-            )
+        if component.has_common_columns:
+            results.append(clusters_at_ends(component, X, weights, n_components - 1, other_rng))
         directions = partial(_SUBSPACES[init_params], number=n_components - 1)
         projected = component.projected(X, weights, directions)
         if projected is not None:

@@ -3,30 +3,35 @@
 In each column d, component k has a separate parameter phi_kd or the parameter psi_d that all
 components share,
 
-    s_kd ~ Bernoulli(pi),    phi_kd ~ H(eta_d),    psi_d ~ H(eta_d),    pi ~ Beta(2, 2),
-    x_nd | z_n = k ~ F(phi_kd) if s_kd = 1,  F(psi_d) if s_kd = 0,
+    pi_k ~ Uniform{pi_1, ..., pi_G},    s_kd ~ Bernoulli(pi_k),    phi_kd ~ H(eta_d),
+    psi_d ~ H(eta_d),    x_nd | z_n = k ~ F(phi_kd) if s_kd = 1,  F(psi_d) if s_kd = 0,
 
-a spike and slab [MitchellBeauchamp88] whose spike, psi, is estimated. Let
+a spike and slab [MitchellBeauchamp88] whose spike, psi, is estimated. Each component has its own
+probability pi_k that a column differs, because a large component determines psi and differs from
+it nowhere, while a small component may differ in many columns. The log odds of pi_1, ..., pi_G are
+equidistant. Let q(psi_d) = H(eta_d + R_d), and let S_kd be the statistics of the component's rows.
+The best q(pi_k, s_k, phi_k) is the posterior given q(psi): q(phi_kd | s_kd = 1) is H(eta_d + S_kd),
+and the indicators of a component are independent given pi_k. With the odds o_g of pi_g and
 
-    q(psi_d) = H(eta_d + R_d),    q(s_kd, phi_kd) = q(s_kd) q(phi_kd | s_kd),
+    Delta_kd = A(eta_d + S_kd) - A(eta_d) - <S_kd, E_q[t(psi_d)]>,
 
-and let S_kd be the statistics of the component's rows. The best q(phi_kd | s_kd = 1) is H(eta_d +
-S_kd), and the bound is a sum over components and columns,
+the nats by which separate parameters explain the rows of component k better in column d, the bound
+is a sum over components,
 
-    sum_kd log[(1 - pi) exp <S_kd, E_q[t(psi_d)]> + pi exp(A(eta_d + S_kd) - A(eta_d))]
-        - sum_d KL(q(psi_d) || H(eta_d)) + log p(pi).
+    sum_k ( sum_d <S_kd, E_q[t(psi_d)]> + log sum_g 1/G prod_d (1 + o_g exp Delta_kd) / (1 + o_g) )
+        - sum_d KL(q(psi_d) || H(eta_d)).
 
-Each term of the first sum is convex in S_kd, and its gradient is the expectation of the column's
-statistic under q. Given q(psi) and pi, the distributions of such components therefore form an
-exponential family, and engines and moves need no knowledge of the indicators. Births compare their
-components with the distribution of all rows. The second line is the log density of a hyperprior.
-q(psi) and pi are learned like parameters of a prior, by
+Each term of the first sum is convex in S_k, and its gradient is the expectation of the statistics
+under q. Given q(psi), the distributions of such components therefore form an exponential family,
+and engines and moves need no knowledge of the indicators. Births compare their components with the
+distribution of all rows. The second line is the log density of a hyperprior. q(psi) is learned like
+parameters of a prior, by
 
-    R_d = sum_k q(s_kd = 0) S_kd,    pi = (1 + sum_kd q(s_kd = 1)) / (2 + K D),
+    R_d = sum_k q(s_kd = 0) S_kd,
 
 which maximises the bound at fixed q(s), so that the bound never falls.
 
-Given the component, columns are independent under q, and predictive densities average over
+Predictive densities treat the columns as independent given the component. They average over the
 indicators,
 
     p(x_d | z = k) = q(s_kd = 1) int F(x_d | phi) q(phi_kd = phi | s_kd = 1) dphi
@@ -43,7 +48,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import betaln, expit
 
 from skvt.files import in_files
 from skvt.models.mixture._indicated import Indicated
@@ -65,11 +69,11 @@ from skvt.typing import Array, IndexArray
 _INDEPENDENT_LIKELIHOODS = (
     Bernoulli, Categorical, DiagonalGaussian, KnownVarianceGaussian, NegativeBinomial, Poisson,
 )  # fmt: skip
-# Parameters of the Beta prior of the share of columns in which a component differs.
-_BETA = (2.0, 2.0)
-# Share of columns that differ at the beginning of a search. With a share learned from components
-# that do not differ, no component of a search would differ either.
-_INITIAL_SHARE = 0.3
+# Number G of values of pi_k, the probability that a column of a component differs.
+_N_SHARES = 8
+# Separate parameters that explain a column better by more nats than this are certain, so that
+# larger gains are not exponentiated.
+_CERTAIN = 500.0
 # Maximum number of updates of the common distribution in one call.
 _MAX_STEPS = 10
 # These updates end when the gain in nats is below this number.
@@ -87,8 +91,6 @@ class SpikeAndSlab(FamilyOfBlocks):
     prior: Array
     # (*shape): E[t] of the common parameters psi.
     common: Array
-    # pi, the prior probability that a column has a separate parameter.
-    share: float
     # (D,): numbers of natural parameters of the columns.
     sizes: tuple[int, ...]
 
@@ -116,38 +118,47 @@ class SpikeAndSlab(FamilyOfBlocks):
     def _prior_log_normalizers(self) -> Array:
         return self._log_normalizers(self.prior)
 
-    def compare_with_prior(self, eta: Array) -> tuple[Array, Array]:
-        """Return the statistics S (..., *shape) and the evidence of separate parameters (..., D).
+    @cached_property
+    def _odds(self) -> Array:
+        """The odds o_g of pi_1, ..., pi_G, (G,). They reach from 1 / (D + 1) to D + 1."""
+        return np.exp(np.linspace(-1.0, 1.0, _N_SHARES) * np.log1p(len(self.sizes)))
 
-        The former are ``eta`` less the prior, and the latter is in nats.
+    def _sum_over_shares(self, eta: Array) -> tuple[Array, Array, Array, Array]:
+        """Return the terms of the bound in the module.
+
+        They are ``<S_kd, E_q[t(psi_d)]>`` (..., D), ``log(1 + o_g exp Delta_kd)`` (..., D, G), the
+        logarithm of the sum over g (...), and q(pi_k = pi_g) (..., G).
         """
         eta = self.split(eta)[0]
-        return eta - self.prior, self._log_normalizers(eta) - self._prior_log_normalizers
-
-    def log_terms(self, statistics: Array, evidence: Array) -> tuple[Array, Array]:
-        """Return the logarithms of the common and the separate term of each column, (..., D) each.
-
-        The terms are those of the bound in the module. The arguments are the results of
-        :meth:`compare_with_prior`.
-        """
-        # In components of drawn parameters, every column differs, and the logarithm is -inf.
-        with np.errstate(divide="ignore"):
-            log_common_share = np.log1p(-self.share)
-        log_common = self._sum_entries(statistics * self.common) + log_common_share
-        return log_common, evidence + np.log(self.share)
+        log_common = self._sum_entries((eta - self.prior) * self.common)
+        gain = self._log_normalizers(eta) - self._prior_log_normalizers - log_common
+        exponent = np.minimum(gain, _CERTAIN)
+        log_ratios = np.log1p(np.exp(exponent)[..., None] * self._odds)
+        log_ratios += (gain - exponent)[..., None]
+        log_terms = log_ratios.sum(axis=-2) - len(self.sizes) * np.log1p(self._odds)
+        log_sum = np.logaddexp.reduce(log_terms, axis=-1)
+        share_probabilities = np.exp(log_terms - log_sum[..., None])
+        return log_common, log_ratios, log_sum - np.log(_N_SHARES), share_probabilities
 
     def indicators(self, eta: Array) -> Array:
         """Return q(s_kd = 1), (..., D)."""
-        log_common, log_separate = self.log_terms(*self.compare_with_prior(eta))
-        probabilities: Array = expit(log_separate - log_common)
-        return probabilities
+        return self.indicators_and_bound(eta)[0]
+
+    def indicators_and_bound(self, eta: Array) -> tuple[Array, Array]:
+        """Return q(s_kd = 1), (..., D), and each component's term of the bound, (...) in nats."""
+        log_common, log_ratios, log_sum, share_probabilities = self._sum_over_shares(eta)
+        probabilities = (-np.expm1(-log_ratios) @ share_probabilities[..., None])[..., 0]
+        # Rounding may raise a probability above 1.
+        return np.minimum(probabilities, 1.0), log_common.sum(axis=-1) + log_sum
 
     def column_bounds(self, eta: Array) -> Array:
-        """Return each column's term of the bound, (..., D) in nats."""
-        return np.logaddexp(*self.log_terms(*self.compare_with_prior(eta)))
+        """Return each column's term of the bound, averaged over q(pi_k), (..., D) in nats."""
+        log_common, log_ratios, _, share_probabilities = self._sum_over_shares(eta)
+        log_ratios -= np.log1p(self._odds)
+        return log_common + (log_ratios @ share_probabilities[..., None])[..., 0]
 
     def log_normalizer(self, eta: Array) -> Array:
-        return self.column_bounds(eta).sum(axis=-1) + self._prior_log_normalizers.sum()
+        return self.indicators_and_bound(eta)[1] + self._prior_log_normalizers.sum()
 
     def expectation(self, eta: Array) -> Array:
         probability = self.repeat_for_entries(self.indicators(eta))
@@ -165,8 +176,6 @@ class SparseDifferences(Product):
 
     # Natural parameters eta + R of q(psi), in the shape of the block's prior.
     common: Array = field(kw_only=True)
-    # pi, the prior probability that a column differs.
-    share: float = field(kw_only=True)
 
     @classmethod
     def of(cls, component: Any, sums: Array) -> "SparseDifferences":
@@ -177,8 +186,7 @@ class SparseDifferences(Product):
         D = component.n_features
         blocks = (Block("values", component, np.arange(D)),)
         common = component.natural_parameters(sums[None])[0]
-        sparse = cls(blocks, D, component.dtype, common=common, share=_INITIAL_SHARE)
-        return replace(sparse, share=1.0 / (2.0 + sparse._n_columns))
+        return cls(blocks, D, component.dtype, common=common)
 
     def validate(self, d: int, k: int) -> bool:
         return (
@@ -195,32 +203,26 @@ class SparseDifferences(Product):
         return self.blocks[0].component
 
     @cached_property
-    def _n_columns(self) -> int:
-        """Number of columns with parameters, which exclude a column of exposures."""
-        return int(self.family.indicators(self.prior).size)
-
-    @cached_property
     def family(self) -> SpikeAndSlab:
         component = self.differing
         return SpikeAndSlab(
             ("values",), (component.family,), (component.prior.shape,),
-            component.prior, component.family.expectation(self.common), self.share,
+            component.prior, component.family.expectation(self.common),
             component.sizes_of_columns,
         )  # fmt: skip
 
     @cached_property
     def log_hyperprior(self) -> float:
-        """``log p(pi) - KL(q(psi) || H)`` in nats."""
-        family, (a, b) = self.family, _BETA
+        """``-KL(q(psi) || H)`` in nats."""
+        family = self.family
         divergence = ((self.common - family.prior) * family.common).sum()
         divergence -= np.sum(self.differing.family.log_normalizer(self.common))
         divergence += np.sum(self.differing.family.log_normalizer(family.prior))
-        log_density = (a - 1.0) * np.log(self.share) + (b - 1.0) * np.log1p(-self.share)
-        return float(log_density - betaln(a, b) - divergence)
+        return -float(divergence)
 
     @property
-    def for_searches(self) -> "SparseDifferences":
-        return replace(self, share=_INITIAL_SHARE)
+    def has_common_columns(self) -> bool:
+        return True
 
     # ------------------------------------------------------------------------------ evidence
     def log_evidence(self, sums: Array) -> Array:
@@ -295,11 +297,10 @@ class SparseDifferences(Product):
         probabilities = family.indicators(lam)
         uniform = family.repeat_for_entries(rng.random(probabilities.shape))
         differs = uniform < family.repeat_for_entries(probabilities)
-        component: Any
-        component, separate = super().drawn(lam, rng)
-        _, common = super().drawn(self.common.reshape(1, -1), rng)
-        # Set the share to 1, because the result has common parameters where no column differs.
-        return replace(component, share=1.0), np.where(differs, separate, common)
+        product = Product(self.blocks, self.n_features, self.dtype)
+        component, separate = product.drawn(lam, rng)
+        _, common = product.drawn(self.common.reshape(1, -1), rng)
+        return component, np.where(differs, separate, common)
 
     # -------------------------------------------------------------------------- descriptions
     def separate(self, lam: Array) -> NDArray[np.bool_]:
@@ -327,7 +328,7 @@ class SparseDifferences(Product):
 @in_files("models.SparseDifferencesLearner")
 @dataclass(frozen=True)
 class SparseDifferencesLearner:
-    """Learns the common distribution, the share of columns that differ, and the prior."""
+    """Learns the common distribution and the prior."""
 
     # Learner of the block's prior; None if the prior is fixed.
     learner: PriorLearner | None
@@ -343,51 +344,33 @@ class SparseDifferencesLearner:
         return trial if evidence + trial.log_hyperprior > bound else best
 
     def values(self, component: SparseDifferences) -> dict[str, Any]:
-        """Return the learned values of the prior, and the share of columns that differ."""
-        values = {} if self.learner is None else self.learner.values(component.differing)
-        return values | {"share_of_differences": component.share}
+        """Return the learned values of the prior."""
+        return {} if self.learner is None else self.learner.values(component.differing)
 
 
 def _improve_common(component: SparseDifferences, sums: Array) -> tuple[SparseDifferences, float]:
-    """Return the component with a better common distribution and share, and its bound in nats.
+    """Return the component with a better common distribution, and its bound in nats.
 
-    The bound is that of the components, without their base measure. If no column differs, the
-    updates begin with the share `_INITIAL_SHARE`, because otherwise no column would ever differ.
+    The bound is that of the components, without their base measure.
     """
     # Leave out components without rows.
     lam = component.natural_parameters(sums)
     lam = lam[np.any(lam != component.prior, axis=1)]
-    statistics, evidence = component.family.compare_with_prior(lam)
     best, best_bound = component, -np.inf
-    current, previous_bound = component, -np.inf
-    for step in range(_MAX_STEPS):
-        log_common, log_separate = current.family.log_terms(statistics, evidence)
-        bound = float(np.logaddexp(log_common, log_separate).sum()) + current.log_hyperprior
-        if bound > best_bound:
+    current = component
+    for _ in range(_MAX_STEPS):
+        indicators, bounds = current.family.indicators_and_bound(lam)
+        bound = float(bounds.sum()) + current.log_hyperprior
+        gain = bound - best_bound
+        if gain > 0.0:
             best, best_bound = current, bound
-        if step == 0 and np.all(log_separate < log_common):
-            current = component.for_searches
-            log_common, log_separate = current.family.log_terms(statistics, evidence)
-        elif bound - previous_bound < _SMALLEST_GAIN:
+        if gain < _SMALLEST_GAIN:
             break
-        else:
-            previous_bound = bound
-        current = _update_common(current, statistics, expit(log_separate - log_common))
+        is_common = current.family.repeat_for_entries(1.0 - indicators)
+        R = (is_common * (lam - component.prior)).sum(axis=0)
+        common = component.differing.prior + R.reshape(component.common.shape)
+        current = replace(current, common=common)
     return best, best_bound
-
-
-def _update_common(
-    component: SparseDifferences, statistics: Array, probabilities: Array
-) -> SparseDifferences:
-    """Return the component with the best common distribution and share for given q(s).
-
-    ``statistics`` (K, *shape) are S of the module, and ``probabilities`` (K, D) are q(s_kd = 1).
-    """
-    family, (a, b) = component.family, _BETA
-    is_common = family.repeat_for_entries(1.0 - probabilities).reshape(statistics.shape)
-    R = (is_common * statistics).sum(axis=0)
-    share = (a - 1.0 + probabilities.sum()) / (a + b - 2.0 + probabilities.size)
-    return replace(component, common=component.differing.prior + R, share=float(share))
 
 
 def _improve_prior(

@@ -108,8 +108,8 @@ class ConjugateComponent:
         return 0.0
 
     @property
-    def for_searches(self) -> Any:
-        return self
+    def has_common_columns(self) -> bool:
+        return False
 
     @property
     def sizes_of_columns(self) -> tuple[int, ...]:
