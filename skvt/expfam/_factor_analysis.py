@@ -46,7 +46,7 @@ from numpy.typing import ArrayLike
 
 from skvt._compiled import digamma_array, exp, gammaln, jit_allocating, log, part, part_allocating
 from skvt.expfam._gaussian import MeanPrecision, join, standard_gamma
-from skvt.expfam._normal_wishart import NormalWishart
+from skvt.expfam._normal_wishart import NormalWishart, location
 from skvt.expfam.triangle import pack_statistic
 from skvt.typing import Array, IndexArray
 
@@ -191,10 +191,9 @@ class FactorAnalysis:
     def expectation(self, eta: ArrayLike) -> Array:
         """Return the gradient of the log-normaliser, in the shape of eta."""
         eta = np.asarray(eta, dtype=np.float64)
-        q = NormalWishart.standard(eta.reshape(-1, eta.shape[-1]))
-        kappa, m, D = q["mean_precision"], q["mean"], q["mean"].shape[-1]
-        factors = self.factors(eta)
-        shape = 0.5 * q["degrees_of_freedom"][:, None]
+        m, kappa, nu = location(eta.reshape(-1, eta.shape[-1]))
+        D, factors = m.shape[-1], self.factors(eta)
+        shape = 0.5 * nu[:, None]
         log_det = (digamma_array(shape) - np.log(factors.rate)).sum(axis=1)
         log_det += np.log(factors.variances).sum(axis=1)
         precision = expected_precision(shape, factors)
@@ -211,13 +210,12 @@ class FactorAnalysis:
         (..., D), ``loadings`` m (..., D, L) and ``loadings_variance`` (...), the entry of C.
         """
         eta = np.asarray(eta, dtype=np.float64)
-        q = NormalWishart.standard(eta)
+        mean, kappa, nu = location(eta)
         factors = self.factors(eta)
         lead = eta.shape[:-1]
-        nu = q["degrees_of_freedom"]
         return {
-            "mean": q["mean"],
-            "mean_precision": q["mean_precision"],
+            "mean": mean,
+            "mean_precision": kappa,
             "shape": 0.5 * nu,
             "rate": factors.rate.reshape(*lead, -1),
             "loadings": factors.loadings.reshape(*lead, *factors.loadings.shape[1:]),
@@ -245,11 +243,8 @@ class FactorAnalysis:
 
     def mean(self, eta: ArrayLike) -> MeanPrecision:
         """Return means (K, D), and the precisions (K, D, D) of the bound of ``E[log p(x)]``."""
-        q = NormalWishart.standard(eta)
-        factors = self.factors(eta)
-        return MeanPrecision(
-            q["mean"], expected_precision(0.5 * q["degrees_of_freedom"][:, None], factors)
-        )
+        mean, _, nu = location(eta)
+        return MeanPrecision(mean, expected_precision(0.5 * nu[:, None], self.factors(eta)))
 
     def variance(self, eta: ArrayLike) -> MeanPrecision:
         raise _no_closed_form("variances")

@@ -85,16 +85,20 @@ class LowRankGaussian(FullGaussian):
         the gain itself is costly. The evidence of the merged component is less than the likelihood
         of its rows under the best Gaussian, and the weights gain at most log 2 for each row.
         """
-        merged = sums[a] + sums[b]
-        n_rows, D = merged[:, 0], self.n_features
+        n_rows, D = sums[a, 0] + sums[b, 0], self.n_features
+        # The covariance of few rows is singular, so that there is no such bound.
+        has_bound = n_rows > D + 1.0
+        merged = sums[a[has_bound]] + sums[b[has_bound]]
+        mean = merged[:, 1 : 1 + D] / merged[:, :1]
+        moment = triangle.unpack(merged[:, 1 + D :]) / merged[:, :1, None]
         with np.errstate(divide="ignore", invalid="ignore"):
-            mean = merged[:, 1 : 1 + D] / n_rows[:, None]
-            moment = triangle.unpack(merged[:, 1 + D :]) / n_rows[:, None, None]
             log_det = np.linalg.slogdet(moment - mean[:, :, None] * mean[:, None])[1]
         evidence = self.log_evidence(sums)
-        gains = -0.5 * n_rows * (log_det + D * (1.0 + LOG_2PI)) - evidence[a] - evidence[b]
+        gains = np.full(a.size, np.nan)
+        gains[has_bound] = -0.5 * n_rows[has_bound] * (log_det + D * (1.0 + LOG_2PI))
+        gains = gains - evidence[a] - evidence[b]
         # The negation includes pairs whose upper bound is NaN.
-        may_gain = ~(gains < -n_rows * np.log(2.0) - _CLEAR_LOSS) | (n_rows <= D + 1.0)
+        may_gain = ~(gains < -n_rows * np.log(2.0) - _CLEAR_LOSS)
         gains[may_gain] = super().merge_gains(sums, a[may_gain], b[may_gain])
         return gains
 
