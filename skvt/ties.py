@@ -9,6 +9,7 @@ first candidate. Callers list their candidates in an order that does not depend 
 the order of creation of components, or of columns.
 """
 
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,8 @@ def stable_order(
     order = np.argsort(values, kind="stable")
     sorted_values = values[order].astype(np.float64)
     is_above = _exceeds(sorted_values[1:], sorted_values[:-1], scale, _rtol(values, dtype))
+    if is_above.all():
+        return order
     # Number of the group of tied values to which each value belongs, in sorted order.
     groups = np.concatenate([[0], is_above.cumsum()]) if order.size else order
     return order[np.lexsort((order, groups))]
@@ -86,6 +89,10 @@ def exceeds(
 
     ``dtype`` is float64 by default, even if a and b are of lower precision.
     """
+    if isinstance(a, float) and isinstance(b, float) and isinstance(scale, float):
+        # Without arrays, two numbers take a tenth of the time.
+        size = max(scale, *(abs(number) for number in (a, b) if isfinite(number)), 0.0)
+        return float(a) - float(b) > _rtol(np.zeros(0), dtype) * size
     a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
     is_above = _exceeds(a, b, scale, _rtol(a, dtype))
     return bool(is_above) if is_above.ndim == 0 else is_above
