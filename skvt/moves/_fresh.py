@@ -24,6 +24,11 @@ N_FRESH = 10
 # With fewer rows per component, a mixture that starts with FEWER components is fitted, too.
 ROWS_FOR_EACH = 200
 FEWER = 3
+# Up to this number of columns, few starts show the clusters of a target. Mixtures that start from
+# the least normal directions are then left out. If there are at most _MAX_ROWS_FOR_FEWER rows, all
+# mixtures start with FEWER components and under the priors of the model.
+_MAX_COLUMNS_FOR_FEWER = 3
+_MAX_ROWS_FOR_FEWER = 100
 # A mixture under newly learned priors needs more rows per component than this.
 _MIN_ROWS_FOR_EACH = 5
 # Largest number of components with which such a mixture starts, as a multiple of N_FRESH.
@@ -195,7 +200,8 @@ class FreshMixtures:
         # under new priors.
         is_member = resp_of_target > 0.5
         is_single = len(target.ids) == 1
-        has_enough = is_single and exceeds(is_member.sum(), _MIN_ROWS_FOR_EACH * N_FRESH)
+        min_rows = _MAX_ROWS_FOR_FEWER if self._is_narrow(X) else _MIN_ROWS_FOR_EACH * N_FRESH
+        has_enough = is_single and exceeds(is_member.sum(), min_rows)
         if has_enough and other_stats is not None and other_stats.arrays[0].size:
             member_weights = factor * row_weights[is_member]
             batch = model.batch(X[is_member], np.arange(is_member.sum()), member_weights)
@@ -226,6 +232,10 @@ class FreshMixtures:
         learns = other_stats is not None
         model = self.model.resized(n_components, learns=learns, init_params=init_params)
         return fresh_mixture(model, batch, self.tools, goal, other_stats)
+
+    def _is_narrow(self, X: Any) -> bool:
+        """Return whether the rows have so few columns that few starts show their clusters."""
+        return not self.in_stream and bool(X.shape[1] <= _MAX_COLUMNS_FOR_FEWER)
 
     def _fit_under_learned_priors(self, batch: Any, other_stats: Stats) -> Fresh:
         """Return a mixture under priors that are learned from it and from ``other_stats``.
@@ -271,6 +281,9 @@ class FreshMixtures:
         3. A start from the directions in which rows are least normal follows if the mixture is
            still no better. It may show components that differ in few of many directions.
 
+        With at most three columns, the third start is left out. With at most 100 rows, too, the
+        first one is left out, unless the mixtures learn their priors.
+
         If a mixture ends with as many components as the target and is no better, starts with fewer
         components than that are left out.
 
@@ -278,16 +291,16 @@ class FreshMixtures:
         single component then first starts from clusters in a line: with many clusters in a line,
         each of a few components would have several clusters, and be no better than one component.
         """
-        target_bound, number = bound_of(self.model, target_memo), min(N_FRESH, max_fresh)
-        total = batch.weights.sum()
+        target_bound, total = bound_of(self.model, target_memo), batch.weights.sum()
         min_gain = SMALLEST_GAIN_PER_ROW * total
-        fewer = min(FEWER, number)
-        proposals = [(number, "k-means++"), (fewer, "k-means++"), (fewer, "least normal")]
-        if fewer == number:
-            del proposals[1]
-        other_stats = self.other_stats
+        other_stats, n_target = self.other_stats, target_memo.entropy.size
         learns = other_stats is not None and not other_stats.arrays[0].size
-        n_target = target_memo.entropy.size
+        number, fewer = min(N_FRESH, max_fresh), min(FEWER, max_fresh)
+        proposals, is_narrow = [(fewer, "k-means++")], self._is_narrow(batch.X)
+        if number > fewer and (learns or not is_narrow or total > _MAX_ROWS_FOR_FEWER):
+            proposals.insert(0, (number, "k-means++"))
+        if not is_narrow:
+            proposals.append((fewer, "least normal"))
         if learns and n_target == 1:
             proposals.insert(0, (max_fresh, "few in line" if self.in_stream else "in line"))
         tries_fewer = learns or batch.weights.size < ROWS_FOR_EACH * N_FRESH

@@ -582,6 +582,7 @@ def test_after_failures_the_nearest_neighbours_come_along():
 def test_targets_are_weighed_as_their_components_explain_the_rows(monkeypatch):
     monkeypatch.setattr(targets_module, "SMALLEST_SHARE", 0.2)
     monkeypatch.setattr(targets_module, "MOST_ROWS", 50)
+    monkeypatch.setattr(fresh_module, "_MAX_COLUMNS_FOR_FEWER", 0)
     model, (X, weights, resp) = mixture("full"), drawn("full", sharpness=2.0)
     birth, tools = Birth(50), OneThread()
     birth._targets = targets = [
@@ -657,6 +658,28 @@ def test_targets_are_weighed_as_their_components_explain_the_rows(monkeypatch):
     fitted_anew(lambda model, batch, *_: asked.append(batch.weights) or (memo, model))
     birth._create(mixtures, targets[1])
     np.testing.assert_allclose(asked[-1], 2.0 * (weights * mass)[rows])
+
+
+@pytest.mark.parametrize(
+    ("n_columns", "weight", "in_stream", "n_initial"),
+    [(3, 1.0, False, [3]), (3, 2.0, False, [10, 3]), (4, 1.0, False, [10, 3, 3]),
+     (3, 1.0, True, [10, 3, 3])],
+)  # fmt: skip
+def test_few_rows_of_few_columns_have_few_starts(
+    n_columns, weight, in_stream, n_initial, monkeypatch
+):
+    model, asked, weights = mixture("full", D=n_columns), [], np.full(90, weight)
+    X = np.random.default_rng(0).standard_normal((90, n_columns))
+    memo = memo_from(model, X, weights, np.ones((90, 1)))
+    batch = model.batch(X, np.arange(90), weights)
+
+    def fit(model, *_):
+        asked.append(model.n_initial)
+        return memo, model
+
+    monkeypatch.setattr(fresh_module, "fresh_mixture", fit)
+    FreshMixtures(model, OneThread(), 10, None, in_stream)._fit_best(batch, memo, memo, 10)
+    assert asked == n_initial
 
 
 def test_what_priors_of_fresh_components_cost_all_others_counts(monkeypatch):
