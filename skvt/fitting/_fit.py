@@ -220,10 +220,14 @@ class Fit:
         number = len(outcomes.elbos) + 1
         kind = f"{start.kind}, " if start.kind else ""
         name = f"start {number} of {start.n_starts}, {kind}" if start.n_starts > 1 else ""
-        monitor = FitMonitor(self.estimator, context, self.shown, snapshot, history, start, name)
+        monitor = FitMonitor(
+            self.estimator, context, shown=self.shown, snapshot=snapshot, history=history,
+            start=start, name=name,
+        )  # fmt: skip
         model, converged = fit_loop(
-            initial.model, plan, initial.policy, state, self.workers, start.rng, monitor
-        )
+            initial.model, plan, initial.policy, state,
+            workers=self.workers, rng=start.rng, monitor=monitor,
+        )  # fmt: skip
         # If the engine does not know the exact bound, one more pass evaluates it.
         elbo = plan.finish(model, state)
         if elbo is None:

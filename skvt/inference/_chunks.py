@@ -144,6 +144,7 @@ class Chunks:
         rows, columns = key
         if rows != slice(None):
             raise TypeError("Select whole columns: chunked data cannot be indexed by row.")
+        # Only the first selection precedes the row function; later ones become part of it.
         if self.columns is None and self._row_function is None:
             return Chunks(self.site, self.handles, self.summaries, columns)
         selected = mapped(self, partial(_select_columns, columns))

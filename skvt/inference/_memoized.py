@@ -18,7 +18,6 @@ from skvt.contracts import (
     Memoizable,
     Move,
     MoveRecord,
-    MoveTools,
     PassInputs,
     PassResult,
     Requirement,
@@ -48,6 +47,10 @@ class MemoVisits(NamedTuple):
     policy: RunningPolicy
     # The keys of the memos of the batches, in the order of the visits.
     keys: Iterator[Any]
+    # The moves that observe the batches, and their :class:`Tools`, which are not needed without
+    # moves.
+    moves: Sequence[Move] = ()
+    tools: Any = None
 
 
 class MemoizedInference(Continued):
@@ -145,10 +148,11 @@ class MemoizedInference(Continued):
         # Visit the batches in random order. The key of a batch is its number in the order of rows.
         rows_of_batches = data.order()
         keys = rng.permutation(len(rows_of_batches)).tolist()
-        visits = MemoVisits(data, workers, policy, iter(keys))
+        visits = MemoVisits(data, workers, policy, iter(keys), moves, tools)
         for batches in data.rounds(model, workers, [rows_of_batches[key] for key in keys]):
-            self.visit(model, batches, data.total, state, visits, moves, tools)
+            self.visit(model, batches, data.total, state, visits)
         state.resum()
+        # Let the moves change the components, and sort these.
         n_records = len(state.move_log)
         for move in moves:
             state.move_log.extend(move.finish(model, state, tools))
@@ -200,7 +204,7 @@ class MemoizedInference(Continued):
             key = len(memos)
             while key in memos:
                 key += 1
-        # Visit the rows as one batch. If it has parts with memos, begin with the sum of the memos.
+        # Visit the rows as one batch. If parts of it have memos, their sum is its memo so far.
         state.join([part for part in stream.parts if part in memos], key)
         (rows,) = data.order()
         batch = data.batch(model, rows)
@@ -224,6 +228,7 @@ class MemoizedInference(Continued):
             self.visit(model, batches, total, state, visits)
             state.n_steps, state.rows_seen = counts
 
+        # Make rounds of moves until no proposal is accepted, at most a fixed number.
         for _ in range(_MAX_ROUNDS_OF_MOVES):
             n_accepted = 0
             for move in moves:
@@ -253,16 +258,14 @@ class MemoizedInference(Continued):
         batches: Sequence[Any],
         total: float,
         state: MemoizedState,
-        visits: "MemoVisits",
-        moves: Sequence[Move] = (),
-        tools: MoveTools | None = None,
+        visits: MemoVisits,
     ) -> None:
         """Visit batches with the same globals, and replace their memos.
 
         This is a step of coordinate ascent, because the q(z) of the batches are independent.
         ``total`` is the weight of all rows of the fit.
         """
-        data, workers, policy, keys = visits
+        data, workers, policy, keys, moves, tools = visits
         weights = [float(batch.weights.sum()) for batch in batches]
         policy.advance(state.rows_seen / total, sum(weights) / total, state.n_steps)
         state.temper(policy.mean_inv_temp, policy.replication)
@@ -272,9 +275,6 @@ class MemoizedInference(Continued):
 
         def make_request(batch: Any) -> VisitRequest:
             inv_temp, key = policy.inv_temp(batch), next(keys)
-            observers = []
-            if tools is not None:
-                observers = [move.observer(batch.weights.size, tools) for move in moves]
             candidates = None
             if is_selective:
                 candidates = state.candidates_of(key, batch.n_rows, visits_all)
@@ -286,7 +286,7 @@ class MemoizedInference(Continued):
                 start=state.row_starts_of(batch),
                 # Memos have entropies of pairs of components only if there are moves.
                 pair_entropies=bool(self._moves),
-                observers=tuple(observers),
+                observers=tuple(move.observer(batch.weights.size, tools) for move in moves),
                 key=key,
                 candidates=candidates,
             )

@@ -162,7 +162,7 @@ def build_table(X, columns, components, handle_unknown, given=None, *, in_stream
                  for j, column in enumerate(columns)]  # fmt: skip
         for j in findings:
             kinds[j] = "left out"
-    scans = {0: scan_table(X, columns, components, handle_unknown, given, kinds)}
+    scans = {0: scan_table(X, columns, components, handle_unknown, given=given, kinds=kinds)}
     table = join_tables(scans, keeps_constant=in_stream)
     if is_automatic and columns is None:
         # Columns of an array of floats are left out only because they are constant.
