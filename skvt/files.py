@@ -66,21 +66,15 @@ IN_FILES: dict[str, InFiles] = {}
 NAMES: dict[type, str] = {}
 
 
-def in_files(
-    name: str,
-    *,
-    nan: tuple[str, ...] = (),
-    fitted: Mapping[str, tuple[type, ...]] = InFiles._field_defaults["fitted"],
-    attributes: tuple[str, ...] = (),
-) -> Callable[[type[T]], type[T]]:
+def in_files(name: str, **conditions: Any) -> Callable[[type[T]], type[T]]:
     """Return a decorator that registers a class, so that files may hold its objects.
 
     ``name`` stands for the class in files. It must not change if the class is renamed, since older
-    files have it. The other arguments are the fields of :class:`InFiles`.
+    files have it. ``conditions`` are fields of :class:`InFiles` by name.
     """
 
     def register(cls: type[T]) -> type[T]:
-        IN_FILES[name] = InFiles(cls, nan, fitted, attributes)
+        IN_FILES[name] = InFiles(cls, **conditions)
         NAMES[cls] = name
         return cls
 

@@ -6,6 +6,7 @@ the rows of several calls, which are gathered for this purpose.
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -16,17 +17,17 @@ from skvt.rows import stacked
 from skvt.typing import Array
 
 # Number of rows with which a batch of small calls is complete.
-_ENOUGH_ROWS = 500
+_ROWS_OF_BATCH = 500
 # Maximum number of rows of a call with an id; larger calls with ids are not gathered.
-_FEW_ROWS = 100
+_MAX_ROWS_OF_CALL = 100
 # Key of the joint memo of calls with ids. The calls have this memo while births are tried; at other
 # times, each call has a memo of its own. No user is likely to choose this key as the id of a batch.
 TOGETHER = ("calls gathered",)
 # Number of additional rows after which births are tried again, as a share of the rows among which
 # births were last tried.
-_GROWTH = 0.5
+_MIN_SHARE_ADDED = 0.5
 # Smallest number of additional rows after which births are tried again.
-_LEAST_GROWN = 20
+_MIN_ADDED = 20
 
 
 @in_files("estimators.Gathered", nan=("X",))
@@ -59,17 +60,18 @@ class Gathered:
         are of the call. ``memos`` has the memos of the fit by key; a new batch of calls without ids
         gets a key that is not among them.
 
-        If the call has an id and more than ``_FEW_ROWS`` rows, the result is None. Otherwise it is
+        If the call has an id and more than ``_MAX_ROWS_OF_CALL`` rows, the result is None. Otherwise it is
         ``before`` with the rows of the call, which replace the rows of an earlier call with the
         same id. The result has no rows of ``before`` if only ``before`` or only the call has ids,
-        or if ``before`` or the call alone has at least ``_ENOUGH_ROWS`` rows.
+        or if ``before`` or the call alone has at least ``_ROWS_OF_BATCH`` rows.
         """
-        n_rows, has_id = weights.size, batch_id is not None
-        if has_id and n_rows > _FEW_ROWS:
+        n_rows = weights.size
+        has_id = batch_id is not None
+        if has_id and n_rows > _MAX_ROWS_OF_CALL:
             return None
         if before is not None and bool(before.calls) == has_id:
             before = before._without(batch_id)
-            if max(before.weights.size, n_rows) < _ENOUGH_ROWS:
+            if max(before.weights.size, n_rows) < _ROWS_OF_BATCH:
                 return replace(
                     before,
                     X=stacked([before.X, X]),
@@ -79,9 +81,7 @@ class Gathered:
                 )
         if has_id:
             return cls(TOGETHER, X, weights, n_rows, calls={batch_id: n_rows})
-        key = len(memos)
-        while key in memos:
-            key += 1
+        key = next(number for number in count(len(memos)) if number not in memos)
         return cls(key, X, weights, n_rows)
 
     def are_legal(self, reader, n_features):
@@ -89,7 +89,8 @@ class Gathered:
 
         ``reader`` is the class of the estimator's reader, and ``n_features`` the number of columns.
         """
-        X, weights, sizes = self.X, self.weights, [*self.calls.values()]
+        X, weights = self.X, self.weights
+        sizes = [*self.calls.values()]
         values = X.data if sp.issparse(X) else X
         return (
             (reader.sparse if sp.issparse(X) else isinstance(X, np.ndarray))
@@ -155,7 +156,7 @@ class Gathered:
     @property
     def _is_complete(self):
         """Whether there are enough rows, so that the rows of the next call begin another batch."""
-        return self.weights.size >= _ENOUGH_ROWS
+        return self.weights.size >= _ROWS_OF_BATCH
 
     @property
     def is_due(self):
@@ -164,5 +165,5 @@ class Gathered:
         They must if enough rows were added since births were last tried, or if the batch is
         complete.
         """
-        least_added = max(_GROWTH * self.n_judged, _LEAST_GROWN)
-        return self._is_complete or self.weights.size - self.n_judged >= least_added
+        min_added = max(_MIN_SHARE_ADDED * self.n_judged, _MIN_ADDED)
+        return self._is_complete or self.weights.size - self.n_judged >= min_added

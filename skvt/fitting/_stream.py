@@ -33,9 +33,11 @@ def update(estimator, X, sample_weight, batch_id, details=None, labels=None):
     ``labels`` are the :class:`~skvt.readers.labels.RowLabels` or None. Rows in chunks have neither.
     """
     if not is_chunked(X):
-        _update_in_memory(estimator, X, X, sample_weight, batch_id, details, labels)
+        _update_in_memory(
+            estimator, X, sample_weight, batch_id, passed=X, details=details, labels=labels
+        )
         return
-    # Chunks are loaded in order, so that this process holds one at a time.
+    # Load one chunk after the other, so that this process holds a single chunk at a time.
     loads = loads_of(X, sample_weight)
     needs_numbers = batch_id is not None and len(loads.rows) > 1
     for number, (rows, weights) in enumerate(zip(loads.rows, loads.weights, strict=True)):
@@ -43,10 +45,12 @@ def update(estimator, X, sample_weight, batch_id, details=None, labels=None):
         with name_chunk_in_errors(number):
             chunk = load_chunk(rows, weights)
             if chunk is not None:
-                _update_in_memory(estimator, None, *chunk, chunk_id)
+                _update_in_memory(estimator, *chunk, chunk_id)
 
 
-def _update_in_memory(estimator, passed, X, sample_weight, batch_id, details=None, labels=None):
+def _update_in_memory(
+    estimator, X, sample_weight, batch_id, *, passed=None, details=None, labels=None
+):
     """Update an estimator on rows in memory, and publish the fit.
 
     ``passed`` is X as the caller passed it; None for one of several chunks.
@@ -54,16 +58,15 @@ def _update_in_memory(estimator, passed, X, sample_weight, batch_id, details=Non
     # An interrupted fit cannot be resumed after it has seen other rows.
     vars(estimator).pop("_progress", None)
     before = vars(estimator).get("_fitted")
-    options = {"reset": before is None, "in_stream": True}
+    n_moves = 0 if before is None else len(before.state.move_log)
     with stages_printed(estimator.verbose), compilation_announced(estimator.verbose):
-        rows = read_rows(estimator, X, sample_weight, details, **options)
+        rows = read_rows(estimator, X, sample_weight, details, reset=before is None, in_stream=True)
         rows = replace(rows, passed=passed, labels=labels)
         begin_stage(f"call {1 if before is None else len(before.history) + 1}")
         with Workers(estimator.n_jobs) as workers:
             fitted = _fit_call(estimator, before, rows, batch_id, workers)
         publish(estimator, fitted, rows)
-        history, n_moves = fitted.history, 0 if before is None else len(before.state.move_log)
-        report_call(estimator, history[-1], fitted.state.move_log[n_moves:])
+        report_call(estimator, fitted.history[-1], fitted.state.move_log[n_moves:])
 
 
 def _fit_call(estimator, before, rows, batch_id, workers):
@@ -71,13 +74,13 @@ def _fit_call(estimator, before, rows, batch_id, workers):
 
     ``before`` is the fit that the call continues; None in the first call.
     """
-    X, weights, gathered = rows.X, rows.weights, None
+    X, weights, labels = rows.X, rows.weights, rows.labels
+    gathered = None
     # Gather the rows of small calls. The gathered rows then take the place of the rows of this call
     # if the stream begins, if births are due, or if no earlier rows are gathered.
     if estimator._gathers(before):
         memos = {} if before is None else before.memos
         gathered = Gathered.of(before and before.gathered, X, weights, batch_id, memos)
-    labels = rows.labels
     begins = before is None or before.knows_only(gathered)
     if gathered is not None and (begins or gathered.is_due or gathered.is_new):
         X, weights, batch_id = gathered.X, gathered.weights, gathered.batch_id
@@ -146,15 +149,18 @@ def _with_changed_parameters(estimator, fitted, X, weights):
 
 def _make_steps(fitted, plan, workers, batch_id, random_state):
     """Make steps on rows of a stream; return the :class:`Fitted` and the size of the last step."""
-    n_steps, gathered = fitted.state.n_steps, fitted.gathered
+    gathered = fitted.gathered
+    n_steps = fitted.state.n_steps
 
     def make_rng():
         seed = check_random_state(random_state).randint(np.iinfo(np.int32).max)
         return np.random.default_rng([seed, n_steps])
 
     tries_moves = gathered is None or gathered.is_due
-    total = plan.stream.total_samples
-    stream = Stream(fitted.n_rows, fitted.counts_rows, total, batch_id, make_rng, tries_moves)
+    stream = Stream(
+        fitted.n_rows, fitted.counts_rows, plan.stream.total_samples,
+        batch_id=batch_id, make_rng=make_rng, moves=tries_moves,
+    )  # fmt: skip
     # The rows are either those of calls with ids, which are one batch while births are tried,
     # or those of a call without an id, which join the batch of the earlier calls.
     if gathered is not None and batch_id == gathered.key:
@@ -178,7 +184,8 @@ def _record_call(fitted, rate, n_moves, started):
     ``rate`` is the size of the last step, and ``n_moves`` was the length of the log of moves before
     the call. ``started`` is the time when the call began, in seconds.
     """
-    state, number = fitted.state, len(fitted.history) + 1
+    state = fitted.state
+    number = len(fitted.history) + 1
     state.move_log[n_moves:] = [
         replace(record, n_iter=number) for record in state.move_log[n_moves:]
     ]

@@ -8,6 +8,7 @@ and the entropies of its assignments. Moves change the number of components betw
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -201,9 +202,7 @@ class MemoizedInference(Continued):
         key = stream.batch_id
         if key is None:
             # Number batches without an id, and leave out numbers that are ids of other batches.
-            key = len(memos)
-            while key in memos:
-                key += 1
+            key = next(number for number in count(len(memos)) if number not in memos)
         # Visit the rows as one batch. If parts of it have memos, their sum is its memo so far.
         state.join([part for part in stream.parts if part in memos], key)
         (rows,) = data.order()

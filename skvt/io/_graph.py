@@ -210,12 +210,8 @@ class Encoder:
             array = _in_storable_precision(array)
             if not is_storable(array.dtype) or (array.dtype.itemsize == 0 and array.size):
                 raise self._refusal(value, path)
-            if (
-                self._dtype == "float32"
-                and not exact
-                and array.dtype == np.float64
-                and _is_in_range(array)
-            ):
+            may_be_rounded = self._dtype == "float32" and not exact
+            if may_be_rounded and array.dtype == np.float64 and _is_in_range(array):
                 self._rounded.add(number)
             self._arrays.append(array)
             self._numbers_of_arrays[id(value)] = number
