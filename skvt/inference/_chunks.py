@@ -225,27 +225,27 @@ def _evaluate_rows(chunk: Chunk, function: Callable[[Any], Array]) -> Array:
     return function(chunk.X)
 
 
-# The functions of `skvt.rows` for chunks.
+# The versions of the functions of `skvt.rows` for chunks.
 
 
 @sums_of_rows.register
-def _(X: Chunks, weights: Any, part: Sums) -> tuple[Any, ...]:
+def _sum_over_chunks(X: Chunks, weights: Any, part: Sums) -> tuple[Any, ...]:
     tasks = ((handle, (part,)) for handle in X.handles)
     return tuple(X.site.total(X.bind_selection(_compute_sums), _add_sums, tasks))
 
 
 @of_each_row.register
-def _(X: Chunks, weights: Any, function: Callable[[Any], Array]) -> Array:
+def _evaluate_chunks(X: Chunks, weights: Any, function: Callable[[Any], Array]) -> Array:
     return np.concatenate(list(X.each(_evaluate_rows, [(function,)] * len(X.chunk_sizes))))
 
 
 @some_rows.register
-def _(X: Chunks, weights: Any, rows: IndexArray) -> tuple[Any, Array]:
+def _take_from_chunks(X: Chunks, weights: Any, rows: IndexArray) -> tuple[Any, Array]:
     return X.take(rows)
 
 
 @mapped.register
-def _(X: Chunks, function: Callable[[Any], Any]) -> Chunks:
+def _map_chunks(X: Chunks, function: Callable[[Any], Any]) -> Chunks:
     if X._row_function is not None:
         function = partial(_apply_both, X._row_function, function)
     mapped_chunks = Chunks(X.site, X.handles, X.summaries, X.columns, function)
@@ -254,7 +254,7 @@ def _(X: Chunks, function: Callable[[Any], Any]) -> Chunks:
 
 
 @layout_of.register
-def _(X: Chunks) -> IndexArray:
+def _get_chunk_sizes(X: Chunks) -> IndexArray:
     return X.chunk_sizes
 
 
@@ -554,7 +554,7 @@ class ChunkRows(Rows):
 
 
 @rows_of.register
-def _(
+def _rows_of_chunks(
     X: Chunks,
     weights: Any,
     batch_size: int | None = None,

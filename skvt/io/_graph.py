@@ -108,6 +108,7 @@ class Encoder:
                 return encode(self, value, path)
         return self._encode_object(value, path)
 
+    # Each of the following methods returns the node of a value: see the table of the module.
     def _encode_sequence(self, value, path):
         kind = type(value).__name__
         if kind not in ("tuple", "set", "frozenset"):
@@ -333,6 +334,7 @@ class Decoder:
             raise FileError("A list is missing.")
         return value
 
+    # Each of the following methods returns the value of a node: see the table of the module.
     def _decode_array(self, node, allows_nan):
         if node.get("as") not in (None, "float64"):
             raise FileError(f"No array can become {node['as']!r}.")

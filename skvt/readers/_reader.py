@@ -116,7 +116,8 @@ class Reader:
 
     def read(self, X):
         """Return X, rows like the first rows, as numbers."""
-        return self.fit_and_read(X)[1]
+        _, numbers = self.fit_and_read(X)
+        return numbers
 
     def restore(self, attributes, dtype):
         """Return the reader of later rows from an estimator's attributes and precision."""

@@ -56,7 +56,7 @@ class TableReader(Reader):
     def _require_given(self, X):
         """Raise ValueError if new rows lack given columns."""
         names = self.table.names
-        given_names = [names[int(block.columns[0])] for block in self.table.given]
+        given_names = [names[j] for j in self.table.given_positions]
         if is_frame(X):
             lacking = [name for name in given_names if name not in names_of(X)]
         else:

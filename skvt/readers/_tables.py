@@ -89,6 +89,11 @@ class Table:
     # each block.
     given: tuple[TableBlock, ...] = ()
 
+    @property
+    def given_positions(self):
+        """Positions of the given columns in the table, in the order of ``given``."""
+        return [int(block.columns[0]) for block in self.given]
+
     def describes(self, component, priors):
         """Return whether this table fits a component and its priors, as one file must have them."""
         n_features = component.n_features
@@ -100,12 +105,8 @@ class Table:
             and len(self.blocks) == len(component.blocks)
             and all(map(TableBlock.describes, self.blocks, component.blocks))
             and all(given.columns.size == 1 for given in self.given)
-            and all(map(self._has_given_columns_of, component.blocks))
+            and all(np.array_equal(b.given, self.given_positions) for b in component.blocks)
         )
-
-    def _has_given_columns_of(self, block):
-        """Return whether a block of a model has the given columns of this table."""
-        return np.array_equal(block.given, [given.columns[0] for given in self.given])
 
     def encode(self, X, columns):
         """Return X as numbers (n_rows, n_columns), in the precision of X or float64.
@@ -300,7 +301,7 @@ class Table:
         before the exposures.
         """
         exposures = [int(block.columns[-1]) for block in self.blocks if block.spec.reads_exposure]
-        positions = [int(block.columns[0]) for block in self.given] + exposures
+        positions = self.given_positions + exposures
         names = [self.names[j] for j in positions]
         if is_frame(X):
             columns = dict(zip(names_of(X), columns_of(X), strict=True))

@@ -240,7 +240,10 @@ def _scan(chunk, reader):
 
 def _find_dtype(chunk, reader):
     """Return the dtype of a chunk as the reader reads it; None if the chunk has no rows."""
-    return reader.fit_and_read(_first_row(chunk))[0].dtype if _count_rows(chunk) else None
+    if not _count_rows(chunk):
+        return None
+    fitted, _ = reader.fit_and_read(_first_row(chunk))
+    return fitted.dtype
 
 
 def _read_block(sealed, chunk, weights, is_weighted):
