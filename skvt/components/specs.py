@@ -1093,10 +1093,7 @@ class Hurdle(ComponentSpec):
     def build_given(self, X, weights, sizes, given):
         """Return a component of other values and indicators, see :class:`ComponentSpec`."""
         others, at, shift = self._separate_others(X, given)
-        if given is None:
-            component, priors = self.component.build(others, weights, sizes)
-        else:
-            component, priors = self.component.build_given(others, weights, sizes, given)
+        component, priors = _build(self.component, others, weights, sizes, given)
         return models.add_indicators(component, at, shift, given=given), priors
 
     def _separate_others(self, X, given):
@@ -1138,10 +1135,7 @@ def build_component(spec, X, weights, sizes, *, open_levels=False, given=None):
     occur in these rows. ``given`` is the :class:`~skvt.models.mixture.GivenColumns` of the last
     columns of X, or None. ``sizes`` is explained in :meth:`ComponentSpec.build`.
     """
-    if given is None:
-        component, priors = spec.build(X, weights, sizes)
-    else:
-        component, priors = spec.build_given(X, weights, sizes, given)
+    component, priors = _build(spec, X, weights, sizes, given)
     if open_levels and sizes is not None:
         component = component.with_unknown_levels
     if spec.missing == "informative":
@@ -1153,6 +1147,13 @@ def build_component(spec, X, weights, sizes, *, open_levels=False, given=None):
         )  # fmt: skip
         return component, priors, _learner_of_values(spec, component)
     return component, priors, _learner(spec, component)
+
+
+def _build(spec, X, weights, sizes, given):
+    """Return the likelihood that ``spec`` builds, given the last columns if ``given`` has them."""
+    if given is None:
+        return spec.build(X, weights, sizes)
+    return spec.build_given(X, weights, sizes, given)
 
 
 def _learner(spec, component):

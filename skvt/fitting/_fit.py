@@ -87,6 +87,7 @@ class Fit:
         return self._make_plan()
 
     def _make_plan(self):
+        """Return a plan of a start; each start needs another one."""
         model, X = self._model_and_rows
         return self.estimator._plan(model, X, self.rows.weights)
 
@@ -164,7 +165,9 @@ class Fit:
         """
         estimator = self.estimator
         max_iter = launch.plan.stopping.max_iter
-        X_shown, y_shown = self.shown = self.rows.shown
+        self.shown = self.rows.shown
+        X_shown, y_shown = self.shown
+        # The task of the fit, whose subtasks are the passes of all starts.
         context = estimator._init_callback_context(max_subtasks=launch.start.n_starts * max_iter)
         context.call_on_fit_task_begin(estimator=estimator, X=X_shown, y=y_shown)
         with compilation_announced(estimator.verbose):

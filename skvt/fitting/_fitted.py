@@ -85,12 +85,9 @@ class Fitted:
 
         ``rows`` are the rows of the statistics that may change in the copy; None means all rows.
         """
-        return replace(
-            self,
-            state=self.state.draft(rows),
-            policy=deepcopy(self.policy),
-            history=History(self.history),
-        )
+        state = self.state.draft(rows)
+        policy = deepcopy(self.policy)
+        return replace(self, state=state, policy=policy, history=History(self.history))
 
     @property
     def memos(self):
@@ -113,15 +110,9 @@ class Fitted:
         """Return the fit without data of single rows, to be sent to other processes."""
         # A State without memos has fewer fields than a MemoizedState.
         fields_of_state = {name: vars(self.state)[name] for name in State.__dataclass_fields__}
-        return replace(
-            self,
-            state=State(**fields_of_state | {"row_starts": None, "move_log": []}),
-            policy=None,
-            assignments=None,
-            labels=None,
-            words=None,
-            gathered=None,
-        )
+        state = State(**fields_of_state | {"row_starts": None, "move_log": []})
+        omitted = dict.fromkeys(("policy", "assignments", "labels", "words", "gathered"))
+        return replace(self, state=state, **omitted)
 
     def __getstate__(self):
         return {name: value for name, value in vars(self).items() if name != "_lam"}

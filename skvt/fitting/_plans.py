@@ -129,16 +129,11 @@ def memoized_plan(estimator, X, weights, moves=None, *, stream, scale=1.0, limit
         engine = MemoizedInference([moves[name]() for name in move_names])
         # In a stream, the rows of a call are one batch with one memo.
         data = rows_of(X, weights, n_rows, n_parallel) if stream else data
+    stopping = Stopping(
+        estimator.max_iter, estimator.evaluate_every, estimator.tol,
+        most_components=most_components(estimator) if "birth" in move_names else None,
+    )  # fmt: skip
     return Plan(
-        data=data,
-        phases=(Phase(engine),),
-        policy=policy_of(estimator.temperature),
-        stopping=Stopping(
-            estimator.max_iter,
-            estimator.evaluate_every,
-            estimator.tol,
-            most_components=most_components(estimator) if "birth" in move_names else None,
-        ),
-        pilot=Pilot(rate, minibatches),
-        stream=StreamPlan(estimator.total_samples),
-    )
+        data, (Phase(engine),), policy_of(estimator.temperature), stopping,
+        pilot=Pilot(rate, minibatches), stream=StreamPlan(estimator.total_samples),
+    )  # fmt: skip

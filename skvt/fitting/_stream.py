@@ -33,9 +33,8 @@ def update(estimator, X, sample_weight, batch_id, details=None, labels=None):
     ``labels`` are the :class:`~skvt.readers.labels.RowLabels` or None. Rows in chunks have neither.
     """
     if not is_chunked(X):
-        _update_in_memory(
-            estimator, X, sample_weight, batch_id, passed=X, details=details, labels=labels
-        )
+        options = {"passed": X, "details": details, "labels": labels}
+        _update_in_memory(estimator, X, sample_weight, batch_id, **options)
         return
     # Load one chunk after the other, so that this process holds a single chunk at a time.
     loads = loads_of(X, sample_weight)
@@ -190,13 +189,9 @@ def _record_call(fitted, rate, n_moves, started):
         replace(record, n_iter=number) for record in state.move_log[n_moves:]
     ]
     entry = Entry(
-        n_iter=number,
-        elbo=np.nan,
-        objective=np.nan,
-        temperature=fitted.policy.temperature,
-        learning_rate=rate,
-        n_components=fitted.model.size(state.stats),
+        number, elbo=np.nan, objective=np.nan, temperature=fitted.policy.temperature,
+        learning_rate=rate, n_components=fitted.model.size(state.stats),
         seconds=fitted.history.seconds + time.perf_counter() - started,
-    )
+    )  # fmt: skip
     fitted.history.append(entry)
     return replace(fitted, elbo=None, joins=None, labels=None)

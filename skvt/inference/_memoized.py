@@ -277,18 +277,13 @@ class MemoizedInference(Continued):
             candidates = None
             if is_selective:
                 candidates = state.candidates_of(key, batch.n_rows, visits_all)
+            # Memos have entropies of pairs of components only if there are moves.
             return VisitRequest(
-                model,
-                inv_temp,
-                policy.mean_inv_temp,
-                policy.requested,
-                start=state.row_starts_of(batch),
-                # Memos have entropies of pairs of components only if there are moves.
-                pair_entropies=bool(self._moves),
+                model, inv_temp, policy.mean_inv_temp, policy.requested,
+                start=state.row_starts_of(batch), pair_entropies=bool(self._moves),
                 observers=tuple(move.observer(batch.weights.size, tools) for move in moves),
-                key=key,
-                candidates=candidates,
-            )
+                key=key, candidates=candidates,
+            )  # fmt: skip
 
         def make_globals(batch: Any) -> Any:
             return model.expectation(state.stats, batch, workers.run)

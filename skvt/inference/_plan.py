@@ -219,10 +219,9 @@ class Plan:
         def pilot(replication: float, *, every_row: bool = False) -> tuple[float, Array]:
             # Policies call the pilot only when they start.
             assert rng is not None and workers is not None
-            pilot_rng = rng.spawn(1)[0]
-            return self.pilot.energies(
-                model, self.data, replication, workers, pilot_rng, every_row=every_row
-            )
+            (pilot_rng,) = rng.spawn(1)
+            energies = self.pilot.energies
+            return energies(model, self.data, replication, workers, pilot_rng, every_row=every_row)
 
         may_converge = np.isfinite(n_passes) and self.judges_convergence
         return FitPlan(

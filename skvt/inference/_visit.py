@@ -177,19 +177,12 @@ def visit_batch(batch: Any, request: VisitRequest, run: Run) -> VisitResult:
     if request.draw is not None and stats is not None:
         stats = request.draw.statistics(model, request.global_params, global_params, stats, run)
     return VisitResult(
-        totals,
-        stats,
+        totals, stats, mean_inv_temp=request.mean_inv_temp, memo=memo, key=request.key,
         prior=None if result.stats is None else model.prior_statistics(batch, result),
-        mean_inv_temp=request.mean_inv_temp,
-        memo=memo,
-        key=request.key,
         marginal_energy=result.marginal_energy,
         lengths=None if result.marginal_energy is None else batch.lengths,
-        rows=batch.rows,
-        weights=batch.weights,
-        start=result.start,
-        notes=notes,
-    )
+        rows=batch.rows, weights=batch.weights, start=result.start, notes=notes,
+    )  # fmt: skip
 
 
 def memo_of(model: Memoizable, result: LocalResult, batch: Any, run: Run, *, pairs: bool) -> Memo:
