@@ -224,7 +224,7 @@ def resample(weights: Array, offset: float, parents: IndexArray) -> None:
 
 @part
 def draw_gammas_exactly(
-    n: int, numbers: Array, words: NDArray[np.uint64], places: IndexArray
+    n: int, doubles: Array, bit_scratch: NDArray[np.uint64], int_scratch: IndexArray
 ) -> None:
     """Draw n gamma variates of rate 1, each from the first proposal that the exact test accepts.
 
@@ -232,15 +232,15 @@ def draw_gammas_exactly(
     vectorises. An entry is open until a proposal is accepted for it. The few entries that are open
     after two proposals are drawn one by one.
 
-    Rows 0 to 2 of ``numbers`` (5, N) are the shapes less 1, the normal variates of the first
-    proposals, which are overwritten, and the gamma variates, which are written. Row 0 of ``words``
-    (2, N) has random bits; the second number of ``unit_pair`` of these bits is the test of the
-    first proposal. The other rows of ``numbers`` and ``words`` and the first two rows of ``places``
-    are scratch. The first n columns of all arrays are used.
+    Rows 0 to 2 of ``doubles`` (5, N) are the shapes less 1, the normal variates of the first
+    proposals, which are overwritten, and the gamma variates, which are written. Row 0 of
+    ``bit_scratch`` (2, N) has random bits; the second number of ``unit_pair`` of these bits is the
+    test of the first proposal. The other rows of ``doubles`` and ``bit_scratch`` and the first two
+    rows of ``int_scratch`` are scratch. The first n columns of all arrays are used.
     """
-    shapes, normals, out, proposals = numbers[0], numbers[1], numbers[2], numbers[3]
-    open_shapes, bits, open_bits = numbers[4], words[0], words[1]
-    open_entries, is_accepted = places[0], places[1]
+    shapes, normals, out, proposals = doubles[0], doubles[1], doubles[2], doubles[3]
+    open_shapes, bits, open_bits = doubles[4], bit_scratch[0], bit_scratch[1]
+    open_entries, is_accepted = int_scratch[0], int_scratch[1]
     for j in range(n):
         open_entries[j], open_shapes[j], open_bits[j] = j, shapes[j], bits[j]
     n_open: Any = n

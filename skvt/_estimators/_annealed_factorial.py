@@ -246,8 +246,8 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
         else:
             data = rows_of(X, weights, n_rows, self.n_parallel_batches)
             engine = MemoizedInference([Superposition()] if self.moves else [])
-            # If components have been learned already, it pays to search for the subset of each
-            # row, for which inf asks. NaN means: start from the prior.
+            # In a start, inf asks for a search for the subset of the row, which pays if components
+            # have been learned already. NaN means that local steps start from the prior.
             start = np.inf if self._continues() else np.nan
             starts = np.full((n_rows, self.n_components), start, X.dtype)
         return Plan(
@@ -261,7 +261,7 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
         )
 
     def _adapted(self, fitted, X, weights):
-        """Give each column its statistics when missing values first occur."""
+        """Return the fit, with statistics for each column if missing values occur first in X."""
         if fitted.model.by_column or not has_missing(X, weights):
             return fitted
         model, stats = fitted.model.with_column_covariances(fitted.state.stats)

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from skvt._estimators._mixtures import means_from_parameter, require_rows
-from skvt._results import MixtureEstimator, assignments_of
+from skvt._results import MixtureEstimator, compute_assignments
 from skvt.expfam import Categorical, Normal, Stats
 from skvt.files import in_files
 from skvt.fitting import FIXED, POSITIVE, Seed, Temperature, estimator, of_fit, policy_of
@@ -206,7 +206,7 @@ class CAVIGaussianMixture(MixtureEstimator):
         # Assignments of rows in chunks are not kept; predict_proba computes them chunk by chunk.
         if not layout_of(rows.X).size:
             with Workers(self.n_jobs) as workers:
-                results["assignments"] = assignments_of(self._fitted, rows.X, workers)
+                results["assignments"] = compute_assignments(self._fitted, rows.X, workers)
         return results
 
     # --------------------------------------------------------------------------- attributes

@@ -1,4 +1,8 @@
-"""Restarts of a topic model that finds its number of topics, and sampling of its topics."""
+"""Restarts of a topic model that finds its number of topics, and sampling of its topics.
+
+A fit consists of one or several starts, and each start has a launch: its plan, and the model, the
+state, the policy and the random numbers with which it begins.
+"""
 
 import warnings
 from dataclasses import dataclass, replace
@@ -46,7 +50,7 @@ class TopicRestarts:
 
     # Seeds of the starts of the same model; all further starts have the first seed.
     seeds: tuple[int, ...]
-    # The `skvt.fitting._fit.Fit`, whose method `launch` returns the starts.
+    # The `skvt.fitting._fit.Fit`, whose method `launch` makes the launch of a start.
     fit: Any
     # Initial numbers of topics of annealed starts, which follow if the best fit ended at one topic.
     numbers: tuple[int, ...]
@@ -62,10 +66,11 @@ class TopicRestarts:
         return cls(seeds, fit, tuple(numbers), samples and n_documents <= FEW_DOCUMENTS)
 
     def next(self, outcomes):
-        """Return the next start, or None after the last; warn if the result is one topic."""
+        """Return the next launch, or None after the last; warn if the result is one topic."""
         n_init, n_ended = len(self.seeds), len(outcomes.kinds)
         if n_ended < n_init:
             return SameModel(self.seeds, self.fit).next(outcomes)
+        # No start follows a fit that has not converged, nor a start from sampled topics.
         if not (outcomes.converged or n_ended > n_init) or SAMPLED in outcomes.kinds:
             return None
         best = outcomes.best
@@ -74,12 +79,10 @@ class TopicRestarts:
         if n_further < len(self.numbers) and (n_further or has_one_topic):
             n_topics = self.numbers[n_further]
             return self.fit.launch(
-                self.seeds[0],
-                kind=f"annealed from {n_topics} topics",
-                n_starts=n_init + len(self.numbers),
-                model=self.fit.model.resized(n_topics),
+                self.seeds[0], kind=f"annealed from {n_topics} topics",
+                n_starts=n_init + len(self.numbers), model=self.fit.model.resized(n_topics),
                 policy=LinearAnnealing(),
-            )
+            )  # fmt: skip
         can_sample = n_further == 0 and not has_one_topic and self.samples
         if can_sample and best.policy.at_unit_temperature:
             model = self._start_from_sampled_topics(best)
@@ -91,8 +94,8 @@ class TopicRestarts:
 
     def _start_from_sampled_topics(self, fitted):
         """Return the model with the topics of a fit after collapsed sampling as its start."""
-        state = fitted.state.draft()
         fit = self.fit
+        state = fitted.state.draft()
         _sample_topics(SWEEPS_OF_START, fitted.model, state, fit.plan.data, fit.workers)
         topics = fitted.model.natural_parameters(state.stats)[0]
         topics /= topics.sum(axis=1, keepdims=True)

@@ -271,7 +271,8 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
         starts = None
         if not stream:
             # A fit starts from equal activations, since rows that were solved to the end under
-            # random components would choose a few of them. NaN means: solve from scratch.
+            # random components would choose a few of them. In a fit that continues, NaN says that
+            # rows are solved from scratch.
             start = np.nan if self._continues() else 1.0
             starts = np.full((X.shape[0], self.n_components), start, X.dtype)
         return Plan(

@@ -348,8 +348,8 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
     def _learning_rate(self, n_batches, scale, delay):
         """Return the schedule of step sizes, given the number M of minibatches per pass.
 
-        Without ``learning_offset``, step t has size scale / M (delay + t / M)^-decay. In a stream M
-        is None, and the default of ``learning_offset`` is used.
+        Without ``learning_offset``, step t has size ``scale / M (delay + t / M)^-learning_decay``.
+        In a stream, where M is None, the default offset of streams is used.
         """
         if self.learning_offset is not None:
             return RobbinsMonro(self.learning_offset, self.learning_decay)

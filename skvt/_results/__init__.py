@@ -1,11 +1,11 @@
 """Results of fitted estimators: topics, mixtures, clusters, columns, missing values."""
 
-from skvt._results._consensus import consensus, distributions, matched
+from skvt._results._consensus import consensus, match_topics, topic_distributions
 from skvt._results._design import Covariates
 from skvt._results._effects import covariate_effects
 from skvt._results._features import SumsMixin
 from skvt._results._growing_mixtures import GrowingMixin
-from skvt._results._mixtures import MixtureEstimator, assignments_of, learned_values
+from skvt._results._mixtures import MixtureEstimator, compute_assignments, learned_values
 from skvt._results._outcomes import outcome_by_cluster
 from skvt._results._topic_edits import TopicEditsMixin
 from skvt._results._topics import TopicsMixin, prior_vector, simplest

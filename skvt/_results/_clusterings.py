@@ -16,7 +16,7 @@ _MOST_PASSES = 10
 _TOL = 1e-3
 
 
-def refitted_bounds(fitted, X, weights, workers, largest_number):
+def compute_refitted_bounds(fitted, X, weights, workers, largest_number):
     """Refit the mixture at each number of clusters up to ``largest_number``; return the bounds.
 
     The bounds are an array (K,), in nats. A refit to rows X begins with the joined components and
@@ -47,7 +47,7 @@ def _refitted_bound(model, state, inputs):
     return bound
 
 
-def agreements(joins, labels, others):
+def compute_agreements(joins, labels, others):
     """Return the mean adjusted Rand index with other fits at each number of clusters, (K,).
 
     ``labels`` (n,) are the components of the rows. ``others`` has a pair for each other fit: its
@@ -63,7 +63,7 @@ def agreements(joins, labels, others):
     return np.divide(total, n_known, out=np.full(total.shape, np.nan), where=n_known > 0.0)
 
 
-def clusterings(joins, why_suggested, elbo):
+def make_clusterings_table(joins, why_suggested, elbo):
     """Return the columns of ``clusterings_`` by name, each as a list.
 
     ``elbo`` is the bound of the components in nats, None if it is not known.
@@ -87,13 +87,13 @@ def clusterings(joins, why_suggested, elbo):
         "suggested_by": (unknown if joins.suggested_by is None else joins.suggested_by).tolist(),
         "suggested": suggested,
         "reason": [
-            f"{why_suggested}." if is_it else why_not(joins, n)
+            f"{why_suggested}." if is_it else explain_why_not(joins, n)
             for n, is_it in zip(numbers, suggested, strict=True)
         ],
     }
 
 
-def why_not(joins, n_clusters):
+def explain_why_not(joins, n_clusters):
     """Return a sentence that says why ``n_clusters``, not the suggested number, was not chosen.
 
     The sentence about a larger number describes the join that follows it, the sentence about a

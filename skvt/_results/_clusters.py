@@ -13,7 +13,11 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_scalar
 
-from skvt._results._clusterings import agreements, clusterings, refitted_bounds
+from skvt._results._clusterings import (
+    compute_agreements,
+    compute_refitted_bounds,
+    make_clusterings_table,
+)
 from skvt._results.topic_tables import as_frame
 from skvt.fitting import of_fit, rows_of_call
 from skvt.inference import Workers, local_results, rows_of
@@ -46,14 +50,14 @@ class ClustersMixin:
     def _compute_joins(self, X, weights, criterion="auto"):
         """Join the components by the rows X; return `skvt.models.mixture.Joins`.
 
-        These are the joined pairs in order, what each join loses, and the suggested number.
+        They have the joined pairs in order, the loss of each join, and the suggested number.
         """
         fitted = self._fitted
         X, weights = some_rows(X, weights, self._sample_rows(weights.size))
         with Workers(self.n_jobs) as workers:
             assignments = Assignments(
                 (result.q, batch.weights, result.bound)
-                for batch, result in results_of(fitted, X, weights, workers)
+                for batch, result in compute_results(fitted, X, weights, workers)
             )
         model, stats = fitted.model, fitted.stats.value()
         component = model.component
@@ -164,7 +168,9 @@ class ClustersMixin:
             refits = joins.refits
             # Refits do not use classes of rows, whereas the bound of a fit with classes does.
             if max_refitted > 0 and fitted.component_classes is None:
-                refits = refitted_bounds(fitted, rows.X, rows.weights, workers, max_refitted)
+                refits = compute_refitted_bounds(
+                    fitted, rows.X, rows.weights, workers, max_refitted
+                )
             sample = self._sample_rows(rows.weights.size)
             labels = self._labels_of(some_rows(rows.X, rows.weights, sample)[0], clusters=None)
         seeds = np.random.default_rng(fitted.state.seed).integers(2**31 - 1, size=n_fits)
@@ -172,7 +178,7 @@ class ClustersMixin:
         suggested = np.array([joins.n_clusters, *(other.n_clusters for other, _ in others)])
         numbers = np.arange(1, joins.n_components + 1)
         compared = {
-            "agreement": agreements(joins, labels, others),
+            "agreement": compute_agreements(joins, labels, others),
             "suggested_by": (suggested == numbers[:, None]).mean(axis=1),
         }
         joins = replace(joins, refits=refits, **(compared if others else {}))
@@ -288,7 +294,7 @@ class ClustersMixin:
     def clusterings_(self, fitted):
         """Table with a row for each number of clusters from 1 to K, see the class's attributes."""
         joins = self._require_joins(fitted, "clusterings_")
-        return as_frame(clusterings(joins, self.n_clusters_reason_, fitted.elbo))
+        return as_frame(make_clusterings_table(joins, self.n_clusters_reason_, fitted.elbo))
 
 
 def _is_int(value):
@@ -306,7 +312,7 @@ def sum_by_cluster(resp, clusters):
     return resp @ cluster_indicators(clusters, resp.dtype).T
 
 
-def results_of(fitted, X, weights, workers):
+def compute_results(fitted, X, weights, workers):
     """Yield the batches of the rows with their local results under the fitted model."""
     model = fitted.model
     global_params = model.row_globals(fitted.stats, None, workers.run)

@@ -82,12 +82,12 @@ def consensus(fits, X, *, n_passes=1, sample_weight=None):
             f"{classes[0]} does not take components_init, with which a consensus begins; pass fits "
             "of TemperedLDA, StructuredLDA or MemoizedHDP."
         )
-    topics = distributions(fits)
+    topics = topic_distributions(fits)
     best = int(np.argmax([fit.elbo_ if hasattr(fit, "elbo_") else -np.inf for fit in fits]))
     total = np.zeros_like(topics[best])
     n_partners = np.zeros((len(topics[best]), 1))
     for fit, fit_topics in zip(fits, topics, strict=True):
-        _, matched_topics, partners = matched(topics[best], fit_topics)
+        _, matched_topics, partners = match_topics(topics[best], fit_topics)
         total[matched_topics] += fit.components_[partners]
         n_partners[matched_topics] += 1.0
     reference = clone(fits[best])
@@ -96,7 +96,7 @@ def consensus(fits, X, *, n_passes=1, sample_weight=None):
     return reference.fit(X, sample_weight=sample_weight)
 
 
-def matched(A, B):
+def match_topics(A, B):
     """Match topics one to one so that the sum of the mass that matched topics share is largest.
 
     Topics are the rows of A (K, V) and B (L, V), which sum to 1. Two topics p and q share the mass
@@ -110,7 +110,7 @@ def matched(A, B):
     return shared[rows, columns], rows, columns
 
 
-def distributions(fits):
+def topic_distributions(fits):
     """Return the topics of each fit as a list of arrays (K, V) with rows that sum to 1.
 
     Raise ValueError if the fits differ in the size of the vocabulary.

@@ -34,7 +34,7 @@ class Design:
     encode: Callable[[Any], Any]
 
 
-def design_of(covariates, formula, n_rows):
+def make_design(covariates, formula, n_rows):
     """Return the :class:`Design` of the covariates of ``n_rows`` rows.
 
     Raise ValueError for another number of rows, missing or infinite values, and columns that are
@@ -135,7 +135,7 @@ class Covariates:
         """Derive the encoding from n rows; ``used`` are the indices of the rows of the fit.
 
         A single covariate that is constant has no column in addition to the intercept. Except in
-        this case, raise ValueError where :func:`design_of` raises it.
+        this case, raise ValueError where :func:`make_design` raises it.
         """
         table = _require_rows(covariates, n_rows)
         by_name = _columns_by_name(table)
@@ -198,7 +198,7 @@ def _require_rows(covariates, n_rows):
     return table
 
 
-def levels_or_numbers(name, values, n_rows):
+def encode_values(name, values, n_rows):
     """Encode one value for each of n rows.
 
     Return the levels of a category and indicators (n, number of levels), or None and numbers (n,

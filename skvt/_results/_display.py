@@ -1,6 +1,6 @@
 """Tables of topics and clusters that notebooks show below the diagram of an estimator."""
 
-from skvt._results.profiles import profiles_of, sentences
+from skvt._results.profiles import make_profiles, write_sentences
 
 # Number of words that are shown for a topic, and number of columns for a cluster.
 N_WORDS, N_COLUMNS = 8, 3
@@ -25,9 +25,9 @@ def topics_for_display(estimator):
 def clusters_for_display(estimator):
     """Return title, column names and rows of a table of clusters or components, largest first."""
     is_joined = estimator._fitted.joins is not None
-    profiles = profiles_of(estimator.describe(n_clusters="auto" if is_joined else None))
+    profiles = make_profiles(estimator.describe(n_clusters="auto" if is_joined else None))
     shares = profiles.weights[:-1]
-    texts = [line.split(": ", 1)[1] for line in sentences(profiles, N_COLUMNS)]
+    texts = [line.split(": ", 1)[1] for line in write_sentences(profiles, N_COLUMNS)]
     rows = [(k, f"{shares[k]:.1%}", texts[k]) for k in (-shares).argsort(kind="stable").tolist()]
     n_components = estimator.n_components_
     title = f"{len(rows)} {profiles.kind}s" + (

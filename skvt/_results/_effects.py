@@ -7,11 +7,16 @@ import numpy as np
 from scipy.special import expit
 from sklearn.utils import check_random_state
 
-from skvt._results._consensus import distributions
-from skvt._results._design import describe_rows, design_of
+from skvt._results._consensus import topic_distributions
+from skvt._results._design import describe_rows, make_design
 from skvt._results._pooling import check_settings, pool
 from skvt._results._regression import Regression
-from skvt._results._shares import cluster_shares_of, is_mixture, topic_shares_of, words_of
+from skvt._results._shares import (
+    count_words,
+    estimate_cluster_shares,
+    estimate_topic_shares,
+    is_mixture,
+)
 from skvt._results.topic_tables import import_pandas
 from skvt._results.topic_words import labels_of
 from skvt._sklearn_private import num_samples
@@ -19,21 +24,10 @@ from skvt.readers.validation import check_choice, stack_level
 
 
 def covariate_effects(
-    estimators,
-    X,
-    covariates,
-    *,
-    formula=None,
-    cluster=None,
-    n_draws=25,
-    level=0.95,
-    sample_weight=None,
-    random_state=None,
-    link="identity",
-    at=None,
-    contrasts=None,
+    estimators, X, covariates, *, formula=None, cluster=None, n_draws=25, level=0.95,
+    sample_weight=None, random_state=None, link="identity", at=None, contrasts=None,
     n_clusters=None,
-):
+):  # fmt: skip
     """Estimate how shares of topics, or of clusters, change with covariates.
 
     The shares of each row, corrected for uncertain assignments, are regressed on the covariates.
@@ -147,19 +141,19 @@ def covariate_effects(
     weights = check_settings("covariate_effects", X, n_draws, level, sample_weight)
     fits = list(estimators) if isinstance(estimators, list | tuple) else [estimators]
     are_mixtures = _are_mixtures(fits)
-    design = design_of(covariates, formula, num_samples(X))
+    design = make_design(covariates, formula, num_samples(X))
     reported = _Reported.of(design, at, contrasts)
     # Leave out rows without words. For mixtures, ``counts`` is empty and ``has_words`` is True.
-    counts = [] if are_mixtures else [words_of(fit, X) for fit in fits]
+    counts = [] if are_mixtures else [count_words(fit, X) for fit in fits]
     has_words = np.all([fit_counts.sum(axis=1) > 0.0 for fit_counts in counts], axis=0)
     used = np.flatnonzero((weights > 0.0) & has_words)
     regression = Regression.for_rows(design, used, weights, cluster, link)
     # Shares have a row for each used row; for mixtures, these are the rows of positive weight.
     if are_mixtures:
-        shares = [cluster_shares_of(fit, X, weights, n_clusters) for fit in fits]
+        shares = [estimate_cluster_shares(fit, X, weights, n_clusters) for fit in fits]
     else:
         shares = [
-            topic_shares_of(fit, fit_counts[used])
+            estimate_topic_shares(fit, fit_counts[used])
             for fit, fit_counts in zip(fits, counts, strict=True)
         ]
     rng = np.random.default_rng(check_random_state(random_state).randint(2**31 - 1))
@@ -196,7 +190,7 @@ def _are_mixtures(fits):
     (are_mixtures,) = kinds
     if not are_mixtures:
         # Raise ValueError if the fits have vocabularies of different sizes.
-        distributions(fits)
+        topic_distributions(fits)
     return are_mixtures
 
 

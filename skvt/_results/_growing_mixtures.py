@@ -10,8 +10,14 @@ import numpy as np
 import scipy.sparse as sp
 
 from skvt._results._display import clusters_for_display
-from skvt._results._mixtures import assignments_of
-from skvt._results.profiles import parts_that_differ, profiles_of, sentences, unique_names, wide
+from skvt._results._mixtures import compute_assignments
+from skvt._results.profiles import (
+    find_parts_that_differ,
+    make_profiles,
+    make_wide_table,
+    unique_names,
+    write_sentences,
+)
 from skvt._results.topic_tables import as_frame
 from skvt.components import Gaussian
 from skvt.expfam import Beta
@@ -117,9 +123,10 @@ class GrowingMixin(MoveLogMixin):
         # Number of columns in the blocks before this block.
         n_before = 0
         for block, marginals in zip(table.blocks, product.marginals(lam), strict=True):
-            differs_in = parts_that_differ(marginals, np.array(weights))
+            differs_in = find_parts_that_differ(marginals, np.array(weights))
             for order, marginal in enumerate(marginals):
                 low, high = (marginal.quantile(0.5 * (1.0 + sign * level)) for sign in (-1.0, 1.0))
+                # Entry q of the marginal belongs to column i of the block.
                 for q, i in enumerate(marginal.columns.tolist()):
                     column = block.columns[i]
                     category = None if marginal.categories is None else (
@@ -140,8 +147,12 @@ class GrowingMixin(MoveLogMixin):
         table = {name: [row[i] for row in rows] for i, name in enumerate(names)}
         if form == "long":
             return as_frame(table)
-        profiles = profiles_of(table)
-        return "\n".join(sentences(profiles)) if form == "text" else as_frame(wide(profiles))
+        profiles = make_profiles(table)
+        return (
+            "\n".join(write_sentences(profiles))
+            if form == "text"
+            else as_frame(make_wide_table(profiles))
+        )
 
     @of_fit
     def block_relevance_(self, fitted):
@@ -206,7 +217,7 @@ class GrowingMixin(MoveLogMixin):
     def _product_and_sums(self, fitted, indicators=None):
         """Return the product of blocks, and sums of features (K, P) and numbers of rows (K,).
 
-        With ``indicators`` (n_clusters, K), sums and numbers are those of clusters. A mixture
+        With ``indicators`` (n_clusters, K), sums and numbers have a row for each cluster. A mixture
         without a table has a product of one block.
         """
         model, product = fitted.model, fitted.model.component
@@ -295,7 +306,7 @@ class GrowingMixin(MoveLogMixin):
     def weight_concentration_(self, fitted):
         """Parameters of the posterior of the weights.
 
-        They are those of a beta distribution of each stick, shape (2, K), or of a Dirichlet, (K,).
+        Each stick has a beta distribution, shape (2, K), or the weights have a Dirichlet, (K,).
         """
         parameters = fitted.lam()[0]
         return parameters.T if fitted.model.weights.family is Beta else parameters[0]
@@ -348,7 +359,7 @@ class GrowingMixin(MoveLogMixin):
         wrong = known[classes[components[known]] != labels.classes[labels.codes[known]]]
         if wrong.size:
             with Workers(self.n_jobs) as workers:
-                q = assignments_of(self._fitted, self._every_row(rows)[wrong], workers)
+                q = compute_assignments(self._fitted, self._every_row(rows)[wrong], workers)
             legal = classes == labels.classes[labels.codes[wrong], None]
             components[wrong] = stable_argmax(np.where(legal, q, -1.0))
         return results

@@ -3,7 +3,7 @@
 import numpy as np
 from sklearn.base import DensityMixin
 
-from skvt._results._clusters import ClustersMixin, results_of, sum_by_cluster
+from skvt._results._clusters import ClustersMixin, compute_results, sum_by_cluster
 from skvt._sklearn_private import num_samples
 from skvt.fitting import VariationalEstimator, of_fit
 from skvt.inference import Workers
@@ -136,7 +136,7 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
         """
         labels = np.empty(X.shape[0], np.intp)
         with Workers(self.n_jobs) as workers:
-            for batch, result in results_of(self._fitted, X, np.ones(X.shape[0]), workers):
+            for batch, result in compute_results(self._fitted, X, np.ones(X.shape[0]), workers):
                 labels[batch.rows] = stable_argmax(sum_by_cluster(result.q, clusters))
         return labels
 
@@ -169,7 +169,7 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
         clusters = self._clusters_of_components(self._clusters_to_predict(n_clusters))
         X = self._read(X)
         with Workers(self.n_jobs) as workers:
-            return sum_by_cluster(assignments_of(fitted, X, workers), clusters)
+            return sum_by_cluster(compute_assignments(fitted, X, workers), clusters)
 
     def _refits(self, X, weights):
         """Return the :class:`skvt.models.mixture.Refits` to rows of positive weight."""
@@ -178,7 +178,7 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
         used = np.flatnonzero(weights)
         X, weights = some_rows(X, weights, used)
         with Workers(self.n_jobs) as workers:
-            resp = assignments_of(fitted, X, workers)
+            resp = compute_assignments(fitted, X, workers)
         return make_refits(fitted.model, X, weights, resp)
 
     def _shape_of_probabilities(self, n_clusters):
@@ -285,10 +285,10 @@ def learned_values(model):
     return {} if model.learner is None else model.learner.values(model.component)
 
 
-def assignments_of(fitted, X, workers):
+def compute_assignments(fitted, X, workers):
     """Return q(z_n = k) of rows under the fit, (n, K)."""
     model = fitted.model
     out = np.empty((X.shape[0], model.size(fitted.stats)), model.dtype)
-    for batch, result in results_of(fitted, X, np.ones(X.shape[0]), workers):
+    for batch, result in compute_results(fitted, X, np.ones(X.shape[0]), workers):
         out[batch.rows] = result.q
     return out

@@ -3,24 +3,17 @@
 import numpy as np
 from sklearn.utils import check_random_state
 
-from skvt._results._design import levels_or_numbers
+from skvt._results._design import encode_values
 from skvt._results._pooling import check_settings, pool
-from skvt._results._shares import cluster_shares_of, is_mixture
+from skvt._results._shares import estimate_cluster_shares, is_mixture
 from skvt._results.topic_tables import import_pandas
 from skvt._sklearn_private import num_samples
 
 
 def outcome_by_cluster(
-    mixture,
-    X,
-    outcome,
-    *,
-    n_draws=25,
-    level=0.95,
-    sample_weight=None,
-    random_state=None,
+    mixture, X, outcome, *, n_draws=25, level=0.95, sample_weight=None, random_state=None,
     n_clusters=None,
-):
+):  # fmt: skip
     """Estimate the mean of an outcome, or shares of its categories, in each cluster.
 
     If assignments are uncertain, means over the rows assigned to each cluster make the clusters
@@ -98,8 +91,8 @@ def outcome_by_cluster(
     fits = list(mixture) if isinstance(mixture, list | tuple) else [mixture]
     if not fits or not all(map(is_mixture, fits)):
         raise ValueError("outcome_by_cluster takes fitted mixtures, whose rows have clusters.")
-    categories, values = levels_or_numbers("outcome", outcome, num_samples(X))
-    shares = [cluster_shares_of(fit, X, weights, n_clusters) for fit in fits]
+    categories, values = encode_values("outcome", outcome, num_samples(X))
+    shares = [estimate_cluster_shares(fit, X, weights, n_clusters) for fit in fits]
     used = np.flatnonzero(weights)
     values, weights = values[used], weights[used]
     rng = np.random.default_rng(check_random_state(random_state).randint(2**31 - 1))

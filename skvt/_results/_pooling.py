@@ -1,7 +1,7 @@
 """Pooling of estimates from M draws in each of R fits [Rubin87].
 
-The components of all fits are matched to those of the first fit. The standard error of a pooled
-estimate includes the variance between fits.
+The components of all fits are matched to the components of the first fit. The standard error of a
+pooled estimate includes the variance between fits.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ import numpy as np
 from scipy.stats import t as student
 from sklearn.utils import check_scalar
 
-from skvt._results._consensus import matched
+from skvt._results._consensus import match_topics
 from skvt._sklearn_private import check_sample_weight, num_samples
 from skvt.readers.chunks import require_rows_in_memory
 
@@ -86,8 +86,8 @@ def pool(results, shares, degrees):
 
     Each entry of ``results`` is an array (2, M, Q, K) with the estimates and squared standard
     errors of M draws for Q terms and K components. ``shares`` has the ``Shares`` of each fit. Their
-    profiles are used to match the components of each fit to those of the first fit. A component of
-    the first fit is pooled over the fits that have a matched component.
+    profiles are used to match the components of each fit to the components of the first fit. A
+    component of the first fit is pooled over the fits that have a matched component.
 
     The total variance is ``U + (1 + 1/M) B + (1 + 1/R) F`` [Rubin87 eq. 3.1.5]. U is the mean of
     the squared standard errors, which have ``degrees`` degrees of freedom; B is the variance
@@ -99,7 +99,7 @@ def pool(results, shares, degrees):
     agreement, is_matched = np.zeros((2, len(results), n_components))
     # Align the estimates of each fit with the components of the first fit.
     for r, (result, fit) in enumerate(zip(results, shares, strict=True)):
-        mass, components, partners = matched(shares[0].profiles, fit.profiles)
+        mass, components, partners = match_topics(shares[0].profiles, fit.profiles)
         # Match each component of the first fit with itself, even if two components are equal.
         if r == 0:
             partners = components = np.arange(n_components)

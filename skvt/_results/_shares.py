@@ -29,7 +29,8 @@ from skvt.readers.validation import preprocessing_and_model, require_word_counts
 # Eigenvalues of the symmetric form of M, at most 1, that are below this count as 0: the data do not
 # distinguish the components.
 _SINGULAR = 1e-8
-# Singular values of A below this are replaced by it when A is inverted, see `cluster_shares_of`.
+# Singular values of A below this are replaced by it when A is inverted, see
+# `estimate_cluster_shares`.
 _SMALLEST_SINGULAR_VALUE = 0.2
 
 
@@ -65,7 +66,7 @@ def is_mixture(estimator):
     )
 
 
-def words_of(estimator, X):
+def count_words(estimator, X):
     """Return the counts of X as a CSR matrix; for a pipeline, the input of its last step."""
     preprocessing, model = preprocessing_and_model(estimator)
     X = X if preprocessing is None else preprocessing.transform(X)
@@ -78,7 +79,7 @@ def words_of(estimator, X):
     return X
 
 
-def topic_shares_of(estimator, X):
+def estimate_topic_shares(estimator, X):
     """Return the :class:`Shares` of topics in the documents X, CSR with tokens in each row.
 
     Each topic is drawn from its Dirichlet posterior. If the true topics are drawn topics beta +
@@ -103,11 +104,11 @@ def topic_shares_of(estimator, X):
     return Shares(values, topics, draws)
 
 
-def cluster_shares_of(estimator, X, weights, n_clusters=None):
+def estimate_cluster_shares(estimator, X, weights, n_clusters=None):
     """Return the :class:`Shares` of clusters in rows of positive weight.
 
     The mixture is refitted, see :mod:`skvt.models.mixture._refits`, and refitted again to each draw
-    of weights e_n of the rows. Let r_n be the probabilities of row n before and s_n those after the
+    of weights e_n of the rows. Let r_n and s_n be the probabilities of row n before and after the
     refit to a draw, and M the matrix of the module docstring for s_n. With probabilities r_n of the
     true clusters, rows of cluster k have the mean corrected shares in row k of ``A = D^-1 sum_n e_n
     r_n' s_n M^-1``, which is not the identity, since a refit overstates certainty. The values of
@@ -125,7 +126,7 @@ def cluster_shares_of(estimator, X, weights, n_clusters=None):
     profiles = (weights[:, None] * probabilities / np.where(sizes > 0.0, sizes, 1.0)).T
 
     def draws(number, rng):
-        drawn = [_inverse_for_draw(*refits.draw(rng), clusters) for _ in range(number)]
+        drawn = [_invert_for_draw(*refits.draw(rng), clusters) for _ in range(number)]
         # Move the draws so that their mean is their median, with rows that sum to 1. A few extreme
         # draws hardly change the median.
         center = np.median(drawn, axis=0)
@@ -135,15 +136,15 @@ def cluster_shares_of(estimator, X, weights, n_clusters=None):
     return Shares(values, profiles, draws)
 
 
-def _inverse_for_draw(weights, before, after, clusters):
-    """Return A^-1, (K, K), of :func:`cluster_shares_of` for one draw of weights (n,) of the rows.
+def _invert_for_draw(weights, before, after, clusters):
+    """Return A^-1 (K, K) of :func:`estimate_cluster_shares` for one draw of row weights (n,).
 
     ``before`` and ``after`` (n, components) are the responsibilities before and after the refit to
     this draw.
     """
     before, after = sum_by_cluster(before, clusters), sum_by_cluster(after, clusters)
     weighted = weights[:, None] * before
-    # Match the clusters after the refit to those before it by the mass that they share.
+    # Match the clusters after the refit to the clusters before it by the mass that they share.
     after = after[:, linear_sum_assignment(weighted.T @ after, maximize=True)[1]]
     sizes = weighted.sum(axis=0)
     mean = weighted.T @ _correct(after, weights) / np.where(sizes > 0.0, sizes, 1.0)[:, None]

@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
 from skvt._results._display import topics_for_display
-from skvt._results.completion import completion_sums, document_parameters, mean_of_held_out
+from skvt._results.completion import completion_sums, infer_document_parameters, mean_of_held_out
 from skvt._results.topic_words import labels_of, top_words
 from skvt.expfam import Dirichlet
 from skvt.fitting import of_fit
@@ -234,7 +234,7 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         fitted = self._fitted
         X = self._read(X, details)
         with Workers(self.n_jobs) as workers:
-            gamma = document_parameters(fitted.model, fitted.stats, X, workers)
+            gamma = infer_document_parameters(fitted.model, fitted.stats, X, workers)
         return gamma / gamma.sum(axis=1, keepdims=True) if normalize else gamma
 
     def _details(self, X, covariates, allowed_topics):

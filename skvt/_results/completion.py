@@ -87,7 +87,7 @@ def split_tokens(X):
     return tuple(parts)
 
 
-def document_parameters(model, stats, X, workers):
+def infer_document_parameters(model, stats, X, workers):
     """Return the parameters gamma (n, K) of q(theta), at the temperature 1.
 
     Gamma is computed by CVB0, with the topics at their mean under q.
@@ -131,7 +131,7 @@ def completion_sums(model, stats, X, workers):
     design, allowed = design_and_allowed(X)
     observed, held_out = (Documents.of(part, design, allowed=allowed) for part in split_tokens(X))
     topics = np.ascontiguousarray(Dirichlet.mean(model.natural_parameters(stats)[0]).T)
-    gamma = document_parameters(model, stats, observed, workers)
+    gamma = infer_document_parameters(model, stats, observed, workers)
     proportions = gamma / gamma.sum(axis=1, keepdims=True)
     data = rows_of(held_out, np.ones(X.shape[0]))
     total = 0.0

@@ -59,7 +59,7 @@ class Profiles(NamedTuple):
     differs_in: dict
 
 
-def profiles_of(table):
+def make_profiles(table):
     """Return the profiles of the table of ``describe``, a data frame or a dict of lists."""
     kind = "cluster" if "cluster" in table else "component"
     column_numbers, weights, differs_in = {}, {}, {}
@@ -81,7 +81,7 @@ def profiles_of(table):
     for j in column_numbers.values():
         component_cells = [entries[k, j][1] for k in range(len(weights))]
         cell_of_all_rows = _average_cells(component_cells, weights / weights.sum())
-        steps.append(_rounding_step(component_cells))
+        steps.append(_compute_rounding_step(component_cells))
         for k, cell in enumerate([*component_cells, cell_of_all_rows]):
             estimates[k, j] = cell
             cells[k, j] = _make_text_parts(cell, steps[j])
@@ -91,11 +91,11 @@ def profiles_of(table):
     return Profiles(kind, columns, weights, relevance, cells, estimates, steps, differs_in)
 
 
-def parts_that_differ(marginals, weights):
+def find_parts_that_differ(marginals, weights):
     """Find whether the centre or the spread of columns differs more from the average component.
 
     Centre and spread are the two parts of the Kullback-Leibler divergence of the component's normal
-    from that of the average component. The mean and the variance of the average component are
+    from the normal of the average component. The mean and the variance of the average component are
     weighted averages over components with many rows.
 
     Parameters
@@ -127,7 +127,7 @@ def parts_that_differ(marginals, weights):
     return out
 
 
-def sentences(profiles, most_columns=MOST_COLUMNS):
+def write_sentences(profiles, most_columns=MOST_COLUMNS):
     """Return a sentence for each component or cluster: its share, and its distinctive columns."""
     out = []
     for k, weight in enumerate(profiles.weights[:-1]):
@@ -145,7 +145,7 @@ def _describe_column(profiles, k, j):
     name = profiles.columns[j][1]
     texts = profiles.cells[k, j]
     cell, of_all = profiles.estimates[k, j], profiles.estimates[all_rows, j]
-    main = _main_estimate(cell)
+    main = _find_main_estimate(cell)
     quantity, category, value = main
     name = f"column {name}" if isinstance(name, Integral) else name
     if quantity == "probability":
@@ -164,15 +164,15 @@ def _describe_column(profiles, k, j):
     return text
 
 
-def directions(profiles):
-    """Return signs (K + 1, n_columns): 1 if a value is higher than that of all rows, -1 if lower.
+def find_directions(profiles):
+    """Return signs (K + 1, n_columns): 1 if a value is higher than in all rows, -1 if lower.
 
     The value is the mean, the median, the rate, or the probability of the most probable category.
     """
     all_rows = len(profiles.weights) - 1
     signs = np.zeros(profiles.relevance.shape)
     for (k, j), cell in profiles.estimates.items():
-        main = _main_estimate(cell)
+        main = _find_main_estimate(cell)
         signs[k, j] = np.sign(
             main.value - _find_same_parameter(profiles.estimates[all_rows, j], main)
         )
@@ -190,7 +190,7 @@ def unique_names(columns):
     return [name if names.count(name) == 1 else f"{block}: {name}" for block, name in columns]
 
 
-def wide(profiles):
+def make_wide_table(profiles):
     """Return a table with a row for each component or cluster, as a dict of columns."""
     n_rows = len(profiles.weights) - 1
     out = {profiles.kind: list(range(n_rows)), "weight": profiles.weights[:n_rows].tolist()}
@@ -201,7 +201,7 @@ def wide(profiles):
 
 def _summarise(cell):
     """Return the most probable category, or the mean, median, rate or probability of a one."""
-    main = _main_estimate(cell)
+    main = _find_main_estimate(cell)
     return main.category if _is_category(cell) else main.value
 
 
@@ -211,10 +211,10 @@ def _is_category(cell):
     Shares of rows, such as the share observed, do not count.
     """
     n_parameters = sum(not estimate.quantity.startswith("share ") for estimate in cell)
-    return _main_estimate(cell).quantity == "probability" and n_parameters > 1
+    return _find_main_estimate(cell).quantity == "probability" and n_parameters > 1
 
 
-def _main_estimate(cell):
+def _find_main_estimate(cell):
     """Return the estimate that summarises a cell.
 
     It is the mean, the median, the rate, the probability of a one, or the probability of the most
@@ -249,7 +249,7 @@ def _average_cells(cells, weights):
     ]
 
 
-def _rounding_step(cells):
+def _compute_rounding_step(cells):
     """Return a third of the standard deviation of a column, the median over its cells."""
     # These are the quantities that give a spread. A cell with a rate has the root of the rate as
     # its standard deviation, and for a cell with a median, a third of the median takes its place.
@@ -265,7 +265,7 @@ def _rounding_step(cells):
 
 def _make_text_parts(cell, step):
     """Return the text of a cell in parts: a category and its probability, or a number."""
-    quantity, category, value = _main_estimate(cell)
+    quantity, category, value = _find_main_estimate(cell)
     if quantity == "probability":
         probability = f"{value:.2f}" if value >= 0.005 else f"{value:.1g}"
         return (str(category), probability) if _is_category(cell) else (probability,)

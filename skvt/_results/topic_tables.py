@@ -138,16 +138,9 @@ def make_corpus(estimator, X, feature_names=None, texts=None, *, caller, details
 
 
 def topic_table(
-    estimator,
-    X,
-    feature_names=None,
-    texts=None,
-    *,
-    n_words=10,
-    n_rows=3,
-    covariates=None,
+    estimator, X, feature_names=None, texts=None, *, n_words=10, n_rows=3, covariates=None,
     allowed_topics=None,
-):
+):  # fmt: skip
     """Describe the topics of a fitted model by shares, words and typical rows, in a data frame.
 
     Parameters
@@ -254,15 +247,9 @@ def topic_table(
 
 
 def topic_shares(
-    estimator,
-    X,
-    groups,
-    feature_names=None,
-    *,
-    confidence=0.95,
-    covariates=None,
+    estimator, X, groups, feature_names=None, *, confidence=0.95, covariates=None,
     allowed_topics=None,
-):
+):  # fmt: skip
     """Estimate shares of topics by group, such as a year or a party, with intervals.
 
     Parameters

@@ -15,14 +15,9 @@ BernoulliRows.__doc__ = (
 
 
 def make_bernoulli_mixture(
-    n_samples=1000,
-    *,
-    n_features=100,
-    n_components=100,
-    weight_concentration=20.0,
-    feature_prior=1.0,
-    random_state=None,
-):
+    n_samples=1000, *, n_features=100, n_components=100, weight_concentration=20.0,
+    feature_prior=1.0, random_state=None,
+):  # fmt: skip
     """Draw binary rows from a mixture of Bernoullis with many components [HB15 sec. 4.2].
 
     Parameters

@@ -62,14 +62,9 @@ def _resonance(frequency, centre, half_width):
 
 
 def make_spectrogram(
-    n_samples=1000,
-    *,
-    n_components=50,
-    n_features=257,
-    mean_count=5.0,
-    activation_shape=0.2,
+    n_samples=1000, *, n_components=50, n_features=257, mean_count=5.0, activation_shape=0.2,
     random_state=None,
-):
+):  # fmt: skip
     """Draw a spectrogram of speech-like sounds that overlap [HB15 sec. 4.3]_.
 
     Each frame is a mixture of all sounds. The levels of the sounds have gamma distributions, such

@@ -14,17 +14,9 @@ TopicCorpus.__doc__ = "Word counts X (N, V), topics (K, V) and topic proportions
 
 
 def make_topic_corpus(
-    n_documents=1000,
-    *,
-    n_components=20,
-    n_features=1000,
-    mean_length=105.0,
-    min_length=5,
-    doc_topic_prior=0.1,
-    topic_word_prior=0.05,
-    topics=None,
-    random_state=None,
-):
+    n_documents=1000, *, n_components=20, n_features=1000, mean_length=105.0, min_length=5,
+    doc_topic_prior=0.1, topic_word_prior=0.05, topics=None, random_state=None,
+):  # fmt: skip
     """Draw documents from the generative process of latent Dirichlet allocation.
 
     Parameters

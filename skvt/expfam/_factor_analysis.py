@@ -163,7 +163,10 @@ class FactorAnalysis:
         rate = 0.5 * (scale + np.diagonal(scatter, axis1=1, axis2=2))
         has_several_rows = n_rows > 1.0
         tol = _TOL
-        factors = Factors(np.zeros(K), rate, np.zeros((K, D, max_rank)), np.ones((K, max_rank)))
+        factors = Factors(
+            bound=np.zeros(K), rate=rate, loadings=np.zeros((K, D, max_rank)),
+            variances=np.ones((K, max_rank)),
+        )  # fmt: skip
         if initial is None:
             # The noise starts at the variance of each column given the other columns. For few rows
             # of many columns, `_maximise_bounds` computes it from a factorisation of the scatter.
@@ -247,6 +250,7 @@ class FactorAnalysis:
         return MeanPrecision(mean, expected_precision(0.5 * nu[:, None], self.factors(eta)))
 
     def variance(self, eta: ArrayLike) -> MeanPrecision:
+        """Raise NotImplementedError, as all moments without a closed form do."""
         raise _no_closed_form("variances")
 
     def log_density(self, eta: ArrayLike, x: tuple[ArrayLike, ArrayLike]) -> Array:
@@ -257,6 +261,7 @@ class FactorAnalysis:
 
 
 def _no_closed_form(quantity: str) -> NotImplementedError:
+    """Return the error for a quantity of q that has no closed form."""
     return NotImplementedError(
         f"For covariance_type='low_rank', {quantity} of the posterior are not known in closed "
         "form. Draw from it by 'sample'."
@@ -391,7 +396,9 @@ def _fit_factors(
     # Find the leading eigenvectors of the scaled scatter, among all directions or in a span.
     variances[:] = 1.0
     loadings[:] = 0.0
-    # Only contiguous matrices are multiplied, because numba compiles a product for each layout.
+    # ``span`` (D, p) has an orthonormal basis of the directions, and ``projected`` (p, p) is the
+    # scaled scatter in this basis. Only contiguous matrices are multiplied, because numba compiles
+    # a product for each layout.
     span_size = basis.shape[1]
     projected, vectors, span = scaled, scaled, basis
     if span_size:
@@ -423,7 +430,8 @@ def _fit_factors(
                     for d in range(D):
                         vectors[d, column] *= normaliser
     # Include the columns that raise the bound, from the largest eigenvalue on.
-    last, rank = n_values - 1, 0
+    last = n_values - 1
+    rank = 0
     for column in range(min(max_rank, n_values)):
         value = values[last - column]
         if value <= n_plus_1 + D:
@@ -446,7 +454,7 @@ def _fit_factors(
     # The factors of very few rows are found as fast among all directions as among some of them.
     if uses_root and 4 * scatter_root.shape[1] <= D:
         return bound, np.empty((D, 0))
-    # Keep the directions in use, and some more, if the eigenvalues separate them from the others.
+    # Keep the directions in use and some more, if eigenvalues separate them from other directions.
     has_gap = 0 < rank < last and 2.0 * values[last - rank] < values[last - rank + 1]
     n_extra = _EXTRA_DIRECTIONS if has_gap or D < _MANY_COLUMNS else D // 16
     has_next_basis = has_gap or D >= _MANY_COLUMNS
@@ -533,11 +541,11 @@ def _maximise_bounds(
         gain_constant = gammaln(half) + (half - 0.5) * _LOG_2 - 0.5 * log(np.pi)
         gain_constant -= 0.5 * D * log(n_rows[k] + 1.0)
         member_rank = max_rank if n_rows[k] > 1.0 else 0
-        # The number of changes is -1 until a step has been made.
         bound[k] = -np.inf
+        min_gain = tol * n_rows[k]
+        # Number of changes that an accelerated step combines; -1 until a step has been made.
         n_changes = -1
         is_accelerated = False
-        min_gain = tol * n_rows[k]
         scatter_root = np.empty((D, 0))
         if D >= _MANY_COLUMNS and 1.0 < n_rows[k] < 0.5 * D:
             scatter_root = _factorise(scatter[k], D // 2)

@@ -71,11 +71,8 @@ class NormalGamma:
     @staticmethod
     def certain(x: MeanPrecision) -> Array:
         """Return natural parameters of members that are nearly certain of x."""
-        kappa, half = (
-            np.full(x.mean.shape, CERTAIN_COUNT),
-            np.full(x.precision.shape, 0.5 * CERTAIN_COUNT),
-        )
-        return NormalGamma.from_standard(x.mean, kappa, half, half / x.precision)
+        shape = np.full(x.precision.shape, 0.5 * CERTAIN_COUNT)
+        return NormalGamma.from_standard(x.mean, [CERTAIN_COUNT], shape, shape / x.precision)
 
     @staticmethod
     def standard(eta: ArrayLike) -> dict[str, Array]:
@@ -130,6 +127,6 @@ class NormalGamma:
     def entropy(eta: ArrayLike) -> Array:
         m, _, a, b = _split(eta)
         half_D = 0.5 * m.shape[-1]
-        # -<eta, E[t]>, by E[tau (b + sum_d kappa_d (mu_d - m_d)^2 / 2)] = a + D / 2
+        # This is -<eta, E[t]>, since E[tau (b + sum_d kappa_d (mu_d - m_d)^2 / 2)] = a + D / 2.
         minus_inner = a + half_D - (a - 1.0 + half_D) * (digamma(a) - np.log(b))
         return NormalGamma.log_normalizer(eta) + minus_inner

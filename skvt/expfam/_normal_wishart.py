@@ -97,11 +97,9 @@ class NormalWishart:
 
     @staticmethod
     def from_standard(
-        mean: ArrayLike,
-        mean_precision: ArrayLike,
-        degrees_of_freedom: ArrayLike,
+        mean: ArrayLike, mean_precision: ArrayLike, degrees_of_freedom: ArrayLike,
         scale_inverse: ArrayLike,
-    ) -> Array:
+    ) -> Array:  # fmt: skip
         """Return natural parameters (..., 2 + D + D (D + 1) / 2); leading axes broadcast."""
         m, scale_inverse = (np.asarray(part, dtype=np.float64) for part in (mean, scale_inverse))
         kappa = np.asarray(mean_precision, dtype=np.float64)[..., None]

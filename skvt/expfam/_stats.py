@@ -8,7 +8,7 @@ statistics``, so that engines need only the operations of this module.
 import weakref
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self, TypeAlias
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -131,7 +131,8 @@ def _write_csr(
     Only marked entries are looked at. ``columns`` and ``values`` need space for all of them and one
     more.
     """
-    n, indptr[0] = np.int64(0), 0
+    n = np.int64(0)
+    indptr[0] = 0
     all_bits = ~np.uint64(0)
     for row in range(array.shape[0]):
         for mark in range(marks.shape[1]):
@@ -162,8 +163,14 @@ def _add_csr(total: Array, indptr: IndexArray, columns: IndexArray, values: Arra
             total[row, columns[i]] += values[i]
 
 
-# Arrays for reuse, the rows in which they are out of date, and their former owner.
-_Spare: TypeAlias = tuple[tuple[Array, ...], IndexArray | None, "weakref.ref[RunningStats]"]
+class _Spare(NamedTuple):
+    """Arrays that :meth:`RunningStats.draft` may reuse once their former owner has been freed."""
+
+    arrays: tuple[Array, ...]
+    # The rows in which they differ from the current arrays; None means all rows.
+    stale_rows: IndexArray | None
+    # Weak reference to the former owner.
+    owner: "weakref.ref[RunningStats]"
 
 
 @in_files("expfam.RunningStats")
@@ -182,8 +189,7 @@ class RunningStats:
     scale: float
     # Sums of S over the rows of each block.
     sums: tuple[Array | float, ...]
-    # Arrays that :meth:`draft` may reuse once their former owner has been freed, the rows in which
-    # they differ from the current arrays (None means all), and a weak reference to the owner.
+    # The arrays of the object from which this object was drafted.
     _spare: _Spare | None = field(default=None, metadata=_OF_PROCESS)
     # Number of writes to the arrays so far; in a view, their number when it was made.
     _version: int = field(default=0, metadata=_OF_PROCESS)
@@ -203,6 +209,7 @@ class RunningStats:
         self.resum()
 
     def __getstate__(self) -> dict[str, Any]:
+        """Return the state to pickle; a view made by :meth:`for_rows` has only its rows."""
         state = self._state_without_caches()
         if self._rows is not None:
             shapes = [array.shape for array in self.arrays]
@@ -223,13 +230,13 @@ class RunningStats:
         vars(self).update(state)
 
     def _state_without_caches(self) -> dict[str, Any]:
-        """Return the attributes by name, except what other objects must not share."""
+        """Return the attributes by name, except those that other objects must not share."""
         excluded = "_spare", "_marks", "_csr"
         return {name: value for name, value in self.__dict__.items() if name not in excluded}
 
     def _shallow_copy(self) -> Self:
         """Return an object that shares the arrays, to become a view or to receive new arrays."""
-        # This is faster than copy.copy, which takes 20 microseconds: each minibatch makes a view.
+        # Do not use copy.copy, which takes 20 microseconds, since each minibatch makes a view.
         copy = object.__new__(type(self))
         vars(copy).update(self._state_without_caches())
         return copy
@@ -260,8 +267,7 @@ class RunningStats:
             self._marks = None
         if not only_drafted and self._spare is not None:
             # The spare arrays are then out of date in all rows.
-            arrays, _, owner = self._spare
-            self._spare = arrays, None, owner
+            self._spare = self._spare._replace(stale_rows=None)
 
     def as_csr(self, dtype: Any = None) -> Any:
         """Return the array of the only block as CSR, still to be multiplied by ``scale``.
@@ -449,18 +455,18 @@ class RunningStats:
         # This operation is atomic, so that only one of two threads gets the arrays.
         spare = self.__dict__.pop("_spare", None)
         copy = self._shallow_copy()
-        is_free = spare is not None and spare[2]() is None
+        is_free = spare is not None and spare.owner() is None
         # Arrays of a file that is mapped read-only cannot be reused.
-        if not is_free or not all(array.flags.writeable for array in spare[0]):
+        if not is_free or not all(array.flags.writeable for array in spare.arrays):
             copy._arrays = tuple(np.array(array) for array in self.arrays)
         else:
-            copy._arrays, stale_rows, _ = spare
+            copy._arrays = spare.arrays
             for array, target in zip(self.arrays, copy.arrays, strict=True):
-                if stale_rows is None:
+                if spare.stale_rows is None:
                     np.copyto(target, array)
                 else:
-                    target[stale_rows] = array[stale_rows]
-        copy._spare = self.arrays, rows, weakref.ref(self)
+                    target[spare.stale_rows] = array[spare.stale_rows]
+        copy._spare = _Spare(self.arrays, rows, weakref.ref(self))
         return copy
 
     @classmethod

@@ -49,12 +49,13 @@ class TiedNormalWishart:
     @cached_property
     def _prior_of_precision(self) -> tuple[Array, Array]:
         """The natural parameters of the prior of Lambda, a Wishart, and its log-normaliser."""
-        marginal = split(self.prior)[2]
+        _, _, marginal = split(self.prior)
         return marginal, Wishart.log_normalizer(marginal)
 
     def shared(self, eta: ArrayLike) -> Array:
         """Return natural parameters (1 + D (D + 1) / 2,) of the marginal of Lambda, a Wishart."""
-        members, prior = split(eta)[2], self._prior_of_precision[0]
+        _, _, members = split(eta)
+        prior, _ = self._prior_of_precision
         return prior + (members - prior).sum(axis=tuple(range(members.ndim - 1)))
 
     def log_normalizer(self, eta: ArrayLike) -> Array:
@@ -65,7 +66,7 @@ class TiedNormalWishart:
         normal-Wishart.
         """
         kappa, m, _ = split(eta)
-        prior_log_normalizer = self._prior_of_precision[1]
+        _, prior_log_normalizer = self._prior_of_precision
         mean_terms = 0.5 * m.shape[-1] * np.log(2.0 * np.pi / kappa)
         gain = Wishart.log_normalizer(self.shared(eta)) - prior_log_normalizer
         return prior_log_normalizer + mean_terms + gain / max(1, kappa.size)
@@ -104,12 +105,9 @@ class TiedNormalWishart:
         prior = NormalWishart.standard(self.prior)
         n_members = max(1, np.size(mean_precision))
         freedom, scale = prior["degrees_of_freedom"], prior["scale_inverse"]
-        return NormalWishart.from_standard(
-            mean,
-            mean_precision,
-            freedom + (np.asarray(degrees_of_freedom) - freedom) / n_members,
-            scale + (np.asarray(scale_inverse) - scale) / n_members,
-        )
+        freedom = freedom + (np.asarray(degrees_of_freedom) - freedom) / n_members
+        scale = scale + (np.asarray(scale_inverse) - scale) / n_members
+        return NormalWishart.from_standard(mean, mean_precision, freedom, scale)
 
     def sample(self, eta: ArrayLike, rng: np.random.Generator) -> MeanPrecision:
         """Draw means (K, D) and one precision, which is repeated for each member, (K, D, D)."""

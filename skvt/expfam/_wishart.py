@@ -186,6 +186,6 @@ class Wishart:
     def entropy(eta: ArrayLike) -> Array:
         eta = np.asarray(eta, dtype=np.float64)
         D = dimension(eta.shape[-1] - 1)
-        # -<eta, E[t]>, by E[tr(W^-1 Lambda)] = nu D
+        # This is -<eta, E[t]>, since E[tr(W^-1 Lambda)] = nu D.
         minus_inner = 0.5 * ((eta[..., 0] + D + 1.0) * D - eta[..., 0] * moments(eta)[0])
         return Wishart.log_normalizer(eta) + minus_inner

@@ -40,7 +40,8 @@ def pack(matrix: Array) -> Array:
 
 def unpack(triangle: Array) -> Array:
     """Return symmetric matrices (..., D, D) of upper triangles (..., D (D + 1) / 2)."""
-    return np.take(triangle, _indices(dimension(triangle.shape[-1]))[2], axis=-1)
+    _, _, positions = _indices(dimension(triangle.shape[-1]))
+    return np.take(triangle, positions, axis=-1)
 
 
 def pack_outer(x: Array) -> Array:

@@ -4,7 +4,7 @@ from itertools import combinations
 
 import numpy as np
 
-from skvt._results import distributions, matched
+from skvt._results import match_topics, topic_distributions
 from skvt.readers.validation import check_choice
 
 
@@ -53,13 +53,13 @@ def topic_stability(fits, *, average="macro"):
     True
     """
     check_choice("average", average, ("macro", None))
-    topics = distributions(fits)
+    topics = topic_distributions(fits)
     if len(topics) < 2:
         raise ValueError(f"fits has {len(topics)} of them; agreement needs at least 2.")
     # Sum of the agreements of each topic of each fit with its partners.
     sums = [np.zeros(len(topics_of_fit)) for topics_of_fit in topics]
     for i, j in combinations(range(len(topics)), 2):
-        agreements, rows, columns = matched(topics[i], topics[j])
+        agreements, rows, columns = match_topics(topics[i], topics[j])
         sums[i][rows] += agreements
         sums[j][columns] += agreements
     stability = [sums_of_fit / (len(topics) - 1) for sums_of_fit in sums]

@@ -105,16 +105,9 @@ def document_completion_score(topic_word, X, *, doc_topic_prior, n_jobs=None):
 
 
 def held_out_log_likelihood(
-    topic_word,
-    X,
-    *,
-    doc_topic_prior,
-    method="left-to-right",
-    n_samples=20,
-    n_burn_in=10,
-    random_state=0,
-    n_jobs=None,
-):
+    topic_word, X, *, doc_topic_prior, method="left-to-right", n_samples=20, n_burn_in=10,
+    random_state=0, n_jobs=None,
+):  # fmt: skip
     """Estimate the log probability of held-out documents, ``log p(w | alpha, beta)``.
 
     The proportions of a document are integrated out. The integral has no closed form, so that it is

@@ -152,7 +152,8 @@ def _slopes_of_large(a: Array, log_x: Array, out: Array) -> None:
         lower, upper = 0.5 * (c + np.sqrt(c * c + 8.0 * c)), np.sqrt(2.0 * c)
         # The quotient is infinite if x = a.
         lengths[j] = sign * min(lower if x_j <= shape else upper, _TAIL / abs(shape - x_j))
-        x[j], distances[j] = x_j, sign * (distances[j] - digamma(shape))
+        x[j] = x_j
+        distances[j] = sign * (distances[j] - digamma(shape))
     for i in range(_NODES.size):
         for j in range(n):
             s = lengths[j] * _NODES[i]

@@ -115,16 +115,11 @@ class ClusterTreeDisplay:
         cluster_numbers = np.arange(n_components, 0, -1)
         style = {"marker": ".", "color": "0.4"} | (line_kw or {})
         self.lines_ = loss_ax.plot(cluster_numbers, losses, **style)
+        label = f"{self.n_clusters} cluster{'s' if self.n_clusters > 1 else ''}"
         (self.marker_,) = loss_ax.plot(
-            self.n_clusters,
-            losses[n_components - self.n_clusters],
-            marker="o",
-            markersize=10.0,
-            linestyle="none",
-            fillstyle="none",
-            color="tab:red",
-            label=f"{self.n_clusters} cluster{'s' if self.n_clusters > 1 else ''}",
-        )
+            self.n_clusters, losses[n_components - self.n_clusters], marker="o", markersize=10.0,
+            linestyle="none", fillstyle="none", color="tab:red", label=label,
+        )  # fmt: skip
         loss_ax.set(xlabel="clusters", ylabel="lost (nats per row)")
         loss_ax.locator_params(axis="x", integer=True)
         loss_ax.legend()

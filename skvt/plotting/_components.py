@@ -66,17 +66,9 @@ class ComponentsDisplay:
         self.feature_names = feature_names
 
     def plot(
-        self,
-        ax=None,
-        *,
-        components=None,
-        features=None,
-        titles=None,
-        n_columns=8,
-        n_std=2.0,
-        image_kw=None,
-        ellipse_kw=None,
-    ):
+        self, ax=None, *, components=None, features=None, titles=None, n_columns=8, n_std=2.0,
+        image_kw=None, ellipse_kw=None,
+    ):  # fmt: skip
         """Draw the components.
 
         Parameters
@@ -114,7 +106,8 @@ class ComponentsDisplay:
             features = check_numbers(features, n_features, "features")
             names = column_names(None, self.feature_names, n_features)[features].astype(str)
             ax = ensure_axes(ax)
-            self.axes_, self.bounding_ax_ = np.array([ax], dtype=object), None
+            self.axes_ = np.array([ax], dtype=object)
+            self.bounding_ax_ = None
             if features.size == 2:
                 self._plot_ellipses(ax, components, features, names, n_std, ellipse_kw or {})
             else:
@@ -169,8 +162,8 @@ class ComponentsDisplay:
         numbers = check_numbers(components, len(means), "components")
         weights = np.ones(len(means)) if self.weights is None else np.asarray(self.weights)
         weights = weights / weights.sum()
-        # Mean and variance are those of the mixture of all components, also of components that are
-        # not shown.
+        # Mean and variance describe the mixture of all components, also of components that are not
+        # shown.
         deviations = means - weights @ means
         variance = weights @ (deviations**2 + np.diagonal(covariances, axis1=1, axis2=2))
         standardised = deviations / np.sqrt(np.where(variance > 0.0, variance, 1.0))

@@ -283,18 +283,9 @@ class TopicSharesDisplay:
 
     @classmethod
     def from_estimator(
-        cls,
-        estimator,
-        X,
-        groups,
-        *,
-        feature_names=None,
-        confidence=0.95,
-        covariates=None,
-        allowed_topics=None,
-        ax=None,
-        **options,
-    ):
+        cls, estimator, X, groups, *, feature_names=None, confidence=0.95, covariates=None,
+        allowed_topics=None, ax=None, **options,
+    ):  # fmt: skip
         """Estimate the shares of topics by group and draw them.
 
         Parameters

@@ -20,17 +20,9 @@ MAX_CHARACTERS = 600
 
 
 def topic_explorer(
-    estimator,
-    X,
-    feature_names=None,
-    path=None,
-    texts=None,
-    groups=None,
-    *,
-    n_words=20,
-    covariates=None,
-    allowed_topics=None,
-):
+    estimator, X, feature_names=None, path=None, texts=None, groups=None, *, n_words=20,
+    covariates=None, allowed_topics=None,
+):  # fmt: skip
     """Write a page to explore the topics of a fitted model: one HTML file that needs no network.
 
     The page has a map of the topics, words by relevance with a slider for its weight, typical

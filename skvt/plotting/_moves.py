@@ -87,13 +87,8 @@ class MovesDisplay(HistoryDisplay):
                 n_moves = np.bincount(groups, n_accepted[is_made])
                 indices = np.searchsorted(self.history["n_iter"], passes_with_moves)
                 self.markers_[kind] = self.ax_.scatter(
-                    positions[indices],
-                    n_components[indices],
-                    s=24.0 * n_moves,
-                    marker=marker,
-                    facecolors="none",
-                    edgecolors=color,
+                    positions[indices], n_components[indices], s=24.0 * n_moves, marker=marker,
+                    facecolors="none", edgecolors=color, zorder=3,
                     label=f"{kind} ({n_accepted[is_made].sum()})",
-                    zorder=3,
-                )
+                )  # fmt: skip
         self.ax_.set_ylabel("components")

@@ -8,7 +8,7 @@ from functools import cache
 
 import numpy as np
 
-from skvt._results.profiles import directions, profiles_of
+from skvt._results.profiles import find_directions, make_profiles
 from skvt.plotting._axes import check_numbers, ensure_axes, get_fitted_attribute
 
 # Smallest and largest width of a cell in inches.
@@ -112,7 +112,7 @@ class ProfilesDisplay:
         ProfilesDisplay
             The display itself.
         """
-        profiles = profiles_of(self.table)
+        profiles = make_profiles(self.table)
         weights, relevance = profiles.weights, profiles.relevance
         # The last index of weights, relevance and cells stands for all rows.
         all_rows = len(weights) - 1
@@ -125,7 +125,7 @@ class ProfilesDisplay:
         self.columns_ = [profiles.columns[j] for j in shown_columns]
         shown_rows = np.append(all_rows, self.components_)
         shown_cells = np.ix_(shown_rows, shown_columns)
-        colours = (np.maximum(relevance, 0.0) * directions(profiles))[shown_cells]
+        colours = (np.maximum(relevance, 0.0) * find_directions(profiles))[shown_cells]
         if ax is None:
             ax = ensure_axes(None)
             cells = [profiles.cells[k, j] for k in shown_rows for j in shown_columns]
@@ -332,8 +332,8 @@ def _make_norm(relevance):
 
     quantile = np.quantile(relevance, SCALE_QUANTILE, method="lower")
     scale_end = max(quantile, min(relevance.max(), MIN_SCALE_END), 1e-12)
-    signed_root, inverse = lambda x: np.sign(x) * np.sqrt(abs(x)), lambda x: x * abs(x)
-    return FuncNorm((signed_root, inverse), vmin=-scale_end, vmax=scale_end, clip=True)
+    root_and_inverse = (lambda x: np.sign(x) * np.sqrt(abs(x)), lambda x: x * abs(x))
+    return FuncNorm(root_and_inverse, vmin=-scale_end, vmax=scale_end, clip=True)
 
 
 def _shorten(name, n_lines):

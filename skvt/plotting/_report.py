@@ -6,7 +6,7 @@ from importlib.resources import files
 import numpy as np
 
 from skvt._replacing import replacing
-from skvt._results.profiles import directions, profiles_of, sentences
+from skvt._results.profiles import find_directions, make_profiles, write_sentences
 from skvt._results.unusual import unusual_rows
 from skvt.fitting import html_table
 from skvt.readers.chunks import require_rows_in_memory
@@ -64,7 +64,7 @@ def cluster_report(mixture, X, path):
     is_joined = mixture._fitted.joins is not None
     n_clusters = "auto" if is_joined else None
     probabilities = mixture.predict_proba(X, n_clusters=n_clusters)
-    profiles = profiles_of(mixture.describe(n_clusters=n_clusters))
+    profiles = make_profiles(mixture.describe(n_clusters=n_clusters))
     labels = stable_argmax(probabilities)
     n_rows, n_shown = probabilities.shape
     # "clusters" or "components".
@@ -114,7 +114,7 @@ def _list_clusters(profiles, counts):
     ``counts`` (n_clusters,) are the numbers of rows.
     """
     shares = profiles.weights[:-1]
-    sentence_of = sentences(profiles)
+    sentence_of = write_sentences(profiles)
     items = []
     for k in np.argsort(-shares, kind="stable"):
         sentence = escape(sentence_of[k][0].upper() + sentence_of[k][1:])
@@ -131,7 +131,7 @@ def _tabulate_profiles(profiles):
     columns = np.argsort(-profiles.relevance[all_rows], kind="stable")[:MAX_COLUMNS].tolist()
     # The scale ends at a quantile, so that a few small clusters do not make all others pale.
     scale = max(np.quantile(profiles.relevance[:all_rows, columns], 0.95, method="lower"), 1e-12)
-    signs = directions(profiles)
+    signs = find_directions(profiles)
     rows = []
     for j in columns:
         _, column_name = profiles.columns[j]

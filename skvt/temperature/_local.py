@@ -10,7 +10,8 @@ is its marginal energy per unit. With c = log C per unit,
 The energy is calibrated as in :mod:`skvt.temperature._variational`, but e_ref_i is the energy of
 the row under the pilot: a row is at T = 1 once it is explained as well as by plain inference.
 Without this calibration the temperature would measure how unusual a row is, not how far its fit has
-progressed. e_i is a running mean over the visits to the row. All ladders have the same ceiling.
+progressed. e_i is a running mean over the local steps of the row. All ladders have the same
+ceiling.
 """
 
 from dataclasses import dataclass, field
@@ -32,13 +33,15 @@ ROWS_AT_ONCE = 4096
 @in_files("temperature.LearnedByRow", nan=("_energies",))
 @dataclass(eq=False)
 class _LearnedByRow(Learned):
-    """Running policy that keeps the energy of each row from one visit to the next."""
+    """Running policy that keeps the energy of each row from one local step to the next."""
 
-    # (n,): e_ref_i and e_i in nats per unit, and N_i. e_i is NaN before the first visit to a row.
+    # (n,): e_ref_i in nats per unit.
     _references: Annotated[Array, "n"] = field(kw_only=True)
+    # (n,): e_i in nats per unit; NaN before the first local step of a row.
     _energies: Annotated[Array, "n"] = field(init=False)
+    # (n,): N_i.
     _lengths: Annotated[Array, "n"] = field(init=False)
-    # Inverse temperature learned for all data, which rows have before their first visit.
+    # Inverse temperature learned for all data, which rows have before their first local step.
     _all_rows: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -54,7 +57,7 @@ class _LearnedByRow(Learned):
         self._lengths = np.zeros(n_rows)
 
     def inv_temp(self, batch: Batch) -> float | Array:
-        """Return E[1 / T_i] of each row; a row not yet visited has the temperature of all data."""
+        """Return E[1 / T_i] of each row; at its first local step, that of all data."""
         if self.done:
             return 1.0
         gains = self._energies[batch.rows] - self._references[batch.rows]
@@ -66,7 +69,8 @@ class _LearnedByRow(Learned):
     def advance(self, passes: float, step: float, n_steps: int) -> None:
         """Update the temperature of all data.
 
-        Rows without a visit have this temperature, and all rows are at T = 1 once it is 1.
+        Rows have this temperature at their first local step, and all rows are at T = 1 once it is
+        1.
         """
         super().advance(passes, step, n_steps)
         self._all_rows = self.mean_inv_temp
@@ -85,19 +89,19 @@ class _LearnedByRow(Learned):
         self._lengths[batch.rows] = batch.lengths
 
     def bound_terms(self, total: float) -> float:
-        """Return the terms of all y_i in the bound in nats, estimated from the visited rows.
+        """Return the terms of all y_i in the bound in nats, estimated from rows of known energy.
 
         ``total`` is the weight of all rows.
         """
-        visited = np.flatnonzero(~np.isnan(self._energies))
-        if self.done or visited.size == 0:
+        known_rows = np.flatnonzero(~np.isnan(self._energies))
+        if self.done or known_rows.size == 0:
             return 0.0
         terms = 0.0
-        for rows in (visited[chunk] for chunk in pieces(visited.size, ROWS_AT_ONCE)):
+        for rows in (known_rows[chunk] for chunk in pieces(known_rows.size, ROWS_AT_ONCE)):
             gains = self._energies[rows] - self._references[rows]
             r = self._ladder.weights(gains, self._lengths[rows])
             terms += float(self._ladder.bound_terms(r, self._lengths[rows]).sum())
-        return terms * total / visited.size
+        return terms * total / known_rows.size
 
 
 @in_files("temperature.LocalTempering")
@@ -142,15 +146,9 @@ class LocalTempering(VariationalTempering):
 
     def start(self, plan: FitPlan) -> RunningPolicy:
         reference, references = plan.pilot(self.replication, every_row=True)
+        # The ladder is evenly spaced in log T, although [VT16 sec. 4] spaces it evenly in 1/T. From
+        # T = 1 to 1.6, corresponding entries of the two ladders differ by at most .022 in 1/T.
         return _LearnedByRow(
-            # The ladder is evenly spaced in log T, although [VT16 sec. 4] spaces it evenly in 1/T.
-            # From T = 1 to 1.6, corresponding entries of the two ladders differ by at most .022 in
-            # 1/T.
-            self._ladder(plan),
-            reference,
-            plan.n_units,
-            self._memory_in_passes(plan),
-            plan.passes(SHARE_OF_PASSES),
-            replication=self.replication,
-            _references=references,
-        )
+            self._ladder(plan), reference, plan.n_units, self._memory_in_passes(plan),
+            plan.passes(SHARE_OF_PASSES), replication=self.replication, _references=references,
+        )  # fmt: skip

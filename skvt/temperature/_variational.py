@@ -55,8 +55,9 @@ LARGEST_DISTANCE = 1e-3
 class _Ladder:
     """Temperatures from 1 to T_max, evenly spaced in log T, limited by the ceiling."""
 
-    # (M,): 1 / T_m, at least 1 over the ceiling, and c(T_m) in nats per unit.
+    # (M,): inverse temperatures 1 / T_m, each at least 1 over the ceiling.
     inv_temps: Annotated[Array, "n", PRIOR]
+    # (M,): c(T_m) in nats per unit.
     log_partition: Annotated[Array, "n"]
     # c'(1), the derivative by 1 / T.
     slope_at_one: float
@@ -143,7 +144,8 @@ class Learned(RunningPolicy):
             energy = self._seen_energy / self._seen_units
             last_mean = energy if self._energy is None else self._energy
             self._energy = last_mean + self._rate(self._seen_share) * (energy - last_mean)
-        self._seen_energy, self._seen_units, self._seen_share = 0.0, 0.0, step
+        self._seen_energy = self._seen_units = 0.0
+        self._seen_share = step
         if self._energy is not None:
             self._r = self._ladder.weights(self._energy - self._reference, self._units)
         self.mean_inv_temp = float(self._r @ self._ladder.inv_temps)
@@ -173,8 +175,9 @@ class Learned(RunningPolicy):
 
     def _finish(self) -> None:
         """Set T to 1 for the rest of the fit, which ends in the untempered model."""
-        self.mean_inv_temp, self.replication = 1.0, 1.0
-        self.done, self.wants_marginal = True, False
+        self.mean_inv_temp = self.replication = 1.0
+        self.done = True
+        self.wants_marginal = False
 
 
 @in_files("temperature.VariationalTempering")

@@ -9,7 +9,7 @@ from sklearn.metrics import adjusted_rand_score
 
 import skvt
 from skvt import MemoizedDPMixture
-from skvt._results.profiles import profiles_of
+from skvt._results.profiles import make_profiles
 from skvt.components import Gaussian, Hurdle
 from skvt.components.specs import columns_in_logarithms
 
@@ -91,7 +91,7 @@ def test_variances_of_logarithms_are_averaged_in_profiles():
     quantities = "median", "standard deviation of logarithm"
     rows = [(k, 0.5, "b", 0, 0.1, quantity, None) for k in range(2) for quantity in quantities]
     table = {name: [row[i] for row in rows] for i, name in enumerate(names)}
-    estimates = profiles_of(table | {"estimate": [5.0, 1.0, 5.0, 3.0]}).estimates
+    estimates = make_profiles(table | {"estimate": [5.0, 1.0, 5.0, 3.0]}).estimates
     (_, _, median), (_, _, spread) = estimates[2, 0]
     assert (median, spread) == pytest.approx((5.0, np.sqrt(0.5 * 1.0 + 0.5 * 9.0)))
 

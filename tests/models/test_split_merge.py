@@ -180,7 +180,7 @@ def test_the_next_pair_is_tried_where_the_first_needs_the_topic_to_be_split(monk
     # the cheapest merge, as it were, takes part in the only split
     pairs = [(-1.0, (2, 3)), (-2.0, (0, 1)), (-3.0, (0, 4))]
     merges = [_split_merge._Merge(*pair) for pair in pairs]
-    monkeypatch.setattr(_split_merge, "_merges", lambda *_: merges)
+    monkeypatch.setattr(_split_merge, "_propose_merges", lambda *_: merges)
     _, record = moved(data_of(drawn.X), S)
     assert (record.proposed, record.accepted) == (1, 1)
 
@@ -191,8 +191,8 @@ def test_no_topic_takes_part_in_two_changes_of_one_search(monkeypatch):
     pairs = [(-1.0, (0, 1)), (-2.0, (3, 4)), (-3.0, (0, 7)), (-4.0, (7, 8)), (-20.0, (9, 10))]
     merges = [_split_merge._Merge(*pair) for pair in pairs]
     monkeypatch.setattr(_split_merge, "VISITED", 9.0)
-    monkeypatch.setattr(_split_merge, "_splits", lambda *_: splits)
-    monkeypatch.setattr(_split_merge, "_merges", lambda *_: merges)
+    monkeypatch.setattr(_split_merge, "_propose_splits", lambda *_: splits)
+    monkeypatch.setattr(_split_merge, "_propose_merges", lambda *_: merges)
     tried = []
 
     def trial(sample, stats, documents, topics, shares):
@@ -264,10 +264,10 @@ def test_the_evidence_is_that_of_the_words_of_one_topic():
     for word in words:
         expected += np.log((eta[word] + seen[word]) / (eta.sum() + seen.sum()))
         seen[word] += 1.0
-    found = _split_merge._evidence(seen[:3], eta[:3], eta.sum())
+    found = _split_merge._compute_log_evidence(seen[:3], eta[:3], eta.sum())
     assert found == pytest.approx(expected, rel=1e-10)
     np.testing.assert_allclose(
-        _split_merge._evidence(np.stack([seen, 0.0 * seen]), eta, eta.sum()),
+        _split_merge._compute_log_evidence(np.stack([seen, 0.0 * seen]), eta, eta.sum()),
         [gammaln(eta + seen).sum() - gammaln(eta.sum() + 12) - gammaln(eta).sum()
          + gammaln(eta.sum()), 0.0], rtol=1e-10, atol=1e-12,
     )  # fmt: skip
@@ -282,7 +282,7 @@ def test_shares_are_the_expected_counts_of_the_local_step():
         stats = RunningStats([S])
         result = sample.solve(stats, sample.batch)
         counts = np.zeros((sample.batch.active.size, N_TOPICS))
-        for topic, (entries, values) in enumerate(sample.shares(stats, result.q)):
+        for topic, (entries, values) in enumerate(sample.list_expected_counts(stats, result.q)):
             np.add.at(counts[:, topic], sample.batch.words[entries], values)
     # of all tokens of a word in a document, those that go to the topic; few are left out
     beta = digamma(S + PRIOR) - digamma((S + PRIOR).sum(axis=0))
@@ -300,7 +300,7 @@ def test_documents_of_two_topics_are_told_apart():
     kind = rng.integers(0, 2, size=80)
     counts = sp.csr_array(np.array([rng.multinomial(20, topics[k]) for k in kind], float))
     eta, weights = np.full(60, 0.1), np.ones(80)
-    gain, shares = _split_merge._two_groups(counts, weights, eta, eta.sum(), rng)
+    gain, shares = _split_merge._divide_in_two(counts, weights, eta, eta.sum(), rng)
     # twenty words leave no doubt
     one, two = counts.T @ (kind == 0), counts.T @ (kind == 1)
 
@@ -317,7 +317,7 @@ def test_documents_of_two_topics_are_told_apart():
         shares, expected if abs(shares - expected).max() < 0.1 else 1.0 - expected, rtol=1e-9
     )
     one = sp.csr_array(rng.multinomial(20, topics[0], size=80).astype(float))
-    alike = _split_merge._two_groups(one, weights, eta, eta.sum(), rng)
+    alike = _split_merge._divide_in_two(one, weights, eta, eta.sum(), rng)
     assert alike is None or alike[0] < 0.0
 
 
@@ -330,8 +330,8 @@ def test_what_a_split_gains_is_the_bound_of_the_mixture(monkeypatch):
     weights, eta = rng.uniform(0.5, 3.0, 9), np.array([0.3, 0.5, 0.8, 0.2])
     eta_sum = eta.sum() + 0.7  # a word that does not occur
     begun = np.repeat([1.0, -1.0], [4, 5])
-    monkeypatch.setattr(_split_merge, "_leading_direction", lambda *_: begun)
-    gain, shares = _split_merge._two_groups(sp.csr_array(counts), weights, eta, eta_sum, rng)
+    monkeypatch.setattr(_split_merge, "_find_leading_coordinates", lambda *_: begun)
+    gain, shares = _split_merge._divide_in_two(sp.csr_array(counts), weights, eta, eta_sum, rng)
 
     q = np.stack([begun > 0.0, begun < 0.0]).astype(float)
     beta = q @ (weights[:, None] * counts) + eta

@@ -38,9 +38,9 @@ def sweep_factors(
 
     ``linear`` (n, K) is ``E[mu_k] . x``; ``gram`` (1, K, K) or (n, K, K) is ``G = E[mu mu']``
     summed over the row's observed columns; ``logit`` (K,) is ``log(pi / (1 - pi))``; ``precision``
-    is that of the noise; ``inv_temps`` are (n,) or (1,). ``q`` (n, K) are the initial activations,
-    overwritten by the final ones. The part of the ``energy`` (n,) that depends on the activations,
-    and their ``entropy`` (n,), in nats, float64, are written.
+    is 1 / s for the noise variance s; ``inv_temps`` are (n,) or (1,). ``q`` (n, K) are the initial
+    activations, overwritten by the final ones. The part of the ``energy`` (n,) that depends on the
+    activations, and their ``entropy`` (n,), in nats, float64, are written.
     """
     n_rows, K = q.shape
     n_padded = -(-K // _UNROLLED) * _UNROLLED

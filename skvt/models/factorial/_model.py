@@ -187,7 +187,8 @@ class FactorialMixture(ConjugateModel):
 
     def _energy_without_components(self, stats: Stats) -> float:
         """Return the part of ``E_q[log p(x, z | mu)]`` that does not depend on mu, in nats."""
-        _, _, on, (n_rows, n_values, squares) = stats.arrays
+        _, _, on, totals = stats.arrays
+        n_rows, n_values, squares = totals
         noise = self.noise_variance
         energy = -0.5 * (n_values * np.log(2.0 * np.pi * noise) + squares / noise)
         return float(energy + on @ self.logit + n_rows * self.log_all_off)
@@ -336,7 +337,8 @@ class FactorialMixture(ConjugateModel):
         """Return the model with learned variances and priors at the maximum of the bound."""
         if stats is None or not self.learned:
             return self
-        _, _, on, (n_rows, n_values, squares) = stats.value().arrays
+        _, _, on, totals = stats.value().arrays
+        n_rows, n_values, squares = totals
         global_params = self.expectation(stats, None, serial_map)
         learned = {}
         # If all values are 0 or missing, they carry no information on the noise.
@@ -356,7 +358,8 @@ class FactorialMixture(ConjugateModel):
     def _squared_error(self, stats: RunningStats, global_params: _Moments) -> float:
         """Return ``E_q |x - sum_k z_k mu_k|^2`` summed over all observed values."""
         mean, second = global_params
-        pairs, products, _, (_, _, squares) = stats.value().arrays
+        pairs, products, _, totals = stats.value().arrays
+        _, _, squares = totals
         return squares - 2.0 * (products * mean).sum() + (pairs * second).sum()
 
     # --------------------------------------------------------------------------- temperature

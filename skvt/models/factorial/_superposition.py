@@ -19,7 +19,7 @@ Once nothing is left to try, no move is made until the bound has risen.
 from collections.abc import Hashable
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any, ClassVar, TypeAlias
+from typing import Annotated, Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -74,6 +74,15 @@ _Sample: TypeAlias = tuple[IndexArray, Array, Array]
 _Activations: TypeAlias = tuple[IndexArray, Array]
 
 
+class _Observed(NamedTuple):
+    """Results of :func:`_observe` for a batch."""
+
+    key: Hashable
+    sample: _Sample
+    memo: Memo
+    activations: _Activations
+
+
 class Superposition(Move):
     """Try sums, differences and negatives of components, with new activations of the rows."""
 
@@ -81,6 +90,7 @@ class Superposition(Move):
         Requirement("Superposition", Capability.SUMS_OF_COMPONENTS, "Leave it out of moves."),
     )
 
+    # Attributes that files keep, with their types.
     kept: ClassVar[dict[str, Any]] = {
         **Move.kept,
         "_rested_at": float,
@@ -109,6 +119,7 @@ class Superposition(Move):
         self._samples: list[_Sample] = []
         # Changes that failed since the bound last rose by a move.
         self._failed: set[_Change] = set()
+        # Counts searches without a change, and says when to search again.
         self._ledger = Ledger()
 
     def begin(self, model: FactorialMixture, state: MovableState, tools: MoveTools) -> None:
@@ -123,12 +134,11 @@ class Superposition(Move):
         """Return the function that infers activations of a batch from scratch, or None to pause."""
         return None if self._rests else partial(_observe, self._proposal)
 
-    def note(self, noted: tuple[Hashable, _Sample, Memo, _Activations]) -> None:
-        """Keep what :func:`_observe` returns for a batch."""
-        key, sample, memo, activations = noted
-        self._samples.append(sample)
-        self._memos[key] = memo
-        self._activations.append(activations)
+    def note(self, noted: _Observed) -> None:
+        """Keep the results of a batch."""
+        self._samples.append(noted.sample)
+        self._memos[noted.key] = noted.memo
+        self._activations.append(noted.activations)
 
     def finish(
         self, model: FactorialMixture, state: MovableState, tools: MoveTools
@@ -209,11 +219,8 @@ class Superposition(Move):
 
 def _observe(
     proposal: RunningStats | None, model: FactorialMixture, solved: Solved, tools: ObserverTools
-) -> tuple[Hashable, _Sample, Memo, _Activations]:
-    """Infer the activations of a batch from scratch under the proposal.
-
-    Return the key of the batch, a sample of its rows, its memo and its activations.
-    """
+) -> _Observed:
+    """Infer the activations of a batch from scratch under the proposal."""
     batch, global_params = solved.batch, solved.global_params
     if proposal is not None:
         global_params = model.expectation(proposal, batch, tools.run)
@@ -223,7 +230,7 @@ def _observe(
     result = _restart_or_continue(model, started, global_params, tools)
     assert result.start is not None
     memo = tools.memo_of(model, result, batch)
-    return solved.key, sample, memo, (batch.rows, result.start)
+    return _Observed(solved.key, sample, memo, (batch.rows, result.start))
 
 
 def _evenly_spaced(n: int, most: int) -> IndexArray:
@@ -273,7 +280,8 @@ def _trial(
 
 def _list_changes(stats: Stats, dtype: DTypeLike) -> list[_Change]:
     """List the changes to try: sums and differences of pairs, then negatives."""
-    pairs, products, on, (n_rows, n_values, _) = stats.arrays
+    pairs, products, on, totals = stats.arrays
+    n_rows, n_values, _ = totals
     chance = on / n_rows
     # E[z z'] of a row, averaged over columns. If no value is observed, the maximum avoids 0 / 0.
     joint_chance = pairs.mean(axis=0) * products.shape[1] / np.maximum(n_values, 1e-300)

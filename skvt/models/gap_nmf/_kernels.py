@@ -90,6 +90,7 @@ def ascend_activations(
     effect, so that each row uses a table of its other columns, padded to whole vectors.
     """
     n_components = table.shape[0]
+    # Numbers of columns and components, padded to multiples of LANES and of 4.
     width, depth = (table.shape[1] + LANES - 1) // LANES * LANES, (n_components + 3) // 4 * 4
     memory = np.empty(depth * width, table.dtype)
     per_column = np.empty((2, width), table.dtype)
@@ -139,11 +140,12 @@ def draw_gammas(shape: Array, rate: Array, seed: Any, smallest: float, out: Arra
     """
     n, width = shape.shape
     normal = np.empty(width + 1, np.float32)
-    numbers, words = np.empty((5, width)), np.empty((2, width), np.uint64)
-    places = np.empty((3, width), np.int32)
-    # These are the arguments of the draws of doubtful entries.
-    shapes, normals, values, bits = numbers[0], numbers[1], numbers[2], words[0]
-    is_doubtful, components = places[0], places[2]
+    doubles, bit_scratch = np.empty((5, width)), np.empty((2, width), np.uint64)
+    int_scratch = np.empty((3, width), np.int32)
+    # Input and output of :func:`draw_gammas_exactly`; column j belongs to doubtful entry j of a
+    # row.
+    shapes, normals, values, bits = doubles[0], doubles[1], doubles[2], bit_scratch[0]
+    is_doubtful, components = int_scratch[0], int_scratch[2]
     for i in range(n):
         state = mix(np.uint64(seed) + GOLDEN * np.uint64(i + 1))
         fill_normals(state, normal)
@@ -154,8 +156,8 @@ def draw_gammas(shape: Array, rate: Array, seed: Any, smallest: float, out: Arra
             value, is_doubtful[k] = propose_gamma(a, normal[k], test)
             value = value * _power(u, a) / row_rate[k]
             out[i, k] = value if value >= smallest else lit(value, 0.0)
-        # List the components of doubtful entries. The type of 0 is given, since numba would compile
-        # anew for the constant.
+        # List the components of doubtful entries. With the constant 0 instead of np.int64(0), numba
+        # would compile draw_gammas_exactly again.
         n_doubtful = np.int64(0)
         for k in range(width):
             components[n_doubtful] = k
@@ -164,7 +166,7 @@ def draw_gammas(shape: Array, rate: Array, seed: Any, smallest: float, out: Arra
             k = components[j]
             shapes[j], normals[j] = shape[i, k], normal[k]
             bits[j] = mix(state - GOLDEN * np.uint64(k + 1))
-        draw_gammas_exactly(n_doubtful, numbers, words, places)
+        draw_gammas_exactly(n_doubtful, doubles, bit_scratch, int_scratch)
         for j in range(n_doubtful):
             k = components[j]
             a = shape[i, k]

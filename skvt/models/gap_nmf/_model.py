@@ -221,8 +221,8 @@ class GaPNMF(ConjugateModel):
         tasks = []
         for rows, seed in zip(blocks, seeds, strict=True):
             start = None if batch.start is None else batch.start[rows]
-            block = (self, batch.X[rows], height, start, spectra, inv_temp)
-            tasks.append((block, seed, batch.weights[rows], with_energy, with_stats))
+            block_arguments = (self, batch.X[rows], height, start, spectra, inv_temp)
+            tasks.append((block_arguments, seed, batch.weights[rows], with_energy, with_stats))
         solved = run(_solve_block, tasks)
         sums, bound, energy, means, levels = zip(*solved, strict=True)
         stats = None
@@ -248,8 +248,10 @@ class _Block:
         self, model: "GaPNMF", X: Any, height: int, start: Array | None,
         spectra: tuple[Array, Array, Array], inv_temp: float | Array,
     ) -> None:  # fmt: skip
-        self.model, (self.table, self.shift, rates) = model, spectra
-        self.inv_temp, self.prior = model.dtype(inv_temp), model.dtype(model.activation_shape)
+        self.model = model
+        self.table, self.shift, rates = spectra
+        self.inv_temp = model.dtype(inv_temp)
+        self.prior = model.dtype(model.activation_shape)
         n_rows = X.shape[0]
         self.Y = np.zeros((height, model.n_features), model.dtype)
         self.Y[:n_rows] = dense(X)
@@ -297,6 +299,7 @@ class _Block:
 
     # -------------------------------------------------------------------------------- updates
     def _tempered_levels(self) -> Array:
+        """Return the levels to the power of the inverse temperature, (B, K)."""
         return self.levels if self.inv_temp == 1.0 else self.levels**self.inv_temp
 
     def _tempered_rates(self) -> Array:
@@ -384,7 +387,8 @@ class _Block:
     def _log_likelihood(self, rates: Array, H: Array) -> Array:
         """Return ``log sum_z p(y, z | H)^(1/T)`` of each row, (B,), in nats.
 
-        ``rates`` are the tempered rates at the levels. ``H`` enters the expected counts.
+        ``rates`` are the tempered rates at the levels, and ``H`` enters the expected counts. The
+        attribute ``log_factorials`` (B,) is set, too.
         """
         logs, self.log_factorials = np.empty((2, len(self.Y)))
         kernels.write_poisson_terms(self.Y, rates, logs, self.log_factorials)
@@ -423,6 +427,7 @@ class _Block:
 
 
 def _solve_block(block: tuple[Any, ...], *args: Any) -> _Solved:
+    """Make the :class:`_Block` with the arguments ``block``; call its ``solve`` with ``args``."""
     return _Block(*block).solve(*args)
 
 

@@ -83,6 +83,7 @@ class BirthOfTopics(Move):
 
     requires = require_growing_topics("A birth")
 
+    # Attributes that files keep, with their types.
     kept: ClassVar[dict[str, Any]] = {**Move.kept, "_ledger": Ledger}
 
     def __init__(self, max_components: int) -> None:
@@ -185,8 +186,8 @@ class BirthOfTopics(Move):
             return Outcome(False, np.nan, reason).record(tools.n_iter, "birth", (), SURPLUS)
         # Add as many tokens of all words, since a topic gains words that it lacks slowly.
         surplus += surplus.sum() * expected / expected.sum()
-        # Until the first update, the usage of the fresh topic is that of the topic with the most
-        # similar number of tokens.
+        # Until the first update, the fresh topic has the usage of the topic with the most similar
+        # number of tokens.
         similar = int(np.argmin(np.abs(masses - surplus.sum())))
         fresh = Stats((surplus[None], usage[similar : similar + 1]))
         n_before = state.component_ids.size
@@ -248,8 +249,8 @@ class BirthOfTopics(Move):
             fresh = fit_fresh_topics(model, X, weights, n_fresh, tools)
             outcome = outcome._replace(reason="The fresh topics have become one.")
             order = stable_order(-fresh.arrays[0].sum(axis=1), scale=float(X.sum()))
-            # The largest fresh topic may be what remains of the target, or a new topic: try the
-            # birth without it, then with it.
+            # The largest fresh topic may be the target without the new topics, or a new topic: try
+            # the birth without it, then with it.
             for first in (1, 0) if order.size > 1 else ():
                 born = Stats(tuple(array[order[first:]] for array in fresh.arrays))
                 outcome = self._try_topics(model, target.rows, topic, born, state, tools)

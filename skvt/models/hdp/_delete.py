@@ -49,6 +49,7 @@ MOST_FAILURES = 8
 class DeleteTopic(Move):
     """Delete topics without which the bound rises, smallest first."""
 
+    # Attributes that files keep, with their types.
     kept: ClassVar[dict[str, Any]] = {**Move.kept, "_ledger": Ledger}
     requires = require_growing_topics("A delete")
 

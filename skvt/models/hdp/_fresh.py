@@ -1,4 +1,8 @@
-"""Fresh topics, which births propose: an annealed fit to a few documents alone."""
+"""Fresh topics, which births propose: an annealed fit to a few documents alone.
+
+The fit begins with more topics than are expected. Updates of all documents at once and merges of
+topics follow, as long as the bound of these documents rises.
+"""
 
 from typing import Any
 
@@ -58,6 +62,7 @@ def _update_and_merge(model: HDP, batch: Any, stats: Stats, tools: MoveTools) ->
     """Return statistics after updates of all topics and merges that raise the bound."""
 
     def update() -> tuple[Globals, Any]:
+        """Make a local step of all documents; return the globals and the result."""
         global_params = model.expectation(RunningStats(stats.arrays), batch, tools.run)
         return global_params, model.local_step(batch, global_params, 1.0, tools.run)
 

@@ -115,6 +115,7 @@ def sum_other_memos(
 class MergeTopics(Move):
     """Merge pairs of topics, best gain first, each topic once a pass."""
 
+    # Attributes that files keep, with their types.
     kept: ClassVar[dict[str, Any]] = {**Move.kept, "_ledger": Ledger}
     requires = require_growing_topics("A merge")
 
@@ -124,6 +125,7 @@ class MergeTopics(Move):
         self._changes: dict[Hashable, PairChanges] = {}
         # Identities of the topics at the beginning of the pass.
         self._ids: IndexArray = np.empty(0, np.int64)
+        # Counts searches without a merge, and says when to search again.
         self._ledger = Ledger()
 
     def begin(self, model: HDP, state: MovableState, tools: MoveTools) -> None:
@@ -141,7 +143,7 @@ class MergeTopics(Move):
         return partial(_observe, self._pairs) if len(self._pairs) else None
 
     def note(self, noted: tuple[Hashable, PairChanges]) -> None:
-        """Keep the changes of a batch."""
+        """Keep the changes of the batch with this key."""
         key, changes = noted
         self._changes[key] = changes
 
@@ -172,9 +174,10 @@ class MergeTopics(Move):
     def within(
         self, model: HDP, batch: Any, key: Hashable, state: MovableState, tools: MoveTools
     ) -> list[MoveRecord]:
-        """Merge pairs of topics of which no other batch has both, such as topics just born.
+        """Merge pairs of topics that no other batch has both of, such as topics just born.
 
-        The changes are known without the other batches, since no document of these has both topics.
+        In other batches, no document has both topics of a pair, so that the changes of their memos
+        are known without a local step.
         """
         total = state.memos.total()
         others, is_elsewhere = sum_other_memos(model, state, key)

@@ -251,8 +251,8 @@ class HDP(ConjugateModel):
     def regrouped_stats(self, stats: Stats, groups: Sequence[IndexArray]) -> Stats:
         """Return statistics in which topic j is the sum of topics ``groups[j]``.
 
-        The number of documents that have several of these topics is not known; it is taken to be
-        what it would be by chance.
+        The number of documents that have several of these topics is not known. It is estimated as
+        if topics were independent.
         """
         words, usage = stats.arrays
         return Stats((
@@ -271,8 +271,8 @@ class HDP(ConjugateModel):
     ) -> LocalResult:  # fmt: skip
         """Optimise q(z_d) q(pi_d) of each document.
 
-        The step is that of :class:`~skvt.models.lda.LDA` with the pseudo-counts
-        ``alpha E[beta_k]``. The rest has no tokens and enters only the bound.
+        This is the local step of :class:`~skvt.models.lda.LDA` with the pseudo-counts
+        ``alpha E[beta_k]`` as prior. The rest has no tokens and enters only the bound.
         """
         sticks, alpha = global_params.sticks, self.sticks.doc_concentration
         pseudo_counts = alpha * expected_weights(sticks)
@@ -299,8 +299,7 @@ class HDP(ConjugateModel):
         words = np.zeros((lda_prior.size, self.n_features))
         words[:, batch.active] = active_words.T
         usage = documents.usage(weights, alpha)
-        # The entropy is what remains of the untempered bound without the terms that are linear in
-        # the statistics.
+        # The entropy is the untempered bound less the terms that are linear in the statistics.
         entropy = float(weights @ bound)
         if is_tempered:
             entropy += float(weights @ ((1.0 - np.asarray(inv_temp)) * energy))

@@ -193,8 +193,8 @@ class CollapsedLDA(LDAGivenTopics):
     ) -> LocalResult:  # fmt: skip
         """Draw the topic of each token of the batch once, see :class:`CollapsedLDA`.
 
-        With :class:`TopicCounts` as globals, the temperature is 1, whatever ``inv_temp`` is, and
-        the result has statistics, but neither energies nor marginals.
+        With :class:`TopicCounts` as globals, the temperature is 1 and ``inv_temp`` is ignored. The
+        result has statistics, but neither energies nor marginals.
         """
         if not isinstance(global_params, TopicCounts):
             return super().local_step(
@@ -281,7 +281,7 @@ class CollapsedLDA(LDAGivenTopics):
             draws.totals, changes,
         )  # fmt: skip
         run(sparse.sparse_steps, loop)
-        words, topics, weights = changes.joined()
+        words, topics, weights = changes.concatenate()
         stats = Stats((weights,), rows=words, columns=topics)
         return sparse.to_csr(document_counts, alpha.size), stats
 
@@ -331,8 +331,8 @@ class CollapsedLDA(LDAGivenTopics):
 
         With covariates, the first array is the result of
         :meth:`DocumentRegression.statistics_of_counts`, and the additional last row is 0. If the
-        globals of the local step were topics, the statistics are those of
-        :meth:`LDA.prior_statistics`, without an additional entry.
+        globals of the local step were topics, the result is :meth:`LDA.prior_statistics`, without
+        an additional entry.
         """
         if not self.learn_doc_topic_prior or result.counts is None:
             return super().prior_statistics(batch, result)

@@ -175,7 +175,8 @@ class DocumentRegression:
     ) -> Array:
         """Return the parabolas in lambda, summed over documents of the given weights.
 
-        ``gradient`` and ``curvature`` (n, K) are those of each document as a function of log alpha.
+        ``gradient`` and ``curvature`` (n, K) describe the parabola of each document as a function
+        of log alpha.
         """
         # Alpha does not change if it is at an end of its range and the gradient points outwards.
         min_alpha, max_alpha = np.exp(RANGE)
@@ -204,7 +205,7 @@ class DocumentRegression:
 
         The step leads to the maximum of the parabolas and the prior, but no log alpha changes by
         more than RADIUS. If ``slowly``, x x' of each document is added to minus the second
-        derivatives, which are then at least those of expectation-maximisation.
+        derivatives, which are then at least as large as in expectation-maximisation.
         """
         precisions, coef = self._precisions, self.coef.T
         # ``gradient`` (K, P) and ``curvature`` (K, P, P) are sums over all documents, plus the

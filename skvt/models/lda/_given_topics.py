@@ -79,7 +79,8 @@ class LDAGivenTopics(LDA):
     def capabilities(self) -> frozenset[Capability]:
         """Capabilities of the model.
 
-        Temperatures can be learned only with mean-field local steps: the others have no bound.
+        Temperatures can be learned only with mean-field local steps, since Gibbs sampling and CVB0
+        have no bound.
         """
         if self.local == "mean_field":
             return super().capabilities | _CAPABILITIES_GIVEN_TOPICS

@@ -651,8 +651,9 @@ def word_statistics(
 
     Sums are taken in the order of documents, so that they do not depend on the number of threads.
     ``word_indptr``, ``documents`` and ``entries`` are the lists of :func:`localise`. ``weights``
-    and ``ratio`` are results of :func:`document_steps`, and ``table`` is that of the active words.
-    If documents have separate inverse temperatures ``row_inv_temps`` (n,), ``table`` is not used.
+    and ``ratio`` are results of :func:`document_steps`, and ``table`` is the table of the active
+    words. If documents have separate inverse temperatures ``row_inv_temps`` (n,), ``table`` is not
+    used.
     """
     n_topics = expected_log.shape[1]
     if row_inv_temps is not None:

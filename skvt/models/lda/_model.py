@@ -36,8 +36,8 @@ PRUNE = 0.01
 # A topic's prior excludes a word if its pseudo-count is below this share of the word's largest
 # pseudo-count in any topic.
 EXCLUDED_SHARE = 1e-2
-# Coefficients of covariates are learned from at most about 1 / RECENT of the documents, those that
-# were visited last.
+# Coefficients of covariates are learned from the documents of the last local steps, at most about
+# 1 / RECENT of all documents.
 RECENT = 4.0
 
 

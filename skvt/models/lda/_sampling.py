@@ -412,6 +412,36 @@ def _draw_large_entries(
     return n_members, state
 
 
+@part
+def _find_topic_at(
+    draw: Any, cumulative: Array, prior_row: int, alpha_powers: Array, alpha_row: int, table: Array,
+    word: int,
+) -> int:  # fmt: skip
+    """Return the topic at which the cumulative sum of ``alpha_k^b beta_kw^b`` exceeds ``draw``.
+
+    The block of the topic is found first, by the sums in row ``prior_row`` of ``cumulative``, and
+    then the topic in the block. ``alpha_row`` is the row of the document's prior in
+    ``alpha_powers``. Arrays are as in :func:`_gibbs_steps`.
+    """
+    zero = lit(draw, 0.0)
+    last_block = cumulative.shape[1] - 1
+    block = 0
+    while block < last_block and cumulative[prior_row, block] <= draw:
+        block += 1
+    draw -= cumulative[prior_row, block - 1] if block > 0 else zero
+    k = block * PRIOR_TOPICS
+    last_topic = min(k + PRIOR_TOPICS, table.shape[1]) - 1
+    draw -= alpha_powers[alpha_row, k] * table[word, k]
+    while draw >= zero and k < last_topic:
+        k += 1
+        draw -= alpha_powers[alpha_row, k] * table[word, k]
+    # If rounding has led to a topic that the document must not have, take the last allowed topic
+    # before it.
+    while k > 0 and alpha_powers[alpha_row, k] == zero:
+        k -= 1
+    return k
+
+
 def gibbs_steps(*arguments: Any) -> None:
     """Allocate the scratch of a thread and call :func:`_gibbs_steps`.
 
@@ -575,22 +605,10 @@ def _gibbs_steps(
                         m += 1 if partial_sums[half + i_half] <= draw_in_second_half else 0
                     m = min(m, n_members - 1)
                 else:
-                    # The draw lies in the second part: find first the block, then the topic.
-                    draw -= total
-                    block = 0
-                    while block < last_block and cumulative[prior_row, block] <= draw:
-                        block += 1
-                    draw -= cumulative[prior_row, block - 1] if block > 0 else zero
-                    k = block * PRIOR_TOPICS
-                    last_topic = min(k + PRIOR_TOPICS, n_topics) - 1
-                    draw -= alpha_powers[alpha_row, k] * table[word, k]
-                    while draw >= zero and k < last_topic:
-                        k += 1
-                        draw -= alpha_powers[alpha_row, k] * table[word, k]
-                    # Take the last allowed topic before k if rounding has led to a topic that the
-                    # document must not have.
-                    while k > 0 and alpha_powers[alpha_row, k] == zero:
-                        k -= 1
+                    # The draw lies in the second part. The drawn topic may become a new member.
+                    k = _find_topic_at(
+                        draw - total, cumulative, prior_row, alpha_powers, alpha_row, table, word
+                    )
                     m = member_of[k]
                     if m < 0:
                         m = n_members

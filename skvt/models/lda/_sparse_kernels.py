@@ -124,7 +124,7 @@ class CountChanges(NamedTuple):
     first: IndexArray
     n_changes: IndexArray
 
-    def joined(self) -> list[Any]:
+    def concatenate(self) -> list[Any]:
         """Return words, topics and amounts of the changes by all groups."""
         bounds = list(zip(self.first, self.first + self.n_changes, strict=True))
         return [np.concatenate([array[i:j] for i, j in bounds]) for array in self[:3]]
@@ -273,6 +273,31 @@ def _move_token(d: Any, old_topic: Any, new_topic: Any, weight: Any, document_co
 
 
 @part
+def _find_first_token(document: int, start: int, stop: int, token_documents: IndexArray) -> int:
+    """Return the first position from ``start`` to ``stop`` whose document is at least ``document``.
+
+    The documents of the tokens at these positions ascend, so that bisection finds the position.
+    """
+    while start < stop:
+        middle = (start + stop) // 2
+        if token_documents[middle] < document:
+            start = middle + 1
+        else:
+            stop = middle
+    return start
+
+
+@part
+def _fetch_document(d: Any, document_counts: Any) -> None:
+    """Fetch the counts of document d, which a later token needs, into the caches."""
+    first = document_counts.first[d]
+    for slot in range(first, first + document_counts.n_slots[d], LANES):
+        fetch(document_counts.topics, slot)
+        fetch(document_counts.n_tokens, slot)
+        fetch(document_counts.weights, slot)
+
+
+@part
 def _record_change(g: Any, word: Any, topic: Any, weight: Any, changes: Any) -> None:
     """Add a change of n_wk to the changes by group g."""
     i = np.uint64(changes.first[g] + changes.n_changes[g])
@@ -332,16 +357,10 @@ def _sparse_steps(
                     d, indptr, counts, token_indptr, topics, scratch.slot_of, document_counts
                 )
         for a in range(word_tokens.size - 1):
-            # Find the first token of the word in this group by bisection, since the tokens of a
-            # word are in the order of their documents.
-            start, stop = word_tokens[a], word_tokens[a + 1]
-            while start < stop:
-                middle = (start + stop) // 2
-                if token_documents[middle] < groups[g]:
-                    start = middle + 1
-                else:
-                    stop = middle
+            # The tokens of a word are in the order of their documents. Skip the word if this group
+            # has no token of it.
             stop = word_tokens[a + 1]
+            start = _find_first_token(groups[g], word_tokens[a], stop, token_documents)
             if start == stop or token_documents[start] >= groups[g + 1]:
                 continue
             # Compute phi and the sums of the second part for this word.
@@ -362,19 +381,12 @@ def _sparse_steps(
                 second_sum += scratch.range_sums[r]
             for position in range(start, stop):
                 d, t = token_documents[position], tokens[position]
-                position_ahead = min(position + N_TOKENS_AHEAD, tokens.size - 1)
                 if d >= groups[g + 1]:
                     break
                 old_topic = np.int64(topics[t])
-                # Fetch topic and document counts of a later token into the caches.
+                position_ahead = min(position + N_TOKENS_AHEAD, tokens.size - 1)
                 fetch(topics, np.int64(tokens[position_ahead]))
-                d_ahead = token_documents[position_ahead]
-                first_ahead = document_counts.first[d_ahead]
-                stop_ahead = first_ahead + document_counts.n_slots[d_ahead]
-                for slot_ahead in range(first_ahead, stop_ahead, LANES):
-                    fetch(document_counts.topics, slot_ahead)
-                    fetch(document_counts.n_tokens, slot_ahead)
-                    fetch(document_counts.weights, slot_ahead)
+                _fetch_document(token_documents[position_ahead], document_counts)
                 # The token adds ``weight`` to n_dk. It adds ``weighted``, which is its weight times
                 # the weight of its document, to n_wk; ``change`` is this in the type of statistics.
                 change: Any = lit(changes.weights[0], 1.0)

@@ -69,11 +69,13 @@ class SplitMerge(Continued):
         Requirement("Split-merge", Capability.TOPICS, "Leave it out of moves."),
     )
 
+    # Attributes that files keep, with their types.
     kept: ClassVar[dict[str, Any]] = {"exhausted": bool, "_ledger": Ledger}
 
     def __init__(self) -> None:
         # Whether the last search made no change.
         self.exhausted = False
+        # Counts searches without a change, and says when to search again.
         self._ledger = Ledger()
 
     def between(
@@ -108,8 +110,8 @@ class SplitMerge(Continued):
         # q(theta), ``result.q``, are the sum of alpha and these tokens.
         result = sample.solve(stats, sample.batch, with_stats=False)
         tokens = result.q - sample.model.document_priors(sample.batch)
-        splits = _splits(sample, stats, result, tools.rng)
-        merges = _merges(sample, counts)
+        splits = _propose_splits(sample, stats, result, tools.rng)
+        merges = _propose_merges(sample, counts)
         records: list[MoveRecord] = []
         used: set[int] = set()
         # Gains below the rounding errors of the evidence, which is a sum over tokens, are no gains.
@@ -195,7 +197,9 @@ class _Sample:
         global_params = self.model.expectation(stats, batch, self.run)
         return self.model.local_step(batch, global_params, 1.0, self.run, with_stats=with_stats)
 
-    def shares(self, stats: RunningStats, gamma: Array) -> Iterable[tuple[IndexArray, Array]]:
+    def list_expected_counts(
+        self, stats: RunningStats, gamma: Array
+    ) -> Iterable[tuple[IndexArray, Array]]:
         """List the expected counts of each topic in the entries of the sample's matrix of counts.
 
         Return a pair for each topic: the positions of entries in ``batch.words``, and the expected
@@ -203,10 +207,10 @@ class _Sample:
         (n, K) are the parameters of q(theta).
         """
         batch = self.batch
-        table = _relative(self.model.expected_log_topics(stats, batch, self.run))
+        table = _exp_relative_to_maximum(self.model.expected_log_topics(stats, batch, self.run))
         log_shares = Dirichlet.expectation(np.where(gamma > 0.0, gamma, kernels.LEAST_PRIOR))
         # Set the weights of topics that a document must not have to 0.
-        weights = _relative(log_shares.astype(table.dtype)) * (gamma > 0.0)
+        weights = _exp_relative_to_maximum(log_shares.astype(table.dtype)) * (gamma > 0.0)
         n_topics = len(weights[0])
         row = np.empty(n_topics, table.dtype)
         list_sizes = np.zeros(n_topics, np.int64)
@@ -221,14 +225,14 @@ class _Sample:
         return zip(np.split(entries, ends[:-1]), np.split(values, ends[:-1]), strict=True)
 
 
-def _relative(log_values: Array) -> Array:
+def _exp_relative_to_maximum(log_values: Array) -> Array:
     """Return exp(log_values), each row divided by its maximum, with the floor of local steps."""
     relative = np.exp(log_values - log_values.max(axis=1, keepdims=True))
     floor: Any = kernels.FLOOR[log_values.dtype]
     return np.maximum(relative, floor)
 
 
-def _evidence(counts: Any, prior: Array, prior_sum: Any) -> Array:
+def _compute_log_evidence(counts: Any, prior: Array, prior_sum: Any) -> Array:
     """Return ``log B(eta + S) - log B(eta)``, the log evidence of counts S, in nats.
 
     ``counts`` S have the shape (..., A), and the result has the shape (...).
@@ -239,7 +243,7 @@ def _evidence(counts: Any, prior: Array, prior_sum: Any) -> Array:
     return value - gammaln(prior).sum(axis=-1) + gammaln(np.asarray(prior_sum))
 
 
-def _merges(sample: "_Sample", counts: Array) -> list[_Merge]:
+def _propose_merges(sample: "_Sample", counts: Array) -> list[_Merge]:
     """Return the merges of the most similar pairs of topics, given counts (V, K) of all documents.
 
     The counts are scaled to the size of the sample. Counts of the sample alone would not do,
@@ -257,23 +261,25 @@ def _merges(sample: "_Sample", counts: Array) -> list[_Merge]:
     similarities = (roots @ roots.T)[first, second]
     order = stable_order(-similarities, scale=1.0, dtype=sample.model.dtype)
     pairs = order[: PAIRS_PER_TOPIC * len(roots)]
-    evidence = _evidence(topic_counts, eta, eta_sums)
+    evidence = _compute_log_evidence(topic_counts, eta, eta_sums)
     merges = []
     for a, b in zip(first[pairs].tolist(), second[pairs].tolist(), strict=True):
         prior = sample.prior_of(a)
-        merged_evidence = _evidence(topic_counts[a] + topic_counts[b], prior, prior.sum())
+        merged_evidence = _compute_log_evidence(
+            topic_counts[a] + topic_counts[b], prior, prior.sum()
+        )
         merges.append(_Merge(float(merged_evidence - evidence[a] - evidence[b]), (a, b)))
     return merges
 
 
-def _splits(
+def _propose_splits(
     sample: "_Sample", stats: RunningStats, result: LocalResult, rng: np.random.Generator
 ) -> list[_Split]:
     """Return the split of each topic whose documents in the sample can be divided."""
-    batch = sample.batch
+    batch, dtype = sample.batch, sample.model.dtype
     splits = []
-    dtype = sample.model.dtype
-    for topic, (entries, values) in enumerate(sample.shares(stats, result.q.astype(np.float64))):
+    counts_of_topics = sample.list_expected_counts(stats, result.q.astype(np.float64))
+    for topic, (entries, values) in enumerate(counts_of_topics):
         # Build the matrix of the topic's counts, with the documents and words that have the topic.
         documents, row_of_entry = np.unique(sample.document[entries], return_inverse=True)
         words, column_of_entry = np.unique(batch.words[entries], return_inverse=True)
@@ -281,11 +287,11 @@ def _splits(
             (values.astype(np.float64), (row_of_entry, column_of_entry)),
             shape=(documents.size, words.size),
         )
-        # Keep documents with at least FEWEST_TOKENS tokens of the topic, apart from rounding.
+        # Keep documents with at least FEWEST_TOKENS tokens of the topic, up to rounding errors.
         rows = np.flatnonzero(~exceeds(FEWEST_TOKENS, counts.sum(axis=1), dtype=dtype))
         prior = sample.prior_of(topic)
         weights = batch.weights[documents[rows]].astype(np.float64)
-        groups = _two_groups(counts[rows], weights, prior[batch.active[words]], prior.sum(), rng)
+        groups = _divide_in_two(counts[rows], weights, prior[batch.active[words]], prior.sum(), rng)
         if groups is not None:
             gain, word_shares = groups
             shares = np.full(batch.active.size, 0.5)
@@ -294,7 +300,7 @@ def _splits(
     return splits
 
 
-def _two_groups(
+def _divide_in_two(
     counts: Any, weights: Array, eta: Array, eta_sum: float, rng: np.random.Generator
 ) -> tuple[float, Array] | None:
     """Divide documents into two groups by a mixture of two multinomials.
@@ -306,7 +312,7 @@ def _two_groups(
     """
     if counts.shape[0] < 2:
         return None
-    coordinates = _leading_direction(counts, weights, rng)
+    coordinates = _find_leading_coordinates(counts, weights, rng)
     # ``in_first`` (n,) are the probabilities that documents are in the first group. Coordinates
     # that exceed 0 only by rounding are not in the first group.
     in_first = exceeds(coordinates, 0.0, scale=np.abs(coordinates).max()).astype(float)
@@ -325,7 +331,9 @@ def _two_groups(
         if step in (FIRST_STEPS, MIXTURE_STEPS):
             # The gain is the bound of the mixture less the evidence of a single group.
             first, second = by_word @ (weights * in_first), by_word @ (weights * (1.0 - in_first))
-            evidence = _evidence(np.stack([first, second, first + second]), eta, eta_sum)
+            evidence = _compute_log_evidence(
+                np.stack([first, second, first + second]), eta, eta_sum
+            )
             first_weight = np.average(in_first, weights=weights)
             cross_entropy = weights.sum() * (entr(first_weight) + entr(1.0 - first_weight))
             entropy = weights @ (entr(in_first) + entr(1.0 - in_first))
@@ -336,7 +344,7 @@ def _two_groups(
     return gain, (first + 0.5) / (first + second + 1.0)
 
 
-def _leading_direction(counts: Any, weights: Array, rng: np.random.Generator) -> Array:
+def _find_leading_coordinates(counts: Any, weights: Array, rng: np.random.Generator) -> Array:
     """Return coordinates (n,) of documents along the direction in which they differ most.
 
     The direction is the second right singular vector of ``counts / sqrt(row sums x column sums)``
@@ -369,10 +377,10 @@ def _try_proposal(
 ) -> Outcome:
     """Merge topics a and b, and split topic c, if this raises the bound; return the outcome.
 
-    ``topics`` are a, b and c. If the proposal is accepted, the statistics of a become those of the
-    merged topic, and the statistics of b and c those of the two new topics. Otherwise they stay as
-    they are. The bound is that of ``documents``, which are positions in the sample. ``shares`` (A,)
-    are the field of this name of a :class:`_Split` of c.
+    ``topics`` are a, b and c, and ``shares`` (A,) are the shares of a :class:`_Split` of c. If the
+    proposal is accepted, column a of the statistics belongs to the merged topic, and columns b and
+    c belong to the two new topics. Otherwise the statistics do not change. The bound is computed
+    for ``documents``, which are positions in the sample.
     """
     batch = sample.data.batch(sample.model, sample.rows[documents])
     current = stats.arrays[0][:, topics].astype(np.float64)
