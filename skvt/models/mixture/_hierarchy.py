@@ -33,10 +33,14 @@ def join_components(
     The clusters in the first two columns of ``first_joins`` (n, ...), rows of the linkage matrix of
     another hierarchy, are joined before all others.
     """
-    before, pairs = pairs, pairs.copy()
-    K, first_joins = pairs.mass.size, np.empty((0, 2)) if first_joins is None else first_joins
+    components = pairs
+    pairs = pairs.copy()
+    K = pairs.mass.size
+    first_joins = np.empty((0, 2)) if first_joins is None else first_joins
     # A union has the index of its first cluster, and a new number in the linkage matrix.
-    cluster_numbers, remaining, table = np.arange(K), np.ones(K, bool), None
+    cluster_numbers = np.arange(K)
+    remaining = np.ones(K, bool)
+    table = None
     joined = np.empty((K - 1, 2), int)
     for step in range(K - 1):
         # Choose the clusters a and b. The table of losses is made for the first join that is not
@@ -52,18 +56,25 @@ def join_components(
             a, b = table.best_pair()
             table.join(a, b)
         joined[step] = sorted((cluster_numbers[a], cluster_numbers[b]))
-        remaining[b], cluster_numbers[a] = False, K + step
-    return hierarchy_of(before, joined)
+        remaining[b] = False
+        cluster_numbers[a] = K + step
+    return hierarchy_of(components, joined)
 
 
 def hierarchy_of(pairs: Pairs, joined: Array) -> Joins:
-    """Return the hierarchy with these joins, the first two columns of a linkage matrix."""
+    """Return the hierarchy with given joins and the losses of ``pairs``.
+
+    The joins are the first two columns of ``joined`` (K - 1, ...), a linkage matrix.
+    """
     joined = joined[:, :2].astype(int)
-    mass, sizes = list(pairs.mass), [1] * pairs.mass.size
+    K = pairs.mass.size
+    # Masses and numbers of components, of the K components and of the unions.
+    mass, sizes = list(pairs.mass), [1] * K
     for a, b in joined:
         mass.append(mass[a] + mass[b])
         sizes.append(sizes[a] + sizes[b])
-    masses, losses, K = np.array(mass), pairs.losses_of(joined), pairs.mass.size
+    masses = np.array(mass)
+    losses = pairs.losses_of(joined)
     shares = losses / largest_loss(*masses[joined.T])
     heights = np.maximum(losses, 0.0).cumsum()
     linkage = np.column_stack([joined, heights, sizes[K:]])
@@ -82,7 +93,9 @@ class _Losses:
     """
 
     def __init__(self, pairs: Pairs, relative: bool, remaining: NDArray[np.bool_]) -> None:
-        self.pairs, self.remaining, K = pairs, remaining.copy(), remaining.size
+        self.pairs = pairs
+        self.remaining = remaining.copy()
+        K = remaining.size
         self.is_absolute = pairs is pairs.overlap and not relative
         a, b = np.nonzero(np.triu(remaining & remaining[:, None], 1))
         # These matrices are (K, K) and symmetric: losses of entropy or bounds of them, in nats per
@@ -109,14 +122,17 @@ class _Losses:
 
     def _partners_of(self, a: int) -> NDArray[np.bool_]:
         """Return a mask of the clusters that can be joined with a, (K,)."""
-        vacant, partners = self.pairs.vacant, self.remaining.copy()
+        vacant = self.pairs.vacant
+        partners = self.remaining.copy()
         partners[a] = False
         return partners & (vacant | vacant[a]) if self.needs_vacant else partners
 
     def _set_all_priorities(self) -> None:
         """Compute the priorities of all pairs of remaining clusters."""
-        self.needs_vacant, K = bool(self.pairs.vacant.any()), self.remaining.size
-        self.priorities[:], self.row_maxima = -np.inf, np.full(K, -np.inf)
+        # While there are vacant clusters, one of the two clusters of a join must be vacant.
+        self.needs_vacant = bool(self.pairs.vacant.any())
+        self.priorities[:] = -np.inf
+        self.row_maxima = np.full(self.remaining.size, -np.inf)
         for a in np.flatnonzero(self.remaining).tolist():
             self._set_row(a, -1, self._partners_of(a))
 

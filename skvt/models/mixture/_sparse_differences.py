@@ -225,11 +225,9 @@ class SparseDifferences(Product):
         return True
 
     # ------------------------------------------------------------------------------ evidence
-    def log_evidence(self, sums: Array) -> Array:
-        return ConjugateComponent.log_evidence(self, sums)
-
-    def merge_gains(self, sums: Array, a: IndexArray, b: IndexArray) -> Array:
-        return ConjugateComponent.merge_gains(self, sums, a, b)
+    # The family of the product has the evidence, which is not that of the block alone.
+    log_evidence = ConjugateComponent.log_evidence
+    merge_gains = ConjugateComponent.merge_gains
 
     def column_evidence(self, sums: Array) -> Array:
         return self._append_exposure_column(

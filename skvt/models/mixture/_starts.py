@@ -13,7 +13,7 @@ from skvt.rows import pieces, sums_of_rows
 from skvt.ties import stable_argmax
 from skvt.typing import Array, IndexArray
 
-# Rows whose features are held at a time.
+# Number of rows whose features are held at a time.
 _ROWS_AT_ONCE = 4096
 
 
@@ -42,29 +42,30 @@ def labelled_statistics(model: Mixture, X: Any, weights: Array, labels: IndexArr
 def begun_at(model: Mixture, X: Array, weights: Array, means: Array) -> Stats:
     """Return the statistics of Gaussian components, each with the rows nearest to its mean.
 
-    Distances are measured in the metric of the prior's covariance, over the observed values.
-    Components whose mean, of ``means`` (K, D), is nearest to no row start without rows.
+    ``means`` are (K, D). Distances are measured in the metric of the prior's covariance, over the
+    observed values. A component whose mean is nearest to no row has no rows.
     """
     scale = gaussian_prior_of(model.component).covariance
     if np.ndim(scale) == 2:
         whitener = np.linalg.inv(np.linalg.cholesky(scale)).T
     else:
         whitener = np.eye(X.shape[1]) / np.sqrt(scale)
-    return Stats(sums_of_rows(X, weights, partial(_nearest_to, model, whitener, means)))
+    return Stats(sums_of_rows(X, weights, partial(_assign_to_means, model, whitener, means)))
 
 
-def _nearest_to(
+def _assign_to_means(
     model: Mixture, whitener: Array, means: Array, X: Array, weights: Array
 ) -> tuple[Array, ...]:
     """Return arrays of the statistics of components with the rows nearest to their means."""
     labels = np.empty(X.shape[0], np.intp)
     for rows in pieces(X.shape[0], _ROWS_AT_ONCE):
-        apart = np.array([_length(np.nan_to_num(X[rows] - mean) @ whitener) for mean in means]).T
-        labels[rows] = stable_argmax(-apart, scale=apart.max(axis=1, keepdims=True))
+        whitened = (np.nan_to_num(X[rows] - mean) @ whitener for mean in means)
+        distances = np.array([_squared_length(differences) for differences in whitened]).T
+        labels[rows] = stable_argmax(-distances, scale=distances.max(axis=1, keepdims=True))
     return statistics_of_labels(model, X, weights, labels, len(means)).arrays
 
 
-def _length(rows: Array) -> Array:
+def _squared_length(rows: Array) -> Array:
     """Return the squared length of each row, (n,)."""
     return np.asarray(np.einsum("nd,nd->n", rows, rows, dtype=np.float64))
 
@@ -77,7 +78,6 @@ def statistics_of_labels(
     for rows in pieces(X.shape[0], _ROWS_AT_ONCE):
         shares = (labels[rows, None] == np.arange(n_components)).astype(np.float64)
         batch = RowBatch(X[rows], weights[rows], np.arange(len(shares)))
-        part = model.given_assignments(batch, shares).stats
-        assert part is not None
-        counts, sums = counts + part.arrays[0], sums + part.arrays[1]
+        part_counts, part_sums = model.statistics_of_assignments(batch, shares).arrays
+        counts, sums = counts + part_counts, sums + part_sums
     return Stats((counts, sums))
