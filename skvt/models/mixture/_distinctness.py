@@ -72,7 +72,9 @@ class Evidence(Pairs):
         return out
 
     def losses_of(self, pairs: Array) -> Array:
-        joined, sums = pairs[:, :2].astype(int), list(self.sums)
+        # Sums of features of the components, followed by those of the unions.
+        joined = pairs[:, :2].astype(int)
+        sums = list(self.sums)
         for a, b in joined:
             sums.append(sums[a] + sums[b])
         return -self.component.merge_gains(np.array(sums), *joined.T) / self.n_rows

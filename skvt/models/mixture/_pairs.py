@@ -15,7 +15,7 @@ import itertools
 from collections.abc import Iterable
 from copy import copy
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -49,14 +49,13 @@ _BETWEEN = 0.25
 _DENSITY_QUANTILE = 0.9
 
 
-def _entropy_loss(x: Array, y: Array) -> Array:
-    """Return ``(x + y) log(x + y) - x log x - y log y`` for x, y > 0 without cancellation."""
-    return x * np.log1p(y / x) + y * np.log1p(x / y)
-
-
 def largest_loss(x: Any, y: Any) -> Any:
-    """Return the largest possible losses of entropy of joining clusters with masses x and y."""
-    return np.maximum(_entropy_loss(np.maximum(x, _TINY), np.maximum(y, _TINY)), _SMALLEST_DIVISOR)
+    """Return the largest possible losses of entropy of joining clusters with masses x and y.
+
+    They are ``(x + y) log(x + y) - x log x - y log y``, in a form without cancellation.
+    """
+    x, y = np.maximum(x, _TINY), np.maximum(y, _TINY)
+    return np.maximum(x * np.log1p(y / x) + y * np.log1p(x / y), _SMALLEST_DIVISOR)
 
 
 class Pairs:
@@ -112,65 +111,82 @@ class Pairs:
         self.vacant[b] = False
 
 
+class _Rows(NamedTuple):
+    """Rows of a batch or of all batches; unsure rows have two or more positive responsibilities."""
+
+    # (n,): most probable components, and log densities in nats.
+    labels: IndexArray
+    densities: Array
+    # (n_unsure,): weights, log densities, and most and second most probable components.
+    unsure_weights: Array
+    unsure_densities: Array
+    first: IndexArray
+    second: IndexArray
+
+
 class Assignments(Pairs):
     """Clusters whose losses are losses of the entropy of assignments [Baudry10 sec. 3].
 
     Each of the batches has responsibilities (n, K), weights (n,) and log densities (n,) of rows.
     Only unsure rows, which have two or more positive responsibilities, have an entropy to lose. The
-    attributes ``weights``, ``between``, ``resp`` and ``parts`` are limited to unsure rows;
-    ``labels`` and ``densities`` have all rows.
+    attributes ``weights``, ``between`` (log densities), ``resp`` and ``parts`` are limited to
+    unsure rows; ``labels`` and ``densities`` have all rows.
     """
 
     sign = 1.0
 
     def __init__(self, batches: Iterable[tuple[NDArray[Any], Array, Array]]) -> None:
-        # Of each batch: arrays of all rows, arrays of unsure rows, and their responsibilities.
-        parts: list[tuple[NDArray[Any], ...]] = []
-        resp_of_batches: list[sp.csr_array] = []
+        # Collect the rows of each batch, and the responsibilities for its unsure rows.
+        row_parts: list[_Rows] = []
+        resp_parts: list[sp.csr_array] = []
         total, mass, bounds = 0.0, np.zeros(1), np.zeros((1, 1))
         for resp, weight, density in batches:
-            (n, K), self.dtype = resp.shape, resp.dtype
+            n, K = resp.shape
+            self.dtype = resp.dtype
             labels, second, unsure, ends = np.empty((4, n), int)
             components, positive = np.empty(n * K, np.int32), np.empty(n * K)
-            mass_of_batch, roots = np.zeros(K), np.empty((n, K))
+            batch_mass, roots = np.zeros(K), np.empty((n, K))
             n_unsure = positive_responsibilities(
-                resp, weight, _SMALLEST_RESPONSIBILITY, RTOL[self.dtype], mass_of_batch, labels,
+                resp, weight, _SMALLEST_RESPONSIBILITY, RTOL[self.dtype], batch_mass, labels,
                 second, unsure, ends, components, positive, roots,
             )  # fmt: skip
-            unsure, roots, starts = (
-                unsure[:n_unsure],
-                roots[:n_unsure],
-                np.append(0, ends[:n_unsure]),
-            )
+            total += float(weight.sum())
+            mass = mass + batch_mass
             # Sum sqrt(r_na r_nb) over the rows, weighted.
+            roots = roots[:n_unsure]
             bounds = bounds + roots.T @ roots
-            total, mass = total + float(weight.sum()), mass + mass_of_batch
-            arrays = positive[: starts[-1]].copy(), components[: starts[-1]].copy(), starts
-            resp_of_batches.append(sp.csr_array(arrays, (n_unsure, K)))
-            of_unsure = (array[unsure] for array in (weight, density, labels, second))
-            parts.append((labels, density, *of_unsure))
-        self.labels, self.densities, weights, self.between, first, second = (
-            np.concatenate(part) for part in zip(*parts, strict=True)
-        )
-        self.weights, self.mass = weights / total, mass / total
+            # Keep the entries of the arrays that have been written.
+            starts = np.append(0, ends[:n_unsure])
+            entries = positive[: starts[-1]].copy(), components[: starts[-1]].copy(), starts
+            resp_parts.append(sp.csr_array(entries, (n_unsure, K)))
+            unsure = unsure[:n_unsure]
+            row_parts.append(_Rows(
+                labels, density, unsure_weights=weight[unsure], unsure_densities=density[unsure],
+                first=labels[unsure], second=second[unsure],
+            ))  # fmt: skip
+        rows = _Rows(*(np.concatenate(part) for part in zip(*row_parts, strict=True)))
+        self.labels, self.densities = rows.labels, rows.densities
+        self.weights, self.between = rows.unsure_weights / total, rows.unsure_densities
+        self.mass = mass / total
         # (K, K): bounds of the losses of pairs, since (x + y) log(x + y) - x log x - y log y <=
         # 2 log(2) sqrt(x y), with equality at x = y.
         self.bounds = 2.0 * np.log(2.0) / total * ROUNDED_UP * bounds
         self.vacant: NDArray[np.bool_] = np.bincount(self.labels, minlength=mass.size) == 0
         # Responsibilities for the unsure rows, (n, K).
-        self.resp = sp.vstack(resp_of_batches, format="csr")
+        self.resp = sp.vstack(resp_parts, format="csr")
         by_column = self.resp.tocsc()
         # K lists: the sum of the columns in list k is the column of cluster k. The sum is computed
         # when it is first used.
         self.parts = [
-            [_Column.from_positive(by_column.indices[i:j], by_column.data[i:j], weights.size)]
+            [_Column.from_positive(by_column.indices[i:j], by_column.data[i:j], self.weights.size)]
             for i, j in itertools.pairwise(by_column.indptr)
         ]
         # Sums x of weighted responsibilities over groups of rows, and x log x, (K, n_groups) each.
         # The rows are sorted by their two most probable components, so that the rows of a group are
         # alike and the bounds computed from groups are close.
-        order = np.lexsort((second, first))
+        order = np.lexsort((rows.second, rows.first))
         ends = np.arange(0, order.size + _ROWS_OF_GROUP, _ROWS_OF_GROUP).clip(max=order.size)
+        # A matrix (n_groups, n) with the weights of the rows of each group.
         grouping = sp.csr_array((self.weights[order], order, ends), (ends.size - 1, order.size))
         sums = np.array((grouping @ self.resp).toarray().T, order="C")
         self.groups = sums, _x_log_x(sums)
@@ -183,13 +199,17 @@ class Assignments(Pairs):
 
     def copy(self) -> Self:
         out = copy(self)
-        out.mass, out.vacant, out.bounds = self.mass.copy(), self.vacant.copy(), self.bounds.copy()
-        out.groups = self.groups[0].copy(), self.groups[1].copy()
+        out.mass = self.mass.copy()
+        out.vacant = self.vacant.copy()
+        out.bounds = self.bounds.copy()
+        sums, terms = self.groups
+        out.groups = sums.copy(), terms.copy()
         out.parts = list(self.parts)
         return out
 
     def losses_of(self, pairs: Array) -> Array:
-        return self._losses_and_between(pairs)[0]
+        losses, _ = self._losses_and_between(pairs)
+        return losses
 
     def _losses_and_between(self, pairs: Array) -> tuple[Array, IndexArray]:
         """Return the losses of joins, (K - 1,), and the joins between whose clusters rows lie.
@@ -207,9 +227,11 @@ class Assignments(Pairs):
         for step, (a, b) in enumerate(pairs):
             next_join[members[a][-1]] = step
             members.append(members[a] + members[b])
-        order, positions = np.array(members[-1]), np.empty(self.mass.size, int)
+        order = np.array(members[-1])
+        positions = np.empty(order.size, int)
         positions[order] = np.arange(order.size)
-        losses, between = np.zeros(len(pairs)), np.full((self.weights.size, 3), -1)
+        losses = np.zeros(len(pairs))
+        between = np.full((self.weights.size, 3), -1)
         losses_of_joins(
             self.resp.indptr, self.resp.indices, self.resp.data, self.weights, positions,
             next_join[order], _BETWEEN, losses, between,
@@ -224,24 +246,27 @@ class Assignments(Pairs):
         within them. It is inf if no row lies between the two, and NaN if one of the two is the most
         probable cluster for no row.
         """
-        between = self._losses_and_between(joins.linkage)[1]
-        rows, _ = np.nonzero(between >= 0)
-        step_of = between[between >= 0]
+        # Collect the log densities of the rows between the clusters of each join.
+        _, joins_of_rows = self._losses_and_between(joins.linkage)
+        rows, _ = np.nonzero(joins_of_rows >= 0)
+        step_of = joins_of_rows[joins_of_rows >= 0]
         order = np.argsort(step_of, kind="stable")
         steps = np.arange(len(joins.linkage))
-        groups = np.split(self.between[rows[order]], np.searchsorted(step_of[order], steps[1:]))
-        # Log densities of the rows of each cluster in ascending order.
+        limits = np.searchsorted(step_of[order], steps[1:])
+        between = np.split(self.between[rows[order]], limits)
+        # Collect the log densities of the rows of each cluster in ascending order.
         order = np.lexsort((self.densities, self.labels))
         limits = np.searchsorted(self.labels[order], np.arange(1, joins.n_components))
-        within, depths = np.split(self.densities[order], limits), np.full(steps.size, np.inf)
+        within = np.split(self.densities[order], limits)
+        depths = np.full(steps.size, np.inf)
         for step, (a, b) in enumerate(joins.linkage[:, :2].astype(int)):
             # Sorting by "stable" merges parts that are in order.
             within.append(np.sort(np.concatenate([within[a], within[b]]), kind="stable"))
             if not within[a].size or not within[b].size:
                 depths[step] = np.nan
-            elif groups[step].size:
+            elif between[step].size:
                 lower = min(_quantile(within[a]), _quantile(within[b]))
-                depths[step] = lower - _quantile(np.sort(groups[step]))
+                depths[step] = lower - _quantile(np.sort(between[step]))
             within[a] = within[b] = np.empty(0)
         return depths
 
@@ -251,11 +276,11 @@ class Assignments(Pairs):
 
     def loss_of_pair(self, a: int, b: int) -> float:
         """Return the loss of joining a with b, in nats per row."""
-        column, to_fill = self._column(a), self._column(b)
-        # Only one of the columns must be dense. If one of them is already, it is ``to_fill``.
-        if to_fill.rows is not None:
-            column, to_fill = to_fill, column
-        return column.loss_with(to_fill.dense(self.weights.size), self.weights)
+        column, other = self._column(a), self._column(b)
+        # Only one of the columns must be dense. If one of them is already, it is ``other``.
+        if other.rows is not None:
+            column, other = other, column
+        return column.loss_with(other.dense(self.weights.size), self.weights)
 
     def _column(self, k: int) -> "_Column":
         """Return the responsibilities of cluster k, and keep their sum."""
@@ -273,7 +298,8 @@ class Assignments(Pairs):
 
     def join(self, a: int, b: int) -> None:
         super().join(a, b)
-        self.parts[a], self.parts[b] = self.parts[a] + self.parts[b], []
+        self.parts[a] = self.parts[a] + self.parts[b]
+        self.parts[b] = []
         sums, terms = self.groups
         sums[a] += sums[b]
         terms[a] = _x_log_x(sums[a])
