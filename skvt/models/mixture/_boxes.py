@@ -100,9 +100,8 @@ def sample_box(
     draws = np.einsum("nsi,nji->nsj", normal, latent.root)
     draws = latent.location[:, None] + scale[..., None] * draws
     log_probability = (largest + np.log(total / weights.shape[1]))[:, 0]
-    return BoxSample(
-        log_probability, weights, draws, np.einsum("njcs,ns->njc", conditional, weights)
-    )
+    probabilities = np.einsum("njcs,ns->njc", conditional, weights)
+    return BoxSample(log_probability, weights, draws, probabilities)
 
 
 def conditional_roots(precision: Array, hidden: NDArray[np.bool_], columns: IndexArray) -> Array:
@@ -112,9 +111,8 @@ def conditional_roots(precision: Array, hidden: NDArray[np.bool_], columns: Inde
     include its ``columns`` (n, J).
     """
     # Compute one factor for each group of rows with the same hidden columns in the same order.
-    _, first, group = np.unique(
-        np.concatenate([hidden, columns], axis=1), axis=0, return_index=True, return_inverse=True
-    )
+    keys = np.concatenate([hidden, columns], axis=1)
+    _, first, group = np.unique(keys, axis=0, return_index=True, return_inverse=True)
     group_hidden, group_columns = hidden[first], columns[first]
     is_block = group_hidden[:, :, None] & group_hidden[:, None, :]
     # The identity outside the hidden block lets `inv` invert this block alone.

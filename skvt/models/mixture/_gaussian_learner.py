@@ -91,10 +91,8 @@ class GaussianLearner(Ascent):
         """
         if not {"mean_prior", "covariance_prior"} <= self.names:
             return sums
-        after, before = (
-            component.family.standard(eta)["mean_precision"]
-            for eta in (component.natural_parameters(sums), component.prior)
-        )
+        before = component.family.standard(component.prior)["mean_precision"]
+        after = component.family.standard(component.natural_parameters(sums))["mean_precision"]
         n_rows = (after - before).reshape(len(sums), -1).max(axis=1)
         if n_rows.sum() > ROWS_PER_COLUMN_OF_SCALE * component.n_features:
             return sums
@@ -320,11 +318,10 @@ def log_cholesky(scale: Any) -> Array:
 
 def learner_matches(learner: Any, component: Any) -> bool:
     """Return whether a learner from a file has the shapes of the component from the same file."""
+    if type(learner) is ValuesLearner:
+        learner = learner.for_blocks(component)
     if type(learner) is ProductLearner:
         pairs = zip(learner.learners, component.blocks, strict=True)
-        return all(learner_matches(part, block.component) for part, block in pairs)
-    if type(learner) is ValuesLearner:
-        pairs = zip((learner.learner, learner.second), component.blocks, strict=False)
         return all(learner_matches(part, block.component) for part, block in pairs)
     shapes = (component.n_features,), (1,)
     return type(learner) is not GaussianLearner or learner.unit.shape in shapes

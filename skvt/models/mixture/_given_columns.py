@@ -229,9 +229,8 @@ class Conditioned(Product):
 
     def imputed(self, X: Array, lam: Array, memberships: Array) -> Array:
         values_lam = self.family.split(lam)[0]
-        return self._fill_rows(
-            X, self.values.imputed(self._convert_rows(X), values_lam, memberships)
-        )
+        completed = self.values.imputed(self._convert_rows(X), values_lam, memberships)
+        return self._fill_rows(X, completed)
 
     def conditional_mean(self, X: Any, lam: Array) -> Array:
         values_lam = self.family.split(lam)[0]
@@ -248,12 +247,12 @@ class Conditioned(Product):
 
     def column_probabilities(self, lam: Array, column: int, X: Any) -> Array:
         """Return predictive probabilities of the L categories of ``column``, (n, K, L)."""
-        values_lam, F = self.family.split(lam)[0], self._n_in_cell
-        by_cell = [
-            self.values.column_probabilities(values_lam, c * F + column, None)
-            for c in range(self._n_cells)
-        ]
-        return np.stack(by_cell)[self._cells(X)[1]]
+        values_lam = self.family.split(lam)[0]
+        # The column occurs in each cell, F columns after its occurrence in the preceding cell.
+        positions = range(column, self._n_cells * self._n_in_cell, self._n_in_cell)
+        by_cell = [self.values.column_probabilities(values_lam, d, None) for d in positions]
+        _, cells = self._cells(X)
+        return np.stack(by_cell)[cells]
 
     def column_evidence(self, sums: Array) -> Array:
         """Return the evidence of each column, summed over cells, (K, D) in nats.

@@ -83,9 +83,7 @@ class MixtureGivenGlobals(Mixture):
 
         ``logs`` are logarithms of the vectors of weights and of components before normalisation.
         """
-        weights, components = (
-            values - logsumexp(values, axis=-1, keepdims=True) for values in logs
-        )
+        weights, components = (log - logsumexp(log, axis=-1, keepdims=True) for log in logs)
         return self.weights.log_weights(weights), self.component.table_of(components)
 
     def corrected(

@@ -46,10 +46,8 @@ def join_components(
         # Choose the clusters a and b. The table of losses is made for the first join that is not
         # one of ``first_joins``.
         if step < len(first_joins):
-            a, b = sorted(
-                int(np.flatnonzero(cluster_numbers == number)[0])
-                for number in first_joins[step, :2]
-            )
+            numbers = first_joins[step, :2]
+            a, b = sorted(int(np.flatnonzero(cluster_numbers == c)[0]) for c in numbers)
             pairs.join(a, b)
         else:
             table = _Losses(pairs, relative, remaining) if table is None else table
@@ -169,9 +167,8 @@ class _Losses:
         pairs.join(a, b)
         others = np.flatnonzero(remaining)
         others = others[others != a]
-        self.largest_losses[a, others] = self.largest_losses[others, a] = self._largest_losses(
-            a, others
-        )
+        largest = self._largest_losses(a, others)
+        self.largest_losses[a, others] = self.largest_losses[others, a] = largest
         if pairs is not pairs.overlap:
             self.losses[a, others] = self.losses[others, a] = pairs.losses(a, others)
         self._set_row(a, b, self._partners_of(a))

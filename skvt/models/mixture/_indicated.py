@@ -205,13 +205,9 @@ def add_indicators(
     indicators: Any = Bernoulli(np.ones((n_indicators, 2)), dtype)
     if given is not None:
         indicators = separate_by_cell(indicators, given)
-    blocks = (
-        Block("values", component, np.arange(D), G),
-        Block(
-            "indicators", indicators,
-            np.append(D + np.arange(n_indicators), np.arange(D - G, D)), G,
-        ),
-    )  # fmt: skip
+    values = Block("values", component, np.arange(D), n_given=G)
+    columns = np.append(D + np.arange(n_indicators), np.arange(D - G, D))
+    blocks = values, Block("indicators", indicators, columns, n_given=G)
     return Indicated(blocks, D, dtype, at=at, shift=shift, shared=shared)
 
 

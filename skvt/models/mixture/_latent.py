@@ -175,13 +175,11 @@ class LatentGaussian(FullGaussian):
             )
             sample = sample_box(student, (low, high), cells.padded_edges[order], uniform)
             # Add the density of the real values, and put the columns back into their order.
-            boxes.append(
-                sample._replace(
-                    log_probability=log_densities[:, k] + sample.log_probability,
-                    draws=np.take_along_axis(sample.draws, inverse[:, None], axis=2),
-                    probabilities=sample.probabilities[row, inverse],
-                )
-            )
+            boxes.append(sample._replace(
+                log_probability=log_densities[:, k] + sample.log_probability,
+                draws=np.take_along_axis(sample.draws, inverse[:, None], axis=2),
+                probabilities=sample.probabilities[row, inverse],
+            ))  # fmt: skip
         return boxes
 
 

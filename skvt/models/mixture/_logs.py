@@ -116,11 +116,8 @@ class Logged(WrapperMixin, Product):
         For columns in logarithms, medians take the place of means, and standard deviations are
         those of logarithms.
         """
-        return tuple(
-            part
-            for marginals in super().marginals(lam)[0]
-            for part in self._in_units_of_data(marginals)
-        )
+        of_values, _ = super().marginals(lam)
+        return tuple(part for group in of_values for part in self._in_units_of_data(group))
 
     def _in_units_of_data(self, marginals: Marginals) -> list[Marginals]:
         """Separate marginals into those of columns of numbers and of columns in logarithms."""

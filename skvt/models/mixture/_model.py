@@ -376,12 +376,9 @@ class Mixture(ConjugateModel):
         """
         X, weights = distinct_rows(self.component, batch.X, batch.weights)
         rows = self.batch(X, np.arange(weights.size), weights)
-        proposals = [
-            self._complete_statistics(rows, resp, _MAX_COMPLETIONS_OF_SEEDS)[0]
-            for resp in memberships_of_seeds(
-                self.component, X, weights, n_components, init_params, rng
-            )
-        ]
+        seeds = memberships_of_seeds(self.component, X, weights, n_components, init_params, rng)
+        completed = (self._complete_statistics(rows, r, _MAX_COMPLETIONS_OF_SEEDS) for r in seeds)
+        proposals = [stats for stats, _ in completed]
         best_stats = proposals[0]
         best_bound = self.collapsed_energy(best_stats) if len(proposals) > 1 else 0.0
         for proposal in proposals[1:]:
@@ -421,9 +418,8 @@ class Mixture(ConjugateModel):
         component = self.component
         first, _ = some_rows(data.X, data.weights, np.zeros(1, np.intp))
         direction = rng.standard_normal(component.features(first).shape[1])
-        positions = of_each_row(
-            data.X, data.weights, partial(_project_features, component, direction)
-        )
+        project = partial(_project_features, component, direction)
+        positions = of_each_row(data.X, data.weights, project)
         order = np.argsort(positions, kind="stable")
         cumulative_weights = np.cumsum(np.asarray(data.weights)[order])
         quantiles = (rng.permutation(number) + rng.random(number)) / number
@@ -435,9 +431,7 @@ class Mixture(ConjugateModel):
     def log_predictive(self, X: Any, stats: RunningStats, run: Run) -> Array:
         """Return ``log(sum_k E[w_k] p(x | rows of k) + E[w_new] p(x | prior))`` in nats, (n,)."""
         predictive = self._posterior_predictive(stats)
-        return _map_rows(
-            X, lambda rows: logsumexp(predictive.log_joint(rows), axis=1), shape=(), run=run
-        )
+        return _map_rows(X, predictive.log_density, shape=(), run=run)
 
     def _posterior_predictive(self, stats: RunningStats) -> "_Predictive":
         """Return the posterior predictive mixture of the components and one without rows."""
@@ -609,6 +603,10 @@ class _Predictive(NamedTuple):
     def log_joint(self, X: Any) -> Array:
         """Return log weight plus log density of each row and component, (n, K + 1) in nats."""
         return self.component.log_predictive(X, self.components) + self.log_weights
+
+    def log_density(self, X: Any) -> Array:
+        """Return the log density of each row, (n,) in nats."""
+        return logsumexp(self.log_joint(X), axis=1)
 
     def memberships(self, X: Any) -> Array:
         """Return the probabilities of the components given each row, (n, K + 1)."""

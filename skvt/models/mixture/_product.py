@@ -182,9 +182,9 @@ class Product(ConjugateComponent):
     def family(self) -> FamilyOfBlocks:
         components = [block.component for block in self.blocks]
         return FamilyOfBlocks(
-            tuple(block.name for block in self.blocks),
-            tuple(component.family for component in components),
-            tuple(component.prior.shape for component in components),
+            names=tuple(block.name for block in self.blocks),
+            families=tuple(component.family for component in components),
+            shapes=tuple(component.prior.shape for component in components),
         )
 
     @cached_property
@@ -350,9 +350,8 @@ class Product(ConjugateComponent):
 
     def feature_coefficients(self, t: Array) -> Array:
         parts = zip(self.blocks, self.family.split(t), strict=True)
-        return np.concatenate(
-            [block.component.feature_coefficients(part) for block, part in parts], axis=-1
-        )
+        of_blocks = [block.component.feature_coefficients(part) for block, part in parts]
+        return np.concatenate(of_blocks, axis=-1)
 
     @property
     def log_hyperprior(self) -> float:
@@ -374,9 +373,7 @@ class Product(ConjugateComponent):
 
     def with_shared_globals(self, lam: Array) -> Array:
         parts = zip(self.blocks, self.family.split(lam), strict=True)
-        return self.family.join(
-            [block.component.with_shared_globals(part) for block, part in parts]
-        )
+        return self.family.join([b.component.with_shared_globals(part) for b, part in parts])
 
     def log_evidence(self, sums: Array) -> Array:
         return np.asarray(self.block_evidence(sums).sum(axis=1))
@@ -556,12 +553,14 @@ class ValuesLearner:
     learner: PriorLearner | None
     second: PriorLearner | None = None
 
+    def for_blocks(self, component: Any) -> ProductLearner:
+        """Return the learner of all blocks of a product, which may have only one block."""
+        n_blocks = len(component.blocks)
+        return ProductLearner((self.learner, self.second, *(None,) * n_blocks)[:n_blocks])
+
     def learned(self, component: Any, sums: Array) -> Any:
         """Return the product with priors of higher evidence in its first blocks."""
-        # The other blocks have no learner. A product may have only one block.
-        n_blocks = len(component.blocks)
-        learners = (self.learner, self.second, *(None,) * n_blocks)[:n_blocks]
-        return ProductLearner(learners).learned(component, sums)
+        return self.for_blocks(component).learned(component, sums)
 
     def values(self, component: Any) -> dict[str, Any]:
         """Return the learned values of the first block by name."""

@@ -239,10 +239,8 @@ class Regression(ConjugateComponent):
         gaussian, residual_lam = self._residual_gaussian(lam)
         _, factor, residuals = self._standardise(X, lam)
         n_observed = (~np.isnan(residuals[0])).sum(axis=1)
-        by_component = [
-            gaussian.log_predictive(*pair)[:, 0]
-            for pair in zip(residuals, residual_lam[:, None], strict=True)
-        ]
+        pairs = zip(residuals, residual_lam[:, None], strict=True)
+        by_component = [gaussian.log_predictive(*pair)[:, 0] for pair in pairs]
         return np.asarray((by_component - n_observed * np.log(factor)).T)
 
     def conditional_mean(self, X: Any, lam: Array) -> Array:
@@ -351,10 +349,9 @@ class IndependentRegressions(Product):
 
     def marginals(self, lam: Array) -> Any:
         """Return the marginals of all columns."""
+        by_column = enumerate(super().marginals(lam))
         return tuple(
-            part._replace(columns=np.array([j]))
-            for j, parts in enumerate(super().marginals(lam))
-            for part in parts
+            part._replace(columns=np.array([j])) for j, parts in by_column for part in parts
         )
 
 
@@ -504,9 +501,7 @@ class RegressionLearner(Ascent):
         if component.covariance_type == "diag":
             learners = [cls.of(block.component, names) for block in component.blocks]
             n_columns = len(learners)
-            return IndependentLearner(
-                tuple(replace(learner, n_columns=n_columns) for learner in learners)
-            )
+            return IndependentLearner(tuple(replace(x, n_columns=n_columns) for x in learners))
         scale = component.family.standard(component.prior)["scale_inverse"]
         return cls(names, np.sqrt(np.diagonal(scale)), n_columns=component.n_explained)
 

@@ -170,9 +170,8 @@ class SizesAndRates:
         mean = np.clip(mean, 1e-6 * size, 1e6 * size)
         n_rows = _CERTAIN_SUM / np.minimum(size, mean)
         log_shares = np.where(np.isclose(SIZES, size, rtol=1e-6), 0.0, _LOG_ZERO)
-        return np.concatenate(
-            [log_shares, n_rows * mean * self.typical, n_rows * self.typical], axis=-1
-        )
+        counts = n_rows * mean * self.typical
+        return np.concatenate([log_shares, counts, n_rows * self.typical], axis=-1)
 
     def mean(self, eta: Any) -> SizeAndRate:
         return self._mean_and_variance(eta)[0]

@@ -303,9 +303,8 @@ class StudentT(WrapperMixin, Product):
         # Append a row of means, so that each column has a value.
         rows = np.concatenate([np.asarray(X, np.float64), self._values.center[None]])
         lower_quartile, upper_quartile = np.nanquantile(rows, [0.25, 0.75], axis=0)
-        distance = np.where(
-            lower_quartile < upper_quartile, _FENCE * (upper_quartile - lower_quartile), np.inf
-        )
+        quartile_range = upper_quartile - lower_quartile
+        distance = np.where(quartile_range > 0.0, _FENCE * quartile_range, np.inf)
         return np.clip(rows[:-1], lower_quartile - distance, upper_quartile + distance)
 
     def completion(self, table: Array) -> Completion:
@@ -347,9 +346,8 @@ class StudentT(WrapperMixin, Product):
         kappa = self._values.family.standard(lam)["mean_precision"]
         # The predictive of a Gaussian has the scale (1 + 1 / kappa) times W^-1. Keep only W^-1.
         scale = scale * (kappa / (1.0 + kappa))[:, None, None]
-        distances, half_log_dets, n_seen, holes = distances_of_observed(
-            self._values._centred(X), mean, scale
-        )
+        rows = self._values._centred(X)
+        distances, half_log_dets, n_seen, holes = distances_of_observed(rows, mean, scale)
         n_seen = np.broadcast_to(n_seen, (X.shape[0], 1))
         return _ScaleMixture(distances, n_seen, freedom, kappa, nu), half_log_dets, holes
 

@@ -225,9 +225,8 @@ class ConjugateComponent:
         for rows, base, statistics in self.row_statistics(X, lam.size):
             separate_gain = self.family.log_normalizer(lam + statistics[:, None]) - before
             common_gain = self.family.log_normalizer(common + statistics) - before_common
-            columns = np.logaddexp(
-                log_share + separate_gain, log_common_share + common_gain[:, None]
-            )
+            log_common = log_common_share + common_gain[:, None]
+            columns = np.logaddexp(log_share + separate_gain, log_common)
             log_densities[rows] = columns.sum(axis=2) + base[:, None]
         return log_densities
 

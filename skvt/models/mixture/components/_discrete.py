@@ -253,9 +253,8 @@ class Categorical(LevelColumns):
         starts = np.cumsum(self.sizes, dtype=np.intp) - np.array(self.sizes, np.intp)
         smallest = np.minimum.reduceat(self.prior, starts)
         # These are log(1 - u) and log u.
-        log_known, log_unseen = (
-            np.log(part / (n_values + A + smallest)) for part in (n_values + A, smallest)
-        )
+        total = n_values + A + smallest
+        log_known, log_unseen = np.log((n_values + A) / total), np.log(smallest / total)
         log_shares = np.where(self.sizes > X, log_known, log_unseen)
         return log_densities + np.where(np.isnan(X), 0.0, log_shares).sum(axis=1, keepdims=True)
 

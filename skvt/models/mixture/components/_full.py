@@ -51,9 +51,8 @@ class _FullMixin(ConjugateComponent):
 
     def completion(self, table: Array) -> Completion | None:
         # Convert the table only once, for the first chunk that has missing values.
-        convert_table = cache(
-            partial(GaussianCompletion.from_table, self.center, table, self.n_features)
-        )
+        from_table = GaussianCompletion.from_table
+        convert_table = cache(partial(from_table, self.center, table, self.n_features))
         return lambda X, inv_temps: convert_table().holes(X, inv_temps) if has_holes(X) else None
 
     def filled(self, X: Any) -> Any:

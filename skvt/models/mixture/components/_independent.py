@@ -133,9 +133,8 @@ class DiagonalGaussian(IndependentMixin):
     def marginals(self, lam: Array) -> tuple[Marginals, ...]:
         q = NormalGamma.standard(lam)
         mean, kappa = q["mean"][..., 0] + self.center, q["mean_precision"][..., 0]
-        return mean_marginals(mean, kappa, q["shape"], q["rate"]), deviation_marginals(
-            q["shape"], q["rate"]
-        )
+        shape, rate = q["shape"], q["rate"]
+        return mean_marginals(mean, kappa, shape, rate), deviation_marginals(shape, rate)
 
 
 @in_files("models.SphericalGaussian")
