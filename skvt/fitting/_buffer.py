@@ -60,10 +60,10 @@ class Gathered:
         are of the call. ``memos`` has the memos of the fit by key; a new batch of calls without ids
         gets a key that is not among them.
 
-        If the call has an id and more than ``_MAX_ROWS_OF_CALL`` rows, the result is None. Otherwise it is
-        ``before`` with the rows of the call, which replace the rows of an earlier call with the
-        same id. The result has no rows of ``before`` if only ``before`` or only the call has ids,
-        or if ``before`` or the call alone has at least ``_ROWS_OF_BATCH`` rows.
+        If the call has an id and more than ``_MAX_ROWS_OF_CALL`` rows, the result is None.
+        Otherwise it is ``before`` with the rows of the call, which replace the rows of an earlier
+        call with the same id. The result has no rows of ``before`` if only ``before`` or only the
+        call has ids, or if ``before`` or the call alone has at least ``_ROWS_OF_BATCH`` rows.
         """
         n_rows = weights.size
         has_id = batch_id is not None
