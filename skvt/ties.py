@@ -82,9 +82,7 @@ def stable_argmax(
     return np.argmax(values >= largest - _rtol(values, dtype) * size, axis=-1)
 
 
-def exceeds(
-    a: ArrayLike, b: ArrayLike, *, scale: ArrayLike = 0.0, dtype: DTypeLike | None = None
-) -> Any:
+def exceeds(a: Any, b: Any, *, scale: Any = 0.0, dtype: DTypeLike | None = None) -> Any:
     """Return whether a > b by more than the tolerance of :func:`stable_order`, by element.
 
     ``dtype`` is float64 by default, even if a and b are of lower precision.
