@@ -113,12 +113,9 @@ def _gaussian_builder(spec, error):
         # A single component cannot shrink to one repeated value, so that it needs no error.
         error = None
     return partial(
-        models.gaussian_component,
-        zero_mean=spec.mean_type == "zero",
-        prior=gaussian_prior(spec),
-        error=error,
-        max_rank=spec.max_rank,
-    )
+        models.gaussian_component, zero_mean=spec.mean_type == "zero", prior=gaussian_prior(spec),
+        error=error, max_rank=spec.max_rank,
+    )  # fmt: skip
 
 
 def gaussian_learner(spec, component):

@@ -113,13 +113,9 @@ class Chunks:
     ndim = 2
 
     def __init__(
-        self,
-        site: Any,
-        handles: list[Handle],
-        summaries: list[ChunkSummary],
-        columns: Any = None,
+        self, site: Any, handles: list[Handle], summaries: list[ChunkSummary], columns: Any = None,
         row_function: Callable[[Any], Any] | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.site = site
         self.handles, self.summaries = handles, summaries
         self.columns = columns
@@ -380,12 +376,9 @@ def _find_common_scope(batches: Sequence[BatchHandle]) -> BatchScope | None:
 
 
 def _visit_slice(
-    chunk: Chunk,
-    batch_slice: BatchSlice,
-    offset: int,
-    request: VisitRequest,
+    chunk: Chunk, batch_slice: BatchSlice, offset: int, request: VisitRequest,
     shared: SharedGlobals | None = None,
-) -> VisitResult:
+) -> VisitResult:  # fmt: skip
     """Visit a batch where its chunk is stored; ``offset`` is the index of the chunk's first row.
 
     The model and the globals come from ``shared`` if it is not None, otherwise from the request.
@@ -509,14 +502,9 @@ class ChunkRows(Rows):
         return 1 if self._visits_all_at_once else len(batches)
 
     def visit(
-        self,
-        batches: Sequence[BatchHandle],
-        make_request: Callable[[BatchHandle], VisitRequest],
-        make_globals: Callable[[BatchHandle], Any],
-        workers: Workers,
-        *,
-        summed: bool = False,
-    ) -> Iterator[VisitResult]:
+        self, batches: Sequence[BatchHandle], make_request: Callable[[BatchHandle], VisitRequest],
+        make_globals: Callable[[BatchHandle], Any], workers: Workers, *, summed: bool = False,
+    ) -> Iterator[VisitResult]:  # fmt: skip
         """Visit batches where they are stored; yield their results, or the sum if ``summed``.
 
         The results are not summed if the engine needs memos or entries of rows. See `Rows.visit`
@@ -555,11 +543,8 @@ class ChunkRows(Rows):
 
 @rows_of.register
 def _rows_of_chunks(
-    X: Chunks,
-    weights: Any,
-    batch_size: int | None = None,
-    n_parallel: int | None = None,
+    X: Chunks, weights: Any, batch_size: int | None = None, n_parallel: int | None = None,
     total: float | None = None,
-) -> Any:
+) -> Any:  # fmt: skip
     size = MAX_ROWS_PER_VISIT if batch_size is None else batch_size
     return ChunkRows(X, weights, size, total, n_parallel)

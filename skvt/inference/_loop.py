@@ -71,14 +71,9 @@ class Position:
 
 
 def fit_loop(
-    model: Model,
-    plan: Plan,
-    policy: RunningPolicy,
-    state: State,
-    workers: Workers,
-    rng: np.random.Generator,
-    monitor: FitMonitor,
-) -> tuple[Model, bool]:
+    model: Model, plan: Plan, policy: RunningPolicy, state: State, workers: Workers,
+    rng: np.random.Generator, monitor: FitMonitor,
+) -> tuple[Model, bool]:  # fmt: skip
     """Make passes until convergence, ``max_iter``, or a stop by a callback.
 
     ``state`` changes in place. ``rng`` shuffles minibatches and makes the noise of hot passes. The
@@ -136,14 +131,9 @@ def fit_loop(
 
 
 def _has_converged(
-    previous: float,
-    current: float,
-    n_units: float,
-    stopping: Stopping,
-    *,
-    monotone: bool,
+    previous: float, current: float, n_units: float, stopping: Stopping, *, monotone: bool,
     dtype: DTypeLike,
-) -> bool:
+) -> bool:  # fmt: skip
     """Return whether the gain of the bound is in [0, tol), up to rounding errors.
 
     ``previous`` and ``current`` are the bounds at the last test and now, in nats, and ``n_units``

@@ -252,13 +252,9 @@ class MemoizedInference(Continued):
         return model, 1.0
 
     def visit(
-        self,
-        model: Memoizable,
-        batches: Sequence[Any],
-        total: float,
-        state: MemoizedState,
+        self, model: Memoizable, batches: Sequence[Any], total: float, state: MemoizedState,
         visits: MemoVisits,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Visit batches with the same globals, and replace their memos.
 
         This is a step of coordinate ascent, because the q(z) of the batches are independent.
@@ -322,15 +318,9 @@ class Tools:
         return memo_of(model, result, batch, self.workers.run, pairs=True)
 
     def separate_fit(
-        self,
-        model: Memoizable,
-        X: Any,
-        weights: Array,
-        policy: RunningPolicy,
-        *,
-        n_batches: int = 1,
-        seeds: IndexArray | None = None,
-    ) -> tuple[MemoizedState, Callable[[Any, Sequence[Move]], tuple[Any, bool]]]:
+        self, model: Memoizable, X: Any, weights: Array, policy: RunningPolicy, *,
+        n_batches: int = 1, seeds: IndexArray | None = None,
+    ) -> tuple[MemoizedState, Callable[[Any, Sequence[Move]], tuple[Any, bool]]]:  # fmt: skip
         """Begin a fit of the rows X; initial components are chosen among the rows ``seeds``.
 
         Return the state of the fit, and ``sweep(model, moves)``, which makes a pass and these

@@ -30,15 +30,9 @@ class Pilot:
     minibatches: Rows | None = None
 
     def energies(
-        self,
-        model: Model,
-        data: Rows,
-        replication: float,
-        workers: Workers,
-        rng: np.random.Generator,
-        *,
-        every_row: bool = False,
-    ) -> tuple[float, Array]:
+        self, model: Model, data: Rows, replication: float, workers: Workers,
+        rng: np.random.Generator, *, every_row: bool = False,
+    ) -> tuple[float, Array]:  # fmt: skip
         """Make the short fit; return marginal energies per unit of data, in nats.
 
         Energies are computed for a sample of rows, or for all rows if ``every_row``.

@@ -225,11 +225,8 @@ class Plan:
 
         may_converge = np.isfinite(n_passes) and self.judges_convergence
         return FitPlan(
-            model=model,
-            n_passes=n_passes,
+            model=model, n_passes=n_passes,
             planned_passes=self.stopping.planned_passes if may_converge else None,
-            n_rows=self.data.weights.size,
-            n_units=self.n_units,
-            pilot=pilot,
+            n_rows=self.data.weights.size, n_units=self.n_units, pilot=pilot,
             knows_total=self.stream.total_samples is not None,
-        )
+        )  # fmt: skip

@@ -122,12 +122,9 @@ class State:
         If ``rows`` is not None, only these rows of the statistics may be changed in the copy.
         """
         return replace(
-            self,
-            stats=self.stats.draft(rows),
-            prior_stats=copy(self.prior_stats),
-            row_starts=None,
+            self, stats=self.stats.draft(rows), prior_stats=copy(self.prior_stats), row_starts=None,
             move_log=list(self.move_log),
-        )
+        )  # fmt: skip
 
     def regrouped(self, change: Callable[[Stats], Stats], first_components: IndexArray) -> Self:
         """Return a state in which ``change`` has replaced groups of components by their sums.
@@ -386,13 +383,8 @@ class Rows:
         return model.batch(self.X, rows, self.weights[rows])
 
     def rounds(
-        self,
-        model: Model,
-        workers: Workers,
-        rows_of_batches: list[Any],
-        *,
-        whole: bool = False,
-    ) -> Iterator[list[Any]]:
+        self, model: Model, workers: Workers, rows_of_batches: list[Any], *, whole: bool = False,
+    ) -> Iterator[list[Any]]:  # fmt: skip
         """Yield lists of batches that are visited at once, with the same globals.
 
         The batches have the order of ``rows_of_batches``, a result of :meth:`order`. If ``whole``,
@@ -420,14 +412,9 @@ class Rows:
         return len(batches)
 
     def visit(
-        self,
-        batches: Sequence[Any],
-        make_request: Callable[[Any], VisitRequest],
-        make_globals: Callable[[Any], Any],
-        workers: Workers,
-        *,
-        summed: bool = False,
-    ) -> Iterator[VisitResult]:
+        self, batches: Sequence[Any], make_request: Callable[[Any], VisitRequest],
+        make_globals: Callable[[Any], Any], workers: Workers, *, summed: bool = False,
+    ) -> Iterator[VisitResult]:  # fmt: skip
         """Visit batches of :meth:`rounds` one after the other; yield their results.
 
         ``make_request(batch)`` returns the request of a visit without the globals.
@@ -447,12 +434,9 @@ def _count_words(X: Any, weights: Array) -> tuple[Any, ...]:
 
 @singledispatch
 def rows_of(
-    X: Any,
-    weights: Array,
-    batch_size: int | None = None,
-    n_parallel: int | None = None,
+    X: Any, weights: Array, batch_size: int | None = None, n_parallel: int | None = None,
     total: float | None = None,
-) -> Rows:
+) -> Rows:  # fmt: skip
     """Return the rows of X in batches: `Rows`, or `ChunkRows` if X is in chunks.
 
     The batch size None stands for a size at which sums over all rows are fast.
