@@ -1,7 +1,8 @@
 """Batches of the rows of several small calls of ``partial_fit``.
 
 Births, the moves that add components, need more rows than a small call has. They are tried among
-the rows of several calls, which are gathered for this purpose.
+the rows of several calls, which are gathered for this purpose. In memoized inference, each batch
+has a memo: its statistics and the entropies of its assignments.
 """
 
 from collections.abc import Hashable

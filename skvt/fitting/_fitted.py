@@ -91,7 +91,7 @@ class Fitted:
 
     @property
     def memos(self):
-        """The memo of each batch; empty unless inference is memoized."""
+        """The memo of each batch, its statistics and entropies; {} unless inference is memoized."""
         return getattr(self.state, "memos", {})
 
     def knows_only(self, gathered):

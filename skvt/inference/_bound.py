@@ -3,7 +3,8 @@
     ELBO = sum_n w_n (energy_n + entropy_n) - KL(q(beta) || p(beta))
 
 where row n has the weight w_n. The tempered bound multiplies the energy by the inverse temperature
-[VT16 eq. 4]; the policy adds the terms of its latent variables [VT16 eq. 5].
+[VT16 eq. 4]; the policy adds the terms of its latent variables [VT16 eq. 5]. Memoized inference
+computes the bound from memos, the statistics and entropies that it keeps of each batch.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,7 +1,8 @@
 """Collapsed inference: each local variable is drawn given all others, with the globals summed out.
 
-:class:`CollapsedInference` is the engine; :func:`collapsed_means` averages over its passes. The
-collapsed topic model is :class:`~skvt.models.lda._collapsed.CollapsedLDA`.
+:class:`CollapsedInference` is the engine; :func:`collapsed_means` averages over its passes. A visit
+is the local step of a batch, which draws its local variables. The collapsed topic model is
+:class:`~skvt.models.lda._collapsed.CollapsedLDA`.
 """
 
 from collections.abc import Iterator, Sequence

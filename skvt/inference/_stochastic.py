@@ -1,6 +1,7 @@
 """Stochastic variational inference: a natural-gradient step for each minibatch [HBWP13].
 
-:class:`StochasticInference` makes the passes of a fit and the calls of a stream.
+:class:`StochasticInference` makes the passes of a fit and the calls of a stream. A visit is the
+local step of a minibatch; a step may make several visits with the same globals.
 """
 
 import math
