@@ -66,15 +66,18 @@ IN_FILES: dict[str, InFiles] = {}
 NAMES: dict[type, str] = {}
 
 
-def in_files(name: str, **conditions: Any) -> Callable[[type[T]], type[T]]:
+def in_files(
+    name: str, *, nan: tuple[str, ...] = (), attributes: tuple[str, ...] = (),
+    fitted: Mapping[str, tuple[type, ...]] = InFiles._field_defaults["fitted"],
+) -> Callable[[type[T]], type[T]]:  # fmt: skip
     """Return a decorator that registers a class, so that files may hold its objects.
 
     ``name`` stands for the class in files. It must not change if the class is renamed, since older
-    files have it. ``conditions`` are fields of :class:`InFiles` by name.
+    files have it. The other arguments are the fields of :class:`InFiles`.
     """
 
     def register(cls: type[T]) -> type[T]:
-        IN_FILES[name] = InFiles(cls, **conditions)
+        IN_FILES[name] = InFiles(cls, nan, fitted, attributes)
         NAMES[cls] = name
         return cls
 
