@@ -21,7 +21,7 @@ from skvt._compiled import serial_map
 from skvt.contracts import BatchScope, Model
 from skvt.inference._cluster import Handle
 from skvt.inference._parallel import Workers, one_blas_thread
-from skvt.inference._state import Rows, rows_of
+from skvt.inference._state import BatchedRows, Rows, rows_of
 from skvt.inference._visit import VisitRequest, VisitResult, visit_batch
 from skvt.rows import Sums, layout_of, mapped, of_each_row, some_rows, stacked, sums_of_rows
 from skvt.typing import Array, IndexArray
@@ -396,8 +396,8 @@ def _visit_slice(
 
 
 @dataclass(frozen=True)
-class ChunkRows(Rows):
-    """Rows in chunks, and their division into batches.
+class ChunkRows(BatchedRows):
+    """Rows in chunks, with the methods of `Rows`.
 
     ``X`` are `Chunks`, and ``weights`` are `ChunkWeights`. If ``batch_size`` is at least the number
     of all rows, each chunk is a batch, and all batches are visited at once.

@@ -331,13 +331,13 @@ class WithoutMemosMixin:
 
 
 @dataclass(frozen=True)
-class Rows:
-    """Rows of data in memory, their weights, and their division into batches."""
+class BatchedRows:
+    """Base of rows in memory and rows in chunks: rows, weights, and division into batches."""
 
-    # (N, D): array or CSR matrix.
+    # (N, D): array, CSR matrix or chunks.
     X: Any
-    # (N,), positive.
-    weights: Array
+    # (N,), positive: array or weights in chunks.
+    weights: Any
     # Maximum number of rows of a batch.
     batch_size: int
     # Total weight of the data set that these rows represent; None becomes the sum of ``weights``.
@@ -352,19 +352,24 @@ class Rows:
     @property
     def n_rows(self) -> int:
         """Number of rows N."""
-        return self.weights.size
-
-    @property
-    def n_batches(self) -> int:
-        """Number of batches of a pass."""
-        return -(-self.n_rows // self.batch_size)
+        return int(self.weights.size)
 
     @property
     def n_words(self) -> float:
         """Weight of all words, if rows are counts of words."""
         return float(sums_of_rows(self.X, self.weights, _count_words)[0])
 
-    def order(self, rng: np.random.Generator | None = None) -> list[Any]:
+
+@dataclass(frozen=True)
+class Rows(BatchedRows):
+    """Rows of data in memory."""
+
+    @property
+    def n_batches(self) -> int:
+        """Number of batches of a pass."""
+        return -(-self.n_rows // self.batch_size)
+
+    def order(self, rng: np.random.Generator | None = None) -> list[IndexArray]:
         """Return the row indices of each batch of a pass.
 
         Rows are shuffled by ``rng``, if it is not None and there are several batches.
@@ -383,7 +388,8 @@ class Rows:
         return model.batch(self.X, rows, self.weights[rows])
 
     def rounds(
-        self, model: Model, workers: Workers, rows_of_batches: list[Any], *, whole: bool = False,
+        self, model: Model, workers: Workers, rows_of_batches: list[IndexArray], *,
+        whole: bool = False,
     ) -> Iterator[list[Any]]:  # fmt: skip
         """Yield lists of batches that are visited at once, with the same globals.
 
@@ -436,7 +442,7 @@ def _count_words(X: Any, weights: Array) -> tuple[Any, ...]:
 def rows_of(
     X: Any, weights: Array, batch_size: int | None = None, n_parallel: int | None = None,
     total: float | None = None,
-) -> Rows:  # fmt: skip
+) -> Any:  # fmt: skip
     """Return the rows of X in batches: `Rows`, or `ChunkRows` if X is in chunks.
 
     The batch size None stands for a size at which sums over all rows are fast.
