@@ -74,8 +74,9 @@ class MemoizedDPGMM(GrowingMixin, MixtureEstimator):
         out with at most two rows for each column, and, if there are more than 64 columns, with at
         most ten rows for each column. "low_rank" needs at least four columns. With more than 64
         columns and missing values, only "spherical" and "diag" are compared. With at most ten rows
-        for each column, types whose bounds are within a nat per row of the highest bound are also
-        compared by the density of held-out rows, and left out if it is clearly lower.
+        for each column, types whose bounds are within 0.05 nats per row and column of the highest
+        bound are also compared by the density of held-out rows, and left out if it is clearly
+        lower.
 
         NaN in the data are missing values. They are integrated out with "diag" and "spherical".
         With other types they are local variables of their rows, see Notes.

@@ -47,14 +47,19 @@ _FEWER_FOR_EACH = 10
 # Maximum number of columns, evenly spaced, by which types are compared: the time for matrices grows
 # with the cube of their number.
 MOST_COLUMNS = 64
-# Largest difference between close bounds, in nats per row.
-_CLOSE = 1.0
+# Largest difference between close bounds, in nats per row and column. The influence of the prior
+# grows with the number of parameters of a matrix. It is thus proportional to the number of columns
+# if there are equally many rows for each column.
+_CLOSE = 0.05
 # Maximum number of folds for held-out densities, and minimum number of rows.
 _FOLDS = 8
 _MIN_ROWS = 4
-# The held-out density of a type is clearly below that of the best type if the difference is more
-# than this number of standard errors.
+# The held-out density of a type is clearly below that of the best type if the winsorised mean of
+# the rows' differences is negative by more than _CLEARLY standard errors. The largest and the
+# smallest differences, a share of _TAIL each, are replaced by the next ones, because the densities
+# of unusual rows vary by hundreds of nats.
 _CLEARLY = 1.5
+_TAIL = 0.05
 # Components of less weight than this have no rows.
 _NO_ROWS = 1e-9
 # Number of passes of a short fit, of which the last passes have merges, and of a fit to the rows
@@ -82,8 +87,9 @@ def best_type(X, weights, build, learned, max_components=None, candidates=CANDID
     X, weights = sample(X, weights, MOST_ROWS)
     fits = fits_of_types(X, weights, build, learned, max_components, candidates)
     best, *_ = fits
-    close = [kind for kind in fits if fits[kind].bound > fits[best].bound - _CLOSE]
     X = _sample_columns(X)
+    lowest_bound = fits[best].bound - _CLOSE * X.shape[1]
+    close = [kind for kind in fits if fits[kind].bound > lowest_bound]
     if not _has_few_rows(X, weights) or len(X) < _MIN_ROWS or len(close) == 1:
         return best
     densities = [
@@ -96,9 +102,9 @@ def best_type(X, weights, build, learned, max_components=None, candidates=CANDID
 
 
 def _is_clearly_negative(differences):
-    """Return whether the sum of differences (n,) of rows is below 0 by many standard errors."""
-    standard_error = np.sqrt(differences.size) * differences.std()
-    return differences.sum() < -_CLEARLY * standard_error
+    """Return whether the winsorised mean of differences (n,) is clearly below 0."""
+    differences = differences.clip(*np.quantile(differences, [_TAIL, 1.0 - _TAIL]))
+    return differences.mean() < -_CLEARLY * differences.std() / np.sqrt(differences.size)
 
 
 def fits_of_types(X, weights, build, learned, max_components=None, candidates=CANDIDATES):
