@@ -143,11 +143,14 @@ def test_fits_of_seeds_are_those_of_components_that_have_seen_them(name, added):
     rows, seeds = np.arange(5, 20), np.array([7, 2, 11])
     fits = component.row_fits(X)
     expected = row_fits_by_tables(component, X, rows, seeds)
-    difference = fits.fits_to_seeds(fits.prepare(rows), seeds)[0] - expected
+    prepared = fits.prepare(rows)
+    difference = fits.fits_to_seeds(prepared, seeds)[0] - expected
     np.testing.assert_allclose(difference, difference[0, 0], rtol=1e-9, atol=1e-9)
+    unsized, _ = fits.fits_to_seeds(prepared, seeds, sized=False)
+    np.testing.assert_array_equal(unsized - expected, difference)
     own = np.diagonal(row_fits_by_tables(component, X, rows, rows))
     np.testing.assert_allclose(
-        fits.fits_to_self(fits.prepare(rows))[0] - own, difference[0, 0], rtol=1e-9, atol=1e-9
+        fits.fits_to_self(prepared)[0] - own, difference[0, 0], rtol=1e-9, atol=1e-9
     )
 
 

@@ -182,6 +182,7 @@ def test_predictives_with_exposures_are_close_to_the_exact_ones():
 def test_features_of_sparse_rows_are_those_of_dense_ones(kind):
     X = exposed()
     X[3, 0] = X[7] = np.nan
+    X[4, 0] = 5_000.0
     X[:, -1] = np.nan_to_num(X[:, -1], nan=1.0)
     if kind == "negative binomial":
         component = component_for(exposed())

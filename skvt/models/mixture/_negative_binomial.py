@@ -13,12 +13,13 @@ import scipy.sparse as sp
 from scipy.special import betainc, betaincinv
 
 from skvt._compiled import gammaln_array as gammaln
+from skvt._compiled import jit
 from skvt.files import PRIOR, in_files
 from skvt.models.mixture._learned_priors import Ascent
 from skvt.models.mixture._marginals import Marginals
 from skvt.models.mixture._sizes import SIZES, QGivenSizes, SizesAndRates, betaln
 from skvt.models.mixture.components import ExposureColumns
-from skvt.rows import pieces
+from skvt.rows import dense, pieces
 from skvt.typing import Array, IndexArray
 
 # log h_r(x) is tabulated for counts x less than this number.
@@ -134,16 +135,12 @@ class NegativeBinomial(ExposureColumns):
         L = self._evaluate_polynomials(exposures)
         G, J, D = SIZES.size, self.points.size, len(self.prior)
         if not sp.issparse(counts):
-            n = len(counts)
-            missing = np.isnan(counts)
-            counts = np.where(missing, 0.0, counts)
-            features = np.empty((n, D * (G + 2 * J) + J + 1))
-            features[:, : D * G] = self._log_h(counts.ravel()).reshape(n, -1)
-            features[:, D * G : D * (G + J)] = (counts[..., None] * L[:, None]).reshape(n, -1)
-            minus_missing_L = missing[..., None] * -L[:, None]
-            features[:, D * (G + J) : D * (G + 2 * J)] = minus_missing_L.reshape(n, -1)
+            features = np.empty((len(counts), D * (G + 2 * J) + J + 1))
+            _write_features(np.ascontiguousarray(counts), self._log_h_table, L, features)
+            is_large = counts >= _N_TABULATED
+            features[:, : D * G].reshape(-1, D, G)[is_large] = _log_h(counts[is_large])
             features[:, -J - 1 : -1] = L
-            features[:, -1] = counts.sum(axis=1) * np.log(exposures)
+            features[:, -1] = np.nansum(counts, axis=1) * np.log(exposures)
             return features
         rows = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
         missing = np.isnan(counts.data)
@@ -187,17 +184,19 @@ class NegativeBinomial(ExposureColumns):
         The sum over columns in which a row is zero is interpolated between the exposures e_j.
         """
         G, J, D = SIZES.size, self.points.size, len(self.prior)
-        X = sp.csr_array(features)
-        L = X[:, -J - 1 : -1].toarray()
-        constants = X[:, [-1]].toarray().ravel()
+        L = dense(features[:, -J - 1 : -1])
+        constants = dense(features[:, [-1]]).ravel()
         # Fits of a zero in each column at each exposure e_j.
         zeros_at_points = np.repeat(np.arange(D), J), np.zeros(D * J), np.tile(np.eye(J), (D, 1))
         zero_fits, zero_sizes = (part.reshape(D, J) for part in self._fit_to_self(*zeros_at_points))
         # Sum the features x_d L_j and -missing_d L_j over j. Since polynomials add up to 1, the
         # entries are the counts, and -1 where they are missing.
-        x_and_missing = X[:, D * G : D * (G + J)] + X[:, D * (G + J) : D * (G + 2 * J)]
-        sum_over_j = sp.kron(sp.eye_array(D), np.ones((J, 1)), format="csr")
-        entries = sp.coo_array(x_and_missing @ sum_over_j)
+        x_and_missing = features[:, D * G : D * (G + 2 * J)]
+        if sp.issparse(features):
+            sum_over_j = sp.kron(np.ones((2, 1)), sp.kron(sp.eye_array(D), np.ones((J, 1))))
+            entries = sp.coo_array(x_and_missing @ sum_over_j)
+        else:
+            entries = sp.coo_array(np.einsum("nadj->nd", x_and_missing.reshape(-1, 2, D, J)))
         rows, columns = entries.coords
         # Sum over all columns as if the row had only zeros, and correct the other entries.
         fits, sizes = self._fit_to_self(columns, np.rint(entries.data), L[rows])
@@ -306,6 +305,26 @@ class NegativeBinomial(ExposureColumns):
             Marginals("rate", columns, self.means(lam), rate_quantiles),
             Marginals("dispersion", columns, q.share @ (1.0 / SIZES), dispersion_quantiles),
         )
+
+
+@jit
+def _write_features(counts: Array, log_h: Array, L: Array, out: Array) -> None:
+    """Write all features of counts (n, D) except the last J + 1, see `NegativeBinomial`.
+
+    ``log_h`` (V, G) has log h_g(x) for counts less than V. The results are wrong for other counts.
+    """
+    (n, D), (V, G), J = counts.shape, log_h.shape, L.shape[1]
+    for i in range(n):
+        for d in range(D):
+            # Only NaN differs from itself.
+            is_missing = counts[i, d] != counts[i, d]
+            x = 0.0 if is_missing else counts[i, d]
+            row = min(np.int64(x), V - 1)
+            for g in range(G):
+                out[i, d * G + g] = log_h[row, g]
+            for j in range(J):
+                out[i, D * G + d * J + j] = x * L[i, j]
+                out[i, D * (G + J) + d * J + j] = -L[i, j] if is_missing else 0.0
 
 
 def _log_h(counts: Array) -> Array:

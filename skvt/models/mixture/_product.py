@@ -116,9 +116,11 @@ class FitsOfBlocks(NamedTuple):
     def prepare(self, rows: Any) -> list[Any]:
         return [block.prepare(rows) for block in self.blocks]
 
-    def fits_to_seeds(self, prepared: list[Any], seeds: Any) -> tuple[Array, Array]:
+    def fits_to_seeds(
+        self, prepared: list[Any], seeds: Any, *, sized: bool = True
+    ) -> tuple[Array, Array]:
         pairs = zip(self.blocks, prepared, strict=True)
-        return _add_fits([block.fits_to_seeds(part, seeds) for block, part in pairs])
+        return _add_fits([block.fits_to_seeds(part, seeds, sized=sized) for block, part in pairs])
 
     def fits_to_self(self, prepared: list[Any]) -> tuple[Array, Array]:
         pairs = zip(self.blocks, prepared, strict=True)

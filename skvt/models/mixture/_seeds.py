@@ -138,7 +138,8 @@ def _nearest_seed(
         used[seed] = True
         left = chances * ~used
         if full is not None and size is not None:
-            best = np.maximum(best, fits.fits_to_seeds(few, seeds[-1:])[0][:, 0])
+            of_seed = fits.fits_to_seeds(few, seeds[-1:], sized=False)[0]
+            best = np.maximum(best, of_seed[:, 0])
             # a row equal to a seed is fully explained, up to rounding
             missed = left * np.where(exceeds(full, best, scale=size), full - best, 0.0)
             left = missed if missed.sum() > 0.0 else left

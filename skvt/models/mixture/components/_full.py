@@ -256,7 +256,9 @@ class GaussianRowFits:
         """Return z (n, D), its squared lengths (n,), and z' A z (n,), of the rows."""
         return self._z[rows], self._square[rows], self._added[rows]
 
-    def fits_to_seeds(self, prepared: tuple[Array, ...], seeds: Any) -> tuple[Array, Array]:
+    def fits_to_seeds(
+        self, prepared: tuple[Array, ...], seeds: Any, *, sized: bool = True
+    ) -> tuple[Array, Array]:
         z, square, _ = prepared
         seed_z, seed_square, seed_added = self.prepare(seeds)
         return self._fits(z @ seed_z.T, square[:, None], seed_square, seed_added)
