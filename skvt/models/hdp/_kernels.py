@@ -111,11 +111,13 @@ def stick_divergence(sticks: Array, gamma: float) -> float:
 
     Row k of ``sticks`` (K, 2) has a_k and b_k.
     """
-    divergence = 0.0
+    total = 0.0
     for k in range(sticks.shape[0]):
         size = sticks[k, 0] + sticks[k, 1]
-        divergence += _stick_terms(sticks[k, 0] / size, sticks[k, 1] / size, size, gamma)[2]
-    return divergence
+        mean, complement = sticks[k, 0] / size, sticks[k, 1] / size
+        _, _, divergence = _stick_terms(mean, complement, size, gamma)
+        total += divergence
+    return total
 
 
 @jit
@@ -275,7 +277,7 @@ def climb_sticks(
     """
     # Entries are computed in loops, since each expression of whole arrays would add half a second
     # of compilation.
-    problem = scale, usage, n_documents, alpha, gamma, smallest_weight
+    constants = scale, usage, n_documents, alpha, gamma, smallest_weight
     gradient, gradient_behind, direction, residual, step = (
         scratch[0], scratch[1], scratch[2], scratch[3], scratch[4],
     )  # fmt: skip
@@ -288,7 +290,7 @@ def climb_sticks(
     largest, last_gradient_norm2, n_final = 0.0, np.inf, 0
     for n_taken in range(n_steps + 1):
         # Take the step if it reduces the norm of the gradient.
-        write_gradient(x, 1.0, step, *problem, gradient)
+        write_gradient(x, 1.0, step, *constants, gradient)
         gradient_norm2, new_largest = 0.0, 0.0
         for i in range(2):
             for k in range(n_topics):
@@ -315,8 +317,8 @@ def climb_sticks(
             if residual_norm2 <= smallest_norm2:
                 break
             distance = difference / np.sqrt(direction_norm2)
-            write_gradient(x, distance, direction, *problem, gradient)
-            write_gradient(x, -distance, direction, *problem, gradient_behind)
+            write_gradient(x, distance, direction, *constants, gradient)
+            write_gradient(x, -distance, direction, *constants, gradient_behind)
             factor, curvature = 0.5 / distance, 0.0
             for i in range(2):
                 for k in range(n_topics):

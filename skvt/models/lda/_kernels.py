@@ -43,7 +43,8 @@ from skvt.typing import Array, IndexArray
 # numba treats a Python integer as a constant and compiles a function once for each.
 WORDS = np.int64(16)
 DOCUMENTS = np.int64(1)
-# A document's table is padded to a multiple of this number of topics and words.
+# A document's table is padded to a multiple of this number of topics and words. The samplers pad
+# to the larger number of the same name in :mod:`skvt._compiled`.
 LANES = 8
 # Number of sweeps of a cycle. After each cycle, topics with fewer tokens than a threshold are set
 # aside: later sweeps over the document leave them out. In each cycle but the first, gamma is
@@ -282,13 +283,14 @@ def _tempered_topics_by_words(
 
 @part
 def _set_aside(
-    threshold: Any, topics: Array, gamma: Array, prior: Array, step: Array, order: IndexArray
-) -> Any:
+    threshold: Any, doc_table: Array, gamma: Array, prior: Array, last_step: Array,
+    order: IndexArray,
+) -> Any:  # fmt: skip
     """Move topics with more tokens than a threshold to the front; return the number to keep.
 
     The number is rounded up to a multiple of LANES. Gamma of each topic that is not kept is set to
-    its prior. ``topics``, ``gamma``, ``prior``, ``step`` and ``order``, which numbers the topics,
-    are permuted alike.
+    its prior. The rows of ``doc_table`` and the entries of ``gamma``, ``prior``, ``last_step`` and
+    ``order``, which has the numbers of the topics, are permuted alike.
     """
     # Topics before ``start`` are kept, and topics from ``stop`` on are set aside.
     start: Any = np.int64(0)
@@ -300,9 +302,9 @@ def _set_aside(
         elif gamma[k] - prior[k] > threshold:
             gamma[start], gamma[k] = gamma[k], gamma[start]
             prior[start], prior[k] = prior[k], prior[start]
-            step[start], step[k] = step[k], step[start]
+            last_step[start], last_step[k] = last_step[k], last_step[start]
             order[start], order[k] = order[k], order[start]
-            start_row, k_row = topics[start], topics[k]
+            start_row, k_row = doc_table[start], doc_table[k]
             for j in range(start_row.size):
                 start_row[j], k_row[j] = k_row[j], start_row[j]
         else:
@@ -316,15 +318,15 @@ def _set_aside(
 
 
 @part
-def _extrapolate(gamma: Array, updated: Array, alpha: Array, step: Array) -> None:
+def _extrapolate(gamma: Array, updated: Array, alpha: Array, last_step: Array) -> None:
     """Replace gamma by an extrapolation beyond ``updated``, the result of the present update.
 
-    ``step`` is the change of gamma in the previous update. Suppose that each update multiplies the
-    distance of gamma from the optimum by l, 0.6 <= l <= 1. Then the previous update, the present
-    update and the extrapolation together multiply the distance by ``(4 l - 3)^2``. The cycle has a
-    third update, so that a cycle multiplies the distance by ``l (4 l - 3)^2``. This is a Chebyshev
-    polynomial, which is at most 1. Near l = 1 it is ``1 - 9 (1 - l)``, so that a cycle is worth
-    nine updates.
+    ``last_step`` is the change of gamma in the previous update. Suppose that each update multiplies
+    the distance of gamma from the optimum by l, 0.6 <= l <= 1. Then the previous update, the
+    present update and the extrapolation together multiply the distance by ``(4 l - 3)^2``. The
+    cycle has a third update, so that a cycle multiplies the distance by ``l (4 l - 3)^2``. This is
+    a Chebyshev polynomial, which is at most 1. Near l = 1 it is ``1 - 9 (1 - l)``, so that a cycle
+    is worth nine updates.
 
     Gamma moves on from ``updated`` by 0 times the present change if l = 0.6, and by 6 times this
     change if l = 1. These are limits in all other cases, such as updates with different l, so that
@@ -333,7 +335,7 @@ def _extrapolate(gamma: Array, updated: Array, alpha: Array, step: Array) -> Non
     zero = lit(gamma[0], 0.0)
     for k in range(gamma.size):
         change = updated[k] - gamma[k]
-        extra_step = lit(change, 15.0) * change - lit(change, 9.0) * step[k]
+        extra_step = lit(change, 15.0) * change - lit(change, 9.0) * last_step[k]
         limit = lit(change, 6.0) * change
         extra_step = min(max(extra_step, min(limit, zero)), max(limit, zero))
         # Gamma must stay above alpha, since a topic without tokens could not grow again.
@@ -386,10 +388,10 @@ def document_steps(
     """
     n_topics = expected_log.shape[1]
     width = per_topic.shape[1]
-    # Entry k of these arrays belongs to topic order[k]. ``updated`` is the next gamma, and ``step``
-    # the change of gamma in the previous update.
+    # Entry k of these arrays belongs to topic order[k]. ``updated`` is the next gamma, and
+    # ``last_step`` the change of gamma in the previous update.
     all_gamma, prior, weights = per_topic[0], per_topic[1], per_topic[2]
-    updated, step, row = per_topic[3], per_topic[4], per_topic[5]
+    updated, last_step, row = per_topic[3], per_topic[4], per_topic[5]
     # Loops run to a multiple of the vector length, since scalar loops over the remainder would take
     # most of the time. Topics that pad have no words and stay at their prior.
     for _ in range(CLAIMS):
@@ -403,12 +405,12 @@ def document_steps(
             sum_alpha += doc_alpha[k]
             n_allowed += doc_alpha[k] > 0.0
         max_change = tol * n_allowed
-        # Copy the table and counts of the document's words to scratch. Words that pad have the
-        # count 0.
+        # Copy the table and counts of the document's words to scratch. ``doc_table`` is topics x
+        # words. Words that pad have the count 0.
         begin, end = indptr[d], indptr[d + 1]
         n_words = end - begin
         padded_size = (n_words + LANES - 1) // LANES * LANES
-        topics = table_scratch[: width * padded_size].reshape(width, padded_size)
+        doc_table = table_scratch[: width * padded_size].reshape(width, padded_size)
         word_counts, shift, ratio = (
             per_word[0][:padded_size], per_word[1][:padded_size], per_word[2][:padded_size],
         )  # fmt: skip
@@ -419,10 +421,10 @@ def document_steps(
         if row_inv_temps is not None:
             inv_temp = row_inv_temps[d]
             _tempered_topics_by_words(
-                expected_log, words[begin:end], inv_temp, floor, row, topics, shift
+                expected_log, words[begin:end], inv_temp, floor, row, doc_table, shift
             )
         else:
-            _topics_by_words(table, words[begin:end], topics)
+            _topics_by_words(table, words[begin:end], doc_table)
             for j in range(n_words):
                 shift[j] = table_shift[words[begin + j]]
         # Start from equal shares of the topics that the document may have.
@@ -438,7 +440,7 @@ def document_steps(
         max_sweeps = max_iter if n_words > 0 and n_allowed > 1 else 0
         n_sweeps, is_last = 0, False
         # These arrays have the topics that are not set aside.
-        kept_gamma, kept_alpha, kept_weights, kept_updated = all_gamma, prior, weights, updated
+        kept_gamma, kept_prior, kept_weights, kept_updated = all_gamma, prior, weights, updated
         while True:
             is_last = is_last or n_sweeps == max_sweeps
             if not is_last and n_sweeps > 0 and n_sweeps % CYCLE == 0:
@@ -449,33 +451,33 @@ def document_steps(
                     # Lower the threshold after later cycles, because vanishing topics have fallen
                     # far below it by then, and the tokens of topics set aside add up.
                     threshold *= lit(inv_temp, LATER_FACTOR)
-                n_kept = _set_aside(threshold, topics, kept_gamma, prior, step, order)
-                kept_gamma, kept_alpha = all_gamma[:n_kept], prior[:n_kept]
+                n_kept = _set_aside(threshold, doc_table, kept_gamma, prior, last_step, order)
+                kept_gamma, kept_prior = all_gamma[:n_kept], prior[:n_kept]
                 kept_weights, kept_updated = weights[:n_kept], updated[:n_kept]
             if is_last:
                 # Evaluate all topics, including the topics that were set aside.
                 kept_gamma, kept_weights = all_gamma, weights
             # Write the denominators of the ratios to ``ratio``.
             shift_topics = _topic_weights(kept_gamma, inv_temp, floor, kept_weights)
-            weighted_sum(topics, kept_weights, ratio)
+            weighted_sum(doc_table, kept_weights, ratio)
             if is_last:
                 break
             n_sweeps += 1
             for j in range(padded_size):
                 ratio[j] = word_counts[j] / ratio[j]
-            dot_products(topics, ratio, kept_updated)
+            dot_products(doc_table, ratio, kept_updated)
             change = lit(inv_temp, 0.0)
             for k in range(kept_gamma.size):
                 kept_updated[k] = (
-                    kept_alpha[k] + inv_temp * kept_weights[k] * kept_updated[k]
+                    kept_prior[k] + inv_temp * kept_weights[k] * kept_updated[k]
                 )  # [VT16 app. B.2]
                 change += abs(kept_updated[k] - kept_gamma[k])
             is_last = change < max_change
             if CYCLE < n_sweeps < max_sweeps and (n_sweeps + 1) % CYCLE == 0 and not is_last:
-                _extrapolate(kept_gamma, kept_updated, kept_alpha, step)
+                _extrapolate(kept_gamma, kept_updated, kept_prior, last_step)
             else:
                 for k in range(kept_gamma.size):
-                    step[k] = kept_updated[k] - kept_gamma[k]
+                    last_step[k] = kept_updated[k] - kept_gamma[k]
                     kept_gamma[k] = kept_updated[k]
 
         # Compute the part of the bound that comes from q(z) at the final gamma, and the ratios.
@@ -508,7 +510,7 @@ def document_steps(
         if row_inv_temps is not None:
             if energy.size > 0:
                 energy[d] = _energy(
-                    expected_log, words[begin:end], topics, weights, ratio, all_gamma,
+                    expected_log, words[begin:end], doc_table, weights, ratio, all_gamma,
                     order[:n_topics], digamma_sum,
                 )  # fmt: skip
         finish(counter, d, stop)
@@ -630,11 +632,11 @@ def tokens_of_topics(
             break
         begin, n_words = indptr[d], indptr[d + 1] - indptr[d]
         padded_size = (n_words + LANES - 1) // LANES * LANES
-        topics = table_scratch[: width * padded_size].reshape(width, padded_size)
-        _topics_by_words(table, words[begin : begin + n_words], topics)
+        doc_table = table_scratch[: width * padded_size].reshape(width, padded_size)
+        _topics_by_words(table, words[begin : begin + n_words], doc_table)
         for j in range(padded_size):
             padded_ratio[j] = ratio[begin + j] if j < n_words else lit(total[0], 0.0)
-        dot_products(topics, padded_ratio[:padded_size], total)
+        dot_products(doc_table, padded_ratio[:padded_size], total)
         for k in range(n_topics):
             out[d, k] = weights[d, k] * total[k]
         finish(counter, d, stop)

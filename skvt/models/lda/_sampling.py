@@ -268,7 +268,7 @@ def _draw_proportions(
     The proportions are a draw from Dir(alpha + b sizes) if ``is_drawn``, and otherwise the mean of
     this distribution.
     """
-    # Until the last loop, ``theta`` holds logarithms.
+    # Before the last loop, ``theta`` holds logarithms.
     largest = -np.inf
     for k in range(theta.size):
         shape = np.float64(alpha[k]) + np.float64(inv_temp) * sizes[k]
