@@ -175,7 +175,7 @@ class TemperedLDA(TopicEstimator):
         n_batches = minibatches.n_batches
         rate = self._learning_rate(None if stream else n_batches, FIT_SCALE, FIT_DELAY)
         is_online = stream or self.learning_method == "online"
-        data = minibatches if is_online else rows_of(X, weights, None, self.n_parallel_batches)
+        data = minibatches if is_online else rows_of(X, weights, n_parallel=self.n_parallel_batches)
         engine = StochasticInference(rate) if is_online else CoordinateAscent()
         extra_phases = ()
         if self.n_polish and not stream:

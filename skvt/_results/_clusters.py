@@ -315,5 +315,5 @@ def sum_by_cluster(resp, clusters):
 def compute_results(fitted, X, weights, workers):
     """Yield the batches of the rows with their local results under the fitted model."""
     model = fitted.model
-    global_params = model.row_globals(fitted.stats, None, workers.run)
+    global_params = model.row_globals(fitted.stats, batch=None, run=workers.run)
     return local_results(model, lambda batch: global_params, rows_of(X, weights), workers)

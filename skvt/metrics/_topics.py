@@ -236,7 +236,7 @@ def perplexity(log_predictive):
 
 def _check_counts(X):
     """Return counts of words as a canonical CSR matrix; raise ValueError if they are illegal."""
-    X = without_mask(X, False, "document completion")
+    X = without_mask(X, takes_missing=False, caller="document completion")
     X = check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32])
     return require_word_counts(X, "document completion")
 
@@ -302,7 +302,7 @@ def topic_coherence(topic_word, X, *, n_words=10, measure="npmi", eps=0.0):
     array([ 1., -1.])
     """
     topic_word = check_array(topic_word, dtype=[np.float64, np.float32], input_name="topic_word")
-    X = without_mask(X, False, "topic_coherence")
+    X = without_mask(X, takes_missing=False, caller="topic_coherence")
     X = check_array(X, accept_sparse="csr", ensure_non_negative=True, input_name="X")
     if topic_word.shape[1] != X.shape[1]:
         raise ValueError(

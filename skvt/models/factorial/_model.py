@@ -339,7 +339,7 @@ class FactorialMixture(ConjugateModel):
             return self
         _, _, on, totals = stats.value().arrays
         n_rows, n_values, squares = totals
-        global_params = self.expectation(stats, None, serial_map)
+        global_params = self.expectation(stats, batch=None, run=serial_map)
         learned = {}
         # If all values are 0 or missing, they carry no information on the noise.
         if "noise_variance" in self.learned and squares > 0.0:
@@ -394,7 +394,7 @@ class FactorialMixture(ConjugateModel):
         stats = RunningStats([pairs, products, data.total * pi, totals])
         # Choose the sum of squares for which the mean squared error is the noise variance.
         totals[2] = self.noise_variance * totals[1]
-        totals[2] -= self._squared_error(stats, self.expectation(stats, None, serial_map))
+        totals[2] -= self._squared_error(stats, self.expectation(stats, batch=None, run=serial_map))
         return stats
 
     def symmetry_breaking_stats(

@@ -187,15 +187,16 @@ class Superposition(Move):
         most = max(2, int(MOST_WORK / work))
         changes = [changes[i] for i in _evenly_spaced(len(changes), most)] if changes else changes
         bounds = [
-            bound_of(model, _trial(model, small, state.stats, change, 1, tools))
+            bound_of(model, _trial(model, small, state.stats, tools, change=change, n_steps=1))
             for change in changes
         ]
         finalists = stable_order(-np.array(bounds), dtype=model.dtype)[:N_FINALISTS]
         # Compare the best changes with unchanged components on the whole sample.
         best_change, proposal = None, None
-        best_bound = bound_of(model, _trial(model, large, state.stats, None, N_STEPS, tools))
+        unchanged = _trial(model, large, state.stats, tools, change=None, n_steps=N_STEPS)
+        best_bound = bound_of(model, unchanged)
         for change in (changes[i] for i in finalists):
-            memo = _trial(model, large, state.stats, change, N_STEPS, tools)
+            memo = _trial(model, large, state.stats, tools, change=change, n_steps=N_STEPS)
             bound = bound_of(model, memo)
             if bound > best_bound + SMALLEST_GAIN:
                 best_bound, best_change = bound, change
@@ -252,8 +253,8 @@ def _restart_or_continue(
 
 
 def _trial(
-    model: FactorialMixture, batch: FactorialBatch, stats: RunningStats, change: _Change | None,
-    n_steps: int, tools: MoveTools,
+    model: FactorialMixture, batch: FactorialBatch, stats: RunningStats, tools: MoveTools, *,
+    change: _Change | None, n_steps: int,
 ) -> Memo:  # fmt: skip
     """Return the memo of the batch after a change and ``n_steps`` updates.
 

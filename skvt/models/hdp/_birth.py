@@ -183,7 +183,8 @@ class BirthOfTopics(Move):
         surplus[surplus < SURPLUS_DEVIATIONS * np.sqrt(expected)] = 0.0
         if not exceeds(surplus.sum(), FEWEST_TOKENS):
             reason = "No words occur more often than topics predict."
-            return Outcome(False, np.nan, reason).record(tools.n_iter, "birth", (), SURPLUS)
+            outcome = Outcome(is_accepted=False, gain=np.nan, reason=reason)
+            return outcome.record(tools.n_iter, "birth", (), SURPLUS)
         # Add as many tokens of all words, since a topic gains words that it lacks slowly.
         surplus += surplus.sum() * expected / expected.sum()
         # Until the first update, the fresh topic has the usage of the topic with the most similar
@@ -191,7 +192,7 @@ class BirthOfTopics(Move):
         similar = int(np.argmin(np.abs(masses - surplus.sum())))
         fresh = Stats((surplus[None], usage[similar : similar + 1]))
         n_before = state.component_ids.size
-        outcome = self._try_topics(model, [part], None, fresh, state, tools)
+        outcome = self._try_topics(model, [part], fresh, state, tools)
         n_born = state.component_ids.size - n_before
         return outcome.record(tools.n_iter, "birth", (), SURPLUS, n_born)
 
@@ -211,15 +212,18 @@ class BirthOfTopics(Move):
         n_fresh = min(n_fresh, self._max_components - kept.size)
         fresh = fit_fresh_topics(model, X, np.asarray(batch.weights, np.float64), n_fresh, tools)
         n_before = state.component_ids.size
-        outcome = self._try_topics(model, [part], None, fresh, state, tools, kept=kept)
+        outcome = self._try_topics(model, [part], fresh, state, tools, kept=kept)
         replaced = np.delete(np.arange(n_before), kept)
         tried = "fresh topics for all topics of these rows"
         n_born = state.component_ids.size - kept.size
         records = [outcome.record(tools.n_iter, "birth", replaced, tried, n_born)]
         if outcome.is_accepted:
-            deleted = Outcome(True, 0.0, "Fresh topics have replaced these topics.")
-            n = replaced.size
-            records.append(deleted.record(tools.n_iter, "delete", replaced, "the same", n, n))
+            reason = "Fresh topics have replaced these topics."
+            deleted = Outcome(is_accepted=True, gain=0.0, reason=reason)
+            n_deleted = replaced.size
+            records.append(deleted.record(
+                tools.n_iter, "delete", replaced, "the same", number=n_deleted, proposed=n_deleted
+            ))  # fmt: skip
         return records
 
     def _choose_targets(
@@ -237,7 +241,8 @@ class BirthOfTopics(Move):
         n_before = state.component_ids.size
         n_fresh = 0
         topic = int(np.flatnonzero(state.component_ids == target.ids[0])[0])
-        outcome = Outcome(False, np.nan, "There are as many topics as there may be.")
+        reason = "There are as many topics as there may be."
+        outcome = Outcome(is_accepted=False, gain=np.nan, reason=reason)
         if n_before < self._max_components:
             X, weights = count_tokens_in_parts(model, target.rows, topic, state, tools)
             if not X.nnz:
@@ -253,7 +258,7 @@ class BirthOfTopics(Move):
             # the birth without it, then with it.
             for first in (1, 0) if order.size > 1 else ():
                 born = Stats(tuple(array[order[first:]] for array in fresh.arrays))
-                outcome = self._try_topics(model, target.rows, topic, born, state, tools)
+                outcome = self._try_topics(model, target.rows, born, state, tools, target=topic)
                 if outcome.is_accepted:
                     break
         if not outcome.is_accepted:
@@ -263,8 +268,8 @@ class BirthOfTopics(Move):
         return outcome.record(tools.n_iter, "birth", [topic], tried, n_born)
 
     def _try_topics(
-        self, model: HDP, parts: list[Part], target: int | None, fresh: Stats,
-        state: MovableState, tools: MoveTools, *, kept: IndexArray | None = None,
+        self, model: HDP, parts: list[Part], fresh: Stats, state: MovableState, tools: MoveTools, *,
+        target: int | None = None, kept: IndexArray | None = None,
     ) -> Outcome:  # fmt: skip
         """Let fresh topics compete for the documents of ``parts``; keep them if the bound rises.
 

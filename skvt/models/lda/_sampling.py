@@ -333,8 +333,9 @@ def _draw_large_entries(
 ) -> tuple[int, np.uint64]:  # fmt: skip
     """Draw the tokens of the large entries of document d after a sweep over all other tokens.
 
-    The members, which :func:`_gibbs_steps` explains, are computed again from the tokens of all
-    entries. Arguments that are not described below are variables of :func:`_gibbs_steps`.
+    The members of the document, which are the topics of which it has tokens, are computed again
+    from the tokens of all entries. Arguments that are not described below are variables of
+    :func:`_gibbs_steps`.
 
     Parameters
     ----------
