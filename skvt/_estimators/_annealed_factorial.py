@@ -236,12 +236,12 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
         n_rows = X.shape[0]
         minibatches = rows_of(X, weights, min(self.batch_size, n_rows), self.n_parallel_batches)
         rate = RobbinsMonro(self.learning_offset, self.learning_decay)
-        data = minibatches
-        starts = None
+        is_online = self.learning_method == "online"
         n_passes = self.max_iter
         if n_passes is None:
-            n_passes = 100 if self.learning_method == "online" else 500
-        if stream or self.learning_method == "online":
+            n_passes = 100 if is_online else 500
+        if stream or is_online:
+            data, starts = minibatches, None
             engine = StochasticInference(rate)
         else:
             data = rows_of(X, weights, n_rows, self.n_parallel_batches)

@@ -338,8 +338,7 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         if old is not None:
             return old
         require_rows(self, X, self.n_components)
-        blocks = []
-        learners = []
+        blocks, learners = [], []
         self.priors_ = {}
         alpha = self.weight_concentration_prior
         learns_alpha = isinstance(alpha, str)

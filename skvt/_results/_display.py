@@ -7,7 +7,7 @@ N_WORDS, N_COLUMNS = 8, 3
 
 
 def topics_for_display(estimator):
-    """Return title, column names and rows of a table of the topics, the most frequent first."""
+    """Return title, column names and rows of a table of the topics, the largest share first."""
     totals = estimator.components_.sum(axis=1)
     shares = totals / totals.sum()
     labels = estimator._labels_by_topic

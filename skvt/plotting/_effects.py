@@ -8,7 +8,7 @@ from skvt._results import covariate_effects, topic_shares
 from skvt.plotting._axes import check_numbers, make_panels
 
 # Colours of points whose interval excludes 0, and of points whose interval includes 0. They differ
-# for all kinds of colour vision [Okabe and Ito]. The second have hollow markers, too.
+# for all kinds of colour vision [Okabe and Ito]. Markers are hollow if the interval includes 0.
 _CLEAR_COLOR, _UNCLEAR_COLOR = "#0072B2", "#767676"
 # Maximum number of characters in a line of a label.
 _MAX_LINE_LENGTH = 20
@@ -110,7 +110,7 @@ class EffectsDisplay:
         else:
             numbers = numbers if topics is not None else numbers[:_MAX_PANELS]
             self.axes_, self.bounding_ax_ = make_panels(ax, numbers.size, n_columns, (2.2, 1.6))
-            _draw_curves(self, table, kind, numbers, titles, self.x, "effect")
+            _draw_curves(self, table, kind, numbers, titles, x=self.x, column="effect")
             for panel in self.axes_:
                 panel.set_xlabel(self.x_name or "", fontsize="small")
         self.figure_ = self.axes_[0].figure
@@ -123,8 +123,11 @@ class EffectsDisplay:
             excludes_zero = row.low > 0.0 or row.high < 0.0
             color = _CLEAR_COLOR if excludes_zero else _UNCLEAR_COLOR
             marker_fill = color if excludes_zero else "white"
-            values = [row.effect], [row.low], [row.high]
-            self.points_.append(_draw_points(panel, *values, [position], color, marker_fill))
+            point = _draw_points(
+                panel, [row.effect], [row.low], [row.high], [position], color=color,
+                marker_fill=marker_fill,
+            )  # fmt: skip
+            self.points_.append(point)
         panel.locator_params(axis="x", nbins=5)
 
     @classmethod
@@ -249,15 +252,17 @@ class TopicSharesDisplay:
         self.points_, self.lines_, self.bands_ = [], [], []
         titles = _make_titles(table, "topic")
         if is_number:
-            _draw_curves(self, table, "topic", numbers, titles, values[:, 0], "share")
+            _draw_curves(self, table, "topic", numbers, titles, x=values[:, 0], column="share")
             return self
         labels = [textwrap.shorten(", ".join(map(str, row)), _MAX_LINE_LENGTH) for row in values]
         for panel, k in zip(self.axes_, numbers, strict=True):
             rows = table[table["topic"] == k]
             shares, low, high = (rows[name].to_numpy() for name in ("share", "low", "high"))
             positions = np.arange(len(rows))
-            color = _CLEAR_COLOR
-            self.points_.append(_draw_points(panel, shares, low, high, positions, color, color))
+            points = _draw_points(
+                panel, shares, low, high, positions, color=_CLEAR_COLOR, marker_fill=_CLEAR_COLOR
+            )
+            self.points_.append(points)
             _label_rows(panel, labels)
             panel.locator_params(axis="x", nbins=3)
             panel.set_title(titles[k], fontsize=7)
@@ -330,7 +335,7 @@ def _make_titles(table, kind):
     }
 
 
-def _draw_points(panel, values, low, high, positions, color, marker_fill):
+def _draw_points(panel, values, low, high, positions, *, color, marker_fill):
     """Draw values, with intervals from ``low`` to ``high``, at these y positions."""
     panel.tick_params(axis="x", labelsize=7)
     errors = np.subtract(values, low), np.subtract(high, values)
@@ -367,7 +372,7 @@ def _find_varying_number(at):
     return varying[0], values[varying[0]]
 
 
-def _draw_curves(display, table, kind, numbers, titles, x, column):
+def _draw_curves(display, table, kind, numbers, titles, *, x, column):
     """Draw a column of the table over x, with a band of intervals, for each topic or cluster.
 
     The rows of each topic in ``table`` are in the order of x. The artists are added to the display.
