@@ -94,10 +94,10 @@ def make_clusterings_table(joins, why_suggested, elbo):
 
 
 def explain_why_not(joins, n_clusters):
-    """Return a sentence that says why ``n_clusters``, not the suggested number, was not chosen.
+    """Return a sentence that says why ``n_clusters`` is not the suggested number.
 
-    The sentence about a larger number describes the join that follows it, the sentence about a
-    smaller number the join that leads to it.
+    If ``n_clusters`` is larger than the suggested number, the sentence describes the next join of
+    two of these clusters. If it is smaller, the sentence describes the join that led to it.
     """
     is_larger = n_clusters > joins.n_clusters
     step = joins.n_components - n_clusters - (not is_larger)

@@ -130,10 +130,10 @@ def write_particles(
     old_z, old_field = np.empty((K, S)), np.empty((K, S))
     energy, old_energy, weight = np.empty(S), np.empty(S), np.empty(S)
     change = np.empty(S)
-    source = np.empty(S, np.int64)
+    parents = np.empty(S, np.int64)
     for n in range(n_rows):
         G = gram[0 if gram.shape[0] == 1 else n]
-        counter = _draw_from_prior(logit, seeds[n], z, source)
+        state = _draw_from_prior(logit, seeds[n], z, parents)
         _write_fields(linear[n], G, precision, z, field, energy)
         inv_temp, total_log_mass = 0.0, 0.0
         chances[n] = 0.0
@@ -145,26 +145,26 @@ def write_particles(
             total_log_mass += _write_weights(energy, step, weight)
             inv_temp = 1.0 if step == remaining else inv_temp + step
             # Resample the particles by their weights.
-            counter += GOLDEN
-            resample(weight, uniform(mix(counter)), source)
+            state += GOLDEN
+            resample(weight, uniform(mix(state)), parents)
             old_z[:], old_field[:], old_energy[:] = z, field, energy
             for p in range(S):
-                energy[p] = old_energy[source[p]]
+                energy[p] = old_energy[parents[p]]
             for k in range(K):
                 for p in range(S):
-                    z[k, p] = old_z[k, source[p]]
-                    field[k, p] = old_field[k, source[p]]
+                    z[k, p] = old_z[k, parents[p]]
+                    field[k, p] = old_field[k, parents[p]]
             # Move the particles by sweeps of Gibbs sampling.
             n_sweeps = N_LAST_SWEEPS if inv_temp == 1.0 else N_SWEEPS
             for _ in range(n_sweeps):
                 for k in range(K):
                     sum_of_chances, n_changes = 0.0, 0.0
                     for p in range(S):
-                        counter += GOLDEN
+                        state += GOLDEN
                         log_odds = logit[k] + inv_temp * precision * field[k, p]
                         chance = 1.0 / (1.0 + exp(-min(max(log_odds, -700.0), 700.0)))
                         sum_of_chances += chance
-                        new = 1.0 if uniform(mix(counter)) < chance else 0.0
+                        new = 1.0 if uniform(mix(state)) < chance else 0.0
                         change[p] = new - z[k, p]
                         n_changes += abs(change[p])
                         z[k, p] = new
@@ -222,20 +222,20 @@ def _draw_from_prior(logit: Array, seed: np.uint64, z: Array, order: IndexArray)
     of equal length, in random order. ``order`` (S,) is overwritten.
     """
     K, S = z.shape
-    counter = np.uint64(seed)
+    state = np.uint64(seed)
     for k in range(K):
         chance = 1.0 / (1.0 + np.exp(-logit[k]))
         # Shuffle the intervals by the algorithm of Fisher and Yates.
         for p in range(S):
             order[p] = p
         for p in range(S - 1, 0, -1):
-            counter += GOLDEN
-            partner = int(uniform(mix(counter)) * (p + 1))
+            state += GOLDEN
+            partner = int(uniform(mix(state)) * (p + 1))
             order[p], order[partner] = order[partner], order[p]
         for p in range(S):
-            counter += GOLDEN
-            z[k, p] = 1.0 if (order[p] + uniform(mix(counter))) / S < chance else 0.0
-    return counter
+            state += GOLDEN
+            z[k, p] = 1.0 if (order[p] + uniform(mix(state))) / S < chance else 0.0
+    return state
 
 
 @part_allocating

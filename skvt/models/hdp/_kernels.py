@@ -168,6 +168,7 @@ def write_gradient(
     is written to ``out``, which must be another array than ``x`` and ``direction``. Logits and
     log(a_k + b_k) beyond their limits are taken at the limits.
     """
+    # Names of derivatives begin with ``by_``: ``by_a`` is the derivative with respect to a.
     n_topics = x.shape[1]
     remaining = 1.0
     for k in range(n_topics):
@@ -183,7 +184,7 @@ def write_gradient(
         out[0, k] = c * (usage[k, SLOPE] + usage[k, TRACES] * trigamma(c))
         out[0, k] += c * (n_documents - usage[k, IN_USE]) * digamma(c)
     c = alpha * max(remaining, smallest_weight)
-    # Sum of the derivatives with respect to log c_l of all l > k, while k falls from K to 1.
+    # The sum of the derivatives with respect to log c_l of all l > k, while k falls from K to 1.
     by_later_weights = c * n_documents * digamma(c)
     for i in range(n_topics):
         k = n_topics - 1 - i

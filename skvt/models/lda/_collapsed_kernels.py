@@ -223,9 +223,8 @@ def _collapsed_steps(
         ``lam``, the reciprocals of its totals, and partial sums
     streams : :class:`_Streams`, scratch
     """
-    n_topics = totals.shape[1]
+    n_topics, last_alpha_row = totals.shape[1], alpha.shape[0] - 1
     one = lit(alpha[0, 0], 1.0)
-    last_alpha_row = alpha.shape[0] - 1
     # With the stride 0, all topics share the only column of eta.
     eta_stride, zero = 1 if eta.shape[1] > 1 else 0, lit(one, 0.0)
     order, n_drawn = streams.order, streams.n_drawn
