@@ -147,9 +147,7 @@ def unusual_rows(mixture, X, n=20):
         name, value, predicted = None, None, None
         if not is_missing[i].all():
             name = table.names[j]
-            value, predicted = (
-                table.decode_column(j, array[i, [j]])[0] for array in (worst, expected)
-            )
+            value, predicted = (table.decode_column(j, x[i, [j]])[0] for x in (worst, expected))
         entries.append((row, name, value, predicted, score[row]))
     names = "row", "column", "value", "expected", "score"
     frame = pandas.DataFrame(entries, columns=names, dtype=object)
