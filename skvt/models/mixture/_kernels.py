@@ -302,14 +302,17 @@ def positive_responsibilities(
     """
     n_unsure, begin = 0, 0
     for n in range(resp.shape[0]):
+        # Collect the positive responsibilities, and find the two most probable components.
         threshold = np.float64(_largest(resp[n])) * (1.0 - rtol)
-        labels[n], second[n], total, end = -1, -1, 0.0, begin
+        labels[n], second[n] = -1, -1
+        total, end = 0.0, begin
         for k in range(resp.shape[1]):
             r = np.float64(resp[n, k])
             roots[n_unsure, k] = 0.0
             if r >= smallest:
                 components[end], positive[end] = k, r
-                total, end = total + r, end + 1
+                total += r
+                end += 1
                 if labels[n] < 0 and r >= threshold:
                     labels[n] = k
                 elif second[n] < 0 or r > np.float64(resp[n, second[n]]):
@@ -318,9 +321,11 @@ def positive_responsibilities(
             positive[i] /= total
             mass[components[i]] += weights[n] * positive[i]
             roots[n_unsure, components[i]] = np.sqrt(weights[n] * positive[i])
+        # Keep what has been written of an unsure row. Other rows are overwritten by the next one.
         if end - begin > 1:
             unsure[n_unsure], ends[n_unsure] = n, end
-            n_unsure, begin = n_unsure + 1, end
+            n_unsure += 1
+            begin = end
     return n_unsure
 
 
@@ -366,38 +371,51 @@ def losses_of_joins(
     (n, 3).
 
     Two components meet at the latest join between their positions. In each row, the components are
-    therefore visited by position, and those that have been visited form clusters whose joins are
-    in descending order. Clusters are joined before a component is visited that meets them later.
+    therefore passed by position, and those that have been passed form clusters on a stack. The
+    joins at which neighbours on the stack meet are in descending order. The upper two clusters are
+    joined before the next component is passed, if this component meets them later than they meet.
     """
     K = positions.size
-    at, joins, nodes = np.zeros(K), np.empty(K, np.int64), np.empty(K, np.int64)
-    # Responsibilities of a row's components and unions, and the unions with their two parts.
+    # Responsibilities of the row by position, which are 0 between the rows.
+    resp_at = np.zeros(K)
+    # For each cluster on the stack, the number of its sum, and the join with the cluster below it.
+    stack, stack_joins = np.empty(K, np.int64), np.empty(K, np.int64)
+    # Sums of responsibilities r of a row's components and unions, and r log r.
     sums, terms = np.empty((2, 2 * K))
+    # For each union: its join, the number of its sum, and the numbers of the sums of its two parts.
     unions = np.empty((K, 4), np.int64)
     for n in range(weights.size):
         lowest, highest = K, -1
         for i in range(starts[n], starts[n + 1]):
             position = positions[components[i]]
-            at[position] = resp[i]
+            resp_at[position] = resp[i]
             lowest, highest = min(lowest, position), max(highest, position)
-        top, join, n_sums, n_unions = -1, -1, 0, 0
+        # ``join`` is the latest join between the last component and the present position.
+        top, join = -1, -1
+        n_sums, n_unions = 0, 0
         for p in range(lowest, highest + 1):
-            r, at[p] = at[p], 0.0
+            r = resp_at[p]
+            resp_at[p] = 0.0
             if r > 0.0:
                 top += 1
-                nodes[top], joins[top], join = n_sums, join, -1
+                stack[top], stack_joins[top] = n_sums, join
+                join = -1
                 sums[n_sums] = r
                 n_sums += 1
+            # After the last position, all clusters of the row are joined.
             join = max(join, next_join[p]) if p < highest else K
-            while top > 0 and joins[top] < join:
-                a, b = nodes[top - 1], nodes[top]
-                unions[n_unions, 0], unions[n_unions, 1] = joins[top], n_sums
+            while top > 0 and stack_joins[top] < join:
+                a, b = stack[top - 1], stack[top]
+                unions[n_unions, 0], unions[n_unions, 1] = stack_joins[top], n_sums
                 unions[n_unions, 2], unions[n_unions, 3] = a, b
                 sums[n_sums] = sums[a] + sums[b]
                 top -= 1
-                nodes[top], n_sums, n_unions = n_sums, n_sums + 1, n_unions + 1
+                stack[top] = n_sums
+                n_sums += 1
+                n_unions += 1
         for i in range(n_sums):
             terms[i] = sums[i] * log(sums[i])
+        # Add the losses of the row's joins.
         n_between = 0
         for i in range(n_unions):
             join, union, a, b = unions[i, 0], unions[i, 1], unions[i, 2], unions[i, 3]
