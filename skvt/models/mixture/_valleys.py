@@ -41,7 +41,7 @@ _APART = 50.0
 _NOT_TOUCHING = 100.0
 # Positions on the path from one mean (0) to another (1). Two components touch if at none of these
 # points the density of a third component exceeds the sum of their densities.
-_WAY = np.linspace(0.0, 1.0, 17)[1:-1, None, None]
+_PATH = np.linspace(0.0, 1.0, 17)[1:-1, None, None]
 # Minimum number of components with which each is compared: the most probable ones at its mean.
 _NEIGHBOURS = 24
 # Distance of the centres of windows in which rows are counted, and the centres. The means of the
@@ -51,12 +51,12 @@ _CENTRES = np.arange(-10, 31) * _STEP
 _BETWEEN = np.arange(10, 31)
 # Width of a window, and widths of the stretches that are tested, as multiples of it.
 _WIDTH = 4 * _STEP
-_STRETCHES = (1, 2, 3)
+_STRETCH_WIDTHS = (1, 2, 3)
 # Rows and draws from the fit are compared by the spread of their log densities. Rows have Gaussian
-# clusters if their spread is not smaller by _SMALLER standard errors, a test at the 10 % level.
-# _DRAWN is the number of draws.
-_SMALLER = 1.28
-_DRAWN = 10_000
+# clusters if their spread is not smaller by _SMALLER_SPREAD standard errors, a test at the 10 %
+# level. _N_DRAWS is the number of draws.
+_SMALLER_SPREAD = 1.28
+_N_DRAWS = 10_000
 # Two components of Gaussian clusters are separated if the test of the rows that the fit expects
 # between them is at least this.
 _EXPECTED = 0.8
@@ -85,7 +85,8 @@ class Valleys(Pairs):
         self, assignments: Assignments, weights: Array, tests: Array, peaks: Array, rows: Array
     ) -> None:
         self.mass, self.vacant = assignments.mass.copy(), assignments.vacant.copy()
-        self.dtype, self.weights, self.sums = assignments.dtype, weights, weights * tests
+        self.dtype = assignments.dtype
+        self.weights, self.sums = weights, weights * tests
         self.peaks, self.rows = peaks.copy(), rows.copy()
         are_connected = (weights > 0.0) & (tests < SIGNIFICANT)
         self.levels = np.where(are_connected, np.minimum(peaks, peaks[:, None]), -np.inf)
@@ -99,7 +100,10 @@ class Valleys(Pairs):
         return np.where(tests > 0.5 * (_APART + _NOT_TOUCHING), np.inf, tests)
 
     def losses_of(self, pairs: Array) -> Array:
-        clusters, index, losses = self.copy(), list(range(self.mass.size)), np.empty(len(pairs))
+        # Make the joins on a copy. ``index`` has the index in the copy of each cluster's number.
+        clusters = self.copy()
+        index = list(range(self.mass.size))
+        losses = np.empty(len(pairs))
         for step, pair in enumerate(pairs[:, :2].astype(int)):
             a, b = sorted(index[number] for number in pair)
             losses[step] = clusters.losses(a, np.array([b]))[0]
@@ -108,9 +112,11 @@ class Valleys(Pairs):
         return losses
 
     def losses(self, a: int | IndexArray, b: IndexArray) -> Array:
+        """Return the tests of the valleys between a and each of b, or pair by pair."""
         out = np.full(b.size, _NOT_TOUCHING)
         weights, levels = self.weights[a, b], self.levels[a, b]
         np.divide(self.sums[a, b], weights, out=out, where=weights > 0.0)
+        # Compare the clusters at their peaks.
         lower = np.where(self.peaks[a] < self.peaks[b], a, b)
         depths = np.where(levels > -np.inf, self.peaks[lower] - levels, 0.0)
         # This is 2 (sqrt(n) - sqrt(n exp(-depth))) / sqrt(2) of n rows, as in `valley_test`.
@@ -123,7 +129,8 @@ class Valleys(Pairs):
             values[a] += values[b]
             values[:, a] = values[a]
         if self.peaks[b] > self.peaks[a]:
-            self.peaks[a], self.rows[a] = self.peaks[b], self.rows[b]
+            self.peaks[a] = self.peaks[b]
+            self.rows[a] = self.rows[b]
         self.levels[a] = np.maximum(self.levels[a], self.levels[b])
         self.levels[:, a] = self.levels[a]
 
@@ -141,14 +148,16 @@ def valleys_between(
     if gaussians is None:
         return None
     means, covariances = gaussians
-    K, tests = len(means), np.full((len(means),) * 2, _APART)
+    K = len(means)
     mass = np.maximum(assignments.mass, np.finfo(float).tiny)
 
     def joint(points: Array) -> Array:
         """Return log densities of points in each component, times its mass, (n, K)."""
         return component.log_predictive(points, lam) + np.log(mass)
 
-    saddles, peaks = _saddles(joint, means, covariances)
+    saddles, peaks = _find_saddles(joint, means, covariances)
+    # Test the pairs of components that touch, by their rows unless they are taken as apart.
+    tests = np.full((K, K), _APART)
     X = np.where(np.isnan(X), means[assignments.labels], X)
     rows_of = [np.flatnonzero(assignments.labels == k) for k in range(K)]
     for a in range(K):
@@ -157,36 +166,39 @@ def valleys_between(
             step = means[b] - means[a]
             direction = np.linalg.solve(covariances[a] + covariances[b], step)
             squared = float(step @ direction)
-            crossing = 2.0 * squared < _CROSSING**2
-            if share >= _OVERLAP or not (crossing or abs(peaks[a] - peaks[b]) > _CLIFF):
+            is_crossing = 2.0 * squared < _CROSSING**2
+            if share >= _OVERLAP or not (is_crossing or abs(peaks[a] - peaks[b]) > _CLIFF):
                 rows = np.concatenate([rows_of[a], rows_of[b]])
                 positions = (X[rows] - means[a]) @ direction / max(squared, np.finfo(float).tiny)
                 tests[a, b] = tests[b, a] = min(valley_test(positions, weights[rows]), _APART)
-    # The exponents are limited, so that weights of components that touch stay positive.
+    # Weight the tests by the densities at the saddles. The exponents are limited, so that weights
+    # of components that touch stay positive.
     highest = max(float(saddles.max()), np.finfo(float).min)
     logs = np.maximum(saddles - highest, 0.5 * np.log(np.finfo(float).tiny))
     touching = saddles > -np.inf
     density = np.where(touching, np.exp(logs), 0.0)
     total = weights.sum() * mass
     valleys = Valleys(assignments, density, tests.copy(), peaks, total)
-    draws = _draws(means, covariances, mass)
-    gaussian = _gaussian_clusters(joint, draws, X, weights, separate_by_valleys(valleys))
-    for a, b in np.argwhere(np.triu(touching, 1) & gaussian[:, None] & gaussian):
-        expected = _expected_test(means[[a, b]], covariances[[a, b]], total[[a, b]])
+    # In Gaussian clusters, count the valleys of the fitted density, too.
+    draws = _draw_points(means, covariances, mass)
+    clusters = separate_by_valleys(valleys)
+    is_gaussian = _find_gaussian_clusters(joint, draws, X, weights, clusters)
+    for a, b in np.argwhere(np.triu(touching, 1) & is_gaussian[:, None] & is_gaussian):
+        expected = _test_expected_rows(means[[a, b]], covariances[[a, b]], total[[a, b]])
         tests[a, b] = tests[b, a] = max(tests[a, b], expected / _EXPECTED * SIGNIFICANT)
     valleys.clusters = separate_by_valleys(Valleys(assignments, density, tests, peaks, total))
     return valleys
 
 
-def _draws(means: Array, covariances: Array, mass: Array) -> Array:
-    """Return points that are drawn from a mixture of Gaussians, (_DRAWN, D)."""
+def _draw_points(means: Array, covariances: Array, mass: Array) -> Array:
+    """Return points that are drawn from a mixture of Gaussians, (_N_DRAWS, D)."""
     rng = np.random.default_rng(0)
-    labels = rng.choice(mass.size, _DRAWN, p=mass / mass.sum())
-    noise = rng.standard_normal((_DRAWN, means.shape[1]))
+    labels = rng.choice(mass.size, _N_DRAWS, p=mass / mass.sum())
+    noise = rng.standard_normal((_N_DRAWS, means.shape[1]))
     return means[labels] + np.einsum("nij,nj->ni", np.linalg.cholesky(covariances)[labels], noise)
 
 
-def _gaussian_clusters(
+def _find_gaussian_clusters(
     joint: Callable[[Array], Array], draws: Array, X: Array, weights: Array, clusters: IndexArray
 ) -> NDArray[np.bool_]:
     """Return whether the component's cluster is a mixture of Gaussians as far as rows tell, (K,).
@@ -198,31 +210,37 @@ def _gaussian_clusters(
     log density is 3 + 12 / D, so that the log of its standard deviation in n rows has the standard
     error ``sqrt((1 + 6 / D) / (2 n))``.
     """
-    (K,), D, parts = clusters.shape, X.shape[1], (joint(draws), joint(X))
-    labels, densities = [p.argmax(axis=1) for p in parts], [logsumexp(p, axis=1) for p in parts]
+    K, D = clusters.size, X.shape[1]
+    # Each of these lists has an array for the draws and one for the rows.
+    log_joints = [joint(draws), joint(X)]
+    labels = [log_joint.argmax(axis=1) for log_joint in log_joints]
+    densities = [logsumexp(log_joint, axis=1) for log_joint in log_joints]
+    both_weights = [np.ones(_N_DRAWS), weights]
     counts = np.maximum(np.bincount(labels[0], minlength=K), 1)
     centres = np.bincount(labels[0], densities[0], K) / counts
-    counted = np.ones(_DRAWN), weights
 
-    def is_smaller(part: NDArray[np.bool_]) -> bool:
-        """Return whether rows of some components have a smaller spread than draws of these."""
-        logs, variance = [], 0.0
-        for label, density, count in zip(labels, densities, counted, strict=True):
-            kept = part[label] & (count > 0.0)
+    def is_smaller(is_member: NDArray[np.bool_]) -> bool:
+        """Return whether rows of the member components have a smaller spread than their draws."""
+        log_spreads, variance = [], 0.0
+        for label, density, weight in zip(labels, densities, both_weights, strict=True):
+            kept = is_member[label] & (weight > 0.0)
             if np.count_nonzero(kept) < 2:
                 return False
             centred = (density - centres[label])[kept]
-            centred -= np.average(centred, weights=count[kept])
-            logs.append(0.5 * np.log(max(np.average(centred**2, weights=count[kept]), 1e-300)))
-            variance += (1.0 + 6.0 / D) / (2.0 * count[kept].sum())
-        return bool(logs[0] - logs[1] > _SMALLER * np.sqrt(variance))
+            centred -= np.average(centred, weights=weight[kept])
+            square = max(np.average(centred**2, weights=weight[kept]), 1e-300)
+            log_spreads.append(0.5 * np.log(square))
+            variance += (1.0 + 6.0 / D) / (2.0 * weight[kept].sum())
+        of_draws, of_rows = log_spreads
+        return bool(of_draws - of_rows > _SMALLER_SPREAD * np.sqrt(variance))
 
     if is_smaller(np.ones(K, bool)):
         return np.zeros(K, bool)
-    return np.array([not is_smaller(clusters == c) for c in range(clusters.max() + 1)])[clusters]
+    is_gaussian = [not is_smaller(clusters == c) for c in range(clusters.max() + 1)]
+    return np.array(is_gaussian)[clusters]
 
 
-def _expected_test(means: Array, covariances: Array, counts: Array) -> float:
+def _test_expected_rows(means: Array, covariances: Array, counts: Array) -> float:
     """Return the test of the valley between two Gaussians for the rows that they expect."""
     step = means[1] - means[0]
     direction = np.linalg.solve(covariances[0] + covariances[1], step)
@@ -233,7 +251,7 @@ def _expected_test(means: Array, covariances: Array, counts: Array) -> float:
     return valley_test(_POSITIONS, density @ counts * (_POSITIONS[1] - _POSITIONS[0]))
 
 
-def _saddles(
+def _find_saddles(
     joint: Callable[[Array], Array], means: Array, covariances: Array
 ) -> tuple[Array, Array]:
     """Return log densities: at saddles (K, K), and of each component at its mean, (K,).
@@ -242,21 +260,26 @@ def _saddles(
     the curve of points at which their gradients have opposite directions [Ray05 eq. 4]. The
     saddle is approximated by the point of lowest density on this curve.
     """
-    parts, K = joint(means), len(means)
-    peaks, near = np.diagonal(parts), np.zeros((K, K), bool)
-    most_probable = np.argsort(-parts, axis=1, kind="stable")[:, : 1 + _NEIGHBOURS]
-    np.put_along_axis(near, most_probable, True, axis=1)
-    near |= near.T
+    K = len(means)
+    at_means = joint(means)
+    peaks = np.diagonal(at_means)
+    # Compare each component with those that are most probable at its mean.
+    is_near = np.zeros((K, K), bool)
+    most_probable = np.argsort(-at_means, axis=1, kind="stable")[:, : 1 + _NEIGHBOURS]
+    np.put_along_axis(is_near, most_probable, True, axis=1)
+    is_near |= is_near.T
     saddles = np.full((K, K), -np.inf)
     precisions = np.linalg.inv(covariances)
     scaled = np.einsum("kij,kj->ki", precisions, means)
     for a in range(K - 1):
-        others = a + 1 + np.flatnonzero(near[a, a + 1 :])
-        precision = (1.0 - _WAY[..., None]) * precisions[a] + _WAY[..., None] * precisions[others]
-        scaled_mean = (1.0 - _WAY) * scaled[a] + _WAY * scaled[others]
+        # Find points on the curves from component a to the others. [Ray05 eq. 4]
+        others = a + 1 + np.flatnonzero(is_near[a, a + 1 :])
+        precision = (1.0 - _PATH[..., None]) * precisions[a] + _PATH[..., None] * precisions[others]
+        scaled_mean = (1.0 - _PATH) * scaled[a] + _PATH * scaled[others]
         points = np.linalg.solve(precision, scaled_mean[..., None]).reshape(-1, means.shape[1])
         parts = joint(points)
-        density = logsumexp(parts, axis=1).reshape(len(_WAY), -1)
+        density = logsumexp(parts, axis=1).reshape(len(_PATH), -1)
+        # Compare the density of the two components with that of each third one.
         parts = parts.reshape(*density.shape, K)
         pairs = np.arange(others.size)
         of_pair = np.logaddexp(parts[..., a], parts[:, pairs, others])
@@ -275,21 +298,25 @@ def valley_test(positions: Array, weights: Array) -> float:
     sqrt(stretch)`` has the standard error ``sqrt(m + 1) / 2``.
     """
     order = np.argsort(positions, kind="stable")
-    positions, total = positions[order], np.append(0.0, weights[order].cumsum())
+    positions = positions[order]
+    total = np.append(0.0, weights[order].cumsum())
 
-    def counted(width: float) -> Array:
+    def sum_windows(width: float) -> Array:
         """Return the sum of weights in a window of this width around each centre."""
         below, above = (np.searchsorted(positions, _CENTRES + e * width) for e in (-0.5, 0.5))
         return np.asarray(total[above] - total[below])
 
-    peaks, largest = counted(_WIDTH), 0.0
-    left = np.maximum.accumulate(peaks)
-    right = np.maximum.accumulate(peaks[::-1])[::-1]
-    for m in _STRETCHES:
+    windows = sum_windows(_WIDTH)
+    # Highest peaks up to each window from the left, and from the right.
+    left_peaks = np.maximum.accumulate(windows)
+    right_peaks = np.maximum.accumulate(windows[::-1])[::-1]
+    largest = 0.0
+    for m in _STRETCH_WIDTHS:
         # Only windows that do not overlap the stretch can be its peaks.
-        away = round((m + 1) * _WIDTH / 2.0 / _STEP)
-        left_of, right_of = np.maximum(_BETWEEN - away, 0), _BETWEEN + away
-        peak = np.minimum(left[left_of], right[np.minimum(right_of, peaks.size - 1)])
-        fewer = np.sqrt(m * peak) - np.sqrt(counted(m * _WIDTH)[_BETWEEN])
-        largest = max(largest, 2.0 * float(fewer.max()) / np.sqrt(m + 1.0))
+        distance = round((m + 1) * _WIDTH / 2.0 / _STEP)
+        left_peak = left_peaks[np.maximum(_BETWEEN - distance, 0)]
+        right_peak = right_peaks[np.minimum(_BETWEEN + distance, windows.size - 1)]
+        lower_peak = np.minimum(left_peak, right_peak)
+        depths = np.sqrt(m * lower_peak) - np.sqrt(sum_windows(m * _WIDTH)[_BETWEEN])
+        largest = max(largest, 2.0 * float(depths.max()) / np.sqrt(m + 1.0))
     return largest
