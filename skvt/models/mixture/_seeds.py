@@ -27,7 +27,7 @@ _SUBSPACES = {"k-means++": principal_components, "least normal": least_normal_co
 FEW_IN_LINE = 10
 # Smallest numbers of clusters in a line by ``init_params``.
 _FEWEST_IN_LINE = {"in line": FEW_IN_LINE + 1, "few in line": 2}
-# Rows that are assigned to seeds at a time.
+# Number of rows that are assigned to seeds at a time.
 _ROWS_AT_ONCE = 1024
 
 
@@ -37,31 +37,34 @@ def memberships_of_seeds(
 ) -> list[Array]:  # fmt: skip
     """Return responsibilities (n, K) of at most ``n_components`` components found on rows.
 
-    "k-means++" draws rows one after the other as seeds. The probability of a row is proportional to
-    the nats by which a separate component would explain it better than the seeds drawn before:
-    k-means++ with the divergence of the likelihood [ArthurVassilvitskii07 sec. 2].
-    "random_from_data" draws the seeds uniformly. Rows are then assigned to the seed that explains
-    them best. "random" draws responsibilities.
+    The method is ``init_params``:
 
-    If many columns or directions do not differ between components, their noise outweighs the
-    others. "k-means++" is therefore repeated with Gaussian columns projected onto the subspace in
-    which they vary most, which contains the means of K spherical clusters [VempalaWang04]. "least
-    normal" uses instead the subspace in which rows are least normal by their kurtosis. Both then
-    return two results. "in line" separates clusters at the valleys of the density along one
-    direction, and finds one cluster unless there are many. "few in line" does so for two or more
-    clusters.
+    - "random" draws responsibilities.
+    - "random_from_data" draws rows as seeds uniformly. Rows are then assigned to the seed that
+      explains them best.
+    - "k-means++" draws one seed after the other. The probability of a row is proportional to the
+      nats by which a separate component would explain it better than the seeds drawn before:
+      k-means++ with the divergence of the likelihood [ArthurVassilvitskii07 sec. 2]. If many
+      columns or directions do not differ between components, their noise outweighs the others. A
+      second result therefore comes from Gaussian columns projected onto the subspace in which they
+      vary most, which contains the means of K spherical clusters [VempalaWang04].
+    - "least normal" uses instead the subspace in which rows are least normal by their kurtosis.
+    - "in line" separates clusters at the valleys of the density along one direction, and finds one
+      cluster unless there are many. "few in line" does so for two or more clusters.
 
-    If components may have a common distribution in some columns, both also return the result of
-    :func:`clusters_at_ends`.
+    If components may have a common distribution in some columns, "k-means++" and "least normal"
+    also return the result of :func:`clusters_at_ends`.
     """
     if n_components == 1:
         return [np.ones((weights.size, 1))]
     if init_params == "random":
         return [rng.dirichlet(np.ones(n_components), size=weights.size)]
     if init_params in _FEWEST_IN_LINE:
-        return [_in_line(component, X, weights, n_components, _FEWEST_IN_LINE[init_params])]
+        min_clusters = _FEWEST_IN_LINE[init_params]
+        return [_find_clusters_in_line(component, X, weights, min_clusters, n_components)]
     fits = component.row_fits(X)
-    # a separate stream, so that the caller's stream advances the same with and without projections
+    # Use a separate stream of random numbers for projections, so that the caller's stream advances
+    # the same with and without them.
     other_rng = np.random.Generator(rng.bit_generator.jumped())  # type: ignore[attr-defined]
     results = [_nearest_seed(fits, weights, n_components, init_params, rng)]
     if init_params in _SUBSPACES:
@@ -74,36 +77,45 @@ def memberships_of_seeds(
     return results
 
 
-def _in_line(component: Component, X: Any, weights: Array, most: int, fewest: int) -> Array:
-    """Return one-hot responsibilities (n, K) of ``fewest`` to ``most`` clusters, or of one."""
-    labelings: list[IndexArray] = [np.zeros(weights.size, np.intp)]
+def _find_clusters_in_line(
+    component: Component, X: Any, weights: Array, min_clusters: int, max_clusters: int
+) -> Array:
+    """Return one-hot responsibilities (n, K) of clusters along a direction.
 
-    def along(rows: Array, weights: Array) -> Array:
+    If there are less than ``min_clusters`` or more than ``max_clusters``, all rows are one cluster.
+    """
+    one_cluster: IndexArray = np.zeros(weights.size, np.intp)
+    labelings = [one_cluster]
+
+    def find_clusters(rows: Array, weights: Array) -> Array:
         labelings.append(clusters_in_line(rows, weights))
         return rows
 
-    component.projected(X, weights, along)
+    # The method `projected` hands the rows of each Gaussian block to ``find_clusters``. Its result
+    # is not needed.
+    component.projected(X, weights, find_clusters)
     labels = max(labelings, key=np.max)
-    if not fewest <= labels.max() + 1 <= most:
-        labels = labelings[0]
+    if not min_clusters <= labels.max() + 1 <= max_clusters:
+        labels = one_cluster
     return (labels[:, None] == np.arange(labels.max() + 1)).astype(np.float64)
 
 
 def distinct_rows(component: Component, X: Any, weights: Array) -> tuple[Any, Any]:
-    """Return the distinct rows in order and their total weights; many rows stay unchanged.
+    """Return the distinct rows in order and their total weights.
 
-    For few rows, subsequent draws then depend neither on the order of rows, nor on whether a row
-    occurs twice or has weight 2, nor on whether rows are sparse.
+    Draws from these rows depend neither on the order of rows, nor on whether a row occurs twice or
+    has weight 2, nor on whether rows are sparse. If there are more than ROWS_TO_SEED rows, they are
+    returned unchanged.
     """
     if X.shape[0] > ROWS_TO_SEED:
         return X, weights
     if sp.issparse(X) and component.sparse:
-        keys = _keys(X)
+        keys = _sort_keys(X)
         order = np.array(sorted(range(len(keys)), key=keys.__getitem__), np.intp)
         first = np.array([True, *(keys[a] != keys[b] for a, b in pairwise(order))])
         return X[order[first]], np.bincount(np.cumsum(first) - 1, weights=weights[order])
     X = X.toarray() if sp.issparse(X) else X
-    # sort like np.unique(X, axis=0), in which NumPy may turn an interrupt into a TypeError
+    # Sort as np.unique(X, axis=0) does, in which NumPy may turn an interrupt into a TypeError.
     order = np.argsort(np.ascontiguousarray(X).view([("", X.dtype)] * X.shape[1])[:, 0])
     ranked = X[order]
     first = np.append(True, np.any(ranked[1:] != ranked[:-1], axis=1))
@@ -112,7 +124,7 @@ def distinct_rows(component: Component, X: Any, weights: Array) -> tuple[Any, An
     return ranked[first], np.bincount(inverse, weights=weights)
 
 
-def _keys(X: Any) -> list[tuple[float, ...]]:
+def _sort_keys(X: Any) -> list[tuple[float, ...]]:
     """Return keys that sort sparse non-negative rows in the order of the dense rows."""
     X = sp.csr_array(X, copy=True)
     X.eliminate_zeros()
