@@ -217,15 +217,10 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
                 guesses[name] = float(parameters[name])
             mean_square = max(mean_square, guesses["noise_variance"])
         model = FactorialMixture(
-            n_components=self.n_components,
-            n_features=X.shape[1],
-            activation_prior=prior,
-            dtype=X.dtype,
-            learned=frozenset(learned),
-            by_column=has_missing(X, weights),
-            critical_temperature=largest_variance / guesses["noise_variance"],
-            **guesses,
-        )
+            n_components=self.n_components, n_features=X.shape[1], activation_prior=prior,
+            dtype=X.dtype, learned=frozenset(learned), by_column=has_missing(X, weights),
+            critical_temperature=largest_variance / guesses["noise_variance"], **guesses,
+        )  # fmt: skip
         if old is None:
             return model
         learned = {name: getattr(old, name) for name in model.learned}

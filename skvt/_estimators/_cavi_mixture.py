@@ -177,12 +177,9 @@ class CAVIGaussianMixture(MixtureEstimator):
         prior = Normal.from_standard(-center, self.prior_variance)
         component = KnownVarianceGaussian(prior, center, float(self.noise_variance), X.dtype)
         model = Mixture(
-            self._weights_from_parameter(),
-            component,
-            n_initial=self.n_components,
-            init_params=self.init_params,
-            n_fewest=self.n_components,
-        )
+            self._weights_from_parameter(), component, n_initial=self.n_components,
+            init_params=self.init_params, n_fewest=self.n_components,
+        )  # fmt: skip
         if self.means_init is None:
             return model
         counts = weights.sum() * model.weights.weights

@@ -304,14 +304,10 @@ default="dirichlet_process"
         else:
             weights_prior = StickBreaking(1.0 if alpha is None or learns_alpha else float(alpha))
         model = Mixture(
-            weights_prior,
-            component,
-            n_initial=K,
-            init_params=self.init_params,
-            n_fewest=K if self._is_finite else 1,
-            learner=gaussian_learner(self, component),
+            weights_prior, component, n_initial=K, init_params=self.init_params,
+            n_fewest=K if self._is_finite else 1, learner=gaussian_learner(self, component),
             learns_concentration=learns_alpha,
-        )
+        )  # fmt: skip
         if self.means_init is None and self.labels_init is None:
             return model
         if self.means_init is None:

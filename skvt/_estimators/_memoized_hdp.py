@@ -265,14 +265,10 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
         if old is not None and learns_eta:
             documents = replace(documents, topic_word_prior=old.topics.topic_word_prior)
         return HDP(
-            documents,
-            sticks,
-            n_initial=self.n_components,
-            start=topics_from_parameter(self, X),
-            learn_topic_concentration=learns_gamma,
-            learn_doc_topic_concentration=learns_alpha,
+            documents, sticks, n_initial=self.n_components, start=topics_from_parameter(self, X),
+            learn_topic_concentration=learns_gamma, learn_doc_topic_concentration=learns_alpha,
             learn_topic_word_prior=learns_eta,
-        )
+        )  # fmt: skip
 
     def _plan(self, model, X, weights, *, stream=False):
         """Return the plan of memoized inference with moves, or of stochastic inference."""

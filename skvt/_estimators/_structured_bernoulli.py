@@ -273,13 +273,9 @@ default="dirichlet_process"
             learner = replace(learner, most_steps=1)
         has_births = self.learning_method in ("memoized", "batch") and "birth" in self.moves
         return model_class(
-            weights_prior,
-            component,
-            n_initial=min(K, MOST_AT_START) if has_births else K,
-            init_params=self.init_params,
-            n_fewest=K if self._is_structured else 1,
-            learner=learner,
-        )
+            weights_prior, component, n_initial=min(K, MOST_AT_START) if has_births else K,
+            init_params=self.init_params, n_fewest=K if self._is_structured else 1, learner=learner,
+        )  # fmt: skip
 
     def _gathers(self, before=None):
         """Gather the first calls, so that initial components come from the rows of all of them."""

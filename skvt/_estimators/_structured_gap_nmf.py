@@ -236,20 +236,15 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
             # Any mean can be used if all counts are 0.
             mean = counts.sum() / seen.sum() if counts.any() else 1.0
         return GaPNMF(
-            n_components=self.n_components,
-            n_features=X.shape[1],
+            n_components=self.n_components, n_features=X.shape[1],
             component_shape=float(self.component_shape),
             activation_shape=float(self.activation_shape),
             weight_concentration=float(self.weight_concentration_prior),
-            data_mean_prior=float(mean),
-            local=self.local_step,
-            n_burn_in=self.n_burn_in,
-            n_samples=self.n_samples,
-            n_local_iter=self.n_local_iter,
-            max_local_iter=self.max_local_iter,
-            mean_change_tol=self.mean_change_tol,
+            data_mean_prior=float(mean), local=self.local_step, n_burn_in=self.n_burn_in,
+            n_samples=self.n_samples, n_local_iter=self.n_local_iter,
+            max_local_iter=self.max_local_iter, mean_change_tol=self.mean_change_tol,
             dtype=X.dtype.type,
-        )
+        )  # fmt: skip
 
     def _plan(self, model, X, weights, *, stream=False):
         """Return the plan of a fit: its batches, engines, phases and starts of rows."""

@@ -116,14 +116,10 @@ class TopicEditsMixin:
         state = fitted.state.regrouped(regroup_stats, np.array([group[0] for group in groups]))
         changed_parameters = _regrouped_parameters(fitted, groups)
         regrouped = replace(
-            fitted,
-            model=fitted.model.regrouped(groups),
-            state=state,
-            policy=deepcopy(fitted.policy),
-            elbo=None,
-            history=History(fitted.history),
+            fitted, model=fitted.model.regrouped(groups), state=state,
+            policy=deepcopy(fitted.policy), elbo=None, history=History(fitted.history),
             parameters=fitted.parameters | changed_parameters,
-        )
+        )  # fmt: skip
         # A copy is changed and replaces the attributes at the end, so that an error leaves the
         # estimator as it was.
         twin = object.__new__(type(self))

@@ -311,8 +311,8 @@ def _sparse_steps(
     words: IndexArray, word_tokens: IndexArray, tokens: IndexArray, token_weights: Array | None,
     token_documents: IndexArray, states: NDArray[np.uint64], eta: Array, groups: IndexArray,
     count_indptr: IndexArray, count_topics: IndexArray, count_values: Array, has_topics: bool,
-    topics: IndexArray, document_counts: Any, products: Array, log_probability: Array, totals:
-    Array, changes: Any, scratch: Any, counter: IndexArray,
+    topics: IndexArray, document_counts: Any, products: Array, log_probability: Array,
+    totals: Array, changes: Any, scratch: Any, counter: IndexArray,
 ) -> None:  # fmt: skip
     """Draw the topic of each token given the topics of all other tokens.
 
