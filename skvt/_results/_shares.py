@@ -97,6 +97,7 @@ def estimate_topic_shares(estimator, X):
     values = (X @ corrected) / lengths[:, None]
 
     def draws(number, rng):
+        """Return a matrix (K, K) for each of ``number`` draws of the topics."""
         drawn = (rng.standard_gamma(lam) for _ in range(number))
         drawn = [(g / g.sum(axis=1, keepdims=True) - topics) @ corrected for g in drawn]
         return np.eye(len(lam)) + np.mean(drawn, axis=0) - drawn
@@ -126,6 +127,7 @@ def estimate_cluster_shares(estimator, X, weights, n_clusters=None):
     profiles = (weights[:, None] * probabilities / np.where(sizes > 0.0, sizes, 1.0)).T
 
     def draws(number, rng):
+        """Return A^-1 for each of ``number`` draws of weights, moved so that the mean is the median."""
         drawn = [_invert_for_draw(*refits.draw(rng), clusters) for _ in range(number)]
         # Move the draws so that their mean is their median, with rows that sum to 1. A few extreme
         # draws hardly change the median.

@@ -220,11 +220,13 @@ class ProfilesDisplay:
 
         @cache
         def measure(text):
+            """Return width and height of a text in pixels."""
             probe.set_text(text)
             box = probe.get_window_extent()
             return box.width, box.height
 
         def fits(text):
+            """Return whether a text fits into a cell."""
             # Lines are measured one by one, because few of them differ, so that the cache works.
             lines = text.split("\n")
             width = max(measure(line)[0] for line in lines)

@@ -145,6 +145,7 @@ class LocalTempering(VariationalTempering):
             )
 
     def start(self, plan: FitPlan) -> RunningPolicy:
+        """Return the running policy, with the energy of each row under the pilot as reference."""
         reference, references = plan.pilot(self.replication, every_row=True)
         # The ladder is evenly spaced in log T, although [VT16 sec. 4] spaces it evenly in 1/T. From
         # T = 1 to 1.6, corresponding entries of the two ladders differ by at most .022 in 1/T.

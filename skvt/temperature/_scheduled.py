@@ -114,6 +114,7 @@ class _Annealing(TemperaturePolicy):
             self._require("n_passes", 0.0)
 
     def start(self, plan: FitPlan) -> RunningPolicy:
+        """Return the running policy, with a copy of the recipe and the length of the schedule."""
         if self.n_passes is None and not np.isfinite(plan.n_passes):
             return _Scheduled(
                 clone(self), STREAM_STEPS, _in_steps=True, _knows_total=plan.knows_total

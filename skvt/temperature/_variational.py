@@ -236,6 +236,7 @@ class VariationalTempering(TemperaturePolicy):
         check_requirements(plan.model, self.requires)
 
     def start(self, plan: FitPlan) -> RunningPolicy:
+        """Return the running policy, with the energy of the pilot as reference."""
         reference, _ = plan.pilot(self.replication)
         return Learned(
             self._ladder(plan), reference, plan.n_units, self._memory_in_passes(plan),

@@ -147,6 +147,7 @@ class GaPNMF(ConjugateModel):
         return theta, np.stack([W_shape, W_rate], axis=-1)
 
     def size(self, stats: RunningStats) -> int:
+        """Return the number of active components, not K."""
         return n_active(stats.arrays[0].sum(axis=1), self.dtype)
 
     def initial(self, data: RowSource, rng: np.random.Generator) -> RunningStats:
@@ -192,6 +193,7 @@ class GaPNMF(ConjugateModel):
         """Do nothing, since statistics are never negative."""
 
     def mean_field(self) -> Self:
+        """Return the model with mean-field local steps, which have a bound."""
         return replace(self, local="mean_field")
 
     # --------------------------------------------------------------------------- local step

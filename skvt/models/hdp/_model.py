@@ -447,6 +447,7 @@ class _Documents:
 
     @property
     def tempered_tokens(self) -> Array:
+        """Tokens of topics times the inverse temperature, (n, K)."""
         return self.tokens * (self.inv_temp if self.inv_temp.ndim == 0 else self.inv_temp[:, None])
 
     def energy_of_rest(self, alpha: float) -> Array:

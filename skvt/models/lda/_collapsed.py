@@ -120,6 +120,7 @@ class CollapsedLDA(LDAGivenTopics):
 
     @property
     def capabilities(self) -> frozenset[Capability]:
+        """Capabilities of LDA given topics, and local steps with topics summed out."""
         return super().capabilities | {Capability.COLLAPSIBLE}
 
     @property
@@ -131,6 +132,7 @@ class CollapsedLDA(LDAGivenTopics):
         return self.n_components > MOST_DENSE and not self.has_document_priors
 
     def batch(self, X: Any, rows: IndexArray, weights: Array) -> TokenBatch:
+        """Return the documents of :meth:`LDA.batch` with their tokens, sorted by word."""
         batch = super().batch(X, rows, weights)
         token_indptr = kernels.token_bounds(batch.counts)
         word_tokens = np.empty(batch.active.size + 1, np.int64)

@@ -87,6 +87,7 @@ class LDAGivenTopics(LDA):
         return _CAPABILITIES_GIVEN_TOPICS | super().capabilities - {Capability.TEMPERABLE}
 
     def touched_columns(self, X: Any) -> IndexArray | None:
+        """Return the words of documents X, or None if a step may change all words."""
         return None if self.updates_all_rows else super().touched_columns(X)
 
     # ------------------------------------------------------------------------------- topics
