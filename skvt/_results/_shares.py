@@ -127,7 +127,7 @@ def estimate_cluster_shares(estimator, X, weights, n_clusters=None):
     profiles = (weights[:, None] * probabilities / np.where(sizes > 0.0, sizes, 1.0)).T
 
     def draws(number, rng):
-        """Return A^-1 for each of ``number`` draws of weights, moved so that the mean is the median."""
+        """Return A^-1 for each of ``number`` draws of weights, with the median as their mean."""
         drawn = [_invert_for_draw(*refits.draw(rng), clusters) for _ in range(number)]
         # Move the draws so that their mean is their median, with rows that sum to 1. A few extreme
         # draws hardly change the median.
