@@ -58,10 +58,8 @@ def bounds_of_joins(
     ):
         evidence = _evidence_from_joins(component, sums, joins)
     else:
-        arrays = (
-            joined_statistics(model, stats, clusters).arrays[1] for clusters in clusters_by_number
-        )
-        evidence = np.array([component.log_evidence(sums).sum() for sums in arrays])
+        joined = (joined_statistics(model, stats, c).arrays for c in clusters_by_number)
+        evidence = np.array([component.log_evidence(sums).sum() for _, sums in joined])
     energy = weights_evidence + evidence
     return energy - energy[-1] - float(counts.sum()) * np.append(lost[::-1], 0.0)
 

@@ -512,6 +512,11 @@ def _split_into_tasks(n_rows: int) -> list[slice]:
     return pieces(n_rows, max(-(-n_chunks // MOST_TASKS) * ROWS_PER_CHUNK, 1))
 
 
+def _split_into_chunks(rows: slice) -> list[slice]:
+    """Return the slices of `ROWS_PER_CHUNK` rows of a task."""
+    return pieces(rows.stop, ROWS_PER_CHUNK, rows.start)
+
+
 class _Total:
     """Sums of arrays over parallel tasks, taken in the order of the tasks.
 
@@ -566,7 +571,7 @@ class _LocalStep(NamedTuple):
         X, weights = self.batch.X, self.batch.weights
         counts, hidden_entropy = np.zeros((2, self.log_weights.size))
         sums = np.zeros(self.table.T.shape)
-        for chunk in pieces(rows.stop, ROWS_PER_CHUNK, rows.start):
+        for chunk in _split_into_chunks(rows):
             # These are E[log p(x_n | phi_k)], until they are replaced by responsibilities.
             r, sums_of = self.component.log_densities_and_sums(X[chunk], self.table)
             r += self.log_weights
@@ -655,7 +660,7 @@ def _map_rows(X: Any, function: Callable[[Any], Array], shape: tuple[int, ...], 
     out = np.empty((X.shape[0], *shape))
 
     def write_results(rows: slice) -> None:
-        for chunk in pieces(rows.stop, ROWS_PER_CHUNK, rows.start):
+        for chunk in _split_into_chunks(rows):
             out[chunk] = function(X[chunk])
 
     run(write_results, [(rows,) for rows in _split_into_tasks(X.shape[0])])
