@@ -216,9 +216,12 @@ def test_a_search_for_moves_is_bounded_however_many_components_there_are(monkeyp
     rows = np.random.default_rng(0).standard_normal((30, 5))
     tried = []
     trial = _superposition._trial
-    monkeypatch.setattr(
-        _superposition, "_trial", lambda *args: (tried.append(args[3]), trial(*args))[1]
-    )
+
+    def counted(*args, change, n_steps):
+        tried.append(change)
+        return trial(*args, change=change, n_steps=n_steps)
+
+    monkeypatch.setattr(_superposition, "_trial", counted)
     monkeypatch.setattr(_superposition, "MOST_WORK", 60 * 64 * 12**2 * 5)
     estimator = AnnealedFactorialMixture(12, temperature=None, max_iter=1, random_state=0)
     with warnings.catch_warnings():
