@@ -45,7 +45,7 @@ def covariate_effects(
         intercept is added. Columns of an array are called x0, x1, ...
     formula : str or None, default=None
         The right-hand side of a formula over the columns of ``covariates``, such as ``"rating +
-        bs(day, df=5)"``, for formulaic.
+        bs(day, df=5)"``. The package formulaic evaluates it.
     cluster : array-like of shape (n_samples,) or None, default=None
         The group of each row, such as its author, if rows of a group depend on each other.
     n_draws : int, default=25
@@ -53,7 +53,7 @@ def covariate_effects(
     level : float, default=0.95
         Probability of the intervals, between 0 and 1.
     sample_weight : array-like of shape (n_samples,) or None, default=None
-        Weights of the rows, such as those of a survey. Errors are robust to them.
+        Weights of the rows, such as those of a survey. Standard errors allow for unequal weights.
     random_state : int, RandomState instance or None, default=None
         An int makes the draws reproducible.
     link : {"identity", "logit"}, default="identity"
@@ -72,16 +72,23 @@ def covariate_effects(
     Returns
     -------
     pandas.DataFrame
-        The table has a row for each pair of a topic or cluster and a term. The columns are "topic"
-        or "cluster", numbered as in the first fit; "label", for topics only; "term"; "effect", with
-        the ends "low" and "high" of its interval; "standard_error", for the logit link in log odds;
-        "between_fits", the share of the variance that is between fits, NaN for one fit;
-        "same_sign", the number of fits in which the effect has the sign of the pooled effect;
-        "n_fits", the number of fits that have a matched topic or cluster; and "agreement", the mean
-        mass that the topic or cluster shares with the matched ones of the other fits, NaN for one
-        fit. With ``at``, "term" describes the row and "effect" is the predicted share. For topics,
-        ``attrs["rows_without_words"]`` has the indices of the rows that are left out because they
-        have no words.
+        A table with a row for each pair of a topic or cluster and a term. Topics or clusters of
+        several fits are matched to those of the first fit. The columns are:
+
+        - "topic" or "cluster": its number in the first fit.
+        - "label": label of the topic; for topics only.
+        - "term": name of the term or, with ``at``, a description of the row.
+        - "effect": the pooled effect or, with ``at``, the predicted share.
+        - "low", "high": ends of the interval of the effect.
+        - "standard_error": standard error of the effect; for the logit link in log odds.
+        - "between_fits": share of the variance that is between fits; NaN for one fit.
+        - "same_sign": number of fits in which the effect has the sign of the pooled effect.
+        - "n_fits": number of fits that have a matched topic or cluster.
+        - "agreement": mean mass that the topic or cluster shares with the matched topics or
+          clusters of the other fits; NaN for one fit.
+
+        For topics, ``attrs["rows_without_words"]`` has the indices of the rows that are left out
+        because they have no words.
 
     Raises
     ------
@@ -102,13 +109,13 @@ def covariate_effects(
     Notes
     -----
     A posterior under a prior without covariates pulls the shares of a row towards the mean of all
-    rows, which makes effects too small, above all for short documents. The shares used here are
-    linear in the words of a document and unbiased given the topics, for any prior of the document
-    [1]_, so that covariates and allowed topics of the fits are not needed. For mixtures, they are
-    the corrected assignments of [1]_, which assume that covariates are related to the columns of X
-    only through the clusters. For that, the mixture is refitted to X by expectation-maximisation,
-    and again for each draw of random weights of the rows. The assignments before and after
-    these refits show how much a refit overstates the separation of the clusters.
+    rows, which makes effects too small, above all for short documents. The shares of topics used
+    here are linear in the words of a document. Given the topics, they are unbiased for any prior of
+    the document [1]_, so that they need neither the covariates nor the allowed topics of the fits.
+    The shares of clusters are the corrected assignments of [1]_, which assume that covariates are
+    related to the columns of X only through the clusters. To correct them, the mixture is refitted
+    to X by expectation-maximisation, and again for each draw of random weights of the rows. A refit
+    overstates the separation of the clusters; the assignments before and after it show how much.
 
     The variance of an effect is the mean of the squared standard errors of the regressions, robust
     to unequal variances and to dependence within groups of ``cluster``, plus (1 + 1/M) times the

@@ -66,7 +66,8 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         by_topic = {} if labels is None else labels
         if not isinstance(by_topic, Mapping):
             by_topic = dict(enumerate(by_topic))
-            # A list of another length is illegal; the key None makes the check below fail.
+            # A list of another length is illegal. The key None, which is no number of a topic, lets
+            # the check below reject it.
             by_topic = by_topic if len(by_topic) == n_topics else {None: by_topic}
         is_legal = not isinstance(labels, str) and all(
             isinstance(k, Integral) and 0 <= k < n_topics and isinstance(label, str)
@@ -156,7 +157,7 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
 
     @property
     def _topic_keys(self):
-        """Keys of topics that calls of ``partial_fit`` do not change.
+        """Keys by which names of topics are stored; ``partial_fit`` does not change them.
 
         They are the ids of the components, or the indices of the topics if there are no ids.
         """
@@ -191,9 +192,9 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     def transform(self, X, *, normalize=True, covariates=None, allowed_topics=None):
         """Return the topic proportions of each document, inferred at T = 1.
 
-        They are inferred by CVB0 at the expected topics [1]_, for any local step of the fit: the
-        topic of each token is updated given the expected counts of the other tokens. The result is
-        deterministic, and depends neither on other rows nor on ``n_jobs``.
+        They are inferred by CVB0 [1]_ with the expected topics, no matter which local step the fit
+        used: the topic of each token is updated given the expected counts of the other tokens. The
+        result is deterministic, and depends neither on other rows nor on ``n_jobs``.
 
         Parameters
         ----------
@@ -216,8 +217,8 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         Raises
         ------
         ValueError
-            If covariates or allowed topics have another number of rows or do not fit to those of
-            the fit, or if the estimator takes none.
+            If covariates or allowed topics do not have as many rows as X or do not match those of
+            the fit, or if the estimator does not take them.
 
         References
         ----------
@@ -228,9 +229,10 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         details = self._details(X, covariates, allowed_topics)
         return self._proportions(X, normalize=normalize, details=details)
 
+    # For rows of Dask, the lambda returns the width and the dtype of the result.
     @by_chunk(lambda self, **options: (self._n_features_out, self._fitted.model.dtype))
     def _proportions(self, X, *, normalize, details):
-        """Return the topic proportions of documents with these ``details``."""
+        """Return the topic proportions of documents; ``details`` is the result of `_details`."""
         fitted = self._fitted
         X = self._read(X, details)
         with Workers(self.n_jobs) as workers:
@@ -238,9 +240,10 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         return gamma / gamma.sum(axis=1, keepdims=True) if normalize else gamma
 
     def _details(self, X, covariates, allowed_topics):
-        """Return the details of documents by name; raise ValueError if there are any.
+        """Return the covariates and the allowed topics that are not None, by name.
 
-        Estimators that take covariates or allowed topics override this method.
+        Here the dict is empty, since these arguments raise ValueError. Estimators that take them
+        override this method.
         """
         details = named_details(covariates, allowed_topics)
         if details:
@@ -309,7 +312,10 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         return mean_of_held_out(*sum_over_rows(self, X, details))
 
     def _completion_sums(self, X):
-        """Return the sums over X from which ``score`` computes a mean, see `completion_sums`."""
+        """Return the sums over X from which ``score`` computes a mean, see `completion_sums`.
+
+        `sum_over_rows` calls this method, for all rows or for each chunk, after it has read them.
+        """
         fitted = self._fitted
         with Workers(self.n_jobs) as workers:
             return completion_sums(fitted.model, fitted.stats, X, workers)
@@ -318,7 +324,8 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         """Return the perplexity of held-out words, ``exp(-score(X))``. Lower is better.
 
         Unlike the perplexity of scikit-learn, it does not use the words that it predicts, and does
-        not depend on the number of rows of X. ``bound_`` is comparable with scikit-learn's.
+        not depend on the number of rows of X. The attribute ``bound_`` is comparable with
+        ``bound_`` of scikit-learn.
 
         Parameters
         ----------

@@ -37,7 +37,8 @@ class Estimate(NamedTuple):
 class Profiles(NamedTuple):
     """The table of ``describe`` by component or cluster.
 
-    Of K components, numbers 0 to K - 1 are the components, and number K stands for all rows.
+    Rows 0 to K - 1 and keys with these numbers are for the K components or clusters. Row K and keys
+    with the number K are for all rows of the data.
     """
 
     # "component" or "cluster".
@@ -51,7 +52,8 @@ class Profiles(NamedTuple):
     # Text of each cell by (component, column), in parts: a category and its probability, or a
     # number.
     cells: dict
-    # List of the `Estimate` of each parameter by (component, column).
+    # List of the `Estimate` of each parameter by (component, column). The functions of this module
+    # call such a list a cell.
     estimates: dict
     # A third of the standard deviation of each column, to which numbers are rounded.
     steps: list
@@ -69,6 +71,8 @@ def make_profiles(table):
     table_columns = [list(table[name]) for name in names]
     # A table made by hand may lack the column "differs_in".
     parts = table["differs_in"] if "differs_in" in table else [None] * len(table_columns[0])
+    # Below, ``value`` is a relevance, ``estimate`` has the fields of an `Estimate`, and ``part`` is
+    # an entry of "differs_in".
     for k, weight, block, column, value, *estimate, part in zip(*table_columns, parts, strict=True):
         index = k, column_numbers.setdefault((block, column), len(column_numbers))
         weights[k], differs_in[index] = weight, part
@@ -92,7 +96,7 @@ def make_profiles(table):
 
 
 def find_parts_that_differ(marginals, weights):
-    """Find whether the centre or the spread of columns differs more from the average component.
+    """Find what differs more from the average component in each column, the centre or the spread.
 
     Centre and spread are the two parts of the Kullback-Leibler divergence of the component's normal
     from the normal of the average component. The mean and the variance of the average component are
@@ -108,7 +112,7 @@ def find_parts_that_differ(marginals, weights):
     Returns
     -------
     ndarray of str or None, shape (K, n_columns)
-        "centre" or "spread"; None for columns without a mean and a standard deviation.
+        "centre" or "spread"; None for columns that do not have both a centre and a spread.
     """
     n_columns = 1 + max(int(part.columns.max(initial=0)) for part in marginals)
     out = np.full((weights.size, n_columns), None)
@@ -118,6 +122,7 @@ def find_parts_that_differ(marginals, weights):
         if not {centre_name, spread_name} <= by_quantity.keys():
             continue
         centres, spreads = by_quantity[centre_name], by_quantity[spread_name]
+        # Find the columns with both quantities, and their positions in ``centres`` and ``spreads``.
         columns, i, j = np.intersect1d(centres.columns, spreads.columns, return_indices=True)
         centre, variance = to_normal(centres.estimate[:, i]), spreads.estimate[:, j] ** 2
         mean_centre, mean_variance = (np.average(x, 0, weights) for x in (centre, variance))
@@ -167,7 +172,7 @@ def _describe_column(profiles, k, j):
 def find_directions(profiles):
     """Return signs (K + 1, n_columns): 1 if a value is higher than in all rows, -1 if lower.
 
-    The value is the mean, the median, the rate, or the probability of the most probable category.
+    The value is the main estimate of a cell, see `_find_main_estimate`.
     """
     all_rows = len(profiles.weights) - 1
     signs = np.zeros(profiles.relevance.shape)
@@ -200,7 +205,7 @@ def make_wide_table(profiles):
 
 
 def _summarise(cell):
-    """Return the most probable category, or the mean, median, rate or probability of a one."""
+    """Return the most probable category of a cell, or the value of its main estimate."""
     main = _find_main_estimate(cell)
     return main.category if _is_category(cell) else main.value
 
@@ -217,8 +222,8 @@ def _is_category(cell):
 def _find_main_estimate(cell):
     """Return the estimate that summarises a cell.
 
-    It is the mean, the median, the rate, the probability of a one, or the probability of the most
-    probable category.
+    It is the mean, the median, the rate, the probability of the value 1, or the probability of the
+    most probable category; for a cell without any of these, it is the standard deviation.
     """
     candidates = [each for each in cell if each.quantity in _MAIN_QUANTITIES]
     quantity = min((each.quantity for each in candidates), key=_MAIN_QUANTITIES.index)
@@ -250,9 +255,9 @@ def _average_cells(cells, weights):
 
 
 def _compute_rounding_step(cells):
-    """Return a third of the standard deviation of a column, the median over its cells."""
-    # These are the quantities that give a spread. A cell with a rate has the root of the rate as
-    # its standard deviation, and for a cell with a median, a third of the median takes its place.
+    """Return a third of the median of the standard deviations of a column's cells."""
+    # A cell with a rate has the root of the rate as its standard deviation. For a cell with a
+    # median, a third of the median takes its place. Other quantities do not count.
     spread_of = {"standard deviation": float, "rate": np.sqrt, "median": lambda value: value / 3.0}
     spreads = [
         spread_of[quantity](value)
@@ -274,7 +279,10 @@ def _make_text_parts(cell, step):
 
 
 def _round_to_text(value, step):
-    """Return a number as short text, rounded to a power of ten that is no more than the step."""
+    """Return a number as short text.
+
+    It is rounded to a multiple of the largest power of ten that does not exceed the step.
+    """
     decimals = -int(np.floor(np.log10(step))) if step > 0.0 else 2
     if decimals > 4 or abs(value) >= 1e6:
         return f"{value:.2g}".replace("e+0", "e").replace("e-0", "e-").replace("e+", "e")

@@ -1,12 +1,12 @@
-"""Cuts of the latent values of ordinal columns, for rows in classes that are far apart.
+"""Cuts of ordinal columns, fitted to rows that are in classes far apart from each other.
 
 The cuts are the ends of the intervals of latent values that belong to the levels of a column. By
 default they divide a standard normal, but latent values of classes that are far apart are not
 normal. The classes are the components of a short fit of a categorical mixture. In class k a
 column's latent value is N(m_k, s_k^2), so that a level between cuts a and b has the probability
 ``Phi((b - m_k) / s_k) - Phi((a - m_k) / s_k)``. Cuts, m and s maximise the likelihood of the
-levels, with weak priors of m and log s. The units are such that all classes together have mean 0
-and variance 1.
+levels times weak priors of m and log s. The origin and the unit of the latent values are such that
+all classes together have mean 0 and variance 1.
 """
 
 from dataclasses import replace
@@ -25,8 +25,8 @@ _N_CLASSES = 10
 _N_PASSES = 20
 # Standard deviation of log s in its prior. The standard deviation of m in its prior is 1.
 _LOG_S_SPREAD = 0.7
-# Number of cuts that do not count as parameters, because the origin and the unit of the latent
-# values are free.
+# Number of cuts that BIC does not count as parameters: two cuts only set the origin and the unit of
+# the latent values, which are arbitrary.
 _N_FREE_CUTS = 2
 
 
@@ -52,17 +52,19 @@ def cut_by_classes(cells, X, weights):
         if n_parameters > 0 and len(counts) > 1:
             likelihood, _ = _maximise_likelihood(counts, edges[j], moves_cuts=False)
             moved_likelihood, moved_edges = _maximise_likelihood(counts, edges[j], moves_cuts=True)
-            # The Bayesian information criterion charges half the log of the weight for each cut.
+            # BIC subtracts half the log of the total weight of the rows for each parameter.
             if moved_likelihood - likelihood > 0.5 * n_parameters * np.log(counts.sum()):
                 edges[j] = moved_edges
     return replace(cells, edges=tuple(edges))
 
 
 def _maximise_likelihood(counts, edges, moves_cuts):
-    """Return the highest log-likelihood of a column's levels in nats, and its edges (C + 1,).
+    """Maximise :func:`_likelihood` for a column; return the maximum and the edges (C + 1,).
 
-    ``counts`` (K, C) are those of the C levels in K classes. ``edges`` are the default cuts between
-    minus and plus infinity; they stay unless ``moves_cuts``, except for their origin and unit.
+    ``counts`` (K, C) has the weight of the rows of each class at each level. ``edges`` are the
+    default cuts, with minus and plus infinity at the ends. Only m and s are optimised, and with
+    ``moves_cuts`` also the cuts. Finally, the cuts are shifted and scaled so that the latent values
+    have mean 0 and variance 1.
     """
     n_cuts = len(edges) - 2
     # The share of each class in the rows.
@@ -97,7 +99,8 @@ def _unpack(parameters, n_cuts):
 def _likelihood(parameters, counts):
     """Return the log-likelihood plus the log priors in nats, and its gradient.
 
-    ``counts`` (K, C) are those of the levels by class; ``parameters`` are those of `_unpack`.
+    ``counts`` (K, C) has the weight of the rows of each class at each level, and ``parameters`` are
+    as in `_unpack`.
     """
     n_cuts = counts.shape[1] - 1
     cuts, m, s = _unpack(parameters, n_cuts)
@@ -108,7 +111,8 @@ def _likelihood(parameters, counts):
     sign = np.where(low > 0.0, -1.0, 1.0)
     probabilities = np.maximum(sign * (ndtr(sign * high) - ndtr(sign * low)), 1e-300)
     ratio = counts / probabilities
-    # Derivatives with respect to z, to the cuts, and to the steps before them.
+    # Compute the derivatives with respect to z, to the cuts, and to the steps. The first step is
+    # the first cut, and every other step leads from one cut to the next.
     by_z = (ratio[:, :-1] - ratio[:, 1:]) * np.exp(-0.5 * z**2) / np.sqrt(2.0 * np.pi)
     by_cuts = (by_z / s[:, None]).sum(axis=0)
     # A step moves its cut and all later cuts.

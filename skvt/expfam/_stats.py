@@ -18,14 +18,14 @@ from skvt._compiled import CLAIMS, SharedLoop, claim, finish, jit, lit, lowest_b
 from skvt.files import in_files
 from skvt.typing import Array, IndexArray, Run
 
-# A running sum whose scale is smaller gets it multiplied into its arrays, so that the division of
-# new statistics by the scale stays accurate.
+# Smallest scale of a running sum. A smaller scale is multiplied into the arrays and set to 1, so
+# that the division of new statistics by the scale stays accurate.
 _SMALLEST_SCALE = 1e-6
-# Maximum relative error of the sums in a file, which may be in single precision.
+# Maximum relative error of the sums in a file, whose arrays may be in single precision.
 _ROUNDING = 1e-3
 # Number of rows that a thread adds at a time.
 _ROWS_PER_TASK = np.int64(64)
-# Number of columns that one mark covers, with one bit each.
+# Number of columns of a mark. A mark is an integer that has one bit for each of its columns.
 _COLUMNS_PER_MARK = 64
 # The CSR matrix of an array is kept if at most this share of its entries is not zero.
 _MAX_DENSITY_KEPT = 0.1
@@ -109,7 +109,7 @@ def _add_entries(
     array: Array, marks: NDArray[np.uint64], rows: IndexArray, columns: IndexArray, factor: Any,
     addend: Array, totals: Array,
 ) -> None:  # fmt: skip
-    """Add ``factor * addend`` to entries of an array, and mark the entries as possibly not zero.
+    """Add ``factor * addend`` to entries of an array, and set their bits in the marks.
 
     ``totals``, in float64, becomes the sums of addend over the rows, one for each column.
     """
@@ -126,10 +126,10 @@ def _add_entries(
 def _write_csr(
     array: Array, marks: NDArray[np.uint64], indptr: IndexArray, columns: IndexArray, values: Array
 ) -> None:
-    """Write the non-zero entries of an array as CSR, and remove the marks of zeros.
+    """Write the non-zero entries of an array as CSR, and clear the bits of zeros in the marks.
 
-    Only marked entries are looked at. ``columns`` and ``values`` need space for all of them and one
-    more.
+    Only entries whose bits are set are read. ``columns`` and ``values`` need space for all of these
+    entries.
     """
     n = np.int64(0)
     indptr[0] = 0
@@ -146,7 +146,7 @@ def _write_csr(
                     position = np.uint64(lowest_bit(bits))
                     bits &= bits - np.uint64(1)
                 column = np.uint64(mark * _COLUMNS_PER_MARK) + position
-                # The next entry overwrites this entry if it is zero.
+                # If the entry is zero, n does not increase, and the next entry overwrites it.
                 columns[n], values[n] = column, array[row, column]
                 is_nonzero = array[row, column] != lit(array[row, column], 0.0)
                 n += is_nonzero
@@ -189,7 +189,7 @@ class RunningStats:
     scale: float
     # Sums of S over the rows of each block.
     sums: tuple[Array | float, ...]
-    # The arrays of the object from which this object was drafted.
+    # The arrays of the object of which this object is a draft, see :meth:`draft`.
     _spare: _Spare | None = field(default=None, metadata=_OF_PROCESS)
     # Number of writes to the arrays so far; in a view, their number when it was made.
     _version: int = field(default=0, metadata=_OF_PROCESS)
@@ -197,8 +197,8 @@ class RunningStats:
     _owner: "RunningStats | None" = field(default=None, metadata=_OF_PROCESS)
     # The rows that are pickled, see :meth:`for_rows`; None means all.
     _rows: IndexArray | None = field(default=None, metadata=_OF_PROCESS)
-    # One bit for each entry of the only block, set if the entry may be other than zero. The bits of
-    # _COLUMNS_PER_MARK columns make up a number. None if this is not known.
+    # Marks of the only block, one for each row and _COLUMNS_PER_MARK columns. The bit of an entry
+    # is set if the entry may be other than zero. None if every entry may be other than zero.
     _marks: NDArray[np.uint64] | None = field(default=None, metadata=_OF_PROCESS)
     # The result of :meth:`as_csr` if nothing has been written since, else None.
     _csr: Any = field(default=None, metadata=_OF_PROCESS)
@@ -256,8 +256,8 @@ class RunningStats:
     def _begin_write(self, *, only_drafted: bool = False, is_marked: bool = False) -> None:
         """Prepare a write to the arrays; raise RuntimeError if this is a view.
 
-        ``only_drafted`` says that the write is limited to the rows for which this was drafted, see
-        :meth:`draft`, and ``is_marked`` that the write also marks the entries that it changes.
+        ``only_drafted`` says that only the rows that were passed to :meth:`draft` are written to.
+        ``is_marked`` says that the caller sets the bits of changed entries in the marks.
         """
         if self._owner is not None:
             raise RuntimeError("A view of statistics cannot be written to.")
@@ -272,7 +272,7 @@ class RunningStats:
     def as_csr(self, dtype: Any = None) -> Any:
         """Return the array of the only block as CSR, still to be multiplied by ``scale``.
 
-        Marks save a search of all entries.
+        Only entries whose bits are set in the marks are read.
         """
         if self._csr is not None:
             return self._csr.astype(dtype or self._csr.dtype)
@@ -282,7 +282,7 @@ class RunningStats:
             self._marks[:] = ~np.uint64(0)
             # The last mark of a row has no bits beyond the last column.
             self._marks[:, -1] >>= np.uint64(-array.shape[1] % _COLUMNS_PER_MARK)
-        # The loop writes one entry after the last, too.
+        # One more than the number of entries whose bits are set. Some of these may be zero.
         max_size = int(np.bitwise_count(self._marks).sum()) + 1
         indptr = np.empty(len(array) + 1, np.int64)
         columns, values = np.empty(max_size, np.int32), np.empty(max_size, dtype or array.dtype)
@@ -341,7 +341,7 @@ class RunningStats:
         self._begin_write()
         (array,), (total,) = self.arrays, self.sums
         array[:, columns] = values
-        total[columns] = values.sum(axis=0)  # type: ignore[index]  # of two axes
+        total[columns] = values.sum(axis=0)  # type: ignore[index]  # an array
 
     def fold(self) -> None:
         """Multiply the scale into the arrays, so that it becomes 1."""
@@ -393,6 +393,7 @@ class RunningStats:
                 column_sums = addend.sum(axis=0, dtype=np.float64)
             elif stats.columns is not None:
                 column_sums = np.empty(array.shape[1])
+                # The loop always sets bits. Without marks, it sets them in a temporary array.
                 marks = self._marks
                 marks = _no_marks(array) if marks is None else marks
                 _add_entries(
@@ -446,13 +447,14 @@ class RunningStats:
     def draft(self, rows: IndexArray | None) -> Self:
         """Return a copy for steps that add to these rows only; None for all rows.
 
-        If ``rows`` is not None, the cost of the copy depends on their number, not on the size of
-        the vocabulary: the copy reuses the arrays of the object from which this object was drafted,
-        if that object has been freed. Only rows that have been written to since are copied.
+        If ``rows`` is not None, this object is itself a draft, and the object from which it was
+        drafted has been freed, the copy takes over the arrays of the freed object. Only the rows in
+        which these arrays are out of date are copied. The cost then depends on the number of
+        drafted rows, not on the size of the vocabulary.
         """
         if rows is None or self._owner is not None:
             return self.copy()
-        # This operation is atomic, so that only one of two threads gets the arrays.
+        # Removing the attribute is atomic, so that only one of two threads gets the arrays.
         spare = self.__dict__.pop("_spare", None)
         copy = self._shallow_copy()
         is_free = spare is not None and spare.owner() is None
@@ -472,7 +474,7 @@ class RunningStats:
     @classmethod
     def zeros_like(cls, other: "Stats | RunningStats") -> Self:
         """Return the statistics of no data, in the shapes of ``other``."""
-        # Zeros take no memory until they are read. The sums are therefore set without reading them.
+        # New zeros take no memory until they are read. Let __init__ sum arrays without rows.
         zeros = cls(np.zeros((0, *array.shape[1:]), array.dtype) for array in other.arrays)
         zeros._arrays = tuple(np.zeros(array.shape, array.dtype) for array in other.arrays)
         if len(zeros._arrays) == 1 and zeros._arrays[0].ndim == 2:

@@ -11,20 +11,20 @@ likelihood fits badly, this adds components faster than merges remove them. This
 the paper in four points:
 
 - A target is one component or, after births from it have failed, the component and its neighbours.
-  Three components may describe rows well that two describe badly, even if none of the three is a
-  part of one of the two.
+  If two components describe their rows badly and three would describe them well, none of the three
+  need be a part of one of the two. In this case a split of one of the two does not help.
 - Rows are weighted by the responsibility of the target, so that the exact bounds of the fresh
   components and of the target on these rows can be compared. Fresh components are adopted only if
   their bound is larger, and they replace the target.
 - Priors that were learned from few components, each of which has the rows of many clusters, can
-  prevent every split. Rows that belong to a target by more than one half are therefore also fitted
-  under new priors, which are learned from the fresh and all other components. The loss of the other
-  components under the new priors counts against the fresh ones.
+  prevent every split. Rows for which the responsibility of the target is more than one half are
+  therefore also fitted under new priors, which are learned from the fresh and all other components.
+  The loss of the other components under the new priors counts against the fresh components.
 - If the exact bound of all data has not risen by the end of the second pass, the state before the
   pass is restored.
 
-In a stream all three phases happen within one batch. A target is then one component. It stays if
-other batches have rows of it, and priors are also learned from these rows.
+In a stream all three phases happen within one batch, and a target is one component. If other
+batches have rows of the target, it stays, and new priors are also learned from these rows.
 """
 
 from collections.abc import Hashable
@@ -67,6 +67,7 @@ class Birth(Move):
     adopted and no target is left to try.
     """
 
+    # Attributes that interrupted fits restore and files contain, with their types.
     kept: ClassVar[dict[str, Any]] = {
         **Move.kept,
         "_targets": list[Target],
@@ -102,6 +103,7 @@ class Birth(Move):
     def begin(self, model: Mergeable, state: MovableState, tools: MoveTools) -> None:
         """Adopt the components created after the last pass, then choose targets for this one."""
         self._before, self._adopted = None, self._targets
+        # Forget failures if the priors of the model have changed.
         self._ledger = self._ledger.under(model)
         if self._fresh:
             self._before = state.checkpoint(), bound_of(model, state.memos.total()), model
@@ -110,10 +112,13 @@ class Birth(Move):
             fresh = concatenate_components(self._fresh)
             if self._learns:
                 other_stats = _stats_without(state, replaced_ids)
+                # The engine goes on with these priors, see :meth:`Move.under_priors`.
                 self._relearned = learn_priors(model, [other_stats, *self._fresh])
+            # The index -1 makes an empty component.
             state.rearrange(np.concatenate([kept, np.full(len(fresh.arrays[0]), -1)]))
-            # The statistics S' of fresh components [HS13] keep these alive during the pass. They
-            # are no part of any memo, so that the state drops them when it sums its memos.
+            # Fill the empty components with the statistics S' of the fresh components [HS13], so
+            # that these get rows during the pass. No memo contains S', so that the state drops S'
+            # when it sums its memos.
             zeros = Stats(tuple(np.zeros((kept.size, *array.shape[1:])) for array in fresh.arrays))
             state.stats.add(concatenate_components([zeros, fresh]))
             self._newborn_ids = set(state.component_ids[kept.size :].tolist())
@@ -135,9 +140,10 @@ class Birth(Move):
     def observer(self, n_rows: int, tools: MoveTools) -> Observer | None:
         """Return an observer that collects rows of the targets.
 
-        Of a large target it takes the same share of the rows of each batch, because the rows of the
-        data may be sorted.
+        If a target is large, the observer takes the same share of its rows from each batch, because
+        the rows of the data may be sorted.
         """
+        # One request for rows for each target.
         wanted = [target.wanted for target in self._targets]
         return partial(collected, wanted, self._seed) if wanted else None
 
@@ -247,16 +253,17 @@ class Birth(Move):
     ) -> tuple[Outcome, str, int, Mergeable]:
         """Try births from a target within a batch, and keep the first that is accepted.
 
-        Return the decision, a description of the fresh components, their number, and the model with
-        their priors.
+        Return the decision, a description of what was tried, the number of fresh components, and
+        the model with the priors of the fresh components.
         """
         model, state = trial.model, trial.state
         n_before = model.size(state.stats)
         kept = trial.kept(target)
         other_stats = trial.statistics_of(kept, target)
         max_fresh = self._max_components - n_before + 1
-        # First try components under priors learned from them and all others. If these are better
-        # for their rows but not for all rows, try components under the priors of the model.
+        # First fit components under priors that are learned from them and all other components. If
+        # they raise the bound of their rows, but not the bound of all rows, fit components under
+        # the priors of the model.
         for prior_sources in (other_stats, None):
             mixtures = FreshMixtures(model, trial.tools, max_fresh, prior_sources, True)
             fresh = self._create(mixtures, target)
@@ -271,11 +278,12 @@ class Birth(Move):
             if outcome.is_accepted or not learns or not other_stats.arrays[0].size:
                 break
         if not outcome.is_accepted and len(state.memos) > 1 and fresh.together is not None:
-            # Try one component for the rows of this batch, because these may differ from the rows
-            # of the target in other batches.
+            # Try to add one component for all collected rows, because these may differ from the
+            # rows of the target in other batches.
             outcome_of_one = trial.try_components(model, fresh.together, np.arange(n_before))
             if outcome_of_one.is_accepted:
                 return outcome_of_one, "one component for the rows of this call", 1, model
+        # If the birth was not accepted, the number has no meaning, and the record does not use it.
         number = model.size(state.stats) - (kept.size if outcome.is_accepted else 0)
         return outcome, fresh.tried, number, fresh_model
 

@@ -11,9 +11,9 @@ class ComponentsDisplay:
 
     Use :meth:`from_estimator` to make a display, or give either ``images``, or ``means`` and
     ``covariances``. A mixture of two columns is shown as ellipses. Any other number of columns is
-    shown as a table with a row for each component and a column for each column of the data. Its
-    colour is the distance of the component's mean from the mean of the mixture, in standard
-    deviations of the mixture.
+    shown as a table with a row for each component and a column for each column of the data. The
+    colour of a cell is the distance of the component's mean from the mean of the mixture, in
+    standard deviations of the mixture.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ class ComponentsDisplay:
     ax_ : matplotlib Axes
         Axes of the ellipses, of the table, or of the first image.
     bounding_ax_ : matplotlib Axes or None
-        The single axes that the images replace, if ``plot`` was called with one.
+        The single axes passed to ``plot``, if ``plot`` has divided it among the images.
     figure_ : matplotlib Figure
         Figure of the axes.
     images_ : list of matplotlib AxesImage
@@ -157,7 +157,7 @@ class ComponentsDisplay:
             ax.set(xlabel=names[0], ylabel=names[1])
 
     def _plot_table(self, ax, components, features, names, image_kw):
-        """Draw the table of standardised means of components in columns."""
+        """Draw a table of standardised means, with a row for each component."""
         means, covariances = np.asarray(self.means), np.asarray(self.covariances)
         numbers = check_numbers(components, len(means), "components")
         weights = np.ones(len(means)) if self.weights is None else np.asarray(self.weights)
@@ -186,7 +186,7 @@ class ComponentsDisplay:
         Parameters
         ----------
         estimator : estimator
-            A fitted estimator with ``components_`` or ``means_``, also of scikit-learn.
+            A fitted estimator of skvt or scikit-learn, with ``components_`` or ``means_``.
         values : {"components", "means", "covariances"} or None, default=None
             Values to show as images; None shows the components, or for a mixture the means. The
             covariances are shown as matrices.

@@ -36,12 +36,13 @@ ROWS_TO_START = 10_000
 # Largest mean of |mu_k|^2 / (2 s) of a random initial component, which is the cost of the component
 # in nats for a row that does not need it.
 LARGEST_COST = 15.0
-# Smallest number of active components per row in guesses of the components' size.
+# Initial components and their initial variance are guessed by division by the expected number of
+# active components of a row, or by this number if it is larger.
 FEWEST_ACTIVE = 1e-3
 # Maximum number of rows whose spectrum determines the initial noise and temperature.
 ROWS_OF_SPECTRUM = 1_000
-# Learned noise starts as the share of the mean square that the K largest directions do not explain,
-# if the share is at least SMALLEST_NOISE, and as the share DEFAULT_NOISE otherwise.
+# Learned noise starts as the share of the mean square that the first K principal directions of the
+# rows do not explain, if the share is at least SMALLEST_NOISE, and as DEFAULT_NOISE otherwise.
 SMALLEST_NOISE = 0.01
 DEFAULT_NOISE = 0.1
 # Smallest distance of learned activation priors from 0 and 1.
@@ -112,7 +113,8 @@ class FactorialMixture(ConjugateModel):
     # Ratio of the largest variance of any direction of the rows to the noise variance. Above this
     # temperature, components that differ little become equal.
     critical_temperature: float = np.inf
-    # Maximum number of sweeps of a row without a start, and the change that ends them.
+    # Maximum number of sweeps of a row without a start. They end earlier if the largest change of
+    # an activation in a sweep is less than ``sweep_tol``.
     max_sweeps: int = 50
     sweep_tol: float = 1e-3
     # Whether local steps also start from annealed particles. This is for reported bounds, since it
@@ -182,6 +184,7 @@ class FactorialMixture(ConjugateModel):
         """Return ``E_q[log p(x, z | mu)] - KL(q(mu) || p(mu))`` at the best q(mu), in nats."""
         family = self.family
         posterior = family.log_normalizer(self.natural_parameters(RunningStats(stats.arrays))[0])
+        # In the family, n_rows is K and n_columns is D.
         prior = 0.5 * family.n_rows * family.n_columns * np.log(self.prior_variance)
         return float(posterior - prior) + self._energy_without_components(stats)
 
@@ -225,7 +228,7 @@ class FactorialMixture(ConjugateModel):
     def memo_entropy(
         self, batch: FactorialBatch, result: FactorialResult, run: Run, *, pairs: bool
     ) -> tuple[Array, None]:
-        """Return the entropy of all activations (1,), and None for pairs."""
+        """Return the entropy of all activations (1,), and None in place of the losses of pairs."""
         assert result.entropies is not None  # a local step of this model
         return np.array([batch.weights @ result.entropies]), None
 
@@ -441,7 +444,7 @@ def _local_task(
     """Write the results of the local step of ``rows`` to ``out``; return their statistics.
 
     ``schedule`` has the inverse temperatures of the rows and the sweeps; ``out`` are the
-    activations, energies and entropies of all rows of the batch.
+    activations ``q``, energies and entropies of all rows of the batch.
     """
     inv_temps, (ladder, max_sweeps, tol) = schedule
     q, energy, entropy = out

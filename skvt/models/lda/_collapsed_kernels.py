@@ -53,7 +53,7 @@ MOST_TOKENS = 1000
 _MIN_PROBABILITY = 1e-30
 # Up to this whole number n, psi(x + n) - psi(x) is computed as a sum of n reciprocals.
 MOST_RECIPROCALS = 16.0
-# Smallest total of a topic, to which rounding errors are clipped.
+# Lower limit of the total of a topic, which rounding errors could make zero or negative.
 LEAST_TOTAL = 1e-15
 
 
@@ -99,7 +99,7 @@ class _Streams(NamedTuple):
     n_tokens: IndexArray
     # (S,): the number of the document's tokens that have been drawn.
     n_drawn: IndexArray
-    # (S,): the product of the last probabilities of tokens, and the number of its factors.
+    # (S,): the number of factors of ``product``, and the product of the last tokens' probabilities.
     n_multiplied: IndexArray
     product: Array
     # (S,): the sum of alpha over topics. If the tokens have topics before the sweep, the weight of
@@ -119,7 +119,9 @@ def collapsed_steps(
 ) -> None:
     """Allocate the scratch of a thread and call :func:`_collapsed_steps`.
 
-    ``n_streams`` is the number of documents of a group whose draws are interleaved.
+    ``n_streams`` is the number of documents of a group whose draws are interleaved. ``arguments``
+    are the arguments of :func:`_collapsed_steps` from ``words`` to ``log_probability``, and last
+    the ``counter``.
     """
     *other_arguments, counter = arguments
     n_words, width = lam.shape
@@ -197,14 +199,15 @@ def _collapsed_steps(
 ) -> None:  # fmt: skip
     """Draw the topic of each token given the topics of all other tokens.
 
-    Each claim of the loop is one group of documents. Unless tokens have topics before the sweep,
-    they are drawn given alpha, ``lam`` and ``totals`` alone.
+    Each claim of the loop is one group of documents. If ``has_topics`` is false, tokens have no
+    topics before the sweep. Topics are then drawn given alpha, ``lam`` and ``totals`` alone, which
+    stay the same during the sweep.
 
     Parameters
     ----------
     indptr : (n + 1,) row pointers of the documents
     token_indptr : (nnz + 1,) the number of the first token of each entry
-    lam : float32 (A, W) ``eta + n``; 0 beyond K topics
+    lam : float32 (A, W) ``eta + n``, where n are the counts of A words in K topics; 0 beyond K
     words, counts : (nnz,) local words and counts of the entries, which make a CSR matrix with
         ``indptr``
     row_weights : (n,) weights of the documents
@@ -293,8 +296,9 @@ def _collapsed_steps(
                     doc_counts[s], inverse_totals, word_counts[streams.words[s, t]],
                     word_counts[streams.words[s, next_t]], sums, unit(mix(streams.state[s])),
                 )  # fmt: skip
-                # If rounding has led to a padding topic beyond K, or to a topic that the document
-                # must not have, take an allowed topic nearby.
+                # Rounding may lead to a padding topic beyond K, or to a topic that the document
+                # must not have. Go back from padding to a topic below K. Then take the nearest
+                # allowed topic at or below it or, if there is none, above it.
                 k = k if k < n_topics else max(k - LANES, 0)
                 while k > 0 and doc_counts[s, np.uint64(k)] == zero:
                     k -= 1

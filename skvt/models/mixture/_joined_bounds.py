@@ -1,13 +1,14 @@
-"""Bounds of a mixture whose components are joined clusters, from statistics alone.
+"""Bounds of a mixture whose components are joined into clusters, without a pass over the rows.
 
 Each cluster becomes one component. The statistics and the responsibilities of its components are
 summed. The bound at these responsibilities is the evidence of weights and components, plus the
-entropy of assignments [HS13 eq. 8]. No pass over the rows is needed.
+entropy of assignments [HS13 eq. 8].
 
-The responsibilities are computed under the final globals, whereas the bound of the fit may be
-computed with the responsibilities before its last update. Differences between the two bounds are
-therefore exact up to the gain of one more pass. If the hierarchy has been built from a sample of
-the rows, entropies of all rows are estimated by entropies of the sample.
+The bounds of this module use responsibilities under the final globals. The bound of the fit may use
+the responsibilities before the last update of the globals. The difference between a bound of this
+module and the bound of the fit is therefore exact up to the gain of one more pass. If the hierarchy
+has been built from a sample of the rows, entropies of all rows are estimated by entropies of the
+sample.
 """
 
 import numpy as np
@@ -23,8 +24,8 @@ from skvt.typing import Array, IndexArray
 def joined_statistics(model: Mixture, stats: Stats, clusters: IndexArray) -> Stats:
     """Return the statistics summed over the components of each cluster.
 
-    ``clusters`` (K,) is the cluster of each component. The sums are sorted by ``order`` of the
-    prior of the weights.
+    ``clusters`` (K,) has the number of the cluster of each component. The result has the clusters
+    in the best order for the prior of the weights, for example by descending count.
     """
     indicators = cluster_indicators(clusters)
     counts, sums = (indicators @ array for array in stats.arrays)
@@ -42,7 +43,7 @@ def bounds_of_joins(
     if Capability.MERGEABLE not in model.capabilities:
         return None
     K = joins.n_components
-    # Compute the entropy that is lost by the joins, cumulated, in nats per row.
+    # Compute the entropy in nats per row that is lost by the first join, the first two joins, etc.
     lost = assignments.losses_of(joins.linkage).cumsum()
     clusters_by_number = joins.all_clusters()
     counts, sums = stats.arrays
@@ -50,8 +51,9 @@ def bounds_of_joins(
     for n, clusters in enumerate(clusters_by_number):
         rows = np.bincount(clusters, counts).astype(np.float64)
         weights_evidence[n] = model.weights_log_evidence(rows)
-    # If components share globals, the evidence of a cluster depends on the other clusters. It is
-    # then computed for all clusters of each number. Otherwise it is computed once per cluster.
+    # If components share globals, the evidence of a cluster depends on the other clusters and is
+    # computed anew for each number of clusters. Otherwise it is computed once for each cluster.
+    # Components share globals if their evidence changes when shared globals are left out.
     component = model.component
     if np.array_equal(
         component.log_evidence(sums), component.without_shared_globals.log_evidence(sums)
@@ -61,6 +63,7 @@ def bounds_of_joins(
         joined = (joined_statistics(model, stats, c).arrays for c in clusters_by_number)
         evidence = np.array([component.log_evidence(sums).sum() for _, sums in joined])
     energy = weights_evidence + evidence
+    # Joins lead from K clusters to one, and the result begins with one: reverse the losses.
     return energy - energy[-1] - float(counts.sum()) * np.append(lost[::-1], 0.0)
 
 
