@@ -94,9 +94,9 @@ default="dirichlet_process"
         component, and None is ``1 / n_components``.
 
         "auto" learns the concentration of a Dirichlet process, between 0.001 and 1,000. The other
-        parameters of priors below are learned in the same way: a learned parameter starts with the
-        value of None, and after each pass that ends with two or more components it moves to the
-        maximum of the bound.
+        parameters of priors below are learned in the same way. A learned parameter starts with the
+        value that None would give it. After each pass that ends with two or more components, it
+        moves to the maximum of the bound.
     mean_precision_prior : float, "auto" or None, default="auto"
         Number of rows that the prior mean of a component is worth, kappa. None is 1. "auto" learns
         it, between 1e-6 and 1.
@@ -119,19 +119,19 @@ default="dirichlet_process"
         or "low_rank", the covariance is a maximum-likelihood estimate from at most 10,000 rows.
 
         "auto" learns the inverse scale, down to a millionth of the columns' variances. With "tied"
-        it is not learned. In directions in which the rows vary by less than a millionth of the
-        columns' variances, the rows count as if they varied that much, provided that there are
-        more rows than columns.
+        it is not learned. If there are more rows than columns, the variance of the rows in each
+        direction counts as at least a millionth of the columns' variances.
 
-        With at most ten rows for each column, the default and learned matrices are diagonal, since
-        so few rows do not determine more. If mean and inverse scale are both learned, they are then
-        learned from components of several rows only.
+        With at most ten rows for each column, the default and learned matrices are diagonal,
+        because so few rows do not determine other entries. If mean and inverse scale are both
+        learned from so few rows, components that have a single row are left out.
     reg_covar : float, default=0.0
         Smallest variance of a component in any direction. Each row counts as if each value had been
         measured with an error of this variance, and the prior that is found from the data includes
         the error. The variance may still be smaller if a given or learned ``covariance_prior_`` is
         less than ``reg_covar * degrees_of_freedom_prior_``. Predicted densities are densities of
-        the rows as they are. Bounds of fits with different ``reg_covar`` cannot be compared.
+        rows as they are, to which no error is added. Bounds of fits with different ``reg_covar``
+        cannot be compared.
 
         A column counts as rounded if most of its rows share their value with nine or more other
         rows. Values of rounded columns have a further error, whose variance is a twelfth of the
@@ -194,7 +194,7 @@ default="dirichlet_process"
     .. shared: restart_elbos_, n_batch_iter_, temperature_, converged_, n_iter_
     posterior_ : JointPosterior
         The posterior q: ``sample``, ``log_prob``, ``mean``, ``var``, ``entropy``. Its blocks are
-        the "weights" (sticks) and "components".
+        the "weights" (sticks, or a Dirichlet) and "components".
     .. shared: n_features_in_, feature_names_in_
 
     See Also
@@ -300,6 +300,7 @@ default="dirichlet_process"
         component, priors = gaussian_component(self, covariance_type, X, weights, self.reg_covar)
         vars(self).update({f"{name}_": priors[name] for name in priors})
         if self._is_finite:
+            # `SymmetricDirichlet` takes the sum of the concentrations of all components.
             weights_prior = SymmetricDirichlet(1.0 if alpha is None else float(alpha) * K, K)
         else:
             weights_prior = StickBreaking(1.0 if alpha is None or learns_alpha else float(alpha))
@@ -312,6 +313,7 @@ default="dirichlet_process"
             return model
         if self.means_init is None:
             return start_from_labels(model, self.labels_init, X, weights, max_components)
+        # From here on, initial means are given.
         if self.labels_init is not None or self.mean_type == "zero":
             conflict = (
                 "mean_type='zero', which has no means" if self.labels_init is None else "labels"
@@ -323,6 +325,7 @@ default="dirichlet_process"
 
     def _plan(self, model, X, weights, *, stream=False):
         """Return the plan of memoized inference with moves, or of stochastic inference."""
+        # None stands for the moves of mixtures.
         return memoized_plan(self, X, weights, {} if self._is_finite else None, stream=stream)
 
     def _published(self, model):
@@ -333,7 +336,8 @@ default="dirichlet_process"
     # --------------------------------------------------------------------------- attributes
     @of_fit
     def weight_concentration_prior_(self, fitted):
-        """Given, default or learned concentration; of each component if they are finitely many."""
+        """Given, default or learned concentration of a Dirichlet process or of each component."""
+        # The prior is (1, concentration) of a stick, or the concentration of a component.
         return float(fitted.model.weights.prior()[0, -1])
 
     covariance_type_ = of_model(
@@ -401,6 +405,7 @@ default="dirichlet_process"
     def _moments(self, fitted):
         """Return means and covariances of the components in double precision."""
         component = fitted.model.component
+        # With "tied", give each component the posterior of the shared covariance.
         return component.moments(component.with_shared_globals(fitted.lam()[1]))
 
     @property

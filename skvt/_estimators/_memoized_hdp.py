@@ -39,13 +39,14 @@ from skvt.rows import dense, some_rows
 # Minimum and maximum number of documents of a batch if the user passes no batch size.
 ROWS_OF_BATCH = 250, 5_000
 # `fit` warns if the noise ratio, see `_noise_ratio`, is larger. The ratio was at most 1.5 in five
-# corpora of texts, and 1.9 if ten or thirty texts were taken as one. It is 2.4 for drawn counts of
-# genes, which are negative binomials of mean 2 and size 2.
+# corpora of texts, and at most 1.9 if ten or thirty texts were joined to one document. It is 2.4
+# for simulated counts of genes, which are drawn from negative binomials of mean 2 and size 2.
 MOST_NOISE = 2.0
-# Numbers of documents, and of the most frequent words, from which the noise ratio is estimated.
+# Maximum number of documents, and maximum number of words, the most frequent ones, from which the
+# noise ratio is estimated.
 NOISE_ROWS, NOISE_WORDS = 1_000, 300
-# Minimum number of words for the estimate; documents are at least twice as many. With fewer words,
-# topics may explain most directions.
+# Minimum number of words for the estimate. With fewer words, topics may explain most directions of
+# the residuals. There are at least twice as many documents as words, see `_noise_ratio`.
 FEWEST_WORDS = 100
 # Advice in the error if a prior for each topic is passed.
 NO_PRIOR_OF_EACH = (
@@ -117,15 +118,15 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
         field. The number, weights and ids of topics, the concentrations and ``topic_word_prior_``
         stay as they are after the passes. There are no sweeps if the fit ends with one topic, or
         with T > 1. The cost of a sweep grows with the tokens, and the cost of a pass with the
-        distinct words of each document. If a word has more than 10 tokens in a document on average,
-        there are fewer sweeps in proportion, but at least 20.
+        distinct words of each document. If a word that occurs in a document has more than 10 tokens
+        in it on average, the number of sweeps is reduced in proportion, but not below 20.
     .. shared: mean_change_tol, max_doc_update_iter, n_init, warm_start, n_jobs, verbose
     .. shared: verbose_interval, random_state
 
     Attributes
     ----------
     n_components_ : int
-        Number of components K. They are the topics at the end of the fit.
+        Number of components K. The components are the topics at the end of the fit.
     topic_weights_ : ndarray of shape (K,)
         Expected weights of the topics in the corpus, in descending order except for ties of the
         bound. The difference between their sum and 1 is the weight of topics not yet seen.
@@ -166,11 +167,11 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
     grows with the number of documents: it is 10 for 50,000 documents, and 1 more for each further
     5,000. Choose larger batches to have fewer.
 
-    If a fit ends with one topic, annealed starts from 20 and from 50 topics follow, provided that
-    there are at least 200 and 500 documents and that births are among the moves. If a fit that
-    started from one topic ends with several, and there are at most 1,000 documents, another fit
-    starts from these topics after 200 sweeps of collapsed sampling. The fit with the highest bound
-    is kept, and ``restart_elbos_`` includes the bounds of these starts.
+    If a fit ends with one topic and births are among the moves, annealed starts follow: one from 20
+    topics if there are at least 200 documents, and one from 50 topics if there are at least 500. If
+    a fit that started from one topic ends with several, and there are at most 1,000 documents,
+    another fit starts from these topics after 200 sweeps of collapsed sampling. The fit with the
+    highest bound is kept, and ``restart_elbos_`` includes the bounds of these starts.
 
     The derivation of the bound is in ``skvt.models.hdp``. It holds for every
     ``doc_topic_concentration``.
@@ -272,7 +273,8 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
 
     def _plan(self, model, X, weights, *, stream=False):
         """Return the plan of memoized inference with moves, or of stochastic inference."""
-        # Merges come before deletes: if two topics share words, a merge needs no new assignments.
+        # Merges come before deletes. If two topics share words, a merge joins them without new
+        # assignments of tokens, which a delete would need.
         moves = {
             "merge": MergeTopics,
             "delete": DeleteTopic,
@@ -283,11 +285,15 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
         return replace(plan, stopping=replace(plan.stopping, in_words=True), last=last)
 
     def _gathers(self, before=None):
-        """Return whether the first calls of ``partial_fit`` are gathered, as births need."""
+        """Return whether small calls of ``partial_fit`` form batches, which births need."""
         return self.learning_method != "online" and "birth" in self.moves
 
     def _restarts(self, seeds, fit):
-        """Add starts from other numbers of topics, except to a warm start or without births."""
+        """Return the starts of a fit, with starts from other numbers of topics if births are made.
+
+        There are no other starts if the fit is a warm start. A start from sampled topics is made
+        only if the fit started from one topic.
+        """
         if fit.plan.stopping.most_components is None or fit.is_warm:
             return SameModel(seeds, fit)
         return TopicRestarts.of(seeds, fit, samples=self.n_components == 1)
@@ -322,12 +328,13 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
 
 
 def _noise_ratio(X, weights):
-    """Return how much counts vary, apart from topics, relative to counts of words.
+    """Return how much counts vary beyond topics, relative to Poisson counts.
 
-    A residual is a count minus its expectation if words do not depend on documents, divided by the
-    standard deviation of a count of words. Topics explain few directions of the residuals. The
-    lower quartile of their variances in all directions is therefore divided by the lower quartile
-    for standard normal residuals. The ratio is 0 if there are too few words for an estimate.
+    A residual is a count minus its expectation, divided by the square root of the expectation. The
+    expectation is the expectation of words that do not depend on documents. The residuals have a
+    variance in each principal direction. Topics raise the variances in few directions only, so that
+    the lower quartile of the variances shows the noise. The result is this quartile divided by the
+    quartile for standard normal residuals, or 0 if there are too few words for an estimate.
     """
     rows = np.unique(np.linspace(0, X.shape[0] - 1, min(X.shape[0], NOISE_ROWS)).astype(np.int64))
     counts, _ = some_rows(X, weights, rows)

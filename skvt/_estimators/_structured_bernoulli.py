@@ -49,12 +49,14 @@ from skvt.posterior import JointPosterior, Posterior
 from skvt.readers import BinaryReader
 from skvt.rows import has_sparse_rows
 
-# Scale of steps on all rows. With it, rho = min(1, 100 t^-0.75) is 1 up to t = 464.
+# Scale of the sizes of steps on all rows. With it and the default offset and decay, step number t
+# has size rho = min(1, 100 (10 + t)^-0.75), which is 1 up to t = 454.
 SCALE_OF_FULL_STEPS = 100.0
 # Maximum number of initial components of memoized inference if births can add others.
 MOST_AT_START = 100
-# In a structured stream, the maximum ratio of a step size to the share of the step's rows in all
-# rows seen. It is more than 1, so that rows that were assigned when little was known are forgotten.
+# Maximum step size in a structured stream, as a multiple of the share of the step's rows in all
+# rows seen. With 1, all rows would count equally. With more, the first rows are forgotten, which
+# were assigned when little was known.
 MOST_OF_SHARE = 2.0
 
 
@@ -74,7 +76,7 @@ class StructuredBernoulliMixture(GrowingMixin, MixtureEstimator):
     component. By default, memoized inference [2]_ with births, merges and deletes finds the number
     of components and learns the prior of each column. As an alternative, structured inference [1]_
     draws weights and components from their posterior in each step, and assigns all rows given the
-    draw. It finds about as many clusters of few rows as Gibbs sampling. NaN are missing values and
+    draw. It finds about as many small clusters as Gibbs sampling does. NaN are missing values and
     are integrated out.
 
     Parameters
@@ -94,9 +96,9 @@ default="dirichlet_process"
     feature_prior : float, array-like of shape (2,) or (n_features, 2), or "auto", default="auto"
         Parameters (a, b) of the beta prior of the probability of a one. A number stands for both.
         "auto" starts with 1 and learns the parameters of each column, between 0.001 and 1,000. It
-        maximises the bound plus the log of a prior that counts like two components with the
-        parameters 1. With "structured", it maximises the evidence of the components given the
-        assignments, by one step per pass.
+        maximises the bound plus the log of a prior that pulls the parameters towards 1 with the
+        weight of two components. With "structured", it maximises the evidence of the components
+        given the assignments, by one step per pass.
     learning_method : {"memoized", "structured", "online", "batch"}, default="memoized"
         How the posterior q is found. "memoized": memoized mean-field inference [2]_ with births,
         merges and deletes. "structured": structured inference. "online": stochastic mean-field
@@ -163,7 +165,7 @@ default="dirichlet_process"
         final q(w) q(phi). Not available after ``partial_fit``, see ``elbo``.
     .. shared: history_
         With "structured", "objective" is the log probability of the rows under the drawn weights
-        and components, minus the divergence of the globals, which is not a bound.
+        and components, minus the divergence of the globals. This difference is not a bound.
     .. shared: lower_bounds_, move_log_, weight_concentration_prior_
     feature_prior_ : ndarray of shape (n_features, 2)
         Parameters (a, b) of the beta priors as used or learned.
@@ -278,7 +280,11 @@ default="dirichlet_process"
         )  # fmt: skip
 
     def _gathers(self, before=None):
-        """Gather the first calls, so that initial components come from the rows of all of them."""
+        """Return whether small calls of ``partial_fit`` after the fit ``before`` form batches.
+
+        Structured inference gathers only the first calls, so that the initial components come from
+        the rows of all these calls.
+        """
         if self._is_structured:
             return before is None or before.gathered is not None
         return super()._gathers(before)
@@ -290,10 +296,12 @@ default="dirichlet_process"
             scale = 1.0 if scale is None else scale
             plan = memoized_plan(self, X, weights, stream=stream, scale=scale)
             if stream and self._gathers():
-                # Start with one component, since births find others, but a stream deletes none.
+                # Start with one component, which is made from one row. Births add components, but
+                # components that are not needed would remain, because a stream deletes none.
                 first_rows = rows_of(X[:1], weights[:1], 1)
                 plan = replace(plan, stream=replace(plan.stream, first_rows=first_rows))
             return plan
+        # By default, all rows are one batch.
         is_undivided = self.n_batches is None and self.batch_size is None
         if scale is None:
             full_steps = is_undivided and self.global_step == "ssvi-a"
@@ -306,6 +314,7 @@ default="dirichlet_process"
             phases=(Phase(StructuredInference(rate, self.global_step, MOST_OF_SHARE)),),
             policy=policy_of(self.temperature),
             stopping=Stopping(self.max_iter, self.evaluate_every, self.tol),
+            # A short fit, which calibrates a learned temperature.
             pilot=Pilot(rate),
             stream=StreamPlan(self.total_samples, counts_rows=True),
         )

@@ -59,7 +59,7 @@ class Corpus:
 
     @property
     def is_empty(self):
-        """Whether each row has no words or no topics, (n,)."""
+        """Mask (n,) of the rows that have no words or no topics."""
         return (self.lengths == 0.0) | ~self.proportions.any(axis=1)
 
     @property
@@ -97,6 +97,8 @@ class Corpus:
         Rows without topic k are left out.
         """
         shares = np.where(self.is_empty, 0.0, self.proportions[:, k])
+        # The function `first_words` finds the largest entries of each row of a matrix; here the
+        # matrix has one row, and its columns are the rows of the corpus.
         (order,) = first_words(shares[None], n_rows)
         return order[shares[order] > 0.0]
 
@@ -309,7 +311,7 @@ def topic_shares(
     the share of topic k in all rows. Groups with few words thus have shares near the prior.
     Averages of the result of ``transform`` would be shrunk towards the proportions of all rows,
     most of all for short rows. The estimate does not have this bias: at the true shares, the
-    expected gradient of the likelihood is 0 for rows of any length and any proportions.
+    expected gradient of the likelihood is 0, whatever the lengths and proportions of rows are.
 
     Intervals are approximate. They are intervals of the log odds of a share with quantiles of
     Student's t distribution. The standard error is computed from the sandwich covariance, which
@@ -397,6 +399,7 @@ def shares_by_group(corpus, groups, confidence):
         # The interval of a group of one row is NaN, since one row has no variance.
         z = student_t.ppf(0.5 + 0.5 * confidence, n - 1.0) if n > 1 else np.nan
         with np.errstate(divide="ignore", invalid="ignore"):
+            # Log odds, and half the width of their interval.
             odds, width = logit(share), z * error / (share * (1.0 - share))
             low, high = expit(odds - width), expit(odds + width)
         yield Group(values, n, share, low, high)
@@ -413,10 +416,10 @@ def _group_columns(groups):
 
 
 def _ranks(values):
-    """Return the rank of each value of a column in the order of groups.
+    """Return the rank of each value of a column, by which groups are sorted.
 
-    The order is the order of an ordered categorical type; otherwise values are sorted, as text if
-    they cannot be compared.
+    Values of an ordered categorical type have the order of the type. Other values are sorted; if
+    they cannot be compared, they are sorted as text.
     """
     order = declared_order(values)
     if order is None:
@@ -451,12 +454,15 @@ def _estimate_shares(corpus, rows):
             break
     # The distribution of words at the estimated shares.
     mixture = share @ topics
-    # The standard errors follow from the sandwich covariance: the variance of the gradient between
-    # two inverses of the curvature.
+    # The standard errors follow from the sandwich covariance ``H^-1 G H^-1``, where H is the
+    # curvature of the objective, and G is the variance of its gradient.
     prior_curvature = np.diag(prior / share**2)
     inverse_curvature = np.linalg.inv((topics * (counts / mixture**2)) @ topics.T + prior_curvature)
-    # Subtract the length, which is the Lagrange multiplier of the sum of shares.
+    # The shares sum to 1. The Lagrange multiplier of this constraint is the number of words, so
+    # subtract the number of words of each row from its gradient.
     row_gradients = X @ (topics / mixture).T - lengths[:, None]
+    # The prior counts as one more word, whose topic is known. The second moment of its gradient is
+    # equal to its curvature.
     gradient_variance = row_gradients.T @ row_gradients * (n / max(n - 1.0, 1.0)) + prior_curvature
     return share, np.sqrt(np.diag(inverse_curvature @ gradient_variance @ inverse_curvature))
 

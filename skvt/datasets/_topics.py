@@ -44,11 +44,12 @@ def make_topic_corpus(
     Returns
     -------
     X : csr_matrix of int64, shape (N, V)
-        Word counts, with sorted indices.
+        Word counts, with sorted indices. X, `topics` and `proportions` are returned as a named
+        tuple.
     topics : ndarray, shape (K, V)
         Probability of each word in each topic.
     proportions : ndarray, shape (N, K)
-        Probability of each topic in each document. The three results are returned as a named tuple.
+        Probability of each topic in each document.
 
     Notes
     -----

@@ -32,7 +32,8 @@ UPDATES_PER_PASS = 10
 # because globals are sent to each visit. Large visits need memory for local variables and
 # temporary arrays.
 MAX_ROWS_PER_VISIT = 2**16
-# All visits get the same globals if this divides the amount of data sent by at least this factor.
+# All visits get the same globals if the amount of data that is sent then decreases by at least this
+# factor.
 _MIN_SHARING_FACTOR = 2
 # Maximum number of minibatches that stochastic inference visits at once.
 MAX_PARALLEL_MINIBATCHES = 8
@@ -140,7 +141,8 @@ class Chunks:
         rows, columns = key
         if rows != slice(None):
             raise TypeError("Select whole columns: chunked data cannot be indexed by row.")
-        # Only the first selection precedes the row function; later ones become part of it.
+        # ``columns`` are selected before the row function is applied. If there already is a
+        # selection or a row function, make the new selection the last step of the row function.
         if self.columns is None and self._row_function is None:
             return Chunks(self.site, self.handles, self.summaries, columns)
         selected = mapped(self, partial(_select_columns, columns))
@@ -148,9 +150,10 @@ class Chunks:
         return selected
 
     def bind_selection(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a function of a stored chunk that calls ``function`` with the rows of this matrix.
+        """Return a function that takes a stored chunk and calls ``function`` with its part of X.
 
-        ``function`` gets a chunk with the selected columns, after the row function.
+        ``function`` gets a `Chunk` in which the columns are selected and the row function is
+        applied.
         """
         return partial(_apply_to_selection, function, self.columns, self._row_function)
 
@@ -338,8 +341,8 @@ def _compute_scopes(
 class SharedGlobals(NamedTuple):
     """A model, and globals that are sent once and serve several batches.
 
-    The globals are those of the ``active`` columns, which occur in any of the batches. They are
-    those of all columns if ``active`` is None.
+    The globals cover the ``active`` columns, which are all columns that occur in at least one of
+    the batches. If ``active`` is None, they cover all columns of the data.
     """
 
     model: Model
@@ -354,12 +357,13 @@ class SharedGlobals(NamedTuple):
 
 
 def _find_common_scope(batches: Sequence[BatchHandle]) -> BatchScope | None:
-    """Return the union of the scopes, if it is worthwhile to send all batches the same globals.
+    """Return the union of the scopes if all batches should get the same globals, else None.
 
-    It is, if this sends at most half as many numbers as the globals of each batch would need.
-    Otherwise return None.
+    Batches should get the same globals if these are at most half as many numbers as the globals of
+    the single batches together.
     """
     first_scope = batches[0].scope
+    # Models whose batches need the globals of all columns leave ``active`` None.
     if first_scope.active is None:
         all_equal = all(batch.scope == first_scope for batch in batches)
         return first_scope if all_equal and len(batches) >= _MIN_SHARING_FACTOR else None
@@ -425,7 +429,7 @@ class ChunkRows(BatchedRows):
     def order(self, rng: np.random.Generator | None = None) -> list[BatchSlice]:
         """Return the batches of a pass.
 
-        They are in the order of the rows without ``rng``, and if all rows are visited at once.
+        If ``rng`` is None, or if all rows are visited at once, batches have the order of the rows.
         Otherwise the rows of each chunk are shuffled, and batches of different chunks alternate.
         """
         n_batches = self._count_batches()
@@ -436,7 +440,9 @@ class ChunkRows(BatchedRows):
                 for i in range(int(n))
             ]
         seeds = rng.integers(2**62, size=n_batches.size).tolist()
-        # The batches of each chunk are spread evenly over the pass, from a random time in [0, 1/n).
+        # Spread the batches of each chunk evenly over the pass, which takes the time from 0 to 1:
+        # the n batches of a chunk have the distance 1 / n, and the first one a random time below
+        # 1 / n.
         starts = rng.random(n_batches.size)
         times_and_slices = [
             ((i + starts[c]) / n, BatchSlice(c, i, self.batch_size, seeds[c]))
@@ -498,7 +504,7 @@ class ChunkRows(BatchedRows):
         return self._fixed_handles | handles
 
     def n_steps(self, batches: Sequence[BatchHandle]) -> int:
-        """Return how many steps of stochastic inference a step on these batches counts for."""
+        """Return the number by which a step on these batches raises the counter of steps."""
         return 1 if self._visits_all_at_once else len(batches)
 
     def visit(
@@ -514,14 +520,14 @@ class ChunkRows(BatchedRows):
         first_request = next(requests)
         draw = first_request.draw
         # If several batches need almost the same globals, send these only once. The correction of
-        # drawn statistics needs the globals of all columns, as the scope ``BatchScope()`` says.
+        # drawn statistics needs the globals of all columns, for which ``BatchScope()`` stands.
         shared = None
         is_corrected = draw is not None and draw.is_corrected
         scope = BatchScope() if is_corrected else _find_common_scope(batches)
         if scope is not None:
             global_params = make_globals(batches[0]._replace(scope=scope))
-            # With a draw, ``global_params`` are statistics, which visits index by the columns of
-            # the data.
+            # With a draw, ``global_params`` are statistics of all columns. Visits select columns
+            # of them, so that ``SharedGlobals.of`` must not: let it return them unchanged.
             active = None if draw is not None else scope.active
             shared = self.X.site.share(SharedGlobals(first_request.model, global_params, active))
 

@@ -37,7 +37,8 @@ class TopicsDisplay:
     axes_ : ndarray of matplotlib Axes, shape (n_topics,)
         Axes of each topic shown.
     bounding_ax_ : matplotlib Axes or None
-        The single axes that ``axes_`` replace, if ``plot`` was called with one.
+        The single axes that were passed to ``plot`` and divided into ``axes_``; None if no single
+        axes were passed.
     figure_ : matplotlib Figure
         Figure of the axes.
     bars_ : list of matplotlib BarContainer
@@ -76,8 +77,9 @@ class TopicsDisplay:
             Number of words per topic.
         topics : array-like of int or None, default=None
             Numbers of the topics to show, in this order. None shows the thirty topics with the
-            largest shares, because a hundred panels take some ten seconds. The number of topics
-            that are not shown is written below the last panel.
+            largest shares, or the first thirty without ``shares``, because a hundred panels take
+            some ten seconds. The number of topics that are not shown is written below the last
+            panel.
         n_columns : int, default=5
             Number of panels in a row.
         bar_kw : dict or None, default=None
@@ -100,6 +102,7 @@ class TopicsDisplay:
         self.axes_, self.bounding_ax_ = make_panels(ax, numbers.size, n_columns, size)
         self.figure_ = self.axes_[0].figure
         self.bars_ = []
+        # If all weights are 0, the limit is 1.
         x_max = 1.05 * weights[numbers].max() or 1.0
         for panel, k in zip(self.axes_, numbers, strict=True):
             words = np.argsort(-scores[k], kind="stable")[:n_words]
@@ -115,6 +118,7 @@ class TopicsDisplay:
             panel.set_xlim(0.0, x_max)
             panel.locator_params(axis="x", nbins=3)
         if n_not_shown:
+            # This is the last panel.
             panel.set_xlabel(f"{n_not_shown} more topics not shown", loc="right")
         return self
 

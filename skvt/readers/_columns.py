@@ -77,6 +77,7 @@ class Column:
 
     def numbers(self):
         """Return the values as float64, NaN where missing; raise unless they are numbers."""
+        # Categories are converted one by one below: a cast might return their codes.
         if self.kind != "category" and isinstance(self.values, nw.Series):
             return self.values.cast(nw.Float64).to_numpy()
         values = np.array([np.nan if value is None else value for value in self.objects()])
@@ -109,7 +110,7 @@ def declared_order(values):
 
 
 def columns_of(X):
-    """Return the columns of a data frame or an array of objects; None for floats or sparse X."""
+    """Return the columns of a data frame or an array; None for sparse X or an array of floats."""
     if sp.issparse(X) or (isinstance(X, np.ndarray) and X.dtype.kind == "f"):
         return None
     if is_frame(X):
@@ -137,15 +138,21 @@ def _read_series(series):
         return Column("real", name, series)
     if is_of_dates(name):
         return Column("date", name, series)
-    # Sparse columns of pandas have the type Unknown; columns of polars without values have type
-    # Null, and get the kind None.
+    # Sparse columns of pandas have the type Unknown, and are read as arrays. Columns of types that
+    # are not named above, such as lists, get the kind None. So do columns of polars without values,
+    # which have the type Null.
     values = np.asarray(native) if dtype == nw.Unknown else np.empty(0, "V")
     kind = {"b": "binary", "i": "real", "u": "real", "f": "real"}.get(values.dtype.kind)
     return Column(kind, name, values)
 
 
 def _read_objects(values, name="object"):
-    """Return a column of numbers, booleans or dates if all objects are, else of categories."""
+    """Return the column of an array of objects.
+
+    Its kind is "binary", "real" or "date" if all objects that are not missing are booleans, numbers
+    or dates. The kind of other objects is "category", or None if an object is not hashable. A
+    column without any value is "real".
+    """
     observed = [value for value in values if not is_missing(value)]
     types = {type(value) for value in observed}
     if types and all(issubclass(each, bool | np.bool_) for each in types):
@@ -185,10 +192,13 @@ def fill_column(X, j, mask, values):
         return X
     frame = _frame(X)
     series = frame[:, int(j)]
+    # Make an array of the type of the values, or of objects if they have several types.
     values = levels(values)
     rows = np.flatnonzero(mask)
     if values.dtype.kind in "biuf" and series.dtype not in (nw.Categorical, nw.Enum, nw.Object):
         series, values = _widen_for(series, values)
+    # polars cannot assign to columns of objects: make a new column. The check is by the name of the
+    # type, because pandas has columns of objects, too.
     if str(getattr(series.to_native(), "dtype", "")) == _POLARS_OBJECT:
         entries = series.to_list()
         for row, value in zip(rows, values.tolist(), strict=True):
@@ -206,9 +216,10 @@ def fill_column(X, j, mask, values):
 
 
 def _widen_for(series, values):
-    """Return a series of numbers in a type that can hold ``values``, and ``values`` in that type.
+    """Convert a series of numbers to a type that can hold ``values``; return both.
 
-    The type is the series' type, if it is of floats or holds the values exactly, else Float64.
+    The series keeps its type if this is a type of floats, or if it holds the values exactly; the
+    values are then converted to it. Otherwise the series is converted to Float64.
     """
     try:
         dtype = np.dtype(bool if series.dtype == nw.Boolean else str(series.dtype).lower())
@@ -223,9 +234,10 @@ def _widen_for(series, values):
 
 
 def make_frame(columns, types, container):
-    """Return a data frame of the package ``container`` from arrays of columns by name.
+    """Return a data frame of the package ``container``.
 
-    ``types`` are the names of the columns' types in the frame passed to ``fit``.
+    ``columns`` maps the names of the columns to arrays of their values, and ``types`` to
+    the names of their types in the frame that was passed to ``fit``.
     """
     frames = []
     for name, values in columns.items():
@@ -243,7 +255,11 @@ def as_objects(values):
 
 
 def levels(categories):
-    """Return categories as an array of their type, or of objects if an array would change them."""
+    """Return categories as an array of their type, or as an array of objects.
+
+    An array of objects is returned if categories have several types, or if an array of their type
+    would change their values.
+    """
     if len({type(value) for value in categories}) == 1 and np.ndim(categories[0]) == 0:
         array = np.array(list(categories))
         if array.tolist() == list(map(to_python, categories)):

@@ -9,9 +9,10 @@ categories or counts has separate parameters in each cell,
     y_d | z = k, cell c ~ F(phi_kcd),        phi_kcd ~ H(eta_d),
 
 which are independent given the component. A row thus informs the parameters of one cell only. With
-C cells and F such columns, it is treated as a row of C F columns in which the columns of all other
-cells are missing. Inference is therefore exact if it is exact for missing values. Given columns of
-numbers do not affect columns of bits, categories or counts.
+C cells and F such columns, a row is treated as a row of C F columns: the F columns of its own cell
+have values, and the columns of all other cells are missing. Cells thus add no approximation to the
+treatment of missing values. Given columns of numbers do not affect columns of bits, categories or
+counts.
 """
 
 from dataclasses import dataclass, field, replace
@@ -56,7 +57,8 @@ class GivenColumns:
     moment: Annotated[Array, "r r"]
     # Numbers of the combinations that occur, in ascending order; see :meth:`combination`.
     combinations: Annotated[IndexArray, "c"]
-    # (C,): share of the rows in each cell, which is 0 for the cell of all other combinations.
+    # (C,): share of the rows in each cell. C is the number of ``combinations``, plus 1 if there is
+    # a cell of all other combinations; this is the last cell, and its share is 0.
     shares: Annotated[Array, "c | c+1"]
 
     def validate(self, d: int, k: int) -> bool:
@@ -143,9 +145,9 @@ class GivenColumns:
 class Conditioned(Product):
     """Columns of bits, categories or counts with separate parameters in each cell.
 
-    Rows of the data have D + G columns: F columns with parameters, an exposure if ``exposed``, and
-    G given columns, where D is F or F + 1. The only block, "values", describes rows with C F
-    columns, cell after cell, and the exposure.
+    Rows of the data have F columns with parameters, then an exposure if ``exposed``, then G given
+    columns. D is F + 1 with an exposure, and F otherwise. The only block, "values", describes
+    converted rows: they have the F columns of each cell, cell after cell, and then the exposure.
     """
 
     given: GivenColumns = field(kw_only=True)
@@ -219,7 +221,8 @@ class Conditioned(Product):
     # missing values out.
     filled = ConjugateComponent.filled
     with_completed = ConjugateComponent.with_completed
-    # The block has no indicators, and its columns are not those of the data.
+    # The block has no indicators. `parts` does not return it, because its columns are not the
+    # columns of the data.
     without_indicator = ConjugateComponent.without_indicator
     parts = ConjugateComponent.parts
 
@@ -265,10 +268,12 @@ class Conditioned(Product):
         return np.concatenate([by_cell.sum(axis=1), evidence[:, n_values:]], axis=1)
 
     def marginals(self, lam: Array) -> Any:
-        """Return marginals of parameters averaged over cells with the cells' shares as weights.
+        """Return marginals of averages of parameters over cells, weighted by the cells' shares.
 
-        The quantiles are approximate. The distance of an average's quantile from its estimate is
-        the root of the sum of squares of the cells' weighted distances, as for independent normals.
+        The quantiles are approximate. They are computed as if the cells' parameters were normal and
+        independent. The distances of the cells' quantiles from the cells' estimates are weighted,
+        and the root of the sum of their squares is the distance of the average's quantile from the
+        average.
         """
         return tuple(map(self._average_cells, self.values.marginals(self.family.split(lam)[0])))
 

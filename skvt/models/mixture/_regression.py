@@ -7,16 +7,20 @@ are distributed as
     y ~ N(B_k w, Lambda_k^-1),    B_k | Lambda_k ~ N(M, (V kron Lambda_k)^-1),
     Lambda_k ~ Wishart(nu, W).
 
-The prior is a matrix normal-Wishart, see :class:`skvt.expfam.MatrixNormalWishart`. With z = (w, y),
-n rows add ``(n, sum z z')`` to its natural parameters, so that the log evidence of the rows of a
-component is ``A(eta + S_k) - A(eta) - n E log(2 pi) / 2``. In the local step, with e = y - M_k w,
+The prior is a matrix normal-Wishart with natural parameters eta and log normalizer A, see
+:class:`skvt.expfam.MatrixNormalWishart`. With z = (w, y), the n rows of component k add
+``S_k = (n, sum z z')`` to eta, so that the log evidence of these rows is
+``A(eta + S_k) - A(eta) - n E log(2 pi) / 2``. In the local step, with e = y - M_k w,
 
-    E_q[log p(y | w, phi_k)] = (E[log|Lambda|] - E log(2 pi) - e' E[Lambda] e - E w' V_k^-1 w) / 2
+    E_q[log p(y | w, phi_k)]
+        = (E_q[log|Lambda|] - E log(2 pi) - e' E_q[Lambda] e - E w' V_k^-1 w) / 2
 
-where the factor of w' V_k^-1 w is the number E. This is quadratic in (u, y). Features and the
-posterior q of missing values of y are therefore the same as for a Gaussian of R + E columns with a
-full covariance. The predictive density is a Student t with nu_k - E + 1 degrees of freedom, the
-location M_k w and the scale matrix ``W_k^-1 (1 + w' V_k^-1 w) / (nu_k - E + 1)``.
+where E_q is an expectation, and E is the number of explained columns. The result is quadratic in
+(u, y). Features and the posterior q of missing values of y are therefore the same as for a Gaussian
+of R + E columns with a full covariance.
+
+The predictive density is a Student t with nu_k - E + 1 degrees of freedom, the location M_k w and
+the scale matrix ``W_k^-1 (1 + w' V_k^-1 w) / (nu_k - E + 1)``.
 
 By default the prior is derived from one regression for all rows: M are its coefficients, and W^-1
 is the covariance of its residuals. ``V = diag(kappa, kappa C)`` counts as much as kappa rows, where
@@ -86,15 +90,15 @@ class Regression(ConjugateComponent):
     [1, z, z z'] with z = (u, y).
     """
 
-    # (1 + (Q + E) (Q + E + 1) / 2,): natural parameters of the prior of rows whose y is relative to
-    # the center. Q = 1 + R is the number of coefficients of each explained column.
+    # (1 + (Q + E) (Q + E + 1) / 2,): natural parameters of the prior, for values y from which the
+    # center is subtracted. Q = 1 + R is the number of coefficients of each explained column.
     prior: Array
     # (E,): subtracted from y.
     center: Annotated[Array, "e"]
     given: GivenColumns
     dtype: np.dtype[Any]
-    # (E (E + 1) / 2,): added to ``y y'`` in the features of each row; not used in predictive
-    # densities.
+    # (E (E + 1) / 2,): added to ``y y'`` in the features of each row, see `addition_to_squares`.
+    # Predictive densities leave it out.
     added: Array | None = None
 
     covariance_type = "full"
@@ -173,7 +177,8 @@ class Regression(ConjugateComponent):
         return out
 
     def completion(self, table: Array) -> Completion | None:
-        # Convert the table only once, for the first chunk that has missing values.
+        # Convert the table only once, for the first chunk that has missing values. Its center is 0,
+        # because `_joint_rows` subtracts the center of the rows.
         width = self.given.center.size + self.n_explained
         convert_table = cache(partial(GaussianCompletion.from_table, 0.0, table, width))
 
@@ -189,9 +194,9 @@ class Regression(ConjugateComponent):
         return self.conditional_mean(X, self.prior[None])[0] if has_holes(X) else X
 
     def with_completed(self, X: Any, completed: Array) -> Any:
-        """Return the completed rows if q has a factor for missing values.
+        """Return the completed rows; return X if there is a single explained column.
 
-        With a single explained column, q integrates missing values out, and X is returned.
+        With a single explained column, q has no factor for missing values: they are integrated out.
         """
         return completed if self.n_explained > 1 else X
 
@@ -219,10 +224,11 @@ class Regression(ConjugateComponent):
         return w @ M, np.sqrt(1.0 + leverage)
 
     def _standardise(self, X: Any, lam: Array) -> tuple[Array, Array, Array]:
-        """Return both results of :meth:`_predict`, and the residuals (K, n, E) over the factors.
+        """Return both results of :meth:`_predict`, and standardised residuals, (K, n, E).
 
-        The residuals over the factors have the predictive density of a zero-mean Gaussian whose
-        precision follows the marginal of q, see :meth:`_residual_gaussian`.
+        They are the residuals divided by the factors. Their predictive density is the density of a
+        zero-mean Gaussian component whose precision is distributed as Lambda in q, see
+        :meth:`_residual_gaussian`.
         """
         y, u = self._split_columns(X)
         mean, factor = self._predict(u, lam)
@@ -239,6 +245,7 @@ class Regression(ConjugateComponent):
         gaussian, residual_lam = self._residual_gaussian(lam)
         _, factor, residuals = self._standardise(X, lam)
         n_observed = (~np.isnan(residuals[0])).sum(axis=1)
+        # Each component has different residuals, and is evaluated by itself.
         pairs = zip(residuals, residual_lam[:, None], strict=True)
         by_component = [gaussian.log_predictive(*pair)[:, 0] for pair in pairs]
         return np.asarray((by_component - n_observed * np.log(factor)).T)
@@ -295,8 +302,13 @@ class Regression(ConjugateComponent):
         return after - self._log_normalizers(self.prior[None])
 
     def _log_normalizers(self, lam: Array) -> Array:
-        """Return the log normalizer of each column's regression, (K, E), without the others."""
+        """Return the log normalizers of the regressions of single columns, (K, E).
+
+        The regression of a column has the marginal distribution of its coefficients and precision.
+        """
         q = self.family.standard(lam)
+        # A gamma distribution is a Wishart distribution of one column with nu = 2 shape and
+        # W^-1 = 2 rate.
         shape, rate = column_gammas(q)
         M, V = q["coefficients"][:, :, None], q["coefficients_precision"][:, None]
         eta = self.family.from_standard(M, V, 2.0 * shape, 2.0 * rate[..., None, None])
@@ -359,10 +371,10 @@ def regression_component(
     X: Any, weights: Any, covariance_type: str, given: GivenColumns,
     prior: GaussianPrior = DEFAULTS,
 ) -> tuple[Regression | IndependentRegressions, dict[str, Any]]:  # fmt: skip
-    """Return the component of rows X with the given columns last, and its prior's parameters.
+    """Return the component for rows X, and its prior's parameters by name.
 
-    The parameters in ``prior`` mean the same as for
-    :func:`~skvt.models.mixture.gaussian_component`; they apply to intercepts and residuals.
+    The given columns are the last columns of X. The parameters in ``prior`` mean the same as
+    for :func:`~skvt.models.mixture.gaussian_component`; they apply to intercepts and residuals.
     Parameters that are None are derived from the data.
     """
     E = X.shape[1] - given.n_columns
@@ -372,6 +384,7 @@ def regression_component(
     scale = prior.covariance
     if scale is not None:
         scale = prior_scale(scale, "diag", E, np.ones(E))
+    # Blocks have one explained column each, but the default nu is the number of all of them.
     nu = float(E) if prior.degrees_of_freedom is None else prior.degrees_of_freedom
     # Make a separate regression for each explained column.
     blocks, prior_of_columns = [], []
@@ -389,7 +402,7 @@ def regression_component(
 
 
 def _stack_columns(prior_of_columns: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return prior parameters whose first axis is the column, given those of each column.
+    """Stack the prior parameters of columns into arrays whose first axis is the column.
 
     The parameters of a single column have leading axes of length 1, which are dropped.
     """
@@ -415,6 +428,7 @@ def _full_regression(
     center = center[R:]
     slopes = np.linalg.solve(given.moment, moment[:R, R:]).T
     covariance = moment[R:, R:] - slopes @ moment[:R, R:]
+    # Rounding can make the variance of the residuals of a single column negative.
     covariance = np.maximum(covariance, 0.0) if E == 1 else covariance
     nu = float(E) if prior.degrees_of_freedom is None else float(prior.degrees_of_freedom)
     if nu <= E - 1.0:
@@ -427,6 +441,7 @@ def _full_regression(
     scale = prior.covariance
     if scale is None:
         scale = default_scale(diagonal_if_few_rows(covariance, weight) + nu * np.diag(errors))
+    # The scale is not None here: only its shape and its definiteness are checked.
     scale = prior_scale(scale, "full", E, scale)
     kappa = 1.0 if prior.mean_precision is None else float(prior.mean_precision)
     intercepts = center if prior.mean is None else prior.mean
@@ -439,7 +454,10 @@ def _full_regression(
 
 
 def _joint_rows(given: GivenColumns, n_explained: int, X: Any) -> Array:
-    """Return the regressors and the explained columns of rows X in one array, (n, R + E)."""
+    """Return the regressors and the explained columns of rows X in one array, (n, R + E).
+
+    Unlike `Regression._joint_rows`, this does not subtract the center, which is not known yet.
+    """
     X = dense_rows(X)
     return np.concatenate([given.regressors(X[:, n_explained:]), X[:, :n_explained]], axis=1)
 
@@ -470,14 +488,14 @@ def _prior_of(component: Regression) -> tuple[Array, Array, float, Array]:
 class RegressionLearner(Ascent):
     """Learns parameters of a regression's prior.
 
-    If a parameter of means is learned, so is the same parameter of slopes. A step of EM, with
-    averages over components, is
+    If a parameter of means is learned, the same parameter of slopes is learned, too. A step of EM,
+    with averages over components, is
 
-        M = avg(E[Lambda])^-1 avg(E[Lambda B]),     D = avg(E[(B - M)' Lambda (B - M)]),
+        M = avg(E_q[Lambda])^-1 avg(E_q[Lambda B]),     D = avg(E_q[(B - M)' Lambda (B - M)]),
         kappa_0 = E / D_00,      kappa_1 = E R / tr(C D_uu),
 
-    where the number E is the number of explained columns, 0 is the position of the intercept, and u
-    are the positions of the slopes. The steps of W^-1 and nu are those of a Gaussian, see
+    where E is the number of explained columns. D_00 is the entry of D for the intercept, and D_uu
+    are the entries for the slopes. The steps of W^-1 and nu are those of a Gaussian, see
     :mod:`skvt.models.mixture._gaussian_learner`.
     """
 
@@ -506,7 +524,11 @@ class RegressionLearner(Ascent):
         return cls(names, np.sqrt(np.diagonal(scale)), n_columns=component.n_explained)
 
     def select_informative(self, component: Any, sums: Array) -> Array:
-        """Leave out components of one row if rows are few, as a Gaussian's learner does."""
+        """Leave out components that have a single row if there are few rows per column.
+
+        The reason is given in the same method of `GaussianLearner`, which leaves them out only if
+        mean and scale are both learned.
+        """
         n_rows = sums[:, 0]
         has_few_rows = n_rows.sum() <= ROWS_PER_COLUMN_OF_SCALE * component.n_explained
         return sums[n_rows > ONE_ROW] if has_few_rows else sums
@@ -551,7 +573,8 @@ class RegressionLearner(Ascent):
     def step(self, component: Any, sums: Array) -> Array:
         M, kappa, nu, scale = _prior_of(component)
         E, Q = M.shape
-        # Average E[B' Lambda B], E[Lambda B] and E[Lambda] over components.
+        # Average E[B' Lambda B], E[Lambda B] and E[Lambda] over components. After log|Lambda| / 2,
+        # the statistics are -G' Lambda G, halved on its diagonal, with G = (B, -I).
         t = component.family.expectation(component.natural_parameters(sums)).mean(axis=0)
         moments = -triangle.unpack(t[1:])
         moments[np.diag_indices(Q + E)] *= 2.0
@@ -568,6 +591,7 @@ class RegressionLearner(Ascent):
             precision = diagonal_if_few_rows(precision, float(sums[:, 0].sum()))
         if "degrees_of_freedom_prior" in self.names:
             limits = freedom_limits(self.n_columns, min_freedom(scale))
+            # If the scale is learned too, nu is found for the best scale, which depends on nu.
             nu = degrees_of_freedom(2.0 * t[0], precision, None if learns_scale else scale, limits)
         if learns_scale:
             scale = nu * np.linalg.inv(precision)
