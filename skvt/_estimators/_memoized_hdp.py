@@ -50,8 +50,8 @@ NOISE_ROWS, NOISE_WORDS = 1_000, 300
 FEWEST_WORDS = 100
 # Advice in the error if a prior for each topic is passed.
 NO_PRIOR_OF_EACH = (
-    " Topics whose number is found share one prior, since births, merges and deletes exchange "
-    "them; components_init begins with topics of yours."
+    " Topics whose number is learned share one prior, because births, merges and deletes exchange "
+    "them. To begin with topics that you have, pass them as components_init."
 )
 # Initial values of learned parameters.
 TOPIC_WORD_PRIOR = 0.1

@@ -171,7 +171,7 @@ def covariate_effects(
     if np.isnan(columns["effect"]).any():
         warnings.warn(
             "The logit link gives no estimate for some topics, marked NaN: the mean of the "
-            "estimated shares is not above 0 in some rows. Use link='identity' for them.",
+            "estimated shares is 0 or less for some rows. Use link='identity' for them.",
             UserWarning,
             stacklevel=2,
         )

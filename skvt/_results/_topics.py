@@ -65,7 +65,7 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         n_topics = self._n_features_out
         by_topic = {} if labels is None else labels
         if not isinstance(by_topic, Mapping):
-            by_topic = dict(enumerate(by_topic))
+            by_topic = dict(enumerate(by_topic if np.iterable(by_topic) else [by_topic]))
             # A list of another length is illegal. The key None, which is no number of a topic, lets
             # the check below reject it.
             by_topic = by_topic if len(by_topic) == n_topics else {None: by_topic}

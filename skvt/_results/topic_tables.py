@@ -400,8 +400,8 @@ def shares_by_group(corpus, groups, confidence):
         z = student_t.ppf(0.5 + 0.5 * confidence, n - 1.0) if n > 1 else np.nan
         with np.errstate(divide="ignore", invalid="ignore"):
             # Log odds, and half the width of their interval.
-            odds, width = logit(share), z * error / (share * (1.0 - share))
-            low, high = expit(odds - width), expit(odds + width)
+            log_odds, half_width = logit(share), z * error / (share * (1.0 - share))
+            low, high = expit(log_odds - half_width), expit(log_odds + half_width)
         yield Group(values, n, share, low, high)
 
 

@@ -441,7 +441,7 @@ class RunningStats:
         """Return statistics with new arrays, to which may be written."""
         copy = self._shallow_copy()
         copy._arrays = tuple(np.array(array) for array in self.arrays)
-        copy._owner = None
+        copy._owner = copy._rows = None
         return copy
 
     def draft(self, rows: IndexArray | None) -> Self:

@@ -108,20 +108,21 @@ class Birth(Move):
         if self._fresh:
             self._before = state.checkpoint(), bound_of(model, state.memos.total()), model
             replaced_ids = [id_ for target in self._adopted for id_ in target.ids]
-            kept = np.flatnonzero(~np.isin(state.component_ids, replaced_ids))
+            kept_components = np.flatnonzero(~np.isin(state.component_ids, replaced_ids))
             fresh = concatenate_components(self._fresh)
             if self._learns:
                 other_stats = _stats_without(state, replaced_ids)
                 # The engine goes on with these priors, see :meth:`Move.under_priors`.
                 self._relearned = learn_priors(model, [other_stats, *self._fresh])
             # The index -1 makes an empty component.
-            state.rearrange(np.concatenate([kept, np.full(len(fresh.arrays[0]), -1)]))
+            n_kept, n_fresh = kept_components.size, len(fresh.arrays[0])
+            state.rearrange(np.concatenate([kept_components, np.full(n_fresh, -1)]))
             # Fill the empty components with the statistics S' of the fresh components [HS13], so
             # that these get rows during the pass. No memo contains S', so that the state drops S'
             # when it sums its memos.
-            zeros = Stats(tuple(np.zeros((kept.size, *array.shape[1:])) for array in fresh.arrays))
+            zeros = Stats(tuple(np.zeros((n_kept, *array.shape[1:])) for array in fresh.arrays))
             state.stats.add(concatenate_components([zeros, fresh]))
-            self._newborn_ids = set(state.component_ids[kept.size :].tolist())
+            self._newborn_ids = set(state.component_ids[n_kept:].tolist())
         self._fresh, self._learns = [], False
         counts = model.component_masses(state.plain_stats.value())
         overlaps = _overlaps(state.memos, counts.size)
@@ -239,12 +240,12 @@ class Birth(Move):
             if model.size(state.stats) >= self._max_components:
                 break
             trial = BatchOfStream(model, batch, key, state, tools)
-            outcome, tried, number, fresh_model = self._birth_within(trial, target)
+            outcome, tried, n_fresh, fresh_model = self._birth_within(trial, target)
             if outcome.is_accepted:
                 model = self._relearned = fresh_model
             else:
                 self._ledger = self._ledger.failed(target.ids, target.masses)
-            facts = tools.n_iter, "birth", target.components, tried, number
+            facts = tools.n_iter, "birth", target.components, tried, n_fresh
             records.append(outcome.record(*facts))
         return records
 
@@ -253,8 +254,8 @@ class Birth(Move):
     ) -> tuple[Outcome, str, int, Mergeable]:
         """Try births from a target within a batch, and keep the first that is accepted.
 
-        Return the decision, a description of what was tried, the number of fresh components, and
-        the model with the priors of the fresh components.
+        Return the decision, a description of what was tried, the number of fresh components (0 if
+        no birth was accepted), and the model with the priors of the fresh components.
         """
         model, state = trial.model, trial.state
         n_before = model.size(state.stats)
@@ -274,8 +275,9 @@ class Birth(Move):
                 max_added = self._max_components - kept.size
                 added = smallest_components(model, fresh.stats, max_added)
                 outcome = trial.try_components(fresh_model, added, kept)
-            learns = fresh.learns and fresh.outcome.is_accepted
-            if outcome.is_accepted or not learns or not other_stats.arrays[0].size:
+            raises_own_bound = fresh.learns and fresh.outcome.is_accepted
+            is_rejected_by_others = raises_own_bound and not outcome.is_accepted
+            if not is_rejected_by_others or not other_stats.arrays[0].size:
                 break
         if not outcome.is_accepted and len(state.memos) > 1 and fresh.together is not None:
             # Try to add one component for all collected rows, because these may differ from the
@@ -283,9 +285,8 @@ class Birth(Move):
             outcome_of_one = trial.try_components(model, fresh.together, np.arange(n_before))
             if outcome_of_one.is_accepted:
                 return outcome_of_one, "one component for the rows of this call", 1, model
-        # If the birth was not accepted, the number has no meaning, and the record does not use it.
-        number = model.size(state.stats) - (kept.size if outcome.is_accepted else 0)
-        return outcome, fresh.tried, number, fresh_model
+        n_fresh = model.size(state.stats) - kept.size if outcome.is_accepted else 0
+        return outcome, fresh.tried, n_fresh, fresh_model
 
 
 def _overlaps(memos: Memos, n_components: int) -> Array:

@@ -153,7 +153,7 @@ def test_labels_reach_outputs_files_and_follow_their_topics(entry, tmp_path):
     assert model.get_feature_names_out().tolist() == names
     save(model, tmp_path / "model.skvt")
     assert load(tmp_path / "model.skvt").topic_labels_ == names
-    for wrong in (names[1:], "x" * len(names), {len(names): "x"}, {-1: "x"}, {0: 1}, {"0": "x"}):
+    for wrong in (5, names[1:], "x" * len(names), {len(names): "x"}, {-1: "x"}, {0: 1}, {"0": 1}):
         with pytest.raises(ValueError, match=f"must be {len(names)} strings, .* or a dict"):
             model.topic_labels_ = wrong
     assert model.topic_labels_ == names

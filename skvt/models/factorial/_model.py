@@ -387,8 +387,8 @@ class FactorialMixture(ConjugateModel):
         K = self.n_components
         mean, variance = mean_and_variance_of_columns(data)
         pi = self.activation_prior
-        noise = self._random_components(variance, rng)
-        components = mean / max(pi.sum(), FEWEST_ACTIVE) + noise
+        random_parts = self._random_components(variance, rng)
+        components = mean / max(pi.sum(), FEWEST_ACTIVE) + random_parts
         pairs = data.total * (np.outer(pi, pi) + np.diag(pi * (1.0 - pi)))
         ridge = self.noise_variance / self.prior_variance * np.eye(K)
         products = (pairs + ridge) @ components
@@ -410,8 +410,8 @@ class FactorialMixture(ConjugateModel):
         """
         pairs, _, on, totals = stats.value().arrays
         _, variance = mean_and_variance_of_columns(data)
-        noise = share * on[:, None] * self._random_components(variance, rng)
-        return Stats((np.zeros_like(pairs), noise, np.zeros_like(on), np.zeros_like(totals)))
+        sums = share * on[:, None] * self._random_components(variance, rng)
+        return Stats((np.zeros_like(pairs), sums, np.zeros_like(on), np.zeros_like(totals)))
 
     def _random_components(self, variance: Array, rng: np.random.Generator) -> Array:
         """Draw components (K, D) with at most ``variance`` (D,) in each column.

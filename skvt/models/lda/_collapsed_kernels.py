@@ -229,7 +229,8 @@ def _collapsed_steps(
     n_topics, last_alpha_row = totals.shape[1], alpha.shape[0] - 1
     one = lit(alpha[0, 0], 1.0)
     # With the stride 0, all topics share the only column of eta.
-    eta_stride, zero = 1 if eta.shape[1] > 1 else 0, lit(one, 0.0)
+    eta_stride = 1 if eta.shape[1] > 1 else 0
+    zero = lit(one, 0.0)
     order, n_drawn = streams.order, streams.n_drawn
     doc_counts, drawn_topic = streams.doc_counts, streams.topic
     for _ in range(CLAIMS):

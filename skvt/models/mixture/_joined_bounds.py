@@ -61,7 +61,9 @@ def bounds_of_joins(
         evidence = _evidence_from_joins(component, sums, joins)
     else:
         joined = (joined_statistics(model, stats, c).arrays for c in clusters_by_number)
-        evidence = np.array([component.log_evidence(sums).sum() for _, sums in joined])
+        evidence = np.array(
+            [component.log_evidence(joined_sums).sum() for _, joined_sums in joined]
+        )
     energy = weights_evidence + evidence
     # Joins lead from K clusters to one, and the result begins with one: reverse the losses.
     return energy - energy[-1] - float(counts.sum()) * np.append(lost[::-1], 0.0)

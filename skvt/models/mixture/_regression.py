@@ -423,7 +423,7 @@ def _full_regression(
     E = X.shape[1] - given.n_columns
     R = given.center.size
     # Fit one regression to all rows, from which the default prior is derived.
-    joint = mapped(X, partial(_joint_rows, given, E))
+    joint = mapped(X, partial(_uncentred_joint_rows, given, E))
     center, moment = weighted_moments(joint, weights, "full")
     center = center[R:]
     slopes = np.linalg.solve(given.moment, moment[:R, R:]).T
@@ -453,7 +453,7 @@ def _full_regression(
     return component, prior_values(component)
 
 
-def _joint_rows(given: GivenColumns, n_explained: int, X: Any) -> Array:
+def _uncentred_joint_rows(given: GivenColumns, n_explained: int, X: Any) -> Array:
     """Return the regressors and the explained columns of rows X in one array, (n, R + E).
 
     Unlike `Regression._joint_rows`, this does not subtract the center, which is not known yet.
@@ -535,8 +535,8 @@ class RegressionLearner(Ascent):
 
     def values(self, component: Any) -> dict[str, Any]:
         values = prior_values(component)
-        of_slopes = {name.replace("mean", "slope") for name in self.names if "mean" in name}
-        learned = self.names | of_slopes
+        slope_names = {name.replace("mean", "slope") for name in self.names if "mean" in name}
+        learned = self.names | slope_names
         return {name: values[name] for name in values if name in learned}
 
     def parameters(self, component: Any) -> Array:
@@ -584,8 +584,8 @@ class RegressionLearner(Ascent):
         if "mean_precision_prior" in self.names:
             cross = M.T @ linear
             distance = square - cross - cross.T + M.T @ precision @ M
-            of_slopes = np.sum(component.given.moment * distance[1:, 1:]) / (Q - 1)
-            kappa = E / np.maximum([distance[0, 0], of_slopes], TINY)
+            slope_distance = np.sum(component.given.moment * distance[1:, 1:]) / (Q - 1)
+            kappa = E / np.maximum([distance[0, 0], slope_distance], TINY)
         learns_scale = "covariance_prior" in self.names
         if learns_scale:
             precision = diagonal_if_few_rows(precision, float(sums[:, 0].sum()))
