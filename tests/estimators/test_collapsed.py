@@ -45,6 +45,12 @@ def test_the_bits_depend_neither_on_threads_nor_on_the_container(small_batches, 
         assert_same_fit(collapsed(n_jobs=n_jobs).fit(rows), one)
 
 
+def test_documents_without_words_leave_topics_at_their_prior(most_dense):
+    empty = collapsed(topic_word_prior=0.3).fit(np.zeros((5, 4)))
+    np.testing.assert_allclose(empty.components_, 0.3)
+    np.testing.assert_allclose(empty.transform(np.zeros((2, 4))), 1.0 / 3.0)
+
+
 def test_batches_that_take_too_much_memory_are_prepared_in_each_pass(small_batches, monkeypatch):
     X, sizes, batch = counts(n_rows=50), [], CollapsedLDA.batch
 

@@ -239,9 +239,8 @@ class CollapsedLDA(LDAGivenTopics):
         clipped = np.clip(priors, *RANGE) if batch.start is not None else np.float32(1.0)
         alpha[:, :n_topics] = np.where(priors > 0.0, clipped, np.float32(0.0))
         eta = self._sampling_model().topic_word_prior[batch.active]
-        # A batch of empty documents has no words, so that the width cannot follow from the size.
-        width = eta.shape[1] if eta.ndim > 1 else 1
-        eta = np.clip(eta, *RANGE).astype(np.float32).reshape(len(eta), width)
+        eta = np.clip(eta, *RANGE).astype(np.float32)
+        eta = eta if eta.ndim == 2 else eta[:, None]
         doc_counts = np.zeros((batch.n_rows, n_topics), np.float32)
         n_streams = min(max(batch.n_rows // (n_groups * DOCUMENTS_PER_STREAM), 1), STREAMS)
         loop = SharedLoop(
