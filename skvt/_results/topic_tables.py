@@ -24,7 +24,12 @@ from skvt._results.topic_words import (
 )
 from skvt.readers import declared_order, is_missing
 from skvt.readers.chunks import require_rows_in_memory
-from skvt.readers.validation import column_names, is_frame, preprocessing_and_model
+from skvt.readers.validation import (
+    column_names,
+    is_frame,
+    preprocessing_and_model,
+    show_first,
+)
 from skvt.rows import named_details
 from skvt.ties import stable_argmax
 
@@ -70,8 +75,7 @@ class Corpus:
     @property
     def first_empty_rows(self):
         """The first ten numbers of ``empty_rows`` as text."""
-        rows = self.empty_rows
-        return ", ".join(map(str, rows[:10])) + (", ..." if rows.size > 10 else "")
+        return show_first(self.empty_rows.tolist())
 
     @property
     def shares(self):

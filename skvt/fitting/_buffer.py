@@ -7,13 +7,13 @@ has a memo: its statistics and the entropies of its assignments.
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
-from itertools import count
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from skvt.files import in_files
+from skvt.inference import unused_number
 from skvt.rows import stacked
 from skvt.typing import Array
 
@@ -82,8 +82,7 @@ class Gathered:
                 )
         if has_id:
             return cls(TOGETHER, X, weights, n_rows, calls={batch_id: n_rows})
-        key = next(number for number in count(len(memos)) if number not in memos)
-        return cls(key, X, weights, n_rows)
+        return cls(unused_number(memos), X, weights, n_rows)
 
     def are_legal(self, reader, n_features):
         """Return whether rows read from a file are legal.

@@ -8,6 +8,7 @@ from skvt.inference._collapsed import CollapsedInference, collapsed_means
 from skvt.inference._coordinate import CoordinateAscent
 from skvt.inference._loop import Entry, History, Position, fit_loop
 from skvt.inference._memoized import MemoizedInference, Tools
+from skvt.inference._memos import unused_number
 from skvt.inference._parallel import Workers, one_blas_thread
 from skvt.inference._phases import Phase, then_coordinate_ascent, then_polish
 from skvt.inference._pilot import Pilot

@@ -8,7 +8,6 @@ and the entropies of its assignments. Moves change the number of components betw
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -26,7 +25,7 @@ from skvt.contracts import (
     Stream,
 )
 from skvt.inference._bound import bound_of_all, exact_bound
-from skvt.inference._memos import Memo
+from skvt.inference._memos import Memo, unused_number
 from skvt.inference._parallel import Workers
 from skvt.inference._state import MemoizedState, Rows, State
 from skvt.inference._visit import VisitRequest, memo_of
@@ -199,10 +198,7 @@ class MemoizedInference(Continued):
         if not state.component_ids.size:
             state.begin(model.size(state.stats))
         memos = state.memos
-        key = stream.batch_id
-        if key is None:
-            # Number batches without an id, and leave out numbers that are ids of other batches.
-            key = next(number for number in count(len(memos)) if number not in memos)
+        key = unused_number(memos) if stream.batch_id is None else stream.batch_id
         # Visit the rows as one batch. If parts of it have memos, their sum is its memo so far.
         state.join([part for part in stream.parts if part in memos], key)
         (rows,) = data.order()

@@ -6,7 +6,7 @@ its sum. :class:`Merged` and :class:`Rearranged` are changes that moves make to 
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import count, pairwise
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -417,6 +417,11 @@ def add_memos(memos: Sequence[Memo]) -> Memo:
         _add_arrays(losses) if len(losses) == len(memos) else None,
         float(sum(memo.weight for memo in memos)),
     )
+
+
+def unused_number(memos: Mapping[Hashable, Memo]) -> int:
+    """Return a number for a batch without an id that is not the key of another batch."""
+    return next(number for number in count(len(memos)) if number not in memos)
 
 
 def take(array: Array, index: IndexArray) -> Array:
