@@ -22,9 +22,9 @@ from skvt.typing import IndexArray
 RTOL = {np.dtype(np.float64): 1e-9, np.dtype(np.float32): 1e-6}
 
 
-def _rtol(values: NDArray[Any], dtype: DTypeLike | None) -> float:
-    """Return the tolerance for numbers computed in ``dtype``, by default that of ``values``."""
-    return RTOL.get(np.dtype(values.dtype if dtype is None else dtype), RTOL[np.dtype(float)])
+def _rtol(dtype: DTypeLike | None, default: DTypeLike = np.float64) -> float:
+    """Return the tolerance for numbers computed in ``dtype``; None means ``default``."""
+    return RTOL.get(np.dtype(default if dtype is None else dtype), RTOL[np.dtype(float)])
 
 
 def stable_order(
@@ -44,11 +44,12 @@ def stable_order(
     values = np.asarray(values)
     order = np.argsort(values, kind="stable")
     sorted_values = values[order].astype(np.float64)
-    is_above = _exceeds(sorted_values[1:], sorted_values[:-1], scale, _rtol(values, dtype))
+    rtol = _rtol(dtype, values.dtype)
+    is_above = _exceeds(sorted_values[1:], sorted_values[:-1], scale, rtol)
     if is_above.all():
         return order
     # Number of the group of tied values to which each value belongs, in sorted order.
-    groups = np.concatenate([[0], is_above.cumsum()]) if order.size else order
+    groups = np.concatenate([[0], is_above.cumsum()])
     return order[np.lexsort((order, groups))]
 
 
@@ -58,12 +59,13 @@ def first_of_order(values: ArrayLike, number: int, *, dtype: DTypeLike | None = 
     if number >= values.size:
         return stable_order(values, dtype=dtype)
     doubles = values.astype(np.float64)
+    rtol = _rtol(dtype, values.dtype)
     # Choose all values that are at most ``last`` or tied with it. Then let ``last`` be the largest
     # chosen value, and repeat this until it stays the same.
     last = np.partition(doubles, number - 1)[number - 1]
     previous = None
     while last != previous:
-        chosen = np.flatnonzero(~_exceeds(doubles, last, 0.0, _rtol(values, dtype)))
+        chosen = np.flatnonzero(~_exceeds(doubles, last, 0.0, rtol))
         previous = last
         last = doubles[chosen].max()
     return chosen[stable_order(values[chosen], dtype=dtype)[:number]]
@@ -79,7 +81,7 @@ def stable_argmax(
     values = np.asarray(values)
     largest = values.max(axis=-1, keepdims=True)
     size = np.maximum(_finite_size(largest), scale)
-    return np.argmax(values >= largest - _rtol(values, dtype) * size, axis=-1)
+    return np.argmax(values >= largest - _rtol(dtype, values.dtype) * size, axis=-1)
 
 
 def exceeds(a: Any, b: Any, *, scale: Any = 0.0, dtype: DTypeLike | None = None) -> Any:
@@ -90,9 +92,9 @@ def exceeds(a: Any, b: Any, *, scale: Any = 0.0, dtype: DTypeLike | None = None)
     if isinstance(a, float) and isinstance(b, float) and isinstance(scale, float):
         # Without arrays, two numbers take a tenth of the time.
         size = max(scale, *(abs(number) for number in (a, b) if isfinite(number)), 0.0)
-        return float(a) - float(b) > _rtol(np.zeros(0), dtype) * size
+        return float(a) - float(b) > _rtol(dtype) * size
     a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
-    is_above = _exceeds(a, b, scale, _rtol(a, dtype))
+    is_above = _exceeds(a, b, scale, _rtol(dtype))
     return bool(is_above) if is_above.ndim == 0 else is_above
 
 

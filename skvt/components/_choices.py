@@ -131,13 +131,14 @@ def fits_of_types(X, weights, build, learned, max_components=None, candidates=CA
         # missing values in a row.
         kinds = tuple(kind for kind in kinds if kind not in MATRICES)
     X = _sample_columns(X)
-    fits, clusters = {}, None
+    fits = {}
     for kind in (kind for kind in kinds if kind in candidates):
         build_kind = partial(build, covariance_type=kind)
-        fits[kind] = _find_best_fit(X, weights, build_kind, learned, max_components, clusters)
-        if _has_few_rows(X, weights):
+        clusters = None
+        if fits and _has_few_rows(X, weights):
             best = stable_argmax([fit.bound for fit in fits.values()])
             clusters = _responsibilities([*fits.values()][best], X, weights)
+        fits[kind] = _find_best_fit(X, weights, build_kind, learned, max_components, clusters)
     order = stable_order([-fit.bound for fit in fits.values()])
     return {kind: fits[kind] for kind in np.array([*fits])[order].tolist()}
 
