@@ -195,7 +195,8 @@ class FactorAnalysis:
         """Return the gradient of the log-normaliser, in the shape of eta."""
         eta = np.asarray(eta, dtype=np.float64)
         m, kappa, nu = location(eta.reshape(-1, eta.shape[-1]))
-        D, factors = m.shape[-1], self.factors(eta)
+        D = m.shape[-1]
+        factors = self.factors(eta)
         shape = 0.5 * nu[:, None]
         log_det = (digamma_array(shape) - np.log(factors.rate)).sum(axis=1)
         log_det += np.log(factors.variances).sum(axis=1)

@@ -112,7 +112,7 @@ class Birth(Move):
             fresh = concatenate_components(self._fresh)
             if self._learns:
                 other_stats = _stats_without(state, replaced_ids)
-                # The engine goes on with these priors, see :meth:`Move.under_priors`.
+                # The engine continues with these priors, see :meth:`Move.under_priors`.
                 self._relearned = learn_priors(model, [other_stats, *self._fresh])
             # The index -1 makes an empty component.
             n_kept, n_fresh = kept_components.size, len(fresh.arrays[0])

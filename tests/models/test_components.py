@@ -146,7 +146,7 @@ def test_fits_of_seeds_are_those_of_components_that_have_seen_them(name, added):
     prepared = fits.prepare(rows)
     difference = fits.fits_to_seeds(prepared, seeds)[0] - expected
     np.testing.assert_allclose(difference, difference[0, 0], rtol=1e-9, atol=1e-9)
-    unsized, _ = fits.fits_to_seeds(prepared, seeds, sized=False)
+    unsized, _ = fits.fits_to_seeds(prepared, seeds, with_sizes=False)
     np.testing.assert_array_equal(unsized - expected, difference)
     own = np.diagonal(row_fits_by_tables(component, X, rows, rows))
     np.testing.assert_allclose(

@@ -117,10 +117,12 @@ class FitsOfBlocks(NamedTuple):
         return [block.prepare(rows) for block in self.blocks]
 
     def fits_to_seeds(
-        self, prepared: list[Any], seeds: Any, *, sized: bool = True
+        self, prepared: list[Any], seeds: Any, *, with_sizes: bool = True
     ) -> tuple[Array, Array]:
         pairs = zip(self.blocks, prepared, strict=True)
-        return _add_fits([block.fits_to_seeds(part, seeds, sized=sized) for block, part in pairs])
+        return _add_fits(
+            [block.fits_to_seeds(part, seeds, with_sizes=with_sizes) for block, part in pairs]
+        )
 
     def fits_to_self(self, prepared: list[Any]) -> tuple[Array, Array]:
         pairs = zip(self.blocks, prepared, strict=True)

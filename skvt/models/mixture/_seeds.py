@@ -138,28 +138,29 @@ def _nearest_seed(
 ) -> Array:  # fmt: skip
     """Return one-hot responsibilities (n, K) of the seed that explains each row best."""
     candidates = rng.permutation(weights.size)[:ROWS_TO_SEED]
-    few, chances = fits.prepare(candidates), weights[candidates]
-    full, size = fits.fits_to_self(few) if init_params in _SUBSPACES else (None, None)
-    best: Array = np.full(candidates.size, -np.inf)
+    prepared, candidate_weights = fits.prepare(candidates), weights[candidates]
+    best_fit, sizes = fits.fits_to_self(prepared) if init_params in _SUBSPACES else (None, None)
+    fit_so_far: Array = np.full(candidates.size, -np.inf)
     seeds: list[int] = []
-    used = np.zeros(candidates.size, dtype=bool)
-    left = chances
-    while len(seeds) < min(n_components, candidates.size) and left.sum() > 0.0:
-        seed = rng.choice(candidates.size, p=left / left.sum())
+    is_seed = np.zeros(candidates.size, dtype=bool)
+    remaining = candidate_weights
+    while len(seeds) < min(n_components, candidates.size) and remaining.sum() > 0.0:
+        seed = rng.choice(candidates.size, p=remaining / remaining.sum())
         seeds.append(candidates[seed])
-        used[seed] = True
-        left = chances * ~used
-        if full is not None and size is not None:
-            of_seed = fits.fits_to_seeds(few, seeds[-1:], sized=False)[0]
-            best = np.maximum(best, of_seed[:, 0])
-            # a row equal to a seed is fully explained, up to rounding
-            missed = left * np.where(exceeds(full, best, scale=size), full - best, 0.0)
-            left = missed if missed.sum() > 0.0 else left
+        is_seed[seed] = True
+        remaining = candidate_weights * ~is_seed
+        if best_fit is not None and sizes is not None:
+            of_seed = fits.fits_to_seeds(prepared, seeds[-1:], with_sizes=False)[0]
+            fit_so_far = np.maximum(fit_so_far, of_seed[:, 0])
+            # A row that equals a seed is fully explained, up to rounding.
+            is_explained = ~exceeds(best_fit, fit_so_far, scale=sizes)
+            unexplained = remaining * np.where(is_explained, 0.0, best_fit - fit_so_far)
+            remaining = unexplained if unexplained.sum() > 0.0 else remaining
     resp = np.zeros((weights.size, len(seeds)))
     for rows in pieces(weights.size, _ROWS_AT_ONCE):
         fit, size = fits.fits_to_seeds(fits.prepare(rows), seeds)
         size = np.take_along_axis(size, fit.argmax(axis=1)[:, None], axis=1)
-        # ties go to the seed that was drawn first
+        # Ties go to the seed that was drawn first.
         nearest = stable_argmax(fit, scale=size)
         resp[rows][np.arange(nearest.size), nearest] = 1.0
     return resp

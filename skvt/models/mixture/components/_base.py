@@ -48,19 +48,19 @@ class RowFits:
         return self._features(rows)
 
     def fits_to_seeds(
-        self, prepared: Any, seeds: Any, *, sized: bool = True
+        self, prepared: Any, seeds: Any, *, with_sizes: bool = True
     ) -> tuple[Array, Array]:
         """Return fits of prepared rows to seeds, and the sizes of their terms, (n, K) each.
 
         ``seeds`` are indices of K rows, each of which has a component fitted to it. Rounding errors
-        of the fits are relative to the sizes. If ``sized`` is false, the sizes may be left out, and
-        are then 0.
+        of the fits are relative to the sizes. If ``with_sizes`` is false, the sizes may be left
+        out, and are then 0.
         """
         sums = dense(self._features(seeds))
         component = self._component
         tables = component.table(component.natural_parameters(sums)).T
         fits = prepared @ tables
-        return fits, abs(prepared) @ np.abs(tables) if sized else np.zeros_like(fits)
+        return fits, abs(prepared) @ np.abs(tables) if with_sizes else np.zeros_like(fits)
 
     def fits_to_self(self, prepared: Any) -> tuple[Array, Array]:
         """Return the fit of each prepared row to itself as the seed, and sizes, (n,) each."""

@@ -257,7 +257,7 @@ class GaussianRowFits:
         return self._z[rows], self._square[rows], self._added[rows]
 
     def fits_to_seeds(
-        self, prepared: tuple[Array, ...], seeds: Any, *, sized: bool = True
+        self, prepared: tuple[Array, ...], seeds: Any, *, with_sizes: bool = True
     ) -> tuple[Array, Array]:
         z, square, _ = prepared
         seed_z, seed_square, seed_added = self.prepare(seeds)
