@@ -1,6 +1,7 @@
 """Negative binomials and exposures: bounds by quadrature, slopes, predictives, draws."""
 
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -248,3 +249,23 @@ def test_a_row_total_is_what_it_would_be_without_holes():
     X = np.array([[5.0, 3.0, 2.0], [5.0, np.nan, 2.0], [np.nan] * 3, [0.0] * 3])
     for held in (X, sp.csr_array(X)):
         np.testing.assert_allclose(component.split(held)[1], [10.0, 10.0, 9.0, 0.0])
+
+
+@pytest.mark.parametrize("exposure", ["none", "column", "row_total"])
+def test_local_steps_without_features_are_those_with_features(exposure):
+    rng = np.random.default_rng(0)
+    X = exposed(80)
+    X[rng.random(X.shape) < 0.1] = np.nan
+    X[:, -1] = np.exp(rng.uniform(-1.0, 1.0, 80))
+    if exposure != "column":
+        X = X[:, :2] if exposure == "none" else np.nan_to_num(X[:, :2]) + 1.0
+    component = component_for(exposed(80), exposure="column")
+    component = replace(component, exposure=exposure, shares=np.array([0.7, 0.3]))
+    resp = rng.dirichlet(np.ones(3), 80)
+    features = component.features(X)
+    sums = resp.T @ features
+    np.testing.assert_allclose(component.weighted_sums(X, resp), sums, atol=1e-10)
+    table = component.table(component.natural_parameters(sums)).T
+    log_densities, sums_of = component.log_densities_and_sums(X, table)
+    np.testing.assert_allclose(log_densities, features @ table, atol=1e-10)
+    np.testing.assert_allclose(sums_of(resp), sums, atol=1e-10)

@@ -4,9 +4,10 @@ Such counts have a larger variance than Poisson counts. :mod:`skvt.models.mixtur
 mathematics: the posterior of sizes r and rates, and the interpolation between exposures.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -58,6 +59,8 @@ class NegativeBinomial(ExposureColumns):
 
     missing = True
     sparse = True
+    # Features are G + 2 J numbers for each count.
+    avoids_features = True
 
     def validate(self, d: int, k: int) -> bool:
         is_ascending = self.points.size > 0 and bool(np.all(np.diff(self.points) > 0.0))
@@ -156,6 +159,40 @@ class NegativeBinomial(ExposureColumns):
         ]
         return sp.csr_array(sp.hstack(parts, format="csr"))
 
+    def log_densities_and_sums(
+        self, X: Any, table: Array
+    ) -> tuple[Array, Callable[[Array], Array]]:
+        rows = self._count_rows(X)
+        if rows is None:
+            return super().log_densities_and_sums(X, table)
+        return rows.log_densities(table), rows.sums
+
+    def weighted_sums(self, X: Any, weighted: Array) -> Array:
+        rows = self._count_rows(X)
+        return super().weighted_sums(X, weighted) if rows is None else rows.sums(weighted)
+
+    def _count_rows(self, X: Any) -> "_CountRows | None":
+        """Return the rows for computations without features.
+
+        Return None for sparse rows, and for counts so large that their features take less time than
+        a table of all counts up to the largest.
+        """
+        counts, exposures = self.split(X)
+        if sp.issparse(counts):
+            return None
+        is_missing = np.isnan(counts)
+        counts = np.where(is_missing, 0.0, counts)
+        n_values = int(counts.max(initial=0.0)) + 1
+        if n_values > len(counts):
+            return None
+        log_h = np.append(
+            self._log_h(np.arange(float(n_values))), np.zeros((1, SIZES.size)), axis=0
+        )
+        positions = np.where(is_missing, n_values, counts).astype(np.intp)
+        constants = counts.sum(axis=1) * np.log(exposures)
+        polynomials = self._evaluate_polynomials(exposures)
+        return _CountRows(positions, log_h, counts, is_missing, polynomials, constants)
+
     def natural_sums(self, sums: Array) -> Array:
         """Convert sums of features (..., P) to natural parameters (..., D, G + 2 J)."""
         G, J, D = SIZES.size, self.points.size, len(self.prior)
@@ -181,14 +218,13 @@ class NegativeBinomial(ExposureColumns):
     def self_fits(self, features: Any) -> tuple[Array, Array]:
         """Return the fit of each row under a component fitted to this row alone, and its size.
 
-        The sum over columns in which a row is zero is interpolated between the exposures e_j.
+        The sum over columns in which a row is zero is interpolated between the exposures e_j, and
+        so are the fits of other counts that occur often.
         """
         G, J, D = SIZES.size, self.points.size, len(self.prior)
         L = dense(features[:, -J - 1 : -1])
         constants = dense(features[:, [-1]]).ravel()
-        # Fits of a zero in each column at each exposure e_j.
-        zeros_at_points = np.repeat(np.arange(D), J), np.zeros(D * J), np.tile(np.eye(J), (D, 1))
-        zero_fits, zero_sizes = (part.reshape(D, J) for part in self._fit_to_self(*zeros_at_points))
+        zero_fits, zero_sizes = self._self_fits_at_points(np.arange(D), np.zeros(D))
         # Sum the features x_d L_j and -missing_d L_j over j. Since polynomials add up to 1, the
         # entries are the counts, and -1 where they are missing.
         x_and_missing = features[:, D * G : D * (G + 2 * J)]
@@ -198,12 +234,32 @@ class NegativeBinomial(ExposureColumns):
         else:
             entries = sp.coo_array(np.einsum("nadj->nd", x_and_missing.reshape(-1, 2, D, J)))
         rows, columns = entries.coords
+        counts = np.rint(entries.data)
+        # The column and count of each entry as one number.
+        width = counts.max(initial=0.0) + 2.0
+        keys, key_of_entry = np.unique(columns * width + counts + 1.0, return_inverse=True)
+        if J * keys.size < counts.size:
+            at_points = self._self_fits_at_points(
+                (keys // width).astype(np.intp), keys % width - 1.0
+            )
+            fits, sizes = (
+                np.einsum("mj,mj->m", weights[rows], part[key_of_entry])
+                for weights, part in zip((L, np.abs(L)), at_points, strict=True)
+            )
+        else:
+            fits, sizes = self._fit_to_self(columns, counts, L[rows])
         # Sum over all columns as if the row had only zeros, and correct the other entries.
-        fits, sizes = self._fit_to_self(columns, np.rint(entries.data), L[rows])
         fits -= (L[rows] * zero_fits[columns]).sum(axis=1)
         row_fits = L @ zero_fits.sum(axis=0) + constants + np.bincount(rows, fits, len(L))
         row_sizes = np.abs(L) @ zero_sizes.sum(axis=0) + np.abs(constants)
         return row_fits, row_sizes + np.bincount(rows, sizes, len(L))
+
+    def _self_fits_at_points(self, columns: IndexArray, counts: Array) -> tuple[Array, Array]:
+        """Return fits of counts (m,) to themselves at each exposure e_j, and sizes, (m, J) each."""
+        J, m = self.points.size, counts.size
+        at_points = np.repeat(columns, J), np.repeat(counts, J), np.tile(np.eye(J), (m, 1))
+        fits, sizes = self._fit_to_self(*at_points)
+        return fits.reshape(m, J), sizes.reshape(m, J)
 
     def _fit_to_self(self, columns: IndexArray, counts: Array, L: Array) -> tuple[Array, Array]:
         """Return fits of single counts to themselves, and sizes of their terms, (m,) each.
@@ -305,6 +361,77 @@ class NegativeBinomial(ExposureColumns):
             Marginals("rate", columns, self.means(lam), rate_quantiles),
             Marginals("dispersion", columns, q.share @ (1.0 / SIZES), dispersion_quantiles),
         )
+
+
+class _CountRows(NamedTuple):
+    """Dense rows of counts, of which log densities and sums are computed without their features.
+
+    The results are those of the features that :class:`NegativeBinomial` describes. The part of a
+    log density that depends on log h_g(x) is looked up in a table of all values x of each column.
+    """
+
+    # (n, D): the counts as positions in ``log_h``. A missing count has the last position.
+    positions: IndexArray
+    # (V + 1, G): log h_g(x) of the counts x less than V, and 0 for missing counts.
+    log_h: Array
+    # (n, D): the counts, 0 where they are missing.
+    counts: Array
+    # (n, D): whether a count is missing.
+    is_missing: Array
+    # (n, J): Lagrange's polynomials L_j.
+    polynomials: Array
+    # (n,): sum_d x_d log e.
+    constants: Array
+
+    def log_densities(self, table: Array) -> Array:
+        """Return expected log densities (n, K) for the transposed table (P, K)."""
+        (n, D), J, K = self.counts.shape, self.polynomials.shape[1], table.shape[1]
+        ends = D * np.array([self.log_h.shape[1], self.log_h.shape[1] + J])
+        ends = np.append(ends, ends[-1] + D * J)
+        of_log_h, of_counts, of_missing, of_rows = np.split(table, ends)
+        log_densities = np.column_stack([self.polynomials, self.constants]) @ of_rows
+        values = self.log_h @ of_log_h.reshape(D, -1, K)
+        _add_values(self.positions, values, log_densities)
+        # (n, J, K): factors of L_j.
+        factors = self.counts @ of_counts.reshape(D, J * K)
+        if self.is_missing.any():
+            factors -= self.is_missing @ of_missing.reshape(D, J * K)
+        log_densities += np.einsum("nj,njk->nk", self.polynomials, factors.reshape(n, J, K))
+        return log_densities
+
+    def sums(self, weighted: Array) -> Array:
+        """Return the sums of features (K, P) for weighted responsibilities (n, K)."""
+        D, K = self.counts.shape[1], weighted.shape[1]
+        weights_of_values = np.zeros((D, len(self.log_h), K))
+        _add_weights(self.positions, weighted, weights_of_values)
+        log_h_sums = np.transpose(self.log_h.T @ weights_of_values, (2, 0, 1))
+        spread = (weighted.T[:, None] * self.polynomials.T).reshape(-1, len(weighted))
+        J = self.polynomials.shape[1]
+        of_points = [spread @ self.counts, -(spread @ self.is_missing)]
+        by_columns = [part.reshape(K, J, D).transpose(0, 2, 1) for part in of_points]
+        of_rows = weighted.T @ np.column_stack([self.polynomials, self.constants])
+        parts = [part.reshape(K, -1) for part in (log_h_sums, *by_columns)]
+        return np.concatenate([*parts, of_rows], axis=1)
+
+
+@jit
+def _add_values(positions: IndexArray, values: Array, out: Array) -> None:
+    """Add to each row of ``out`` (n, K) the ``values`` (D, V, K) at its ``positions`` (n, D)."""
+    for i in range(positions.shape[0]):
+        for d in range(positions.shape[1]):
+            position = positions[i, d]
+            for k in range(out.shape[1]):
+                out[i, k] += values[d, position, k]
+
+
+@jit
+def _add_weights(positions: IndexArray, weighted: Array, out: Array) -> None:
+    """Add ``weighted`` (n, K) of each row to ``out`` (D, V, K) at the ``positions`` (n, D)."""
+    for i in range(positions.shape[0]):
+        for d in range(positions.shape[1]):
+            position = positions[i, d]
+            for k in range(weighted.shape[1]):
+                out[d, position, k] += weighted[i, k]
 
 
 @jit
