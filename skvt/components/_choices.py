@@ -232,7 +232,7 @@ def _start_from(model, X, weights, responsibilities):
     """Return the model that starts from components with these responsibilities (n, K)."""
     has_rows = weights @ responsibilities > _NO_ROWS
     batch = _batch_of(model, X, weights)
-    stats = model.given_assignments(batch, responsibilities[:, has_rows]).stats
+    stats = model.make_local_result(batch, responsibilities[:, has_rows]).stats
     return replace(model.resized(int(has_rows.sum()), learns=True), start=stats)
 
 

@@ -1,8 +1,10 @@
-"""The contract of an engine, on one page.
+"""The contract of an engine, the algorithm by which a fit makes its passes over the rows.
 
-An engine turns statistics of rows into a posterior over the globals, pass by pass. It returns a
-:class:`PassResult` of each pass to the loop. An engine declares in ``requires`` the capabilities
-that it needs of a model. They are checked before a fit begins.
+An engine turns statistics of rows into a posterior q(beta) over the global variables beta of a
+model, pass by pass. After each pass it returns a :class:`PassResult` to the loop over the passes.
+``requires`` declares the capabilities that the engine needs of a model, which are checked before a
+fit begins. A :class:`StreamEngine` also serves ``partial_fit``, whose calls are :class:`Stream`
+values.
 """
 
 import math
@@ -24,7 +26,10 @@ StateT = TypeVar("StateT")
 
 @dataclass
 class LocalTotals:
-    """Weighted sums of the local parts of the bound over the rows of a pass, in nats."""
+    """Weighted sums of the local parts of the bound over the rows of a pass, in nats.
+
+    Row n has the weight w_n, the energy ``E_q[log p(x_n, z_n | beta)]`` and the entropy of q(z_n).
+    """
 
     # ``sum_n w_n (inv_temp_n * energy_n + entropy_n)``.
     tempered: float = 0.0
@@ -87,15 +92,15 @@ class PassResult(NamedTuple):
 
     # Sums of the local parts of the bound, in nats.
     totals: LocalTotals
-    # KL(q(beta) || p(beta)) in nats. The bound is ``totals`` minus this divergence.
+    # KL(q(beta) || p(beta)) in nats.
     divergence: float
     # The model, with the priors learned so far.
     model: Model
-    # What ``totals`` minus ``divergence`` is. "exact": the bound at the current globals.
-    # "estimate": the bound at the globals before the pass, or an estimate from minibatches. "none":
-    # no bound.
+    # How ``totals`` minus ``divergence`` relates to the bound. "exact": it is the bound at the
+    # current globals. "estimate": it is the bound at the globals before the pass, or an estimate
+    # from minibatches. "none": it is no bound.
     bound_kind: str = "estimate"
-    # Size of the last step.
+    # Size of the last step, from 0 to 1.
     learning_rate: float = 1.0
     # Whether passes at a constant temperature never lower the bound, apart from rounding errors.
     monotone: bool = False
@@ -106,10 +111,10 @@ class PassResult(NamedTuple):
 
 
 class Remembering(Protocol):
-    """An object that can continue an interrupted fit: see :class:`skvt.progress.Continued`."""
+    """An object that can continue an interrupted fit; `skvt.progress.Continued` is its base."""
 
     def progress(self) -> dict[str, Any]:
-        """Return the data that the next pass needs: see :class:`~skvt.progress.Continued`."""
+        """Return the data that the next pass needs, as values that a file can hold."""
 
     def take_up(self, progress: dict[str, Any]) -> None:
         """Continue an interrupted fit from the result of :meth:`progress`."""
@@ -123,11 +128,11 @@ class Engine(Remembering, Protocol[ModelT, StateT]):
 
     # Capabilities that the engine needs of a model beyond the :class:`Model` contract.
     requires: tuple[Requirement, ...]
-    # Whether passes end with the exact bound, so that convergence is judged without evaluations.
+    # Whether the exact bound is known after each pass, so that the fit need not evaluate it.
     knows_exact_bound: bool
 
     def start(self, state: Any, total: float) -> StateT:
-        """Convert ``state`` to the type that the engine uses, before a fit.
+        """Return ``state`` in the type that the engine uses, before the first pass of a fit.
 
         ``total`` is the weight of all rows of the fit.
         """
@@ -157,12 +162,15 @@ class AfterPass(Remembering, Protocol):
         """
 
     def finish(self, state: Any) -> bool:
-        """Finish after the last pass; return whether this has changed ``state`` and the bound."""
+        """Finish after the last pass; return whether the call has changed ``state``."""
 
 
 @dataclass
 class Stream:
-    """A call of ``partial_fit``: the weight of the stream so far, and the batch of the call."""
+    """A call of ``partial_fit``: the weight of the stream so far, and the batch of the call.
+
+    The fields from ``batch_id`` on are for memoized inference, which keeps a memo of each batch.
+    """
 
     # If the stream grows, the weight of its rows so far; otherwise the assumed weight of the whole
     # stream.
@@ -171,24 +179,24 @@ class Stream:
     grows: bool
     # Weight of the whole stream, if the user gave it; steps then use it in place of ``n_rows``.
     total: float | None = None
-    # In memoized inference, the id of the batch; None for a new batch.
+    # Id of the batch; None for a new batch.
     batch_id: Hashable | None = None
     # Function that returns the random number generator of this call.
     make_rng: Callable[[], np.random.Generator] = np.random.default_rng
     # Whether moves are tried.
-    moves: bool = True
-    # In memoized inference, the id of an earlier batch that the batch of this call joins; None if
-    # the batch stays separate.
+    tries_moves: bool = True
+    # Id of an earlier batch, to which the rows of this call are added after the call; None if these
+    # rows stay a separate batch.
     joins: Hashable | None = None
     # If the rows of the call consist of several batches, the positions of the rows of each batch by
     # its id. The rows are one batch for the moves, but separate batches after the call.
     parts: Mapping[Hashable, IndexArray] = field(default_factory=dict)
 
     def count_rows(self, weight: float) -> float:
-        """Count new rows of this weight; return the weight of the whole stream.
+        """Count new rows of this weight; return the weight to which a step scales their statistics.
 
-        A step scales the statistics of the new rows to the returned weight. Unless the user has
-        given the weight of the stream, it is that of the rows so far, or the assumed weight.
+        The returned weight is that of the whole stream, if the user gave it. Otherwise it is
+        ``n_rows``.
         """
         if self.grows:
             self.n_rows += weight
@@ -201,7 +209,7 @@ class StreamEngine(Protocol[StateT]):
     requires: tuple[Requirement, ...]
 
     def resume(self, state: Any, total: float) -> StateT:
-        """Convert ``state`` to the type that the engine uses, before a call of ``partial_fit``.
+        """Return ``state`` in the type that the engine uses, before a call of ``partial_fit``.
 
         ``total`` is ``n_rows`` of the :class:`Stream` before the call.
         """

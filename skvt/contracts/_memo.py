@@ -1,6 +1,7 @@
-"""Protocols of memos and of the state of a fit: what moves read and change.
+"""Protocols of memos and of the state of a fit, which moves read and change.
 
-`skvt.inference` defines the classes.
+A *memo* holds the statistics and entropies of one batch of rows after its last local step, at
+T = 1. `skvt.inference` defines the classes.
 """
 
 from collections.abc import Hashable, Iterator, Mapping
@@ -11,7 +12,7 @@ from skvt.typing import Array, IndexArray
 
 
 class Memo(Protocol):
-    """Contribution of one or more batches to the statistics and to the bound."""
+    """The memo of a batch, or the sum of the memos of several batches."""
 
     # Statistics; the first axis of each array has the K components.
     @property
@@ -32,11 +33,11 @@ class Memo(Protocol):
         """Return the sum of the memo and ``other``, or their difference if ``sign`` is -1."""
 
     def rearranged(self, index: IndexArray) -> Self:
-        """Return a memo of the components ``index``, in this order; -1 is an empty component."""
+        """Return a memo whose component i is component ``index[i]``, or empty if it is -1."""
 
 
 class Memos(Protocol):
-    """The memo of each batch by its key, and the sum of all memos."""
+    """The memo of each batch by a key that identifies the batch, and the sum of all memos."""
 
     def __getitem__(self, key: Hashable, /) -> Memo: ...
     def __setitem__(self, key: Hashable, memo: Any, /) -> None: ...
@@ -44,14 +45,14 @@ class Memos(Protocol):
     def __iter__(self) -> Iterator[Hashable]: ...
 
     def of(self, memos: Mapping[Hashable, Any]) -> Any:
-        """Return a collection of the memos of a mapping."""
+        """Return a new collection with the memos of a mapping."""
 
     def total(self) -> Memo:
-        """Return the sum of all memos as a memo that shares no array with them."""
+        """Return the sum of all memos as a new memo, whose arrays may be changed."""
 
 
 class SampledState(Protocol):
-    """A state without memos: moves between passes change its statistics."""
+    """A state whose statistics moves change between passes, by a sample of the rows."""
 
     stats: RunningStats
 
@@ -59,7 +60,7 @@ class SampledState(Protocol):
 class MovableState(SampledState, Protocol):
     """A state with memos, which moves read and change: see `skvt.inference.MemoizedState`."""
 
-    # (K,): the identifier of each component, which it keeps when components change their order.
+    # (K,): the identifier of each component, which stays the same if components change their order.
     component_ids: IndexArray
 
     @property
@@ -69,29 +70,29 @@ class MovableState(SampledState, Protocol):
     def plain_stats(self) -> RunningStats: ...
 
     def with_row_starts(self, batch: Any) -> Any:
-        """Return the batch with the starts of its local steps.
+        """Return the batch with the initial value for the local step of each row.
 
-        The local step of each row starts where the last local step of the row ended.
+        The initial value is the end of the last local step of the row.
         """
 
     def store_row_starts(self, rows: IndexArray | None, starts: Array | None) -> None:
-        """Store the starts of the next local steps of the rows with these indices."""
+        """Store initial values for the next local steps of the rows with these indices."""
 
     def merge(self, a: int, b: int, *, bounded: bool = False) -> None:
         """Give the rows of component b to component a, a < b, and leave b empty.
 
-        If ``bounded``, the entropies that further merges of a lose become upper bounds; otherwise
-        they become NaN.
+        The entropies that further merges of a would lose are then unknown. They become NaN, or if
+        ``bounded``, upper bounds.
         """
 
     def rearrange(self, index: IndexArray) -> None:
-        """Put the components ``index`` in this order; -1 is a new, empty component."""
+        """Make component ``index[i]`` the component i, for each i; -1 makes a new, empty one."""
 
     def resum(self) -> None:
         """Recompute the statistics as the sum of the memos."""
 
     def checkpoint(self) -> Any:
-        """Return the argument of :meth:`restore`."""
+        """Return the present memos and components, for :meth:`restore`."""
 
     def restore(self, checkpoint: Any) -> None:
         """Undo all changes of memos and components since :meth:`checkpoint`."""

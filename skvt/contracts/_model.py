@@ -1,16 +1,21 @@
-"""The contract between a model and the engines, on one page.
+"""The contract between a model and the engines.
 
-A model is conditionally conjugate: with global variables beta and the local variables z of a row,
+A model is conditionally conjugate: with global variables beta and the local variables z of a row x,
 
     E_q[log p(x, z | beta)] = <S, E_q[t(beta)]> + a local term.
 
 q(beta) therefore has the natural parameters ``lam = prior + S``, and an engine does arithmetic on
-the statistics S. A local step optimises q(z) of a batch of rows. It does not depend on q(beta)
-itself, only on the numbers ``global_params``: ``E_q[t(beta)]`` in mean-field inference, or
-``t(beta)`` with beta drawn from q in structured inference.
+the statistics S. The globals may consist of several *blocks*, such as the weights and the
+parameters of the components, each with its own exponential family and its own array of statistics.
 
-The inverse temperature multiplies the energy ``E_q[log p(x, z | beta)]`` and the statistics; it
-never multiplies the natural parameters of a prior.
+A *local step* optimises q(z) of a batch of rows. It does not depend on q(beta) itself, only on the
+numbers ``global_params``: ``E_q[t(beta)]`` in mean-field inference, or ``t(beta)`` with beta drawn
+from q in structured inference. Row n has the weight w_n, which multiplies its statistics and its
+part of the bound.
+
+The *energy* of a row is ``E_q[log p(x, z | beta)]``. The inverse temperature 1 / T multiplies the
+energy and the statistics; it never multiplies the natural parameters of a prior. A *unit of data*
+is a token in a model of documents, and a row in other models.
 """
 
 from collections.abc import Iterable
@@ -24,8 +29,8 @@ from skvt.expfam import Family, RunningStats, Stats
 from skvt.files import in_files
 from skvt.typing import Array, IndexArray, Run
 
-#: ``(sum, weight)``: weighted sum of the statistics from which priors are learned, and sum of the
-#: weights.
+#: ``(sum, weight)``: sum over rows of the statistics from which priors are learned, weighted by the
+#: weights of the rows, and sum of these weights.
 PriorTerm: TypeAlias = tuple[Any, float]
 
 
@@ -33,19 +38,22 @@ PriorTerm: TypeAlias = tuple[Any, float]
 class LocalResult:
     """Result of the local step of n rows."""
 
-    # Expected sufficient statistics summed over the weighted rows; None if not requested.
+    # Expected sufficient statistics, summed over the rows with their weights and not multiplied by
+    # the inverse temperature; None if not requested.
     stats: Stats | None
-    # (n,), float64: part of the tempered bound of each row in nats: inverse temperature times
-    # energy, plus entropy. It is not multiplied by the weight of the row.
+    # (n,), float64: part of the tempered bound of each row in nats, that is, inverse temperature
+    # times energy, plus the entropy of q(z). It is not multiplied by the weight of the row.
     bound: Array
     # (n,), float64: ``E_q[log p(x, z | beta)]`` in nats, untempered; None if not requested.
     energy: Array | None
-    # (n, ...): parameters of q(z), a CSR matrix if rows have candidates.
+    # (n, ...): parameters of q(z) of each row, such as responsibilities (n, K). A CSR matrix if
+    # rows are compared only with their ``candidates``.
     q: Array
     # (n,), float64: untempered energy in nats with z summed out; local variables that the model
     # cannot sum out are at their expectations. None if not requested.
     marginal_energy: Array | None = None
-    # (n, ...): start of the next local step of each row; None for models without starts.
+    # (n, ...): initial value for the next local step of each row; None if the model always begins
+    # local steps anew.
     start: Array | None = None
     # (K,): entropy in nats of the missing values given the component of their row, summed over rows
     # with the weights of ``stats``; None if no value is missing.
@@ -53,7 +61,7 @@ class LocalResult:
     # (n, K): expected number of units of data of each row that belong to each component,
     # untempered; None if the model does not count them.
     counts: Array | None = None
-    # (n, J): candidate components of each row in its next local step; None for all components.
+    # (n, J): components with which the next local step compares each row; None for all components.
     candidates: IndexArray | None = None
 
 
@@ -63,26 +71,27 @@ class RowBatch:
 
     # (n, D): array or CSR matrix; a view of the data if the rows are consecutive.
     X: Any
-    # (n,).
+    # (n,): weights of the rows.
     weights: Array
     # (n,): indices of the rows in the data.
     rows: IndexArray
-    # (n, J): components to which each row may belong; -1 is a removed component. None stands for
-    # all components, (n, 0) for all components until the local step has found candidates.
+    # (n, J): components with which the local step compares each row; -1 is a removed component.
+    # None stands for all components. With the shape (n, 0), the local step compares each row with
+    # all components, and returns candidates for the next local step.
     candidates: IndexArray | None = field(default=None, kw_only=True)
-    # (n, ...): starts of the local steps; NaN or None stands for the default start.
+    # (n, ...): initial value for the local step of each row; NaN or None for the default one.
     start: Array | None = field(default=None, kw_only=True)
 
     @classmethod
     def of(cls, X: Any, rows: IndexArray, weights: Array) -> Self:
-        """Return the batch of the rows of X with these indices."""
-        may_be_consecutive = rows.size > 0 and rows[-1] - rows[0] == rows.size - 1
-        if may_be_consecutive and np.array_equal(rows, np.arange(rows[0], rows[0] + rows.size)):
-            # A slice is a view, so that no rows are copied.
-            X = X[rows[0] : rows[-1] + 1]
-        else:
-            X = X[rows]
-        return cls(X, np.asarray(weights, dtype=np.float64), rows)
+        """Return the batch of the rows of X with these indices, without copying them if possible.
+
+        ``weights`` (n,) are the weights of these rows.
+        """
+        # Rows that follow each other are taken by a slice, because a slice is a view.
+        is_consecutive = rows.size > 0 and bool(np.all(np.diff(rows) == 1))
+        selected = slice(rows[0], rows[-1] + 1) if is_consecutive else rows
+        return cls(X[selected], np.asarray(weights, dtype=np.float64), rows)
 
     @property
     def n_rows(self) -> int:
@@ -91,34 +100,36 @@ class RowBatch:
 
     @property
     def lengths(self) -> Array:
-        """Units of data of each row, 1."""
+        """Number of units of data of each row, (n,): 1, because the row is the unit."""
         return np.ones(self.n_rows)
 
 
 class BatchScope(NamedTuple):
-    """The part of the globals that a batch needs."""
+    """The part of the globals that the local step of a batch needs."""
 
-    # (A,): columns that occur in the batch, ascending; None for all columns. If a model sets it,
-    # its globals have a method ``at(positions)``, which returns the globals of the columns at these
-    # positions of ``active``.
+    # (A,): columns of the data that occur in the batch, such as the words of its documents, in
+    # ascending order; None if the globals of all columns are needed. The globals of a model that
+    # sets ``active`` must have a method ``at(positions)``, which returns the globals of the columns
+    # ``active[positions]``.
     active: IndexArray | None = None
-    # Whether values are missing.
+    # Whether values of the batch are missing.
     has_missing: bool = False
 
 
 class RowSource(Protocol):
     """The rows of a fit, from which models and moves can take batches."""
 
-    # (N, D): array or CSR matrix.
+    # (N, D): array, CSR matrix, or matrix in chunks that are stored elsewhere.
     @property
     def X(self) -> Any: ...
-    # (N,).
+    # (N,): weights of the rows.
     @property
     def weights(self) -> Array: ...
     # Number of rows N.
     @property
     def n_rows(self) -> int: ...
-    # Weight of the data set that these rows represent.
+    # Weight of the data set that these rows represent. It is larger than the sum of their weights
+    # if they are a sample.
     @property
     def total(self) -> float: ...
 
@@ -130,7 +141,8 @@ class RowSource(Protocol):
 class Capability(StrEnum):
     """Capabilities of models beyond :class:`Model`.
 
-    The values complete the phrase "needs ..." of error messages.
+    ``PROTOCOLS`` has the protocol of each capability that adds methods. The values complete the
+    phrase "needs ..." of error messages.
     """
 
     MEMOIZABLE = "the bound from statistics and entropies that are kept for each batch"
@@ -150,16 +162,16 @@ class Capability(StrEnum):
 class Model(Protocol):
     """An immutable model, whose methods take and return arrays."""
 
-    # Family of each block of the globals.
+    # Exponential family of each block of the globals.
     @property
     def families(self) -> tuple[Family, ...]: ...
     # Number D of columns of the data.
     @property
     def n_features(self) -> int: ...
-    # Precision of the data and of the results for rows.
+    # Type of the numbers in the data and in the results for rows: float32 or float64.
     @property
     def dtype(self) -> Any: ...
-    # Capabilities of the model, with whose protocols it complies.
+    # Capabilities of the model. It must have the members of their protocols.
     @property
     def capabilities(self) -> frozenset[Capability]: ...
 
@@ -167,37 +179,51 @@ class Model(Protocol):
         """Return the natural parameters of the prior, broadcastable to the blocks of statistics."""
 
     def natural_parameters(self, stats: RunningStats) -> tuple[Array, ...]:
-        """Return ``lam = prior + S`` for each block; the last axis has a factor's parameters."""
+        """Return ``lam = prior + S`` for each block.
+
+        The last axis of each array has the natural parameters of one factor of q(beta); the other
+        axes count the factors of the block.
+        """
 
     def size(self, stats: RunningStats) -> int:
         """Return the number of components K that the statistics have."""
 
     def initial(self, data: RowSource, rng: np.random.Generator) -> RunningStats:
-        """Return initial statistics, in which components differ at random or by the data."""
+        """Return the statistics with which a fit to ``data`` begins.
+
+        The components must differ, at random or by the data, because equal components would remain
+        equal.
+        """
 
     def batch(self, X: Any, rows: IndexArray, weights: Array) -> Any:
-        """Prepare rows of X for local steps: return a dataclass such as :class:`RowBatch`.
+        """Prepare the rows of X with these indices for local steps; return them as a batch.
 
-        It has ``weights``, ``rows`` and ``lengths``, the number of units of data of each row. It
-        also has ``start`` if the local step of a row begins where the last one ended.
+        ``weights`` (n,) are the weights of these rows. The batch is a dataclass such as
+        :class:`RowBatch`. It must have ``weights``, ``rows``, and ``lengths``, the number of units
+        of data of each row. It also has ``start`` if the local step of a row begins where the last
+        local step of this row ended.
         """
 
     def scope(self, batch: Any) -> BatchScope:
         """Return the part of the globals that the local step of the batch needs."""
 
     def touched_columns(self, X: Any) -> IndexArray | None:
-        """Return which rows of the statistics a step on X can change, as indices; None for all."""
+        """Return the columns that occur in X if a step on X changes only their statistics.
+
+        The columns are ascending indices. Return None if a step changes all statistics.
+        """
 
     def expectation(self, stats: RunningStats, batch: Any, run: Run) -> Any:
-        """Return ``E_q[t(beta)]`` at ``lam = prior + stats``, the part that the batch needs.
+        """Return ``E_q[t(beta)]`` at ``lam = prior + stats``, the mean-field ``global_params``.
 
-        It is the whole if ``batch`` is None.
+        Return only the part that the local step of ``batch`` needs, and all of it if ``batch`` is
+        None.
         """
 
     def mean_field(self) -> "Model":
-        """Return the model with mean-field local steps, from which the bound is computed.
+        """Return the model with mean-field local steps, by which the bound is evaluated.
 
-        A model without other local steps returns itself.
+        A model whose local steps are mean-field steps returns itself.
         """
 
     def local_step(
@@ -215,35 +241,37 @@ class Model(Protocol):
 
         ``inv_temp`` is a float, or an array (n,) with a number for each row. ``run(function,
         tasks)`` calls the function with each tuple of arguments in ``tasks``, perhaps in parallel,
-        and returns the results in order. The flags select the optional results.
+        and returns the results in order. The flags request the fields ``energy``,
+        ``marginal_energy`` and ``stats`` of the result.
         """
 
     def prior_statistics(self, batch: Any, result: LocalResult) -> PriorTerm | None:
         """Return the statistics of a batch from which the priors of local variables are learned.
 
-        Return None if these priors are fixed.
+        ``result`` is the local result of the batch. Return None if these priors are fixed.
         """
 
     def prior_step(self, rho: float, share: float) -> float:
-        """Return the step size of :meth:`prior_statistics` of a minibatch.
+        """Return the size of a step of the mean :meth:`prior_statistics` towards a minibatch's.
 
-        ``rho`` is the step size of the global statistics, and ``share`` is the share of the
-        minibatch in the data.
+        ``rho`` is the size of the same step of the statistics S, and ``share`` is the share of the
+        minibatch in the weight of the data.
         """
 
     def with_learned_priors(self, prior_stats: Any, stats: RunningStats | None = None) -> Self:
-        """Return the model with the priors that maximise the bound; itself if priors are fixed.
+        """Return the model with the priors that maximise the bound, or itself if they are fixed.
 
-        ``prior_stats.mean`` is the mean of :meth:`prior_statistics`. Priors of the globals are
-        learned from ``stats``; they stay if it is None.
+        Priors of local variables are learned from ``prior_stats.mean``, the mean of
+        :meth:`prior_statistics` over rows. Priors of the globals are learned from the statistics
+        ``stats``, and stay if ``stats`` is None.
         """
 
 
 class ConjugateModel:
-    """Base of models, with the methods that are the same in most of them.
+    """Base of models, with the methods that are the same in most models.
 
     A subclass defines ``families``, ``n_features``, ``dtype``, ``prior``, ``initial``,
-    ``expectation`` and ``local_step``: see :class:`Model`.
+    ``expectation`` and ``local_step``, which :class:`Model` explains.
     """
 
     capabilities: Any = frozenset()
@@ -258,7 +286,7 @@ class ConjugateModel:
         return len(stats.arrays[0])
 
     def compact(self, stats: RunningStats) -> tuple[Self, RunningStats]:
-        """Return the model and the statistics unchanged."""
+        """Return the model and the statistics unchanged, because all of their parts are used."""
         return self, stats
 
     def batch(self, X: Any, rows: IndexArray, weights: Array) -> Any:
@@ -291,42 +319,53 @@ class ConjugateModel:
 
 
 class Memoizable(Model, Protocol):
-    """A model for memoized inference: its bound can be computed from sums over batches."""
+    """A model for memoized inference: its bound can be computed from sums over batches.
+
+    Memoized inference keeps a *memo* of each batch: its statistics and entropies after its last
+    local step.
+    """
 
     def memo_entropy(
         self, batch: Any, result: Any, run: Run, *, pairs: bool
     ) -> tuple[Array, Array | None]:
-        """Return two entropies of the local variables of a batch in nats, for its memo.
+        """Return the entropy of a batch and the losses of entropy by merges, in nats.
 
-        The first is the entropy of each component, (K,), or of all local variables, (). The second,
-        (K, K), is the entropy that would be lost if two components became one: see `Memo`. It is
-        None unless ``pairs``.
+        The entropy of the local variables has an entry for each component, (K,), or is a single
+        number, (). Entry (a, b) of the losses, (K, K), for a < b, is the entropy that would be lost
+        if components a and b became one. The losses are None unless ``pairs``.
         """
 
     def statistics_energy(self, stats: RunningStats, global_params: Any) -> float:
-        """Return ``E_q[log p(x, z | beta)]`` of all rows, in nats.
+        """Return the energy ``E_q[log p(x, z | beta)]`` of all rows, in nats.
 
-        ``stats`` are the statistics of the rows at T = 1 with each row counted once.
+        ``stats`` are the statistics of the rows at T = 1 with each row counted once, and
+        ``global_params`` are ``E_q[t(beta)]``.
         """
 
     def collapsed_energy(self, stats: Stats) -> float:
         """Return the maximum over q(beta) of energy minus ``KL(q(beta) || p(beta))``, in nats.
 
-        If the bound depends on the order of the components, it is the maximum over orders, too.
+        If the bound depends on the order of the components, return the maximum over the orders.
         """
 
     def compact(self, stats: RunningStats) -> tuple[Self, RunningStats]:
-        """Return a model and statistics without unused parts, with equal energy and divergence."""
+        """Return a smaller model and its statistics, without parts that no row uses.
+
+        They have the same energy and divergence, and cost less to evaluate.
+        """
 
     def best_order(self, stats: RunningStats) -> IndexArray | None:
-        """Return the order of components that maximises the bound; None for the current order."""
+        """Return the order of components that maximises the bound; None if it is the current one.
+
+        The order is an array (K,) of the current numbers of the components.
+        """
 
     def symmetry_breaking_stats(
         self, stats: RunningStats, data: RowSource, share: float, rng: np.random.Generator
     ) -> Stats:
-        """Return statistics to add, so that equal components become different.
+        """Return statistics that make equal components different if they are added to ``stats``.
 
-        They represent the fraction ``share`` of all rows.
+        The returned statistics represent the fraction ``share`` of all rows.
         """
 
 
@@ -338,7 +377,7 @@ class Restartable(Memoizable, Protocol):
 
 
 class Mergeable(Memoizable, Protocol):
-    """A model for births, merges and deletes.
+    """A model for the moves that add, merge and delete components.
 
     The ``q`` of its local results has the responsibilities (n, K). Its batches have ``X`` and
     ``n_rows``.
@@ -348,30 +387,32 @@ class Mergeable(Memoizable, Protocol):
         """Return the expected number of rows of each component, (K,)."""
 
     def merge_gains(self, stats: Stats, a: IndexArray, b: IndexArray) -> Array:
-        """Return the gain of log evidence if b[i] is merged with a[i] alone, for each i, in nats.
+        """Return the gain of log evidence in nats by each of n possible merges, (n,).
 
-        ``a`` and ``b`` (n,) are numbers of components. The evidence of the mixture weights is left
-        out.
+        Merge i gives the rows of component b[i] to component a[i], and changes no other component.
+        The evidence of the mixture weights is left out.
         """
 
     def weights_log_evidence(self, counts: Array) -> float:
-        """Return the log probability of assignments with these counts (K,), in nats.
+        """Return the log probability in nats of assignments of rows to components.
 
-        The mixture weights are integrated out, at the best order of the components.
+        Component k has ``counts[k]`` rows. The mixture weights are integrated out, and the
+        components are in the order for which the probability is largest.
         """
 
-    def given_assignments(self, batch: Any, resp: Array) -> LocalResult:
-        """Return the local result of a batch with the responsibilities ``resp`` (n, K)."""
+    def make_local_result(self, batch: Any, resp: Array) -> LocalResult:
+        """Return the local result of a batch whose responsibilities are ``resp`` (n, K)."""
 
     def without_component(self, global_params: Any, k: int) -> Any:
-        """Return the globals for a local step in which no row belongs to component k."""
+        """Return ``global_params`` under which no row belongs to component k."""
 
     def resized(
         self, n_components: int, *, learns: bool = False, init_params: str = "k-means++"
     ) -> Self:
-        """Return the model with another number of initial components and another way to find them.
+        """Return the model with other settings for the beginning of a fit.
 
-        The model learns its priors only if ``learns``.
+        ``n_components`` is the number of initial components, ``init_params`` is the method that
+        finds them, and ``learns`` is whether the model learns its priors.
         """
 
     def with_priors_of(self, other: Any) -> Self:
@@ -381,16 +422,16 @@ class Mergeable(Memoizable, Protocol):
 class Drawable(Model, Protocol):
     """A model with local steps given drawn globals [HB15 sec. 2]."""
 
-    # Whether each step changes all statistics. Otherwise it changes only some rows of them.
+    # Whether each step changes all statistics, not only those of the columns that its rows have.
     @property
     def updates_all_rows(self) -> bool: ...
 
     def drawn_globals(
         self, stats: RunningStats, batch: Any, kind: str, rng: np.random.Generator, run: Run
     ) -> Any:
-        """Return the globals for a local step.
+        """Return the ``global_params`` for the local step of a batch.
 
-        They depend on ``kind``, the kind of global step:
+        ``kind``, the kind of global step, determines what they are:
 
         - "mean_field": ``E_q[t(beta)]``,
         - "map": ``t(E_q[beta])``,
@@ -400,7 +441,10 @@ class Drawable(Model, Protocol):
         """
 
     def project(self, stats: RunningStats) -> None:
-        """Make ``lam = prior + stats`` legal, and order the components, in place."""
+        """Change ``stats`` in place: make ``lam = prior + stats`` legal, and sort the components.
+
+        A step with the correction V of a draw may overshoot, so that ``lam`` becomes illegal.
+        """
 
 
 class Correctable(Drawable, Protocol):
@@ -411,18 +455,19 @@ class Correctable(Drawable, Protocol):
     ) -> Stats:
         """Return the corrected statistics ``V(beta, lam) eta_hat`` of a local step.
 
-        ``global_params`` are the globals of the draw beta, and ``result_stats`` the statistics
-        eta_hat of the local step.
+        ``global_params`` are the result of :meth:`Drawable.drawn_globals` for the draw beta, and
+        ``result_stats`` are the statistics eta_hat of the local step.
         """
 
 
 class Collapsible(Model, Protocol):
     """A model with local steps in which the globals are integrated out.
 
-    A local step draws local variables given all others, and takes the statistics of all rows in
-    place of globals. If the batch has a ``start``, the step returns the change of the statistics
-    since this start. Batches have ``nbytes``. The statistics from which priors are learned have an
-    additional last entry.
+    A local step draws each local variable given all others. Its ``global_params`` hold the
+    statistics of all rows. If the batch has a ``start``, that is, the local variables that the last
+    local step has drawn, the step returns the change of the statistics since this start. Batches
+    have ``nbytes``, their size in bytes. The sum of :meth:`prior_statistics` has one more entry
+    than that of other models, from which :meth:`with_most_probable_priors` learns.
     """
 
     def counts_given_others(self, stats: RunningStats, batch: Any, seed: int) -> Any:
@@ -431,45 +476,48 @@ class Collapsible(Model, Protocol):
     def with_most_probable_priors(
         self, prior_stats: Any, stats: RunningStats | None, *, slowly: bool
     ) -> Self:
-        """Return the model with priors under which drawn local variables are more probable.
+        """Return the model with priors under which the drawn local variables are more probable.
 
-        The arguments are those of :meth:`with_learned_priors`, with the statistics of the drawn
-        variables. If ``slowly``, the priors make smaller steps, for use while the statistics still
-        change a lot.
+        Other arguments are as in :meth:`with_learned_priors`. If ``slowly``, the priors make
+        smaller steps, because the statistics still change a lot.
         """
 
 
 class Temperable(Model, Protocol):
-    """A model whose temperature can be learned; its local steps also take one for each row."""
+    """A model whose temperature can be learned, for all rows or for each row."""
 
     def tempered_log_partition(self, inv_temps: Array) -> tuple[Array, Array]:
         """Return log C(T) per unit of data in nats, and its slope in 1/T [VT16 eq. 13].
 
-        ``inv_temps`` and both results have the shape (M,).
+        C(T) is the normalising constant of the tempered model. ``inv_temps`` are M values of 1 / T,
+        and both results have the shape (M,).
         """
 
 
 class HasHyperprior(Model, Protocol):
-    """A model whose priors have parameters with a prior themselves, a hyperprior.
+    """A model whose priors have parameters that have a prior themselves, a hyperprior.
 
     The parameters are learned at the mode of their posterior.
     """
 
     def log_hyperprior(self) -> float:
-        """Return the log density of the parameters in nats, a part of the bound."""
+        """Return the log density of the parameters under the hyperprior in nats.
+
+        The bound includes this density.
+        """
 
 
 class Requirement(NamedTuple):
     """A capability that an engine, a move or a temperature policy requires of a model."""
 
     # The engine, move or policy as the subject of the error message, such as "A birth".
-    whom: str
+    subject: str
     capability: Capability
     # Remedy for a model without the capability, as a sentence.
     remedy: str
 
 
-# The protocol of each capability. Capabilities that are not listed only mark kinds of models.
+# The protocol of each capability. Capabilities that are not listed require no further methods.
 PROTOCOLS = {
     Capability.MEMOIZABLE: Memoizable,
     Capability.MERGEABLE: Mergeable,
@@ -495,10 +543,10 @@ def check_requirements(model: Model, requirements: Iterable[Requirement]) -> Non
     The protocols are :class:`Model` and those of the capabilities that the model declares.
     """
     capabilities = model.capabilities
-    for whom, capability, remedy in requirements:
+    for subject, capability, remedy in requirements:
         if capability not in capabilities:
             raise ValueError(
-                f"{whom} needs {capability.value}, which {type(model).__name__} does not have. "
+                f"{subject} needs {capability.value}, which {type(model).__name__} does not have. "
                 f"{remedy}"
             )
     declared = [PROTOCOLS[capability] for capability in PROTOCOLS if capability in capabilities]

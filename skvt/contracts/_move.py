@@ -1,7 +1,9 @@
-"""The contract of a move: a change of components that is kept if the bound rises.
+"""The contract of a move, which changes the components of a model if the bound rises.
 
-:class:`Move` is the base of moves of memoized inference, and :class:`SampledMove` the protocol of
-moves of other engines. This module also defines their tools and their records.
+:class:`Move` is the base of moves of memoized inference, which keeps a *memo* of each batch: its
+statistics and entropies after its last local step. The memos give the exact bound of all rows by
+which a move decides. :class:`SampledMove` is the protocol of moves of other engines, which decide
+by a sample of the rows. This module also defines the tools and the records of moves.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -37,8 +39,8 @@ class MoveRecord:
     # proposal was accepted.
     accepted: int
     # Rise of the bound in nats; negative if the bound would have fallen, NaN if the rise was not
-    # computed. For proposals that memoized inference has accepted, it is the rise of the exact
-    # bound. Moves of engines without memos estimate it from a sample of the rows.
+    # computed. It is the rise of the exact bound if memoized inference has accepted the proposal,
+    # and an estimate from a sample of the rows in engines without memos.
     gain: float
     # Why the proposal was accepted or not, as a sentence.
     reason: str
@@ -50,6 +52,7 @@ class MoveTools(Protocol):
     # Number of the pass, from 1.
     @property
     def n_iter(self) -> int: ...
+    # Random numbers for draws of the moves.
     @property
     def rng(self) -> np.random.Generator: ...
     # ``run(function, tasks)`` returns the results of the function for a list of tuples of
@@ -70,11 +73,13 @@ class MoveTools(Protocol):
         n_batches: int = 1,
         seeds: IndexArray | None = None,
     ) -> tuple[MovableState, "Callable[[Any, Sequence[Move]], tuple[Any, bool]]"]:
-        """Begin a fit of the rows X by memoized inference.
+        """Begin a fit of the rows X (n, D) with weights (n,) by memoized inference.
 
-        ``seeds`` are the indices of the rows among which initial components are chosen; None for
-        all. Return the state of the fit and a function: ``sweep(model, moves)`` makes a pass and
-        these moves, and returns the model and whether the fit may stop.
+        ``policy`` sets the temperature, ``n_batches`` is the number of batches, and ``seeds`` are
+        the indices of the rows among which initial components are chosen; None for all rows. Return
+        the initial state, and a function ``sweep(model, moves)``, which makes a pass and these
+        moves. The function changes the state in place, and returns the model with learned priors
+        and whether the fit may stop.
         """
 
 
@@ -86,27 +91,28 @@ class Solved(NamedTuple):
     key: Hashable
     # The globals as passed to the local step.
     global_params: Any
+    # The result of the local step.
     result: LocalResult
 
 
 class ObserverTools(NamedTuple):
-    """Tools of observers: ``run`` and ``memo_of`` of :class:`MoveTools`."""
+    """Tools of observers, with the meaning that they have in :class:`MoveTools`."""
 
     run: Run
     memo_of: Callable[[Any, LocalResult, Any], Memo]
 
 
-#: ``observer(model, solved, tools)`` returns the notes of a move on a batch. It runs in the process
-#: that holds the rows of the batch.
+#: ``observer(model, solved, tools)`` returns the notes of a move on a batch, which are data of any
+#: type. It runs in the process that holds the rows of the batch, and must be picklable.
 Observer: TypeAlias = Callable[[Any, Solved, ObserverTools], Any]
 
 
 class Move(Continued):
-    """Base of moves of memoized inference, which prepare before a pass and act after it.
+    """Base of moves of memoized inference, which prepare before a pass and act after the pass.
 
-    During the pass, a move may observe each batch and take notes. A subclass inherits the methods
-    that it does not need. Memos and identifiers of components belong to the state: a move changes
-    them only by the methods of the state.
+    During the pass, a move may observe each batch and take notes. A subclass overrides ``finish``
+    and the methods that do something for this move. It changes memos and identifiers of components
+    only by the methods of the state, which keep both consistent.
 
     Attributes
     ----------
@@ -117,10 +123,11 @@ class Move(Continued):
     """
 
     requires: tuple[Requirement, ...] = ()
+    # Attributes that interrupted fits restore, with their types.
     kept: ClassVar[dict[str, Any]] = {"exhausted": bool}
     exhausted: bool = True
     # A model with the priors under which the last change was accepted; None if the priors have not
-    # changed.
+    # changed since the last call of ``under_priors``.
     _relearned: Any = None
 
     def begin(self, model: Any, state: MovableState, tools: MoveTools) -> None:
@@ -129,7 +136,7 @@ class Move(Continued):
     def observer(self, n_rows: int, tools: MoveTools) -> Observer | None:
         """Return the observer of the next batch, which has ``n_rows`` rows; None for no observer.
 
-        The observer must be picklable.
+        It is called after :meth:`begin`, once for each batch of the pass.
         """
         return None
 
@@ -137,20 +144,27 @@ class Move(Continued):
         """Store the notes that the observer of a batch has returned."""
 
     def finish(self, model: Any, state: MovableState, tools: MoveTools) -> list[MoveRecord]:
-        """Change the state after the pass, with exact memos; return records of proposals."""
+        """Change the state after the pass, when all memos are exact; return records of proposals.
+
+        ``model`` has the priors learned so far, and the statistics of ``state`` are the sum of the
+        memos.
+        """
         raise NotImplementedError(f"{type(self).__name__} has no finish(model, state, tools).")
 
     def within(
         self, model: Any, batch: Any, key: Hashable, state: MovableState, tools: MoveTools
     ) -> list[MoveRecord]:
-        """Try changes after a batch of a stream; return records of proposals.
+        """Try changes after a batch of a stream, whose memo has this key; return their records.
 
-        ``key`` is the key of the memo of the batch.
+        Only the rows of this batch are available, and the memos of all batches.
         """
         return []
 
     def under_priors(self, model: Any) -> Any:
-        """Return the model with the priors under which the last changes were accepted."""
+        """Return the model with the priors under which the last changes were accepted.
+
+        The engine calls it after each call of :meth:`begin`, :meth:`finish` and :meth:`within`.
+        """
         relearned = self._relearned
         self._relearned = None
         return model if relearned is None else model.with_priors_of(relearned)
@@ -165,10 +179,13 @@ class SampledMove(Protocol):
 
     # Capabilities that the move needs of a model.
     requires: tuple[Requirement, ...]
-    # Whether the last search has changed nothing, so that convergence may be judged.
+    # Whether the last search for changes has accepted none, so that convergence may be judged.
     exhausted: bool
 
     def between(
         self, model: Any, data: RowSource, state: SampledState, tools: MoveTools
     ) -> list[MoveRecord]:
-        """Change the state after a pass at T = 1; return records of proposals."""
+        """Change the state after a pass at T = 1; return records of proposals.
+
+        ``data`` has the rows from which the move takes its sample.
+        """

@@ -1,8 +1,9 @@
-"""The contract of a temperature policy.
+"""The contract of a temperature policy, which sets the temperature T of each step of a fit.
 
-A recipe, such as ``LinearAnnealing(...)``, is an object of parameters that users create. Its method
-``start`` makes the :class:`RunningPolicy` of one fit, which gives the engine temperatures and
-observes the results of local steps. Both get the properties of the fit in a :class:`FitPlan`.
+A *recipe*, such as ``LinearAnnealing(...)``, is an object of parameters that users create, a
+:class:`TemperaturePolicy`. Its method ``start`` makes the *running policy* of one fit, a
+:class:`RunningPolicy`, which gives the engine temperatures and observes the results of local steps.
+A recipe gets the properties of the fit in a :class:`FitPlan`.
 """
 
 from collections.abc import Callable
@@ -35,22 +36,22 @@ class FitPlan:
     ----------
     model : Model
     n_passes : float
-        Maximum number of passes of the fit under this policy; infinite for a stream.
+        Maximum number of passes over the rows under this policy; infinite for a stream.
     n_rows : int
         Number of rows of the data, or of the first call of a stream.
     n_units : float
-        Total weight of the units of data, such as the tokens of a corpus.
+        Total weight of the units of data: of the tokens of a corpus, otherwise of the rows.
     pilot : callable
         ``pilot(replication)`` fits the model in at most one pass over the data at T = 1. It returns
-        untempered marginal energies per unit of data in nats: the mean, and the energy of each row
-        of a sample. With ``every_row=True`` the sample consists of all rows.
+        energies per unit of data in nats, untempered and with the local variables summed out: the
+        mean, and the energy of each row of a sample. With ``every_row=True`` the sample consists of
+        all rows.
     planned_passes : float or None
-        Expected number of passes. A policy anneals over a share of these, or of ``n_passes`` if
-        that is smaller. It differs from ``n_passes`` if a fit may stop on convergence, because
-        ``max_iter`` is then only a limit, and does not indicate how long T should be above 1. None
-        stands for ``n_passes``.
+        Expected number of passes; None if it is ``n_passes``. It is smaller than ``n_passes`` if
+        the fit may stop on convergence, because ``n_passes`` is then only a limit, and does not
+        indicate how long T should be above 1.
     knows_total : bool
-        Whether the number of rows of a stream is known. A pass of the stream is this number of
+        Whether the number of rows of a stream is known. A pass of the stream is then this number of
         rows.
     """
 
@@ -63,9 +64,11 @@ class FitPlan:
     knows_total: bool = False
 
     def passes(self, share: float, n_hot_passes: float | None = None) -> float:
-        """Return the number of passes above T = 1: ``n_hot_passes``, or this share of the fit.
+        """Return the number of passes above T = 1, with a fraction.
 
-        The last pass is always at T = 1; of a single pass, the second half is.
+        It is ``n_hot_passes``, or if this is None, the share ``share`` of the expected passes. It
+        is limited so that the last pass of the fit, or the second half of its only pass, is at
+        T = 1.
         """
         planned = self.n_passes if self.planned_passes is None else self.planned_passes
         requested = share * min(planned, self.n_passes) if n_hot_passes is None else n_hot_passes
@@ -83,7 +86,7 @@ class TemperaturePolicy(BaseEstimator):
     """
 
     def check(self, plan: FitPlan) -> None:
-        """Raise ValueError if parameters are illegal, or not possible in this fit.
+        """Raise ValueError if parameters are illegal, or impossible in the fit.
 
         Parameters
         ----------
@@ -116,9 +119,10 @@ class TemperaturePolicy(BaseEstimator):
         integral: bool = False,
         low_open: bool = False,
     ) -> Any:
-        """Return the value of a parameter; raise ValueError if it is not a number in the range.
+        """Return the value of the parameter ``name``; raise ValueError unless it is legal.
 
-        The range is [low, high], without ``low`` if ``low_open``.
+        Legal values are finite numbers, or integers if ``integral``, in the range [low, high]; if
+        ``low_open``, the range is (low, high].
         """
         value = getattr(self, name)
         number_type = int | np.integer if integral else Real
@@ -154,7 +158,8 @@ class Batch(Protocol):
 class Energies(Protocol):
     """The part of a batch's local result that a policy reads."""
 
-    # (n,), float64: see :class:`~skvt.contracts.LocalResult`.
+    # (n,), float64: untempered energy of each row in nats with the local variables summed out; None
+    # unless the policy has ``wants_marginal``.
     @property
     def marginal_energy(self) -> Array | None: ...
 
@@ -168,20 +173,19 @@ class RunningPolicy:
     Attributes
     ----------
     mean_inv_temp : float
-        The inverse temperature 1 / T. If each row has a temperature, the mean of 1 / T over the
-        rows of the last batch.
+        The inverse temperature 1 / T. If each row has a separate temperature, the mean of 1 / T
+        over the rows of the last batch.
     wants_energy : bool
-        Whether the energy of each row is needed: by ``observe``, or for the untempered bound.
+        Whether local steps must return the energy of each row, in addition to the bound.
     replication : float
         How many times the update of the globals counts each row. The tempered bound divides
-        ``KL(q(beta) || p(beta))`` by it.
+        ``KL(q(beta) || p(beta))`` by the replication.
     jitter : float
         Relative standard deviation of the noise by which full-data inference multiplies the
-        statistics after each pass. Above the temperature at which symmetry breaks, all components
-        become equal. Without noise they would remain equal at T = 1. Inference on minibatches is
-        noisy enough.
+        statistics after each pass. At high temperatures all components become equal, and without
+        noise they would remain equal at T = 1. Inference on minibatches is noisy enough.
     wants_marginal : bool
-        Whether ``observe`` needs the marginal energy of each row.
+        Whether ``observe`` needs the energy of each row with the local variables summed out.
     done : bool
         Whether the temperature has reached its final value, so that convergence may be judged.
     """
@@ -192,12 +196,15 @@ class RunningPolicy:
     wants_marginal: bool = False
 
     def validate(self, d: int, k: int) -> bool:
-        """Return whether a policy, read from a file, has legal numbers: see `skvt.files`."""
+        """Return whether a policy that was read from a file has legal numbers.
+
+        `skvt.files` passes the numbers ``d`` of columns and ``k`` of components to all classes.
+        """
         return 0.0 < self.mean_inv_temp <= 1.0 <= self.replication < np.inf
 
     @property
     def wants_energy(self) -> bool:
-        """Whether energy and entropy are needed separately, because T is not 1."""
+        """Whether the untempered bound needs the energy of each row, because T is not 1."""
         return self.mean_inv_temp != 1.0
 
     @property
@@ -212,7 +219,7 @@ class RunningPolicy:
 
     @property
     def requested(self) -> dict[str, bool]:
-        """Keyword arguments of local steps, which select the results that the policy needs."""
+        """Keyword arguments of local steps, which request the results that the policy needs."""
         return {"with_energy": self.wants_energy, "with_marginal": self.wants_marginal}
 
     @property
@@ -221,7 +228,7 @@ class RunningPolicy:
         return 1.0 / self.mean_inv_temp
 
     def resume(self, n_rows: int) -> None:
-        """Discard data of single rows, because ``n_rows`` other rows follow."""
+        """Forget the data of single rows, because further passes are over ``n_rows`` other rows."""
 
     def advance(self, passes: float, step: float, n_steps: int) -> None:
         """Set the temperature of the next step.
@@ -229,7 +236,7 @@ class RunningPolicy:
         Parameters
         ----------
         passes : float
-            Number of passes made so far, with a fraction.
+            Number of passes made so far, including the fraction of the present pass.
         step : float
             The share of a pass that the step makes.
         n_steps : int
@@ -237,14 +244,14 @@ class RunningPolicy:
         """
 
     def inv_temp(self, batch: Batch) -> float | Array:
-        """Return the inverse temperature of a batch: a float, or an array (n,) for its rows."""
+        """Return the inverse temperature of a batch: one float, or an array (n,) for its rows."""
         return self.mean_inv_temp
 
     def observe(self, result: Energies, batch: Batch) -> None:
-        """Update the policy with the local result of a batch."""
+        """Update the policy with the result of the local step of a batch."""
 
     def bound_terms(self, total: float) -> float:
-        """Return the terms of the policy in the tempered bound, in nats.
+        """Return what the latent variables of the policy add to the tempered bound, in nats.
 
         ``total`` is the weight of all rows.
         """

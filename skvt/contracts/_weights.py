@@ -1,7 +1,9 @@
-"""The contract of the weights of a mixture.
+"""The contract of the weights w of a mixture, the probabilities of its K components.
 
-The statistics of the weights are the expected counts of the components, (K,). In structured
-inference they are the result of :meth:`DrawnWeights.statistics` instead.
+The weights are a function of variables with a conjugate prior and a variational posterior q: the
+weights themselves, or the sticks of a Dirichlet process. The statistics of these variables are the
+expected numbers of rows of the components, the ``counts`` (K,). In structured inference, which
+draws the variables from q, they are the result of :meth:`DrawnWeights.statistics` instead.
 """
 
 from typing import Protocol
@@ -17,16 +19,17 @@ class Weights(Protocol):
     # Family of the variables that determine the weights, such as the sticks of a Dirichlet process.
     @property
     def family(self) -> Family: ...
-    # MERGEABLE if any number of components is possible. TEMPERABLE if the weights are known: the
-    # method ``log_partition(b)`` then returns ``log sum_k w_k^b`` and its slope in b.
+    # The weights declare MERGEABLE if any number of components is possible, and TEMPERABLE if the
+    # weights are fixed and known. In the second case, they have a method ``log_partition(b)``,
+    # which returns ``log sum_k w_k^b`` and its derivative by b.
     @property
     def capabilities(self) -> frozenset[Capability]: ...
 
     def prior(self) -> Array:
-        """Return the natural parameters of the prior, broadcastable to the shape of q."""
+        """Return the natural parameters of the prior, broadcastable to the shape of ``lam``."""
 
     def natural_parameters(self, counts: Array) -> Array:
-        """Return the natural parameters ``lam`` of q given the counts (K,)."""
+        """Return the natural parameters ``lam`` of q, given the counts (K,)."""
 
     def log_weights(self, t: Array) -> Array:
         """Return ``log w_k`` of at least K components from the sufficient statistics ``t``.
@@ -35,26 +38,29 @@ class Weights(Protocol):
         """
 
     def mean(self, lam: Array) -> Array:
-        """Return ``E[w_k]`` of at least K components.
+        """Return ``E[w_k]`` of at least K components under the q with the parameters ``lam``.
 
-        If they sum to less than 1, the remainder is the weight of new components.
+        If the result sums to less than 1, the remainder is the weight of new components.
         """
 
     def weights_of(self, value: Array) -> Array:
         """Return the weights (..., K) for values of the variables that were drawn from q."""
 
     def log_evidence(self, counts: Array) -> float:
-        """Return the log probability of assignments with these counts (K,), in nats.
+        """Return the log probability in nats of assignments of rows to components.
 
-        The weights are integrated out.
+        Component k has ``counts[k]`` rows, and the weights are integrated out.
         """
 
     def order(self, counts: Array) -> IndexArray:
-        """Return the order of the counts in which they are most probable; ties keep their order."""
+        """Return the order of the components (K,) with the largest :meth:`log_evidence`.
+
+        Components with equal counts keep their order.
+        """
 
 
 class DrawnWeights(Weights, Protocol):
-    """Weights for structured inference: they have Dirichlet or beta distributions."""
+    """Weights for structured inference, with Dirichlet or beta distributions."""
 
     def statistics(self, counts: Array) -> Array:
         """Return the statistics that structured inference keeps instead of the counts (K,)."""

@@ -158,7 +158,7 @@ def _make_steps(fitted, plan, workers, batch_id, random_state):
     tries_moves = gathered is None or gathered.is_due
     stream = Stream(
         fitted.n_rows, fitted.counts_rows, plan.stream.total_samples,
-        batch_id=batch_id, make_rng=make_rng, moves=tries_moves,
+        batch_id=batch_id, make_rng=make_rng, tries_moves=tries_moves,
     )  # fmt: skip
     # The rows are either those of calls with ids, which are one batch while births are tried,
     # or those of a call without an id, which join the batch of the earlier calls.

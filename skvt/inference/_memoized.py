@@ -210,7 +210,7 @@ class MemoizedInference(Continued):
         if stream.joins is not None:
             state.join([stream.joins, key], stream.joins)
         state.resum()
-        moves = self._moves if policy.at_unit_temperature and stream.moves else ()
+        moves = self._moves if policy.at_unit_temperature and stream.tries_moves else ()
         # Call ``make_rng`` only for moves, because it may advance the user's ``random_state``.
         rng = stream.make_rng() if moves else np.random.default_rng(0)
         tools = Tools(len(memos), rng, workers)

@@ -54,9 +54,9 @@ def select_responsibilities(q: Any, components: list[int]) -> Array:
     return np.asarray(resp.toarray() if sp.issparse(resp) else resp)
 
 
-def make_requirements(whom: str) -> tuple[Requirement, ...]:
-    """Return what a birth, a merge or a delete requires of a model; ``whom`` names the move."""
-    return (Requirement(whom, Capability.MERGEABLE, "Leave it out of moves."),)
+def make_requirements(subject: str) -> tuple[Requirement, ...]:
+    """Return what a birth, a merge or a delete requires of a model; ``subject`` names the move."""
+    return (Requirement(subject, Capability.MERGEABLE, "Leave it out of moves."),)
 
 
 def is_accepted(

@@ -210,10 +210,10 @@ class FreshMixtures:
                 return fresh
         batch = model.batch(X, np.arange(weights.size), factor * weights)
         resp = np.ascontiguousarray(resp / resp_of_target[:, None])
-        target_memo = tools.memo_of(model, model.given_assignments(batch, resp), batch)
+        target_memo = tools.memo_of(model, model.make_local_result(batch, resp), batch)
         one_component_memo = target_memo
         if len(target.ids) > 1:
-            all_in_one = model.given_assignments(batch, np.ones((weights.size, 1)))
+            all_in_one = model.make_local_result(batch, np.ones((weights.size, 1)))
             one_component_memo = tools.memo_of(model, all_in_one, batch)
         # Try few components if many have failed before, and there is no neighbour to add.
         tries_few = was_tried and is_single
@@ -244,7 +244,7 @@ class FreshMixtures:
         more than the other components lose under the new priors.
         """
         model = self.model
-        all_in_one = model.given_assignments(batch, np.ones((batch.weights.size, 1)))
+        all_in_one = model.make_local_result(batch, np.ones((batch.weights.size, 1)))
         goal = bound_of(model, self.tools.memo_of(model, all_in_one, batch))
         total = batch.weights.sum()
         median_mass = np.median(model.component_masses(other_stats))

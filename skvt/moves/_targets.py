@@ -131,11 +131,7 @@ def choose(
 
 
 def collected(
-    wanted: Sequence[Wanted],
-    seed: int,
-    model: Mergeable,
-    solved: Solved,
-    tools: ObserverTools,
+    wanted: Sequence[Wanted], seed: int, model: Mergeable, solved: Solved, tools: ObserverTools
 ) -> list[Collected]:
     """Return the rows of a batch that are collected for each target: the observer of births.
 

@@ -489,7 +489,7 @@ def test_the_bound_of_a_clustering_is_that_of_its_responsibilities(X, weights, k
     for n in range(1, mixture.n_components_ + 1):
         resp = mixture.predict_proba(X, n_clusters=n)
         resp = resp[:, np.argsort(-(weights @ resp))]  # the largest first, as sticks prefer
-        stats = model.given_assignments(model.batch(X, every, weights), resp).stats
+        stats = model.make_local_result(model.batch(X, every, weights), resp).stats
         bounds.append(model.collapsed_energy(stats) + weights @ entr(resp).sum(axis=1))
     np.testing.assert_allclose(mixture.clusterings_["bound"], bounds, atol=0.05)
     assert mixture.clusterings_["bound"].iloc[-1] == mixture.elbo_

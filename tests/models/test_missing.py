@@ -156,7 +156,7 @@ def test_given_assignments_have_the_bound_of_the_fit_that_made_them(name):
     model, data, state = fitted(name, K=2, passes=150)
     batch = model.batch(data.X, np.arange(data.n_rows), data.weights)
     resp = model.local_step(batch, model.expectation(state.stats, None, None), 1.0, run).q
-    memo = memo_of(model, model.given_assignments(batch, resp), batch, run, pairs=True)
+    memo = memo_of(model, model.make_local_result(batch, resp), batch, run, pairs=True)
     bound = bound_of(model, state.memos.total())
     assert bound_of(model, memo) == pytest.approx(bound, abs=2e-3 * data.total)
     assert bound_of(model, memo) < bound + 1e-6

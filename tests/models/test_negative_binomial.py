@@ -220,7 +220,7 @@ def test_statistics_and_merges_take_less_memory_than_features_of_all_rows():
     model = Mixture(StickBreaking(1.0), component)
     resp = rng.dirichlet(np.ones(K), size=n)
     tracemalloc.start()
-    stats = model.given_assignments(RowBatch(X, np.ones(n), np.arange(n)), resp).stats
+    stats = model.make_local_result(RowBatch(X, np.ones(n), np.arange(n)), resp).stats
     model.merge_gains(stats, *np.triu_indices(K, 1))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()

@@ -96,7 +96,7 @@ def test_holes_in_several_blocks_are_local_variables_of_their_own():
     weights = rng.uniform(0.5, 2.0, len(X))
     resp = rng.dirichlet(np.ones(2), size=len(X))
     model = Mixture(StickBreaking(1.0), product)
-    stats = model.given_assignments(RowBatch(X, weights, np.arange(len(X))), resp).stats
+    stats = model.make_local_result(RowBatch(X, weights, np.arange(len(X))), resp).stats
     table = product.table(product.natural_parameters(stats.arrays[1]))
     batch = RowBatch(X, weights, np.arange(len(X)))
     for inv_temp in (1.0, 0.6):

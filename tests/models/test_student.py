@@ -28,7 +28,7 @@ def setup(kind, D, n=30, K=2):
     component = student_t_component(gaussian_component(X, np.ones(n), kind, False)[0])
     resp = rng.dirichlet(np.ones(K), size=n)
     batch = RowBatch.of(X, np.arange(n), np.ones(n))
-    stats = Mixture(StickBreaking(1.0), component).given_assignments(batch, resp).stats
+    stats = Mixture(StickBreaking(1.0), component).make_local_result(batch, resp).stats
     lam = component.natural_parameters(stats.arrays[1])
     return component, X, resp, lam
 

@@ -260,7 +260,7 @@ class Mixture(ConjugateModel):
         stats, _ = self._complete_statistics(batch, resp, _MAX_COMPLETIONS)
         return stats
 
-    def given_assignments(self, batch: RowBatch, resp: Array) -> LocalResult:
+    def make_local_result(self, batch: RowBatch, resp: Array) -> LocalResult:
         """Return the local result at given responsibilities; bound and energy are NaN."""
         stats, hidden_entropy = self._complete_statistics(batch, resp, _MAX_COMPLETIONS)
         unknown = np.full(batch.n_rows, np.nan)
