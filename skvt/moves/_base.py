@@ -1,6 +1,7 @@
 """Functions that all moves share: the bound of a memo, and the rule by which a change is accepted.
 
-A change is accepted if the exact bound rises by more than rounding errors.
+A memo holds the statistics and entropies of one or more batches of rows. A change of components is
+accepted if the exact bound rises by more than rounding errors.
 """
 
 from typing import Any
@@ -14,7 +15,8 @@ from skvt.expfam import RunningStats, Stats
 from skvt.ties import exceeds
 from skvt.typing import Array
 
-# Number of updates in which priors are learned from the components of all rows.
+# Number of updates of the priors in a call of `learn_priors`. The priors depend on posteriors that
+# depend on the priors, so that one update is not enough.
 _N_PRIOR_UPDATES = 3
 
 
@@ -55,7 +57,10 @@ def select_responsibilities(q: Any, components: list[int]) -> Array:
 
 
 def make_requirements(subject: str) -> tuple[Requirement, ...]:
-    """Return what a birth, a merge or a delete requires of a model; ``subject`` names the move."""
+    """Return what a birth, a merge or a delete requires of a model.
+
+    ``subject`` names the move in error messages, such as "A birth".
+    """
     return (Requirement(subject, Capability.MERGEABLE, "Leave it out of moves."),)
 
 

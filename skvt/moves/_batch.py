@@ -1,9 +1,12 @@
 """Births within one batch of a stream: fresh components compete for the rows of the batch.
 
-The memos of all other batches stay as they are, so that the exact bound of all rows is known.
+Fresh components are those that a birth has learned from some rows of the batch. The memos of all
+other batches, that is, their statistics and entropies, stay as they are, so that the exact bound of
+all rows is known.
 """
 
 from collections.abc import Hashable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,26 +25,31 @@ from skvt.typing import IndexArray
 _N_UPDATES = 3
 
 
+@dataclass
 class BatchOfStream(Trial):
     """Trials of births on one batch, whose memo has the key ``key`` in ``state.memos``."""
 
-    def __init__(
-        self, model: Mergeable, batch: Any, key: Hashable, state: MovableState, tools: MoveTools
-    ) -> None:
-        self.model, self.batch, self.key, self.state, self.tools = model, batch, key, state, tools
+    model: Mergeable
+    batch: Any
+    key: Hashable
+    state: MovableState
+    tools: MoveTools
 
-    def kept(self, target: Target) -> IndexArray:
-        """Return the components that stay in a birth, as indices.
+    def find_kept_components(self, target: Target) -> IndexArray:
+        """Return the numbers of the components that stay if fresh components replace the target.
 
-        These are all components except those of the target that have no rows in other batches.
+        A component of the target stays only if it has rows in other batches.
         """
         total, masses = self.state.memos.total(), self.model.component_masses
         masses_elsewhere = masses(total.stats) - masses(self.state.memos[self.key].stats)
         is_other = ~np.isin(self.state.component_ids, target.ids)
         return np.flatnonzero(is_other | exceeds(masses_elsewhere, 0.0, scale=total.weight))
 
-    def statistics_of(self, kept: IndexArray, target: Target) -> Stats:
-        """Return the statistics of the components ``kept``, for the target without this batch."""
+    def sum_kept_statistics(self, kept: IndexArray, target: Target) -> Stats:
+        """Return the statistics that the components ``kept`` have if they lose the target's rows.
+
+        Components of the target lose their rows of this batch; other components keep all rows.
+        """
         memos = self.state.memos
         is_target = np.isin(self.state.component_ids[kept], target.ids)
         arrays = [array[kept] for array in memos.total().stats.arrays]
@@ -56,9 +64,12 @@ class BatchOfStream(Trial):
         """
         memos, before = self.state.memos, self.state.memos.total()
         kept_stats = Stats(tuple(array[kept] for array in before.stats.arrays))
-        self._fresh_model, self._n_kept = fresh_model, kept.size
+        # The following methods also read these two attributes.
+        self._fresh_model = fresh_model
+        self._n_kept = kept.size
 
         def begin(fresh: Stats) -> tuple[Trial, RunningStats]:
+            # The index -1 makes an empty component.
             self._index = np.concatenate([kept, np.full(len(fresh.arrays[0]), -1)])
             self._other_batches = before.plus(memos[self.key], sign=-1.0).rearranged(self._index)
             return self, RunningStats(concatenate_components([kept_stats, fresh]).arrays)

@@ -2,17 +2,17 @@
 
 A birth has three phases in two passes:
 
-1. *Collect* rows of a target during a pass.
+1. *Collect* rows of a target, a component that may be replaced, during a pass.
 2. *Create* fresh components after the pass, by fitting a separate mixture to these rows.
 3. *Adopt* the fresh components in the next pass, in which they compete for all rows.
 
 In the paper a target is one component, which stays, and every birth is kept. On data that the
-likelihood fits badly, this adds components faster than merges remove them. This module differs from
-the paper in four points:
+likelihood fits badly, the birth of the paper adds components faster than merges remove them. This
+module differs from the paper in four points:
 
-- A target is one component or, after births from it have failed, the component and its neighbours.
-  If two components describe their rows badly and three would describe them well, none of the three
-  need be a part of one of the two. In this case a split of one of the two does not help.
+- A target is one component or, after births from this component have failed, the component and its
+  neighbours. If two components describe their rows badly and three would describe them well, none
+  of the three need be a part of one of the two, so that a split of one of the two does not help.
 - Rows are weighted by the responsibility of the target, so that the exact bounds of the fresh
   components and of the target on these rows can be compared. Fresh components are adopted only if
   their bound is larger, and they replace the target.
@@ -25,6 +25,9 @@ the paper in four points:
 
 In a stream all three phases happen within one batch, and a target is one component. If other
 batches have rows of the target, it stays, and new priors are also learned from these rows.
+
+The exact bound of all data is known from the memos of the batches, that is, from the statistics and
+entropies of their last local steps.
 """
 
 from collections.abc import Hashable
@@ -51,7 +54,7 @@ from skvt.moves._batch import BatchOfStream, smallest_components
 from skvt.moves._fresh import Fresh, FreshMixtures
 from skvt.moves._ledger import Ledger
 from skvt.moves._merge import SMALLEST_GAIN, dissolve
-from skvt.moves._targets import LOST, MOST_ROWS, Collected, Target, choose, collected
+from skvt.moves._targets import LOST, MOST_ROWS, CollectedRows, Target, choose, collect_rows
 from skvt.moves._trial import Outcome, judged
 from skvt.typing import Array, IndexArray
 
@@ -63,8 +66,8 @@ MOST_TARGETS = 0.5
 class Birth(Move):
     """Propose fresh components that replace a component, or a component and its neighbours.
 
-    The model has at most ``max_components``. ``exhausted`` is true if no components have just been
-    adopted and no target is left to try.
+    Births add components only up to ``max_components``. ``exhausted`` is true if the last pass has
+    adopted no components and no target is left to try.
     """
 
     # Attributes that interrupted fits restore and files contain, with their types.
@@ -78,7 +81,7 @@ class Birth(Move):
         "_seed": int,
     }
     requires = make_requirements("A birth")
-    # Whether fresh components have been fitted under newly learned priors.
+    # Whether any of the fresh components have been fitted under newly learned priors.
     _learns: bool = False
     # Seed of the choice among the rows of large targets.
     _seed: int = 0
@@ -90,10 +93,12 @@ class Birth(Move):
         self._targets: list[Target] = []
         # Statistics of the fresh components of each target, to be adopted in the next pass.
         self._fresh: list[Stats] = []
+        # The failed births, by the ids of their targets.
         self._ledger = Ledger()
-        # Checkpoint of the state, bound and model before an adoption; None without an adoption.
+        # Checkpoint of the state, bound in nats, and model before this pass adopted components;
+        # None if the pass has adopted none.
         self._before: tuple[Any, float, Any] | None = None
-        # Targets of the components that this pass adopts.
+        # Targets that the components adopted by this pass replace.
         self._adopted: list[Target] = []
         # Maximum number of targets of a pass, as a share of the number of components.
         self._share = MOST_TARGETS
@@ -102,7 +107,8 @@ class Birth(Move):
     # ------------------------------------------------------------------------------- a pass
     def begin(self, model: Mergeable, state: MovableState, tools: MoveTools) -> None:
         """Adopt the components created after the last pass, then choose targets for this one."""
-        self._before, self._adopted = None, self._targets
+        self._before = None
+        self._adopted = self._targets
         # Forget failures if the priors of the model have changed.
         self._ledger = self._ledger.under(model)
         if self._fresh:
@@ -118,12 +124,13 @@ class Birth(Move):
             n_kept, n_fresh = kept_components.size, len(fresh.arrays[0])
             state.rearrange(np.concatenate([kept_components, np.full(n_fresh, -1)]))
             # Fill the empty components with the statistics S' of the fresh components [HS13], so
-            # that these get rows during the pass. No memo contains S', so that the state drops S'
-            # when it sums its memos.
+            # that they get rows during the pass. The memos do not contain S', so that S' is dropped
+            # when the statistics are next computed as the sum of the memos.
             zeros = Stats(tuple(np.zeros((n_kept, *array.shape[1:])) for array in fresh.arrays))
             state.stats.add(concatenate_components([zeros, fresh]))
             self._newborn_ids = set(state.component_ids[n_kept:].tolist())
-        self._fresh, self._learns = [], False
+        self._fresh = []
+        self._learns = False
         counts = model.component_masses(state.plain_stats.value())
         overlaps = _overlaps(state.memos, counts.size)
         self._targets = self._choose(counts, state.component_ids, tools, overlaps)
@@ -134,9 +141,10 @@ class Birth(Move):
         self, counts: Array, ids: IndexArray, tools: MoveTools, overlaps: Array | None = None
     ) -> list[Target]:
         """Choose targets; none if the model has the maximum number of components."""
-        number = max(1, int(self._share * counts.size))
-        number = number if counts.size < self._max_components else 0
-        return choose(self._ledger, counts, ids, tools.rng, number, overlaps)
+        if counts.size >= self._max_components:
+            return []
+        n_targets = max(1, int(self._share * counts.size))
+        return choose(self._ledger, counts, ids, tools.rng, n_targets, overlaps)
 
     def observer(self, n_rows: int, tools: MoveTools) -> Observer | None:
         """Return an observer that collects rows of the targets.
@@ -144,11 +152,10 @@ class Birth(Move):
         If a target is large, the observer takes the same share of its rows from each batch, because
         the rows of the data may be sorted.
         """
-        # One request for rows for each target.
-        wanted = [target.wanted for target in self._targets]
-        return partial(collected, wanted, self._seed) if wanted else None
+        requests = [target.request for target in self._targets]
+        return partial(collect_rows, requests, self._seed) if requests else None
 
-    def note(self, notes: list[Collected]) -> None:
+    def note(self, notes: list[CollectedRows]) -> None:
         """Keep the rows of each target that the observer has collected."""
         for target, rows_of_target in zip(self._targets, notes, strict=True):
             target.add(rows_of_target)
@@ -156,17 +163,20 @@ class Birth(Move):
     def finish(self, model: Mergeable, state: MovableState, tools: MoveTools) -> list[MoveRecord]:
         """Keep or discard the adopted components, then create fresh ones from collected rows.
 
-        Births finish after all other moves, so that merges of adopted components count for them.
-        Fresh components are recorded at the end of the next pass, which decides on them.
+        Births finish after all other moves, so that merges of adopted components add to the gain of
+        their adoption. Fresh components are recorded at the end of the next pass, which decides on
+        them.
         """
         records = [self._judge(model, state, tools)] if self._before else []
         # Leave out targets with components that have disappeared: by merges, deletes, or because
         # the state was restored.
-        targets = [
-            target for target in self._targets if np.isin(target.ids, state.component_ids).all()
-        ]
+        ids = state.component_ids
+        targets = [target for target in self._targets if np.isin(target.ids, ids).all()]
+        # Number of components that may still be added.
         n_left = self._max_components - model.size(state.stats)
-        n_tried, self._targets = 0, []
+        n_tried = 0
+        # From here on, the targets of the fresh components.
+        self._targets = []
         for target in targets:
             if n_left <= 0:
                 break
@@ -178,24 +188,26 @@ class Birth(Move):
             if fresh.outcome.is_accepted and fresh.stats is not None:
                 self._fresh.append(fresh.stats)
                 self._learns |= fresh.learns
+                # Drop the collected rows, which need memory.
                 self._targets.append(replace(target, rows=[], weights=[], resp=[]))
                 n_left -= len(fresh.stats.arrays[0]) - n_replaced
             else:
-                facts = tools.n_iter, "birth", target.components, fresh.tried
-                records.append(fresh.outcome.record(*facts))
+                record = fresh.outcome.record(tools.n_iter, "birth", target.components, fresh.tried)
+                records.append(record)
         self.exhausted = self._before is None and n_tried == 0
         return records
 
     def _create(self, mixtures: FreshMixtures, target: Target) -> Fresh:
-        """Return the best fresh components for the collected rows; note a failure in the ledger."""
+        """Return the best fresh components for the collected rows; record a failure."""
+        # The chosen component of the target is first.
         was_tried = bool(self._ledger.tries(target.ids[:1], target.masses[:1])[0])
-        fresh = mixtures.of(target, was_tried)
+        fresh = mixtures.fit_best(target, was_tried)
         if not fresh.outcome.is_accepted:
             self._ledger = self._ledger.failed(target.ids, target.masses, LOST)
         return fresh
 
     def _judge(self, model: Mergeable, state: MovableState, tools: MoveTools) -> MoveRecord:
-        """Decide on the adoption; restore the state before it if the gain is too small.
+        """Decide on the adopted components; restore the state before if the gain is too small.
 
         Return the record of the decision.
         """
@@ -210,25 +222,26 @@ class Birth(Move):
         else:
             state.restore(checkpoint)
             self._relearned = model_before
-            # Choose fewer targets from now on, because some of the births may have been good.
+            # Choose fewer targets from now on, because some of the births may have been good and
+            # were lost together with bad ones. Only a single birth is known to have failed.
             self._share *= 0.5
             if len(self._adopted) == 1:
                 (target,) = self._adopted
                 self._ledger = self._ledger.failed(target.ids, target.masses)
         components = [k for target in self._adopted for k in target.components]
-        number = len(self._newborn_ids)
-        tried = f"{number} fresh components, adopted for a pass"
-        facts = tools.n_iter, "birth", components, tried, number, len(self._adopted)
-        return outcome.record(*facts)
+        n_fresh = len(self._newborn_ids)
+        tried = f"{n_fresh} fresh components, adopted for a pass"
+        return outcome.record(tools.n_iter, "birth", components, tried, n_fresh, len(self._adopted))
 
     # ----------------------------------------------------------------------------- a stream
     def within(
         self, model: Mergeable, batch: Any, key: Hashable, state: MovableState, tools: MoveTools
     ) -> list[MoveRecord]:
         """Try births within one batch; keep each for which the exact bound of all memos rises."""
-        counts, ids = model.component_masses(state.memos[key].stats), state.component_ids
-        self._targets = self._choose(counts, ids, tools)
+        counts = model.component_masses(state.memos[key].stats)
+        self._targets = self._choose(counts, state.component_ids, tools)
         self.exhausted = not self._targets
+        # Collect the rows of the targets.
         global_params = model.expectation(state.stats, batch, tools.run)
         result = model.local_step(batch, global_params, 1.0, tools.run, with_stats=False)
         observer = self.observer(batch.weights.size, tools)
@@ -245,8 +258,8 @@ class Birth(Move):
                 model = self._relearned = fresh_model
             else:
                 self._ledger = self._ledger.failed(target.ids, target.masses)
-            facts = tools.n_iter, "birth", target.components, tried, n_fresh
-            records.append(outcome.record(*facts))
+            record = outcome.record(tools.n_iter, "birth", target.components, tried, n_fresh)
+            records.append(record)
         return records
 
     def _birth_within(
@@ -259,14 +272,14 @@ class Birth(Move):
         """
         model, state = trial.model, trial.state
         n_before = model.size(state.stats)
-        kept = trial.kept(target)
-        other_stats = trial.statistics_of(kept, target)
+        kept = trial.find_kept_components(target)
+        other_stats = trial.sum_kept_statistics(kept, target)
         max_fresh = self._max_components - n_before + 1
         # First fit components under priors that are learned from them and all other components. If
-        # they raise the bound of their rows, but not the bound of all rows, fit components under
-        # the priors of the model.
+        # they raise the bound of the collected rows, but not the bound of all rows, fit components
+        # under the priors of the model.
         for prior_sources in (other_stats, None):
-            mixtures = FreshMixtures(model, trial.tools, max_fresh, prior_sources, True)
+            mixtures = FreshMixtures(model, trial.tools, max_fresh, prior_sources, in_stream=True)
             fresh = self._create(mixtures, target)
             fresh_model, outcome = model, fresh.outcome
             if fresh.outcome.is_accepted and fresh.stats is not None:
@@ -275,14 +288,15 @@ class Birth(Move):
                 max_added = self._max_components - kept.size
                 added = smallest_components(model, fresh.stats, max_added)
                 outcome = trial.try_components(fresh_model, added, kept)
-            raises_own_bound = fresh.learns and fresh.outcome.is_accepted
-            is_rejected_by_others = raises_own_bound and not outcome.is_accepted
-            if not is_rejected_by_others or not other_stats.arrays[0].size:
+            only_raises_bound_of_its_rows = fresh.outcome.is_accepted and not outcome.is_accepted
+            needs_other_priors = fresh.learns and only_raises_bound_of_its_rows
+            if not needs_other_priors or not other_stats.arrays[0].size:
                 break
-        if not outcome.is_accepted and len(state.memos) > 1 and fresh.together is not None:
-            # Try to add one component for all collected rows, because these may differ from the
-            # rows of the target in other batches.
-            outcome_of_one = trial.try_components(model, fresh.together, np.arange(n_before))
+        if not outcome.is_accepted and len(state.memos) > 1 and fresh.one_component is not None:
+            # Keep the target, and try to add one component for all collected rows, because these
+            # may differ from the rows of the target in other batches.
+            all_components = np.arange(n_before)
+            outcome_of_one = trial.try_components(model, fresh.one_component, all_components)
             if outcome_of_one.is_accepted:
                 return outcome_of_one, "one component for the rows of this call", 1, model
         n_fresh = model.size(state.stats) - kept.size if outcome.is_accepted else 0
@@ -292,7 +306,7 @@ class Birth(Move):
 def _overlaps(memos: Memos, n_components: int) -> Array:
     """Return the entropy in nats that each merge of two components would lose, (K, K).
 
-    The matrix is symmetric; unknown entries are 0.
+    The matrix is symmetric. Unknown entries, and all entries before the first memo, are 0.
     """
     merge_entropy_loss = memos.total().merge_entropy_loss if memos else None
     if merge_entropy_loss is None:

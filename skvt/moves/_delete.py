@@ -1,4 +1,8 @@
-"""Deletes: give the rows of a nearly empty component to the others if the exact bound rises."""
+"""Deletes: give the rows of a nearly empty component to the others if the exact bound rises.
+
+The memo of a batch is its contribution to the statistics and the bound. A delete knows how each
+memo would change, because local steps are made with and without the component.
+"""
 
 from collections.abc import Hashable
 from dataclasses import replace
@@ -34,10 +38,10 @@ _SMALLEST_RESPONSIBILITY = 1e-14
 
 
 class Delete(Move):
-    """Delete the candidate whose delete raises the bound most, at most one per pass.
+    """Delete at most one component per pass, the candidate whose delete raises the bound most.
 
     During the pass, local steps of the rows of each candidate are also made without the candidate,
-    so that the exact statistics and bound without it are known at the end.
+    so that the exact bound without the candidate is known after the pass.
     """
 
     requires = make_requirements("A delete")
@@ -48,7 +52,7 @@ class Delete(Move):
         self._changes: dict[int, dict[Hashable, Memo]] = {}
 
     def begin(self, model: Mergeable, state: MovableState, tools: MoveTools) -> None:
-        """Choose the candidates of the pass: the smallest components, if they are small enough."""
+        """Choose as candidates the smallest components, if they are small enough."""
         counts = model.component_masses(state.plain_stats.value())
         max_count = max(FEWEST_ROWS, SMALLEST_SHARE * counts.sum() / counts.size)
         smallest = stable_order(counts, scale=float(counts.sum()))[:MOST_CANDIDATES]
@@ -72,8 +76,10 @@ class Delete(Move):
         if not self._candidates:
             return []
         total = state.memos.total()
-        bound, gains = bound_of(model, total), []
+        bound = bound_of(model, total)
+        # Scale of the rounding errors of the bound, in nats.
         size = size_of(bound, total)
+        gains = []
         for k in self._candidates:
             total_without = total
             for change in self._changes[k].values():
@@ -104,9 +110,10 @@ class Delete(Move):
 def _compute_changes(
     candidates: tuple[int, ...], model: Mergeable, solved: Solved, tools: ObserverTools
 ) -> tuple[Hashable, dict[int, Memo]]:
-    """Return the key of a batch, and for each candidate the change of its memo by the delete.
+    """Return the key of a batch, and for each candidate the change of the memo by its delete.
 
-    Candidates without rows in the batch are left out.
+    With the candidates bound, the function is the observer of deletes. Candidates without rows in
+    the batch are left out.
     """
     batch, changes = solved.batch, dict[int, Memo]()
     for k in candidates:
@@ -115,6 +122,7 @@ def _compute_changes(
         if rows.size == 0:
             continue
         part = model.batch(batch.X, rows, batch.weights[rows])
+        # Compare the rows with the same components as in the local step of the whole batch.
         if batch.candidates is not None:
             part = replace(part, candidates=batch.candidates[rows])
         result = model.local_step(part, solved.global_params, 1.0, tools.run)

@@ -1,7 +1,8 @@
-"""Fresh mixtures: fits of a few rows alone, from which births take components.
+"""Fresh mixtures: fits of mixtures to a few rows alone, from which births take components.
 
-:func:`fresh_mixture` makes such a fit. :class:`FreshMixtures` makes several for the rows of a
-target, and compares the best with the components of the target.
+A birth replaces a target, a component or several, by the components of a fresh mixture of its rows.
+:func:`fresh_mixture` fits one mixture. :class:`FreshMixtures` fits several to the rows of a target,
+from different starts, and compares the best with the components of the target.
 """
 
 from dataclasses import dataclass
@@ -21,23 +22,26 @@ from skvt.ties import exceeds
 
 # Usual number K' of components with which a fresh mixture starts.
 N_FRESH = 10
-# With fewer rows per component, a mixture that starts with FEWER components is fitted, too.
-ROWS_FOR_EACH = 200
+# A smaller number of components with which a second mixture starts.
 FEWER = 3
+# The second mixture is also fitted to fewer rows than this number for each of N_FRESH components,
+# even if the first mixture is better than the target.
+ROWS_FOR_EACH = 200
 # Up to this number of columns, few starts show the clusters of a target. Mixtures that start from
 # the least normal directions are then left out. If there are at most _MAX_ROWS_FOR_FEWER rows, all
 # mixtures start with FEWER components and under the priors of the model.
 _MAX_COLUMNS_FOR_FEWER = 3
 _MAX_ROWS_FOR_FEWER = 100
-# A mixture under newly learned priors needs more rows per component than this.
+# A mixture under newly learned priors needs more rows for each of N_FRESH components than this.
 _MIN_ROWS_FOR_EACH = 5
-# Largest number of components with which such a mixture starts, as a multiple of N_FRESH.
+# Largest number of components with which a mixture under newly learned priors starts, as a multiple
+# of N_FRESH.
 _MAX_FACTOR_OF_N_FRESH = 4
 # Nats per row by which the bound of the rows of a target must rise.
 SMALLEST_GAIN_PER_ROW = 1e-3
-# Maximum number of rows that a collected row represents. A collected row should count for the rows
-# that were not collected, but a mixture in which each row counts five times or more would fit
-# components to noise.
+# Maximum number of rows of the target that a collected row represents. A collected row should count
+# for the rows that were not collected, but a mixture in which each row counts five times or more
+# would fit components to noise.
 MOST_COUNTED = 2.0
 # Initial components are chosen among a sample of the rows. It has _ROWS_PER_COLUMN rows per
 # component and column, but per component at least _MIN_ROWS_PER_SEED and at most
@@ -58,19 +62,15 @@ _MAX_SHORTFALL = 0.02
 
 
 def fresh_mixture(
-    model: Any,
-    batch: Any,
-    tools: MoveTools,
-    goal: float,
-    other_stats: Stats | None = None,
+    model: Any, batch: Any, tools: MoveTools, goal: float, other_stats: Stats | None = None,
     max_passes: int = _MAX_PASSES,
-) -> tuple[Memo, Any]:
+) -> tuple[Memo, Any]:  # fmt: skip
     """Fit a mixture to the rows of a batch by memoized inference with merges.
 
     Parameters
     ----------
     model : Mergeable
-        The model with the initial number of components.
+        The model, whose ``n_initial`` is the number of initial components.
     batch : RowBatch
     tools : MoveTools
     goal : float
@@ -90,23 +90,26 @@ def fresh_mixture(
     model : Mergeable
         The model with the priors that were learned.
     """
-    n_components, total = model.n_initial, float(batch.weights.sum())
-    # Constant columns of dense rows do not count.
+    n_components = model.n_initial
+    total = float(batch.weights.sum())
+    # Draw the rows among which initial components are chosen, if there are more than enough. Their
+    # number grows with the number of columns, but constant columns of dense rows do not count.
     n_columns = batch.X.shape[1] if sp.issparse(batch.X) else np.any(batch.X != batch.X[0], 0).sum()
-    rows_per_seed = int(
-        np.clip(_ROWS_PER_COLUMN * n_columns, _MIN_ROWS_PER_SEED, _MAX_ROWS_PER_SEED)
-    )
+    rows_per_seed = np.clip(_ROWS_PER_COLUMN * n_columns, _MIN_ROWS_PER_SEED, _MAX_ROWS_PER_SEED)
+    n_seed_rows = int(rows_per_seed) * n_components
     seeds = None
-    if batch.n_rows > rows_per_seed * n_components:
-        seeds = tools.rng.permutation(batch.n_rows)[: rows_per_seed * n_components]
-    policy, moves = RunningPolicy(), list[Merge]()
-    # Passes do not learn priors before merges begin: the priors stay as learned from the initial
-    # components.
+    if batch.n_rows > n_seed_rows:
+        seeds = tools.rng.permutation(batch.n_rows)[:n_seed_rows]
+    moves: list[Merge] = []
+    policy = RunningPolicy()
+    # A policy that is not done keeps passes from learning priors. Before merges begin, the priors
+    # stay as learned from the initial components.
     policy.done = False
     state, sweep = tools.separate_fit(model, batch.X, batch.weights, policy, seeds=seeds)
     previous_bound = float("-inf")
     has_others = other_stats is not None and other_stats.arrays[0].size > 0
     if other_stats is not None and has_others:
+        # Learn the priors from all components, and raise the goal by what the others lose.
         goal += model.collapsed_energy(other_stats)
         all_components = concatenate_components([other_stats, state.plain_stats.value()])
         model = model.with_learned_priors(None, RunningStats(all_components.arrays))
@@ -127,12 +130,13 @@ def fresh_mixture(
             rows_move = np.abs(counts - old_counts).sum() > _MAX_SHARE_MOVED * total
             if rows_move and n_passes < _MAX_PASSES_WITHOUT_MERGES - 1:
                 continue
-            moves, policy.done = [Merge()], True
+            moves = [Merge()]
+            policy.done = True
             model = model.with_learned_priors(None, state.plain_stats)
         bound = bound_of(model, state.memos.total())
         gain, previous_bound = bound - previous_bound, bound
         if has_merges and may_stop:
-            # The goal is missed even if each remaining pass gains as much as this one.
+            # The goal is out of reach if each remaining pass gains no more than this one.
             is_hopeless = bound + (max_passes - n_passes) * gain < goal
             if is_hopeless or gain < _TOL * total:
                 break
@@ -150,8 +154,8 @@ class Fresh(NamedTuple):
     tried: str
     # Statistics of the fresh components; None if no mixture was fitted.
     stats: Stats | None = None
-    # Statistics of all rows as one component; None if they were not computed.
-    together: Stats | None = None
+    # Statistics of one component that has all rows of the target; None if they were not computed.
+    one_component: Stats | None = None
     # Whether priors were learned with the fresh components.
     learns: bool = False
 
@@ -167,8 +171,8 @@ class FreshMixtures:
     max_fresh : int
         Maximum number of fresh components.
     other_stats : Stats or None
-        Statistics of all other components, with which priors are learned; None if no priors are
-        learned.
+        Statistics of all components outside the target, with which priors are learned; None if no
+        priors are learned.
     in_stream : bool
         Whether the rows are those of a call of a stream. No later call can find clusters that this
         call misses, so that the rows are also searched for a few clusters in a line.
@@ -180,20 +184,23 @@ class FreshMixtures:
     other_stats: Stats | None
     in_stream: bool = False
 
-    def of(self, target: Target, was_tried: bool) -> Fresh:
+    def fit_best(self, target: Target, was_tried: bool) -> Fresh:
         """Return the best mixture of the collected rows, compared with the target.
 
-        ``was_tried`` tells whether births from the target have failed before. Each collected row
-        represents up to `MOST_COUNTED` rows of the target.
+        ``was_tried`` tells whether births from the target have failed before.
         """
         model, tools, other_stats = self.model, self.tools, self.other_stats
+        # The initial empty arrays give the results a shape if no rows were collected.
         resp = np.concatenate([np.empty((0, len(target.ids))), *target.resp])
-        resp_of_target = resp.sum(axis=1)
         row_weights = np.concatenate([np.empty(0), *target.weights])
+        resp_of_target = resp.sum(axis=1)
+        # (n,): the part of the weight of each row that belongs to the target.
         weights = row_weights * resp_of_target
         if not exceeds(weights.sum(), FEWEST_ROWS):
             reason = f"Only {weights.sum():.1f} rows were collected."
-            return Fresh(Outcome(False, np.nan, reason), "no mixture")
+            outcome = Outcome(is_accepted=False, gain=np.nan, reason=reason)
+            return Fresh(outcome, "no mixture")
+        # Number of rows of the target that each collected row represents.
         factor = np.clip(target.total / weights.sum(), 1.0, MOST_COUNTED)
         X = stacked(target.rows)
         # If the target is a single component with enough rows, first try a mixture of these rows
@@ -208,14 +215,16 @@ class FreshMixtures:
             fresh = self._fit_under_learned_priors(batch, other_stats)
             if fresh.outcome.is_accepted:
                 return fresh
+        # Compare mixtures with the target and with one component for all rows.
         batch = model.batch(X, np.arange(weights.size), factor * weights)
-        resp = np.ascontiguousarray(resp / resp_of_target[:, None])
-        target_memo = tools.memo_of(model, model.make_local_result(batch, resp), batch)
+        resp_within_target = np.ascontiguousarray(resp / resp_of_target[:, None])
+        target_result = model.make_local_result(batch, resp_within_target)
+        target_memo = tools.memo_of(model, target_result, batch)
         one_component_memo = target_memo
         if len(target.ids) > 1:
             all_in_one = model.make_local_result(batch, np.ones((weights.size, 1)))
             one_component_memo = tools.memo_of(model, all_in_one, batch)
-        # Try few components if many have failed before, and there is no neighbour to add.
+        # Try few components if many have failed before, and the target has no neighbour.
         tries_few = was_tried and is_single
         max_fresh = min(self.max_fresh, FEWER) if tries_few else self.max_fresh
         return self._fit_best(batch, target_memo, one_component_memo, max_fresh)
@@ -223,10 +232,10 @@ class FreshMixtures:
     def _fit(
         self, batch: Any, proposal: tuple[int, str], goal: float, other_stats: Stats | None
     ) -> tuple[Memo, Any]:
-        """Fit a mixture; return its memo and its model.
+        """Fit a mixture that should reach the bound ``goal``; return its memo and its model.
 
-        ``proposal`` has the number of initial components, and the value of ``init_params``: the way
-        in which they are found. Priors are learned unless ``other_stats`` is None.
+        ``proposal`` has the number of initial components, and ``init_params``, the name of the
+        method that finds these components. Priors are learned unless ``other_stats`` is None.
         """
         n_components, init_params = proposal
         learns = other_stats is not None
@@ -238,19 +247,21 @@ class FreshMixtures:
         return not self.in_stream and bool(X.shape[1] <= _MAX_COLUMNS_FOR_FEWER)
 
     def _fit_under_learned_priors(self, batch: Any, other_stats: Stats) -> Fresh:
-        """Return a mixture under priors that are learned from it and from ``other_stats``.
+        """Return a mixture under priors that are learned from its components and the others.
 
-        It is accepted if the bound of the rows of the batch rises, compared with one component, by
-        more than the other components lose under the new priors.
+        The mixture is accepted if it raises the bound of the rows, compared with one component, by
+        more than the other components, with the statistics ``other_stats``, lose under the priors.
         """
         model = self.model
         all_in_one = model.make_local_result(batch, np.ones((batch.weights.size, 1)))
+        # The bound of the rows as one component.
         goal = bound_of(model, self.tools.memo_of(model, all_in_one, batch))
         total = batch.weights.sum()
+        # Start with components half as large as the median of the others.
         median_mass = np.median(model.component_masses(other_stats))
-        max_number = _MAX_FACTOR_OF_N_FRESH * N_FRESH
-        number = int(np.clip(2.0 * total / median_mass, N_FRESH, max_number))
-        proposals = [(min(number, self.max_fresh), "k-means++")]
+        max_initial = _MAX_FACTOR_OF_N_FRESH * N_FRESH
+        n_initial = int(np.clip(2.0 * total / median_mass, N_FRESH, max_initial))
+        proposals = [(min(n_initial, self.max_fresh), "k-means++")]
         if self.in_stream:
             proposals.insert(0, (self.max_fresh, "few in line"))
         for proposal in proposals:
@@ -268,8 +279,8 @@ class FreshMixtures:
     ) -> Fresh:
         """Return the best of several mixtures and of one component for all rows.
 
-        ``target_memo`` is the memo of the rows with the components of the target. The mixtures have
-        different starts:
+        ``target_memo`` and ``one_component_memo`` are the memos of the rows with the components of
+        the target, and with one component. The mixtures have different starts:
 
         1. The usual start has N_FRESH initial components, found by k-means++.
         2. A start with FEWER components follows if the usual mixture is no better than the target,
@@ -278,35 +289,41 @@ class FreshMixtures:
            although fewer, different components would be better. The same may happen under learned
            priors: beside a small cluster, a large cluster may be split into parts that the learned
            prior keeps apart.
-        3. A start from the directions in which rows are least normal follows if the mixture is
-           still no better. It may show components that differ in few of many directions.
+        3. A start from the directions in which rows are least normal follows if no mixture is
+           better yet. It may show components that differ in few of many directions.
 
-        With at most three columns, the third start is left out. With at most 100 rows, too, the
-        first one is left out, unless the mixtures learn their priors.
+        With at most three columns, the third start is left out. If there are also at most 100 rows,
+        the first start is left out, unless the mixtures learn their priors.
 
         If a mixture ends with as many components as the target and is no better, starts with fewer
-        components than that are left out.
+        components than the target are left out.
 
-        If there are no other components, the mixtures learn their priors. A mixture that replaces a
-        single component then first starts from clusters in a line: with many clusters in a line,
-        each of a few components would have several clusters, and be no better than one component.
+        If there are no components outside the target, the mixtures learn their priors. A mixture
+        that replaces a single component then first starts from clusters in a line: with many
+        clusters in a line, each of a few components would have several clusters, and be no better
+        than one component.
         """
-        target_bound, total = bound_of(self.model, target_memo), batch.weights.sum()
+        target_bound, n_target = bound_of(self.model, target_memo), target_memo.entropy.size
+        total = batch.weights.sum()
         min_gain = SMALLEST_GAIN_PER_ROW * total
-        other_stats, n_target = self.other_stats, target_memo.entropy.size
+        other_stats = self.other_stats
         learns = other_stats is not None and not other_stats.arrays[0].size
-        number, fewer = min(N_FRESH, max_fresh), min(FEWER, max_fresh)
-        proposals, is_narrow = [(fewer, "k-means++")], self._is_narrow(batch.X)
-        if number > fewer and (learns or not is_narrow or total > _MAX_ROWS_FOR_FEWER):
-            proposals.insert(0, (number, "k-means++"))
+        # List the starts: the number of initial components, and how they are found.
+        n_usual, n_fewer = min(N_FRESH, max_fresh), min(FEWER, max_fresh)
+        is_narrow = self._is_narrow(batch.X)
+        proposals = [(n_fewer, "k-means++")]
+        if n_usual > n_fewer and (learns or not is_narrow or total > _MAX_ROWS_FOR_FEWER):
+            proposals.insert(0, (n_usual, "k-means++"))
         if not is_narrow:
-            proposals.append((fewer, "least normal"))
+            proposals.append((n_fewer, "least normal"))
         if learns and n_target == 1:
             proposals.insert(0, (max_fresh, "few in line" if self.in_stream else "in line"))
         tries_fewer = learns or batch.weights.size < ROWS_FOR_EACH * N_FRESH
+        # Whether the last mixture has as many components as the target and is no better.
         ends_like_target = False
+        # The best result so far.
         memo, bound = one_component_memo, bound_of(self.model, one_component_memo)
-        tried = list[tuple[int, str]]()
+        tried: list[tuple[int, str]] = []
 
         def judge_best() -> Outcome:
             gain = bound - target_bound
@@ -314,8 +331,10 @@ class FreshMixtures:
 
         for proposal in proposals:
             n_initial, init_params = proposal
-            is_accepted, has_many = judge_best().is_accepted, memo.entropy.size > N_FRESH
-            if is_accepted and (has_many or not (tries_fewer and init_params == "k-means++")):
+            # After a result is accepted, only starts by k-means++ may follow.
+            has_many = memo.entropy.size > N_FRESH
+            may_follow = tries_fewer and init_params == "k-means++" and not has_many
+            if judge_best().is_accepted and not may_follow:
                 break
             if ends_like_target and n_initial < n_target:
                 continue
@@ -333,5 +352,5 @@ class FreshMixtures:
 
 def _describe(proposals: list[tuple[int, str]]) -> str:
     """Describe the starts of mixtures in words, for records."""
-    starts = ", ".join(f"{number} ({init_params})" for number, init_params in proposals)
+    starts = ", ".join(f"{n_initial} ({init_params})" for n_initial, init_params in proposals)
     return f"fresh components, from {starts}" if starts else "one component for all"

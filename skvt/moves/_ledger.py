@@ -1,4 +1,4 @@
-"""The ledger of a move: which proposals have failed, and when a move tries them again."""
+"""The ledger of a move, which says which proposals have failed and when to try them again."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
@@ -11,7 +11,7 @@ from skvt.ties import exceeds
 from skvt.typing import Array, IndexArray
 
 # Failures of a target are forgotten if its mass has changed by more than this fraction since the
-# last one.
+# last failure.
 SAME_MASS = 0.1
 # All failures are forgotten if the log-normalisers of the learned priors have changed by more than
 # this number of nats. The number doubles each time, because late changes of many prior parameters
@@ -24,44 +24,48 @@ OTHER_PRIOR = 5.0
 class Ledger:
     """The failures of a move, and the pause until its next search.
 
-    A target is a component or topic, which is known by its id. Its mass is its expected number of
-    rows or tokens. The ledger is immutable: each method that records an event returns a changed
-    ledger.
+    A target is a component or topic, which the ledger knows by its id. The mass of a target is its
+    expected number of rows or tokens. The ledger is immutable: each method that records an event
+    returns a changed ledger.
     """
 
-    # Mass at the last failure and number of failures of each target that has failed, by id.
+    # By id, the mass at the last failure and the number of failures of each target that has failed.
     failures: dict[int, tuple[float, int]] = field(default_factory=dict)
     # Change of the mass of a target, as a fraction, after which its failures are forgotten.
     same_mass: float = SAME_MASS
     # Number of failed proposals, less the failures that successes have cancelled.
     n_in_vain: int = 0
-    # Log-normaliser of the priors at the failures, in nats; None before the first pass.
+    # Log-normaliser of the priors under which the proposals failed, in nats; None before the first
+    # pass.
     prior: float | None = None
     # Change of ``prior`` after which all failures are forgotten, in nats.
     other_prior: float = OTHER_PRIOR
     # Ids of all targets up to now.
     ids: frozenset[int] = frozenset()
-    # Number of passes of the last pause between searches.
+    # Number of passes of the last pause between two searches for changes.
     pause: int = 0
     # Number of passes until the next search.
     waiting: int = 0
 
     def tries(self, ids: Iterable[int], masses: Iterable[float]) -> IndexArray:
-        """Return the number of failures of each target, 0 if its mass has changed since then."""
+        """Return the number of failures of each target, (n,).
+
+        It is 0 if the target has never failed, or if its mass has changed since its last failure.
+        """
         failures = [self.failures.get(int(id_), (0.0, 0)) for id_ in ids]
-        old_masses, numbers = np.array(failures).reshape(-1, 2).T
+        old_masses, n_failures = np.array(failures).reshape(-1, 2).T
         changes = np.abs(np.asarray(masses) - old_masses)
         has_changed = exceeds(changes, self.same_mass * old_masses, scale=old_masses)
-        return np.where(has_changed, 0, numbers).astype(np.int64)
+        return np.where(has_changed, 0, n_failures).astype(np.int64)
 
     def failed(self, ids: list[int], masses: list[float] | Array, number: int = 1) -> Self:
-        """Add ``number`` failures of each of the targets, which have these masses."""
-        tries = (self.tries(ids, masses) + number).tolist()
-        new = {id_: (float(mass), n) for id_, mass, n in zip(ids, masses, tries, strict=True)}
+        """Record a failed proposal, as ``number`` failures of each of its targets."""
+        n_failures = (self.tries(ids, masses) + number).tolist()
+        new = {id_: (float(mass), n) for id_, mass, n in zip(ids, masses, n_failures, strict=True)}
         return replace(self, failures=self.failures | new, n_in_vain=self.n_in_vain + 1)
 
     def succeeded(self, cancelled: int, ids: list[int], masses: list[float] | Array) -> Self:
-        """Record a success, which cancels this number of failures.
+        """Record a successful proposal, which cancels ``cancelled`` failed proposals.
 
         The targets get a failure each, so that they are not tried again until their masses change.
         """
@@ -69,9 +73,9 @@ class Ledger:
         return replace(self.failed(ids, masses), n_in_vain=n_in_vain)
 
     def under(self, model: Any) -> Self:
-        """Forget all failures if the learned priors of the model have changed.
+        """Forget all failures if the learned priors of the model have changed a lot.
 
-        The same proposals may succeed under other priors.
+        The same proposals may succeed under the new priors.
         """
         blocks = zip(model.families, model.prior().arrays, strict=True)
         prior = sum(float(np.sum(family.log_normalizer(eta))) for family, eta in blocks)
@@ -82,7 +86,10 @@ class Ledger:
         return replace(self, failures={}, prior=prior, other_prior=2.0 * self.other_prior)
 
     def among(self, ids: IndexArray) -> Self:
-        """End the pause and restart the count of failed proposals if there are new targets."""
+        """Record the ids of the present targets.
+
+        If any target is new, the pause ends, and the count of failed proposals restarts.
+        """
         current_ids = frozenset(ids.tolist())
         if current_ids <= self.ids:
             return self
@@ -93,9 +100,10 @@ class Ledger:
         return replace(self, waiting=self.waiting - 1)
 
     def searched(self, has_succeeded: bool, longest: float = float("inf")) -> Self:
-        """Begin the pause after a search: none after a success, otherwise a longer one.
+        """Record a search for changes, and begin the pause after the search.
 
-        It has one pass more than twice the last pause, and at most ``longest`` passes.
+        There is no pause if the search has succeeded. Otherwise the pause has one pass more than
+        twice the last pause, and at most ``longest`` passes.
         """
         pause = 0 if has_succeeded else int(min(2 * self.pause + 1, longest))
         return replace(self, pause=pause, waiting=pause)

@@ -1,4 +1,9 @@
-"""Merges: replace two components by one if the exact bound rises [HS13 sec. 3.2]."""
+"""Merges: replace two components by one if the exact bound rises [HS13 sec. 3.2].
+
+The gain of a merge is known from the memos of the batches, that is, from their statistics and the
+entropies that their assignments would lose. :func:`dissolve` merges components that are almost
+empty, even if the bound falls slightly.
+"""
 
 from collections.abc import Hashable, Iterable
 from typing import Any
@@ -19,8 +24,8 @@ FEWEST_ROWS = 1.0
 SMALLEST_GAIN = 0.1
 # The best merge is not tried with new priors if it loses more nats per row of the data than this.
 _MAX_LOSS_PER_ROW = 0.5
-# Upper bound of the gain in nats of the evidence of the mixture weights by a merge, in addition to
-# log 2 per merged row.
+# A merge raises the evidence of the mixture weights by at most log 2 per merged row plus this
+# number of nats.
 _MAX_WEIGHTS_GAIN = 10.0
 # Largest loss in nats at which a component of fewer than FEWEST_ROWS is dissolved. A component
 # whose loss is larger explains rows that no other component explains, such as a row of weight 1/2.
@@ -32,23 +37,23 @@ def pair_gains(
 ) -> tuple[IndexArray, IndexArray, Array]:
     """Return the gain of the bound by the merge of each pair of components.
 
-    The gain is ``log M(S_a + S_b) - log M(S_a) - log M(S_b)``, the log ratio of marginal
-    likelihoods [HS13 eq. 12], minus the entropy that the assignments lose. The evidence of the
-    mixture weights is left out.
+    The gain is ``log M(S_a + S_b) - log M(S_a) - log M(S_b)``, the log ratio of the marginal
+    likelihoods M with and without the merge [HS13 eq. 12], minus the entropy that the assignments
+    lose. The evidence of the mixture weights is left out.
 
     Parameters
     ----------
     model : Mergeable
     memo : Memo
         The memo of all rows.
-    among : ndarray of shape (K,) or None
-        If it is not None, only pairs with at least one component for which it is true.
+    among : ndarray of bool of shape (K,) or None
+        Components of which each pair must have at least one; None for all pairs.
 
     Returns
     -------
     a, b : ndarray of shape (n_pairs,)
-        Numbers of the components, a < b. Pairs whose loss of entropy is unknown are left out, and
-        pairs that the model does not allow, whose gain is -inf.
+        Numbers of the components, a < b. Two kinds of pairs are left out: pairs whose loss of
+        entropy is unknown, and pairs that the model does not allow, whose gain is -inf.
     gains : ndarray of shape (n_pairs,)
         Gains in nats.
     """
@@ -66,19 +71,7 @@ def pair_gains(
     return a[is_allowed], b[is_allowed], gains[is_allowed]
 
 
-def _gain_of_pair(
-    model: Mergeable, memo: Memo, stats: Stats, a: IndexArray, b: IndexArray
-) -> float:
-    """Return the gain of the merge of one pair with the statistics ``stats``, in nats.
-
-    ``a`` and ``b`` (1,) have the components. ``memo`` has the loss of entropy.
-    """
-    # Pairs are proposed only if their loss is known.
-    assert memo.merge_entropy_loss is not None
-    return float(model.merge_gains(stats, a, b)[0]) - float(memo.merge_entropy_loss[a[0], b[0]])
-
-
-def _add_entry(array: Array, a: int, b: int) -> None:
+def _merge_entries(array: Array, a: int, b: int) -> None:
     """Add entry b of an array to entry a, and set entry b to 0, in place."""
     array[a] += array[b]
     array[b] = 0.0
@@ -88,9 +81,9 @@ def dissolve(model: Mergeable, state: MovableState, ids: Iterable[int] | None = 
     """Merge each component of less than one row with the component of the largest gain.
 
     If ``ids`` is not None, only components with these ids are dissolved. The bound may fall
-    slightly, because a nearly empty component may have a small share of every row, as a new
-    component has. If several components are merged into one, its entropy is a lower bound until
-    batches are visited again.
+    slightly, because a nearly empty component may have a small share of every row, as new
+    components have. If several components are merged into one, the entropy of the result is a lower
+    bound until the batches have their next local steps.
     """
     while True:
         memo = state.memos.total()
@@ -127,6 +120,7 @@ class Merge(Move):
             return []
         a, b, gains = pair_gains(model, memo)
         counts = model.component_masses(memo.stats).copy()
+        # Scale of the rounding errors of gains, in nats.
         size = max(memo.weight, float(np.abs(gains).max(initial=0.0)))
         order = stable_order(-gains, scale=size)[: 3 * n_components]
         # Merges that would not raise the bound even if the evidence of the weights gained most.
@@ -134,36 +128,45 @@ class Merge(Move):
         # The statistics after the merges made so far, with zeros for components that are merged
         # into another.
         arrays = tuple(array.copy() for array in memo.stats.arrays)
-        records, removed, used = list[MoveRecord](), list[int](), set[int]()
+        records: list[MoveRecord] = []
+        removed: list[int] = []
+        # Components that take part in a merge of this call.
+        merged: set[int] = set()
+        # The gain and the components of each rejected merge.
         rejected_pairs: list[tuple[float, Any]] = []
         weights_before = model.weights_log_evidence(counts)
         for i in order:
-            if used & {a[i], b[i]}:
-                continue
             pair = a[i], b[i]
+            if merged & {*pair}:
+                continue
             if is_hopeless[i]:
                 rejected_pairs.append((gains[i], pair))
                 continue
+            # Add to the gain the change of the evidence of the mixture weights.
             merged_counts = counts.copy()
-            _add_entry(merged_counts, *pair)
+            _merge_entries(merged_counts, *pair)
             kept = np.delete(np.arange(n_components), [*removed, b[i]])
             weights_after = model.weights_log_evidence(merged_counts[kept])
             rise = gains[i] + weights_after - weights_before
             if removed and is_accepted(rise, size):
-                # Compute the gain again, because earlier merges may have changed parameters that
-                # components share.
-                rise += _gain_of_pair(model, memo, Stats(arrays), a[[i]], b[[i]]) - gains[i]
+                # Replace the gain by the gain with the present statistics, because earlier merges
+                # may have changed parameters that components share. The loss is known, because
+                # other pairs are not proposed.
+                assert memo.merge_entropy_loss is not None
+                evidence_gain = float(model.merge_gains(Stats(arrays), a[[i]], b[[i]])[0])
+                rise += evidence_gain - float(memo.merge_entropy_loss[pair]) - gains[i]
             outcome = judged(rise, size)
             if not outcome.is_accepted:
                 rejected_pairs.append((rise, pair))
                 continue
             records.append(outcome.record(tools.n_iter, "merge", pair, ONE_FOR_BOTH))
             for array in arrays:
-                _add_entry(array, *pair)
+                _merge_entries(array, *pair)
             counts, weights_before = merged_counts, weights_after
-            used |= {*pair}
+            merged |= {*pair}
             removed.append(b[i])
-            state.merge(a[i], b[i])
+            state.merge(*pair)
+        # If no merge was accepted, try the best one with priors that are learned after the merge.
         max_loss = _MAX_LOSS_PER_ROW * memo.weight
         if not removed and order.size and exceeds(gains[order[0]], -max_loss):
             pair = a[order[0]], b[order[0]]
@@ -183,15 +186,16 @@ class Merge(Move):
         """Decide on the merge of a and b; priors are learned both with and without the merge."""
         model_before = model.with_learned_priors(None, RunningStats(memo.stats.arrays))
         if model_before is model or memo.merge_entropy_loss is None:
-            return Outcome(False, np.nan, "No priors are learned.")
+            return Outcome(is_accepted=False, gain=np.nan, reason="No priors are learned.")
         kept = np.delete(np.arange(memo.entropy.size), b)
         arrays = tuple(array.copy() for array in memo.stats.arrays)
         for array in arrays:
-            array[a] += array[b]
-        merged = tuple(array[kept] for array in arrays)
-        model_after = model_before.with_learned_priors(None, RunningStats(merged))
+            _merge_entries(array, a, b)
+        merged_arrays = tuple(array[kept] for array in arrays)
+        model_after = model_before.with_learned_priors(None, RunningStats(merged_arrays))
         bound = bound_of(model_before, memo)
-        gain = model_after.collapsed_energy(Stats(merged)) + float(memo.entropy.sum()) - bound
+        energy_after = model_after.collapsed_energy(Stats(merged_arrays))
+        gain = energy_after + float(memo.entropy.sum()) - bound
         gain -= float(memo.merge_entropy_loss[a, b])
         outcome = judged(gain, size_of(bound, memo), SMALLEST_GAIN)
         if outcome.is_accepted:
@@ -204,6 +208,6 @@ class Merge(Move):
         """Merge as after a pass; pairs whose loss of entropy is unknown are left out.
 
         The loss may be unknown after a merge of one of the components, until the batches with rows
-        of both are visited again.
+        of both have their next local steps.
         """
         return self.finish(model, state, tools)

@@ -1,11 +1,13 @@
-"""Targets of births: a component, or a component and its neighbours, whose rows are collected.
+"""Targets of births: components that a birth may replace, whose rows are collected.
 
-:func:`choose` draws the targets of a pass, and :func:`collected` takes their rows from a batch.
+A birth is a move that learns new components from a sample of rows. :func:`choose` draws the targets
+of a pass, and :func:`collect_rows` takes their rows from a batch. A target is one component or,
+after births from this component have failed, the component and its neighbours.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,14 +24,37 @@ MOST_ROWS = 10_000
 SMALLEST_SHARE = 0.01
 # A component is a target only if its expected number of rows is larger than this.
 FEWEST_ROWS = 20.0
-# A component with this number of failures is not a target. After fewer failures, it is a target
-# with neighbours: one neighbour for each failure, at most two, and up to MOST_NEIGHBOURS after
-# 2 * LOST failures.
+# A component with this number of failures is no target. A component with fewer failures gets a
+# neighbour for each failure, but at most two; after 2 * LOST failures, it gets MOST_NEIGHBOURS.
 MOST_TRIES = 5
-# Number of failures for which a birth counts if no proposal was better than the target.
+# Number of failures as which a birth counts if no proposal was better than the target.
 LOST = 2
 # Maximum number of neighbours of a target.
 MOST_NEIGHBOURS = 9
+
+
+class RowRequest(NamedTuple):
+    """A request for rows of a target from each batch."""
+
+    # Numbers of the components of the target.
+    components: list[int]
+    # Maximum number of rows.
+    max_rows: int
+    # Share of the rows of the target in each batch that are taken, at random if it is below 1.
+    share: float
+
+
+class CollectedRows(NamedTuple):
+    """The rows of a target that were collected from a batch."""
+
+    # Expected number of rows of the target in the batch, collected or not.
+    total: float
+    # (n, D).
+    X: Any
+    # (n,): weights of the rows.
+    weights: Array
+    # (n, A): responsibilities of the A components of the target.
+    resp: Array
 
 
 @in_files("moves.Target")
@@ -41,8 +66,8 @@ class Target:
     components: list[int]
     ids: list[int]
     masses: list[float]
-    # For each batch, the collected rows, their weights (n,), and the responsibilities of the
-    # components for them (n, A).
+    # For each batch, the collected rows (n, D), their weights (n,), and the responsibilities of the
+    # A components for these rows (n, A).
     rows: list[Any] = field(default_factory=list)
     weights: list[Array] = field(default_factory=list)
     resp: list[Array] = field(default_factory=list)
@@ -52,39 +77,29 @@ class Target:
     total: float = 0.0
 
     @property
-    def wanted(self) -> "Wanted":
-        """The request for rows of this target from a batch."""
+    def request(self) -> RowRequest:
+        """The request for rows of this target from the next batch."""
         share = MOST_ROWS / max(sum(self.masses), MOST_ROWS)
-        return self.components, MOST_ROWS - self.size, share
+        return RowRequest(self.components, MOST_ROWS - self.size, share)
 
-    def add(self, collected: "Collected") -> None:
-        """Add the rows that were collected from a batch."""
-        total, rows, weights, resp = collected
-        self.total += total
+    def add(self, collected: CollectedRows) -> None:
+        """Add the rows that were collected from a batch, as long as there are less than MOST_ROWS.
+
+        Batches that are visited at once may together have more rows than were requested.
+        """
+        self.total += collected.total
         n_left = MOST_ROWS - self.size
-        if n_left > 0 and weights.size:
-            self.rows.append(rows[:n_left])
-            self.weights.append(weights[:n_left])
-            self.resp.append(resp[:n_left])
-            self.size += weights[:n_left].size
-
-
-#: A request for rows: numbers of the components, maximum number of rows, and share of the rows of
-#: each batch to take.
-Wanted: TypeAlias = tuple[list[int], int, float]
-#: The reply: expected number of rows of the components in the batch, collected rows, their weights
-#: (n,), and the responsibilities of the components (n, A).
-Collected: TypeAlias = tuple[float, Any, Array, Array]
+        if n_left > 0 and collected.weights.size:
+            self.rows.append(collected.X[:n_left])
+            self.weights.append(collected.weights[:n_left])
+            self.resp.append(collected.resp[:n_left])
+            self.size += self.weights[-1].size
 
 
 def choose(
-    ledger: Ledger,
-    counts: Array,
-    ids: IndexArray,
-    rng: np.random.Generator,
-    number: int,
+    ledger: Ledger, counts: Array, ids: IndexArray, rng: np.random.Generator, number: int,
     overlaps: Array | None = None,
-) -> list[Target]:
+) -> list[Target]:  # fmt: skip
     """Draw at most ``number`` targets without common components.
 
     A component is drawn with probability proportional to its count. If births from it have failed,
@@ -93,28 +108,29 @@ def choose(
     Parameters
     ----------
     ledger : Ledger
-        The failed births.
+        The record of failed births.
     counts, ids : ndarray of shape (K,)
         Expected numbers of rows and identifiers of the components.
     rng : numpy.random.Generator
     number : int
         Maximum number of targets.
     overlaps : ndarray of shape (K, K) or None
-        Entropy in nats that is lost if two components are merged; nearest neighbours have the
-        largest overlaps. If it is None, components whose births have failed are not targets.
+        Entropy in nats that is lost if two components are merged. The nearest neighbours of a
+        component have the largest overlaps with it. If ``overlaps`` is None, components whose
+        births have failed are not targets.
     """
-    tries = ledger.tries(ids, counts)
+    n_failures = ledger.tries(ids, counts)
     is_free = np.ones(counts.size, bool)
-    max_tries = 1 if overlaps is None else MOST_TRIES
-    is_eligible = exceeds(counts, FEWEST_ROWS) & (tries < max_tries)
+    max_failures = 1 if overlaps is None else MOST_TRIES
+    is_eligible = exceeds(counts, FEWEST_ROWS) & (n_failures < max_failures)
     targets: list[Target] = []
     while len(targets) < number and (is_eligible & is_free).any():
         chances = counts * (is_eligible & is_free)
         chosen = int(rng.choice(counts.size, p=chances / chances.sum()))
         components = [chosen]
         is_free[chosen] = False
-        has_often_failed = tries[chosen] >= 2 * LOST
-        for _ in range(MOST_NEIGHBOURS if has_often_failed else min(tries[chosen], 2)):
+        has_often_failed = n_failures[chosen] >= 2 * LOST
+        for _ in range(MOST_NEIGHBOURS if has_often_failed else min(n_failures[chosen], 2)):
             # Without overlaps, only components without failures are eligible.
             assert overlaps is not None
             overlap = overlaps[components].sum(axis=0) * is_free
@@ -123,34 +139,32 @@ def choose(
             if exceeds(overlap[nearest], 0.0, scale=counts[chosen]):
                 components.append(nearest)
                 is_free[nearest] = False
-        # Leave the target out if all proposals have failed, and there is no neighbour to add.
-        if tries[chosen] >= LOST and len(components) == 1:
+        # Leave the component out if no proposal was better than this component alone, and there is
+        # no neighbour to add.
+        if n_failures[chosen] >= LOST and len(components) == 1:
             continue
         targets.append(Target(components, ids[components].tolist(), counts[components].tolist()))
     return targets
 
 
-def collected(
-    wanted: Sequence[Wanted], seed: int, model: Mergeable, solved: Solved, tools: ObserverTools
-) -> list[Collected]:
-    """Return the rows of a batch that are collected for each target: the observer of births.
+def collect_rows(
+    requests: Sequence[RowRequest], seed: int, model: Mergeable, solved: Solved,
+    tools: ObserverTools,
+) -> list[CollectedRows]:  # fmt: skip
+    """Collect the rows of a batch that each request asks for.
 
-    ``wanted`` has the request of each target. ``seed`` is the seed of the choice among the rows of
-    large targets.
+    With the first two arguments bound, the function is the observer of births. ``seed`` is the seed
+    of the choice among the rows of large targets.
     """
-    batch, replies = solved.batch, list[Collected]()
-    for components, max_rows, share in wanted:
+    batch, collected = solved.batch, list[CollectedRows]()
+    for components, max_rows, share in requests:
         resp = select_responsibilities(solved.result.q, components)
-        # (n,): responsibility of the target for each row.
+        # (n,): responsibility of the whole target for each row.
         resp_of_target = resp.sum(axis=1)
         is_chosen = resp_of_target > SMALLEST_SHARE
         if share < 1.0:
             is_chosen &= np.random.default_rng(seed).random(resp_of_target.size) < share
         rows = np.flatnonzero(is_chosen)[: max(0, max_rows)]
-        replies.append((
-            float(batch.weights @ resp_of_target),
-            batch.X[rows],
-            batch.weights[rows],
-            resp[rows],
-        ))  # fmt: skip
-    return replies
+        total = float(batch.weights @ resp_of_target)
+        collected.append(CollectedRows(total, batch.X[rows], batch.weights[rows], resp[rows]))
+    return collected

@@ -1,6 +1,9 @@
-"""Trials: a change of components is made for a few rows, and judged by the bound of all rows.
+"""Decisions on proposals of moves, and trials of fresh components.
 
-:class:`Outcome` is the decision on a proposal, from which its record is made.
+:func:`judged` decides on a change of components by the change of the bound, and returns an
+:class:`Outcome`, from which the record of the proposal is made. A :class:`Trial` makes a change of
+components for a few rows, while all other rows stay as they are, so that the bound of all rows is
+known. :func:`compete` decides by a trial which of several fresh components are useful.
 """
 
 from collections.abc import Callable
@@ -31,25 +34,35 @@ class Outcome(NamedTuple):
     ) -> MoveRecord:
         """Return the record of one or more proposals.
 
-        ``target`` is a sequence of the numbers of components that the proposals concern, and
-        ``number`` is the number of components that change if they are accepted. See
-        :class:`~skvt.contracts.MoveRecord` for the other arguments.
+        Parameters
+        ----------
+        n_iter : int
+            The number of the pass, from 1.
+        move : str
+            The name of the move, such as "birth".
+        target : sequence of int
+            The numbers of the components that the proposals concern.
+        tried : str
+            A description of the proposed change.
+        number : int
+            The number of components that are added, merged or deleted if the change is accepted.
+        proposed : int
+            The number of proposals.
         """
-        names, accepted = ", ".join(map(str, target)), number if self.is_accepted else 0
+        names = ", ".join(map(str, target))
+        accepted = number if self.is_accepted else 0
         return MoveRecord(n_iter, move, names, tried, proposed, accepted, self.gain, self.reason)
 
 
 def judged(
-    gain: float,
-    size: float,
-    min_gain: float = 0.0,
-    rows: str = "all rows",
+    gain: float, size: float, min_gain: float = 0.0, rows: str = "all rows",
     dtype: DTypeLike | None = None,
-) -> Outcome:
+) -> Outcome:  # fmt: skip
     """Return the decision on a proposal by which the bound changes by ``gain`` nats.
 
-    ``rows`` names the rows of the bound in the reason. See :func:`~skvt.moves._base.is_accepted`
-    for the other arguments.
+    The proposal is accepted if ``gain`` exceeds ``min_gain`` by more than rounding errors, which
+    are relative to ``size`` nats and to the precision ``dtype``. ``rows`` names the rows of the
+    bound in the reason.
     """
     accepted, gain = is_accepted(gain, size, min_gain, dtype), float(gain)
     if accepted:
@@ -68,8 +81,8 @@ def rejected(
 ) -> list[MoveRecord]:
     """Return a list with one record of all rejected merges; an empty list if there are none.
 
-    ``pairs`` has the gain and the two components of each merge. The record has the gain and the
-    components of the best one.
+    ``pairs`` has the gain and the two components of each merge. The record has the largest gain and
+    its components. Rounding errors of gains are relative to ``size`` nats.
     """
     if not pairs:
         return []
@@ -81,18 +94,25 @@ def rejected(
 class Trial:
     """Updates of a few rows after a change of components, while all other rows stay as they are.
 
-    A subclass makes the updates.
+    A subclass defines the methods :meth:`update` and :meth:`survivors`.
     """
 
     # The memo of all rows after the last update.
     total: Any
 
     def update(self, stats: RunningStats) -> float:
-        """Make a local step with these statistics; return the bound of all rows in nats."""
+        """Make a local step of the few rows, with the globals that these statistics determine.
+
+        Set ``total``, and return the bound of all rows in nats.
+        """
         raise NotImplementedError
 
     def survivors(self, fresh: Stats) -> tuple[NDArray[Any], Stats]:
-        """Return which fresh components have enough rows, (K',), and the statistics of these."""
+        """Return which fresh components have enough rows after the last update.
+
+        The first result (K',) has a truth value for each of the K' components of ``fresh``. The
+        second has the statistics of those that have enough rows.
+        """
         raise NotImplementedError
 
     def gain(
@@ -100,11 +120,12 @@ class Trial:
     ) -> float:
         """Return the rise of the bound in nats after updates that begin with these statistics.
 
-        ``before`` is the bound before the change. The updates end early if the bound would not
-        rise above it, even if the remaining updates gained as much as the last one. If ``size``,
-        the scale of rounding errors, is not None, they also end as soon as the rise is accepted.
+        ``before`` is the bound before the change. The updates end early if the bound would not rise
+        above ``before`` even if each remaining update gained as much as the last one. If ``size``,
+        the scale of rounding errors in nats, is not None, they also end as soon as the rise is
+        accepted.
         """
-        gain = previous_gain = self.update(stats) - before
+        gain = self.update(stats) - before
         for n_left in range(max_updates - 1, 0, -1):
             if size is not None and is_accepted(gain, size):
                 break
@@ -116,17 +137,13 @@ class Trial:
 
 
 def compete(
-    begin: Callable[[Stats], tuple[Any, RunningStats]],
-    fresh: Stats,
-    before: float,
-    max_updates: int,
-    size: float,
-    min_gain: float,
-) -> tuple[Any, Outcome]:
+    begin: Callable[[Stats], tuple[Any, RunningStats]], fresh: Stats, before: float,
+    max_updates: int, size: float, min_gain: float,
+) -> tuple[Any, Outcome]:  # fmt: skip
     """Let fresh components compete for the rows of a trial; return the trial and its outcome.
 
-    The trial is repeated without fresh components that end with too few rows, until none does. The
-    returned trial is None if no fresh component is left.
+    The trial is repeated without the fresh components that end with too few rows, until all have
+    enough rows. The returned trial is None if no fresh component is left.
 
     Parameters
     ----------
@@ -135,11 +152,11 @@ def compete(
     fresh : Stats
         The statistics of the fresh components.
     before : float
-        The bound of all rows without them, in nats.
+        The bound of all rows without the fresh components, in nats.
     max_updates : int
         Maximum number of updates of a trial.
     size, min_gain : float
-        See :func:`~skvt.moves._base.is_accepted`.
+        Scale of rounding errors, and smallest gain of a useful change, in nats: see :func:`judged`.
     """
     while len(fresh.arrays[0]):
         trial, stats = begin(fresh)
