@@ -71,6 +71,14 @@ def pair_gains(
     return a[is_allowed], b[is_allowed], gains[is_allowed]
 
 
+def _gain_of_merge(model: Mergeable, memo: Memo, stats: Stats, a: int, b: int) -> float:
+    """Return the gain in nats of a merge with the statistics ``stats``, as in `pair_gains`."""
+    # Merges are proposed only if their loss of entropy, which ``memo`` has, is known.
+    assert memo.merge_entropy_loss is not None
+    evidence_gain = float(model.merge_gains(stats, np.array([a]), np.array([b]))[0])
+    return evidence_gain - float(memo.merge_entropy_loss[a, b])
+
+
 def _merge_entries(array: Array, a: int, b: int) -> None:
     """Add entry b of an array to entry a, and set entry b to 0, in place."""
     array[a] += array[b]
@@ -150,11 +158,8 @@ class Merge(Move):
             rise = gains[i] + weights_after - weights_before
             if removed and is_accepted(rise, size):
                 # Replace the gain by the gain with the present statistics, because earlier merges
-                # may have changed parameters that components share. The loss is known, because
-                # other pairs are not proposed.
-                assert memo.merge_entropy_loss is not None
-                evidence_gain = float(model.merge_gains(Stats(arrays), a[[i]], b[[i]])[0])
-                rise += evidence_gain - float(memo.merge_entropy_loss[pair]) - gains[i]
+                # may have changed parameters that components share.
+                rise += _gain_of_merge(model, memo, Stats(arrays), *pair) - gains[i]
             outcome = judged(rise, size)
             if not outcome.is_accepted:
                 rejected_pairs.append((rise, pair))
