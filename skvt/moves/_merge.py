@@ -123,29 +123,23 @@ class Merge(Move):
         """
         memo = state.memos.total()
         n_components = memo.entropy.size
-        self.exhausted = True
-        if n_components < 2:
-            return []
         a, b, gains = pair_gains(model, memo)
-        counts = model.component_masses(memo.stats).copy()
+        counts = model.component_masses(memo.stats)
         # Scale of the rounding errors of gains, in nats.
         size = max(memo.weight, float(np.abs(gains).max(initial=0.0)))
         order = stable_order(-gains, scale=size)[: 3 * n_components]
         # Merges that would not raise the bound even if the evidence of the weights gained most.
         is_hopeless = gains < -np.log(2.0) * (counts[a] + counts[b]) - _MAX_WEIGHTS_GAIN
-        # The statistics after the merges made so far, with zeros for components that are merged
-        # into another.
+        # The statistics after the merges so far; those of removed components are 0.
         arrays = tuple(array.copy() for array in memo.stats.arrays)
         records: list[MoveRecord] = []
         removed: list[int] = []
-        # Components that take part in a merge of this call.
-        merged: set[int] = set()
-        # The gain and the components of each rejected merge.
+        already_merged: set[int] = set()
         rejected_pairs: list[tuple[float, Any]] = []
         weights_before = model.weights_log_evidence(counts)
         for i in order:
             pair = a[i], b[i]
-            if merged & {*pair}:
+            if already_merged & {*pair}:
                 continue
             if is_hopeless[i]:
                 rejected_pairs.append((gains[i], pair))
@@ -168,12 +162,12 @@ class Merge(Move):
             for array in arrays:
                 _merge_entries(array, *pair)
             counts, weights_before = merged_counts, weights_after
-            merged |= {*pair}
+            already_merged |= {*pair}
             removed.append(b[i])
             state.merge(*pair)
         # If no merge was accepted, try the best one with priors that are learned after the merge.
-        max_loss = _MAX_LOSS_PER_ROW * memo.weight
-        if not removed and order.size and exceeds(gains[order[0]], -max_loss):
+        min_gain = -_MAX_LOSS_PER_ROW * memo.weight
+        if not removed and order.size and exceeds(gains[order[0]], min_gain):
             pair = a[order[0]], b[order[0]]
             outcome = self._judge_with_new_priors(model, memo, *pair)
             if outcome.is_accepted:
