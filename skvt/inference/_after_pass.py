@@ -1,4 +1,8 @@
-"""Steps after each pass of any engine: moves, and averages of the statistics."""
+"""Steps after each pass of any engine: :class:`MovesBetween` and :class:`Averaging`.
+
+Moves change the components of the model if the bound rises. Averages of the statistics of several
+passes are closer to the optimum of the bound than those of the last pass.
+"""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar
@@ -12,19 +16,20 @@ from skvt.inference._state import State
 from skvt.progress import Continued
 from skvt.typing import Array
 
-# Moves begin after this share of the passes, or after this number of passes if it is smaller,
-# because topics change too much before to be compared.
+# Moves begin after this share of the passes, or after MAX_PASSES_BEFORE_MOVES passes if these are
+# fewer. In earlier passes, topics change too much to be compared.
 SHARE_BEFORE_MOVES = 0.5
 MAX_PASSES_BEFORE_MOVES = 10
 
 
 class MovesBetween(Continued):
-    """Moves of engines without memos, after passes at T = 1.
+    """Moves after passes at T = 1, which decide by a sample of the rows.
 
     No moves are made after the last pass, because a further pass must follow them.
     """
 
-    # `_first` is not kept, because a resumed fit may have another number of passes.
+    # Attributes that an interrupted fit keeps. `_first` is not kept, because a resumed fit may have
+    # another number of passes.
     kept: ClassVar[dict[str, Any]] = {"_moved": bool}
     parts = frozenset({"_moves"})
 
@@ -58,9 +63,10 @@ class MovesBetween(Continued):
         # No moves follow if the policy has ended above T = 1, or after the last pass.
         stays_hot = inputs.policy.done and not inputs.policy.at_unit_temperature
         is_over = stays_hot or number >= self._n_passes
+        has_no_move_left = is_over or all(move.exhausted for move in self._moves)
         return result._replace(
             monotone=result.monotone and not self._moved,
-            may_stop=result.may_stop and (is_over or all(move.exhausted for move in self._moves)),
+            may_stop=result.may_stop and has_no_move_left,
             has_moved=has_moved,
         )
 
@@ -72,13 +78,14 @@ class MovesBetween(Continued):
 class Averaging(Continued):
     """The mean of the statistics after the last passes at T = 1 (Polyak and Juditsky 1992).
 
-    The results of stochastic steps fluctuate about the optimum, and their mean is closer to it than
-    the last result. The mean of statistics has the mean natural parameters, so that it is a valid
-    posterior with an exact bound. The mean is over the last ``share`` of ``n_passes`` passes,
-    without passes at T > 1.
+    The results of stochastic steps fluctuate about the optimum, and their mean is closer to the
+    optimum than the last result. The mean of the statistics gives the mean natural parameters, so
+    that the mean is a valid posterior with an exact bound. The mean is over the last ``share`` of
+    ``n_passes`` passes, without passes at T > 1.
     """
 
-    # `_first` is not kept, because a resumed fit may have another number of passes.
+    # Attributes that an interrupted fit keeps. `_first` is not kept, because a resumed fit may have
+    # another number of passes.
     kept: ClassVar[dict[str, Any]] = {
         "_n_averaged": int,
         "_sum": Annotated[list[Array], "statistics"],
@@ -90,7 +97,7 @@ class Averaging(Continued):
         self._first = (1.0 - share) * n_passes
         # Number of passes averaged so far.
         self._n_averaged = 0
-        # The sum of each array of their statistics.
+        # The sum of the statistics of these passes, for each array.
         self._sum: list[Array] = []
 
     def after(
@@ -110,7 +117,10 @@ class Averaging(Continued):
         return result
 
     def finish(self, state: State) -> bool:
-        """Replace the last statistics by the mean of at least two; return whether there is one."""
+        """Replace the last statistics by the mean; return whether they have changed.
+
+        They change only if at least two passes were averaged.
+        """
         if self._n_averaged < 2:
             return False
         for total in self._sum:

@@ -2,9 +2,10 @@
 
     ELBO = sum_n w_n (energy_n + entropy_n) - KL(q(beta) || p(beta))
 
-where row n has the weight w_n. The tempered bound multiplies the energy by the inverse temperature
-[VT16 eq. 4]; the policy adds the terms of its latent variables [VT16 eq. 5]. Memoized inference
-computes the bound from memos, the statistics and entropies that it keeps of each batch.
+where row n has the weight w_n, the energy ``E_q[log p(x_n, z_n | beta)]``, and the entropy of
+q(z_n). The tempered bound multiplies the energy by the inverse temperature [VT16 eq. 4]; the
+temperature policy adds the terms of its latent variables [VT16 eq. 5]. Memoized inference computes
+the bound from memos, the statistics and entropies that it keeps of each batch.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,15 +23,12 @@ from skvt.inference._visit import VisitRequest
 def global_divergence(model: Model, stats: RunningStats) -> float:
     """Return KL(q(beta) || p(beta)) in nats, summed over the blocks of the globals.
 
-    If parameters of the priors have priors themselves, the log density of these parameters is
-    subtracted.
+    If the priors have parameters that have a prior themselves, the log density of these parameters
+    is subtracted.
     """
-    divergence: float = sum(
-        kl_divergence(family, lam, prior)
-        for family, lam, prior in zip(
-            model.families, model.natural_parameters(stats), model.prior().arrays, strict=True
-        )
-    )
+    lam, priors = model.natural_parameters(stats), model.prior().arrays
+    blocks = zip(model.families, lam, priors, strict=True)
+    divergence: float = sum(kl_divergence(*block) for block in blocks)
     if Capability.HYPERPRIOR in model.capabilities:
         divergence -= cast("HasHyperprior", model).log_hyperprior()
     return divergence
@@ -50,14 +48,18 @@ def evaluate_bound(model: Model, stats: RunningStats, data: Rows, workers: Worke
 
 
 def exact_bound(model: Memoizable, state: MemoizedState) -> tuple[LocalTotals, float]:
-    """Return the local totals of all memos and the divergence of the globals, in nats."""
+    """Return the local totals of all memos and the divergence of the globals, in nats.
+
+    The statistics of ``state`` must be the sum of the memos.
+    """
     memo = state.memos.total()
     entropy, weight = float(memo.entropy.sum()), memo.weight
     # Free the memory of the sum, which is as large as the globals.
     del memo
     model, stats = model.compact(state.stats)
-    plain = stats.scaled(1.0 / (state.inv_temp * state.replication))
-    energy = model.statistics_energy(plain, model.expectation(stats, None, serial_map))
+    untempered_stats = stats.scaled(1.0 / (state.inv_temp * state.replication))
+    global_params = model.expectation(stats, None, serial_map)
+    energy = model.statistics_energy(untempered_stats, global_params)
     tempered = state.inv_temp * energy + entropy
     totals = LocalTotals(tempered, energy + entropy, weight)
     return totals, global_divergence(model, stats)
@@ -72,7 +74,10 @@ def bound_of_all(model: Memoizable, state: MemoizedState) -> float:
 def local_results(
     model: Model, globals_of: Callable[[Any], Any], data: Rows, workers: Workers
 ) -> Iterator[tuple[Any, LocalResult]]:
-    """Yield each batch and the result of its local step at T = 1, without statistics."""
+    """Yield each batch and the result of its local step at T = 1, without statistics.
+
+    ``globals_of(batch)`` returns the ``global_params`` of the local step.
+    """
     for batches in data.rounds(model, workers, data.order(), whole=True):
         for batch in batches:
             global_params = globals_of(batch)

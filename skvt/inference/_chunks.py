@@ -1,10 +1,11 @@
 """Rows that are stored in chunks outside this process: in files or on the workers of a cluster.
 
 :class:`Chunks` replaces the data matrix where models are built and initialised. :class:`ChunkRows`
-replaces the :class:`~skvt.inference._state.Rows` of engines. All rows of a batch belong to one
-chunk. The process that stores the chunk prepares the batch and makes its local step, which is
-called a visit. The engine sends the globals of the columns that occur in the batch, and gets
-statistics back. A site (:mod:`skvt.inference._cluster`) runs functions where chunks are stored.
+replaces the :class:`~skvt.inference._state.Rows` of engines. A *site*
+(:mod:`skvt.inference._cluster`) runs functions where chunks are stored. All rows of a batch belong
+to one chunk. A *visit* makes the local step of a batch where the chunk is stored: the engine sends
+the globals of the columns that occur in the batch, and gets statistics back. The *scope* of a batch
+is what its local step needs of the globals.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -28,9 +29,8 @@ from skvt.typing import Array, IndexArray
 
 # Number of updates of the globals in a pass of memoized inference.
 UPDATES_PER_PASS = 10
-# Maximum number of rows of a visit that is part of a sum over all rows. Few large visits are fast,
-# because globals are sent to each visit. Large visits need memory for local variables and
-# temporary arrays.
+# Default number of rows of a batch. Few large batches are fast, because globals are sent to each
+# visit. Larger batches would need too much memory for local variables and temporary arrays.
 MAX_ROWS_PER_VISIT = 2**16
 # All visits get the same globals if the amount of data that is sent then decreases by at least this
 # factor.
@@ -45,7 +45,7 @@ class Chunk:
 
     # (n, D): array or CSR matrix.
     X: Any
-    # (n,), float64.
+    # (n,), float64: weights of the rows.
     weights: Array
 
     @property
@@ -82,7 +82,7 @@ def summarize_chunk(chunk: Chunk) -> ChunkSummary:
 
 
 class ChunkWeights:
-    """Weights of all rows in chunks, which replace an array of weights."""
+    """Weights of all rows in chunks, which replace an array (N,) of weights."""
 
     def __init__(self, chunks: "Chunks") -> None:
         self._chunks = chunks
@@ -105,10 +105,10 @@ class ChunkWeights:
 class Chunks:
     """A matrix whose rows are stored in chunks, which replaces an array.
 
-    ``site`` runs functions where the chunks are stored. ``columns`` selects columns; None selects
-    all. ``row_function`` is applied to the rows of each chunk after the selection: see
-    :func:`~skvt.rows.mapped`. It must keep the number of rows. ``shape`` and ``dtype`` do not take
-    it into account.
+    ``site`` runs functions where the chunks are stored, and ``handles`` identify the chunks.
+    ``columns`` selects columns; None selects all. ``row_function`` is applied to the rows of each
+    chunk after the selection: see :func:`~skvt.rows.mapped`. The function must keep the number of
+    rows. ``shape`` and ``dtype`` are those of the rows before the function.
     """
 
     ndim = 2
@@ -118,7 +118,8 @@ class Chunks:
         row_function: Callable[[Any], Any] | None = None,
     ) -> None:  # fmt: skip
         self.site = site
-        self.handles, self.summaries = handles, summaries
+        self.handles = handles
+        self.summaries = summaries
         self.columns = columns
         self._row_function = row_function
         # Number of rows of each chunk.
@@ -137,7 +138,7 @@ class Chunks:
         return self.shape[0]
 
     def __getitem__(self, key: tuple[slice, Any]) -> "Chunks":
-        """Return ``X[:, columns]``; :func:`~skvt.rows.some_rows` selects rows."""
+        """Return ``X[:, columns]``; to select rows, use :func:`~skvt.rows.some_rows`."""
         rows, columns = key
         if rows != slice(None):
             raise TypeError("Select whole columns: chunked data cannot be indexed by row.")
@@ -150,7 +151,7 @@ class Chunks:
         return selected
 
     def bind_selection(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a function that takes a stored chunk and calls ``function`` with its part of X.
+        """Return a function of a stored chunk, which calls ``function`` with its part of X.
 
         ``function`` gets a `Chunk` in which the columns are selected and the row function is
         applied.
@@ -260,7 +261,7 @@ def _get_chunk_sizes(X: Chunks) -> IndexArray:
 class BatchSlice(NamedTuple):
     """The position of a batch: up to ``size`` successive rows of a chunk.
 
-    If there is a ``seed``, the rows of the chunk are shuffled before.
+    If ``seed`` is not None, the rows of the chunk are shuffled before they are divided.
     """
 
     # Number of the chunk.
@@ -268,7 +269,7 @@ class BatchSlice(NamedTuple):
     # Number of the batch within its chunk, from 0.
     number: int
     size: int
-    # Seed of the shuffle of the chunk's rows; None if they are not shuffled.
+    # Seed of the shuffle of the chunk's rows; None if these are not shuffled.
     seed: int | None = None
 
     def rows(self, n_rows: int) -> IndexArray:
@@ -286,9 +287,9 @@ class BatchHandle(NamedTuple):
     # Index of the chunk's first row in the data.
     offset: int
     n_rows_of_chunk: int
-    # What the rows need of the globals: the columns that occur, and whether values are missing.
+    # The columns that occur in the batch, and whether values are missing.
     scope: BatchScope
-    # (n,); None if all weights are 1.
+    # (n,): weights of the rows; None if all weights are 1.
     stored_weights: Array | None
 
     @property
@@ -339,18 +340,16 @@ def _compute_scopes(
 
 
 class SharedGlobals(NamedTuple):
-    """A model, and globals that are sent once and serve several batches.
-
-    The globals cover the ``active`` columns, which are all columns that occur in at least one of
-    the batches. If ``active`` is None, they cover all columns of the data.
-    """
+    """A model, and globals that are sent once and serve several batches."""
 
     model: Model
     global_params: Any
+    # (A,): the columns that occur in at least one of the batches, ascending. ``global_params`` are
+    # the globals of these columns; if ``active`` is None, they are those of all columns.
     active: IndexArray | None
 
-    def of(self, batch: Any) -> Any:
-        """Return the globals of a batch."""
+    def select_for(self, batch: Any) -> Any:
+        """Return the globals of the columns that occur in a batch."""
         if self.active is None:
             return self.global_params
         return self.global_params.at(np.searchsorted(self.active, batch.active))
@@ -359,23 +358,17 @@ class SharedGlobals(NamedTuple):
 def _find_common_scope(batches: Sequence[BatchHandle]) -> BatchScope | None:
     """Return the union of the scopes if all batches should get the same globals, else None.
 
-    Batches should get the same globals if these are at most half as many numbers as the globals of
-    the single batches together.
+    Batches should get the same globals if the globals of the single batches together have at least
+    twice as many numbers.
     """
     first_scope = batches[0].scope
     # Models whose batches need the globals of all columns leave ``active`` None.
     if first_scope.active is None:
         all_equal = all(batch.scope == first_scope for batch in batches)
         return first_scope if all_equal and len(batches) >= _MIN_SHARING_FACTOR else None
-    columns_of_batches = [batch.active for batch in batches if batch.active is not None]
-    n_columns = 1 + max(int(columns.max(initial=0)) for columns in columns_of_batches)
-    occurs = np.zeros(n_columns, np.bool_)
-    n_sent_separately = 0
-    for columns in columns_of_batches:
-        occurs[columns] = True
-        n_sent_separately += columns.size
-    active = np.flatnonzero(occurs).astype(first_scope.active.dtype)
-    is_worthwhile = n_sent_separately >= _MIN_SHARING_FACTOR * active.size
+    columns = np.concatenate([batch.active for batch in batches if batch.active is not None])
+    active = np.unique(columns)
+    is_worthwhile = columns.size >= _MIN_SHARING_FACTOR * active.size
     return BatchScope(active) if is_worthwhile else None
 
 
@@ -392,23 +385,24 @@ def _visit_slice(
     with one_blas_thread():
         batch = model.batch(chunk.X, rows, chunk.weights[rows])
         if shared is not None:
-            request = replace(request, model=model, global_params=shared.of(batch))
+            request = replace(request, model=model, global_params=shared.select_for(batch))
         batch = replace(batch, rows=rows + offset)
         result = visit_batch(batch, request, serial_map)
-    # Send the indices and weights of rows only if the engine needs entries of rows.
+    # Send the indices and weights of rows only if the engine needs entries of single rows.
     return result if request.is_by_row else replace(result, rows=None, weights=None)
 
 
 @dataclass(frozen=True)
 class ChunkRows(BatchedRows):
-    """Rows in chunks, with the methods of `Rows`.
+    """Rows in chunks, with the methods of `Rows`, whose rows are in memory.
 
     ``X`` are `Chunks`, and ``weights`` are `ChunkWeights`. If ``batch_size`` is at least the number
-    of all rows, each chunk is a batch, and all batches are visited at once.
+    of all rows, each chunk is a batch, and all batches are visited at once. The batches of other
+    methods are :class:`BatchHandle` without rows.
     """
 
-    # Number of batches that are visited at once. None stands for a tenth of all batches if
-    # they are not shuffled, and for up to 8 shuffled minibatches of stochastic inference.
+    # Number of batches that are visited at once. None stands for a tenth of all batches if their
+    # rows are not shuffled, and for up to 8 shuffled minibatches of stochastic inference.
     n_parallel: int | None = None
     # Handles of the unshuffled batches, which are the same in each pass.
     _fixed_handles: dict[BatchSlice, BatchHandle] = field(default_factory=dict)
@@ -435,9 +429,9 @@ class ChunkRows(BatchedRows):
         n_batches = self._count_batches()
         if rng is None or self._visits_all_at_once:
             return [
-                BatchSlice(c, i, self.batch_size)
-                for c, n in enumerate(n_batches)
-                for i in range(int(n))
+                BatchSlice(chunk, number, self.batch_size)
+                for chunk, n in enumerate(n_batches)
+                for number in range(int(n))
             ]
         seeds = rng.integers(2**62, size=n_batches.size).tolist()
         # Spread the batches of each chunk evenly over the pass, which takes the time from 0 to 1:
@@ -449,6 +443,7 @@ class ChunkRows(BatchedRows):
             for c, n in enumerate(n_batches.tolist())
             for i in range(n)
         ]
+        # The times determine the order of the batches.
         return [batch_slice for _, batch_slice in sorted(times_and_slices)]
 
     def subset(self, rows: IndexArray) -> Rows:
@@ -462,7 +457,7 @@ class ChunkRows(BatchedRows):
         return model.batch(X, np.arange(len(weights)), weights)
 
     def _choose_n_parallel(self, slices: list[BatchSlice]) -> int:
-        """Return how many of these batches are visited at once."""
+        """Return how many of the batches are visited at once."""
         if self._visits_all_at_once:
             return max(1, len(slices))
         if self.n_parallel is not None:
@@ -484,7 +479,11 @@ class ChunkRows(BatchedRows):
     def _make_handles(
         self, model: Model, slices: list[BatchSlice]
     ) -> dict[BatchSlice, BatchHandle]:
-        """Return the handles of batches; get their scopes from the chunks if they are unknown."""
+        """Return the handles of batches by slice; compute unknown scopes where chunks are stored.
+
+        The result also has the handles of all earlier batches that were not shuffled.
+        """
+        # The slices without a handle, by the number of their chunk.
         new_slices: dict[int, list[BatchSlice]] = {}
         for batch_slice in slices:
             if batch_slice not in self._fixed_handles:
@@ -499,8 +498,8 @@ class ChunkRows(BatchedRows):
             offset, n_rows = int(self.X.offsets[c]), int(self.X.chunk_sizes[c])
             for batch_slice, (scope, weights) in zip(new_slices[c], scopes, strict=True):
                 handles[batch_slice] = BatchHandle(batch_slice, offset, n_rows, scope, weights)
-        fixed = {key: handle for key, handle in handles.items() if key.seed is None}
-        self._fixed_handles.update(fixed)
+        unshuffled = {key: handle for key, handle in handles.items() if key.seed is None}
+        self._fixed_handles.update(unshuffled)
         return self._fixed_handles | handles
 
     def n_steps(self, batches: Sequence[BatchHandle]) -> int:
@@ -526,8 +525,8 @@ class ChunkRows(BatchedRows):
         scope = BatchScope() if is_corrected else _find_common_scope(batches)
         if scope is not None:
             global_params = make_globals(batches[0]._replace(scope=scope))
-            # With a draw, ``global_params`` are statistics of all columns. Visits select columns
-            # of them, so that ``SharedGlobals.of`` must not: let it return them unchanged.
+            # With a draw, ``global_params`` are statistics, of which visits themselves select
+            # columns. With ``active=None``, ``SharedGlobals`` provides all of them.
             active = None if draw is not None else scope.active
             shared = self.X.site.share(SharedGlobals(first_request.model, global_params, active))
 

@@ -1,9 +1,9 @@
 """Tasks on Dask: on the cluster of an active client, otherwise on the scheduler of this process.
 
-A task calls a function of the package with a block, that is, the rows of a chunk, and a few small
-arguments. A site, :class:`LocalSite` or :class:`ClusterSite`, runs tasks. It yields results in the
-order of the tasks, or combines them in a tree of fixed shape, so that results depend neither on the
-number of workers nor on their speed.
+A *task* calls a function of the package with a *block*, that is, the rows of a chunk, and a few
+small arguments. A *site*, :class:`LocalSite` or :class:`ClusterSite`, runs tasks. A site yields the
+results in the order of the tasks, or combines them in a tree of fixed shape, so that results depend
+neither on the number of workers nor on their speed.
 """
 
 from collections import deque
@@ -45,18 +45,18 @@ class Handle(NamedTuple):
 
     # Number of the chunk in X, from 0.
     number: int
-    # Delayed object, which loads the block whenever it is needed, or future of a block that the
-    # workers keep.
+    # Object of Dask that stands for the block: a delayed object, which loads the block whenever it
+    # is needed, or the future of a block that the workers keep.
     block: Any
     # Number of rows of positive weight when the block was first loaded; None before that.
     n_rows: int | None = None
 
     def seal(self, arguments: tuple[Any, ...]) -> Sealed:
-        """Return the expected number of rows and the arguments of a call, sealed."""
+        """Return the expected number of rows and the arguments of a call, for :func:`_call`."""
         return Sealed((self.n_rows, arguments))
 
 
-#: A function that combines several results to one.
+#: A function that combines several results into one.
 Combine: TypeAlias = Callable[[list[Any]], Any]
 #: The handle of a chunk, and the arguments of the function after the block.
 Task: TypeAlias = tuple[Handle, tuple[Any, ...]]
@@ -76,9 +76,10 @@ def name_chunk_in_errors(number: int) -> Iterator[None]:
 
 
 def _call(function: Callable[..., Any], block: Any, sealed: Sealed, shared: Sealed | None) -> Any:
-    """Return ``function(block, *arguments)``, or with a shared value as the last argument.
+    """Return ``function(block, *arguments)``, with ``shared`` as a further argument if not None.
 
-    Raise ValueError if the number of rows is not that of the first load.
+    ``sealed`` is the result of :meth:`Handle.seal`. Raise ValueError if the block has another
+    number of rows than when it was first loaded.
     """
     n_rows, arguments = sealed.value
     if n_rows is not None and len(block.weights) != n_rows:
@@ -94,7 +95,7 @@ def _call(function: Callable[..., Any], block: Any, sealed: Sealed, shared: Seal
 
 def _keep_sealed(shared: Sealed) -> Sealed:
     # Dask does not know the size of a sealed value, and therefore does not move blocks to the
-    # worker that holds it.
+    # worker that holds the value.
     return shared
 
 
@@ -157,7 +158,7 @@ class LocalSite:
 
 def _combine_in_tree(results: Iterable[Any], combine: Combine) -> Any:
     """Combine results in a tree whose nodes have at most ``FAN_IN`` children."""
-    # For each level of the tree, from the leaves, the nodes that have no parent yet.
+    # For each level of the tree, from the leaves on, the nodes that have no parent yet.
     levels: list[list[Any]] = [[]]
     for result in results:
         levels[0].append(result)
@@ -168,8 +169,8 @@ def _combine_in_tree(results: Iterable[Any], combine: Combine) -> Any:
             levels[level + 1].append(combine(levels[level]))
             levels[level] = []
             level += 1
-    # Combine the nodes without parents, from the leaves to the root. ``combined`` has the node of
-    # the levels so far, if there is one.
+    # Combine the nodes without parents, from the leaves to the root. ``combined`` has the node that
+    # the levels so far have given, or is empty.
     combined: list[Any] = []
     for nodes in levels:
         combined = [combine(nodes + combined)] if nodes or combined else []
@@ -248,8 +249,8 @@ class ClusterSite:
             with name_chunk_in_errors(chunk_numbers.popleft()):
                 return futures[0].result()
 
-        # A future stays in ``futures`` until the caller asks for the next result, so that it is
-        # cancelled if the caller stops before that.
+        # A future stays in ``futures`` until the caller asks for the next result. If the caller
+        # stops earlier, the future is cancelled with the others.
         with _errors_of_clusters(), self._cancelling(futures):
             max_tasks = self._max_tasks
             for handle, arguments in tasks:

@@ -45,19 +45,19 @@ class CollapsedInference(WithoutMemosMixin, Continued):
     """Gibbs sampling of local variables with the globals summed out, at T = 1.
 
     The statistics are those of the drawn local variables, so that q(beta) is the posterior given
-    these variables. The drawn variables of each batch are kept.
+    these variables. The drawn variables of each batch are kept, and the next pass starts with them.
 
     The first pass draws local variables given the initial globals. In the first half of the
-    ``n_passes`` passes a few restarts follow, which draw them given the current globals. Rows thus
-    leave assignments that the sampler by itself hardly ever leaves. If ``n_passes`` is 0, there are
-    no restarts.
+    ``n_passes`` passes a few *restarts* follow: passes that draw all local variables again, given
+    the current globals. Rows thus leave assignments that the sampler by itself hardly ever leaves.
+    If ``n_passes`` is 0, restarts do not occur.
 
-    Over the last ``n_averaged`` passes, at most half of all passes, ``sums`` adds up the statistics
-    of each batch.
+    ``sums`` adds up the statistics of each batch over the last ``n_averaged`` passes, at most half
+    of all passes.
     """
 
-    # `_passes_per_restart` and `_last_restart` are not kept, because a resumed fit may have more
-    # passes.
+    # Attributes that an interrupted fit keeps. `_passes_per_restart` and `_last_restart` are not
+    # kept, because a resumed fit may have more passes.
     kept: ClassVar[dict[str, Any]] = {
         "_pass": int,
         "_ends": Annotated[list[IndexArray], "components"],
@@ -70,19 +70,23 @@ class CollapsedInference(WithoutMemosMixin, Continued):
 
     def __init__(self, n_passes: int = 0, n_averaged: int = 0) -> None:
         self._passes_per_restart = max(MIN_PASSES_PER_RESTART, round(RESTART_SHARE * n_passes))
+        # Number of passes after which no restart follows.
         self._last_restart = LAST_RESTART_SHARE * n_passes
-        # Number of passes made.
+        # Number of passes made so far.
         self._pass = 0
-        # The drawn local variables of each batch, with which its next visit starts.
+        # The drawn local variables of each batch, with which the next visit of the batch starts.
         self._ends: list[Array] = []
-        # The batches of a pass, if they are kept.
+        # Lists of batches that are visited at once, if they are kept from pass to pass.
         self._prepared: list[Sequence[Any]] = []
         self._n_passes = n_passes
         self._n_averaged = n_averaged
         self.sums: list[Stats] = []
 
     def run_pass(self, model: Collapsible, state: State, inputs: PassInputs) -> PassResult:
-        """Make one sweep over the rows; ``state`` changes in place."""
+        """Make one pass over the rows; ``state`` changes in place.
+
+        The result has no bound.
+        """
         data, policy, workers, _ = inputs
         totals, prior_stats = LocalTotals(), PriorStats()
         new_stats = None
@@ -105,7 +109,8 @@ class CollapsedInference(WithoutMemosMixin, Continued):
         policy.advance(state.rows_seen / data.total, 1.0, state.n_steps)
         for batches in self._rounds(model, data, workers):
             for result in data.visit(batches, make_request, make_globals, workers):
-                # The local step of a collapsible model always returns statistics and starts.
+                # The local step of a collapsible model always returns statistics and drawn
+                # variables.
                 assert result.stats is not None and result.start is not None
                 if self._n_averaged:
                     width = state.stats.arrays[0].shape[1]
@@ -122,26 +127,28 @@ class CollapsedInference(WithoutMemosMixin, Continued):
             state.n_steps += data.n_steps(batches)
         if new_stats is not None:
             state.stats = new_stats
-        if not self._pass % PASSES_PER_PRIOR_UPDATE:
-            # Rounding errors of fractional counts would accumulate.
+        if self._pass % PASSES_PER_PRIOR_UPDATE == 0:
+            # Recompute the sums, because rounding errors of fractional counts accumulate.
             state.stats.resum()
         state.prior_stats = prior_stats.without_last()
         state.rows_seen += totals.weight
         self._ends = ends
         self._pass += 1
-        # The priors of the globals are learned only if there are statistics.
-        stats = None if self._pass % PASSES_PER_PRIOR_UPDATE else state.plain_stats
         if has_starts:
+            # The priors of the globals are learned only in passes that provide ``stats``.
+            learns_globals = self._pass % PASSES_PER_PRIOR_UPDATE == 0
+            stats = state.plain_stats if learns_globals else None
             slowly = self._pass <= self._last_restart
             model = model.with_most_probable_priors(prior_stats, stats, slowly=slowly)
         return PassResult(totals, 0.0, model, bound_kind="none")
 
     def _add_to_sums(self, stats: Stats, batch: int, is_change: bool) -> None:
-        """Add the statistics of a batch, or their change, once for each averaged pass with them.
+        """Add the statistics of a batch, or their change in this pass, to the sums.
 
-        ``batch`` is the number of the batch in its pass.
+        The statistics are added for this and all later passes at once, so that later passes need to
+        add only changes. ``batch`` is the number of the batch in its pass.
         """
-        # Number of averaged passes that are still to come, this one included.
+        # Number of averaged passes among this and the later passes.
         factor = min(self._n_passes - self._pass, self._n_averaged)
         addend = Stats(tuple(factor * array for array in stats.arrays), stats.rows)
         if not is_change:
@@ -157,7 +164,10 @@ class CollapsedInference(WithoutMemosMixin, Continued):
             total[positions] += array
 
     def _rounds(self, model: Collapsible, data: Rows, workers: Workers) -> Iterator[Sequence[Any]]:
-        """Yield lists of batches; prepare them only in the first pass, unless they are large."""
+        """Yield lists of batches that are visited at once.
+
+        The batches are prepared only in the first pass, unless they are too large to be kept.
+        """
         if self._prepared:
             yield from self._prepared
             return

@@ -1,4 +1,4 @@
-"""The loop over the passes of a fit, and the records that it keeps.
+"""The loop over the passes of a fit, and the records of passes.
 
 The loop is the same for all models, engines and temperature policies.
 """
@@ -28,15 +28,16 @@ class Entry(NamedTuple):
 
     # Number of the pass or call, from 1, counted since the first fit.
     n_iter: int
-    # Untempered bound of the whole data set in nats. If an evaluation was requested after the pass,
-    # it is the result. Otherwise it is the exact bound at the start of the pass in batch inference,
-    # the exact bound at its end in memoized inference, an estimate in inference on minibatches, and
-    # NaN in structured inference and in streams.
+    # Untempered bound of the whole data set in nats, evaluated after the pass if an evaluation was
+    # requested. Otherwise it is the exact bound at the start of the pass in batch inference, the
+    # exact bound at the end of the pass in memoized inference, an estimate in inference on
+    # minibatches, and NaN in structured inference and in streams.
     elbo: float
-    # Tempered bound of the whole data set in nats, without evaluations; NaN in streams.
+    # Tempered bound of the whole data set in nats, as the engine knows it, without evaluations; NaN
+    # in streams.
     objective: float
     temperature: float
-    # Size of the last step.
+    # Size of the last step, from 0 to 1.
     learning_rate: float
     n_components: int
     # Total time of this and all earlier passes and calls.
@@ -94,26 +95,25 @@ def fit_loop(
         result = plan.run_pass(n_passes, model, state, inputs)
         model, divergence = result.model, result.divergence
         totals = result.totals.scaled(data.total)
-        # The bound is exact, an estimate or NaN. Evaluate it if it is not exact, and an evaluation
-        # after this pass has been requested.
+        # The bound of the pass is exact, an estimate or NaN. If it is not exact, evaluate the bound
+        # if an evaluation after this pass has been requested.
         bound = np.nan if result.bound_kind == "none" else totals.untempered - divergence
         exact_bound = bound if result.bound_kind == "exact" else None
         is_due = stopping.evaluate_every > 0 and n_passes % stopping.evaluate_every == 0
         if is_due and exact_bound is None:
             exact_bound = evaluate_bound(model, state.plain_stats, data, workers)
+        objective = totals.tempered - divergence / policy.replication
         entry = Entry(
             n_iter=n_earlier + n_passes,
             elbo=bound if exact_bound is None else exact_bound,
-            objective=totals.tempered
-            - divergence / policy.replication
-            + policy.bound_terms(data.total),
+            objective=objective + policy.bound_terms(data.total),
             temperature=policy.temperature,
             learning_rate=result.learning_rate,
             n_components=model.size(state.stats),
             seconds=time.perf_counter() - start_time,
         )
         history.append(entry)
-        # Compare exact bounds if the pass may stop the fit.
+        # Compare the exact bounds of two passes if this pass may stop the fit.
         has_converged = False
         if exact_bound is not None and policy.done and result.may_stop:
             monotone = result.monotone and policy.mean_inv_temp == 1.0
@@ -136,9 +136,9 @@ def _has_converged(
 ) -> bool:  # fmt: skip
     """Return whether the gain of the bound is in [0, tol), up to rounding errors.
 
-    ``previous`` and ``current`` are the bounds at the last test and now, in nats, and ``n_units``
-    is the number of units of data. Warn if a ``monotone`` bound falls by more than the fraction
-    1e-6.
+    ``previous`` and ``current`` are the bounds at the last test and now, in nats, ``n_units`` is
+    the number of rows or words, and ``dtype`` is the precision of the data. Warn if a bound that
+    should be ``monotone`` falls by more than the fraction 1e-6.
     """
     if monotone and (current - previous) / max(abs(previous), 1.0) < -1e-6:
         warnings.warn(

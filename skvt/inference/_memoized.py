@@ -1,9 +1,9 @@
 """Memoized inference: exact full-data updates from one batch at a time [HS13 sec. 3].
 
-A visit makes the local step of a batch and replaces the memo of the batch, that is, its statistics
-and the entropies of its assignments. Moves change the number of components between passes.
-:class:`MemoizedInference` is the engine, with births, merges and deletes as its moves.
-:class:`Tools` provides moves with memos of batches and with fits of a few rows.
+A *visit* makes the local step of a batch and replaces the *memo* of the batch, that is, its
+statistics and the entropies of its assignments. *Moves*, such as births, merges and deletes, change
+the number of components between passes. :class:`MemoizedInference` is the engine. :class:`Tools`
+provides moves with memos of batches and with fits of a few rows.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -47,20 +47,20 @@ class MemoVisits(NamedTuple):
     policy: RunningPolicy
     # The keys of the memos of the batches, in the order of the visits.
     keys: Iterator[Any]
-    # The moves that observe the batches, and their :class:`Tools`, which are not needed without
-    # moves.
+    # The moves that observe the batches.
     moves: Sequence[Move] = ()
+    # The :class:`Tools` of the moves; None without moves.
     tools: Any = None
 
 
 class MemoizedInference(Continued):
     """Memoized inference for models with the capability ``MEMOIZABLE``, with moves at T = 1.
 
-    Each batch has a memo: its statistics and the entropies of its assignments. A visit replaces the
-    memo and immediately updates the globals. After the first pass, the evidence lower bound of all
-    data is therefore known exactly after every visit. It rises or stays, unless there are births or
-    a local step ends in a worse optimum than before. With one batch, the algorithm is coordinate
-    ascent. The ``moves`` act after each pass, in their order; births must be last.
+    A visit of a batch replaces its memo and immediately updates the globals. After the first pass,
+    the evidence lower bound of all data is therefore known exactly after every visit. The bound
+    never falls, unless a birth adds components for a trial, or a local step ends in a worse optimum
+    than before. With one batch, the algorithm is coordinate ascent. The ``moves`` act after each
+    pass, in their order; births must be last.
     """
 
     kept: ClassVar[dict[str, Any]] = {
@@ -72,7 +72,7 @@ class MemoizedInference(Continued):
     }
     parts = frozenset({"_moves"})
     knows_exact_bound = True
-    # Whether the fit began with memos of an earlier fit, and no pass has been kept so far.
+    # Whether the fit began with memos of an earlier fit, and all passes so far were reverted.
     _is_continued = False
 
     def __init__(self, moves: Sequence[Move] = ()) -> None:
@@ -87,6 +87,7 @@ class MemoizedInference(Continued):
         )
         # Whether the last pass was at T = 1, so that moves were made.
         self._at_unit_temperature = False
+        # Number of passes so far; 0 in a stream.
         self._n_passes = 0
         # The exact bound in nats after the last pass; None if the pass was not at T = 1.
         self._last_bound: float | None = None
@@ -103,9 +104,9 @@ class MemoizedInference(Continued):
     def run_pass(self, model: Memoizable, state: MemoizedState, inputs: PassInputs) -> PassResult:
         """Make one pass over the batches in random order; return the exact bound at its end.
 
-        ``state`` changes in place. The pass is reverted if it lowers the bound. This can happen if
-        local steps search for an optimum at each visit, or if ``state`` has memos of an earlier fit
-        to the same rows. The local steps of that fit may have ended in other optima.
+        ``state`` changes in place. A pass at T = 1 is reverted if it lowers the bound. The bound
+        can fall if local steps search for an optimum at each visit, or if ``state`` has memos of an
+        earlier fit to the same rows, whose local steps may have ended in better optima.
         """
         model, may_stop = self.sweep(model, state, inputs)
         totals, divergence = exact_bound(model, state)
@@ -115,7 +116,10 @@ class MemoizedInference(Continued):
     def sweep(
         self, model: Memoizable, state: MemoizedState, inputs: PassInputs
     ) -> tuple[Memoizable, bool]:
-        """Make a pass and its moves; return the model, and whether convergence may be judged."""
+        """Make a pass and its moves; return the model, and whether convergence may be judged.
+
+        The arguments are those of :meth:`run_pass`.
+        """
         data, policy, workers, rng = inputs
         if not state.component_ids.size:
             state.begin(model.size(state.stats))
@@ -133,8 +137,8 @@ class MemoizedInference(Continued):
             model = model.with_learned_priors(state.prior_stats, state.plain_stats)
         moves = self._moves if self._at_unit_temperature else ()
         tools = Tools(self._n_passes, rng, workers)
-        # Births are the last of ``moves``, and finish last. Begin moves in reversed order, so that
-        # the other moves see the components that births add.
+        # Begin the moves in reversed order. Births, the last of ``moves``, then add components
+        # before the other moves look at the components.
         for move in reversed(moves):
             move.begin(model, state, tools)
             model = move.under_priors(model)
@@ -148,11 +152,12 @@ class MemoizedInference(Continued):
         # Visit the batches in random order. The key of a batch is its number in the order of rows.
         rows_of_batches = data.order()
         keys = rng.permutation(len(rows_of_batches)).tolist()
+        shuffled_batches = [rows_of_batches[key] for key in keys]
         visits = MemoVisits(data, workers, policy, iter(keys), moves, tools)
-        for batches in data.rounds(model, workers, [rows_of_batches[key] for key in keys]):
+        for batches in data.rounds(model, workers, shuffled_batches):
             self.visit(model, batches, data.total, state, visits)
         state.resum()
-        # Let the moves change the components, and sort these.
+        # Let the moves change the components, then sort the components.
         n_records = len(state.move_log)
         for move in moves:
             state.move_log.extend(move.finish(model, state, tools))
@@ -171,8 +176,9 @@ class MemoizedInference(Continued):
         if policy.done:
             model = model.with_learned_priors(state.prior_stats, state.plain_stats)
         # If rows have candidate components, convergence is judged by the gain of a pass that
-        # compares rows with all components, that is, from the bounds before and after such a pass.
-        is_judged = any(map(_visits_all_components, (self._n_passes, self._n_passes + 1)))
+        # compares rows with all components, that is, from the bounds before and after this pass.
+        n_passes = self._n_passes
+        is_judged = _visits_all_components(n_passes) or _visits_all_components(n_passes + 1)
         if state.memos.has_candidates and not is_judged:
             return model, False
         # After a reverted pass, moves repeat their proposals, so that they may never be exhausted.
@@ -192,21 +198,24 @@ class MemoizedInference(Continued):
     ) -> tuple[Memoizable, float]:
         """Update the memo of one batch of a stream, then make moves that raise the exact bound.
 
-        Return the model and the step size 1. ``state`` and ``stream`` change in place.
+        The rows of ``inputs`` are the batch. Return the model and the step size 1. ``state`` and
+        ``stream`` change in place.
         """
         data, policy, workers, _ = inputs
         if not state.component_ids.size:
             state.begin(model.size(state.stats))
         memos = state.memos
         key = unused_number(memos) if stream.batch_id is None else stream.batch_id
-        # Visit the rows as one batch. If parts of it have memos, their sum is its memo so far.
+        # Visit the rows as one batch. If parts of the batch have memos, their sum becomes the memo
+        # that the visit replaces.
         state.join([part for part in stream.parts if part in memos], key)
         (rows,) = data.order()
         batch = data.batch(model, rows)
+        # The weight of the whole stream is at least that of all memos after the visit.
         weight_of_others = memos.weight - (memos[key].weight if key in memos else 0.0)
         total = max(stream.total or 0.0, weight_of_others + float(batch.weights.sum()))
         self.visit(model, [batch], total, state, MemoVisits(data, workers, policy, iter([key])))
-        # If the rows join an earlier batch, add their memo to its memo; ``key`` then has no memo.
+        # If the rows join an earlier batch, add their memo to the memo of this batch.
         if stream.joins is not None:
             state.join([stream.joins, key], stream.joins)
         state.resum()
@@ -216,14 +225,17 @@ class MemoizedInference(Continued):
         tools = Tools(len(memos), rng, workers)
 
         def visit_again(rows_of_batches: Mapping[Hashable, IndexArray]) -> None:
-            """Visit batches without counting their rows as new ones."""
-            counts = state.n_steps, state.rows_seen
+            """Visit batches again, without counting steps and rows.
+
+            ``rows_of_batches`` has the rows of each batch by the key of its memo.
+            """
+            n_steps, rows_seen = state.n_steps, state.rows_seen
             batches = [data.batch(model, rows) for rows in rows_of_batches.values()]
             visits = MemoVisits(data, workers, policy, iter(rows_of_batches))
             self.visit(model, batches, total, state, visits)
-            state.n_steps, state.rows_seen = counts
+            state.n_steps, state.rows_seen = n_steps, rows_seen
 
-        # Make rounds of moves until no proposal is accepted, at most a fixed number.
+        # Make rounds of moves until no proposal is accepted, up to a fixed number of rounds.
         for _ in range(_MAX_ROUNDS_OF_MOVES):
             n_accepted = 0
             for move in moves:
@@ -253,12 +265,12 @@ class MemoizedInference(Continued):
     ) -> None:  # fmt: skip
         """Visit batches with the same globals, and replace their memos.
 
-        This is a step of coordinate ascent, because the q(z) of the batches are independent.
+        The visits are a step of coordinate ascent, because the q(z) of the batches are independent.
         ``total`` is the weight of all rows of the fit.
         """
         data, workers, policy, keys, moves, tools = visits
-        weights = [float(batch.weights.sum()) for batch in batches]
-        policy.advance(state.rows_seen / total, sum(weights) / total, state.n_steps)
+        weights_of_batches = [float(batch.weights.sum()) for batch in batches]
+        policy.advance(state.rows_seen / total, sum(weights_of_batches) / total, state.n_steps)
         state.temper(policy.mean_inv_temp, policy.replication)
 
         is_selective = Capability.SELECTIVE in model.capabilities
@@ -269,7 +281,7 @@ class MemoizedInference(Continued):
             candidates = None
             if is_selective:
                 candidates = state.candidates_of(key, batch.n_rows, visits_all)
-            # Memos have entropies of pairs of components only if there are moves.
+            # Memos have the losses of entropy by merges only if the engine has moves.
             return VisitRequest(
                 model, inv_temp, policy.mean_inv_temp, policy.requested,
                 start=state.row_starts_of(batch), pair_entropies=bool(self._moves),
@@ -281,8 +293,8 @@ class MemoizedInference(Continued):
             return model.expectation(state.stats, batch, workers.run)
 
         results = list(data.visit(batches, make_request, make_globals, workers))
-        for result, weight in zip(results, weights, strict=True):
-            # There is a memo, because ``pair_entropies`` of the request is not None.
+        for result, weight in zip(results, weights_of_batches, strict=True):
+            # The result has a memo, because ``pair_entropies`` of the request is not None.
             assert result.memo is not None
             state.store_row_starts(result.rows, result.start)
             state.remember(result.key, result.memo, weight / total)
@@ -299,7 +311,7 @@ class MemoizedInference(Continued):
 class Tools:
     """The tools that engines provide to moves: see `skvt.contracts.MoveTools`."""
 
-    # Number of the pass, from 1; in a stream, number of batches.
+    # Number of the pass, from 1; in a stream, number of memos.
     n_iter: int
     rng: np.random.Generator
     workers: Workers
@@ -337,17 +349,17 @@ class Tools:
 
 
 def _reverted(record: MoveRecord) -> MoveRecord:
-    """Return the record of a move in a pass that was reverted."""
+    """Return the record of a proposal in a pass that was reverted, as not accepted."""
     if not record.accepted:
         return record
     return replace(record, accepted=0, reason="The pass was reverted, because the bound fell.")
 
 
 def _visits_all_components(n_passes: int) -> bool:
-    """Return whether a pass compares rows with all components, not only with their candidates.
+    """Return whether pass ``n_passes`` compares rows with all components.
 
-    The passes 1, 2, 4, 8, ... do so. Calls of a stream also do so: they do not count passes, so
-    that ``n_passes`` is 0.
+    The passes 1, 2, 4, 8, ... do. Other passes compare each row only with its candidates. Calls of
+    a stream, in which ``n_passes`` stays 0, compare rows with all components.
     """
     return n_passes & (n_passes - 1) == 0
 

@@ -1,7 +1,9 @@
 """Memos: the statistics and entropies that memoized inference keeps of each batch [HS13 sec. 3].
 
-:class:`Memo` is the contribution of one batch, :class:`Memos` the collection of all batches with
-its sum. :class:`Merged` and :class:`Rearranged` are changes that moves make to all memos.
+:class:`Memo` is the memo of one batch, or the sum of several. :class:`Memos` is the collection of
+all memos, which also keeps their sum. A visit of a batch, that is, its local step, replaces the
+memo of this batch. Moves change the components of all memos: :class:`Merged` merges two components,
+and :class:`Rearranged` changes which components are kept, and in which order.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, MutableMapping, Sequence
@@ -19,16 +21,19 @@ from skvt.typing import Array, IndexArray
 
 # Number of memos, or of sums of memos, that are added up to one stored sum.
 _FAN_IN = 32
-# Arrays with fewer columns are not packed.
+# Arrays with fewer columns are stored with their zero columns.
 _MIN_WIDTH_TO_PACK = 64
-# Arrays with a larger share of columns that are not 0 are not packed.
+# Arrays with a larger share of columns that are not 0 are stored with their zero columns.
 _MAX_SHARE_TO_PACK = 0.5
 
 
 @in_files("inference.Memo", nan=("merge_entropy_loss",))
 @dataclass(frozen=True)
 class Memo:
-    """Contribution of a batch, or of several, to statistics and bound at the last visit, T = 1."""
+    """What the rows of one or more batches contribute to the statistics and the bound at T = 1.
+
+    The contribution of each batch is that after its last local step.
+    """
 
     # Statistics of the batch; the first axis of each array has the K components.
     stats: Stats
@@ -36,17 +41,18 @@ class Memo:
     # (): entropy of all local variables.
     entropy: Array
     # (K, K): for a < b, the entropy in nats that would be lost if components a and b became one.
-    # After a merge of a or b it is NaN or an upper bound. Other entries are 0. None if not known.
+    # After a merge of a or b with another component, the entry is NaN or an upper bound. Entries
+    # for a >= b are 0. None if the losses are not known.
     # See :func:`skvt.models.mixture._kernels.assignment_entropy`.
     merge_entropy_loss: Array | None
     # Sum of the weights of the rows.
     weight: float
-    # (n, J): candidate components of the rows at the next visit; -1 is a removed component. None
-    # if all components are candidates.
+    # (n, J): components with which the next local step compares each row; -1 is a removed
+    # component. None if rows are compared with all components.
     candidates: IndexArray | None = None
 
     def rearranged(self, index: IndexArray) -> "Memo":
-        """Return a memo of the components ``index``, in this order; -1 is an empty component."""
+        """Return a memo whose component i is component ``index[i]``, or empty if it is -1."""
         arrays = tuple(take(array, index) for array in self.stats.arrays)
         merge_entropy_loss = None
         if self.merge_entropy_loss is not None:
@@ -65,11 +71,11 @@ class Memo:
     def merged(self, a: int, b: int, *, bounded: bool = False) -> "Memo":
         """Return the memo after component a has taken over the rows of b, a < b; b is then empty.
 
-        The entropy that a further merge of a with a component c would lose cannot be computed from
-        the memo. It is 0 if the merges of c with a and with b would have lost nothing. Otherwise it
-        becomes NaN, or if ``bounded``, the sum of these two losses. The sum is an upper bound,
-        because the loss is a concave function of the share of either component, and 0 at a share
-        of 0.
+        The memo does not determine the entropy that a further merge of a with a component c would
+        lose. The loss is 0 if the merges of c with a and with b would have lost nothing. Otherwise
+        the entry becomes NaN, or if ``bounded``, the sum of the losses of these two merges. The sum
+        is an upper bound, because a loss is a concave function of the share of either component,
+        and 0 at a share of 0.
         """
         arrays = tuple(array.copy() for array in self.stats.arrays)
         for array in arrays:
@@ -92,7 +98,7 @@ class Memo:
     def plus(self, other: "Memo", sign: float = 1.0) -> "Memo":
         """Return the sum of the memo and ``other``, or their difference if ``sign`` is -1.
 
-        Its candidates are those of this memo.
+        The result has the candidates of this memo.
         """
         pairs = zip(self.stats.arrays, other.stats.arrays, strict=True)
         merge_entropy_loss = None
@@ -117,9 +123,10 @@ class Merged:
     bounded: bool
 
     def size_after(self, n_components: int) -> int | None:
-        """Return the number of components after the change of ``n_components``.
+        """Return the number of components after a change of memos with ``n_components``.
 
-        Return None if a and b are not numbers of two components in ascending order.
+        Return None if a and b are not numbers of two components in ascending order, so that the
+        change is illegal.
         """
         return n_components if 0 <= self.a < self.b < n_components else None
 
@@ -131,14 +138,15 @@ class Merged:
 @in_files("inference.Rearranged")
 @dataclass(frozen=True)
 class Rearranged:
-    """A change of memos: the components ``index`` in this order; -1 is an empty component."""
+    """A change of memos: component i becomes component ``index[i]``, or empty if it is -1."""
 
     index: IndexArray
 
     def size_after(self, n_components: int) -> int | None:
-        """Return the number of components after the change of ``n_components``.
+        """Return the number of components after a change of memos with ``n_components``.
 
-        Return None if ``index`` is not a vector of numbers of components or -1.
+        Return None if ``index`` is not a vector of numbers of components or -1, so that the change
+        is illegal.
         """
         is_vector = self.index.ndim == 1 and self.index.size > 0
         is_legal = is_vector and is_within(self.index + 1, n_components + 1)
@@ -157,17 +165,17 @@ class _Packed:
     The zero columns are those of words that no row of the batch has, for instance.
     """
 
-    # The memo with the columns that are stored.
+    # The memo, whose arrays have only the columns that are stored.
     memo: Memo
-    # For each array, the numbers of the columns that are stored; None for all. () if the memo is
-    # not packed.
+    # For each array, the numbers of the columns that are stored; None for all columns. () if all
+    # arrays have all columns.
     columns: tuple[IndexArray | None, ...]
-    # For each array, the number of columns before packing. () if the memo is not packed.
+    # For each array, the number of columns before packing. () if all arrays have all columns.
     widths: tuple[int, ...]
 
     @classmethod
     def of(cls, memo: Memo) -> "_Packed":
-        """Pack a memo."""
+        """Leave out the zero columns of the wide arrays of a memo."""
         arrays, columns = [], []
         for array in memo.stats.arrays:
             stored = None
@@ -180,7 +188,7 @@ class _Packed:
         if any(stored is not None for stored in columns):
             widths = tuple(np.shape(array)[-1] for array in memo.stats.arrays)
             return cls(replace(memo, stats=Stats(tuple(arrays))), tuple(columns), widths)
-        return cls(memo, (), ())
+        return cls(memo, columns=(), widths=())
 
     def is_legal(self, shapes: Sequence[tuple[int, ...]]) -> bool:
         """Return whether the memo, read from a file, has arrays of these shapes when unpacked."""
@@ -199,14 +207,15 @@ class _Packed:
                 if columns.ndim != 1 or not is_within(columns, width):
                     return False
                 stored_shapes[i] = (n_components, columns.size)
+        # Candidates are numbers of components or -1.
+        has_legal_candidates = candidates is None or (
+            candidates.ndim == 2 and is_within(candidates + 1, n_components + 1)
+        )
         return (
             are_real(memo.stats.arrays, stored_shapes)
             and np.shape(memo.entropy) in ((), (1,), (n_components,))
             and (loss is None or loss.shape in ((), (n_components, n_components)))
-            and (
-                candidates is None
-                or (candidates.ndim == 2 and is_within(candidates + 1, n_components + 1))
-            )
+            and has_legal_candidates
         )
 
     def unpack(self) -> Memo:
@@ -224,19 +233,19 @@ class _Packed:
         return replace(self.memo, stats=Stats(tuple(arrays)))
 
 
-# A memo or a sum of memos, and the number of changes of all memos that it contains.
+# A memo or a sum of memos, and the number of changes of all memos that have been applied to it.
 _Entry: TypeAlias = tuple[_Packed, int]
 
 
 @in_files("inference.Memos")
 @dataclass(init=False, eq=False)
 class Memos(MutableMapping[Hashable, Memo]):
-    """The memo of each batch by its key, in the order in which they came, and their sum.
+    """The memo of each batch by the key of the batch, and the sum of all memos.
 
-    Sums are kept in levels: sums of 32 memos, sums of 32 such sums, and so on. If a memo is
-    replaced, only the sums that contain it are computed again. The total of a stream therefore
-    costs the same however long the stream is. Rounding errors do not accumulate, because each sum
-    is computed from its 32 terms.
+    The memos have the order in which their keys were added. Sums are kept in levels: sums of 32
+    memos, sums of 32 of these sums, and so on. If a memo is replaced, only the sums that contain
+    the memo are computed again, so that the total of a long stream costs little more than that of a
+    short one. Rounding errors do not accumulate, because each sum is computed from its 32 terms.
 
     A change of all memos is deferred until a memo or the total is requested. Changes are linear, so
     that they can be applied to sums directly.
@@ -246,10 +255,10 @@ class Memos(MutableMapping[Hashable, Memo]):
 
     # The position of the memo of each key in the lowest level.
     _places: dict[Hashable, int]
-    # The lowest level has the memos, each level above the sums of 32 entries of the level below.
-    # None stands for a sum that must be computed again.
+    # The lowest level has the memos. Each level above has the sums of 32 entries of the level
+    # below, in their order; None stands for a sum that must be computed again.
     _levels: list[list[_Entry | None]]
-    # The changes of all memos, in their order.
+    # The changes of all memos so far, in their order.
     _changes: list[Callable[[Memo], Memo]]
 
     def __init__(self, memos: "Memos | Mapping[Hashable, Memo]" = MappingProxyType({})) -> None:
@@ -276,32 +285,34 @@ class Memos(MutableMapping[Hashable, Memo]):
 
     def __setitem__(self, key: Hashable, memo: Memo) -> None:
         """Store a memo, and invalidate the sums that contain the memo of this key."""
-        place = self._places.setdefault(key, len(self._places))
+        position = self._places.setdefault(key, len(self._places))
         entry: _Entry | None = (_Packed.of(memo), len(self._changes))
         for level in self._levels:
-            if place == len(level):
+            if position == len(level):
                 level.append(entry)
             else:
-                level[place] = entry
+                level[position] = entry
             # In the levels above, None marks the sum that contains the memo.
-            place, entry = place // _FAN_IN, None
+            position, entry = position // _FAN_IN, None
+        # Add a level if the highest level has more entries than one sum can have terms.
         n_sums = -(-len(self._levels[-1]) // _FAN_IN)
         if n_sums > 1:
             self._levels.append([None] * n_sums)
 
     def __delitem__(self, key: Hashable) -> None:
         """Remove a memo, and move the last memo to its position."""
-        place = self._places.pop(key)
-        last_place = len(self._places)
+        position = self._places.pop(key)
+        last = len(self._places)
         memos = self._levels[0]
-        if place < last_place:
-            (last_key,) = (key for key, number in self._places.items() if number == last_place)
-            self._places[last_key], memos[place] = place, memos[last_place]
+        if position < last:
+            (last_key,) = (key for key, number in self._places.items() if number == last)
+            self._places[last_key] = position
+            memos[position] = memos[last]
         memos.pop()
         # Invalidate the sums that contained either memo, and remove sums without terms.
         for level_below, level in pairwise(self._levels):
-            place, last_place = place // _FAN_IN, last_place // _FAN_IN
-            level[place] = level[last_place] = None
+            position, last = position // _FAN_IN, last // _FAN_IN
+            level[position] = level[last] = None
             del level[-(-len(level_below) // _FAN_IN) :]
         # Remove levels above a level with a single entry.
         while len(self._levels) > 1 and len(self._levels[-2]) == 1:
@@ -314,11 +325,11 @@ class Memos(MutableMapping[Hashable, Memo]):
         return len(self._places)
 
     def is_consistent(self) -> bool:
-        """Return whether keys and levels fit together; used for files."""
+        """Return whether keys and levels, read from a file, fit together."""
         sizes = [len(level) for level in self._levels]
         sizes_above = [-(-size // _FAN_IN) for size in sizes]
-        has_all_places = sorted(self._places.values()) == list(range(sizes[0]))
-        has_all_memos = has_all_places and None not in self._levels[0]
+        has_all_positions = sorted(self._places.values()) == list(range(sizes[0]))
+        has_all_memos = has_all_positions and None not in self._levels[0]
         return has_all_memos and [*sizes[1:], 1] == sizes_above
 
     def are_legal(
@@ -326,16 +337,17 @@ class Memos(MutableMapping[Hashable, Memo]):
     ) -> bool:
         """Return whether memos, read from a file, fit statistics of these shapes.
 
-        The shapes are those after all changes. The changes are not applied, because they may make
-        memos much larger than the file. Return False if a memo would have more than ``max_bytes``.
+        The shapes, with ``n_components`` components, are those after all changes. The changes are
+        not applied, because they may make memos much larger than the file. Return False if a memo
+        would have more than ``max_bytes``.
         """
         if not self.is_consistent():
             return False
         entries = [entry for level in self._levels for entry in level if entry is not None]
         if not entries:
             return True
-        # Compute the number of components after each change, from the entry with the fewest changes
-        # on.
+        # Compute the number of components after each change. The first change to consider follows
+        # those that have been applied to all entries.
         sizes = {n_changes: len(packed.memo.stats.arrays[0]) for packed, n_changes in entries}
         first = min(sizes)
         size = max_size = sizes[first]
@@ -349,13 +361,14 @@ class Memos(MutableMapping[Hashable, Memo]):
             size_after_changes[n_changes] = size
         # Compare the bytes of the largest memo, whose numbers have 8 bytes, with the limit.
         has_pairs = any(packed.memo.merge_entropy_loss is not None for packed, _ in entries)
-        n_numbers = sum(int(np.prod(shape[1:])) for shape in shapes) + max_size * has_pairs
-        if size != n_components or 8 * max_size * n_numbers > max_bytes:
+        numbers_per_component = sum(int(np.prod(shape[1:])) for shape in shapes)
+        numbers_per_component += max_size * has_pairs
+        if size != n_components or 8 * max_size * numbers_per_component > max_bytes:
             return False
-        # Compare each entry with the shapes before the changes that it does not contain.
+        # Compare each entry with the shapes before the changes that have not been applied to it.
         for packed, n_changes in entries:
-            stored_shapes = [(size_after_changes[n_changes], *shape[1:]) for shape in shapes]
-            if not packed.is_legal(stored_shapes if self._changes else shapes):
+            shapes_before = [(size_after_changes[n_changes], *shape[1:]) for shape in shapes]
+            if not packed.is_legal(shapes_before if self._changes else shapes):
                 return False
         # Memos may have the weight 0, sums of memos may not.
         memo_weights, *sum_weights = (
@@ -366,7 +379,7 @@ class Memos(MutableMapping[Hashable, Memo]):
         return are_finite and sum(memo_weights) > 0.0 and all(0.0 not in s for s in sum_weights)
 
     def total(self) -> Memo:
-        """Return the sum of all memos as a memo that shares no array with them."""
+        """Return the sum of all memos as a new memo, whose arrays may be changed."""
         return add_memos(self._get_top_level())
 
     @property
@@ -387,15 +400,15 @@ class Memos(MutableMapping[Hashable, Memo]):
     def _get_top_level(self) -> list[Memo]:
         """Return the memos or sums of the highest level, at most 32, which add up to the total."""
         top = len(self._levels) - 1
-        return [self._get_entry(top, place) for place in range(len(self._levels[top]))]
+        return [self._get_entry(top, position) for position in range(len(self._levels[top]))]
 
-    def _get_entry(self, level: int, place: int) -> Memo:
-        """Return a memo, or a sum of memos, after all changes, and store it."""
-        entry = self._levels[level][place]
+    def _get_entry(self, level: int, position: int) -> Memo:
+        """Return a memo, or a sum of memos, after all changes; store the result."""
+        entry = self._levels[level][position]
         if entry is None:
             n_below = len(self._levels[level - 1])
-            places_below = range(n_below)[place * _FAN_IN : (place + 1) * _FAN_IN]
-            memo = add_memos([self._get_entry(level - 1, below) for below in places_below])
+            terms = range(n_below)[position * _FAN_IN : (position + 1) * _FAN_IN]
+            memo = add_memos([self._get_entry(level - 1, term) for term in terms])
         else:
             packed, n_changes = entry
             memo = packed.unpack()
@@ -403,12 +416,12 @@ class Memos(MutableMapping[Hashable, Memo]):
                 return memo
             for change in self._changes[n_changes:]:
                 memo = change(memo)
-        self._levels[level][place] = _Packed.of(memo), len(self._changes)
+        self._levels[level][position] = _Packed.of(memo), len(self._changes)
         return memo
 
 
 def add_memos(memos: Sequence[Memo]) -> Memo:
-    """Return the sum of memos as a memo that shares no array with them, without candidates."""
+    """Return the sum of memos as a new memo without candidates, whose arrays may be changed."""
     blocks = zip(*(memo.stats.arrays for memo in memos), strict=True)
     losses = [memo.merge_entropy_loss for memo in memos if memo.merge_entropy_loss is not None]
     return Memo(
@@ -420,7 +433,7 @@ def add_memos(memos: Sequence[Memo]) -> Memo:
 
 
 def unused_number(memos: Mapping[Hashable, Memo]) -> int:
-    """Return a number for a batch without an id that is not the key of another batch."""
+    """Return a key for a batch without an id: a number that is not the key of another batch."""
     return next(number for number in count(len(memos)) if number not in memos)
 
 

@@ -21,10 +21,11 @@ class Phase:
     engine: AnyEngine
     # Number of passes before this phase.
     first: int = 0
-    # ``view(model)`` returns the model with the local steps of this phase.
+    # ``view(model)`` returns the model of the fit with the local steps of this phase, for the
+    # engine.
     view: Callable[[Any], Any] = field(default=lambda model: model)
     # ``restored(model, learned)`` is called after each pass. It returns the model of the fit, given
-    # the model before the pass and the model that the engine has learned under ``view``.
+    # the model of the fit before the pass and ``learned``, the model that the engine has returned.
     restored: Callable[[Any, Any], Any] = field(default=lambda model, learned: learned)
     # Temperature policy of the phase; None for the policy of the fit.
     policy: RunningPolicy | None = None
@@ -38,7 +39,7 @@ def then_coordinate_ascent(
     """Return the phases that follow the first passes of a structured engine.
 
     Phases of coordinate ascent, with mean-field local steps, alternate with phases of the engine.
-    The engine has no bound, and the noise of its steps keeps unneeded components alive. After
+    The engine has no bound, and the noise of its steps keeps components that no row needs. After
     coordinate ascent has emptied these components, the engine may continue with fewer components.
     The priors of the model must be fixed.
 
@@ -55,6 +56,8 @@ def then_coordinate_ascent(
     ascent = CoordinateAscent()
     phases = []
     for n_ascent_passes, n_engine_passes in (*turns, (0, 0)):
+        # The engine of this phase returns the mean-field model, which must not replace the model of
+        # the fit.
         phases.append(Phase(ascent, n_passes, lambda m: m.mean_field(), lambda m, learned: m))
         phases.append(Phase(engine, n_passes + n_ascent_passes))
         n_passes += n_ascent_passes + n_engine_passes
@@ -71,8 +74,9 @@ def then_polish(
     """Return a phase of structured inference at the mean globals and T = 1, after ``n_passes``.
 
     Mean-field inference makes the topic proportions of documents, and therefore topics, too sparse.
-    The phase uses the local steps of ``view(model)`` instead. ``rate`` counts steps from the
-    beginning of the phase. See :class:`Phase` for ``view`` and ``restored``.
+    The phase uses the local steps of ``view(model)`` instead. ``rate`` is the schedule of step
+    sizes, which counts steps from the beginning of the phase. See :class:`Phase` for ``view`` and
+    ``restored``.
     """
     engine = StructuredInference(rate, "map")
 

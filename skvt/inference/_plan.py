@@ -1,7 +1,7 @@
 """The plan of a fit: its rows, its phases, its temperature policy, and when it stops.
 
-An estimator makes a :class:`Plan` for each start of a fit; :func:`~skvt.inference.fit_loop` makes
-the passes.
+An estimator makes a :class:`Plan` for each start of a fit. A start is a fit from one set of random
+initial values. :func:`~skvt.inference.fit_loop` makes the passes of a plan.
 """
 
 from collections.abc import Callable
@@ -31,9 +31,9 @@ from skvt.typing import Array
 
 
 def gain_per_unit(previous: float, current: float, n_units: float) -> float:
-    """Return the increase of the bound per unit of data, a row or a word, in nats.
+    """Return the increase between two bounds per unit of data, a row or a word, in nats.
 
-    If there are no units of data, as in a corpus without words, return the whole increase.
+    If ``n_units`` is 0, as in a corpus without words, return the whole increase.
     """
     return (current - previous) / (n_units or 1.0)
 
@@ -70,7 +70,8 @@ class Stopping:
     # Whether the fit warns if ``max_iter`` ends a fit that has not converged.
     warns: bool = True
     # Expected number of passes of a fit that may stop on convergence. A temperature policy anneals
-    # over a share of them, since a share of ``max_iter``, which is only a limit, may be too long.
+    # over a share of this number, since a share of ``max_iter``, which is only a limit, may be too
+    # long.
     planned_passes: float = 20.0
     # Whether the unit of data is a word; otherwise it is a row.
     in_words: bool = False
@@ -82,12 +83,12 @@ class Stopping:
 class StreamPlan:
     """The parts of a plan that only calls of ``partial_fit`` use."""
 
-    # Total weight of the rows of the whole stream, if given by the user.
+    # Total weight of the rows of the whole stream, if the user gave it.
     total_samples: float | None = None
     # Rows from which the initial globals are made; None for the rows of the first call.
     first_rows: Rows | None = None
-    # Whether the globals represent the rows seen so far; otherwise they represent an assumed number
-    # of rows from the first call on.
+    # Whether the globals represent the rows of all calls so far. Otherwise they represent an
+    # assumed number of rows from the first call on.
     counts_rows: bool = False
 
 
@@ -105,14 +106,15 @@ class Plan:
     stopping: Stopping
     # The short fit that calibrates a learned temperature.
     pilot: Pilot
-    # (N, ...): start of the first local step of each row; None for default starts.
+    # (N, ...): initial value for the first local step of each row; None for the default values.
     row_starts: Array | None = None
     # Steps to make after each pass, in this order.
     after_pass: tuple[AfterPass, ...] = ()
-    # A phase of one further pass, or None. The pass is made after the best of several starts, if
-    # this start has ended at T = 1 with several components. It is not recorded in the history, and
+    # A phase of one further pass, or None. The pass follows the best of all starts, if this start
+    # has ended at T = 1 with several components. The history does not record the pass, and
     # convergence is not judged after it. The phase must have a ``policy``.
     last: Phase | None = None
+    # Settings for calls of ``partial_fit``.
     stream: StreamPlan = StreamPlan()
 
     @property
@@ -123,8 +125,8 @@ class Plan:
     def check(self, model: Model) -> None:
         """Check that the engines, the steps after passes and the policy can work with ``model``.
 
-        Raise ValueError if the model lacks a capability that they need, or if the policy has
-        parameters that are not possible in this fit.
+        Raise ValueError if the model lacks a capability that one of these parts needs, or if the
+        policy has parameters that are impossible in this fit.
         """
         parts: list[Any] = [*self.engines, *self.after_pass]
         requirements = [requirement for part in parts for requirement in part.requires]
@@ -151,7 +153,8 @@ class Plan:
 
         ``number`` is the number of the pass, from 1.
         """
-        # The pass belongs to the last phase that has begun.
+        # The pass belongs to the last phase that has begun. The first pass of the phase has the
+        # number ``phase.first + 1``.
         phase = next(phase for phase in self.phases[::-1] if phase.first < number)
         if phase.first == number - 1:
             phase.begin(state)
@@ -169,8 +172,8 @@ class Plan:
     def finish(self, model: Model, state: State) -> float | None:
         """Finish the engine and the steps after passes at the end of a fit.
 
-        Return the exact bound in nats, or None if it is not known. It is not known if the engine
-        does not compute it, or if a step after the last pass changes the state.
+        Return the exact bound in nats, or None if the bound is not known, because the engine does
+        not compute it or a step after the last pass has changed the state.
         """
         changed = [part.finish(state) for part in self.after_pass]
         return None if any(changed) else self.phases[-1].engine.finish(model, state)
@@ -198,8 +201,8 @@ class Plan:
     def judges_convergence(self) -> bool:
         """Whether the fit may stop before ``max_iter``.
 
-        It may stop if ``tol`` is positive and the exact bound becomes known during the fit, because
-        the last engine computes it or because it is evaluated.
+        The fit may stop if ``tol`` is positive and the exact bound becomes known during the fit,
+        because the last engine computes the bound or because the loop evaluates it.
         """
         evaluates = self.stopping.evaluate_every > 0
         knows_bound = self.phases[-1].engine.knows_exact_bound or evaluates

@@ -1,12 +1,11 @@
 """The state of a fit between its steps, and the rows of the data in batches.
 
-:class:`State` holds the posterior over the globals and what a fit needs to go on.
-:class:`MemoizedState` adds a memo of each batch: the statistics and the entropy of its last visit.
-A visit is the local step of a batch. :class:`Rows` divides data in memory into batches, and visits
-these for engines.
+:class:`State` holds the posterior over the globals and other data with which the fit continues. A
+visit is the local step of a batch. :class:`MemoizedState` adds a memo of each batch, which holds
+the statistics and the entropies of its last visit. :class:`Rows` divides data in memory into
+batches, and visits the batches for engines.
 """
 
-from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
@@ -32,28 +31,36 @@ ROWS_PER_BATCH = 2048
 @in_files("inference.PriorStats")
 @dataclass
 class PriorStats:
-    """Weighted mean of the statistics from which priors are learned, as a sum and a weight."""
+    """Weighted mean over rows of the statistics from which priors of local variables are learned.
 
-    # Weighted sum of the statistics, and sum of the weights.
+    The mean is kept as a sum and a weight. A term is the sum and the weight of a batch, or None if
+    the priors are fixed.
+    """
+
+    # Weighted sum of the statistics.
     total: float | Array = 0.0
+    # Sum of the weights.
     weight: float = 0.0
 
     def add(self, term: PriorTerm | None, factor: float = 1.0) -> None:
-        """Add ``factor`` times the sum and the weight of a batch; do nothing for None."""
+        """Add ``factor`` times a term."""
         if term is not None:
             total, weight = term
             self.total = self.total + factor * total
             self.weight = self.weight + factor * weight
 
     def blend(self, rho: float, term: PriorTerm | None) -> None:
-        """Move by the share ``rho`` towards the sum and weight of a batch; do nothing for None."""
+        """Move by the share ``rho`` towards a term."""
         if term is not None:
             total, weight = term
             self.total = (1.0 - rho) * self.total + rho * total
             self.weight = (1.0 - rho) * self.weight + rho * weight
 
     def without_last(self) -> "PriorStats":
-        """Return a copy without the last entry of the sum, if the sum is an array."""
+        """Return a copy without the last entry of the sum, which only collapsed models have.
+
+        A sum that is a number stays.
+        """
         total: Any = self.total
         return PriorStats(total[:-1] if np.ndim(total) else total, self.weight)
 
@@ -72,11 +79,11 @@ class State:
     stats: RunningStats
     # Number of global updates so far.
     n_steps: int = 0
-    # Sum of the weights of all rows visited so far; a row counts once for each visit.
+    # Sum of the weights of the rows of all visits so far; a row counts once for each visit.
     rows_seen: float = 0.0
     # Statistics from which priors are learned.
     prior_stats: PriorStats = field(default_factory=PriorStats)
-    # Number of times that ``stats`` count each row.
+    # Number of times that ``stats`` count each row. It may be more than 1 while T is above 1.
     replication: float = 1.0
     # In memoized inference, the factor 1 / T by which ``stats`` differ from the untempered
     # statistics of memos; otherwise 1.
@@ -85,9 +92,9 @@ class State:
     seed: int = 0
     # Records of all proposals of moves, accepted or not.
     move_log: list[MoveRecord] = field(default_factory=list)
-    # (N, ...): during ``fit``, the start of the next local step of each row; None if each local
-    # step has its default start. NaN is a default start, too. Infinity lets the local step choose
-    # among several starts.
+    # (N, ...): during ``fit``, the initial value for the next local step of each row; None if all
+    # local steps have their default initial values. NaN is the default initial value. Infinity lets
+    # the local step choose among several initial values.
     row_starts: Array | None = None
 
     @property
@@ -102,24 +109,27 @@ class State:
             self.replication = replication
 
     def with_row_starts(self, batch: Any) -> Any:
-        """Return the batch with the starts of its local steps."""
-        if self.row_starts is None:
-            return batch
-        return replace(batch, start=self.row_starts[batch.rows])
+        """Return the batch with the initial values for its local step."""
+        start = self.row_starts_of(batch)
+        return batch if start is None else replace(batch, start=start)
 
     def row_starts_of(self, batch: Any) -> Array | None:
-        """Return the starts of the local steps of a batch; None for default starts."""
+        """Return the initial values for the local step of a batch; None for the default ones."""
         return None if self.row_starts is None else self.row_starts[batch.rows]
 
     def store_row_starts(self, rows: IndexArray | None, starts: Array | None) -> None:
-        """Store the starts of the next local steps of the rows with these indices."""
+        """Store initial values for the next local steps of the rows with these indices.
+
+        Do nothing if all local steps have their default initial values.
+        """
         if self.row_starts is not None:
             self.row_starts[rows] = starts
 
     def draft(self, rows: IndexArray | None = None) -> Self:
-        """Return an independent copy without starts of rows.
+        """Return an independent copy, in which local steps have their default initial values.
 
-        If ``rows`` is not None, only these rows of the statistics may be changed in the copy.
+        If ``rows`` is not None, only these rows of the arrays of statistics may be changed in the
+        copy.
         """
         return replace(
             self, stats=self.stats.draft(rows), prior_stats=copy(self.prior_stats), row_starts=None,
@@ -127,15 +137,16 @@ class State:
         )  # fmt: skip
 
     def regrouped(self, change: Callable[[Stats], Stats], first_components: IndexArray) -> Self:
-        """Return a state in which ``change`` has replaced groups of components by their sums.
+        """Return a state with the statistics after ``change``.
 
-        ``first_components`` has the number of the first component of each group.
+        The function replaces groups of components by their sums. ``first_components`` has the
+        number of the first component of each group.
         """
         stats = RunningStats(change(self.stats.value()).arrays)
         return replace(self.draft(), stats=stats, prior_stats=PriorStats())
 
     def rebuilt(self, change: Callable[[Stats], Stats], index: IndexArray) -> Self:
-        """Return a state of the components ``index``, in this order; -1 is an empty component.
+        """Return a state whose component i is component ``index[i]``, or empty if it is -1.
 
         The function ``change`` is then applied to the statistics.
         """
@@ -153,19 +164,22 @@ class State:
         return self
 
 
-#: The memos and the ids of the components at a checkpoint.
+#: The memos and the identifiers of the components at a checkpoint.
 Checkpoint: TypeAlias = tuple[Memos, IndexArray]
 
 
 @in_files("inference.MemoizedState")
 @dataclass
 class MemoizedState(State):
-    """The state of memoized inference: the statistics are the sum of the memos."""
+    """The state of memoized inference: the statistics are the sum of the memos.
 
-    # Untempered statistics and entropies of each batch.
+    The sum is multiplied by ``inv_temp`` and ``replication``. During the first pass, it includes
+    the part of the initial statistics that represents the batches without memos.
+    """
+
+    # The memo of each batch, with untempered statistics and entropies.
     memos: Memos = field(default_factory=Memos)
-    # During the first pass, the initial statistics, which represent all rows. Each batch that has
-    # been visited has replaced its share of them in ``stats``. Otherwise None.
+    # During the first pass, the initial statistics, which represent all rows; otherwise None.
     initial: Stats | None = None
     # (K,): identifiers by which moves recognise components from pass to pass. The result of a merge
     # has a new identifier. Empty before the first batch.
@@ -174,11 +188,14 @@ class MemoizedState(State):
     n_ids: int = 0
 
     def draft(self, rows: IndexArray | None = None) -> Self:
-        """Return an independent copy, which shares only the memos themselves."""
+        """Return an independent copy, which shares only the memos, because they never change."""
         return replace(super().draft(rows), memos=Memos(self.memos))
 
     def regrouped(self, change: Callable[[Stats], Stats], first_components: IndexArray) -> Self:
-        """Return a state with the change of :meth:`State.regrouped` in the memos, too."""
+        """Return a state with the change of :meth:`State.regrouped` in the memos, too.
+
+        The memos lose their candidates, which are numbers of the old components.
+        """
         memos = {
             key: replace(memo, stats=change(memo.stats), candidates=None)
             for key, memo in self.memos.items()
@@ -210,7 +227,7 @@ class MemoizedState(State):
         self.resum()
 
     def without_memos(self, total: float) -> State:
-        """Return a state without memos, with statistics scaled to rows of weight ``total``."""
+        """Return a state without memos, whose statistics represent rows of weight ``total``."""
         state = State(**{name: vars(self)[name] for name in State.__dataclass_fields__})
         if self.memos:
             state.stats.rescale(total / self.memos.weight)
@@ -221,7 +238,7 @@ class MemoizedState(State):
         return self.stats.scaled(1.0 / (self.inv_temp * self.replication))
 
     def begin(self, n_components: int) -> None:
-        """Let the initial statistics represent all rows until batches have been visited."""
+        """Begin the first pass, in which the initial statistics represent all batches at first."""
         self.initial = self.untempered().value()
         self.component_ids = self.new_ids(n_components)
 
@@ -234,8 +251,8 @@ class MemoizedState(State):
     def remember(self, key: Hashable, memo: Memo, share: float) -> None:
         """Replace the memo of a batch, and its part of the statistics [HS13 eq. 11].
 
-        In the first pass there is no memo to replace: the batch replaces the fraction ``share`` of
-        the initial statistics, its share of all rows.
+        ``share`` is the share of the batch in all rows. If the batch has no memo in the first pass,
+        ``memo`` replaces this share of the initial statistics.
         """
         factor = self.inv_temp * self.replication
         if key in self.memos:
@@ -246,21 +263,21 @@ class MemoizedState(State):
         self.memos[key] = memo
 
     def join(self, keys: Sequence[Hashable], key: Hashable) -> None:
-        """Replace the memos of ``keys`` by one memo of this ``key``, their sum."""
+        """Replace the memos of ``keys``, if any, by their sum, whose key is ``key``."""
         if keys:
-            self.memos[key] = add_memos([self.memos.pop(part) for part in keys])
+            self.memos[key] = add_memos([self.memos.pop(old_key) for old_key in keys])
 
     def candidates_of(self, key: Hashable, n_rows: int, visits_all: bool) -> IndexArray:
-        """Return the candidate components of the rows of a batch, (n, J).
+        """Return the components with which the rows of a batch are compared, (n, J).
 
-        The shape is (n, 0) if all components are candidates: if ``visits_all``, or if the batch has
-        no memo with candidates.
+        The shape (n, 0) stands for all components. The result has this shape if ``visits_all``, or
+        if the batch has no memo with candidates.
         """
         candidates = None if visits_all or key not in self.memos else self.memos[key].candidates
         return np.empty((n_rows, 0), np.int32) if candidates is None else candidates
 
     def forget_candidates(self) -> None:
-        """Remove the candidates of rows from the memos, because they need memory for each row."""
+        """Remove the candidates from the memos, because they need memory for each row."""
         if self.memos.has_candidates:
             memos = {key: replace(memo, candidates=None) for key, memo in self.memos.items()}
             self.memos = Memos(memos)
@@ -272,7 +289,7 @@ class MemoizedState(State):
         self.stats.rescale(self.inv_temp * self.replication)
 
     def checkpoint(self) -> Checkpoint:
-        """Return the argument of :meth:`restore`."""
+        """Return the present memos and components, for :meth:`restore`."""
         # The ids need no copy, because methods of the state replace the array.
         return Memos(self.memos), self.component_ids
 
@@ -287,8 +304,8 @@ class MemoizedState(State):
         return np.arange(self.n_ids - number, self.n_ids)
 
     def _rearrange_ids(self, index: IndexArray) -> None:
-        """Give the components ``index`` their identifiers, and new ones where ``index`` is -1."""
-        # Indexing makes a new array, because checkpoints share the old one.
+        """Give component i the identifier of component ``index[i]``, or a new one if it is -1."""
+        # Indexing makes a new array. The old one must not change, because checkpoints share it.
         ids = self.component_ids[index]
         ids[index < 0] = self.new_ids(int((index < 0).sum()))
         self.component_ids = ids
@@ -316,7 +333,7 @@ class MemoizedState(State):
 
 
 class WithoutMemosMixin:
-    """Base of engines that keep no memos and do not know the exact bound at the end of a fit."""
+    """The methods of engines without memos, which do not know the exact bound."""
 
     requires: tuple[Requirement, ...] = ()
     knows_exact_bound = False
@@ -334,15 +351,16 @@ class WithoutMemosMixin:
 class BatchedRows:
     """Base of rows in memory and rows in chunks: rows, weights, and division into batches."""
 
-    # (N, D): array, CSR matrix or chunks.
+    # (N, D): array, CSR matrix or `Chunks`.
     X: Any
-    # (N,), positive: array or weights in chunks.
+    # (N,): positive weights of the rows, an array or `ChunkWeights`.
     weights: Any
     # Maximum number of rows of a batch.
     batch_size: int
-    # Total weight of the data set that these rows represent; None becomes the sum of ``weights``.
+    # Weight of the data set that these rows represent; None becomes the sum of ``weights``.
     total: Any = None
-    # Number of batches that are visited at once, with the same globals.
+    # Number of batches that are visited at once, with the same globals. None, which only rows in
+    # chunks have, lets the rows choose.
     n_parallel: int | None = 1
 
     def __post_init__(self) -> None:
@@ -372,7 +390,7 @@ class Rows(BatchedRows):
     def order(self, rng: np.random.Generator | None = None) -> list[IndexArray]:
         """Return the row indices of each batch of a pass.
 
-        Rows are shuffled by ``rng``, if it is not None and there are several batches.
+        The rows are shuffled by ``rng`` unless it is None or there is a single batch.
         """
         rows = np.arange(self.n_rows)
         if rng is not None and self.n_batches > 1:
@@ -397,20 +415,18 @@ class Rows(BatchedRows):
         the caller does not change the globals during the pass, and each list has one batch.
         """
         n_at_once = 1 if whole else self.n_parallel
-        # Functions that return their batch. Another thread prepares the next batch while the caller
-        # visits the last ones.
-        prepared: deque[Callable[[], Any]] = deque()
+        # Another thread prepares the next batch while the caller visits the last ones.
+        get_next_batch: Callable[[], Any] | None = None
         batches: list[Any] = []
         for rows in rows_of_batches:
-            prepared.append(workers.prefetch(self.batch, model, rows))
-            if len(prepared) > 1:
-                batches.append(prepared.popleft()())
+            get_batch, get_next_batch = get_next_batch, workers.prefetch(self.batch, model, rows)
+            if get_batch is not None:
+                batches.append(get_batch())
             if len(batches) == n_at_once:
                 yield batches
                 batches = []
-        while prepared:
-            batches.append(prepared.popleft()())
-        if batches:
+        if get_next_batch is not None:
+            batches.append(get_next_batch())
             yield batches
 
     def n_steps(self, batches: Sequence[Any]) -> int:
@@ -424,10 +440,10 @@ class Rows(BatchedRows):
         """Visit batches of :meth:`rounds` one after the other; yield their results.
 
         ``make_request(batch)`` returns the request of a visit without the globals.
-        ``make_globals(batch)`` returns the globals, which depend only on the scope of the batch, or
-        if the request has a draw, the statistics from which the globals are drawn. Both functions
-        are called in the order of the batches. If ``summed``, the sum of several results may be
-        yielded in place of them.
+        ``make_globals(batch)`` returns the globals for the scope of the batch, or if the request
+        has a draw, the statistics from which the globals are drawn. Both functions are called in
+        the order of the batches. If ``summed``, the sum of several results may be yielded in their
+        place.
         """
         for batch in batches:
             request = replace(make_request(batch), global_params=make_globals(batch))
@@ -445,7 +461,7 @@ def rows_of(
 ) -> Any:  # fmt: skip
     """Return the rows of X in batches: `Rows`, or `ChunkRows` if X is in chunks.
 
-    The batch size None stands for a size at which sums over all rows are fast.
+    If ``batch_size`` is None, the batches have a size at which sums over all rows are fast.
     """
     size = ROWS_PER_BATCH if batch_size is None else batch_size
     return Rows(X, weights, size, total, n_parallel or 1)

@@ -1,7 +1,8 @@
 """Visits to batches of rows: a visit makes the local step of a batch for an engine.
 
 An engine describes a visit by a :class:`VisitRequest`. :func:`visit_batch` makes the visit in the
-process that stores the rows, and returns a :class:`VisitResult` to the engine.
+process that stores the rows, and returns a :class:`VisitResult` to the engine. For memoized
+inference the result has a memo, which holds the statistics and entropies of the batch.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -27,9 +28,9 @@ from skvt.typing import Array, IndexArray, Run
 
 
 class Draw(NamedTuple):
-    """A draw of the globals for the local step of one visit.
+    """How the globals for the local step of one visit are drawn from statistics.
 
-    The draw is made from statistics, in the process that stores the rows of the visit.
+    The draw is made in the process that stores the rows of the visit.
     """
 
     # Kind of the globals, see :meth:`~skvt.contracts.Drawable.drawn_globals`.
@@ -47,10 +48,13 @@ class Draw(NamedTuple):
     def statistics(
         self, model: Any, stats: RunningStats, global_params: Any, result_stats: Stats, run: Run
     ) -> Stats:
-        """Return the statistics ``result_stats`` of the local step, corrected if requested."""
+        """Return the statistics ``result_stats`` of the local step, corrected if requested.
+
+        ``global_params`` are the globals that were drawn from ``stats``.
+        """
         if not self.is_corrected:
             return result_stats
-        # The engine's `requires` ensures that the model is Correctable.
+        # The engine's ``requires`` ensures that the model is Correctable.
         return model.corrected(stats, global_params, result_stats, run)
 
 
@@ -61,22 +65,24 @@ class VisitRequest:
     model: Any
     # Inverse temperature: one number for the batch, or an array (n,) with a number for each row.
     inv_temp: float | Array = 1.0
-    # Mean inverse temperature of the rows. The visit does not use it but returns it, because the
-    # engine multiplies the statistics by it.
+    # Mean inverse temperature of the rows. The visit only copies the mean to its result, where the
+    # engine finds the factor of the statistics.
     mean_inv_temp: float = 1.0
-    # Keyword arguments of the local step, such as ``with_marginal``, which select its results.
+    # Keyword arguments of the local step, such as ``with_marginal``, which request its results.
     requested: Mapping[str, bool] = field(default_factory=dict)
-    # (n, ...): start of the local step of each row; None for the starts in the batch.
+    # (n, ...): initial value for the local step of each row; None for the values in the batch.
     start: Array | None = None
-    # Whether the memo has the entropies that merges of two components lose; None for no memo.
+    # None if no memo is made. Otherwise whether the memo has the entropies that merges of two
+    # components lose.
     pair_entropies: bool | None = None
-    # The observer of each move, which returns notes of the batch; None for no notes.
+    # For each move, the observer that returns the notes of the move on the batch, or None.
     observers: tuple[Observer | None, ...] = ()
     # Key of the memo of the batch.
     key: Hashable = None
-    # (n, J): candidate components of each row; None, or an array with J = 0, for all components.
+    # (n, J): components with which each row is compared; None, or an array with J = 0, for all
+    # components.
     candidates: IndexArray | None = None
-    # The draw of the globals; None for no draw.
+    # How the globals are drawn; None if they are not drawn.
     draw: Draw | None = None
     # Without ``draw``, the globals for the local step. With ``draw``, the statistics from which the
     # globals are drawn.
@@ -96,12 +102,12 @@ class VisitRequest:
 class VisitResult:
     """The result of a visit to a batch, or the sum of several results."""
 
-    # Sums of the local parts of the bound; all 0 if there is a memo.
+    # Sums of the local parts of the bound; all 0 if the result has a memo.
     totals: LocalTotals
     # Statistics of the local step, corrected if requested; None if they were not requested.
     stats: Stats | None = None
-    # Statistics from which priors are learned, see `PriorTerm`; None if the priors are
-    # fixed or no statistics were requested.
+    # Sum and weight of the statistics from which priors of local variables are learned; None if
+    # these priors are fixed or no statistics were requested.
     prior: PriorTerm | None = None
     # Mean inverse temperature of the request.
     mean_inv_temp: float = 1.0
@@ -109,17 +115,19 @@ class VisitResult:
     memo: Memo | None = None
     # Key of the request.
     key: Hashable = None
-    # (n,): marginal energy of each row; None if it was not requested.
+    # (n,): untempered energy of each row in nats with the local variables summed out; None if it
+    # was not requested.
     marginal_energy: Array | None = None
-    # (n,): number of units of data of each row; None if the marginal energy was not requested.
+    # (n,): number of units of data of each row, such as its tokens; None if the marginal energy was
+    # not requested.
     lengths: Any = None
     # (n,): index of each row; None in a sum, or if the result was sent without entries of rows.
     rows: Any = None
     # (n,): weight of each row; None if ``rows`` is None.
     weights: Any = None
-    # (n, ...): start of the next local step of each row.
+    # (n, ...): initial value for the next local step of each row; None if the model has none.
     start: Array | None = None
-    # The notes of each observer; None if there is no observer.
+    # The notes of each observer; an entry is None if the move has no observer.
     notes: tuple[Any, ...] = ()
 
     def __sizeof__(self) -> int:
@@ -146,17 +154,18 @@ class VisitResult:
             sums, weights = zip(*(part.prior for part in parts if part.prior), strict=True)
             prior = sum(sums[1:], sums[0]), sum(weights)
         stats = [part.stats for part in parts if part.stats is not None]
-        mean_inv_temp = parts[0].mean_inv_temp
-        return cls(totals, sum_of_stats(stats) if stats else None, prior, mean_inv_temp)
+        total_stats = sum_of_stats(stats) if stats else None
+        return cls(totals, total_stats, prior, parts[0].mean_inv_temp)
 
 
 def visit_batch(batch: Any, request: VisitRequest, run: Run) -> VisitResult:
     """Make the local step of a batch as requested, and return the requested results."""
-    model, inv_temp = request.model, request.inv_temp
-    # Prepare the globals, the batch and the starts.
+    model, inv_temp, draw = request.model, request.inv_temp, request.draw
+    # Draw the globals, unless the request has them.
     global_params = request.global_params
-    if request.draw is not None:
-        global_params = request.draw.of(model, request.global_params, batch, run)
+    if draw is not None:
+        global_params = draw.of(model, request.global_params, batch, run)
+    # Make the local step. Moves observe the batch without the requested initial values.
     if request.candidates is not None:
         batch = replace(batch, candidates=request.candidates)
     batch_with_start = batch if request.start is None else replace(batch, start=request.start)
@@ -174,8 +183,8 @@ def visit_batch(batch: Any, request: VisitRequest, run: Run) -> VisitResult:
     tools = ObserverTools(run, partial(memo_of, run=run, pairs=True))
     notes = tuple(observer and observer(model, solved, tools) for observer in request.observers)
     stats = result.stats
-    if request.draw is not None and stats is not None:
-        stats = request.draw.statistics(model, request.global_params, global_params, stats, run)
+    if draw is not None and stats is not None:
+        stats = draw.statistics(model, request.global_params, global_params, stats, run)
     return VisitResult(
         totals, stats, mean_inv_temp=request.mean_inv_temp, memo=memo, key=request.key,
         prior=None if result.stats is None else model.prior_statistics(batch, result),
@@ -198,10 +207,10 @@ def memo_of(model: Memoizable, result: LocalResult, batch: Any, run: Run, *, pai
 
 
 def weighted_by_temperature(batch: Any, inv_temp: float | Array) -> Any:
-    """Return the batch with the weight of each row times its inverse temperature over the mean.
+    """Return the batch with weights w_n ``inv_temp_n / mean``, with the weighted mean of inv_temp.
 
-    The mean is weighted. If ``inv_temp`` is a float, the inverse temperature of all rows, return
-    the batch itself.
+    If ``inv_temp`` is a float, which is the inverse temperature of all rows, return the batch
+    itself.
     """
     if np.ndim(inv_temp) == 0:
         return batch
