@@ -1,8 +1,9 @@
-"""Batches of the rows of several small calls of ``partial_fit``.
+"""Rows of several small calls of ``partial_fit``, which are gathered to one batch.
 
-Births, the moves that add components, need more rows than a small call has. They are tried among
-the rows of several calls, which are gathered for this purpose. In memoized inference, each batch
-has a memo: its statistics and the entropies of its assignments.
+Births, the moves that add components, need more rows than a small call has, and are therefore tried
+among the rows of several calls. In memoized inference, each batch has a memo: its statistics and
+the entropies of its assignments. A call may have an id, by which the user can replace the rows of
+the call later.
 """
 
 from collections.abc import Hashable
@@ -21,8 +22,8 @@ from skvt.typing import Array
 _ROWS_OF_BATCH = 500
 # Maximum number of rows of a call with an id; larger calls with ids are not gathered.
 _MAX_ROWS_OF_CALL = 100
-# Key of the joint memo of calls with ids. The calls have this memo while births are tried; at other
-# times, each call has a memo of its own. No user is likely to choose this key as the id of a batch.
+# Key of the joint memo of calls with ids. The calls have a joint memo while births are tried, and
+# separate memos at other times. No user is likely to choose this key as the id of a batch.
 TOGETHER = ("calls gathered",)
 # Number of additional rows after which births are tried again, as a share of the rows among which
 # births were last tried.
@@ -48,23 +49,29 @@ class Gathered:
     weights: Array
     # Number of rows of the last call.
     n_last: int
-    # Number of rows when births were last tried.
+    # Number of gathered rows when births were last tried.
     n_judged: int = 0
     # Number of rows of each call with an id, in the order of the rows; empty for calls without ids.
     calls: dict[Hashable, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, before, X, weights, batch_id, memos):
-        """Return the gathered rows after a call of ``partial_fit``.
+        """Return the gathered rows after a call of ``partial_fit``, or None if none are gathered.
 
-        ``before`` are the gathered rows before the call, or None. X, ``weights`` and ``batch_id``
-        are of the call. ``memos`` has the memos of the fit by key; a new batch of calls without ids
-        gets a key that is not among them.
+        No rows are gathered if the call has an id and more than ``_MAX_ROWS_OF_CALL`` rows.
+        Otherwise the rows of the call are added to those of earlier calls, and replace the rows of
+        an earlier call with the same id. The result has only the rows of the call if either only
+        the call or only earlier calls have ids, or if either alone has at least ``_ROWS_OF_BATCH``
+        rows.
 
-        If the call has an id and more than ``_MAX_ROWS_OF_CALL`` rows, the result is None.
-        Otherwise it is ``before`` with the rows of the call, which replace the rows of an earlier
-        call with the same id. The result has no rows of ``before`` if only ``before`` or only the
-        call has ids, or if ``before`` or the call alone has at least ``_ROWS_OF_BATCH`` rows.
+        Parameters
+        ----------
+        before : Gathered or None
+            The rows gathered before the call.
+        X, weights, batch_id
+            The rows of the call, (n, D), their weights (n,), and the id of the call or None.
+        memos : mapping
+            The memos of the fit. The key of a new batch of calls without ids is not among theirs.
         """
         n_rows = weights.size
         has_id = batch_id is not None
@@ -85,11 +92,12 @@ class Gathered:
         return cls(unused_number(memos), X, weights, n_rows)
 
     def are_legal(self, reader, n_features):
-        """Return whether rows read from a file are legal.
+        """Return whether gathered rows that were read from a file are legal.
 
         ``reader`` is the class of the estimator's reader, and ``n_features`` the number of columns.
         """
         X, weights = self.X, self.weights
+        # Number of rows of each call with an id.
         sizes = [*self.calls.values()]
         values = X.data if sp.issparse(X) else X
         return (
@@ -113,8 +121,7 @@ class Gathered:
             return self
         rows = np.concatenate([np.empty(0, np.intp), *parts.values()])
         calls = {name: part.size for name, part in parts.items()}
-        # Count the removed rows as not judged: births have not been tried among the new rows, which
-        # take their place.
+        # Births have not been tried among the rows that replace the removed ones.
         n_judged = max(0, self.n_judged - removed.size)
         X, weights = self.X[rows], self.weights[rows]
         return replace(self, X=X, weights=weights, n_judged=n_judged, calls=calls)
@@ -123,16 +130,17 @@ class Gathered:
     def parts(self):
         """Positions of the rows of each call, by id; empty for calls without ids."""
         ends = np.cumsum(list(self.calls.values()), dtype=np.intp)
+        # The last part, after the end of the last call, is empty and belongs to no call.
         return dict(zip(self.calls, np.split(np.arange(self.weights.size), ends), strict=False))
 
     @property
     def memos(self):
-        """Keys of the memos of the gathered rows, one for each call with an id or one for all."""
+        """Keys of the memos of the gathered rows: the ids of the calls, or without ids ``key``."""
         return set(self.calls or {self.key})
 
     @property
     def batch_id(self):
-        """Key of the memo of all gathered rows, which is the id of a single call with an id."""
+        """Key of the memo of all gathered rows: the id of a single call with an id, or ``key``."""
         return next(iter(self.calls)) if len(self.calls) == 1 else self.key
 
     @property
@@ -141,10 +149,10 @@ class Gathered:
         return self.n_last == self.weights.size
 
     def for_next_call(self):
-        """Return the gathered rows for the next call, or None if no rows can be added to them.
+        """Return the gathered rows for the next call, or None if the batch is complete.
 
-        The arrays are not shared with the caller of ``partial_fit``, who may overwrite them after
-        the call.
+        The result shares no arrays with the caller of ``partial_fit``, who may overwrite the rows
+        of the call.
         """
         if self._is_complete:
             return None
@@ -162,7 +170,7 @@ class Gathered:
     def is_due(self):
         """Whether births must be tried in this call.
 
-        They must if enough rows were added since births were last tried, or if the batch is
+        Births are due if enough rows were added since births were last tried, or if the batch is
         complete.
         """
         min_added = max(_MIN_SHARE_ADDED * self.n_judged, _MIN_ADDED)

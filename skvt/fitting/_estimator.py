@@ -74,11 +74,17 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         return {}
 
     def _row_results(self, rows):
-        """Return fields of :class:`Fitted` that hold results of the :class:`CallRows` of a call."""
+        """Return the fields of :class:`Fitted` that hold results of ``rows``, by name.
+
+        ``rows`` are the :class:`CallRows` of the last call.
+        """
         return {}
 
     def _adapted(self, fitted, X, weights):
-        """Return the :class:`Fitted`, adapted to new rows that differ in kind from earlier rows."""
+        """Return ``fitted``, adapted to new rows X if these differ in kind from earlier rows.
+
+        For instance, the first new rows with missing values may need another model.
+        """
         return fitted
 
     def _with_details(self, rows, details, used, *, reset):
@@ -269,7 +275,10 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         return copy
 
     def _continues(self):
-        """Return whether the interrupted fit or, without one, the next ``fit`` is a warm start."""
+        """Return whether the interrupted fit is a warm start.
+
+        If no fit was interrupted, return whether the next ``fit`` is a warm start.
+        """
         progress = vars(self).get("_progress")
         if progress is not None:
             # The history of a warm start has more passes than the interrupted start has made.
@@ -277,7 +286,10 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         return getattr(self, "warm_start", False) and hasattr(self, "_fitted")
 
     def _result_for_display(self):
-        """Return a title, and names of columns and rows of a table, for notebooks after a fit."""
+        """Return the result of a fit for notebooks: a title, names of columns, and rows of a table.
+
+        Without names of columns, no table is shown.
+        """
         return f"after {self.history_['n_iter'][-1]} iterations", (), ()
 
     def _html_repr(self):

@@ -1,9 +1,9 @@
 """Run a call of ``fit`` or ``resume``: make its starts, publish the best, and call the callbacks.
 
-A start is a fit from one set of random initial values. A call makes several starts to find a better
-optimum of the bound. A :class:`~skvt.fitting._restarts.Launch` holds the values with which a start
-begins. The rule that decides which start follows is in :mod:`skvt.fitting._restarts`, and the
-passes of a start are in :func:`skvt.inference.fit_loop`.
+A *start* is a fit from one set of random initial values. A call makes several starts to find a
+better optimum of the bound. A *launch*, a :class:`~skvt.fitting._restarts.Launch`, holds the values
+with which a start begins. The rule that decides which start follows is in
+:mod:`skvt.fitting._restarts`, and :func:`skvt.inference.fit_loop` makes the passes of a start.
 """
 
 import warnings
@@ -61,7 +61,7 @@ class Fit:
         self.rows = rows
         self.workers = workers
         self.before = before
-        # Whether the fit is a warm start. A resumed fit sets this later.
+        # Whether the fit is a warm start. A resumed fit sets the attribute when it launches.
         self.is_warm = before is not None
         # Whether the first start has taken ``plan``.
         self._has_launched = False
@@ -87,18 +87,28 @@ class Fit:
         return self._make_plan()
 
     def _make_plan(self):
-        """Return a plan of a start; each start needs another one."""
+        """Return a new plan; each start needs a separate plan, since an engine serves one start."""
         model, X = self._model_and_rows
         return self.estimator._plan(model, X, self.rows.weights)
 
     def launch(self, seed, *, kind="", n_starts=1, model=None, policy=None):
-        """Return the values with which a start begins.
+        """Return the :class:`Launch` of a start.
 
-        ``kind`` describes a start of another ``model``, or with another temperature ``policy``, in
-        printed lines. ``n_starts`` is the number of starts of the fit, as far as is known.
+        Parameters
+        ----------
+        seed : int
+            The seed of the random numbers of the start.
+        kind : str
+            A word for the start in printed lines, if it differs from others; otherwise "".
+        n_starts : int
+            The number of starts of the fit, as far as is known.
+        model : Model or None
+            The model, if it is not the model of the fit.
+        policy : TemperaturePolicy or None
+            The temperature policy, if it is not that of the plan.
         """
         model = self.model if model is None else model
-        # Each start needs a plan of its own, since an engine serves one start.
+        # The first start takes the plan that was checked.
         plan = self._make_plan() if self._has_launched else self.plan
         self._has_launched = True
         rng = np.random.default_rng(seed)
@@ -109,7 +119,8 @@ class Fit:
             state, running_policy = plan.begin(model, self.workers, rng)
             fitted = self._initial_fitted(plan, model, state, running_policy)
         else:
-            # Continue a copy of the fit, with its memos if they are of these rows and batches.
+            # Continue a copy of the fit. Keep its memos, that is, the statistics and entropies of
+            # batches, only if they are those of the same rows in the same batches.
             before = before.draft()
             state = before.state
             if not self._has_memos_of(data):
@@ -124,7 +135,10 @@ class Fit:
         return Launch(plan, replace(fitted, state=state), start)
 
     def launch_interrupted(self, progress):
-        """Return the values with which an interrupted start continues."""
+        """Return the :class:`Launch` of an interrupted start, which continues after its last pass.
+
+        ``progress`` is the :class:`Progress` of the interrupted fit.
+        """
         before = self.estimator._fitted.draft()
         plan = self.estimator._plan(before.model, self.rows.X, self.rows.weights)
         if progress.row_starts is not None:
@@ -161,7 +175,8 @@ class Fit:
     def run(self, launch, restarts, outcomes):
         """Make the starts from ``launch`` on, and publish the best of all starts.
 
-        ``outcomes`` are those of the starts that ended before, which only a resumed fit has.
+        ``restarts`` is the rule that decides which start follows. ``outcomes`` are those of the
+        starts that have ended already, which only a resumed fit has.
         """
         estimator = self.estimator
         max_iter = launch.plan.stopping.max_iter
@@ -191,13 +206,14 @@ class Fit:
         self._warn(plan, best, outcomes.converged or stopped)
 
     def _without_labels(self, fitted):
-        """Return the fit to publish: its model has no column of classes of rows."""
+        """Return the fit without the column of classes that labels of rows add to the model."""
         return fitted if self.rows.labels is None else self.rows.labels.remove_class_column(fitted)
 
     def _run_start(self, launch, outcomes, restarts, context):
         """Run a start.
 
-        Return its :class:`Fitted`, whether it converged, and whether a callback stopped it.
+        Return the :class:`Fitted` of the start, whether the start has converged, and whether a
+        callback has stopped it. ``context`` is the context of callbacks of the fit.
         """
         plan, initial, start = launch.plan, launch.fitted, launch.start
         state, history, data = initial.state, initial.history, plan.data
@@ -213,10 +229,10 @@ class Fit:
             fitted = replace(initial, model=model).draft()
             log = fitted.state.move_log = _renumber(state.move_log, start.n_moves, n_before)
             rng = deepcopy(start.rng)
-            current = replace(start, rng=rng, position=position, n_moves=len(log))
+            current_start = replace(start, rng=rng, position=position, n_moves=len(log))
             row_starts = None if state.row_starts is None else state.row_starts.copy()
             progress = Progress(
-                rows_seen(), restarts.seeds, outcomes, current, plan.progress(), row_starts
+                rows_seen(), restarts.seeds, outcomes, current_start, plan.progress(), row_starts
             )
             return self._attributes_to_show(fitted, progress)
 
@@ -242,7 +258,7 @@ class Fit:
         return replace(initial, model=model, elbo=float(elbo)), converged, monitor.stopped
 
     def _attributes_to_show(self, fitted, progress):
-        """Return the attributes that the estimator would have if the fit ended now."""
+        """Return the attributes, by name, that the estimator would have if the fit ended now."""
         shown = self._without_labels(fitted)
         return {
             "_fitted": replace(shown, reader=self.rows.reader),
@@ -260,9 +276,10 @@ class Fit:
         return evaluate_bound(model, state.plain_stats, rows, self.workers)
 
     def _run_last_phase(self, best, plan):
-        """Run the plan's last phase, if any, on the best start; return it with its exact bound.
+        """Make the further pass of the plan's last phase, if any, after the best start.
 
-        The phase is left out if there is a single component, or if the start ended above T = 1.
+        Return the best start with the exact bound after the pass. The pass is left out if the model
+        has a single component, or if the start ended above T = 1.
         """
         phase = plan.last
         model = best.model
@@ -305,7 +322,10 @@ class Fit:
 
 
 def _renumber(log, n_moves, n_before):
-    """Return the log of moves, with ``n_before`` added to pass numbers from ``n_moves`` on."""
+    """Return the log of moves, with ``n_before`` added to the pass numbers of its last records.
+
+    The first ``n_moves`` records stay, because their numbers already count earlier passes.
+    """
     return log[:n_moves] + [
         replace(record, n_iter=n_before + record.n_iter) for record in log[n_moves:]
     ]

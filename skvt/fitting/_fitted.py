@@ -1,4 +1,4 @@
-"""The outcome of a fit, and the attributes in which all estimators show it to users."""
+"""The outcome of a fit, and the attributes by which all estimators show the outcome to users."""
 
 from copy import deepcopy
 from dataclasses import dataclass, field, fields, replace
@@ -22,23 +22,28 @@ from skvt.typing import Array, IndexArray
 @in_files("estimators.Fitted", nan=("parameters",))
 @dataclass(frozen=True)
 class Fitted:
-    """The outcome of a fit: the model with its priors, the state, the running policy.
+    """The outcome of a fit.
 
-    - ``n_rows``: the total weight of the rows that the state represents. With ``counts_rows`` these
-      are the rows of ``fit`` and of all calls since; otherwise it is the assumed size of a stream.
+    - ``model``: the model with the learned priors.
+    - ``state``: the statistics, which determine q(beta), and the position in the fit.
+    - ``policy``: the running policy of the temperature.
+    - ``n_rows``: the total weight of the rows that the state represents.
+    - ``counts_rows``: whether ``n_rows`` is the weight of the rows of ``fit`` and of all calls
+      since; otherwise it is the assumed size of a stream.
     - ``elbo``: the bound (ELBO) of these rows in nats; None during a fit and in a stream.
+    - ``history``: the records of passes and calls.
     - ``parameters``: values of the estimator's parameters at the last call.
-    - ``assignments`` (n, K): q(z) of the rows of the last call, if the estimator publishes it.
+    - ``assignments`` (n, K): q(z) of the rows of the last call, if the estimator publishes q(z).
     - ``labels`` (n,): the most probable component of each row of the last call.
     - ``component_classes`` (K,): the classes of components, if rows had labels.
     - ``topic_labels``: the names that the user gave to topics, by identifiers of topics.
     - ``words`` (n_features,): the names of the columns.
     - ``joins``: how components join to clusters.
-    - ``seen``: the checksum of the rows of ``fit`` and the number of rows of a batch, if there are
-      memos of these rows.
+    - ``seen``: the checksum of the rows of ``fit`` and the number of rows of a batch, if the state
+      has a memo of each batch, which a warm start on the same rows can use.
     - ``gathered``: rows of the last calls of a stream that form one batch.
     - ``n_words``: the total of the counts of words in ``fit``.
-    - ``reader``: reads rows like those of the fit; None during a fit.
+    - ``reader``: the reader of further rows; None during a fit.
     """
 
     model: object
@@ -67,7 +72,7 @@ class Fitted:
         return self.state.plain_stats
 
     def lam(self):
-        """Return the natural parameters of q(beta).
+        """Return the natural parameters of q(beta), an array for each block of the globals.
 
         The arrays are computed once, and are not writable.
         """
@@ -83,7 +88,8 @@ class Fitted:
     def draft(self, rows=None):
         """Return a copy whose state, policy and history change independently of this fit.
 
-        ``rows`` are the rows of the statistics that may change in the copy; None means all rows.
+        ``rows`` are indices of rows in the arrays of statistics. Only these rows may be changed in
+        the copy; None stands for all rows.
         """
         state = self.state.draft(rows)
         policy = deepcopy(self.policy)
@@ -98,8 +104,9 @@ class Fitted:
         """Return whether a new model of the gathered rows can replace the fit without loss.
 
         Without memos, a new model can replace the fit if rows of several calls are gathered, since
-        these are all rows so far. With memos, births must be due, the gathered rows must be those
-        of all memos, and the fit must have a single component.
+        these are all rows so far. With memos, which exist for each batch, three conditions must
+        hold: births are due, the gathered rows are those of all memos, and the fit has a single
+        component, from which nothing would be lost.
         """
         if gathered is not None and not self.memos:
             return not gathered.is_new
@@ -119,7 +126,7 @@ class Fitted:
 
 
 class of_fit(property):
-    """A property of fitted estimators; its getter takes the estimator and the :class:`Fitted`.
+    """A property of fitted estimators, whose getter takes the estimator and the :class:`Fitted`.
 
     Before a fit, the property raises AttributeError.
     """
@@ -138,9 +145,10 @@ class of_fit(property):
 
 
 def of_model(path, doc):
-    """Make a property that returns a field of the fitted model, such as "sticks.concentration".
+    """Make a property, with the docstring ``doc``, that returns a field of the fitted model.
 
-    Arrays are copied, so that a caller who changes one does not change the model.
+    ``path`` names the field, such as "sticks.concentration". Arrays are copied, so that a caller
+    who changes the array does not change the model.
     """
 
     def read_field(estimator, fitted):

@@ -1,6 +1,6 @@
 """Parts of plans that several estimators share: policies, batches, memoized inference, moves.
 
-A plan tells :mod:`skvt.fitting._fit` how to make a fit, see :class:`~skvt.inference.Plan`.
+A plan tells :mod:`skvt.fitting._fit` how to make a fit: see :class:`~skvt.inference.Plan`.
 """
 
 from functools import partial
@@ -26,14 +26,17 @@ ROWS_OF_BATCH = 1_000, 50_000
 
 
 def policy_of(temperature):
-    """Return the policy for a parameter ``temperature``, which is None, a name, or a policy."""
+    """Return the temperature policy that the parameter ``temperature`` stands for.
+
+    The parameter is None for T = 1, a name in ``POLICIES``, or a policy.
+    """
     if temperature is None:
         return ConstantTemperature()
     return POLICIES[temperature]() if isinstance(temperature, str) else temperature
 
 
 def check_moves(moves, known):
-    """Raise ValueError unless all ``moves`` are in ``known``."""
+    """Raise ValueError unless all names of ``moves`` are in ``known``."""
     unknown = [move for move in moves if move not in known]
     if unknown:
         names = ", ".join(map(repr, known))
@@ -62,11 +65,11 @@ def check_memoized(estimator):
 
 
 def most_components(estimator):
-    """Return the maximum number of components.
+    """Return the maximum number of components, the parameter ``max_components``.
 
-    It is the parameter ``max_components``. If this is None, it is the usual maximum of the
-    estimator, or twice the initial number if that is more. Estimators without the parameter keep
-    the initial number.
+    If the parameter is None, the maximum is the usual maximum of the estimator, or twice the
+    initial number of components if that is more. Estimators without the parameter keep the initial
+    number.
     """
     n_initial = estimator.n_components
     max_components = getattr(estimator, "max_components", n_initial)
@@ -105,9 +108,9 @@ def rows_of_batch(estimator, n_rows, limits=ROWS_OF_BATCH, *, stream):
 def memoized_plan(estimator, X, weights, moves=None, *, stream, scale=1.0, limits=ROWS_OF_BATCH):
     """Return the plan of memoized inference with moves, or of stochastic inference.
 
-    ``moves`` maps names to constructors of moves, in the order in which they act after a
-    pass; by default they are the moves of mixtures. ``scale`` multiplies the step sizes. ``limits``
-    are the smallest and largest default number of rows per batch.
+    ``moves`` maps names to constructors of moves, in the order in which the moves act after a pass.
+    If ``moves`` is None, they are the moves of mixtures. ``scale`` multiplies the step sizes, and
+    ``limits`` are the smallest and largest default number of rows per batch.
     """
     if moves is None:
         # Deletes come before merges, so that rows of a deleted component go to the best component
@@ -116,8 +119,8 @@ def memoized_plan(estimator, X, weights, moves=None, *, stream, scale=1.0, limit
         moves = {"delete": Delete, "merge": Merge, "birth": birth}
     n_rows, n_parallel = X.shape[0], estimator.n_parallel_batches
     rate = rate_of(estimator, scale)
-    batch_rows = rows_of_batch(estimator, n_rows, limits, stream=stream)
-    data = rows_of(X, weights, batch_rows, n_parallel)
+    batch_size = rows_of_batch(estimator, n_rows, limits, stream=stream)
+    data = rows_of(X, weights, batch_size, n_parallel)
     # Keep the minibatches for the pilot of a learned temperature. In a stream, ``data`` may become
     # a single batch below.
     minibatches = data

@@ -25,8 +25,8 @@ class Start:
     # Number of starts of the fit, as far as is known.
     n_starts: int = 1
     position: Position = field(default_factory=Position)
-    # Number of entries of the log of moves from before this fit or before the interruption. Their
-    # pass numbers already count the passes of earlier fits.
+    # Number of records in the log of moves that are from before this fit or before its
+    # interruption. The pass numbers of these records already count the passes of earlier fits.
     n_moves: int = 0
 
 
@@ -34,7 +34,7 @@ class Start:
 class Launch:
     """The values with which a start begins, or with which an interrupted start continues."""
 
-    # The plan of this start alone, whose engines serve no other.
+    # The plan of this start alone, because an engine serves one start.
     plan: Plan
     # The model, the state, the running policy and the history before the next pass.
     fitted: Fitted
@@ -46,8 +46,9 @@ class Launch:
 class Outcomes:
     """The outcomes of the starts that have ended."""
 
-    # Kind and bound of each start; bounds are in nats.
+    # Kind of each start.
     kinds: tuple[str, ...] = ()
+    # Exact bound of each start in nats.
     elbos: tuple[float, ...] = ()
     # The Fitted of the best start; None before a start has ended.
     best: object = None
@@ -55,9 +56,10 @@ class Outcomes:
     converged: bool = False
 
     def including(self, kind: str, fitted: Fitted, converged: bool) -> "Outcomes":
-        """Return the outcomes with the outcome of another start.
+        """Return the outcomes with the outcome of a further start.
 
-        The other start becomes the best start if its bound is higher by more than rounding.
+        The further start becomes the best start if its bound is higher by more than rounding
+        errors.
         """
         outcomes = replace(self, kinds=(*self.kinds, kind), elbos=(*self.elbos, fitted.elbo))
         dtype = fitted.model.dtype
@@ -70,7 +72,7 @@ class Restarts(Protocol):
     """The rule that decides which start follows."""
 
     def next(self, outcomes: Outcomes) -> Launch | None:
-        """Return the next start, or None if the fit ends."""
+        """Return the next start, given the outcomes of earlier starts; None if the fit ends."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,8 @@
-"""An interrupted fit: the data that ``resume`` needs besides the model and the state."""
+"""An interrupted fit: the data that ``resume`` needs besides the model and the state.
+
+:class:`RowsSeen` identifies the rows of the fit by a checksum of a sample, and :func:`checksum`
+identifies rows by all of their numbers.
+"""
 
 import hashlib
 from dataclasses import dataclass
@@ -65,7 +69,10 @@ class RowsSeen:
 
 
 def _details_of(X):
-    """Return a list of the arrays of details of rows: covariates and allowed topics, if any."""
+    """Return a list of the arrays that rows have besides their numbers.
+
+    These are the covariates and the allowed topics of documents, if any.
+    """
     return [array for array in design_and_allowed(X) if array is not None]
 
 
@@ -78,7 +85,7 @@ def checksum(X, weights):
 def _digest(X, weights):
     """Return the BLAKE2b hash of rows and their details as two integers, for `sums_of_rows`.
 
-    Over chunks, the integers are added up.
+    That function adds up the integers of all chunks of rows.
     """
     digest = hashlib.blake2b(digest_size=16)
     arrays = [weights, X.indptr, X.indices, X.data] if sp.issparse(X) else [weights, X]
@@ -94,6 +101,7 @@ def _digest(X, weights):
 class Progress:
     """The state of an interrupted fit, apart from the :class:`Fitted` of the current start."""
 
+    # The identity of the rows.
     rows: RowsSeen
     # Seeds of the starts of the model that the estimator builds.
     seeds: tuple[int, ...]
@@ -101,9 +109,10 @@ class Progress:
     outcomes: Outcomes
     # The start that was interrupted.
     start: Start
-    # The engine's data between passes, see :class:`~skvt.progress.Continued`.
+    # The data that the engines and the steps after passes keep between passes, by name: see
+    # :class:`~skvt.progress.Continued`.
     engine: dict[str, Any]
-    # Initial values of the next local step of each row, (N, K); None for default values.
+    # (N, K): initial value for the next local step of each row; None for default values.
     row_starts: Array | None = None
 
 

@@ -35,7 +35,7 @@ class CallRows:
 
     @property
     def shown(self):
-        """X and y for callbacks; y is zeros if the caller passed none."""
+        """X and y for callbacks; y consists of zeros if the caller passed None."""
         if self.y is not None:
             return self.passed, self.y
         # Replace None by zeros: ScoringMonitor of scikit-learn 1.9 computes no scores without a
@@ -49,9 +49,9 @@ def read_rows(estimator, X, sample_weight, details=None, *, reset, in_stream=Fal
     """Read the rows of a call; return :class:`CallRows` without y and labels.
 
     If ``reset``, a new reader reads the rows, and the estimator gets attributes of the columns,
-    such as ``n_features_in_``. Otherwise the reader of the fit reads the rows. ``details`` has what
-    the caller passed about the rows besides X and weights, such as covariates, by name.
-    ``in_stream`` is whether the method is ``partial_fit``.
+    such as ``n_features_in_``. Otherwise the reader of the fit reads the rows. ``details`` has, by
+    name, what the caller passed about the rows besides X and weights, such as covariates.
+    ``in_stream`` tells whether the method is ``partial_fit``.
     """
     reader = replace(estimator._reads.of(estimator), in_stream=in_stream)
     reader = reader if reset else estimator._fitted.reader

@@ -1,7 +1,8 @@
-"""Calls of ``partial_fit``: each begins a stream or updates the fit so far.
+"""Calls of ``partial_fit``, each of which begins a stream or updates the fit so far.
 
-Rows of small calls are gathered, because births need more rows than such a call has: see
-:mod:`skvt.fitting._buffer`.
+The rows of small calls are gathered, because births, the moves that add components, need more rows
+than a small call has: see :mod:`skvt.fitting._buffer`. In memoized inference, each batch of rows
+has a memo: its statistics and the entropies of its assignments.
 """
 
 import time
@@ -27,20 +28,22 @@ STREAM_ROWS = 1e6
 
 
 def update(estimator, X, sample_weight, batch_id, details=None, labels=None):
-    """Update an estimator on rows in memory, or on one chunk after the other.
+    """Update an estimator on rows in memory, or on one chunk of rows after the other.
 
-    ``details`` has what the caller passed about the rows besides X and weights, by name, and
-    ``labels`` are the :class:`~skvt.readers.labels.RowLabels` or None. Rows in chunks have neither.
+    ``details`` has what the caller passed about the rows besides X and weights, by name, such as
+    covariates. ``labels`` are the :class:`~skvt.readers.labels.RowLabels` or None. Rows in chunks
+    have neither details nor labels.
     """
     if not is_chunked(X):
         options = {"passed": X, "details": details, "labels": labels}
         _update_in_memory(estimator, X, sample_weight, batch_id, **options)
         return
-    # Load one chunk after the other, so that this process holds a single chunk at a time.
+    # Load one chunk after the other, so that this process holds a single chunk at a time. If the
+    # call has an id, each of several chunks gets a separate id.
     loads = loads_of(X, sample_weight)
-    needs_numbers = batch_id is not None and len(loads.rows) > 1
+    needs_chunk_ids = batch_id is not None and len(loads.rows) > 1
     for number, (rows, weights) in enumerate(zip(loads.rows, loads.weights, strict=True)):
-        chunk_id = (batch_id, number) if needs_numbers else batch_id
+        chunk_id = (batch_id, number) if needs_chunk_ids else batch_id
         with name_chunk_in_errors(number):
             chunk = load_chunk(rows, weights)
             if chunk is not None:
@@ -54,7 +57,7 @@ def _update_in_memory(
 
     ``passed`` is X as the caller passed it; None for one of several chunks.
     """
-    # An interrupted fit cannot be resumed after it has seen other rows.
+    # An interrupted fit cannot be resumed after an update on other rows.
     vars(estimator).pop("_progress", None)
     before = vars(estimator).get("_fitted")
     n_moves = 0 if before is None else len(before.state.move_log)
@@ -74,15 +77,16 @@ def _fit_call(estimator, before, rows, batch_id, workers):
     ``before`` is the fit that the call continues; None in the first call.
     """
     X, weights, labels = rows.X, rows.weights, rows.labels
-    gathered = None
     # Gather the rows of small calls. The gathered rows then take the place of the rows of this call
     # if the stream begins, if births are due, or if no earlier rows are gathered.
+    gathered = None
     if estimator._gathers(before):
         memos = {} if before is None else before.memos
         gathered = Gathered.of(before and before.gathered, X, weights, batch_id, memos)
     begins = before is None or before.knows_only(gathered)
     if gathered is not None and (begins or gathered.is_due or gathered.is_new):
         X, weights, batch_id = gathered.X, gathered.weights, gathered.batch_id
+    # Begin a stream, or copy the fit so far.
     if begins:
         fitted, plan = _begin_stream(estimator, before, X, weights, labels, workers)
     else:
@@ -90,15 +94,15 @@ def _fit_call(estimator, before, rows, batch_id, workers):
     started = time.perf_counter()
     fitted = replace(fitted, gathered=gathered if begins or before.memos else None)
     fitted.policy.resume(X.shape[0])
-    # Follow changes in the kind of rows and in the estimator's parameters.
+    # Adapt the fit to changes in the kind of rows and in the estimator's parameters.
     fitted = estimator._adapted(fitted, X, weights)
     fitted = _with_changed_parameters(estimator, fitted, X, weights)
     n_moves = len(fitted.state.move_log)
     if not begins:
         if labels is not None:
             model, X = labels.add_class_column(fitted.model, X, weights)
-            # Without memos, statistics represent all rows of the stream, so that the statistics of
-            # labelled rows are scaled to its weight.
+            # Without memos, the statistics represent all rows of the stream, so that those of
+            # labelled rows are scaled to the weight of the stream.
             scale = 1.0 if fitted.memos else fitted.n_rows / weights.sum()
             state = labels.add_to_components(fitted.state, model, X, weights, scale)
             fitted = replace(fitted, model=model, state=state)
@@ -112,10 +116,10 @@ def _fit_call(estimator, before, rows, batch_id, workers):
 
 
 def _begin_stream(estimator, before, X, weights, labels, workers):
-    """Return a :class:`Fitted` that represents no rows yet, and the plan of the first call.
+    """Return the :class:`Fitted` before the first step of a stream, and the plan of the first call.
 
-    If the result replaces a fit ``before``, it has the history, the log of moves, the parameters
-    and the words of this fit.
+    A fit ``before`` is replaced if all of its rows are among X. The result then has the history,
+    the log of moves, the parameters and the words of ``before``.
     """
     model = estimator._build_model(X, weights)
     if labels is not None:
@@ -123,6 +127,7 @@ def _begin_stream(estimator, before, X, weights, labels, workers):
     random_state = check_random_state(estimator.random_state)
     rng = np.random.default_rng(random_state.randint(np.iinfo(np.int32).max))
     plan = estimator._plan(model, X, weights, stream=True)
+    # A stream has no maximum number of passes.
     plan = replace(plan, stopping=replace(plan.stopping, max_iter=np.inf))
     plan.check(model)
     state, policy = plan.begin(model, workers, rng)
@@ -138,7 +143,10 @@ def _begin_stream(estimator, before, X, weights, labels, workers):
 
 
 def _with_changed_parameters(estimator, fitted, X, weights):
-    """Return the fit with the current parameters; raise ValueError for illegal changes."""
+    """Return the fit with the current parameters of the estimator, and a new model if necessary.
+
+    Raise ValueError for illegal changes of parameters.
+    """
     needs_new_model = check_changes(estimator, fitted)
     if needs_new_model is None:
         return fitted
@@ -160,8 +168,8 @@ def _make_steps(fitted, plan, workers, batch_id, random_state):
         fitted.n_rows, fitted.counts_rows, plan.stream.total_samples,
         batch_id=batch_id, make_rng=make_rng, tries_moves=tries_moves,
     )  # fmt: skip
-    # The rows are either those of calls with ids, which are one batch while births are tried,
-    # or those of a call without an id, which join the batch of the earlier calls.
+    # Rows of several calls with ids are one batch while births are tried, and separate batches
+    # afterwards. Rows of a call without an id join the batch of the earlier calls.
     if gathered is not None and batch_id == gathered.key:
         stream.parts = gathered.parts
     elif gathered is not None and batch_id is None:
@@ -180,14 +188,14 @@ def _make_steps(fitted, plan, workers, batch_id, random_state):
 def _record_call(fitted, rate, n_moves, started):
     """Append a call to the history; return the fit without results of the rows of earlier calls.
 
-    ``rate`` is the size of the last step, and ``n_moves`` was the length of the log of moves before
+    ``rate`` is the size of the last step, and ``n_moves`` is the length of the log of moves before
     the call. ``started`` is the time when the call began, in seconds.
     """
     state = fitted.state
     number = len(fitted.history) + 1
-    state.move_log[n_moves:] = [
-        replace(record, n_iter=number) for record in state.move_log[n_moves:]
-    ]
+    # The moves of the call get the number of the call.
+    log = state.move_log
+    log[n_moves:] = [replace(record, n_iter=number) for record in log[n_moves:]]
     entry = Entry(
         number, elbo=np.nan, objective=np.nan, temperature=fitted.policy.temperature,
         learning_rate=rate, n_components=fitted.model.size(state.stats),
