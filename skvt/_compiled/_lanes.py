@@ -1,13 +1,14 @@
 """Draws of an index with probabilities proportional to products of arrays, as vector instructions.
 
 Samplers of topics draw millions of times among few numbers. The compiler would turn loops over few
-numbers into scalar instructions, since it unrolls them before it vectorises. The functions of this
-module emit instructions of LLVM for vectors of :data:`LANES` numbers, which the compiler splits
-into vectors of the size that a processor has.
+numbers into scalar instructions, since it unrolls these loops before it vectorises. The functions
+of this module therefore emit instructions of LLVM for vectors of :data:`LANES` numbers, which the
+compiler splits into vectors of the size that a processor has.
 
 In this module, a *line* is LANES consecutive numbers of an array, and a *lane* is a position within
-lines: index k belongs to lane k modulo LANES. Functions that emit instructions get a ``builder``,
-and the numbers in them are values of LLVM. Each such function has a twin in Python, which is used
+lines: index k belongs to lane k modulo LANES. Functions that emit instructions get the ``builder``
+of llvmlite, and their other arguments are values of LLVM, which stand for the numbers that the
+instructions will compute. Each function that draws or fetches has a twin in Python, which is used
 if numba does not compile.
 """
 
@@ -23,7 +24,7 @@ from skvt.typing import Array
 # Number of numbers in a vector.
 LANES = 16
 
-# Types and constants of LLVM.
+# Types of LLVM, and constants in these types.
 _float32 = ir.FloatType()
 _int32 = ir.IntType(32)
 _int64 = ir.IntType(64)
@@ -34,7 +35,7 @@ _zero, _lanes_constant, _last_lane = (ir.Constant(_int64, value) for value in (0
 _zero_vector = ir.Constant(_float32_vector, [0.0] * LANES)
 _undefined_vector = ir.Constant(_float32_vector, ir.Undefined)
 _first_lane = ir.Constant(_int32, 0)
-# The type Any is for mypy, which finds only some names of the module.
+# The type Any is for mypy, which knows only some names of the module ``types``.
 _numba_types: Any = types
 _draw_result = _numba_types.Tuple((_numba_types.int64, _numba_types.float32))
 
@@ -71,9 +72,9 @@ def draw_of_product(
 
     Return k and the sum of the products. The arrays are float32 and have the same length, a
     multiple of LANES. The random ``number`` in [0, 1) determines first the lane of k, by the sums
-    of the lanes, then the line of k, by the partial sums of the lane. Partial sums are written to
-    ``sums``. Meanwhile the array ``following``, which the next draw needs, is fetched into the
-    caches. The order of summation is the same on all processors.
+    of the lanes, and then the line of k, by the partial sums of this lane. ``sums`` is scratch for
+    the partial sums. The array ``following``, which the next draw needs, is meanwhile fetched into
+    the caches. The order of summation is the same on all processors.
     """
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -122,10 +123,10 @@ def draw_of_members(
     Return m and the sum of all products and ``others``. m is less than ``width``, a multiple of
     LANES; or m is ``width``, with probability proportional to ``others``.
 
-    ``weights`` and the int32 array ``members`` have an entry for each topic of a document, for
-    example, and ``values`` has an entry for each topic. ``numbers`` is the tuple begin, width,
-    special, special_weight, special_value, others and number. The member ``special``, such as the
-    old topic of a token, has its weight reduced by ``special_weight``, and its value is
+    For example, ``weights`` and the int32 array ``members`` have an entry for each topic of a
+    document, and ``values`` has an entry for each topic. ``numbers`` is the tuple (begin, width,
+    special, special_weight, special_value, others, number). The weight of the member ``special``,
+    such as the old topic of a token, is reduced by ``special_weight``, and its value is
     ``special_value``. ``number`` and ``sums`` are as in :func:`draw_of_product`.
     """
 
@@ -174,10 +175,8 @@ def fetch(typingctx: Any, array: Any, index: Any) -> Any:
     """
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        (pointer,) = (
-            array.data for array in _unpack_arrays(context, builder, signature, arguments[:1])
-        )
-        _emit_fetch(builder, builder.gep(pointer, [arguments[1]]))
+        (structure,) = _unpack_arrays(context, builder, signature, arguments[:1])
+        _emit_fetch(builder, builder.gep(structure.data, [arguments[1]]))
         return context.get_dummy_value()
 
     return _numba_types.void(array, _numba_types.int64), codegen
@@ -196,7 +195,10 @@ def _emit_fetch(builder: Any, pointer: Any) -> None:
 
 
 def _unpack_arrays(context: Any, builder: Any, signature: Any, arguments: Any) -> list[Any]:
-    """Return the arrays among the arguments as structures with ``data`` and ``shape``."""
+    """Return the ``arguments``, which are arrays, as structures with ``data`` and ``shape``.
+
+    The types of the arguments are the first types of ``signature``.
+    """
     return [
         context.make_array(kind)(context, builder, value)
         for kind, value in zip(signature.args, arguments, strict=False)
@@ -220,7 +222,7 @@ def _emit_partial_sums(
     """Write the partial sums of each lane to ``sums``; return the vector of the sums of the lanes.
 
     ``product(k)`` returns the vector of products of the line that begins at k, below ``width``. The
-    lines of the arrays ``fetched`` are fetched into the caches meanwhile.
+    arrays at the pointers ``fetched`` are meanwhile fetched into the caches, line by line.
     """
     before, loop = builder.block, builder.append_basic_block("sums")
     after = builder.append_basic_block("lane")

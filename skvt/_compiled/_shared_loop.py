@@ -1,9 +1,9 @@
 """Compiled loops shared among threads.
 
 Every thread calls the same compiled function with the same arguments. The function claims the next
-few items by a common counter until no item is left. The threads thus end together, and the
-interpreter handles one call per thread, for any number of items. Results do not depend on which
-thread computes an item, as long as the results of an item do not depend on other items.
+few items, such as rows, by a common counter until no item is left. The threads thus end together,
+and the interpreter handles one call per thread, for any number of items. Results do not depend on
+which thread computes an item, as long as the result of an item does not depend on other items.
 
     for _ in range(CLAIMS):
         start, stop = claim(counter, SIZE, n)
@@ -32,11 +32,11 @@ from skvt._compiled._special import instruction, jit, part
 from skvt.typing import IndexArray, T, Whole
 
 # Maximum number of claims of one call. The number is limited so that the interpreter can handle an
-# interrupt between calls.
+# interrupt, such as Ctrl-C, between calls.
 CLAIMS = 2000
-# Number of entries of a counter. Threads other than the calling thread are helpers. A helper gets
-# the same counters with one more entry at the end. The last counter of a helper is thus longer than
-# COUNTER, by which :func:`claim` recognises a helper.
+# Number of entries of a counter. Threads other than the calling thread are *helpers*. A helper gets
+# the same counters with one more entry at the end. The last counter of a helper thus has more than
+# COUNTER entries, by which :func:`claim` recognises a helper.
 COUNTER = 16
 # Index of the number of claimed items.
 _CLAIMED = 0
@@ -47,6 +47,8 @@ _FINISHED = 8
 _N_READS = 6_000
 # Number of reads by which a helper delays its return after the last item is finished.
 _N_LAST_READS = 500
+# Lock that makes additions to a counter in Python atomic.
+_lock = threading.Lock()
 
 
 def _pointer(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -55,14 +57,9 @@ def _pointer(context: Any, builder: Any, signature: Any, args: Any) -> Any:
     return builder.gep(array.data, [args[1]])
 
 
-def _fetch_and_add_in_python(
-    counter: IndexArray,
-    index: int,
-    size: int,
-    lock: threading.Lock = threading.Lock(),  # noqa: B008
-) -> int:
+def _fetch_and_add_in_python(counter: IndexArray, index: int, size: int) -> int:
     """Do the same as :func:`_fetch_and_add` in Python."""
-    with lock:
+    with _lock:
         value = int(counter[index])
         counter[index] += size
     return value
@@ -98,9 +95,9 @@ def _read(typingctx: Any, counter: Any, index: Any) -> Any:
 def all_finished(counter: IndexArray, n: int) -> bool:
     """Return whether all n items are finished, after a short wait for items of other threads.
 
-    The function does not wait if there are items that no thread has claimed. The thread waits by
-    reading the counter again and again. It does not sleep, because waking up would take longer than
-    the last items of other threads.
+    The function does not wait if any item is left that no thread has claimed. It waits by reading
+    the counter again and again instead of sleeping, because waking up would take longer than the
+    last items of other threads.
     """
     if _read(counter, _CLAIMED) < n:
         return False
@@ -141,6 +138,7 @@ def serial_map(function: Callable[..., T], tasks: Iterable[tuple[Any, ...]]) -> 
 
 def give_way() -> None:
     """Yield the processor core to another thread that waits for a core."""
+    # Where ``sched_yield`` is missing, as on Windows, a sleep of no time yields the core.
     if hasattr(os, "sched_yield"):
         os.sched_yield()
     else:
@@ -150,16 +148,16 @@ def give_way() -> None:
 class SharedLoop(list[tuple[Any, ...]]):
     """List of tasks that compute a shared loop over n items, for ``run(function, tasks)``.
 
-    A task is the tuple of arguments of one call. The tasks of the list are the calls of the calling
-    thread, which finish the loop if there are no helpers. A runner with several threads adds the
-    task ``helpers_call`` for each helper.
+    A task is the tuple of arguments of one call. The list has the calls of the calling thread,
+    which are enough to finish the loop without helpers. A runner with several threads adds the task
+    ``helpers_call`` for each helper.
 
     Parameters
     ----------
     n : int
-        Number of items, of the last loop if there are several.
+        Number of items of the loop, or of the last of several loops.
     size : int
-        Number of items that a claim of the last loop takes.
+        Number of items that a claim takes in this loop.
     *args
         Arguments of the function, except the last. The last argument is the counter; if there are
         several loops, it is an array of all counters, one after the other.
@@ -168,10 +166,11 @@ class SharedLoop(list[tuple[Any, ...]]):
     """
 
     def __init__(self, n: int, size: Whole, *args: Any, n_loops: int = 1) -> None:
-        # The additional last entry is only passed to helpers.
         self._n = n
+        # The counters of all loops, and the additional last entry, which only helpers get.
         counters = np.zeros(COUNTER * n_loops + 1, np.int64)
         self._last_counter = counters[-COUNTER - 1 :]
+        # A function of several loops itself repeats its calls of compiled functions.
         n_calls = -(-n // (size * CLAIMS)) if n_loops == 1 else 1
         super().__init__([(*args, counters[:-1])] * n_calls)
         self.helpers_call = (*args, counters)

@@ -64,6 +64,7 @@ class _GarbagePause(event.Listener):
     _paused: Any = None
 
     def on_start(self, event: Any) -> None:
+        """Pause garbage collection if a function of skvt begins to compile."""
         function = getattr(event.data["dispatcher"], "py_func", None)
         is_ours = str(getattr(function, "__module__", "")).startswith("skvt.")
         if self._paused is None and gc.isenabled() and is_ours:
@@ -71,6 +72,7 @@ class _GarbagePause(event.Listener):
             gc.disable()
 
     def on_end(self, event: Any) -> None:
+        """End the pause if the function that began it has been compiled."""
         if self._paused is event.data["dispatcher"]:
             self._paused = None
             gc.enable()
@@ -88,6 +90,7 @@ class _TolerantCache(FunctionCache):
     """
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """Return the machine code for a signature, or None if it cannot be read."""
         try:
             return super().load_overload(sig, target_context)
         # Catch all exceptions, since damaged pickles raise errors of many types.
@@ -97,6 +100,7 @@ class _TolerantCache(FunctionCache):
             return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
+        """Write the machine code for a signature to a file, or warn that this is impossible."""
         try:
             super().save_overload(sig, data)
         except Exception as error:
@@ -104,9 +108,9 @@ class _TolerantCache(FunctionCache):
 
 
 def _cached(function: Callable[..., Any], allocates: bool) -> Any:
-    """Return the compiled function, which keeps its machine code on disk if that is possible.
+    """Return the compiled function, which keeps its machine code on disk if possible.
 
-    ``allocates`` is whether the function makes arrays other than views.
+    ``allocates`` tells whether the function makes arrays other than views.
     """
     dispatcher = nb.njit(_nrt=allocates, **_OPTIONS)(function)
     try:
@@ -147,9 +151,10 @@ else:
     #: them. A call of a part from Python crashes the process: parts have no wrapper for such calls,
     #: since the wrapper of a short part would take as long to compile as the part.
     #:
-    #: Parts are inlined for two reasons. Loops that call them can be vectorised. And results are
-    #: reproducible: a process uses the first machine code that it gets for a function that is not
-    #: inlined, and the last digits of results differ between compiled and loaded machine code.
+    #: Parts are inlined for two reasons. First, loops that call parts can be vectorised. Second,
+    #: results are reproducible: a process uses the first machine code that it gets for a function
+    #: that is not inlined, and the last digits of results differ between machine code that was
+    #: compiled in this process and machine code from a file.
     #:
     #: A part is compiled alone and again within each function above it. Few levels of parts
     #: therefore compile faster than many.

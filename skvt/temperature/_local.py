@@ -1,9 +1,10 @@
 """Local variational tempering: one temperature for each row [VT16 sec. 2.4, 3.4].
 
-Row i has a latent variable y_i with q(y_i) = Mult(r_i) over a ladder of temperatures. The local
-step of the row is at the inverse temperature E[1 / T_i], which also weights its statistics in the
-global step [VT16 eq. 11]. The length N_i of a row is its number of units, such as tokens, and e_i
-is its marginal energy per unit. With c = log C per unit,
+Row i has a latent variable y_i with q(y_i) = Mult(r_i) over a ladder of temperatures T_m. The local
+step of the row is at the inverse temperature E[1 / T_i], which also weights the statistics of the
+row in the global step [VT16 eq. 11]. The length N_i of a row is its number of units, such as
+tokens, and e_i is its energy per unit with the local variables summed out. With c = log C per unit,
+where C(T) is the normalising constant of the tempered model,
 
     r_mi ~ exp(N_i ((e_i - e_ref_i + c'(1)) / T_m - c(T_m))).        [VT16 eq. 10]
 
@@ -41,7 +42,7 @@ class _LearnedByRow(Learned):
     _energies: Annotated[Array, "n"] = field(init=False)
     # (n,): N_i.
     _lengths: Annotated[Array, "n"] = field(init=False)
-    # Inverse temperature learned for all data, which rows have before their first local step.
+    # Inverse temperature learned for all data, at which rows have their first local step.
     _all_rows: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -57,20 +58,23 @@ class _LearnedByRow(Learned):
         self._lengths = np.zeros(n_rows)
 
     def inv_temp(self, batch: Batch) -> float | Array:
-        """Return E[1 / T_i] of each row; at its first local step, that of all data."""
+        """Return E[1 / T_i] of each row, (n,), or 1 once T is 1 for the rest of the fit.
+
+        At the first local step of a row, E[1 / T_i] is that of all data.
+        """
         if self.done:
             return 1.0
         gains = self._energies[batch.rows] - self._references[batch.rows]
+        # Rows before their first local step have the gain NaN.
         r = self._ladder.weights(np.nan_to_num(gains), self._lengths[batch.rows])
         inv_temps = np.where(np.isnan(gains), self._all_rows, r @ self._ladder.inv_temps)
         self.mean_inv_temp = float(np.average(inv_temps, weights=batch.weights))
         return inv_temps
 
     def advance(self, passes: float, step: float, n_steps: int) -> None:
-        """Update the temperature of all data.
+        """Update the temperature of all data, at which rows have their first local step.
 
-        Rows have this temperature at their first local step, and all rows are at T = 1 once it is
-        1.
+        Once the temperature of all data is 1, all rows are at T = 1.
         """
         super().advance(passes, step, n_steps)
         self._all_rows = self.mean_inv_temp
@@ -80,7 +84,8 @@ class _LearnedByRow(Learned):
         super().observe(result, batch)
         if self.done:
             return
-        assert result.marginal_energy is not None  # as requested
+        # ``wants_marginal`` requests the energies.
+        assert result.marginal_energy is not None
         lengths = np.maximum(np.asarray(batch.lengths, float), 1e-300)
         energies = result.marginal_energy / lengths
         last_means = self._energies[batch.rows]
@@ -147,8 +152,8 @@ class LocalTempering(VariationalTempering):
     def start(self, plan: FitPlan) -> RunningPolicy:
         """Return the running policy, with the energy of each row under the pilot as reference."""
         reference, references = plan.pilot(self.replication, every_row=True)
-        # The ladder is evenly spaced in log T, although [VT16 sec. 4] spaces it evenly in 1/T. From
-        # T = 1 to 1.6, corresponding entries of the two ladders differ by at most .022 in 1/T.
+        # The ladder is evenly spaced in log T, although [VT16 sec. 4] spaces it evenly in 1 / T.
+        # From T = 1 to 1.6, entries of the two ladders differ by at most 0.022 in 1 / T.
         return _LearnedByRow(
             self._ladder(plan), reference, plan.n_units, self._memory_in_passes(plan),
             plan.passes(SHARE_OF_PASSES), replication=self.replication, _references=references,

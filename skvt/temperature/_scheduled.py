@@ -1,7 +1,8 @@
 """Temperatures that follow a schedule: constant, or falling to 1 by annealing [VT16 sec. 2.2].
 
-The public classes are recipes of users. Their method ``start`` makes the running policy of a fit,
-whose *progress* rises from 0 to 1 while the temperature falls.
+The public classes are *recipes*, objects of parameters that users create. Their method ``start``
+makes the *running policy* of one fit. The *progress* of a running policy rises from 0 to 1 while
+the temperature falls.
 """
 
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from skvt.contracts import FitPlan, RunningPolicy, TemperaturePolicy
 from skvt.files import in_files
 from skvt.ties import exceeds
 
-# Number of minibatches over which a stream is annealed.
+# Number of minibatches, each of which makes a step, over which a stream is annealed.
 STREAM_STEPS = 64
 # If the number of rows of a stream is known, T is 1 after this share of the rows at the latest.
 STREAM_SHARE = 0.5
@@ -46,9 +47,11 @@ class ConstantTemperature(TemperaturePolicy):
     value: float = 1.0
 
     def check(self, plan: FitPlan) -> None:
+        """Raise ValueError unless ``value`` is at least 1."""
         self._require("value", 1.0)
 
     def start(self, plan: FitPlan) -> RunningPolicy:
+        """Return a running policy that stays at the temperature ``value``."""
         running = RunningPolicy()
         running.mean_inv_temp = 1.0 / self.value
         return running
@@ -61,8 +64,8 @@ class _Scheduled(RunningPolicy):
 
     If the number of rows of a stream is known, progress is also 1 after ``STREAM_SHARE`` of the
     rows. A short stream then has only the last part of the schedule, in which each step changes the
-    temperature as in a long stream. The reason is that cooling from the initial temperature in a
-    few steps costs more than it gains.
+    temperature as in a long stream, because cooling from the initial temperature in a few steps
+    would cost more than it gains.
     """
 
     _recipe: "_Annealing"
@@ -75,6 +78,7 @@ class _Scheduled(RunningPolicy):
     _progress: float = 0.0
 
     def validate(self, d: int, k: int) -> bool:
+        """Return whether a policy that was read from a file, and its recipe, are legal."""
         self._recipe.check(None)  # type: ignore[arg-type]  # reads no plan
         return super().validate(d, k) and self._length > 0.0 and 0.0 <= self._progress <= 1.0
 
@@ -82,15 +86,17 @@ class _Scheduled(RunningPolicy):
         self.advance(0.0, 0.0, 0)
 
     def advance(self, passes: float, step: float, n_steps: int) -> None:
-        # Take the middle of the step, so that both the first and the last temperature are used.
+        """Set the temperature, and whether it is 1 for the rest of the fit, by the progress."""
+        # Take the middle of the step, so that the first temperature is near the initial one and the
+        # last near 1. Passes are a sum of weights, which rounding may leave just below the length.
         n_done = n_steps + 0.5 if self._in_steps else passes + 0.5 * step
-        # Passes are a sum of weights, which rounding may leave just below the length.
         progress = n_done / self._length if exceeds(self._length, n_done) else 1.0
         if self._knows_total and step > 0.0:
-            # Count the steps of this size from the middle of the step until T must be 1.
+            # Progress must be so large that it reaches 1 in time, by steps as small as in a long
+            # stream. Count the steps of this size from the middle of the step until T must be 1.
             n_remaining = (STREAM_SHARE - passes) / step - 0.5
             progress_for_end = 1.0 - max(n_remaining, 0.0) / self._length
-            # Progress never falls, even if later steps are smaller, so that more of them remain.
+            # Progress never falls, even if later steps are smaller and more of them remain.
             self._progress = progress = max(progress, progress_for_end, self._progress)
         self.done = progress >= 1.0
         self.mean_inv_temp = 1.0 / self._recipe._temperature_at(progress)
@@ -107,6 +113,7 @@ class _Annealing(TemperaturePolicy):
     share: float = SHARE_OF_PASSES
 
     def check(self, plan: FitPlan) -> None:
+        """Raise ValueError if a parameter is outside its range."""
         self._require("initial_temperature", 1.0)
         self._require("replication", 1.0)
         self._require("share", 0.0, 1.0)
@@ -115,11 +122,11 @@ class _Annealing(TemperaturePolicy):
 
     def start(self, plan: FitPlan) -> RunningPolicy:
         """Return the running policy, with a copy of the recipe and the length of the schedule."""
+        recipe = clone(self)
+        # Streams have an infinite number of passes.
         if self.n_passes is None and not np.isfinite(plan.n_passes):
-            return _Scheduled(
-                clone(self), STREAM_STEPS, _in_steps=True, _knows_total=plan.knows_total
-            )
-        return _Scheduled(clone(self), plan.passes(self.share, self.n_passes), _in_steps=False)
+            return _Scheduled(recipe, STREAM_STEPS, _in_steps=True, _knows_total=plan.knows_total)
+        return _Scheduled(recipe, plan.passes(self.share, self.n_passes), _in_steps=False)
 
 
 @in_files("temperature.LinearAnnealing")

@@ -1,8 +1,9 @@
 """Variational tempering: the temperature as a latent variable of the model [VT16 sec. 2.3].
 
-The latent variable y chooses a temperature of a ladder 1 = T_1 < ... < T_M. Its distribution is
-q(y) = Mult(r), and all other updates use the expectation E_q[1 / T_y]. For W units of data, such as
-tokens, with energy e per unit and c = log C per unit,
+The latent variable y chooses a temperature of a *ladder* 1 = T_1 < ... < T_M. Its distribution is
+q(y) = Mult(r), and all other updates use the expectation E_q[1 / T_y]. C(T) is the normalising
+constant of the tempered model. For W units of data, such as tokens, with energy e per unit and
+c = log C per unit,
 
     r_m ~ exp(W (e / T_m - c(T_m))).                                          [VT16 eq. 9]
 
@@ -14,8 +15,8 @@ stays at the highest temperature or falls to 1 at once.
 - The zero of the energy is calibrated. log C(T) under the priors is not comparable with an energy
   under a posterior, so that a pilot run of plain inference, at most one pass, determines which
   energy e_ref corresponds to T = 1. The exponent is ``(e - e_ref + c'(1)) / T - c(T)``.
-- y is a global variable with a slow step for each global update: e is a running mean over a share
-  of the fit's passes, which begins with the energy at the random start.
+- y changes slowly, by a step for each global update: e is a running mean over a share of the fit's
+  passes, which begins with the energy at the random start.
 - A fit ends at T = 1 and gets there without a jump: the ladder's temperatures are
   min(T_m, ceiling), and the ceiling falls linearly to 1 over three quarters of the fit's passes, as
   in :class:`~skvt.temperature.LinearAnnealing`. The energies can only lower the temperature sooner.
@@ -55,16 +56,17 @@ LARGEST_DISTANCE = 1e-3
 class _Ladder:
     """Temperatures from 1 to T_max, evenly spaced in log T, limited by the ceiling."""
 
-    # (M,): inverse temperatures 1 / T_m, each at least 1 over the ceiling.
+    # (M,): inverse temperatures 1 / T_m in descending order, each at least 1 over the ceiling.
     inv_temps: Annotated[Array, "n", PRIOR]
     # (M,): c(T_m) in nats per unit.
     log_partition: Annotated[Array, "n"]
-    # c'(1), the derivative by 1 / T.
+    # c'(1), the derivative of c by 1 / T at T = 1.
     slope_at_one: float
     # Both arrays without a ceiling, in ascending order of 1 / T for interpolation.
     _full: tuple[Array, ...] = field(init=False)
 
     def validate(self, d: int, k: int) -> bool:
+        """Return whether a ladder that was read from a file has legal shapes and values."""
         inv_temps, log_partition = self._full
         return (
             inv_temps.shape == log_partition.shape == self.inv_temps.shape
@@ -83,7 +85,10 @@ class _Ladder:
         self.log_partition = np.interp(self.inv_temps, inv_temps, log_partition)
 
     def weights(self, gain: ArrayLike, units: ArrayLike) -> Array:
-        """Return r, (..., M), for energies ``gain = e - e_ref`` per unit and ``units`` W, (...)."""
+        """Return r, the probabilities (..., M) of the temperatures [VT16 eq. 9].
+
+        ``gain`` (...) is ``e - e_ref`` in nats per unit, and ``units`` (...) is W.
+        """
         exponent = (np.asarray(gain)[..., None] + self.slope_at_one) * self.inv_temps
         exponent -= self.log_partition
         return softmax(np.asarray(units)[..., None] * exponent, axis=-1)  # [VT16 eq. 9]
@@ -103,8 +108,9 @@ class Learned(RunningPolicy):
     """Running policy that learns one temperature for all data."""
 
     _ladder: _Ladder
-    # e_ref in nats per unit, and W.
+    # e_ref in nats per unit.
     _reference: float
+    # W, the number of units of data.
     _units: float
     # Number of passes that the running mean of energies remembers; None for a stream.
     _memory: float | None
@@ -112,9 +118,11 @@ class Learned(RunningPolicy):
     _hot_passes: float
     # Running mean e in nats per unit; None before the first step.
     _energy: float | None = None
-    # Energy in nats, number of units and share of the data of the last step.
+    # Energy in nats of the rows of the last step, as far as it has been observed.
     _seen_energy: float = 0.0
+    # Number of units of these rows.
     _seen_units: float = 0.0
+    # Share of a pass that the last step makes.
     _seen_share: float = 0.0
     # q(y), which is at the highest temperature until energies are known.
     _r: Array = field(init=False)
@@ -122,6 +130,7 @@ class Learned(RunningPolicy):
     wants_marginal: bool = field(default=True, kw_only=True)
 
     def validate(self, d: int, k: int) -> bool:
+        """Return whether a policy that was read from a file has legal numbers."""
         # ``_hot_passes`` is infinite in streams, and ``_units`` is 0 if all counts are 0.
         memory = 1.0 if self._memory is None else self._memory
         legal = self._hot_passes > 0.0 and 0.0 < memory < np.inf and 0.0 <= self._units < np.inf
@@ -164,7 +173,8 @@ class Learned(RunningPolicy):
         """Add the energies of a batch to those of the step, which may have several batches."""
         if self.done:
             return
-        assert result.marginal_energy is not None  # as requested
+        # ``wants_marginal`` requests the energies.
+        assert result.marginal_energy is not None
         weights = np.asarray(batch.weights, np.float64)
         self._seen_energy += float(weights @ result.marginal_energy)
         self._seen_units += float(weights @ batch.lengths)
@@ -244,7 +254,7 @@ class VariationalTempering(TemperaturePolicy):
         )  # fmt: skip
 
     def _ladder(self, plan: FitPlan) -> _Ladder:
-        """Make the ladder, whose log partition function the model gives."""
+        """Return the ladder, with the model's log C per unit at each temperature."""
         # The model is Temperable, since :meth:`check` requires it.
         model: Any = plan.model
         inv_temps = self.max_temperature ** -np.linspace(0.0, 1.0, self.n_temperatures)
@@ -252,7 +262,10 @@ class VariationalTempering(TemperaturePolicy):
         return _Ladder(inv_temps, log_partition, slope[0])
 
     def _memory_in_passes(self, plan: FitPlan) -> float | None:
-        """Return ``memory`` or its default; None in a stream, for which steps are counted."""
+        """Return ``memory``, or its default, a share of the fit's passes.
+
+        In a stream the default is None, because the running mean counts steps instead of passes.
+        """
         if self.memory is None and np.isfinite(plan.n_passes):
             return plan.passes(self._default_memory)
         return self.memory
