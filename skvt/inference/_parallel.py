@@ -1,7 +1,7 @@
 """Threads for compiled loops, and one thread for the matrix library (BLAS).
 
-:class:`Workers` runs tasks on threads. The compiled loops of tasks release the interpreter lock and
-write into slices of shared arrays.
+:class:`Workers` runs tasks on threads. Threads work at the same time, because the compiled loops of
+tasks release the interpreter lock. The loops write into separate slices of shared arrays.
 
 Tasks are passed to threads by a plain queue, which takes 0.03 ms. A minibatch of a hundred
 documents takes 1 to 3 ms; ``joblib.Parallel`` would cost more than the work, because joblib polls
@@ -37,16 +37,20 @@ _Done: TypeAlias = SimpleQueue[tuple[int, Any, BaseException | None]]
 
 @cache
 def _find_matrix_libraries() -> list[Any]:
-    """Return the matrix libraries of this process; cached, because a search takes milliseconds."""
+    """Return the matrix libraries of this process.
+
+    The result is cached, because a search for libraries takes milliseconds.
+    """
     return ThreadpoolController().select(user_api="blas").lib_controllers
 
 
 class _Limit:
     """The limit of the matrix libraries to one thread each, which holds for the whole process.
 
-    The limit holds as long as any object has a claim. When the last claim ends, the numbers of
-    threads are restored. threadpoolctl is not enough: each of its limits restores the number that
-    it replaced, so that two limits that overlap can leave the process at one thread.
+    The limit holds as long as any object, an owner, has a claim. When the last claim ends, the
+    numbers of threads are restored. threadpoolctl alone is not enough: each of its limits restores
+    the number that it replaced, so that two limits that overlap can leave the process at one
+    thread.
     """
 
     def __init__(self) -> None:
@@ -73,7 +77,7 @@ class _Limit:
                 library.set_num_threads(1)
 
     def give_back(self, claim: "weakref.ref[object]") -> None:
-        """End a claim, the weak reference to its owner; do nothing if it has ended already."""
+        """End a claim, which is the weak reference to its owner, unless it has ended already."""
         with self._lock:
             self._claims.discard(claim)
             if not self._claims and self._threads_before is not None:
@@ -120,10 +124,11 @@ def _do_tasks(function: Callable[..., Any], waiting: _Waiting, done: _Done) -> N
 def _run_helper(
     jobs: "SimpleQueue[Any]", ended: deque[None], bell: "SimpleQueue[None]", watch: object
 ) -> None:
-    """Run the loop of a helper thread: do ``jobs``, the arguments of `_do_tasks`, until None comes.
+    """Run the loop of a helper thread: take jobs and do their tasks, until None comes.
 
-    On exit, append to ``ended`` and put None into ``bell``, which wakes the thread that waits for
-    this one. ``watch`` is not used: the thread holds the weak reference so that it stays alive.
+    A job is the tuple of arguments of `_do_tasks`. On exit, append to ``ended`` and put None into
+    ``bell``, which wakes the thread that waits for the end of helpers. ``watch`` is not used: the
+    thread holds this weak reference so that it stays alive.
     """
     try:
         while isinstance(job := jobs.get(), tuple):
@@ -138,9 +143,9 @@ def _run_helper(
 
 
 class Workers:
-    """A ``with`` block with ``n_jobs`` threads, the caller included.
+    """A ``with`` block in which ``n_jobs`` threads, the caller included, work on tasks.
 
-    ``n_jobs`` has the meaning of scikit-learn, also if it is None or negative.
+    None and negative numbers of ``n_jobs`` mean the same as in scikit-learn.
     """
 
     def __init__(self, n_jobs: int | None = None) -> None:
@@ -152,18 +157,20 @@ class Workers:
         self._one_blas_thread = one_blas_thread()
 
     def __enter__(self) -> Self:
-        # The arguments of `_run_helper`: jobs, an entry for each helper that has ended, and the
-        # queue that announces such ends.
+        # The jobs of the helpers.
         self._jobs: SimpleQueue[Any] = SimpleQueue()
+        # An entry for each helper that has ended.
         self._ended: deque[None] = deque()
+        # The queue in which each helper announces its end.
         self._bell: SimpleQueue[None] = SimpleQueue()
         try:
             self._one_blas_thread.__enter__()
-            # If this object is freed without __exit__, the callback of the weak reference ends
-            # the threads, because it puts something other than a job into the queue. The callback
-            # is `put` itself, which is written in C: Ctrl-C cannot interrupt it.
+            # If this object is freed without __exit__, the callback of the weak reference ends the
+            # helpers, because the callback puts the reference, which is no job, into the queue. The
+            # callback is `put` itself, which is written in C: Ctrl-C cannot interrupt it.
             watch = weakref.ref(self, self._jobs.put)
-            # threading.Thread.start waits until the thread runs. If that wait is interrupted, the
+            # Threads are started by the function of the interpreter, because the method
+            # threading.Thread.start waits until the thread runs. If the wait is interrupted, the
             # thread stays in the lists of the threading module for good.
             for _ in range(1, self.n_jobs):
                 start_new_thread(_run_helper, (self._jobs, self._ended, self._bell, watch))
@@ -192,9 +199,10 @@ class Workers:
     def run(self, function: Callable[..., T], tasks: Iterable[tuple[Any, ...]]) -> list[T]:
         """Return ``[function(*task) for task in tasks]``, computed on all threads.
 
-        Whichever thread is free takes the next task, so that tasks may take unequal time. A
-        :class:`~skvt._compiled._shared_loop.SharedLoop` is called once on every thread. The caller
-        does not wait for threads that wake up after the loop has finished.
+        Whichever thread is free takes the next task, so that tasks may take unequal time. If
+        ``tasks`` is a :class:`~skvt._compiled._shared_loop.SharedLoop`, the function is also called
+        on every helper thread. The caller does not wait for threads that wake up after the loop has
+        finished.
         """
         loop = tasks if isinstance(tasks, SharedLoop) else None
         tasks = list(tasks)

@@ -22,7 +22,10 @@ SAMPLE_SIZE = 1024
 
 @dataclass(frozen=True)
 class Pilot:
-    """A short fit at T = 1, of at most one pass of stochastic inference."""
+    """A short fit at T = 1, of at most one pass of stochastic inference.
+
+    Learned temperatures compare the energies of a hot fit with those of the pilot.
+    """
 
     # ``rate(number)`` returns the size rho of the step with this number.
     rate: Callable[[int], float]
@@ -33,9 +36,11 @@ class Pilot:
         self, model: Model, data: Rows, replication: float, workers: Workers,
         rng: np.random.Generator, *, every_row: bool = False,
     ) -> tuple[float, Array]:  # fmt: skip
-        """Make the short fit; return marginal energies per unit of data, in nats.
+        """Make the short fit; return energies per unit of data, in nats.
 
-        Energies are computed for a sample of rows, or for all rows if ``every_row``.
+        The energy of a row is untempered, with its local variables summed out, and a unit of data
+        is a token or a row. Energies are computed for a sample of rows, or for all rows if
+        ``every_row``.
 
         Parameters
         ----------
@@ -43,7 +48,7 @@ class Pilot:
         data : Rows
             The rows, divided into the batches of the main fit.
         replication : float
-            Replication of the statistics in the main fit.
+            Number of times that the statistics of the main fit count each row.
         workers : Workers
         rng : numpy.random.Generator
         every_row : bool, default=False
@@ -58,7 +63,8 @@ class Pilot:
         data = data if self.minibatches is None else self.minibatches
         state = State(model.initial(data, rng))
         engine: StochasticInference[Model] = StochasticInference(self.rate)
-        # The policy keeps T at 1 and the replication of the main fit, and no priors are learned.
+        # The policy keeps T at 1 and the replication of the main fit. Because the policy is not
+        # done, no priors are learned.
         policy = RunningPolicy()
         policy.replication = replication
         policy.done = False

@@ -87,20 +87,26 @@ class StochasticInference(WithoutMemosMixin, Continued, Generic[M]):
     def _make_draw(self, state: State, visit: int) -> Draw | None:
         """Return how a visit draws its globals; None for no draw.
 
-        ``visit`` is the number of the visit within its step.
+        ``visit`` is the number of the visit within its step, from 0.
         """
         return None
 
     def _make_globals(self, model: M, stats: RunningStats, batch: Any, workers: Workers) -> Any:
-        """Return the globals of a visit, or with a draw the statistics to draw from."""
+        """Return the globals of a visit, or if they are drawn, the statistics to draw from."""
         return model.expectation(stats, batch, workers.run)
 
     def _make_rate(self, stream: Stream, weight: float) -> Callable[[int], float]:
-        """Return the function of step sizes for rows of this weight of a stream."""
+        """Return the function from the number of a step to its size.
+
+        The step is on rows of this weight of a stream.
+        """
         return self.rate
 
     def _combine_rates(self, rates: Sequence[float]) -> float:
-        """Return the size of one step that equals steps of these sizes to the same statistics."""
+        """Return the size of one step that equals steps of these sizes to the same statistics.
+
+        Steps of sizes rho_i leave the share ``prod_i (1 - rho_i)`` of the old statistics.
+        """
         return rates[0] if len(rates) == 1 else 1.0 - math.prod(1.0 - rate for rate in rates)
 
     def step(
@@ -109,8 +115,8 @@ class StochasticInference(WithoutMemosMixin, Continued, Generic[M]):
         """Make one step on minibatches that are visited at once; return the model.
 
         The minibatches represent rows of weight ``total``. With R minibatches, the step equals R
-        steps towards the statistics of all of them. ``state`` changes in place, and the returned
-        model has learned the priors of local variables.
+        steps, each towards the statistics of all minibatches. ``state`` changes in place, and the
+        returned model has learned the priors of local variables.
         """
         data, workers, policy = visits.data, visits.workers, visits.policy
         n_before = state.n_steps
@@ -120,7 +126,7 @@ class StochasticInference(WithoutMemosMixin, Continued, Generic[M]):
         visit_numbers = count()
         requested = policy.requested
         if visits.totals is None:
-            # The energy is only needed for the untempered bound.
+            # Without totals, the untempered bound is not computed, which alone needs the energy.
             requested["with_energy"] = False
 
         def make_request(batch: Any) -> VisitRequest:
@@ -131,9 +137,10 @@ class StochasticInference(WithoutMemosMixin, Continued, Generic[M]):
         def make_globals(batch: Any) -> Any:
             return self._make_globals(model, state.stats, batch, workers)
 
+        # Visit the minibatches.
         results = list(data.visit(batches, make_request, make_globals, workers, summed=True))
         n_steps = data.n_steps(batches)
-        # The step size rho, and the step size of statistics from which priors are learned.
+        # Compute the step size rho, and the step size of statistics from which priors are learned.
         rate = visits.rate or self.rate
         rho = self._combine_rates([rate(n_before + i) for i in range(n_steps)])
         prior_rho = model.prior_step(rho, weight / total)

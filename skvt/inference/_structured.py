@@ -1,4 +1,8 @@
-"""Structured stochastic variational inference (SSVI): local steps given drawn globals [HB15]."""
+"""Structured stochastic variational inference (SSVI): local steps given drawn globals [HB15].
+
+:class:`StructuredInference` is stochastic inference whose local steps depend on globals beta drawn
+from q(beta). A visit makes the local step of a minibatch.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,8 +17,8 @@ from skvt.inference._state import State
 from skvt.inference._stochastic import StochasticInference, Visits
 from skvt.inference._visit import Draw
 
-# Kinds of globals for local steps. "ssvi" and "ssvi-a" draw them; "mean_field" takes expectations
-# and "map" a point [HB15 sec. 2.5].
+# Kinds of globals for local steps. "ssvi" and "ssvi-a" draw globals from q; "mean_field" takes
+# their expectations, and "map" takes a point [HB15 sec. 2.5].
 GLOBAL_STEPS = ("ssvi", "ssvi-a", "mean_field", "map")
 _DRAWS = Requirement(
     "Structured inference", Capability.DRAWABLE, "Use stochastic inference instead."
@@ -38,8 +42,8 @@ class StructuredInference(StochasticInference[Drawable]):
 
     # One of `GLOBAL_STEPS`.
     global_step: str
-    # In a stream that counts its rows, the largest step size, as a multiple of the share of the
-    # step's rows in all rows so far; None for no limit.
+    # In a stream that counts its rows, the largest step size divided by the share of the step's
+    # rows in all rows so far; None for no limit.
     max_rate_per_share: float | None = None
 
     bound_kind = "none"
@@ -48,26 +52,28 @@ class StructuredInference(StochasticInference[Drawable]):
         self.requires = (_DRAWS, _CORRECTION) if self.global_step == "ssvi" else (_DRAWS,)
 
     def run_pass(self, model: Drawable, state: State, inputs: PassInputs) -> PassResult:
-        """Make one pass; ``state`` changes in place."""
+        """Make one pass; ``state`` changes in place. The result has no bound."""
         if model.updates_all_rows:
-            # The initial statistics may have components in another order.
+            # Sort the components, which the initial statistics may have in another order.
             model.project(state.stats)
         return super().run_pass(model, state, inputs)
 
     def step(
         self, model: Drawable, batches: Sequence[Any], total: float, state: State, visits: Visits
     ) -> Drawable:
-        """Make a step on minibatches visited at once, each with its own draw of the globals."""
+        """Make a step on minibatches visited at once, each with a separate draw of the globals."""
         model = super().step(model, batches, total, state, visits)
+        # Steps with the correction V may make statistics illegal, and steps that change all
+        # statistics may change the order of the components.
         if model.updates_all_rows or self.global_step == "ssvi":
             model.project(state.stats)
         return model
 
     def _make_rate(self, stream: Stream, weight: float) -> Callable[[int], float]:
-        """Limit step sizes by the share of the rows in the stream so far.
+        """Return step sizes that are limited by the share of the rows in the stream so far.
 
-        If the stream becomes longer than its given total, the limit stays, so that the first rows
-        are forgotten.
+        ``weight`` is the weight of the rows of a step. If the stream becomes longer than its given
+        total, the limit stays, so that the first rows are forgotten.
         """
         if self.max_rate_per_share is None or not stream.grows:
             return self.rate
@@ -76,9 +82,9 @@ class StructuredInference(StochasticInference[Drawable]):
         return lambda step: min(max_rate, self.rate(step))
 
     def _combine_rates(self, rates: Sequence[float]) -> float:
-        """Return the size of one step in place of several; "ssvi" takes only the first.
+        """Return the size of one step in place of several.
 
-        Large steps with the correction V would diverge.
+        "ssvi" takes only the first size, because large steps with the correction V would diverge.
         """
         return super()._combine_rates(rates[:1] if self.global_step == "ssvi" else rates)
 
