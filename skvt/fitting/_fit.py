@@ -154,9 +154,8 @@ class Fit:
     def _has_memos_of(self, data):
         """Return whether the fit ``before`` has memos of these rows in batches of this size."""
         before = self.before
-        if before.elbo is None or before.seen is None:
-            return False
-        return before.seen == (checksum(data.X, data.weights), data.batch_size)
+        may_be_same = before.elbo is not None and before.seen is not None
+        return may_be_same and before.seen == (checksum(data.X, data.weights), data.batch_size)
 
     def _initial_fitted(self, plan, model, state, policy, before=None):
         """Return the :class:`Fitted` of a start before its first pass, without a bound.

@@ -254,27 +254,35 @@ words_ : ndarray of shape (`n_features_in_`,)
 import inspect
 import re
 
+# An entry of the docstring above: its label, its type, and its indented text.
 _ENTRY = re.compile(r"^(\S.*?) : (.*)\n((?:    .*\n)+)", re.MULTILINE)
+# A line of another docstring that stands for entries: their labels, separated by commas.
 _LINE = re.compile(r"^ *\.\. shared: (.*)$", re.MULTILINE)
-_OF_NAME = {name: (kind, text) for name, kind, text in _ENTRY.findall(__doc__ or "")}
+# The type and the text of each entry by its label, such as "moves (memoized)".
+_ENTRIES = {label: (kind, text) for label, kind, text in _ENTRY.findall(__doc__ or "")}
 
 
 def with_shared_texts(cls):
-    """Replace the names of shared texts in the docstring of a class by the texts."""
-    if cls.__doc__:  # python -OO removes docstrings
-        parameters = inspect.signature(cls).parameters
+    """Replace the lines ``.. shared:`` in the docstring of a class by entries; return the class."""
+    # Under python -OO, classes have no docstrings.
+    if not cls.__doc__:
+        return cls
+    parameters = inspect.signature(cls).parameters
 
-        def entry(label):
-            kind, text = _OF_NAME[label]
-            name = re.sub(r" \(\w+\)$", "", label).replace(" & ", ", ")
-            first = name.partition(",")[0]
-            if first in parameters:
-                default = repr(parameters[first].default).replace("'", '"').replace("e-0", "e-")
-                kind = f"{kind}, default={default}"
-            return f"{name} : {kind}\n{text}"
+    def make_entry(label):
+        """Return the entry of a label, with the default if it describes a parameter."""
+        kind, text = _ENTRIES[label]
+        # Remove the mark "(memoized)", "(topics)" or "(factors)".
+        names = re.sub(r" \(\w+\)$", "", label).replace(" & ", ", ")
+        first_name = names.partition(",")[0]
+        if first_name in parameters:
+            default = repr(parameters[first_name].default).replace("'", '"').replace("e-0", "e-")
+            kind = f"{kind}, default={default}"
+        return f"{names} : {kind}\n{text}"
 
-        def entries(line):
-            return "\n".join(map(entry, line[1].split(", "))).rstrip()
+    def make_entries(line):
+        """Return the entries of the labels of a matched line."""
+        return "\n".join(map(make_entry, line[1].split(", "))).rstrip()
 
-        cls.__doc__ = _LINE.sub(entries, inspect.cleandoc(cls.__doc__)) + "\n"
+    cls.__doc__ = _LINE.sub(make_entries, inspect.cleandoc(cls.__doc__)) + "\n"
     return cls

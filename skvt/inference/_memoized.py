@@ -163,7 +163,7 @@ class MemoizedInference(Continued):
             state.move_log.extend(move.finish(model, state, tools))
             model = move.under_priors(model)
         sort_components(model, state)
-        # Revert the pass if it has lowered the bound.
+        # Revert the pass if it has lowered the exact bound.
         previous = self._last_bound
         if checkpoint and previous is not None and exceeds(previous, bound_of_all(model, state)):
             state.restore(checkpoint)
