@@ -185,8 +185,8 @@ class Stream:
     make_rng: Callable[[], np.random.Generator] = np.random.default_rng
     # Whether moves are tried.
     tries_moves: bool = True
-    # Id of an earlier batch, to which the rows of this call are added after the call; None if these
-    # rows stay a separate batch.
+    # Id of an earlier batch, which the rows of this call join after their local step; None if
+    # these rows stay a separate batch.
     joins: Hashable | None = None
     # If the rows of the call consist of several batches, the positions of the rows of each batch by
     # its id. The rows are one batch for the moves, but separate batches after the call.

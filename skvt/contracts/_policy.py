@@ -47,9 +47,9 @@ class FitPlan:
         mean, and the energy of each row of a sample. With ``every_row=True`` the sample consists of
         all rows.
     planned_passes : float or None
-        Expected number of passes; None if it is ``n_passes``. It is smaller than ``n_passes`` if
-        the fit may stop on convergence, because ``n_passes`` is then only a limit, and does not
-        indicate how long T should be above 1.
+        Expected number of passes of a fit that may stop on convergence: ``n_passes`` is then only a
+        limit, and does not indicate how long T should be above 1. A policy anneals over a share of
+        the smaller of the two numbers. None stands for ``n_passes``.
     knows_total : bool
         Whether the number of rows of a stream is known. A pass of the stream is then this number of
         rows.

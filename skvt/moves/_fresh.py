@@ -24,8 +24,8 @@ from skvt.ties import exceeds
 N_FRESH = 10
 # A smaller number of components with which a second mixture starts.
 FEWER = 3
-# The second mixture is also fitted to fewer rows than this number for each of N_FRESH components,
-# even if the first mixture is better than the target.
+# If the rows are fewer than this number for each of N_FRESH components, the second mixture is
+# fitted even if the first one is better than the target.
 ROWS_FOR_EACH = 200
 # Up to this number of columns, few starts show the clusters of a target. Mixtures that start from
 # the least normal directions are then left out. If there are at most _MAX_ROWS_FOR_FEWER rows, all
