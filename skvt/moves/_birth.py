@@ -201,7 +201,7 @@ class Birth(Move):
         """Return the best fresh components for the collected rows; record a failure."""
         # The chosen component of the target is first.
         was_tried = bool(self._ledger.tries(target.ids[:1], target.masses[:1])[0])
-        fresh = mixtures.fit_best(target, was_tried)
+        fresh = mixtures.fit_rows_of(target, was_tried)
         if not fresh.outcome.is_accepted:
             self._ledger = self._ledger.failed(target.ids, target.masses, LOST)
         return fresh

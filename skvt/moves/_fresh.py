@@ -184,7 +184,7 @@ class FreshMixtures:
     other_stats: Stats | None
     in_stream: bool = False
 
-    def fit_best(self, target: Target, was_tried: bool) -> Fresh:
+    def fit_rows_of(self, target: Target, was_tried: bool) -> Fresh:
         """Return the best mixture of the collected rows, compared with the target.
 
         ``was_tried`` tells whether births from the target have failed before.
@@ -203,8 +203,8 @@ class FreshMixtures:
         # Number of rows of the target that each collected row represents.
         factor = np.clip(target.total / weights.sum(), 1.0, MOST_COUNTED)
         X = stacked(target.rows)
-        # If the target is a single component with enough rows, first try a mixture of these rows
-        # under new priors.
+        # If the target is a single component with enough rows, first try a mixture of the rows that
+        # mostly belong to the target, under new priors.
         is_member = resp_of_target > 0.5
         is_single = len(target.ids) == 1
         min_rows = _MAX_ROWS_FOR_FEWER if self._is_narrow(X) else _MIN_ROWS_FOR_EACH * N_FRESH
