@@ -90,7 +90,8 @@ class CollapsedInference(WithoutMemosMixin, Continued):
         data, policy, workers, _ = inputs
         totals, prior_stats = LocalTotals(), PriorStats()
         new_stats = None
-        # In the first pass and in a restart, local variables have no start.
+        # Local steps start with the variables of the last pass, except in the first pass and in
+        # restarts.
         is_late = self._pass > self._last_restart
         has_starts = bool(self._ends) and (self._pass % self._passes_per_restart > 0 or is_late)
         if self._ends and not has_starts:
