@@ -1,4 +1,8 @@
-"""Factorial mixtures: rows as sums of subsets of components, annealed and tempered."""
+"""The estimator of factorial mixtures: each row is a sum of a subset of components, plus noise.
+
+Memoized or stochastic inference is annealed or tempered. The mathematics is in
+:mod:`skvt.models.factorial`.
+"""
 
 from dataclasses import KW_ONLY, replace
 from numbers import Real
@@ -51,16 +55,17 @@ from skvt.readers.validation import check_variance, positive_int
 from skvt.schedules import RobbinsMonro
 from skvt.temperature import LinearAnnealing
 
-BETWEEN = Interval(Real, 0, 1, closed="neither")
+# Legal values of a probability of activation.
+PROBABILITY = Interval(Real, 0, 1, closed="neither")
 # Initial value of a learned activation prior.
 INITIAL_ACTIVATION = 0.3
 # Annealing starts at this share of the critical temperature, above which all components are the
 # same. At higher temperatures a few directions of the data take up all components.
 SHARE_OF_CRITICAL = 0.25
-# Maximum initial temperature of annealing. It applies to rows of thousands of columns, whose
-# activations are certain at any temperature.
+# Maximum initial temperature of annealing. It is the initial temperature for rows of thousands of
+# columns, because their activations are certain at any temperature.
 HOTTEST = 6.0
-# Initial value of a learned temperature, which falls at once if this is too hot.
+# Maximum of a learned temperature. If it is too hot, the temperature falls at once.
 HOTTEST_LEARNED = 10.0
 
 
@@ -160,7 +165,7 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
     _: KW_ONLY
     noise_variance: Annotated[float | str, AUTO, POSITIVE] = "auto"
     prior_variance: Annotated[float | str, AUTO, POSITIVE] = "auto"
-    activation_prior: Annotated[ArrayLike | str, AUTO, BETWEEN, "array-like"] = "auto"
+    activation_prior: Annotated[ArrayLike | str, AUTO, PROBABILITY, "array-like"] = "auto"
     temperature: Temperature = "annealed"
     moves: tuple[str, ...] = ("superposition",)
     learning_method: str = "batch"
@@ -181,7 +186,7 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
 
     # ---------------------------------------------------------------------------------- model
     def _activation_prior_array(self):
-        """Return pi (K,) as the parameter gives it; raise ValueError if it is illegal."""
+        """Return the initial pi (K,) by ``activation_prior``; raise ValueError if it is illegal."""
         if isinstance(self.activation_prior, str):
             return np.full(self.n_components, INITIAL_ACTIVATION)
         prior = np.asarray(self.activation_prior, dtype=np.float64)
@@ -199,35 +204,35 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
         return np.broadcast_to(prior, (self.n_components,)).copy()
 
     def _build_model(self, X, weights, old=None):
-        """Build the model, with priors as passed or guessed from the rows.
+        """Build the model; parameters that are "auto" begin with guesses from the rows.
 
-        Learned parameters continue from their values in the ``old`` model.
+        If a fit is continued, they keep their values in the ``old`` model.
         """
         check_moves(self.moves, ("superposition",))
         prior = self._activation_prior_array()
         guesses, largest_variance = guess_variances(X, weights, self.n_components, prior.sum())
         parameters = {name: getattr(self, name) for name in (*guesses, "activation_prior")}
-        learned = {name for name, value in parameters.items() if isinstance(value, str)}
-        # The mean square of one component's contribution. The noise variance is checked against it,
-        # and then the prior variance against the larger of the mean square and the noise variance.
+        learned_names = {name for name, value in parameters.items() if isinstance(value, str)}
+        # Check the noise variance against the mean square of one component's contribution, and then
+        # the prior variance against the larger of this mean square and the noise variance.
         mean_square = guesses["prior_variance"]
         for name in guesses:
-            if name not in learned:
+            if name not in learned_names:
                 check_variance(name, parameters[name], X.dtype, mean_square)
                 guesses[name] = float(parameters[name])
             mean_square = max(mean_square, guesses["noise_variance"])
         model = FactorialMixture(
             n_components=self.n_components, n_features=X.shape[1], activation_prior=prior,
-            dtype=X.dtype, learned=frozenset(learned), by_column=has_missing(X, weights),
+            dtype=X.dtype, learned=frozenset(learned_names), by_column=has_missing(X, weights),
             critical_temperature=largest_variance / guesses["noise_variance"], **guesses,
         )  # fmt: skip
         if old is None:
             return model
-        learned = {name: getattr(old, name) for name in model.learned}
-        return replace(model, **learned, by_column=old.by_column)
+        old_values = {name: getattr(old, name) for name in learned_names}
+        return replace(model, **old_values, by_column=old.by_column)
 
     def _plan(self, model, X, weights, *, stream=False):
-        """Return the plan of a fit: its batches, engine, number of passes and starts."""
+        """Return the plan of a fit: batches, engine, passes, and first activations of the rows."""
         n_rows = X.shape[0]
         minibatches = rows_of(X, weights, min(self.batch_size, n_rows), self.n_parallel_batches)
         rate = RobbinsMonro(self.learning_offset, self.learning_decay)
@@ -236,34 +241,35 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
         if n_passes is None:
             n_passes = 100 if is_online else 500
         if stream or is_online:
-            data, starts = minibatches, None
+            data, row_starts = minibatches, None
             engine = StochasticInference(rate)
         else:
             data = rows_of(X, weights, n_rows, self.n_parallel_batches)
             engine = MemoizedInference([Superposition()] if self.moves else [])
-            # In a start, inf asks for a search for the subset of the row, which pays if components
-            # have been learned already. NaN means that local steps start from the prior.
-            start = np.inf if self._continues() else np.nan
-            starts = np.full((n_rows, self.n_components), start, X.dtype)
+            # The local step of a row starts from the prior if its activations are NaN. If they are
+            # inf, the step searches for the subset of the row, which pays after components have
+            # been learned.
+            activation = np.inf if self._continues() else np.nan
+            row_starts = np.full((n_rows, self.n_components), activation, X.dtype)
         return Plan(
             data=data,
             phases=(Phase(engine),),
             policy=_policy_of(self.temperature, model),
             stopping=Stopping(n_passes, self.evaluate_every, self.tol, planned_passes=100.0),
             pilot=Pilot(rate, minibatches),
-            row_starts=starts,
+            row_starts=row_starts,
             stream=StreamPlan(self.total_samples),
         )
 
     def _adapted(self, fitted, X, weights):
-        """Return the fit, with statistics for each column if missing values occur first in X."""
+        """Give the fit statistics for each column if X has the first missing values of a stream."""
         if fitted.model.by_column or not has_missing(X, weights):
             return fitted
         model, stats = fitted.model.with_column_covariances(fitted.state.stats)
         return replace(fitted, model=model, state=replace(fitted.state, stats=stats))
 
     def _model_for_bounds(self):
-        """Return the model that searches for the subset of each row."""
+        """Return the model with the local step that searches for the subset of each row."""
         return replace(self._fitted.model, search=True)
 
     # ------------------------------------------------------------------------------- attributes
@@ -326,7 +332,7 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
         return self._explained(X).log_density
 
     def _explained(self, X):
-        """Return the log densities of rows and the probabilities of components, batch by batch."""
+        """Return the :class:`Explanations` of rows, which are computed batch by batch."""
         model, stats = self._fitted.model, self._fitted.stats
         with Workers(self.n_jobs) as workers:
             data = rows_of(X, np.ones(X.shape[0]))
@@ -361,7 +367,10 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
 
 
 def _policy_of(temperature, model):
-    """Return the temperature policy; if it is named, the model determines its initial value."""
+    """Return the policy of the parameter ``temperature``.
+
+    The model determines the initial temperature of "annealed". Other named policies get a maximum.
+    """
     if temperature == "annealed":
         initial = min(max(1.0, SHARE_OF_CRITICAL * model.critical_temperature), HOTTEST)
         return LinearAnnealing(initial_temperature=initial, replication=1.0)

@@ -1,4 +1,7 @@
-"""The textbook mixture: known variance, known weights, coordinate ascent [BKM17 sec. 3]."""
+"""The estimator of the textbook mixture: Gaussians of known variance and known weights.
+
+Inference is coordinate ascent [BKM17 sec. 3].
+"""
 
 from dataclasses import KW_ONLY, replace
 from typing import Annotated
@@ -152,7 +155,7 @@ class CAVIGaussianMixture(MixtureEstimator):
 
     # --------------------------------------------------------------------------------- model
     def _weights_from_parameter(self):
-        """Return the weights as the parameter gives them; raise ValueError if they are illegal."""
+        """Return the weights as the model's prior; raise ValueError if ``weights`` is illegal."""
         K = self.n_components
         if self.weights is None:
             return KnownWeights(np.full(K, 1.0 / K))
@@ -171,9 +174,11 @@ class CAVIGaussianMixture(MixtureEstimator):
             return old
         require_rows(self, X, self.n_components)
         center, variances = weighted_moments(X, weights, "diag")
+        # Each variance is checked against the largest square that it must explain in a column.
         squares = {"noise_variance": variances, "prior_variance": variances + center**2}
-        for name, square in squares.items():
-            check_variance(name, getattr(self, name), X.dtype, square.max())
+        for name, column_squares in squares.items():
+            check_variance(name, getattr(self, name), X.dtype, column_squares.max())
+        # The model has the coordinates of centred rows, in which the prior mean 0 is -center.
         prior = Normal.from_standard(-center, self.prior_variance)
         component = KnownVarianceGaussian(prior, center, float(self.noise_variance), X.dtype)
         model = Mixture(
@@ -182,25 +187,26 @@ class CAVIGaussianMixture(MixtureEstimator):
         )  # fmt: skip
         if self.means_init is None:
             return model
+        # Start from statistics that have these means, with rows in proportion to the weights.
         counts = weights.sum() * model.weights.weights
         sums = component.sums_at(means_from_parameter(self, X), counts)
         return replace(model, start=Stats((counts, sums)))
 
     def _plan(self, model, X, weights, *, stream=False):
         """Return the plan of memoized inference of one batch, which is coordinate ascent."""
-        data = rows_of(X, weights, X.shape[0])
         return Plan(
-            data=data,
+            data=rows_of(X, weights, X.shape[0]),
             phases=(Phase(MemoizedInference()),),
             policy=policy_of(self.temperature),
             stopping=Stopping(self.max_iter, tol=self.tol),
-            pilot=Pilot(RobbinsMonro(1.0, 0.0)),
+            pilot=Pilot(RobbinsMonro(offset=1.0, decay=0.0)),
         )
 
     def _row_results(self, rows):
         """Return results of the rows by name, with the assignments for ``posterior_``."""
         results = super()._row_results(rows)
-        # Assignments of rows in chunks are not kept; predict_proba computes them chunk by chunk.
+        # Rows in memory have an empty layout. Assignments of rows in chunks are not kept;
+        # predict_proba computes them chunk by chunk.
         if not layout_of(rows.X).size:
             with Workers(self.n_jobs) as workers:
                 results["assignments"] = compute_assignments(self._fitted, rows.X, workers)
@@ -220,9 +226,8 @@ class CAVIGaussianMixture(MixtureEstimator):
     @of_fit
     def covariances_(self, fitted):
         """Known variance of each component, shape (K,)."""
-        model = fitted.model
-        variance = model.component.noise_variance
-        return np.full(self.n_components_, variance, model.dtype)
+        variance = fitted.model.component.noise_variance
+        return np.full(self.n_components_, variance, fitted.model.dtype)
 
     @of_fit
     def precisions_(self, fitted):
@@ -235,7 +240,10 @@ class CAVIGaussianMixture(MixtureEstimator):
         return np.sqrt(self.precisions_)
 
     def _moment_of_means(self, fitted, moment):
-        """Return the ``moment`` of q of the means, in the coordinates of the data."""
+        """Return a moment of q of the means, in the coordinates of the data, (K, n_features).
+
+        ``moment`` is ``Normal.mean`` or ``Normal.variance``.
+        """
         _, lam = fitted.model.component.in_data_coordinates(fitted.lam()[1])
         return moment(lam).astype(fitted.model.dtype)
 
@@ -246,6 +254,6 @@ class CAVIGaussianMixture(MixtureEstimator):
         blocks = {"means": Posterior(*component.in_data_coordinates(fitted.lam()[1]))}
         # The assignments are not known during a fit.
         if fitted.assignments is not None:
-            log_resp = Categorical.from_standard(fitted.assignments)
-            blocks["assignments"] = Posterior(Categorical, log_resp)
+            eta = Categorical.from_standard(fitted.assignments)
+            blocks["assignments"] = Posterior(Categorical, eta)
         return JointPosterior(**blocks)

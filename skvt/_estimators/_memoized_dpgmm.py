@@ -1,4 +1,8 @@
-"""Dirichlet process Gaussian mixtures with memoized inference, births, merges and deletes."""
+"""The estimator of Gaussian mixtures that find their number of components, by memoized inference.
+
+The memo of a batch of rows is the contribution of the batch to the statistics and the bound. The
+mathematics is in :mod:`skvt.models.mixture`.
+"""
 
 from dataclasses import KW_ONLY, replace
 from typing import Annotated
@@ -69,14 +73,19 @@ class MemoizedDPGMM(GrowingMixin, MixtureEstimator):
         Shape of each component's covariance. "tied" is one matrix for all components. "low_rank" is
         a matrix of low rank plus a noise variance for each column, as in factor analysis.
 
-        "auto" chooses the type with the highest bound in short fits, on at most 3,000 rows and 64
-        columns. In ``partial_fit``, the rows of the first call decide. "full" and "tied" are left
-        out with at most two rows for each column, and, if there are more than 64 columns, with at
-        most ten rows for each column. "low_rank" needs at least four columns. With more than 64
-        columns and missing values, only "spherical" and "diag" are compared. With at most ten rows
-        for each column, types whose bounds are within 0.05 nats per row and column of the highest
-        bound are also compared by the density of held-out rows, and left out if it is clearly
-        lower.
+        "auto" makes short fits with several types, on at most 3,000 rows and 64 columns, and takes
+        the type with the highest bound. In ``partial_fit``, the rows of the first call decide. The
+        types are
+
+        - "spherical" and "diag";
+        - "low_rank" if there are four or more columns;
+        - "tied" and "full" if there are more than two rows for each column. Data of more than 64
+          columns need more than ten rows for each column.
+
+        Only "spherical" and "diag" are compared on data of more than 64 columns with missing
+        values. With at most ten rows for each column, bounds may differ too little to decide. A
+        type whose bound is within 0.05 nats per row and column of the highest bound is then left
+        out if it gives held-out rows a clearly lower density than another such type.
 
         NaN in the data are missing values. They are integrated out with "diag" and "spherical".
         With other types they are local variables of their rows, see Notes.
@@ -279,10 +288,11 @@ default="dirichlet_process"
     def _build_model(self, X, weights, old=None):
         """Build the mixture, with given priors or priors that are found from the rows.
 
-        ``old`` is the present model when a fit is continued. It is returned unchanged.
+        If a fit is continued, return its model ``old`` unchanged.
         """
         check_memoized(self)
-        K, alpha = self.n_components, self.weight_concentration_prior
+        K = self.n_components
+        alpha = self.weight_concentration_prior
         learns_alpha = isinstance(alpha, str)
         if self._is_finite and learns_alpha:
             raise ValueError(
@@ -298,7 +308,7 @@ default="dirichlet_process"
         max_components = K if self._is_finite else self.max_components
         covariance_type = covariance_type_for(self, X, weights, self.reg_covar, max_components)
         component, priors = gaussian_component(self, covariance_type, X, weights, self.reg_covar)
-        vars(self).update({f"{name}_": priors[name] for name in priors})
+        vars(self).update({f"{name}_": value for name, value in priors.items()})
         if self._is_finite:
             # `SymmetricDirichlet` takes the sum of the concentrations of all components.
             weights_prior = SymmetricDirichlet(1.0 if alpha is None else float(alpha) * K, K)
@@ -313,25 +323,23 @@ default="dirichlet_process"
             return model
         if self.means_init is None:
             return start_from_labels(model, self.labels_init, X, weights, max_components)
-        # From here on, initial means are given.
         if self.labels_init is not None or self.mean_type == "zero":
-            conflict = (
-                "mean_type='zero', which has no means" if self.labels_init is None else "labels"
-            )
+            conflict = "mean_type='zero', which has no means"
             raise ValueError(
-                f"Give either 'means_init' or another starting point, not both. Got {conflict}."
+                "Give either 'means_init' or another starting point, not both. Got "
+                f"{conflict if self.labels_init is None else 'labels'}."
             )
         return replace(model, start=begun_at(model, X, weights, means_from_parameter(self, X)))
 
     def _plan(self, model, X, weights, *, stream=False):
         """Return the plan of memoized inference with moves, or of stochastic inference."""
-        # None stands for the moves of mixtures.
-        return memoized_plan(self, X, weights, {} if self._is_finite else None, stream=stream)
+        # Without moves, the number of components stays the same. None stands for all moves.
+        moves = {} if self._is_finite else None
+        return memoized_plan(self, X, weights, moves, stream=stream)
 
     def _published(self, model):
         """Return the learned parameters of priors under the names of their attributes."""
-        learned = learned_values(model)
-        return {f"{name}_": learned[name] for name in learned}
+        return {f"{name}_": value for name, value in learned_values(model).items()}
 
     # --------------------------------------------------------------------------- attributes
     @of_fit
@@ -389,23 +397,23 @@ default="dirichlet_process"
     def degrees_of_freedom_(self, fitted):
         """Degrees of freedom of q of each precision, shape (K,) or (K, n_features)."""
         q = self._standard_parameters(fitted)
-        return self._merge_equal_columns(
-            2.0 * q["shape"] if "shape" in q else q["degrees_of_freedom"]
-        )
+        # A gamma distribution of shape a has 2 a degrees of freedom.
+        degrees = 2.0 * q["shape"] if "shape" in q else q["degrees_of_freedom"]
+        return self._merge_equal_columns(degrees)
 
     def _standard_parameters(self, fitted):
         """Return the standard parameters of q of the components, by name."""
         return fitted.model.component.family.standard(fitted.lam()[1])
 
-    def _merge_equal_columns(self, value):
-        """Reshape a value (K, ...) to (K, n_features), or to (K,) if all columns are equal."""
-        value = value.reshape(len(value), -1)
-        return self._as_dtype(value[:, 0] if np.all(value == value[:, :1]) else value)
+    def _merge_equal_columns(self, values):
+        """Reshape values (K, ...) to (K, n_features), or to (K,) if all columns are equal."""
+        values = values.reshape(len(values), -1)
+        return self._as_dtype(values[:, 0] if np.all(values == values[:, :1]) else values)
 
     def _moments(self, fitted):
-        """Return means and covariances of the components in double precision."""
+        """Return the means and the covariances of the components in double precision."""
         component = fitted.model.component
-        # With "tied", give each component the posterior of the shared covariance.
+        # With "tied", each component gets the posterior of the shared covariance.
         return component.moments(component.with_shared_globals(fitted.lam()[1]))
 
     @property
@@ -413,6 +421,6 @@ default="dirichlet_process"
         """Whether the covariances are matrices."""
         return self.covariance_type_ in MATRICES
 
-    def _as_dtype(self, value):
-        """Convert an array to the floating-point type of the model."""
-        return np.asarray(value, self._fitted.model.dtype)
+    def _as_dtype(self, values):
+        """Return values in the floating-point type of the model."""
+        return np.asarray(values, self._fitted.model.dtype)

@@ -1,4 +1,8 @@
-"""The hierarchical Dirichlet process topic model: births, merges and deletes of topics."""
+"""The estimator of the topic model that finds its number of topics, by memoized inference.
+
+The memo of a batch of documents is the contribution of the batch to the statistics and the bound.
+The mathematics is in :mod:`skvt.models.hdp`.
+"""
 
 import warnings
 from dataclasses import KW_ONLY, replace
@@ -38,25 +42,24 @@ from skvt.rows import dense, some_rows
 
 # Minimum and maximum number of documents of a batch if the user passes no batch size.
 ROWS_OF_BATCH = 250, 5_000
-# `fit` warns if the noise ratio, see `_noise_ratio`, is larger. The ratio was at most 1.5 in five
+# `fit` warns if the noise ratio is larger, see `_noise_ratio`. The ratio was at most 1.5 in five
 # corpora of texts, and at most 1.9 if ten or thirty texts were joined to one document. It is 2.4
 # for simulated counts of genes, which are drawn from negative binomials of mean 2 and size 2.
-MOST_NOISE = 2.0
-# Maximum number of documents, and maximum number of words, the most frequent ones, from which the
-# noise ratio is estimated.
-NOISE_ROWS, NOISE_WORDS = 1_000, 300
-# Minimum number of words for the estimate. With fewer words, topics may explain most directions of
-# the residuals. There are at least twice as many documents as words, see `_noise_ratio`.
-FEWEST_WORDS = 100
+MAX_NOISE_RATIO = 2.0
+# Maximum numbers of documents and of the most frequent words for the estimate of the noise ratio.
+MAX_NOISE_ROWS, MAX_NOISE_WORDS = 1_000, 300
+# Minimum number of words for the estimate of the noise ratio. With fewer words, topics may explain
+# most directions of the residuals.
+MIN_NOISE_WORDS = 100
 # Advice in the error if a prior for each topic is passed.
-NO_PRIOR_OF_EACH = (
+ONE_PRIOR_ADVICE = (
     " Topics whose number is learned share one prior, because births, merges and deletes exchange "
     "them. To begin with topics that you have, pass them as components_init."
 )
 # Initial values of learned parameters.
 TOPIC_WORD_PRIOR = 0.1
 TOPIC_CONCENTRATION = 1.0
-DOC_TOPIC_CONCENTRATION = 0.5
+INITIAL_STICKS = Sticks(concentration=TOPIC_CONCENTRATION, doc_concentration=0.5)
 
 
 @in_files("estimators.MemoizedHDP", fitted={"model": (HDP,)})
@@ -225,15 +228,15 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
     _usual_most = 400
 
     # --------------------------------------------------------------------------------- model
-    # Metadata routing passes neither covariates nor allowed topics, because the model has neither:
-    # births and merges change the topics.
+    # Metadata routing passes neither covariates nor allowed topics to these methods, because births
+    # and merges change the topics to which they would refer.
     __metadata_request__transform = {"covariates": UNUSED, "allowed_topics": UNUSED}
     __metadata_request__score = __metadata_request__transform
 
     def _build_model(self, X, weights, old=None):
         """Build the model; learned parameters continue from their values in the ``old`` model."""
         check_memoized(self)
-        if old is None and _noise_ratio(X, weights) > MOST_NOISE:
+        if old is None and _noise_ratio(X, weights) > MAX_NOISE_RATIO:
             warnings.warn(
                 "These counts vary more than counts of words do, even in single columns. Topics "
                 "cannot describe this, so the fit may find many topics that mean nothing. For "
@@ -244,25 +247,23 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
             )
         eta = prior_from_parameter(
             self, "topic_word_prior", X.shape[1], "n_features", TOPIC_WORD_PRIOR,
-            remedy=NO_PRIOR_OF_EACH,
+            remedy=ONE_PRIOR_ADVICE,
         )  # fmt: skip
-        gamma, alpha = self.topic_concentration, self.doc_topic_concentration
         documents = LDA(
             doc_topic_prior=np.ones(1, X.dtype),
             topic_word_prior=eta.astype(X.dtype),
             max_doc_update_iter=self.max_doc_update_iter,
             mean_change_tol=self.mean_change_tol,
         )
+        gamma, alpha = self.topic_concentration, self.doc_topic_concentration
         learns_gamma, learns_alpha = is_auto(gamma), is_auto(alpha)
         learns_eta = is_auto(self.topic_word_prior)
+        # The values from which learned concentrations start.
+        initial = INITIAL_STICKS if old is None else old.sticks
         sticks = Sticks(
-            TOPIC_CONCENTRATION if learns_gamma else float(gamma),
-            DOC_TOPIC_CONCENTRATION if learns_alpha else float(alpha),
+            concentration=initial.concentration if learns_gamma else float(gamma),
+            doc_concentration=initial.doc_concentration if learns_alpha else float(alpha),
         )
-        if old is not None and learns_gamma:
-            sticks = replace(sticks, concentration=old.sticks.concentration)
-        if old is not None and learns_alpha:
-            sticks = replace(sticks, doc_concentration=old.sticks.doc_concentration)
         if old is not None and learns_eta:
             documents = replace(documents, topic_word_prior=old.topics.topic_word_prior)
         return HDP(
@@ -281,22 +282,22 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
             "birth": partial(BirthOfTopics, most_components(self)),
         }
         plan = memoized_plan(self, X, weights, moves, stream=stream, limits=ROWS_OF_BATCH)
-        last = TopicSampling(self.n_polish).phase() if self.n_polish and not stream else None
-        return replace(plan, stopping=replace(plan.stopping, in_words=True), last=last)
+        last_phase = TopicSampling(self.n_polish).phase() if self.n_polish and not stream else None
+        return replace(plan, stopping=replace(plan.stopping, in_words=True), last=last_phase)
 
     def _gathers(self, before=None):
         """Return whether small calls of ``partial_fit`` form batches, which births need."""
         return self.learning_method != "online" and "birth" in self.moves
 
     def _restarts(self, seeds, fit):
-        """Return the starts of a fit, with starts from other numbers of topics if births are made.
+        """Return the rule that decides which starts a fit makes.
 
-        There are no other starts if the fit is a warm start. A start from sampled topics is made
-        only if the fit started from one topic.
+        With births, starts from other numbers of topics may follow, except in a warm start. A start
+        from sampled topics may follow only if the fit starts from one topic.
         """
         if fit.plan.stopping.most_components is None or fit.is_warm:
             return SameModel(seeds, fit)
-        return TopicRestarts.of(seeds, fit, samples=self.n_components == 1)
+        return TopicRestarts.of(seeds, fit, may_sample=self.n_components == 1)
 
     # ---------------------------------------------------------------------------- attributes
     topic_concentration_ = of_model(
@@ -330,26 +331,29 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
 def _noise_ratio(X, weights):
     """Return how much counts vary beyond topics, relative to Poisson counts.
 
-    A residual is a count minus its expectation, divided by the square root of the expectation. The
-    expectation is the expectation of words that do not depend on documents. The residuals have a
-    variance in each principal direction. Topics raise the variances in few directions only, so that
-    the lower quartile of the variances shows the noise. The result is this quartile divided by the
-    quartile for standard normal residuals, or 0 if there are too few words for an estimate.
+    A residual is a count minus its expectation, divided by the square root of the expectation,
+    where the expectation assumes that words do not depend on documents. Topics raise the variance
+    of the residuals in few principal directions only. The lower quartile of the variances over all
+    directions therefore shows the noise. The result is this quartile divided by the quartile for
+    standard normal residuals, or 0 if there are too few words for an estimate.
     """
-    rows = np.unique(np.linspace(0, X.shape[0] - 1, min(X.shape[0], NOISE_ROWS)).astype(np.int64))
+    n_rows = X.shape[0]
+    rows = np.unique(np.linspace(0, n_rows - 1, min(n_rows, MAX_NOISE_ROWS)).astype(np.int64))
     counts, _ = some_rows(X, weights, rows)
     lengths = np.asarray(counts.sum(axis=1, dtype=np.float64)).ravel()
     totals = np.asarray(counts.sum(axis=0, dtype=np.float64)).ravel()
     used_documents = np.flatnonzero(lengths)
-    n_words = min(NOISE_WORDS, np.count_nonzero(lengths) // 2)
+    # Take at most half as many words as documents, so that all variances can be positive.
+    n_words = min(MAX_NOISE_WORDS, used_documents.size // 2)
     words = np.argsort(-totals, kind="stable")[:n_words]
     words = words[totals[words] > 0.0]
-    if words.size < FEWEST_WORDS:
+    if words.size < MIN_NOISE_WORDS:
         return 0.0
     expected = np.outer(lengths[used_documents], totals[words] / totals.sum())
     residuals = (dense(counts[used_documents][:, words]) - expected) / np.sqrt(expected)
     noise = np.random.default_rng(0).standard_normal(residuals.shape)
-    quartile_of_residuals, quartile_of_noise = (
-        np.quantile(np.linalg.eigvalsh(each.T @ each), 0.25) for each in (residuals, noise)
+    # The eigenvalues are the variances in the principal directions, times the number of documents.
+    residual_quartile, noise_quartile = (
+        np.quantile(np.linalg.eigvalsh(matrix.T @ matrix), 0.25) for matrix in (residuals, noise)
     )
-    return quartile_of_residuals / quartile_of_noise
+    return residual_quartile / noise_quartile

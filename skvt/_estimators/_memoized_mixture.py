@@ -1,4 +1,8 @@
-"""Dirichlet process mixtures of rows of any columns: real, categorical, binary and counts."""
+"""The estimator of mixtures of tables with real, categorical, binary and count columns.
+
+Memoized inference finds the number of components. The memo of a batch of rows is the contribution
+of the batch to the statistics and the bound. The mathematics is in :mod:`skvt.models.mixture`.
+"""
 
 from dataclasses import KW_ONLY, replace
 from functools import partial
@@ -276,7 +280,7 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         """
         params = super().get_params(deep=deep)
         if deep and not is_single_component(self.components):
-            for name, component, _ in _triples(self.components):
+            for name, component, _ in _blocks_of_parameter(self.components):
                 params[f"components__{name}"] = component
                 if not isinstance(component, str):
                     nested = component.get_params(deep=True)
@@ -298,41 +302,45 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         self : MemoizedDPMixture
             The estimator itself.
         """
-        direct = {name: params[name] for name in params if not name.startswith("components__")}
-        super().set_params(**direct)
-        nested = {name: params[name] for name in params if name not in direct}
-        # Components are replaced before their parameters are set.
+        prefix = "components__"
+        nested = {name: params[name] for name in params if name.startswith(prefix)}
+        super().set_params(**{name: params[name] for name in params if name not in nested})
+        # Names in order of depth: components are replaced before their parameters are set.
         for name in sorted(nested, key=lambda name: name.count("__")):
-            self._set_component(name.removeprefix("components__"), nested[name])
+            self._set_component(name.removeprefix(prefix), nested[name])
         return self
 
     def _set_component(self, path, value):
-        """Replace a component, or set its parameter, in a copy of the user's ``components``."""
+        """Replace a component, or set its parameter, in a copy of the user's ``components``.
+
+        ``path`` is "<name>" or "<name>__<parameter>", or "<parameter>" of a single component.
+        """
         if is_single_component(self.components):
             self.components = clone(self.components).set_params(**{path: value})
             return
         name, _, parameter = path.partition("__")
-        blocks = _triples(self.components)
-        positions = [position for position, block in enumerate(blocks) if block[0] == name]
-        if not positions:
-            known = [block[0] for block in blocks] or "'auto', which has no parameters to set"
+        blocks = _blocks_of_parameter(self.components)
+        names = [block_name for block_name, _, _ in blocks]
+        if name not in names:
+            known = names or "'auto', which has no parameters to set"
             raise ValueError(
                 f"Invalid parameter 'components__{path}' for estimator {type(self).__name__}: "
                 f"components are {known}."
             )
-        _, component, columns = blocks[positions[0]]
+        position = names.index(name)
+        _, component, columns = blocks[position]
         if parameter:
             component = BY_NAME[component]() if isinstance(component, str) else component
             component.set_params(**{parameter: value})
             value = component
-        blocks[positions[0]] = (name, value, columns)
+        blocks[position] = (name, value, columns)
         self.components = blocks
 
     # --------------------------------------------------------------------------------- model
     def _build_model(self, X, weights, old=None):
         """Build the mixture of the blocks' components, with priors that are found from the rows.
 
-        ``old`` is the present model when a fit is continued. It is returned unchanged.
+        If a fit is continued, return its model ``old`` unchanged.
         """
         check_memoized(self)
         if old is not None:
@@ -346,6 +354,7 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         table = self._table
         choices = choose_components(table.blocks, X, weights, given, given_positions)
         for block, (spec, chosen_priors) in zip(table.blocks, choices, strict=True):
+            # The given columns, which explain the columns of the block, come last.
             columns = np.append(block.columns, given_positions)
             values = X[:, as_slice(columns)]
             with naming_block(block.name):
@@ -372,11 +381,15 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         return start_from_labels(model, self.labels_init, X, weights, self.max_components)
 
     def _given_columns(self, X, weights):
-        """Return the :class:`GivenColumns` of the table, or None, and the positions of columns."""
+        """Return the :class:`GivenColumns` of the table and their positions in X, (G,).
+
+        Without given columns, return None and an empty array.
+        """
         given = self._table.given
         positions = np.array([block.columns[0] for block in given], np.intp)
         if not given:
             return None, positions
+        # Names of regressors: the columns of numbers, and all levels of the others but the first.
         labels = []
         for block, position in zip(given, positions, strict=True):
             name = str(self._table.names[position])
@@ -394,8 +407,8 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
     def _published(self, model):
         """Return ``priors_`` with the learned parameters."""
         learned = learned_values(model)
-        priors = {name: self.priors_[name] | learned.get(name, {}) for name in self.priors_}
-        return {"priors_": priors}
+        priors = self.priors_.items()
+        return {"priors_": {name: values | learned.get(name, {}) for name, values in priors}}
 
     # --------------------------------------------------------------------------- attributes
     @of_fit
@@ -410,12 +423,8 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
     @of_fit
     def categories_(self, fitted):
         """Categories of the columns of each block that has some, by the block's name."""
-        blocks = self._table.blocks
-        return {
-            block.name: list(map(levels, block.categories))
-            for block in blocks
-            if block.categories is not None
-        }
+        blocks = [block for block in self._table.blocks if block.categories is not None]
+        return {block.name: list(map(levels, block.categories)) for block in blocks}
 
     @of_fit
     def posterior_(self, fitted):
@@ -475,8 +484,8 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         component = fitted.model.component
         lam = component.with_shared_globals(fitted.lam()[1])
         for k in np.unique(labels):
-            is_drawn = labels == k
-            rows[is_drawn] = component.conditional_sample(rows[is_drawn], lam[k], rng)
+            is_of_k = labels == k
+            rows[is_of_k] = component.conditional_sample(rows[is_of_k], lam[k], rng)
         return self._table.decode_rows(rows.astype(fitted.model.dtype, copy=False)), labels
 
     @property
@@ -566,52 +575,57 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
             return joint - hidden.model.log_predictive(hidden.rows, fitted.stats, workers.run)
 
     def _hide_column(self, X, column):
-        """Hide a column, so that it can be predicted from the other columns."""
+        """Encode rows and hide a column of them, so that the other columns can predict it."""
         fitted = self._require_fitted()
         require_rows_in_memory(X, "A prediction of one column")
         encoded = self._read(X)
-        j = self._table.find_position(column)
-        block, _ = self._table.block_of(j)
+        position = self._table.find_position(column)
+        block, _ = self._table.block_of(position)
         if not block.spec.allows_missing or sp.issparse(encoded):
             raise ValueError(
                 f"Column {column!r} belongs to {type(block.spec).__name__}, whose rows must be "
                 "complete: it cannot be predicted from the others."
             )
-        encoded = np.array(encoded)
-        values = encoded[:, j].copy()
-        encoded[:, j] = np.nan
-        component = fitted.model.component.without_indicator(j)
-        return _HiddenColumn(replace(fitted.model, component=component), encoded, j, values)
+        rows = np.array(encoded)
+        rows[:, position] = np.nan
+        component = fitted.model.component.without_indicator(position)
+        model = replace(fitted.model, component=component)
+        return _HiddenColumn(model, rows, position, values=encoded[:, position])
 
 
 class _HiddenColumn(NamedTuple):
-    """A column of rows that is to be predicted from the other columns."""
+    """A column that is hidden in encoded rows, and the model that predicts it."""
 
     # The model without the column's indicator of missing values.
     model: Any
-    # The encoded rows, with NaN in the column.
+    # (n, n_features): encoded rows, with NaN in the column.
     rows: Any
-    # Position of the column.
+    # Position of the column in the rows.
     position: int
     # (n,): encoded values of the column.
     values: Any
 
 
 def _sums_of_features(component, X, weights):
-    """Return the weighted sums (P,) of the features of rows, in a tuple for `sums_of_rows`."""
-    return (component.weighted_sums(X, weights[:, None])[0],)
+    """Return the weighted sums (P,) of the features of rows, for `sums_of_rows`."""
+    (sums,) = component.weighted_sums(X, weights[:, None])
+    return (sums,)
 
 
 def _component_posterior(component, lam):
-    """Return q of a component in the coordinates of the data; for a product, by block."""
+    """Return q of a component in the coordinates of the data; a product has a joint posterior."""
     parts = component.parts(lam)
     if not parts:
-        return Posterior(*component.in_data_coordinates(lam))
+        family, data_lam = component.in_data_coordinates(lam)
+        return Posterior(family, data_lam)
     return JointPosterior(**{name: _component_posterior(*part) for name, part in parts.items()})
 
 
-def _triples(components):
-    """Return ``(name, component, columns)`` of each block; [] if the parameter is illegal."""
+def _blocks_of_parameter(components):
+    """Return ``(name, component, columns)`` of each block of the parameter ``components``.
+
+    The list is empty for "auto", and for an illegal value, which only ``fit`` refuses.
+    """
     try:
         return [] if isinstance(components, str) else list_blocks(components)
     except TypeError:

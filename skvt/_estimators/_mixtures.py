@@ -1,4 +1,4 @@
-"""Initial components of mixtures that users give by means or labels, and checks of these."""
+"""Initial components of mixtures that users pass as means or labels, and their checks."""
 
 from dataclasses import replace
 
@@ -9,13 +9,12 @@ from skvt.readers.validation import LARGEST_VALUE
 from skvt.rows import layout_of
 
 
-def require_rows(estimator, X, n_needed):
-    """Raise ValueError if X has fewer than ``n_needed`` rows, the number of components."""
-    n_rows = X.shape[0]
-    if n_rows < n_needed:
+def require_rows(estimator, X, min_rows):
+    """Raise ValueError if X has fewer than ``min_rows`` rows, as many as initial components."""
+    if X.shape[0] < min_rows:
         raise ValueError(
             f"Expected n_samples >= n_components but got n_components = {estimator.n_components}, "
-            f"n_samples = {n_rows}. Lower n_components or give more rows."
+            f"n_samples = {X.shape[0]}. Lower n_components or give more rows."
         )
 
 
@@ -33,8 +32,12 @@ def means_from_parameter(estimator, X):
 
 
 def start_from_labels(model, labels, X, weights, max_components):
-    """Return the model with an initial component for each label; check ``labels_init``."""
-    # The layout of rows in memory is empty.
+    """Return the model with an initial component for each label of ``labels_init``.
+
+    Raise ValueError for illegal labels, for more labels than ``max_components``, and for rows in
+    chunks.
+    """
+    # Only rows in chunks have a layout, the numbers of rows of the chunks.
     if layout_of(X).size:
         raise ValueError(
             "The 'labels_init' parameter is for rows in memory. Got labels for rows in chunks; "
@@ -43,7 +46,7 @@ def start_from_labels(model, labels, X, weights, max_components):
     row_labels = np.asarray(labels)
     is_legal = row_labels.shape == (X.shape[0],) and row_labels.dtype.kind in "iuf"
     if is_legal:
-        # Conversion to integers changes labels that are NaN, infinite or not whole.
+        # The conversion to integers changes labels that are NaN, infinite or not whole.
         with np.errstate(invalid="ignore"):
             whole_labels = row_labels.astype(np.int64)
         is_legal = np.array_equal(whole_labels, row_labels)
@@ -61,6 +64,7 @@ def start_from_labels(model, labels, X, weights, max_components):
             f"The 'max_components' parameter must be in the range [number of labels, inf) = "
             f"[{distinct_labels.size}, inf). Got {max_components} instead."
         )
+    # Rows of unknown label have the component -1.
     row_components = np.full(row_labels.size, -1, np.intp)
     row_components[is_known] = components
     return replace(model, start=labelled_statistics(model, X, weights, row_components))

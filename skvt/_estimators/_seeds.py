@@ -1,4 +1,4 @@
-"""Priors for topics seeded with the words of users."""
+"""The function `seeded_prior`: a prior of topics from words that a user expects in them."""
 
 import warnings
 from collections.abc import Mapping
@@ -90,10 +90,10 @@ def seeded_prior(
         prior[topic, _is_among(names, words, topic)] += boost
     for topic, words in _words_of_topics("excluded_words", excluded_words or {}, n_components):
         is_excluded = _is_among(names, words, topic)
-        both = names[is_excluded & (prior[topic] > base)].tolist()
-        if both:
+        conflicting = names[is_excluded & (prior[topic] > base)].tolist()
+        if conflicting:
             raise ValueError(
-                f"Words of topic {topic} cannot be both seeds and excluded. Got {both!r} in "
+                f"Words of topic {topic} cannot be both seeds and excluded. Got {conflicting!r} in "
                 "seed_words and excluded_words."
             )
         prior[topic, is_excluded] = min(EXCLUDED, base)
@@ -101,7 +101,10 @@ def seeded_prior(
 
 
 def _is_among(names, words, topic):
-    """Return whether each name is among the words, (n_features,); warn of words without a name."""
+    """Return a mask (n_features,) of the names that are among the words of a topic.
+
+    Warn of words that are not among the names.
+    """
     unknown = sorted(set(words) - set(names.tolist()), key=str)
     if unknown:
         shown = ", ".join(map(repr, unknown[:10])) + ", ..." * (len(unknown) > 10)
@@ -115,11 +118,14 @@ def _is_among(names, words, topic):
     return np.isin(names, list(words))
 
 
-def _words_of_topics(name, words_of, n_components):
-    """Return pairs of a topic's number and its words; ``name`` is the parameter, for errors."""
-    items = words_of.items() if isinstance(words_of, Mapping) else enumerate(words_of)
+def _words_of_topics(name, words_by_topic, n_components):
+    """Return a list of pairs, the number and the words of a topic; raise ValueError if illegal.
+
+    ``words_by_topic`` is the value of the parameter ``name``.
+    """
+    is_mapping = isinstance(words_by_topic, Mapping)
     pairs = []
-    for topic, words in items:
+    for topic, words in words_by_topic.items() if is_mapping else enumerate(words_by_topic):
         if topic not in range(n_components):
             raise ValueError(
                 f"Topics of {name} must be in the range [0, n_components) = [0, "

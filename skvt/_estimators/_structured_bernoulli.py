@@ -1,4 +1,8 @@
-"""Mixtures of Bernoullis that find their number of clusters."""
+"""The estimator of mixtures of binary rows, by memoized, structured or stochastic inference.
+
+The mathematics is in :mod:`skvt.models.mixture`, and structured inference in
+:mod:`skvt.inference`.
+"""
 
 from dataclasses import KW_ONLY, replace
 from typing import Annotated
@@ -49,15 +53,15 @@ from skvt.posterior import JointPosterior, Posterior
 from skvt.readers import BinaryReader
 from skvt.rows import has_sparse_rows
 
-# Scale of the sizes of steps on all rows. With it and the default offset and decay, step number t
-# has size rho = min(1, 100 (10 + t)^-0.75), which is 1 up to t = 454.
+# Scale of the sizes of steps on all rows. With the default offset and decay, step number t then has
+# size rho = min(1, 100 (10 + t)^-0.75), which is 1 up to t = 454.
 SCALE_OF_FULL_STEPS = 100.0
-# Maximum number of initial components of memoized inference if births can add others.
-MOST_AT_START = 100
+# Maximum number of initial components of memoized inference if births can add components.
+MAX_INITIAL_COMPONENTS = 100
 # Maximum step size in a structured stream, as a multiple of the share of the step's rows in all
-# rows seen. With 1, all rows would count equally. With more, the first rows are forgotten, which
-# were assigned when little was known.
-MOST_OF_SHARE = 2.0
+# rows so far. With 1, all rows would count equally. A larger multiple forgets the first rows,
+# because they were assigned when little was known.
+MAX_MULTIPLE_OF_SHARE = 2.0
 
 
 @in_files(
@@ -260,7 +264,8 @@ default="dirichlet_process"
         if old is not None:
             return old
         require_rows(self, X, 1)
-        K, alpha = self.n_components, self.weight_concentration_prior
+        K = self.n_components
+        alpha = self.weight_concentration_prior
         alpha = 1.0 if alpha is None else float(alpha)
         if self.weight_concentration_prior_type == "dirichlet_distribution":
             weights_prior = SymmetricDirichlet(alpha, K)
@@ -271,19 +276,19 @@ default="dirichlet_process"
         )
         learner = beta_learner(component) if is_auto(self.feature_prior) else None
         if learner is not None and self._is_structured:
-            # One step suffices, because the draws of the next pass have another maximum.
+            # One step per pass suffices, because the draws of the next pass have another maximum.
             learner = replace(learner, most_steps=1)
         has_births = self.learning_method in ("memoized", "batch") and "birth" in self.moves
         return model_class(
-            weights_prior, component, n_initial=min(K, MOST_AT_START) if has_births else K,
+            weights_prior, component, n_initial=min(K, MAX_INITIAL_COMPONENTS) if has_births else K,
             init_params=self.init_params, n_fewest=K if self._is_structured else 1, learner=learner,
         )  # fmt: skip
 
     def _gathers(self, before=None):
         """Return whether small calls of ``partial_fit`` after the fit ``before`` form batches.
 
-        Structured inference gathers only the first calls, so that the initial components come from
-        the rows of all these calls.
+        Structured inference gathers the first calls only, so that the initial components come from
+        many rows.
         """
         if self._is_structured:
             return before is None or before.gathered is not None
@@ -296,25 +301,25 @@ default="dirichlet_process"
             scale = 1.0 if scale is None else scale
             plan = memoized_plan(self, X, weights, stream=stream, scale=scale)
             if stream and self._gathers():
-                # Start with one component, which is made from one row. Births add components, but
-                # components that are not needed would remain, because a stream deletes none.
+                # Start with one component, which is made from one row. Unneeded initial components
+                # would remain, because a stream deletes none.
                 first_rows = rows_of(X[:1], weights[:1], 1)
                 plan = replace(plan, stream=replace(plan.stream, first_rows=first_rows))
             return plan
         # By default, all rows are one batch.
         is_undivided = self.n_batches is None and self.batch_size is None
         if scale is None:
-            full_steps = is_undivided and self.global_step == "ssvi-a"
-            scale = SCALE_OF_FULL_STEPS if full_steps else 1.0
+            has_full_steps = is_undivided and self.global_step == "ssvi-a"
+            scale = SCALE_OF_FULL_STEPS if has_full_steps else 1.0
         rate = rate_of(self, scale)
         size = X.shape[0] if is_undivided else rows_of_batch(self, X.shape[0], stream=stream)
         data = rows_of(X, weights, size, self.n_parallel_batches)
         return Plan(
             data=data,
-            phases=(Phase(StructuredInference(rate, self.global_step, MOST_OF_SHARE)),),
+            phases=(Phase(StructuredInference(rate, self.global_step, MAX_MULTIPLE_OF_SHARE)),),
             policy=policy_of(self.temperature),
             stopping=Stopping(self.max_iter, self.evaluate_every, self.tol),
-            # A short fit, which calibrates a learned temperature.
+            # The pilot is a short fit that calibrates a learned temperature.
             pilot=Pilot(rate),
             stream=StreamPlan(self.total_samples, counts_rows=True),
         )

@@ -1,4 +1,9 @@
-"""Bayesian nonparametric Poisson NMF with structured stochastic variational inference."""
+"""The estimator of Poisson factorisation that determines its rank, by structured inference.
+
+The mathematics is in :mod:`skvt.models.gap_nmf`, and structured inference in
+:mod:`skvt.inference`. A round is a series of structured passes in a fit. Passes of coordinate
+ascent follow each round.
+"""
 
 from dataclasses import KW_ONLY
 from itertools import pairwise
@@ -48,11 +53,11 @@ from skvt.readers.validation import require_prior
 from skvt.rows import sums_of_rows
 from skvt.schedules import RobbinsMonro
 
-# Number of rounds of structured passes in a fit. Coordinate ascent follows each round.
+# Number of rounds of a fit to all rows at once; a fit to minibatches has one round.
 N_ROUNDS = 5
-# Minimum number of structured passes in a round. With fewer passes in all there is a single round.
+# Minimum number of structured passes in a round. With fewer passes in all, there is a single round.
 MIN_PASSES_OF_ROUND = 20
-# Share of the passes of coordinate ascent that come between rounds.
+# Share of the passes of coordinate ascent that are between rounds; the others are at the end.
 SHARE_BETWEEN = 1 / 3
 
 
@@ -232,9 +237,9 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
         elif old is not None:
             mean = old.data_mean_prior
         else:
-            counts, seen = sums_of_rows(X, weights, column_sums)
-            # Any mean can be used if all counts are 0.
-            mean = counts.sum() / seen.sum() if counts.any() else 1.0
+            counts, n_observed = sums_of_rows(X, weights, column_sums)
+            # If all counts are 0, any mean is legal.
+            mean = counts.sum() / n_observed.sum() if counts.any() else 1.0
         return GaPNMF(
             n_components=self.n_components, n_features=X.shape[1],
             component_shape=float(self.component_shape),
@@ -247,44 +252,47 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
         )  # fmt: skip
 
     def _plan(self, model, X, weights, *, stream=False):
-        """Return the plan of a fit: its batches, engines, phases and starts of rows."""
+        """Return the plan of a fit: batches, phases with engines, and first activations of rows."""
         is_online = self.learning_method == "online"
-        minibatches = data = rows_of(X, weights, self.batch_size, self.n_parallel_batches)
-        if not (is_online or stream):
+        uses_minibatches = is_online or stream
+        minibatches = rows_of(X, weights, self.batch_size, self.n_parallel_batches)
+        data = minibatches
+        if not uses_minibatches:
             data = rows_of(X, weights, X.shape[0], self.n_parallel_batches)
         rate = RobbinsMonro(self.learning_offset, self.learning_decay)
         later_phases = ()
         if self.local_step == self.global_step == "mean_field":
-            engine = StochasticInference(rate) if is_online or stream else CoordinateAscent()
+            engine = StochasticInference(rate) if uses_minibatches else CoordinateAscent()
         elif stream:
             engine = StructuredInference(rate, self.global_step)
         else:
             steps = rate if is_online else RobbinsMonro(1.0, 0.0)
-            first_passes, turns = self._turns(1 if is_online else N_ROUNDS)
+            first_passes, turns = self._divide_into_rounds(1 if is_online else N_ROUNDS)
             engine = StructuredInference(steps, self.global_step)
             later_phases = then_coordinate_ascent(engine, first_passes, turns)
-        starts = None
+        row_starts = None
         if not stream:
-            # A fit starts from equal activations, since rows that were solved to the end under
-            # random components would choose a few of them. In a fit that continues, NaN says that
-            # rows are solved from scratch.
-            start = np.nan if self._continues() else 1.0
-            starts = np.full((X.shape[0], self.n_components), start, X.dtype)
+            # A new fit starts from equal activations, because rows that are solved to the end under
+            # random components would choose a few of the components. In a fit that continues, NaN
+            # says that rows are solved from scratch.
+            activation = np.nan if self._continues() else 1.0
+            row_starts = np.full((X.shape[0], self.n_components), activation, X.dtype)
         return Plan(
             data=data,
             phases=(Phase(engine), *later_phases),
             policy=policy_of(self.temperature),
             stopping=Stopping(self.max_iter, self.evaluate_every, self.tol),
             pilot=Pilot(rate, minibatches),
-            row_starts=starts,
+            row_starts=row_starts,
             stream=StreamPlan(self.total_samples),
         )
 
-    def _turns(self, n_rounds):
-        """Return the number of structured passes of the first round, and the turns after it.
+    def _divide_into_rounds(self, n_rounds):
+        """Return the number of structured passes of the first round, and a turn for each later one.
 
-        A turn is a pair: the number of passes of coordinate ascent, and the number of structured
-        passes of the round that follows. There are no turns if the rounds would be too short.
+        A turn is a pair: the number of passes of coordinate ascent before a round, and the number
+        of structured passes of the round. If the rounds would be too short, the first round has all
+        structured passes, and there are no turns.
         """
         n_structured = ceil((1.0 - self.polish) * self.max_iter)
         if n_structured < MIN_PASSES_OF_ROUND * n_rounds:
@@ -342,7 +350,7 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
         fitted = self._require_fitted()
         X = self._read(X)
         with Workers(self.n_jobs) as workers:
-            return _activations(fitted, X, workers)
+            return _expected_activations(fitted, X, workers)
 
     def score(self, X, y=None):
         """Return the log predictive probability of hidden entries, in nats per entry.
@@ -370,9 +378,9 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
         return total / n_entries
 
     def _completion_sums(self, X):
-        """Return the log probability of each half of the columns given the other half, in nats.
+        """Return the log probability of all entries of X in nats, and the number of entries.
 
-        The halves are the even and the odd columns. Also return the number of predicted entries.
+        Even columns are predicted from the odd columns of the row, and odd columns from even.
         """
         total, n_entries = 0.0, 0
         components = self.components_
@@ -382,9 +390,10 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
                 rows = rows.toarray() if sp.issparse(rows) else rows
                 for parity in range(min(2, X.shape[1])):
                     hidden = rows[:, parity::2]
-                    seen = rows.copy()
-                    seen[:, parity::2] = np.nan
-                    rates = _activations(self._fitted, seen, workers) @ components[:, parity::2]
+                    observed = rows.copy()
+                    observed[:, parity::2] = np.nan
+                    activations = _expected_activations(self._fitted, observed, workers)
+                    rates = activations @ components[:, parity::2]
                     is_known = ~np.isnan(hidden)
                     y, rate = hidden[is_known].astype(np.float64), rates[is_known]
                     total += float(np.sum(xlogy(y, rate) - rate - gammaln(y + 1.0)))
@@ -392,8 +401,8 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
         return total, n_entries
 
 
-def _activations(fitted, X, workers):
-    """Return E[H] of each row of X at T = 1, shape (n, K)."""
+def _expected_activations(fitted, X, workers):
+    """Return E[H] of each row of X by mean field at T = 1, shape (n, K)."""
     data = rows_of(X, np.ones(X.shape[0]))
     model = fitted.model.mean_field()
     global_params = model.expected_spectra(*fitted.lam())

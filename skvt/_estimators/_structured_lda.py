@@ -1,4 +1,7 @@
-"""Latent Dirichlet allocation with structured stochastic variational inference."""
+"""The estimator of topic models by structured inference or collapsed Gibbs sampling.
+
+The mathematics is in :mod:`skvt.models.lda`, and structured inference in :mod:`skvt.inference`.
+"""
 
 from dataclasses import KW_ONLY, replace
 from typing import Annotated
@@ -24,26 +27,27 @@ from skvt.inference import GLOBAL_STEPS, CollapsedInference, StructuredInference
 from skvt.models.lda import LDA, CollapsedLDA, LDAGivenTopics
 from skvt.temperature import ConstantTemperature, LinearAnnealing
 
-# Step t of a fit with M minibatches per pass has size FIT_SCALE / M (FIT_DELAY + t / M)^-decay.
+# Step number t of a fit with M minibatches per pass has size
+# ``FIT_SCALE / M * (FIT_DELAY + t / M) ** -learning_decay``.
 FIT_SCALE = 5.0
 FIT_DELAY = 0.4
-# "annealed" starts at T = HOTTEST for topic priors up to HOT_PRIOR. Under such priors, drawn topics
-# are nearly zero for words that do not occur in them, and assignments would not change any more.
-# From COOL_PRIOR on, draws vary enough without annealing, and T = 1 from the start.
+# "annealed" starts at T = HOTTEST for topic priors up to HOT_PRIOR, because assignments would not
+# change at T = 1: drawn topics are nearly zero for words that do not occur in them. For priors from
+# COOL_PRIOR on, T = 1 from the start, because draws vary enough without annealing.
 HOTTEST = 1.5
 HOT_PRIOR = 0.02
 COOL_PRIOR = 0.1
 # Annealing takes a third of the passes: drawn topics settle slowly, because step sizes fall.
 ANNEALED_SHARE = 1.0 / 3.0
-# eta of the conditional from which the topics of tokens are drawn, unless the user gives a prior.
-# The eta of the posterior is learned, and usually smaller; under small eta the sampler moves less
+# The eta under which collapsed sampling draws the topics of tokens, unless the user gives a prior.
+# The eta of the posterior is learned, and is usually smaller; under it, the sampler would move less
 # (``benchmarks/``).
 COLLAPSED_PRIOR = 0.1
 # Default numbers of passes for "collapsed" and for other global steps. A collapsed pass takes a
 # tenth of the time of a pass with drawn topics, and gains less.
 COLLAPSED_PASSES = 200
 PASSES = 40
-# Minimum number of passes for which "auto" is "collapsed".
+# Minimum ``max_iter`` for which the global step "auto" is "collapsed".
 MANY_PASSES = 100
 # Defaults of ``average`` for "collapsed" and for other global steps.
 COLLAPSED_AVERAGED = 0.5
@@ -231,11 +235,15 @@ class StructuredLDA(TopicEstimator):
     random_state: Seed = None
 
     def _is_collapsed(self, model):
-        """Return whether topics are summed out; a fit that continues ``model`` does as before."""
+        """Return whether topics are summed out.
+
+        With "auto", a fit that continues ``model`` does as before.
+        """
         if self.global_step != "auto":
             return self.global_step == "collapsed"
         if self.local_step != "gibbs" or not self._is_unheated:
             return False
+        # An interrupted fit is continued by its model.
         if "_progress" in vars(self):
             model = self._fitted.model
         if model is not None:
@@ -244,7 +252,7 @@ class StructuredLDA(TopicEstimator):
 
     @property
     def _is_unheated(self):
-        """Whether the temperature is None or the default: collapsed sampling ignores both."""
+        """Whether the temperature is None or the default, which collapsed sampling ignores."""
         return self.temperature is None or self.temperature == "annealed"
 
     def _build_model(self, X, weights, old=None):
@@ -255,8 +263,8 @@ class StructuredLDA(TopicEstimator):
                 lda, self.local_step, self.n_burn_in, self.n_samples,
                 updates_all_rows=self.global_step == "ssvi",
             )  # fmt: skip
-        # Priors that are None are learned, too.
-        lda = self._lda(X, weights, old, COLLAPSED_PRIOR, learned=str | None)
+        # Priors that are None are learned, as well as priors that are "auto".
+        lda = self._lda(X, weights, old, COLLAPSED_PRIOR, learned_types=str | None)
         if self.local_step != "gibbs":
             raise ValueError(
                 'global_step="collapsed" draws the topic of each token: it needs '
@@ -272,36 +280,37 @@ class StructuredLDA(TopicEstimator):
         if self._is_collapsed(model) and not stream:
             return self._collapsed_plan(model, X, weights)
         n_passes = PASSES if self.max_iter is None else self.max_iter
-        share = AVERAGED if self.average is None else self.average
+        average = AVERAGED if self.average is None else self.average
         is_batch = self.learning_method == "batch"
         batch_rows = X.shape[0] if is_batch else self.batch_size
         data = rows_of(X, weights, batch_rows, self.n_parallel_batches)
         n_batches = None if stream or self.global_step == "ssvi" else data.n_batches
         rate = self._learning_rate(n_batches, FIT_SCALE, FIT_DELAY)
-        # "collapsed" would condition on the topics of tokens, which a stream does not store.
-        step = self.global_step if self.global_step in GLOBAL_STEPS else "ssvi-a"
-        engine = StructuredInference(rate, step)
+        # A stream cannot make "collapsed" steps, because it does not store the topics of tokens.
+        global_step = self.global_step if self.global_step in GLOBAL_STEPS else "ssvi-a"
+        engine = StructuredInference(rate, global_step)
         return self._topic_plan(
             data, engine, self._policy(model), rate, n_passes=n_passes,
-            moves=None if stream else self.moves, share=share,
+            moves=None if stream else self.moves, average=average,
         )  # fmt: skip
 
     def _collapsed_plan(self, model, X, weights):
         """Return the plan of sweeps over all documents, without steps, moves or annealing."""
         n_passes = COLLAPSED_PASSES if self.max_iter is None else self.max_iter
-        share = COLLAPSED_AVERAGED if self.average is None else self.average
+        average = COLLAPSED_AVERAGED if self.average is None else self.average
         data = rows_of(X, weights, min(ROWS_OF_SWEEP, X.shape[0]), self.n_parallel_batches)
         engine = CollapsedInference(0 if self._continues() else n_passes)
         # The rate serves later calls of partial_fit only.
         rate = self._learning_rate(data.n_batches, FIT_SCALE, FIT_DELAY)
         return self._topic_plan(
-            data, engine, self._policy(model), rate, n_passes=n_passes, moves=(), share=share
+            data, engine, self._policy(model), rate, n_passes=n_passes, moves=(), average=average
         )
 
     def _policy(self, model):
-        """Return the temperature policy: T = 1 if topics are summed out, else as the user asks.
+        """Return the temperature policy.
 
-        The topic prior determines the initial temperature of "annealed".
+        It is T = 1 if topics are summed out. For "annealed", the topic prior determines the initial
+        temperature.
         """
         if self._is_collapsed(model):
             if not self._is_unheated:
@@ -312,13 +321,13 @@ class StructuredLDA(TopicEstimator):
             return ConstantTemperature()
         if self.temperature != "annealed":
             return policy_of(self.temperature)
+        # Annealing would destroy topics that the user gives as a start.
         if model.start is not None:
-            # Annealing would destroy the initial topics.
             return ConstantTemperature()
         eta = model.topic_word_prior
-        # For a prior of each topic and word, take the median, the value of words without seeds.
+        # A prior of each topic and word counts by its median, the value of words without seeds.
         eta = eta.mean() if eta.ndim == 1 else np.median(eta)
-        # The initial value of a learned prior tells little about its final value.
+        # A learned prior counts as small, because the initial value says little about the final.
         eta = HOT_PRIOR if model.learn_topic_word_prior else eta
         initial_temperature = np.interp(
             np.log(eta), np.log([HOT_PRIOR, COOL_PRIOR]), [HOTTEST, 1.0]

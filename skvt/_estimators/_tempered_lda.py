@@ -1,4 +1,7 @@
-"""Latent Dirichlet allocation with annealed and tempered variational inference."""
+"""The estimator of topic models by annealed and tempered mean-field inference.
+
+The mathematics is in :mod:`skvt.models.lda` and :mod:`skvt.temperature`.
+"""
 
 from dataclasses import KW_ONLY, replace
 from typing import Annotated
@@ -12,11 +15,12 @@ from skvt.inference import CoordinateAscent, Pilot, StochasticInference, rows_of
 from skvt.models.lda import LDA, LDAGivenTopics
 from skvt.schedules import RobbinsMonro
 
-# Step t of a fit with M minibatches per pass has size (FIT_SCALE / M) (FIT_DELAY + t / M)^-decay.
+# Step number t of a fit with M minibatches per pass has size
+# ``FIT_SCALE / M * (FIT_DELAY + t / M) ** -learning_decay``.
 FIT_SCALE = 2.8
 FIT_DELAY = 0.8
-# Step t of the extra passes has size (POLISH_SCALE / M) (POLISH_DELAY + t / M)^-POLISH_DECAY, as in
-# StructuredLDA.
+# Step number t of the extra passes has size
+# ``POLISH_SCALE / M * (POLISH_DELAY + t / M) ** -POLISH_DECAY``, as in StructuredLDA.
 POLISH_SCALE = 5.0
 POLISH_DELAY = 0.4
 POLISH_DECAY = 0.7
@@ -162,15 +166,12 @@ class TemperedLDA(TopicEstimator):
     random_state: Seed = None
 
     def _build_model(self, X, weights, old=None):
-        """Build the model; if there are extra passes, of the class that has CVB0 as a local step.
-
-        The model begins with mean field as the local step.
-        """
+        """Build the model, whose local step is mean field until the extra passes of CVB0."""
         lda = self._lda(X, weights, old, 1.0 / self.n_components)
         return LDAGivenTopics.of(lda, "mean_field") if self.n_polish else lda
 
     def _plan(self, model, X, weights, *, stream=False):
-        """Plan stochastic inference or coordinate ascent, moves, averages and the extra passes."""
+        """Return the plan of stochastic inference or coordinate ascent, and of the extra passes."""
         minibatches = rows_of(X, weights, self.batch_size, self.n_parallel_batches)
         n_batches = minibatches.n_batches
         rate = self._learning_rate(None if stream else n_batches, FIT_SCALE, FIT_DELAY)
@@ -181,17 +182,17 @@ class TemperedLDA(TopicEstimator):
         if self.n_polish and not stream:
             scale = POLISH_SCALE * data.n_batches ** (POLISH_DECAY - 1.0)
             steps = RobbinsMonro(POLISH_DELAY * data.n_batches, POLISH_DECAY, scale)
-            extra_phases = then_polish(self.max_iter, steps, _with_cvb0, _with_learned_prior)
-        # The default "annealed" would destroy topics that are given as a start. T is then always 1.
+            extra_phases = then_polish(self.max_iter, steps, _use_cvb0, _take_learned_prior)
+        # If topics are given as a start, T = 1 throughout, because "annealed" would destroy them.
         ignores_annealing = self.temperature == "annealed" and model.start is not None
         policy = policy_of(None if ignores_annealing else self.temperature)
         # A stream has no moves, and coordinate ascent averages no topics.
         plan = self._topic_plan(
             data, engine, policy, rate, n_passes=self.max_iter,
-            moves=None if stream else self.moves, share=self.average if is_online else 0.0,
+            moves=None if stream else self.moves, average=self.average if is_online else 0.0,
         )  # fmt: skip
-        # If the fit may stop on convergence, temperature policies plan for at most 10 passes. The
-        # pilot always has minibatches, also if the fit is coordinate ascent.
+        # Temperature policies plan for at most 10 passes if the fit may stop on convergence. The
+        # pilot, which calibrates a learned temperature, has minibatches in any case.
         return replace(
             plan,
             phases=(*plan.phases, *extra_phases),
@@ -202,14 +203,14 @@ class TemperedLDA(TopicEstimator):
         )
 
 
-def _with_cvb0(model):
-    """Return the model with CVB0 as local step and alpha fixed.
+def _use_cvb0(model):
+    """Return the model with CVB0 as local step, and with a fixed alpha.
 
     CVB0 spreads counts over all topics, so that a learned alpha would grow.
     """
     return replace(model, local="cvb0", learn_doc_topic_prior=False)
 
 
-def _with_learned_prior(model, polished):
-    """Return the model before the extra passes, with the eta that these passes have learned."""
+def _take_learned_prior(model, polished):
+    """Return ``model``, the model before the extra passes, with the learned eta of ``polished``."""
     return replace(model, topic_word_prior=polished.topic_word_prior)

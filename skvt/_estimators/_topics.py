@@ -1,4 +1,8 @@
-"""Base class of TemperedLDA and StructuredLDA: their methods, model, and plan of a fit."""
+"""Base class of TemperedLDA and StructuredLDA: their methods, model, and plan of a fit.
+
+The *details* of documents are their covariates and allowed topics, in a dict by the name of the
+argument. The dict has only the details that the caller passes.
+"""
 
 from dataclasses import replace
 
@@ -34,7 +38,7 @@ from skvt.readers.validation import LARGEST, in_range
 from skvt.rows import Documents, design_and_allowed, named_details, sums_of_rows, total_and_weight
 from skvt.schedules import RobbinsMonro
 
-# Default of learning_offset in a stream.
+# Default of ``learning_offset`` in a stream.
 STREAM_OFFSET = 64.0
 # Subject of the error message for covariates and allowed topics of rows in chunks.
 DETAILS = "A prior that differs between documents"
@@ -195,23 +199,24 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
         return pandas.DataFrame(coef, columns=self._covariates.columns.names)
 
     def _details_by_name(self, X, covariates, allowed_topics):
-        """Return details of documents by name; raise TypeError if X with details is in chunks."""
+        """Return the details of documents; raise TypeError if there are any and X is in chunks."""
         details = named_details(covariates, allowed_topics)
         if details:
             require_rows_in_memory(X, DETAILS)
         return details
 
     def _details(self, X, covariates, allowed_topics):
-        """Return details of documents by name, for methods that need the covariates of the fit."""
+        """Return details of documents; raise ValueError unless covariates are as in the fit."""
         details = self._details_by_name(X, covariates, allowed_topics)
         self._require_same_covariates(details)
         return details
 
     def _with_details(self, rows, details, used, *, reset):
-        """Return the rows with the details of their documents; raise ValueError if illegal.
+        """Return the documents of ``rows`` with their details; raise ValueError if illegal.
 
-        ``used`` selects the rows from all rows as passed. With ``reset`` a fit begins, and its
-        covariates are read.
+        ``rows`` are the :class:`CallRows` of a call, and ``used`` selects the documents of positive
+        weight from the documents as passed. With ``reset`` a fit begins, and the encoding of its
+        covariates is derived.
         """
         if reset and "covariates" in details:
             n_rows = num_samples(rows.passed)
@@ -221,15 +226,16 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
         if rows.in_stream and not reset:
             self._require_same_restriction(self._fitted.model, "allowed_topics" in details)
         documents = self._documents(rows.X, rows.passed, details, used, reset=reset)
+        # Further calls of a stream leave ``n_documents`` None, so that the regression is kept.
         if documents is not rows.X and (reset or not rows.in_stream):
             n_documents = self._stream_rows if rows.in_stream else float(rows.weights.sum())
             documents.n_documents = n_documents
         if reset and not rows.in_stream and "allowed_topics" in details:
-            never = ~documents.allowed.any(axis=0)
-            if never.any():
+            is_never_allowed = ~documents.allowed.any(axis=0)
+            if is_never_allowed.any():
                 raise ValueError(
-                    f"allowed_topics allows topic {never.argmax()} to no document of positive "
-                    "weight. Allow it to some, or leave it out and lower n_components."
+                    f"allowed_topics allows topic {is_never_allowed.argmax()} to no document of "
+                    "positive weight. Allow it to some, or leave it out and lower n_components."
                 )
         return documents
 
@@ -243,14 +249,15 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
         return self._documents(super()._read(X), X, details or {})
 
     def _documents(self, X, passed, details, used=slice(None), *, reset=False):
-        """Return the rows X, with the details of their documents if there are any.
+        """Return X, or :class:`Documents` of X if the documents have details or a regression.
 
-        ``passed`` are all rows as the user passed them, and ``used`` selects X from them.
+        ``passed`` are all documents as the user passed them, and ``used`` selects X from them.
         """
         model = None if reset else self._fitted.model
         if not details and (model is None or model.regression is None):
             return X
         n_rows, allowed = num_samples(passed), details.get("allowed_topics")
+        # Without covariates, the design has the intercept only.
         design = np.ones((n_rows, 1))
         if self._covariates is not None:
             design = self._covariates.encode(details["covariates"], n_rows)
@@ -273,24 +280,25 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
                 f"{names}. Pass covariates with a row for each row of X."
             )
 
-    def _require_same_restriction(self, model, passed):
-        """Raise ValueError if allowed topics were ``passed`` to this call but not to the fit.
+    def _require_same_restriction(self, model, is_restricted):
+        """Raise ValueError if allowed topics are passed but the fit had none, or the reverse.
 
-        The reverse is an error, too.
+        ``is_restricted`` says whether this call has allowed topics, and ``model`` is of the fit.
         """
-        if passed != (model.topic_groups is not None):
+        if is_restricted != (model.topic_groups is not None):
+            earlier = "without" if is_restricted else "with"
             raise ValueError(
                 "Pass allowed_topics in each call or in none; documents that may have all topics "
-                f"have rows of True. The calls so far were {'without' if passed else 'with'} "
-                "allowed_topics; to change this, fit anew with warm_start=False."
+                f"have rows of True. The calls so far were {earlier} allowed_topics; to change "
+                "this, fit anew with warm_start=False."
             )
 
-    def _lda(self, X, weights, old, first_eta, learned=str):
-        """Return the model given the estimator's parameters.
+    def _lda(self, X, weights, old, default_eta, learned_types=str):
+        """Return the model of the estimator's parameters.
 
-        ``first_eta`` is eta if ``topic_word_prior`` is None, and the initial eta if it is learned.
-        A prior is learned if its parameter is of a type in ``learned``. Learned values of the
-        ``old`` model are kept.
+        ``default_eta`` is the initial eta if ``topic_word_prior`` is None or "auto". A prior is
+        learned if its parameter is of a type in ``learned_types``. If a fit is continued, learned
+        priors keep their values in the ``old`` model.
         """
         if isinstance(self.n_components, bool):
             raise ValueError(
@@ -299,22 +307,22 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
             )
         check_moves(self.moves, ("split-merge",))
         K = self.n_components
-        first_alpha = _default_concentration(X, weights, K)
-        alpha = prior_from_parameter(self, "doc_topic_prior", K, "n_components", first_alpha)
+        default_alpha = _default_concentration(X, weights, K)
+        alpha = prior_from_parameter(self, "doc_topic_prior", K, "n_components", default_alpha)
         eta = prior_from_parameter(
-            self, "topic_word_prior", X.shape[1], "n_features", first_eta, n_topics=K
+            self, "topic_word_prior", X.shape[1], "n_features", default_eta, n_topics=K
         )
         lda = LDA(
             doc_topic_prior=alpha.astype(X.dtype),
-            # Transposed, since statistics are (V, K).
+            # The prior is transposed, because statistics are (V, K).
             topic_word_prior=np.ascontiguousarray(eta.T, X.dtype),
             max_doc_update_iter=self.max_doc_update_iter,
             mean_change_tol=self.mean_change_tol,
-            learn_doc_topic_prior=isinstance(self.doc_topic_prior, learned),
-            learn_topic_word_prior=isinstance(self.topic_word_prior, learned),
+            learn_doc_topic_prior=isinstance(self.doc_topic_prior, learned_types),
+            learn_topic_word_prior=isinstance(self.topic_word_prior, learned_types),
             start=topics_from_parameter(self, X),
         )
-        # A default alpha is kept, too: new documents may have another mean length.
+        # A default alpha is also kept, because new documents may have another mean length.
         if old is not None and (lda.learn_doc_topic_prior or self.doc_topic_prior is None):
             lda = replace(lda, doc_topic_prior=old.doc_topic_prior)
         if old is not None and lda.learn_topic_word_prior:
@@ -322,22 +330,27 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
         return self._with_document_priors(lda, X, old)
 
     def _with_document_priors(self, lda, X, old):
-        """Return the model with a prior that depends on covariates or on allowed topics."""
+        """Return the model with a prior of each document, if X has covariates or allowed topics.
+
+        Log alpha is then a regression on the covariates. Topics that are allowed in the same
+        documents form a group.
+        """
         design, allowed = design_and_allowed(X)
         if old is not None:
             self._require_same_restriction(old, allowed is not None)
         if allowed is not None:
-            groups = np.unique(allowed, axis=1, return_inverse=True)[1].ravel()
-            lda = replace(lda, topic_groups=groups)
+            _, groups = np.unique(allowed, axis=1, return_inverse=True)
+            lda = replace(lda, topic_groups=groups.ravel())
         alpha = lda.doc_topic_prior if old is None else old.doc_topic_prior
+        # The covariate of each column of the design; 0 is the intercept.
         terms = np.zeros(1, int)
         if self._covariates is not None:
             lda = replace(lda, doc_topic_prior=alpha, learn_doc_topic_prior=True)
             terms = self._covariates.columns.terms
-        # Other steps learn one alpha of all documents more exactly.
+        # Without a regression, other steps learn the alpha that all documents share more exactly.
         if terms.size == 1 and (allowed is None or not lda.learn_doc_topic_prior):
             return lda
-        # A running stream keeps its regression.
+        # Further rows of a stream, which have no ``n_documents``, keep the regression.
         if X.n_documents is None:
             return replace(lda, regression=old.regression)
         regression = DocumentRegression.with_equal_alpha(design, terms, alpha, X.n_documents)
@@ -346,10 +359,11 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
         return replace(lda, regression=regression)
 
     def _learning_rate(self, n_batches, scale, delay):
-        """Return the schedule of step sizes, given the number M of minibatches per pass.
+        """Return the schedule of step sizes.
 
-        Without ``learning_offset``, step t has size ``scale / M (delay + t / M)^-learning_decay``.
-        In a stream, where M is None, the default offset of streams is used.
+        If ``learning_offset`` is None, step t has size ``scale / M * (delay + t / M) **
+        -learning_decay``, where M is ``n_batches``, the number of minibatches per pass. In a
+        stream, where ``n_batches`` is None, the offset is STREAM_OFFSET.
         """
         if self.learning_offset is not None:
             return RobbinsMonro(self.learning_offset, self.learning_decay)
@@ -357,23 +371,25 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
             return RobbinsMonro(STREAM_OFFSET, self.learning_decay)
         offset = delay * n_batches
         if self._continues() and self._fitted.counts_rows:
-            # Earlier passes may have had another number of steps: count them in passes.
+            # The steps so far count as many steps of this fit as make the same number of passes,
+            # because earlier passes may have had another number of steps.
             state = self._fitted.state
-            offset += state.rows_seen / self._fitted.n_rows * n_batches - state.n_steps
+            n_passes = state.rows_seen / self._fitted.n_rows
+            offset += n_passes * n_batches - state.n_steps
         scale *= n_batches ** (self.learning_decay - 1.0)
         return RobbinsMonro(offset, self.learning_decay, scale)
 
-    def _topic_plan(self, data, engine, policy, rate, *, n_passes, moves, share):
+    def _topic_plan(self, data, engine, policy, rate, *, n_passes, moves, average):
         """Return the plan of a fit, or of a call of ``partial_fit`` if ``moves`` is None.
 
         A fit tries ``moves`` between passes, and averages the topics over the last passes, whose
-        share of all passes is ``share``. A call of ``partial_fit`` does neither.
+        share of all passes is ``average``. A call of ``partial_fit`` does neither.
         """
-        # ``tol`` is used instead of ``perp_tol`` if given. As in scikit-learn, no warning says that
-        # the fit has not converged.
+        # As in scikit-learn, no warning says that the fit has not converged.
         stopping = Stopping(
             n_passes, self.evaluate_every, self.tol, warns=False, planned_passes=40.0, in_words=True
         )
+        # If ``tol`` is given, it takes the place of ``perp_tol``.
         if self.tol is None:
             stopping = replace(stopping, tol=self.perp_tol, gain=perplexity_fall)
         first_rows = None
@@ -383,8 +399,8 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
             first_rows = rows_of(data.X, data.weights, data.n_rows, total=self._stream_rows)
         elif moves:
             after_pass.append(MovesBetween([SplitMerge()], n_passes))
-        if moves is not None and share > 0.0:
-            after_pass.append(Averaging(n_passes, share))
+        if moves is not None and average > 0.0:
+            after_pass.append(Averaging(n_passes, average))
         return Plan(
             data=data,
             phases=(Phase(engine),),
@@ -396,10 +412,11 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
         )
 
     def _row_results(self, rows):
-        """Return the number of words of a fit, for ``bound_``."""
+        """Return the number of words of a fit by name, from which ``bound_`` is computed."""
         if rows.in_stream:
             return {}
-        return {"n_words": float(sums_of_rows(rows.X, rows.weights, total_and_weight)[0])}
+        n_words, _ = sums_of_rows(rows.X, rows.weights, total_and_weight)
+        return {"n_words": float(n_words)}
 
     @of_fit
     def bound_(self, fitted):
@@ -418,7 +435,11 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
 
 
 def prior_from_parameter(estimator, name, size, size_name, default, *, n_topics=None, remedy=""):
-    """Return a prior as an array; ``default`` for all entries if it is None or a string."""
+    """Return the prior of the parameter ``name`` as an array; raise ValueError if it is illegal.
+
+    If the parameter is None or "auto", all ``size`` entries are ``default``. The other arguments
+    are those of `prior_vector`.
+    """
     value = getattr(estimator, name)
     if value is None or isinstance(value, str):
         return np.full(size, default)
@@ -439,16 +460,16 @@ def allowed_topics_as_array(allowed, n_rows, n_topics):
         )
     if array.dtype.kind not in "buif":
         raise ValueError(f"{legal}. Got values of type {array.dtype}.")
-    illegal = (array != 0) & (array != 1)
-    if illegal.any():
-        row = illegal.any(axis=1).argmax()
-        raise ValueError(f"{legal}. Got {array[illegal][0]} in row {row}.")
+    is_illegal = (array != 0) & (array != 1)
+    if is_illegal.any():
+        row = is_illegal.any(axis=1).argmax()
+        raise ValueError(f"{legal}. Got {array[is_illegal][0]} in row {row}.")
     array = array.astype(bool)
-    without = ~array.any(axis=1)
-    if without.any():
+    has_topics = array.any(axis=1)
+    if not has_topics.all():
         raise ValueError(
-            f"allowed_topics allows no topic to the document in row {without.argmax()}. Allow all "
-            "topics to documents without labels."
+            f"allowed_topics allows no topic to the document in row {has_topics.argmin()}. Allow "
+            "all topics to documents without labels."
         )
     return array
 
@@ -471,11 +492,11 @@ def topics_from_parameter(estimator, X):
             f"{legal} Got an array of shape {topics.shape} instead; give a row for each topic, "
             "or set n_components."
         )
-    illegal = ~((topics >= 0.0) & (topics <= LARGEST))
-    if illegal.any():
+    is_illegal = ~((topics >= 0.0) & (topics <= LARGEST))
+    if is_illegal.any():
+        row = is_illegal.any(axis=1).argmax()
         raise ValueError(
-            f"{legal} Got {topics[illegal][0]:g} in row {illegal.any(axis=1).argmax()}; rows need "
-            "not be normalised."
+            f"{legal} Got {topics[is_illegal][0]:g} in row {row}; rows need not be normalised."
         )
     totals = topics.sum(axis=1, keepdims=True)
     if not in_range(totals):
@@ -488,10 +509,10 @@ def topics_from_parameter(estimator, X):
 
 
 def _default_concentration(X, weights, n_topics):
-    """Return the default alpha: 1 / n_topics, or more if documents have fewer tokens than topics.
+    """Return the default alpha: 1 / n_topics, or the reciprocal of the mean length if it is larger.
 
-    If alpha were below the reciprocal of a document's length, the topic of its first token would
-    decide the topics of all its tokens.
+    If alpha were below the reciprocal of a document's length, the topic of the first token would
+    decide the topics of all tokens of the document.
     """
     tokens, n_documents = map(float, sums_of_rows(X, weights, _count_tokens_and_documents))
     mean_length = tokens / n_documents if n_documents > 0.0 else 1.0
@@ -499,6 +520,6 @@ def _default_concentration(X, weights, n_topics):
 
 
 def _count_tokens_and_documents(X, weights):
-    """Return the weighted numbers of tokens and of documents with tokens, for `sums_of_rows`."""
+    """Return the weighted number of tokens, and of documents with tokens, for `sums_of_rows`."""
     lengths = np.asarray(X.sum(axis=1, dtype=np.float64)).ravel()
     return weights @ lengths, weights @ (lengths > 0.0)
