@@ -1,6 +1,8 @@
-"""The table of the clusterings of a mixture: one row for each number of clusters.
+"""The table of the clusterings of a mixture, with a row for each number of clusters.
 
-Clusterings are compared by bounds of refits and by their agreement with other fits.
+A clustering with n of K possible clusters arises from K - n joins of two clusters. Clusterings are
+compared by the bounds of refits, and by their agreement with other fits. Arrays of shape (K,) have
+the clusterings of 1, ..., K clusters.
 """
 
 import numpy as np
@@ -24,14 +26,14 @@ def compute_refitted_bounds(fitted, X, weights, workers, largest_number):
     components cannot be merged.
     """
     model, joins, stats = fitted.model, fitted.joins, fitted.stats.value()
-    out = np.full(joins.n_components, np.nan)
+    bounds = np.full(joins.n_components, np.nan)
     if Capability.MERGEABLE not in model.capabilities:
-        return out
+        return bounds
     inputs = PassInputs(rows_of(X, weights), RunningPolicy(), workers)
     for i, clusters in enumerate(joins.all_clusters()[:largest_number]):
         joined = joined_statistics(model, stats, clusters)
-        out[i] = _refitted_bound(model, State(RunningStats(joined.arrays)), inputs)
-    return out
+        bounds[i] = _refitted_bound(model, State(RunningStats(joined.arrays)), inputs)
+    return bounds
 
 
 def _refitted_bound(model, state, inputs):
@@ -53,44 +55,46 @@ def compute_agreements(joins, labels, others):
     ``labels`` (n,) are the components of the rows. ``others`` has a pair for each other fit: its
     joins, and its labels (n,) of the same rows. The index is NaN for numbers that no other fit has.
     """
-    total, n_known = np.zeros((2, joins.n_components))
+    total, n_fits = np.zeros((2, joins.n_components))
     all_clusters = joins.all_clusters()
-    for other, other_labels in others:
-        pairs = zip(all_clusters, other.all_clusters(), strict=False)
+    for other_joins, other_labels in others:
+        # Fits have different numbers of components: zip ends at the smaller number.
+        pairs = zip(all_clusters, other_joins.all_clusters(), strict=False)
         for i, (clusters, other_clusters) in enumerate(pairs):
             total[i] += adjusted_rand_score(clusters[labels], other_clusters[other_labels])
-            n_known[i] += 1.0
-    return np.divide(total, n_known, out=np.full(total.shape, np.nan), where=n_known > 0.0)
+            n_fits[i] += 1.0
+    return np.divide(total, n_fits, out=np.full(total.shape, np.nan), where=n_fits > 0.0)
 
 
 def make_clusterings_table(joins, why_suggested, elbo):
     """Return the columns of ``clusterings_`` by name, each as a list.
 
-    ``elbo`` is the bound of the components in nats, None if it is not known.
+    ``elbo`` is the bound of the components in nats, None if it is not known. Unknown numbers are
+    NaN in the table.
     """
     numbers = range(1, joins.n_components + 1)
-    unknown = np.full(joins.n_components, np.nan)
-    suggested = [n == joins.n_clusters for n in numbers]
+    are_suggested = [n == joins.n_clusters for n in numbers]
     # The join that leaves n - 1 of n clusters is in the row of n. The row of 1 has no join.
-    return {
-        "n_clusters": list(numbers),
+    columns = {
+        "n_clusters": numbers,
         "how": ["joined"] * (joins.n_components - 1) + ["components"],
-        "loss": [np.nan, *joins.losses[::-1].tolist()],
-        "criterion": ["", *joins.criteria[::-1].tolist()],
-        "valley": [np.nan, *joins.valleys[::-1].tolist()],
-        "valley_test": [np.nan, *joins.tests[::-1].tolist()],
-        "bound": (
-            unknown if elbo is None or joins.bounds is None else elbo + joins.bounds
-        ).tolist(),
-        "refitted_bound": (unknown if joins.refits is None else joins.refits).tolist(),
-        "agreement": (unknown if joins.agreement is None else joins.agreement).tolist(),
-        "suggested_by": (unknown if joins.suggested_by is None else joins.suggested_by).tolist(),
-        "suggested": suggested,
+        "loss": [np.nan, *joins.losses[::-1]],
+        "criterion": ["", *joins.criteria[::-1]],
+        "valley": [np.nan, *joins.valleys[::-1]],
+        "valley_test": [np.nan, *joins.tests[::-1]],
+        "bound": None if elbo is None or joins.bounds is None else elbo + joins.bounds,
+        "refitted_bound": joins.refits,
+        "agreement": joins.agreement,
+        "suggested_by": joins.suggested_by,
+        "suggested": are_suggested,
         "reason": [
-            f"{why_suggested}." if is_it else explain_why_not(joins, n)
-            for n, is_it in zip(numbers, suggested, strict=True)
+            f"{why_suggested}." if is_suggested else explain_why_not(joins, n)
+            for n, is_suggested in zip(numbers, are_suggested, strict=True)
         ],
     }
+    unknown = np.full(joins.n_components, np.nan)
+    columns = {name: unknown if values is None else values for name, values in columns.items()}
+    return {name: np.asarray(values).tolist() for name, values in columns.items()}
 
 
 def explain_why_not(joins, n_clusters):
@@ -100,7 +104,10 @@ def explain_why_not(joins, n_clusters):
     two of these clusters. If it is smaller, the sentence describes the join that led to it.
     """
     is_larger = n_clusters > joins.n_clusters
-    step = joins.n_components - n_clusters - (not is_larger)
+    # Join number s, counted from 0, makes K - s - 1 clusters of K - s clusters.
+    next_join = joins.n_components - n_clusters
+    step = next_join if is_larger else next_join - 1
+    # The first joins concern components to which no row is assigned.
     if step < joins.n_vacant:
         return "One of the clusters is the most probable one of no row."
     criterion, test = joins.criteria[step], joins.tests[step]

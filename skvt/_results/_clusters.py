@@ -1,8 +1,8 @@
 """Clusters of a mixture: components that are joined in a hierarchy.
 
-Pairs of components are joined one after the other. The first joins depend on valleys, which are
-regions of low density between two components, or on the entropy of assignments; later joins depend
-on the evidence, see :mod:`skvt.models.mixture`. A number of clusters is suggested with a reason.
+A join makes one cluster of two. The first joins depend on valleys, which are regions of low density
+between two components, or on the entropy of assignments; later joins depend on the evidence, see
+:mod:`skvt.models.mixture`. A number of clusters is suggested with a reason.
 """
 
 import warnings
@@ -36,10 +36,10 @@ from skvt.models.mixture import (
 from skvt.readers.validation import check_choice, stack_level
 from skvt.rows import some_rows
 
-# Components are joined by at most ROWS_TO_JOIN rows, or ROWS_TO_JOIN_EACH rows for each component
-# if that is more. If there are more rows, a uniform sample is used.
-ROWS_TO_JOIN = 10_000
-ROWS_TO_JOIN_EACH = 200
+# Components are joined by at most MAX_ROWS rows, or ROWS_PER_COMPONENT rows for each component if
+# that is more. If there are more rows, a uniform sample is used.
+MAX_ROWS = 10_000
+ROWS_PER_COMPONENT = 200
 # Criteria by which the next pair to join is chosen.
 CRITERIA = ("auto", "share", "entropy", "evidence")
 
@@ -48,9 +48,10 @@ class ClustersMixin:
     """Attributes and methods of the hierarchy of clusters of a mixture's components."""
 
     def _compute_joins(self, X, weights, criterion="auto"):
-        """Join the components by the rows X; return `skvt.models.mixture.Joins`.
+        """Join the components by the rows X, or by a sample of them.
 
-        They have the joined pairs in order, the loss of each join, and the suggested number.
+        Return :class:`skvt.models.mixture.Joins`: the joined pairs in order, the loss of each join,
+        and the suggested number of clusters.
         """
         fitted = self._fitted
         X, weights = some_rows(X, weights, self._sample_rows(weights.size))
@@ -61,7 +62,7 @@ class ClustersMixin:
             )
         model, stats = fitted.model, fitted.stats.value()
         component = model.component
-        lam = fitted.lam()[1]
+        _, lam = fitted.lam()
         n_blocks = len(component.parts(lam))
         valleys = valleys_between(assignments, component, lam, X, weights)
         if criterion in ("share", "entropy"):
@@ -74,11 +75,10 @@ class ClustersMixin:
                 joins = by_elbow(evidence, "by the evidence alone")
             else:
                 joins = choose_clusters(assignments, evidence, n_blocks, valleys)
-        # Depth of the valley between the two parts of each join, and its test statistic; NaN if
-        # they are not known.
-        depths = tests = np.full(len(joins.linkage), np.nan)
         bounds = bounds_of_joins(model, stats, assignments, joins)
-        # Valleys are not looked for if there are several blocks of columns, see choose_clusters.
+        # Depths and tests of the valleys between the two clusters of each join; NaN if not known.
+        # They are not known for several blocks of columns, see `choose_clusters`.
+        depths = tests = np.full(len(joins.linkage), np.nan)
         if n_blocks < 2:
             depths = assignments.valleys(joins)
         if valleys is not None:
@@ -87,12 +87,11 @@ class ClustersMixin:
 
     def _sample_rows(self, n_rows):
         """Return the numbers of all rows, or of a uniform sample of them in ascending order."""
-        rows = np.arange(n_rows)
-        most = max(ROWS_TO_JOIN, ROWS_TO_JOIN_EACH * self.n_components_)
-        if n_rows > most:
-            rng = np.random.default_rng(self._fitted.state.seed)
-            rows = np.sort(rng.choice(n_rows, most, replace=False))
-        return rows
+        max_rows = max(MAX_ROWS, ROWS_PER_COMPONENT * self.n_components_)
+        if n_rows <= max_rows:
+            return np.arange(n_rows)
+        rng = np.random.default_rng(self._fitted.state.seed)
+        return np.sort(rng.choice(n_rows, max_rows, replace=False))
 
     def join_components(self, X, sample_weight=None, *, criterion="auto"):
         """Join the components into clusters by the rows X, instead of the rows of ``fit``.
@@ -166,27 +165,30 @@ class ClustersMixin:
             check_scalar(value, name, Integral, min_val=0)
         with rows_of_call(self, X, sample_weight) as rows, Workers(self.n_jobs) as workers:
             refits = joins.refits
-            # Refits do not use classes of rows, whereas the bound of a fit with classes does.
+            # Refits do not use classes of rows. Their bounds could not be compared with the bound
+            # of a fit with classes.
             if max_refitted > 0 and fitted.component_classes is None:
                 refits = compute_refitted_bounds(
                     fitted, rows.X, rows.weights, workers, max_refitted
                 )
             sample = self._sample_rows(rows.weights.size)
-            labels = self._labels_of(some_rows(rows.X, rows.weights, sample)[0], clusters=None)
-        seeds = np.random.default_rng(fitted.state.seed).integers(2**31 - 1, size=n_fits)
-        others = [self._joins_and_labels(int(s), X, y, sample_weight, sample) for s in seeds]
-        suggested = np.array([joins.n_clusters, *(other.n_clusters for other, _ in others)])
-        numbers = np.arange(1, joins.n_components + 1)
-        compared = {
-            "agreement": compute_agreements(joins, labels, others),
-            "suggested_by": (suggested == numbers[:, None]).mean(axis=1),
-        }
-        joins = replace(joins, refits=refits, **(compared if others else {}))
+            sampled_rows, _ = some_rows(rows.X, rows.weights, sample)
+            labels = self._labels_of(sampled_rows, clusters=None)
+        joins = replace(joins, refits=refits)
+        if n_fits > 0:
+            seeds = np.random.default_rng(fitted.state.seed).integers(2**31 - 1, size=n_fits)
+            others = [self._joins_and_labels(int(s), X, y, sample_weight, sample) for s in seeds]
+            suggested = np.array([joins.n_clusters, *(other.n_clusters for other, _ in others)])
+            numbers = np.arange(1, joins.n_components + 1)
+            joins = replace(
+                joins, agreement=compute_agreements(joins, labels, others),
+                suggested_by=(suggested == numbers[:, None]).mean(axis=1),
+            )  # fmt: skip
         self._fitted = replace(fitted, joins=joins)
         return self
 
     def _joins_and_labels(self, seed, X, y, sample_weight, sample):
-        """Fit with another seed; return the joins, and the components of the sampled rows."""
+        """Fit with another seed; return the joins, and the components of the rows ``sample``."""
         parameters = self.get_params(deep=False) | {"n_init": 1, "warm_start": False, "verbose": 0}
         other = type(self)(**parameters | {"random_state": seed})
         with warnings.catch_warnings():
@@ -213,7 +215,10 @@ class ClustersMixin:
         return self._clusters_of_components(n_clusters)
 
     def _clusters_of_components(self, n_clusters):
-        """Return the cluster of each component, numbered from 0; None if ``n_clusters`` is None."""
+        """Return the cluster of each component, (K,); None if ``n_clusters`` is None.
+
+        Warn if the suggested number is 1.
+        """
         if n_clusters is None:
             return None
         joins = self._require_joins(self._fitted, "hierarchy_", ValueError)
@@ -232,11 +237,11 @@ class ClustersMixin:
         return joins.clusters(int(n_clusters))
 
     def _needs_splits(self, n_clusters):
-        """Return whether ``n_clusters`` is a number larger than the number of components."""
+        """Return whether ``n_clusters`` is an integer larger than the number of components."""
         return _is_int(n_clusters) and n_clusters > self._fitted.model.size(self._fitted.stats)
 
     def _split_labels(self, X, n_clusters):
-        """Return the labels of rows X in more clusters than there are components, (n,).
+        """Split components into ``n_clusters`` clusters; return the cluster of each row of X, (n,).
 
         Equal rows count as one row with a weight, so that they get the same label.
         """
@@ -247,25 +252,25 @@ class ClustersMixin:
                 f"{first_rows.size}. Got {n_clusters!r} instead."
             )
         fitted = self._fitted
-        rng = np.random.default_rng(self._fitted.state.seed)
-        X = X[first_rows]
+        rng = np.random.default_rng(fitted.state.seed)
+        distinct = X[first_rows]
         counts = np.bincount(inverse).astype(np.float64)
-        components = self._labels_of(X, clusters=None)
-        return split_clusters(fitted.model, X, counts, components, int(n_clusters), rng)[inverse]
+        components = self._labels_of(distinct, clusters=None)
+        labels = split_clusters(fitted.model, distinct, counts, components, int(n_clusters), rng)
+        return labels[inverse]
 
     def _require_joins(self, fitted, name, error=AttributeError):
         """Return the joins of components; raise ``error`` if the fit has none.
 
-        ``name`` is the attribute in the error, which was computed from the joins.
+        ``name`` is the attribute that the message names.
         """
-        joins = fitted.joins
-        if joins is None:
+        if fitted.joins is None:
             raise error(
                 f"{type(self).__name__!r} object has no attribute {name!r} during a fit and "
                 "after partial_fit: it is computed from assignments of all rows, which are not "
                 "available then. join_components(X) computes it from the rows X."
             )
-        return joins
+        return fitted.joins
 
     @of_fit
     def hierarchy_(self, fitted):
@@ -284,10 +289,10 @@ class ClustersMixin:
 
     @of_fit
     def n_clusters_reason_(self, fitted):
-        """Reason why this number is suggested, in words."""
+        """Reason why ``n_clusters_`` is suggested, in words."""
         joins = self._require_joins(fitted, "n_clusters_reason_")
-        counted = ((joins.n_clusters, "cluster"), (joins.n_components, "component"))
-        clusters, components = (f"{n} {noun}{'s' * (n > 1)}" for n, noun in counted)
+        counts = ((joins.n_clusters, "cluster"), (joins.n_components, "component"))
+        clusters, components = (f"{n} {noun}{'s' * (n > 1)}" for n, noun in counts)
         return f"{clusters} of {components}: {joins.reason}"
 
     @of_fit
@@ -298,7 +303,7 @@ class ClustersMixin:
 
 
 def _is_int(value):
-    """Return whether a value is an integer, which True and False are not."""
+    """Return whether a value is an integer other than True and False."""
     return isinstance(value, Integral) and not isinstance(value, bool | np.bool_)
 
 
@@ -313,7 +318,7 @@ def sum_by_cluster(resp, clusters):
 
 
 def compute_results(fitted, X, weights, workers):
-    """Yield the batches of the rows with their local results under the fitted model."""
+    """Yield pairs of a batch of the rows X and its result of the local step of the fitted model."""
     model = fitted.model
     global_params = model.row_globals(fitted.stats, batch=None, run=workers.run)
     return local_results(model, lambda batch: global_params, rows_of(X, weights), workers)

@@ -10,8 +10,8 @@ from sklearn.utils import check_array, check_scalar
 
 from skvt.readers.validation import preprocessing_and_model
 
-# Parameters of the fit that follows the averaging: each pass visits all documents at T = 1, and no
-# topic is added, merged or deleted.
+# Parameters of the passes after averaging: each pass visits all documents at T = 1, and no move
+# exchanges topics.
 _POLISH = {"learning_method": "batch", "temperature": None, "moves": (), "n_init": 1}
 
 
@@ -83,17 +83,19 @@ def consensus(fits, X, *, n_passes=1, sample_weight=None):
             "of TemperedLDA, StructuredLDA or MemoizedHDP."
         )
     topics = topic_distributions(fits)
+    # A fit after ``partial_fit`` has no bound, and is the reference only if no fit has one.
     best = int(np.argmax([fit.elbo_ if hasattr(fit, "elbo_") else -np.inf for fit in fits]))
     total = np.zeros_like(topics[best])
     n_partners = np.zeros((len(topics[best]), 1))
+    # The reference takes part, too: its topics are matched with themselves.
     for fit, fit_topics in zip(fits, topics, strict=True):
         _, matched_topics, partners = match_topics(topics[best], fit_topics)
         total[matched_topics] += fit.components_[partners]
         n_partners[matched_topics] += 1.0
-    reference = clone(fits[best])
     mean = total / n_partners
-    reference.set_params(n_components=len(mean), components_init=mean, max_iter=n_passes, **_POLISH)
-    return reference.fit(X, sample_weight=sample_weight)
+    average = clone(fits[best])
+    average.set_params(n_components=len(mean), components_init=mean, max_iter=n_passes, **_POLISH)
+    return average.fit(X, sample_weight=sample_weight)
 
 
 def match_topics(A, B):
@@ -131,8 +133,9 @@ def _topics_of_fit(fit, number):
     Raise ValueError for negative entries and rows of zeros; ``number`` is the index of the fit in
     the error.
     """
-    model = preprocessing_and_model(fit)[1]
+    _, model = preprocessing_and_model(fit)
     name = f"fits[{number}]"
+    # An array is its own model, and has no method "fit".
     weights = model.components_ if hasattr(model, "fit") else model
     weights = check_array(weights, dtype=np.float64, input_name=name)
     totals = weights.sum(axis=1, keepdims=True)

@@ -1,6 +1,7 @@
 """Covariates of rows as a design matrix, from arrays, data frames and formulas.
 
-formulaic is imported only if a formula is used.
+A design matrix has a row for each row of covariates, and P columns: an intercept, numbers, and
+indicators of the levels of categories. The package formulaic is imported only for a formula.
 """
 
 import re
@@ -24,13 +25,13 @@ _COLLINEAR = 1e-8
 
 @dataclass(frozen=True)
 class Design:
-    """A design matrix with P columns, and the encoding of new rows."""
+    """A design matrix with P columns, and the function that encodes other rows in the same way."""
 
     # Names of the P columns.
     names: list[str]
     # (n, P): the design matrix.
     matrix: Any
-    # Return the design matrix of other rows of covariates.
+    # Function from rows of covariates to their design matrix.
     encode: Callable[[Any], Any]
 
 
@@ -88,7 +89,7 @@ def describe_rows(table):
 class Columns:
     """Encoding of covariates: an intercept, numbers, and indicators of all levels but the first."""
 
-    # Levels of each covariate by its name; the first level has no indicator. None for numbers.
+    # List of the levels of each covariate by its name; None for numbers.
     levels: dict[str, Any]
 
     @property
@@ -96,25 +97,25 @@ class Columns:
         """Names of the columns of the design."""
         names = ["Intercept"]
         for name, levels in self.levels.items():
-            names += [name] if levels is None else [f"{name}[T.{each}]" for each in levels[1:]]
+            names += [name] if levels is None else [f"{name}[T.{level}]" for level in levels[1:]]
         return names
 
     @property
     def terms(self):
         """Position, from 1, of the covariate that each column encodes; 0 for the intercept."""
-        sizes = [1, *(1 if each is None else len(each) - 1 for each in self.levels.values())]
-        return np.repeat(np.arange(len(sizes)), sizes)
+        n_columns = [1 if levels is None else len(levels) - 1 for levels in self.levels.values()]
+        return np.repeat(np.arange(len(n_columns) + 1), [1, *n_columns])
 
     def encode(self, rows):
-        """Return the design of rows of covariates, (n, number of columns)."""
-        by_name = _columns_by_name(_as_table(rows))
-        absent = [name for name in self.levels if name not in by_name]
+        """Return the design matrix (n, P) of rows of covariates."""
+        columns = _columns_by_name(_as_table(rows))
+        absent = [name for name in self.levels if name not in columns]
         if absent:
             raise ValueError(
                 f"Covariates {absent} are absent from these rows, whose columns are "
-                f"{list(by_name)}."
+                f"{list(columns)}."
             )
-        blocks = [_encode_column(name, by_name[name], each) for name, each in self.levels.items()]
+        blocks = [_encode_column(name, columns[name], self.levels[name]) for name in self.levels]
         return np.hstack([np.ones((len(blocks[0]), 1)), *blocks])
 
 
@@ -124,8 +125,9 @@ class Covariates:
     """Encoding of the covariates of a fit, standardised by the rows of the fit."""
 
     columns: Columns
-    # (P,): mean and standard deviation of each column of the design; 0 and 1 for the intercept.
+    # (P,): mean of each column of the design; 0 for the intercept.
     mean: Any
+    # (P,): standard deviation of each column of the design; 1 for the intercept.
     scale: Any
     # Whether the covariates of the fit were passed as a data frame.
     are_named: bool
@@ -134,15 +136,15 @@ class Covariates:
     def of(cls, covariates, n_rows, used):
         """Derive the encoding from n rows; ``used`` are the indices of the rows of the fit.
 
-        A single covariate that is constant has no column in addition to the intercept. Except in
-        this case, raise ValueError where :func:`make_design` raises it.
+        A single covariate that is constant stands for the intercept. In other cases, raise
+        ValueError as :func:`make_design` does.
         """
         table = _require_rows(covariates, n_rows)
         by_name = _columns_by_name(table)
-        # Treat a single covariate that is constant as a category of one level, which has no
-        # indicators. ``values`` are the values of a single covariate.
+        # The values of a single covariate; [None] for several covariates.
         values = next(iter(by_name.values())).objects() if len(by_name) == 1 else [None]
         if values[0] is not None and len(set(values)) == 1:
+            # The covariate counts as a category of one level, which has no indicators.
             columns = Columns({name: list(values[:1]) for name in by_name})
         else:
             columns = Columns(_find_levels_by_name(table))
@@ -163,28 +165,30 @@ class Covariates:
             )
         return (self.columns.encode(table) - self.mean) / self.scale
 
-    def describes(self, regression, allowed):
+    def describes(self, regression, is_restricted):
         """Return whether this encoding is legal, and ``regression`` is a regression on its columns.
 
-        Encoding and regression are read from a file. ``allowed`` says whether documents are
+        Encoding and regression are read from a file. ``is_restricted`` says whether documents are
         restricted to allowed topics. A regression of None is legal only if the intercept is the
         only column.
         """
-        levels, terms = self.columns.levels.values(), self.columns.terms
-        if not all(each is None or (type(each) is list and each) for each in levels):
+        terms = self.columns.terms
+        # The levels of a category are a list that is not empty.
+        if not all(v is None or (type(v) is list and v) for v in self.columns.levels.values()):
             return False
         are_aligned = self.mean.shape == self.scale.shape == terms.shape
         if not (are_aligned and np.isfinite(self.mean).all() and is_positive(self.scale)):
             return False
         if regression is None:
             return terms.size == 1
-        return (terms.size > 1 or allowed) and np.array_equal(regression.groups, terms)
+        return (terms.size > 1 or is_restricted) and np.array_equal(regression.groups, terms)
 
     def coefficients(self, coef):
         """Convert coefficients (P, K) of the standardised design to (K, P), in the user's units."""
-        slopes = coef.T / self.scale
-        slopes[:, 0] -= slopes @ self.mean
-        return slopes
+        in_user_units = coef.T / self.scale
+        # The intercept in the user's units is the value at 0 instead of the means.
+        in_user_units[:, 0] -= in_user_units @ self.mean
+        return in_user_units
 
 
 def _require_rows(covariates, n_rows):
@@ -212,7 +216,7 @@ def encode_values(name, values, n_rows):
             f"{num_samples(table)} rows and {len(columns)} columns."
         )
     levels = _find_levels(name, columns[0])
-    # Put None before the levels of a category, because `_encode_column` leaves out the first level.
+    # None comes before the levels, because `_encode_column` has no indicator of the first level.
     encoded_levels = None if levels is None else [None, *levels]
     return levels, _encode_column(name, columns[0], encoded_levels)
 
@@ -232,7 +236,7 @@ def _find_levels(name, column):
     if column.kind != "category":
         return None
     values = column.objects()
-    _require_known(name, np.array([value is None for value in values], bool))
+    _require_known(name, [value is None for value in values])
     present = set(values)
     if len(present) == 1:
         raise _error_of_constant(name, values[0])
@@ -244,7 +248,8 @@ def _find_levels(name, column):
 def _encode_column(name, column, levels):
     """Return the columns of the design for one covariate.
 
-    They are numbers (n, 1), or indicators (n, number of levels - 1) of all levels but the first.
+    Numbers have one column (n, 1). A category has indicators of all levels but the first, (n,
+    number of levels - 1).
     """
     if levels is None:
         numbers = np.asarray(column.numbers(), np.float64)
@@ -253,7 +258,7 @@ def _encode_column(name, column, levels):
             raise ValueError(f"Covariate {name!r} has infinite values; replace them.")
         return numbers[:, None]
     values = column.objects()
-    _require_known(name, np.array([value is None for value in values], bool))
+    _require_known(name, [value is None for value in values])
     unknown = sorted(set(map(str, values)) - set(map(str, levels)))
     if unknown:
         raise ValueError(
@@ -264,7 +269,7 @@ def _encode_column(name, column, levels):
 
 
 def _design_by_formula(table, formula):
-    """Return the design that formulaic makes; splines keep their knots for new rows."""
+    """Return the :class:`Design` that formulaic makes; splines keep their knots for new rows."""
     try:
         from formulaic import Formula
         from formulaic.errors import DataMismatchWarning, FormulaicError
@@ -283,10 +288,10 @@ def _design_by_formula(table, formula):
         )
 
     def encode(rows, rule=rule):
-        """Return the model matrix of rows; ``rule`` is the formula or a fitted specification."""
+        """Return the model matrix of rows by ``rule``, the formula or a fitted specification."""
         rows = _as_table(rows)
         for name, values in _columns_in_formula(rows, formula):
-            _require_known(name, np.array([value is None for value in values], bool))
+            _require_known(name, [value is None for value in values])
         with warnings.catch_warnings():
             warnings.simplefilter("error", DataMismatchWarning)
             try:
@@ -300,8 +305,9 @@ def _design_by_formula(table, formula):
     model_matrix = encode(table)
     matrix = np.asarray(model_matrix, np.float64)
     names = list(map(str, model_matrix.columns))
-    if not np.isfinite(matrix).all():
-        term = names[int(np.argmin(np.isfinite(matrix).all(axis=0)))]
+    is_finite = np.isfinite(matrix).all(axis=0)
+    if not is_finite.all():
+        term = names[int(np.argmin(is_finite))]
         raise ValueError(f"Term {term!r} of the formula is not finite for all rows.")
     # Encode new rows by the specification, which has the knots of splines and the levels of
     # categories of the first rows.
@@ -325,12 +331,12 @@ def _error_of_constant(name, value):
 
 
 def _require_known(name, is_missing):
-    """Raise ValueError if values of a covariate are missing."""
-    if is_missing.any():
+    """Raise ValueError if values of a covariate are missing; ``is_missing`` has n booleans."""
+    rows = np.flatnonzero(is_missing)
+    if rows.size:
         raise ValueError(
-            f"{name!r} has {is_missing.sum()} missing values, the first in row "
-            f"{np.argmax(is_missing)}. Leave such rows out, of X too, or fill the values in; for a "
-            "category, 'missing' may be a level."
+            f"{name!r} has {rows.size} missing values, the first in row {rows[0]}. Leave such rows "
+            "out, of X too, or fill the values in; for a category, 'missing' may be a level."
         )
 
 
@@ -341,7 +347,7 @@ def require_full_rank(matrix, names):
     for j, name in enumerate(names):
         column = matrix[:, j]
         residual = column - basis @ (basis.T @ column)
-        # The second projection removes rounding errors of the first.
+        # A second projection removes rounding errors of the first.
         residual -= basis @ (basis.T @ residual)
         length = np.linalg.norm(residual)
         if length > _COLLINEAR * np.linalg.norm(column):
@@ -350,9 +356,10 @@ def require_full_rank(matrix, names):
         if np.ptp(column) == 0.0:
             raise _error_of_constant(name, f"{column[0]:g}")
         # Name the columns whose contributions to the combination are more than rounding errors.
-        sizes = np.linalg.lstsq(matrix[:, :j], column, rcond=None)[0]
-        sizes = abs(sizes) * np.linalg.norm(matrix[:, :j], axis=0)
-        parts = [names[i] for i in np.flatnonzero(sizes > _COLLINEAR * sizes.max())]
+        coefficients = np.linalg.lstsq(matrix[:, :j], column, rcond=None)[0]
+        contributions = abs(coefficients) * np.linalg.norm(matrix[:, :j], axis=0)
+        is_part = contributions > _COLLINEAR * contributions.max()
+        parts = [names[i] for i in np.flatnonzero(is_part)]
         raise ValueError(
             f"Covariate {name!r} is collinear: a combination of {', '.join(parts)}. Leave one of "
             "them out."

@@ -1,4 +1,7 @@
-"""Tables of topics and clusters that notebooks show below the diagram of an estimator."""
+"""Tables of topics and clusters that notebooks show below the diagram of an estimator.
+
+Each function returns the title of the table, the names of its columns, and a list of its rows.
+"""
 
 from skvt._results.profiles import make_profiles, write_sentences
 
@@ -7,7 +10,7 @@ N_WORDS, N_COLUMNS = 8, 3
 
 
 def topics_for_display(estimator):
-    """Return title, column names and rows of a table of the topics, the largest share first."""
+    """Return a table of the topics, the topic with the largest share first."""
     totals = estimator.components_.sum(axis=1)
     shares = totals / totals.sum()
     labels = estimator._labels_by_topic
@@ -23,14 +26,16 @@ def topics_for_display(estimator):
 
 
 def clusters_for_display(estimator):
-    """Return title, column names and rows of a table of clusters or components, largest first."""
+    """Return a table of the clusters, or of the components if they are not joined.
+
+    The cluster with the largest share comes first.
+    """
     is_joined = estimator._fitted.joins is not None
     profiles = make_profiles(estimator.describe(n_clusters="auto" if is_joined else None))
     shares = profiles.weights[:-1]
     texts = [line.split(": ", 1)[1] for line in write_sentences(profiles, N_COLUMNS)]
     rows = [(k, f"{shares[k]:.1%}", texts[k]) for k in (-shares).argsort(kind="stable").tolist()]
     n_components = estimator.n_components_
-    title = f"{len(rows)} {profiles.kind}s" + (
-        f" of {n_components} components" if is_joined else ""
-    )
+    title = f"{len(rows)} {profiles.kind}s"
+    title += f" of {n_components} components" if is_joined else ""
     return title, (profiles.kind, "share", "compared with all rows"), rows

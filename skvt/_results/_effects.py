@@ -1,4 +1,8 @@
-"""Effects of covariates on shares of topics or clusters, over draws and over fits."""
+"""Effects of covariates on shares of topics or clusters, pooled over draws and fits.
+
+M draws of the shares of R fits are regressed on P covariates. The table reports Q linear
+combinations of the coefficients for each of K topics or clusters.
+"""
 
 import warnings
 from typing import Any, NamedTuple
@@ -150,12 +154,12 @@ def covariate_effects(
     are_mixtures = _are_mixtures(fits)
     design = make_design(covariates, formula, num_samples(X))
     reported = _Reported.of(design, at, contrasts)
-    # Leave out rows without words. For mixtures, ``counts`` is empty and ``has_words`` is True.
+    # Rows without words are left out. For mixtures, ``counts`` is empty and ``has_words`` is True.
     counts = [] if are_mixtures else [count_words(fit, X) for fit in fits]
     has_words = np.all([fit_counts.sum(axis=1) > 0.0 for fit_counts in counts], axis=0)
     used = np.flatnonzero((weights > 0.0) & has_words)
     regression = Regression.for_rows(design, used, weights, cluster, link)
-    # Shares have a row for each used row; for mixtures, these are the rows of positive weight.
+    # Shares have a row for each used row. The used rows of mixtures have positive weight.
     if are_mixtures:
         shares = [estimate_cluster_shares(fit, X, weights, n_clusters) for fit in fits]
     else:
@@ -180,14 +184,15 @@ def covariate_effects(
     if are_mixtures:
         return pandas.DataFrame({"cluster": columns.pop("component"), **columns})
     topics = columns.pop("component")
-    labels = [labels_of(fits[0])[topic] for topic in topics]
+    label_of = labels_of(fits[0])
+    labels = [label_of[topic] for topic in topics]
     table = pandas.DataFrame({"topic": topics, "label": labels, **columns})
     table.attrs["rows_without_words"] = _without_words(has_words)
     return table
 
 
 def _are_mixtures(fits):
-    """Return whether the fits are mixtures; raise ValueError if fits are not comparable."""
+    """Return whether the fits are mixtures; raise ValueError if they cannot be compared."""
     kinds = {is_mixture(fit) for fit in fits}
     if len(kinds) != 1:
         raise ValueError(
@@ -196,7 +201,7 @@ def _are_mixtures(fits):
         )
     (are_mixtures,) = kinds
     if not are_mixtures:
-        # Raise ValueError if the fits have vocabularies of different sizes.
+        # This raises ValueError if the fits have vocabularies of different sizes.
         topic_distributions(fits)
     return are_mixtures
 
@@ -215,7 +220,7 @@ def _without_words(has_words):
 
 
 class _Reported(NamedTuple):
-    """Linear combinations of the P coefficients; a table reports their values."""
+    """Linear combinations of the P coefficients, whose values the table reports."""
 
     # Names of the Q combinations.
     names: list
@@ -245,20 +250,18 @@ class _Reported(NamedTuple):
 
 
 def _effects_of_draws(shares, regression, reported, n_draws, rng):
-    """Return the reported effects and their squared standard errors for draws of one fit.
-
-    The result is (2, M, Q, K) for M draws, Q reported combinations and K components.
-    """
+    """Return effects and squared standard errors of one fit, in an array (2, M, Q, K)."""
     draws = shares.draws(n_draws, rng)
     combinations = reported.combinations
     n_components = draws.shape[1]
-    out = np.empty((2, n_draws, len(combinations), n_components))
+    results = np.empty((2, n_draws, len(combinations), n_components))
+    effects, squared_errors = results
     for k in range(n_components):
         # The coefficients of one draw are the start of Newton's method for the next draw.
         coefficients = None
         for m in range(n_draws):
             drawn_shares = shares.values @ draws[m, :, k]
             coefficients, covariance = regression.fit(drawn_shares, start=coefficients)
-            out[0, m, :, k] = combinations @ coefficients
-            out[1, m, :, k] = ((combinations @ covariance) * combinations).sum(axis=1)
-    return out
+            effects[m, :, k] = combinations @ coefficients
+            squared_errors[m, :, k] = ((combinations @ covariance) * combinations).sum(axis=1)
+    return results

@@ -1,11 +1,11 @@
-"""``inverse_transform`` of estimators whose rows are sums of components."""
+"""Mixin of estimators in which each row is a sum of components."""
 
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_array
 
 
 class SumsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
-    """Transformer whose rows are sums of components."""
+    """Transformer of rows to activations, whose inverse is a sum of components."""
 
     def inverse_transform(self, X):
         """Return the expected rows for a result of ``transform``: ``X @ components_``.

@@ -1,7 +1,8 @@
 """Results of mixtures whose number of components changes.
 
-The mixin describes components and clusters by their columns, fills in missing values, and shows
-weights and classes of components.
+The mixin describes components and clusters by their columns, fills in missing values, and gives
+weights and classes of components. K is the number of components, or of clusters where clusters are
+described.
 """
 
 from numbers import Real
@@ -41,7 +42,7 @@ class GrowingMixin(MoveLogMixin):
     # ------------------------------------------------------------------------------- columns
     @property
     def _columns(self):
-        """The :class:`Table` of the columns; arrays of numbers have one block."""
+        """The :class:`Table` of the columns; a mixture without a table gets one of one block."""
         if "_table" in vars(self):
             return self._table
         names = column_names(self, None, self.n_features_in_).tolist()
@@ -111,60 +112,63 @@ class GrowingMixin(MoveLogMixin):
                 "instead."
             )
         check_choice("form", form, ("long", "wide", "text"))
-        indicators = self._indicators_of_clusters(n_clusters)
-        product, sums, _ = self._product_and_sums(fitted, indicators)
+        kind = "component" if n_clusters is None else "cluster"
+        rows = self._describe_rows(fitted, level, self._indicators_of_clusters(n_clusters))
+        names = (kind, "weight", "block", "column", "quantity", "category", "estimate", "low",
+                 "high", "relevance", "differs_in")  # fmt: skip
+        table = dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
+        if form == "long":
+            return as_frame(table)
+        profiles = make_profiles(table)
+        if form == "text":
+            return "\n".join(write_sentences(profiles))
+        return as_frame(make_wide_table(profiles))
+
+    def _describe_rows(self, fitted, level, indicators):
+        """Return the rows of the long form of ``describe`` as tuples, in order.
+
+        ``indicators`` (n_clusters, K) say which components belong to a cluster; None for
+        components.
+        """
+        product = self._product(fitted)
+        sums, _ = self._sums_and_counts(fitted, indicators)
         weights = (self.weights_ if indicators is None else indicators @ self.weights_).tolist()
         relevances = self._relevance_of(fitted, product.column_evidence, indicators)
         lam = product.with_shared_globals(product.natural_parameters(sums))
-        # Rows of the table, each with the key by which rows are sorted: the numbers of component,
-        # column and parameter.
-        entries = []
         table = self._columns
+        # Rows by the key that sorts them: the numbers of component, column and parameter.
+        rows_by_key = {}
         # Number of columns in the blocks before this block.
         n_before = 0
         for block, marginals in zip(table.blocks, product.marginals(lam), strict=True):
             differs_in = find_parts_that_differ(marginals, np.array(weights))
             for order, marginal in enumerate(marginals):
                 low, high = (marginal.quantile(0.5 * (1.0 + sign * level)) for sign in (-1.0, 1.0))
-                # Entry q of the marginal belongs to column i of the block.
+                # Parameter q of the marginal belongs to column i of the block.
                 for q, i in enumerate(marginal.columns.tolist()):
                     column = block.columns[i]
-                    category = None if marginal.categories is None else (
-                        table.labels(column).tolist()[marginal.categories[q]]
-                    )  # fmt: skip
+                    category = None
+                    if marginal.categories is not None:
+                        category = table.labels(column).tolist()[marginal.categories[q]]
                     labels = (block.name, table.names[column], marginal.quantity, category)
                     for k, weight in enumerate(weights):
                         numbers = (marginal.estimate[k, q], low[k, q], high[k, q],
                                    relevances[k, n_before + i])  # fmt: skip
                         row = (k, weight, *labels, *map(float, numbers), differs_in[k, i])
-                        entries.append(((k, n_before + i, order), row))
+                        rows_by_key[k, n_before + i, order, q] = row
             n_before += block.columns.size
-        entries.sort(key=lambda entry: entry[0])
-        names = ("component" if n_clusters is None else "cluster", "weight", "block", "column",
-                 "quantity", "category", "estimate", "low", "high", "relevance",
-                 "differs_in")  # fmt: skip
-        rows = [row for _, row in entries]
-        table = {name: [row[i] for row in rows] for i, name in enumerate(names)}
-        if form == "long":
-            return as_frame(table)
-        profiles = make_profiles(table)
-        return (
-            "\n".join(write_sentences(profiles))
-            if form == "text"
-            else as_frame(make_wide_table(profiles))
-        )
+        return [rows_by_key[key] for key in sorted(rows_by_key)]
 
     @of_fit
     def block_relevance_(self, fitted):
         """Evidence that a block distinguishes a component from all other rows, nats per row."""
-        product, _, _ = self._product_and_sums(fitted)
-        return self._relevance_of(fitted, product.without_shared_globals.block_evidence)
+        evidence = self._product(fitted).without_shared_globals.block_evidence
+        return self._relevance_of(fitted, evidence)
 
     @of_fit
     def column_relevance_(self, fitted):
         """Evidence that a column distinguishes a component from all other rows, nats per row."""
-        product, _, _ = self._product_and_sums(fitted)
-        return self._relevance_of(fitted, product.column_evidence)
+        return self._relevance_of(fitted, self._product(fitted).column_evidence)
 
     def column_relevance(self, n_clusters="auto"):
         """Return the evidence that columns distinguish clusters from other rows, nats per row.
@@ -185,8 +189,7 @@ class GrowingMixin(MoveLogMixin):
         """
         fitted = self._require_fitted()
         indicators = self._indicators_of_clusters(n_clusters)
-        product, _, _ = self._product_and_sums(fitted)
-        values = self._relevance_of(fitted, product.column_evidence, indicators)
+        values = self._relevance_of(fitted, self._product(fitted).column_evidence, indicators)
         if not hasattr(self, "feature_names_in_"):
             return values
         table = self._columns
@@ -195,40 +198,37 @@ class GrowingMixin(MoveLogMixin):
         return values if isinstance(frame, dict) else frame
 
     def _relevance_of(self, fitted, evidence, indicators=None):
-        """Return the relevance of blocks or columns for components or for clusters, (K, B).
+        """Return the relevance of B blocks or columns for components or for clusters, (K, B).
 
-        ``evidence`` computes the evidence of the B blocks or columns. ``indicators`` (n_clusters,
-        K) say which components belong to a cluster; None for components. A cluster leaves out its
-        components with few rows, which may be errors, if it also has components with many rows.
+        ``evidence`` is the function that computes the evidence of the blocks or columns.
+        ``indicators`` are those of `_describe_rows`. A cluster leaves out its components with few
+        rows, which may be errors, if it also has components with many rows.
         """
-        _, sums, counts = self._product_and_sums(fitted)
         if indicators is not None:
+            _, counts = self._sums_and_counts(fitted)
             with_many_rows = indicators * have_many_rows(counts)
             has_any = with_many_rows.any(axis=1, keepdims=True)
             indicators = np.where(has_any, with_many_rows, indicators)
-            sums, counts = indicators @ sums, indicators @ counts
-        return relevance(evidence, sums, counts)
+        return relevance(evidence, *self._sums_and_counts(fitted, indicators))
 
     def _indicators_of_clusters(self, n_clusters):
         """Return indicators (n_clusters, K) of components in clusters; None for components."""
         clusters = self._clusters_of_components(n_clusters)
         return None if clusters is None else cluster_indicators(clusters)
 
-    def _product_and_sums(self, fitted, indicators=None):
-        """Return the product of blocks, and sums of features (K, P) and numbers of rows (K,).
+    def _product(self, fitted):
+        """Return the component as a product of blocks; a mixture without a table has one block."""
+        component = fitted.model.component
+        if "_table" in vars(self):
+            return component
+        block = Block("columns", component, np.arange(component.n_features))
+        return Product((block,), component.n_features, component.dtype)
 
-        With ``indicators`` (n_clusters, K), sums and numbers have a row for each cluster. A mixture
-        without a table has a product of one block.
-        """
-        model, product = fitted.model, fitted.model.component
-        if "_table" not in vars(self):
-            block = Block("columns", product, np.arange(product.n_features))
-            product = Product((block,), product.n_features, product.dtype)
+    def _sums_and_counts(self, fitted, indicators=None):
+        """Return sums of features (K, P) and numbers of rows (K,), in components or clusters."""
         stats = fitted.stats.value()
-        sums, counts = stats.arrays[1], model.component_masses(stats)
-        if indicators is not None:
-            sums, counts = indicators @ sums, indicators @ counts
-        return product, sums, counts
+        sums, counts = stats.arrays[1], fitted.model.component_masses(stats)
+        return (sums, counts) if indicators is None else (indicators @ sums, indicators @ counts)
 
     def impute(self, X, n_draws=None, random_state=None):
         """Fill in the missing values of rows.
@@ -276,22 +276,23 @@ class GrowingMixin(MoveLogMixin):
         encoded = self._read(X)
         model, seen = fitted.model, fitted.seen
         # The first item of ``seen`` is the checksum of the rows and weights of `fit`.
-        is_fit = seen is not None and seen[0] == checksum(encoded, np.ones(encoded.shape[0]))
+        are_of_fit = seen is not None and seen[0] == checksum(encoded, np.ones(encoded.shape[0]))
         if sp.issparse(encoded):
             encoded = encoded.toarray()
         encoded = self._columns.mark_unseen_as_missing(encoded)
         if n_draws is None:
             with Workers(self.n_jobs) as workers:
-                return self._restored(X, encoded, model.imputed(encoded, fitted.stats, workers.run))
+                filled = model.imputed(encoded, fitted.stats, workers.run)
+            return self._restore_container(X, encoded, filled)
         n_draws = positive_int("n_draws", n_draws)
         rng = self._rng_of_draws(random_state)
-        return [
-            self._restored(X, encoded, model.completed(encoded, fitted.stats, rng, of_fit=is_fit))
-            for _ in range(n_draws)
-        ]
+        draws = (
+            model.completed(encoded, fitted.stats, rng, of_fit=are_of_fit) for _ in range(n_draws)
+        )
+        return [self._restore_container(X, encoded, filled) for filled in draws]
 
-    def _restored(self, X, encoded, filled):
-        """Return the completed rows in the container of X."""
+    def _restore_container(self, X, encoded, filled):
+        """Return the completed rows ``filled`` in a container like that of X."""
         if sp.issparse(X):
             return type(X)(filled.astype(self._fitted.model.dtype))
         return self._columns.fill_missing(X, encoded, filled)
@@ -343,11 +344,11 @@ class GrowingMixin(MoveLogMixin):
                 "without labels of rows. Mixtures with the parameter use_labels take them."
             )
         classes = fitted.component_classes
-        are_numbers = all(isinstance(each, int | float) for each in classes)
+        are_numbers = all(isinstance(name, int | float) for name in classes)
         return np.array(classes, None if are_numbers else object)
 
     def _row_results(self, rows):
-        """Return the results of rows; rows of a known class get a component of that class."""
+        """Return results of rows by name; rows of a known class get a component of this class."""
         results = super()._row_results(rows)
         labels = rows.labels
         if labels is None:
@@ -355,18 +356,18 @@ class GrowingMixin(MoveLogMixin):
         components = results["labels"]
         classes = self.component_classes_
         known = np.flatnonzero(labels.codes >= 0)
-        # The numbers of rows of a known class whose most probable component has another class.
+        # Rows of a known class whose most probable component has another class.
         wrong = known[classes[components[known]] != labels.classes[labels.codes[known]]]
         if wrong.size:
             with Workers(self.n_jobs) as workers:
                 q = compute_assignments(self._fitted, self._every_row(rows)[wrong], workers)
-            legal = classes == labels.classes[labels.codes[wrong], None]
-            components[wrong] = stable_argmax(np.where(legal, q, -1.0))
+            has_class = classes == labels.classes[labels.codes[wrong], None]
+            components[wrong] = stable_argmax(np.where(has_class, q, -1.0))
         return results
 
     def _gathers(self, before=None):
-        """Return whether the first calls of ``partial_fit`` are gathered, as births need.
+        """Return whether small calls of ``partial_fit`` form batches, which births need.
 
-        Labels of rows are not gathered.
+        Calls with labels of rows do not, because labels are not gathered.
         """
         return self.learning_method != "online" and "birth" in self.moves and not self.use_labels

@@ -1,4 +1,7 @@
-"""The base of mixtures: components, labels, densities and draws."""
+"""The base class of mixtures: components, labels, densities and draws.
+
+The K components of a mixture may be joined into clusters, see :mod:`skvt._results._clusters`.
+"""
 
 import numpy as np
 from sklearn.base import DensityMixin
@@ -17,7 +20,7 @@ from skvt.ties import stable_argmax
 
 
 class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
-    """Base of mixtures, which give rows responsibilities and densities."""
+    """Base of mixtures, which assign rows to components and give rows densities."""
 
     _reads = RealReader
     # The value for mixtures that have no parameter ``labels``.
@@ -25,25 +28,24 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
 
     # --------------------------------------------------------------------------- after a fit
     def _row_results(self, rows):
-        """Return results of the fit for its rows, by name.
+        """Return results of a fit for its rows, by name.
 
-        They are the joins of components, except in a stream, and the labels of the rows, except for
-        rows in chunks. Rows of weight 0, which ``rows.X`` lacks, have labels, too.
+        The results are the joins of components, except in a stream, and the labels of the rows,
+        except for rows in chunks. Rows of weight 0 also have labels.
         """
         results = {} if rows.in_stream else {"joins": self._compute_joins(rows.X, rows.weights)}
         if rows.passed is not None and not is_chunked(rows.passed):
             joins = results.get("joins")
-            clusters = None
-            if self.labels == "clusters" and joins is not None:
-                clusters = joins.clusters(joins.n_clusters)
-            X = self._every_row(rows)
-            results["labels"] = self._labels_of(X, clusters).astype(np.int32)
+            has_clusters = self.labels == "clusters" and joins is not None
+            clusters = joins.clusters(joins.n_clusters) if has_clusters else None
+            labels = self._labels_of(self._every_row(rows), clusters)
+            results["labels"] = labels.astype(np.int32)
         return results
 
     def _every_row(self, rows):
-        """Return all encoded rows that the user passed, also the rows of weight 0."""
-        has_all = rows.X.shape[0] == num_samples(rows.passed)
-        return rows.X if has_all else self._read(rows.passed)
+        """Return all encoded rows that the user passed; ``rows.X`` lacks rows of weight 0."""
+        is_complete = rows.X.shape[0] == num_samples(rows.passed)
+        return rows.X if is_complete else self._read(rows.passed)
 
     # --------------------------------------------------------------------------- attributes
     @of_fit
@@ -124,7 +126,7 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
         return self._labels_of(self._read(X), clusters)
 
     def _clusters_to_predict(self, n_clusters):
-        """Return the number of clusters to predict; None for components."""
+        """Return ``n_clusters``, or "auto" if it is None and the fit has clusters as labels."""
         is_joined = self._fitted.joins is not None
         is_auto = n_clusters is None and self.labels == "clusters" and is_joined
         return "auto" if is_auto else n_clusters
@@ -174,9 +176,7 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
     def _refits(self, X, weights):
         """Return the :class:`skvt.models.mixture.Refits` to rows of positive weight."""
         fitted = self._require_fitted()
-        X = self._read(X)
-        used = np.flatnonzero(weights)
-        X, weights = some_rows(X, weights, used)
+        X, weights = some_rows(self._read(X), weights, np.flatnonzero(weights))
         with Workers(self.n_jobs) as workers:
             resp = compute_assignments(fitted, X, workers)
         return make_refits(fitted.model, X, weights, resp)
@@ -184,8 +184,8 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
     def _shape_of_probabilities(self, n_clusters):
         """Return the number of columns of the probabilities of a chunk, and their type."""
         clusters = self._clusters_of_components(self._clusters_to_predict(n_clusters))
-        number = self.n_components_ if clusters is None else int(clusters.max()) + 1
-        return number, self._fitted.model.dtype
+        n_columns = self.n_components_ if clusters is None else int(clusters.max()) + 1
+        return n_columns, self._fitted.model.dtype
 
     def fit_predict(self, X, y=None, sample_weight=None):
         """Fit to X, then predict the most probable component of each row.
@@ -270,25 +270,26 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
         """
         fitted = self._require_fitted()
         n_samples = positive_int("n_samples", n_samples)
-        rng, weights = self._rng_of_draws(random_state), self.weights_.astype(np.float64)
-        n_rows_of = rng.multinomial(n_samples, weights / weights.sum())
+        rng = self._rng_of_draws(random_state)
+        weights = self.weights_.astype(np.float64)
+        counts = rng.multinomial(n_samples, weights / weights.sum())
         component = fitted.model.component
         lam = component.with_shared_globals(fitted.lam()[1])
-        rows = [component.sample(lam[k], n, rng) for k, n in enumerate(n_rows_of) if n > 0]
+        rows = [component.sample(lam[k], n, rng) for k, n in enumerate(counts) if n > 0]
         X = np.concatenate(rows).astype(fitted.model.dtype, copy=False)
         X = self._table.decode_rows(X) if "_table" in vars(self) else X
-        return X, np.repeat(np.arange(n_rows_of.size), n_rows_of)
+        return X, np.repeat(np.arange(counts.size), counts)
 
 
 def learned_values(model):
-    """Return the learned parameters of the component's prior by name."""
+    """Return the learned parameters of the component's prior by name, empty without a learner."""
     return {} if model.learner is None else model.learner.values(model.component)
 
 
 def compute_assignments(fitted, X, workers):
-    """Return q(z_n = k) of rows under the fit, (n, K)."""
+    """Return the probabilities q(z_n = k) of the components of rows under the fit, (n, K)."""
     model = fitted.model
-    out = np.empty((X.shape[0], model.size(fitted.stats)), model.dtype)
+    assignments = np.empty((X.shape[0], model.size(fitted.stats)), model.dtype)
     for batch, result in compute_results(fitted, X, np.ones(X.shape[0]), workers):
-        out[batch.rows] = result.q
-    return out
+        assignments[batch.rows] = result.q
+    return assignments

@@ -97,43 +97,42 @@ def outcome_by_cluster(
     values, weights = values[used], weights[used]
     rng = np.random.default_rng(check_random_state(random_state).randint(2**31 - 1))
     results = []
-    for fit in shares:
-        correction = _small_sample_correction(fit.profiles)
-        results.append(_means(fit.values, fit.draws(n_draws, rng), values, weights, correction))
+    for fit_shares in shares:
+        correction = _small_sample_correction(fit_shares.profiles)
+        draws = fit_shares.draws(n_draws, rng)
+        results.append(_estimate_means(fit_shares.values, draws, values, weights, correction))
     pooled = pool(results, shares, used.size - 1)
     columns = pooled.columns(level, categories or ["mean"])
-    table = {
-        "cluster": columns["component"],
-        "category": columns["term"],
-        "mean": columns["effect"],
-    }
+    new_names = {"component": "cluster", "term": "category", "effect": "mean"}
     if categories is None:
-        del table["category"]
+        del new_names["term"]
     kept = ("low", "high", "standard_error", "between_fits", "n_fits", "agreement")
-    return pandas.DataFrame(table | {name: columns[name] for name in kept})
+    frame = pandas.DataFrame(columns)[[*new_names, *kept]]
+    return frame.rename(columns=new_names)
 
 
-def _means(shares, draws, values, weights, correction):
+def _estimate_means(shares, draws, values, weights, correction):
     """Estimate the means of Q columns of values (n, Q) in K clusters, for each of M draws.
 
     Return the means and their squared standard errors in an array (2, M, Q, K).
 
-    ``shares`` (n, K) times a matrix of ``draws`` (M, K, K) is a draw of corrected assignments. A
-    mean is a ratio of sums over rows. The ratio is replaced by its linear approximation at the mean
-    of the draws, so that no sum is divided by the drawn size of a cluster, which may be near 0.
-    ``correction`` (K,) multiplies the squared errors.
+    The product of ``shares`` (n, K) and a matrix of ``draws`` (M, K, K) is a draw of corrected
+    assignments. A mean is a ratio of sums over rows. The ratio is replaced by its linear
+    approximation at the mean of the draws, because the drawn size of a cluster, the denominator,
+    may be near 0. ``correction`` (K,) multiplies the squared errors.
     """
-    mean_weights = weights[:, None] * (shares @ draws.mean(axis=0))
-    sizes = mean_weights.sum(axis=0)
-    means = values.T @ mean_weights / sizes
-    out = np.empty((2, len(draws), *means.shape))
+    mean_assignments = weights[:, None] * (shares @ draws.mean(axis=0))
+    sizes = mean_assignments.sum(axis=0)
+    centers = values.T @ mean_assignments / sizes
+    results = np.empty((2, len(draws), *centers.shape))
+    means, squared_errors = results
     for m, draw in enumerate(draws):
-        row_weights = weights[:, None] * (shares @ draw) / sizes
+        drawn_assignments = weights[:, None] * (shares @ draw) / sizes
         for q, column in enumerate(values.T):
-            deviations = row_weights * (column[:, None] - means[q])
-            out[0, m, q] = means[q] + deviations.sum(axis=0)
-            out[1, m, q] = (deviations**2).sum(axis=0) * correction
-    return out
+            deviations = drawn_assignments * (column[:, None] - centers[q])
+            means[m, q] = centers[q] + deviations.sum(axis=0)
+            squared_errors[m, q] = (deviations**2).sum(axis=0) * correction
+    return results
 
 
 def _small_sample_correction(profiles):

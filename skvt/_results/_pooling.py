@@ -1,7 +1,8 @@
 """Pooling of estimates from M draws in each of R fits [Rubin87].
 
-The components of all fits are matched to the components of the first fit. The standard error of a
-pooled estimate includes the variance between fits.
+Each draw gives estimates of Q terms for K components, which are topics or clusters. The components
+of all fits are matched to the components of the first fit. The standard error of a pooled estimate
+includes the variance between fits.
 """
 
 from dataclasses import dataclass
@@ -49,15 +50,14 @@ class Pooled:
     standard_error: Any
     # Degrees of freedom of the standard error, (Q, K).
     degrees: Any
-    # Share of the total variance that is between fits, (1 + 1/R) F / total, (Q, K); NaN for a
-    # component that a single fit has.
+    # Share of the variance that is between fits, (Q, K); NaN for a component that one fit has.
     between_fits: Any
     # Number of fits in which the estimate has the sign of the pooled estimate, (Q, K).
     same_sign: Any
     # Number of fits that have the component, (K,).
     n_fits: Any
     # Mean mass that the component shares with the matched components of the other fits, (K,); NaN
-    # for a component that a single fit has.
+    # for a component that one fit has.
     agreement: Any
 
     def columns(self, level, names):
@@ -65,19 +65,19 @@ class Pooled:
 
         ``names`` are the names of the Q terms, and ``level`` is the probability of the intervals.
         """
-        n_names, n_components = self.estimate.shape
-        width = student.ppf(0.5 + 0.5 * level, self.degrees) * self.standard_error
+        n_terms, n_components = self.estimate.shape
+        half_width = student.ppf(0.5 + 0.5 * level, self.degrees) * self.standard_error
         return {
-            "component": np.repeat(np.arange(n_components), n_names),
+            "component": np.repeat(np.arange(n_components), n_terms),
             "term": list(names) * n_components,
             "effect": self.estimate.T.ravel(),
-            "low": (self.estimate - width).T.ravel(),
-            "high": (self.estimate + width).T.ravel(),
+            "low": (self.estimate - half_width).T.ravel(),
+            "high": (self.estimate + half_width).T.ravel(),
             "standard_error": self.standard_error.T.ravel(),
             "between_fits": self.between_fits.T.ravel(),
             "same_sign": self.same_sign.T.ravel(),
-            "n_fits": np.repeat(self.n_fits, n_names),
-            "agreement": np.repeat(self.agreement, n_names),
+            "n_fits": np.repeat(self.n_fits, n_terms),
+            "agreement": np.repeat(self.agreement, n_terms),
         }
 
 
@@ -94,28 +94,29 @@ def pool(results, shares, degrees):
     between draws, and F is the variance between fits. The degrees of freedom of the total variance
     are computed by Satterthwaite's formula.
     """
-    n_draws, n_names, n_components = results[0].shape[1:]
-    aligned = np.zeros((len(results), 2, n_draws, n_names, n_components))
+    n_draws, n_terms, n_components = results[0].shape[1:]
+    # Align the estimates of each fit with the components of the first fit. Entries are 0 for
+    # components that have no matched component in a fit.
+    aligned = np.zeros((len(results), 2, n_draws, n_terms, n_components))
     agreement, is_matched = np.zeros((2, len(results), n_components))
-    # Align the estimates of each fit with the components of the first fit.
-    for r, (result, fit) in enumerate(zip(results, shares, strict=True)):
-        mass, components, partners = match_topics(shares[0].profiles, fit.profiles)
-        # Match each component of the first fit with itself, even if two components are equal.
+    for r, (result, fit_shares) in enumerate(zip(results, shares, strict=True)):
+        mass, components, partners = match_topics(shares[0].profiles, fit_shares.profiles)
+        # A component of the first fit is matched with itself, even if two components are equal.
         if r == 0:
             partners = components = np.arange(n_components)
         aligned[r][..., components] = result[..., partners]
         agreement[r, components], is_matched[r, components] = mass, 1.0
-    # Compute the three parts of the variance: within draws, between draws, and between fits.
+    # Compute the three parts of the variance: U within draws, (1 + 1/M) B and (1 + 1/R) F.
     n_fits = is_matched.sum(axis=0)
-    effects = aligned[:, 0]
+    effects, squared_errors = aligned[:, 0], aligned[:, 1]
     fit_degrees = np.maximum(n_fits - 1.0, 1.0)
     fit_means = effects.mean(axis=1)
     estimate = fit_means.sum(axis=0) / n_fits
-    within = aligned[:, 1].mean(axis=1).sum(axis=0) / n_fits
+    within = squared_errors.mean(axis=1).sum(axis=0) / n_fits
     between_draws = (1.0 + 1.0 / n_draws) * effects.var(axis=1, ddof=1).sum(axis=0) / n_fits
     deviations = is_matched[:, None] * (fit_means - estimate) ** 2
     between_fits = (1.0 + 1.0 / n_fits) * deviations.sum(axis=0) / fit_degrees
-    variance = within + between_draws + between_fits
+    variance = within + between_draws + between_fits  # [Rubin87 eq. 3.1.5]
     inverse_degrees = (
         within**2 / degrees
         + between_draws**2 / (n_fits * (n_draws - 1))

@@ -49,9 +49,9 @@ class Regression:
         not have full rank, or if ``cluster`` has another length, missing values or only one group.
         """
         matrix = design.matrix[used]
-        n, n_terms = matrix.shape
-        if n <= n_terms:
-            raise ValueError(f"{n_terms} terms need more than {n} rows; leave out covariates.")
+        n_rows, n_terms = matrix.shape
+        if n_rows <= n_terms:
+            raise ValueError(f"{n_terms} terms need more than {n_rows} rows; leave out covariates.")
         require_full_rank(matrix, design.names)
         groups = None if cluster is None else _indicators(cluster, used, weights.size)
         return cls(matrix, weights[used], groups, link)
@@ -59,18 +59,19 @@ class Regression:
     @property
     def degrees(self):
         """Degrees of freedom of the standard errors, by the number of rows or of groups."""
-        n, n_terms = self.design.shape
-        return n - n_terms if self.groups is None else self.groups.shape[0] - 1
+        n_rows, n_terms = self.design.shape
+        return n_rows - n_terms if self.groups is None else self.groups.shape[0] - 1
 
     def fit(self, values, start=None):
         """Fit the regression to estimated shares (n,).
 
         Return the coefficients (P,) and their covariance (P, P).
 
-        With the logit link, Newton's method maximises the fractional likelihood. The likelihood is
-        concave, even if estimates are outside [0, 1]. Newton's method begins with the coefficients
-        ``start`` (P,), or with zeros if ``start`` is None or not finite. If it diverges or does not
-        converge, all results are NaN. It diverges if no means between 0 and 1 fit the shares.
+        With the logit link, Newton's method maximises the fractional likelihood, which is concave
+        even if estimates are outside [0, 1]. Newton's method begins with the coefficients ``start``
+        (P,), or with zeros if ``start`` is None or not finite. All results are NaN if Newton's
+        method diverges or does not converge. It diverges if no means between 0 and 1 fit the
+        shares.
         """
         design, weights = self.design, self.weights
         if self.link == "identity":
@@ -101,13 +102,13 @@ class Regression:
         ``bread`` (P, P) is the inverse of the information matrix. The correction for small samples
         is HC1 for independent rows and CR1 for groups.
         """
-        n, n_terms = self.design.shape
+        n_rows, n_terms = self.design.shape
         scores = self.design * (self.weights * residuals)[:, None]
-        correction = n / (n - n_terms)
+        correction = n_rows / (n_rows - n_terms)
         if self.groups is not None:
             n_groups = self.groups.shape[0]
             scores = self.groups @ scores
-            correction = n_groups / (n_groups - 1) * (n - 1) / (n - n_terms)
+            correction = n_groups / (n_groups - 1) * (n_rows - 1) / (n_rows - n_terms)
         scores_by_bread = scores @ bread
         return correction * (scores_by_bread.T @ scores_by_bread)
 
@@ -120,6 +121,7 @@ def _indicators(cluster, used, n_rows):
     """
     cluster = list(cluster)
     require_value_per_row("cluster", cluster, n_rows)
+    # Only NaN differs from itself.
     missing = [row for row, value in enumerate(cluster) if value is None or value != value]
     if missing:
         raise ValueError(

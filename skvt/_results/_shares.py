@@ -1,8 +1,8 @@
 """Shares of topics or clusters in each row, corrected for uncertain assignments.
 
 A fit assigns topics to the tokens of a document, or clusters to rows, with probabilities. The
-probabilities that are used here have the same prior for all rows, which pulls every row towards the
-mean of all rows. Averages of the probabilities therefore understate differences between rows.
+prior of these probabilities is the same for all rows, which pulls every row towards the mean of all
+rows. Averages of the probabilities therefore understate differences between rows.
 
 Let an item be a token or a row, ``r_i`` (K,) the probabilities of item i, ``w_i`` its weight, and
 ``D = diag(sum_i w_i r_i)``. Row k of the matrix ``M = D^-1 sum_i w_i r_i r_i'`` contains the
@@ -36,16 +36,14 @@ _SMALLEST_SINGULAR_VALUE = 0.2
 
 @dataclass(frozen=True)
 class Shares:
-    """Corrected shares of one fit.
+    """Corrected shares of the topics or clusters of one fit."""
 
-    ``values`` (n, K) are estimates. ``profiles`` (K, ...) are distributions by which components of
-    several fits are matched. ``draws(M, rng)`` returns M matrices (M, K, K). The product of
-    ``values`` and such a matrix is a draw of the shares that includes the uncertainty of
-    parameters.
-    """
-
+    # (n, K): estimated shares of each row.
     values: Any
+    # (K, ...): distributions over words or rows, by which components of several fits are matched.
     profiles: Any
+    # ``draws(M, rng)`` returns M matrices, (M, K, K). The product of ``values`` and a matrix is a
+    # draw of the shares, which includes the uncertainty of parameters.
     draws: Callable[[int, np.random.Generator], Any]
 
 
@@ -54,7 +52,7 @@ def is_mixture(estimator):
 
     Raise ValueError for an estimator that does neither.
     """
-    model = preprocessing_and_model(estimator)[1]
+    _, model = preprocessing_and_model(estimator)
     check_is_fitted(model)
     if hasattr(model, "_refits"):
         return True
@@ -98,9 +96,10 @@ def estimate_topic_shares(estimator, X):
 
     def draws(number, rng):
         """Return a matrix (K, K) for each of ``number`` draws of the topics."""
-        drawn = (rng.standard_gamma(lam) for _ in range(number))
-        drawn = [(g / g.sum(axis=1, keepdims=True) - topics) @ corrected for g in drawn]
-        return np.eye(len(lam)) + np.mean(drawn, axis=0) - drawn
+        gammas = (rng.standard_gamma(lam) for _ in range(number))
+        drawn_topics = (gamma / gamma.sum(axis=1, keepdims=True) for gamma in gammas)
+        errors = [(drawn - topics) @ corrected for drawn in drawn_topics]
+        return np.eye(len(lam)) + np.mean(errors, axis=0) - errors
 
     return Shares(values, topics, draws)
 
@@ -127,13 +126,15 @@ def estimate_cluster_shares(estimator, X, weights, n_clusters=None):
     profiles = (weights[:, None] * probabilities / np.where(sizes > 0.0, sizes, 1.0)).T
 
     def draws(number, rng):
-        """Return A^-1 for each of ``number`` draws of weights, with the median as their mean."""
-        drawn = [_invert_for_draw(*refits.draw(rng), clusters) for _ in range(number)]
-        # Move the draws so that their mean is their median, with rows that sum to 1. A few extreme
-        # draws hardly change the median.
-        center = np.median(drawn, axis=0)
+        """Return A^-1 for each of ``number`` draws of weights, moved to another mean.
+
+        The new mean is the median of the draws, because a few extreme draws hardly change the
+        median, with rows that sum to 1.
+        """
+        inverses = [_invert_for_draw(*refits.draw(rng), clusters) for _ in range(number)]
+        center = np.median(inverses, axis=0)
         center += (1.0 - center.sum(axis=1, keepdims=True)) / len(center)
-        return center + drawn - np.mean(drawn, axis=0)
+        return center + inverses - np.mean(inverses, axis=0)
 
     return Shares(values, profiles, draws)
 

@@ -1,6 +1,6 @@
 """Merging and removal of topics of a fitted model by users.
 
-Both replace groups of topics by one topic each, in a copy of the estimator's attributes.
+Both methods keep groups of topics, each of which becomes one topic.
 """
 
 from copy import deepcopy
@@ -101,14 +101,14 @@ class TopicEditsMixin:
     def _regroup(self, groups):
         """Replace the topics in ``groups[j]`` by one topic j, in place; return the estimator.
 
-        All attributes change, or none if there is an error.
+        Topics that are in no group are removed. An error changes no attribute.
         """
         fitted = self._fitted
         if len(groups) == len(fitted.lam()[0]):
             return self
         labels = self._labels_by_topic
         if Capability.GROWING_TOPICS in fitted.model.capabilities:
-            # Such a model needs its topics in the order of their use.
+            # A model whose number of topics grows needs its topics in the order of their use.
             stats = fitted.model.regrouped_stats(fitted.stats.value(), groups=groups)
             order = fitted.model.best_order(RunningStats(stats.arrays))
             groups = groups if order is None else [groups[k] for k in order]
@@ -125,10 +125,9 @@ class TopicEditsMixin:
         twin = object.__new__(type(self))
         vars(twin).update(vars(self) | changed_parameters | {"_fitted": regrouped})
         if labels:
-            # A group has the label of the first of its topics that has one.
-            of_groups = ([labels[k] for k in group if k in labels] for group in groups)
+            # A group has the label of its first topic with a label, which replaces later labels.
             twin.topic_labels_ = {
-                j: group_labels[0] for j, group_labels in enumerate(of_groups) if group_labels
+                j: labels[k] for j, group in enumerate(groups) for k in group[::-1] if k in labels
             }
         self.__dict__ = vars(twin)
         return self
@@ -138,19 +137,18 @@ def _regrouped_parameters(fitted, groups):
     """Return new values of the constructor parameters that depend on the topics, by name."""
     if Capability.GROWING_TOPICS in fitted.model.capabilities:
         return {}
-    parameters, n_topics = fitted.parameters, fitted.model.n_components
-    alpha, eta, start = (
-        parameters[name] for name in ("doc_topic_prior", "topic_word_prior", "components_init")
-    )
+    n_topics = fitted.model.n_components
+    names = ("doc_topic_prior", "topic_word_prior", "components_init")
+    alpha, eta, start = (fitted.parameters[name] for name in names)
     changed = {"n_components": len(groups)}
     if not fitted.model.learn_doc_topic_prior:
         # The parameter of a damaged file may be "auto" in spite of a fixed prior. The values of the
         # model are used for it, and for None.
-        are_numbers = np.asarray(alpha).dtype.kind in "fiu"
-        used = alpha if are_numbers else fitted.model.doc_topic_prior
-        of_topics = np.broadcast_to(used, n_topics)
-        of_groups = np.array([of_topics[group].sum() for group in groups])
-        changed["doc_topic_prior"] = simplest(alpha, of_groups)
+        is_number = np.asarray(alpha).dtype.kind in "fiu"
+        used_alpha = alpha if is_number else fitted.model.doc_topic_prior
+        topic_alphas = np.broadcast_to(used_alpha, n_topics)
+        group_alphas = np.array([topic_alphas[group].sum() for group in groups])
+        changed["doc_topic_prior"] = simplest(alpha, group_alphas)
     if eta is None and not fitted.model.learn_topic_word_prior:
         # None is 1 / n_components, which would change with the number of topics.
         changed["topic_word_prior"] = 1.0 / n_topics
@@ -159,8 +157,9 @@ def _regrouped_parameters(fitted, groups):
         changed["topic_word_prior"] = np.stack([eta[group].max(axis=0) for group in groups])
     if start is not None:
         start = np.asarray(start, np.float64)
-        start = start / start.sum(axis=1, keepdims=True)
-        changed["components_init"] = np.stack([start[group].sum(axis=0) for group in groups])
+        probabilities = start / start.sum(axis=1, keepdims=True)
+        merged = [probabilities[group].sum(axis=0) for group in groups]
+        changed["components_init"] = np.stack(merged)
     return changed
 
 

@@ -1,4 +1,8 @@
-"""The base of topic models: topics and their names, proportions of documents, and scores."""
+"""The mixin of topic models: topics and their names, proportions of documents, and scores.
+
+The *details* of documents are their covariates and allowed topics, in a dict by the name of the
+argument. Only some topic models take details.
+"""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -64,15 +68,14 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         fitted = self._require_fitted()
         n_topics = self._n_features_out
         by_topic = {} if labels is None else labels
-        if not isinstance(by_topic, Mapping):
+        is_mapping = isinstance(by_topic, Mapping)
+        if not is_mapping:
             by_topic = dict(enumerate(by_topic if np.iterable(by_topic) else [by_topic]))
-            # A list of another length is illegal. The key None, which is no number of a topic, lets
-            # the check below reject it.
-            by_topic = by_topic if len(by_topic) == n_topics else {None: by_topic}
-        is_legal = not isinstance(labels, str) and all(
+        is_complete = is_mapping or len(by_topic) == n_topics
+        is_legal = is_complete and not isinstance(labels, str) and all(
             isinstance(k, Integral) and 0 <= k < n_topics and isinstance(label, str)
             for k, label in by_topic.items()
-        )
+        )  # fmt: skip
         if not is_legal:
             raise ValueError(
                 f"topic_labels_ must be {n_topics} strings, one for each topic, or a dict of "
@@ -90,7 +93,7 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
 
     @property
     def _labels_by_topic(self):
-        """Names that were set, by the number of the topic."""
+        """Names that the user has set, by the number of the topic."""
         by_key = self._require_fitted().topic_labels or {}
         return {k: by_key[key] for k, key in enumerate(self._topic_keys) if key in by_key}
 
@@ -183,7 +186,7 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         if not labels:
             return names
         names = [labels.get(k, name) for k, name in enumerate(names.tolist())]
-        # Repeat, because a label with a number may be the label of another topic.
+        # This is repeated, because a label with a number may be the label of another topic.
         while len(counts := Counter(names)) < len(names):
             names = [f"{name} {k}" if counts[name] > 1 else name for k, name in enumerate(names)]
         return np.array(names, dtype=object)
@@ -232,7 +235,7 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     # For rows of Dask, the lambda returns the width and the dtype of the result.
     @by_chunk(lambda self, **options: (self._n_features_out, self._fitted.model.dtype))
     def _proportions(self, X, *, normalize, details):
-        """Return the topic proportions of documents; ``details`` is the result of `_details`."""
+        """Return the topic proportions of documents with these details."""
         fitted = self._fitted
         X = self._read(X, details)
         with Workers(self.n_jobs) as workers:
@@ -240,10 +243,10 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         return gamma / gamma.sum(axis=1, keepdims=True) if normalize else gamma
 
     def _details(self, X, covariates, allowed_topics):
-        """Return the covariates and the allowed topics that are not None, by name.
+        """Return the details of the documents X.
 
-        Here the dict is empty, since these arguments raise ValueError. Estimators that take them
-        override this method.
+        In this class the dict is empty, because details raise ValueError. Estimators that take
+        details override the method.
         """
         details = named_details(covariates, allowed_topics)
         if details:
@@ -343,8 +346,7 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         float
             The number of equally probable words that would be equally hard to predict.
         """
-        score = self.score(X, covariates=covariates, allowed_topics=allowed_topics)
-        return float(np.exp(-score))
+        return float(np.exp(-self.score(X, covariates=covariates, allowed_topics=allowed_topics)))
 
     def top_words(self, n_words=10, feature_names=None, *, by="probability"):
         """Return the first words of each topic.
@@ -369,9 +371,9 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
 def prior_vector(name, value, size, size_name, *, n_topics=None, remedy=""):
     """Return a Dirichlet prior as an array of floats; raise ValueError for illegal values.
 
-    Positive numbers and vectors of length ``size`` are legal, and become a vector. With
-    ``n_topics``, an array (n_topics, size) is legal, too; otherwise the error for such an array
-    ends in the ``remedy``. ``name`` is the parameter, and ``size_name`` the name of the size.
+    A positive number or a vector of length ``size`` becomes a vector. With ``n_topics``, an array
+    (n_topics, size) is also legal; without, the error for an array ends in the ``remedy``. The
+    errors name the parameter by ``name``, and the size by ``size_name``.
     """
     try:
         prior = np.asarray(value, dtype=np.float64)
@@ -409,10 +411,10 @@ def prior_vector(name, value, size, size_name, *, n_topics=None, remedy=""):
 
 
 def simplest(parameter, used):
-    """Return the prior ``used`` in the simplest form: a float if one number stands for it.
+    """Return the prior ``used`` as a float if one number stands for it, otherwise as a copy.
 
-    That is the case if the user's ``parameter`` was a number and all entries are equal. Otherwise
-    return a copy.
+    One number stands for the prior if the user's ``parameter`` was not an array and all entries are
+    equal.
     """
     is_number = used.ndim == 1 and np.ndim(parameter) == 0 and np.all(used == used[0])
     return float(used[0]) if is_number else used.copy()

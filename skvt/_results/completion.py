@@ -1,7 +1,8 @@
 """Document completion: prediction of held-out tokens of a document from the other tokens.
 
-Whether a token is observed or held out is a bit of a hash of the content of the row and of the
-position of the token in the row. A row is therefore split in the same way in any data set.
+A bit of a hash says whether a token is observed or held out. The hash depends on the content of the
+row, on the word and on the number of the token, so that a row is split in the same way in any data
+set. Loops read the arrays ``indptr``, ``indices`` and ``data`` of a CSR matrix of counts.
 """
 
 import numpy as np
@@ -14,8 +15,8 @@ from skvt.models.lda import LDAGivenTopics, Topics
 from skvt.rows import Documents, design_and_allowed
 
 _SHIFT_TO_HIGHEST_BIT = np.uint64(63)
-# Maximum number of tokens of an entry of X that are split one by one, each by the toss of a coin.
-MOST_COINS = 4096
+# Maximum number of tokens of an entry of X that are split one by one, each by a bit of a hash.
+MAX_HASHED_TOKENS = 4096
 # Counts times 1024 are hashed as integers. Larger values are replaced by this value, which fits
 # into an int64.
 _LARGEST_KEY = 2.0**62
@@ -23,7 +24,7 @@ _LARGEST_KEY = 2.0**62
 
 @part
 def _hash_row(start, stop, indices, data):
-    """Return a hash of a row's content, a sum that does not depend on the order of entries."""
+    """Return a hash of the content of a row, a sum over entries in any order."""
     state = np.uint64(0)
     for j in range(start, stop):
         scaled = np.int64(min(data[j] * 1024.0, _LARGEST_KEY))
@@ -57,9 +58,9 @@ def _split_rows(indptr, indices, data, observed):
         for j in range(indptr[d], indptr[d + 1]):
             whole = np.floor(np.float64(data[j]))
             token = mix(state + np.uint64(indices[j]) * GOLDEN)
-            # Half of the tokens beyond MOST_COINS are observed, without a toss for each token.
-            n_observed = np.floor(0.5 * max(whole - MOST_COINS, 0.0))
-            for _ in range(np.int64(min(whole, MOST_COINS))):
+            # Of the tokens beyond MAX_HASHED_TOKENS, half are observed, without a hash of each.
+            n_observed = np.floor(0.5 * max(whole - MAX_HASHED_TOKENS, 0.0))
+            for _ in range(np.int64(min(whole, MAX_HASHED_TOKENS))):
                 token += GOLDEN
                 n_observed += np.float64(mix(token) >> _SHIFT_TO_HIGHEST_BIT)
             fraction = data[j] - whole
@@ -77,30 +78,27 @@ def split_tokens(X):
     """
     observed = np.empty(X.nnz, np.float64)
     _split_rows(X.indptr, X.indices, X.data, observed)
-    parts = []
+    halves = []
     for data in (observed, X.data - observed):
-        part = sp.csr_array(
-            (data.astype(X.data.dtype), X.indices.copy(), X.indptr.copy()), shape=X.shape
-        )
-        part.eliminate_zeros()
-        parts.append(part)
-    return tuple(parts)
+        arrays = (data.astype(X.data.dtype), X.indices.copy(), X.indptr.copy())
+        half = sp.csr_array(arrays, shape=X.shape)
+        half.eliminate_zeros()
+        halves.append(half)
+    return tuple(halves)
 
 
 def infer_document_parameters(model, stats, X, workers):
-    """Return the parameters gamma (n, K) of q(theta), at the temperature 1.
+    """Return the parameters gamma (n, K) of q(theta) of documents, at T = 1.
 
     Gamma is computed by CVB0, with the topics at their mean under q.
     """
-    data = rows_of(X, np.ones(X.shape[0]))
     documents = LDAGivenTopics.of(model.documents(stats), "cvb0")
 
     def topics_of(batch):
         return Topics(model.log_mean_topics(stats, batch))
 
-    return np.concatenate(
-        [result.q for _, result in local_results(documents, topics_of, data, workers)]
-    )
+    results = local_results(documents, topics_of, rows_of(X, np.ones(X.shape[0])), workers)
+    return np.concatenate([result.q for _, result in results])
 
 
 def completion_score(model, stats, X, workers):
@@ -129,7 +127,7 @@ def completion_sums(model, stats, X, workers):
     held-out tokens, the number of all tokens and the number of documents.
     """
     design, allowed = design_and_allowed(X)
-    observed, held_out = (Documents.of(part, design, allowed=allowed) for part in split_tokens(X))
+    observed, held_out = (Documents.of(half, design, allowed=allowed) for half in split_tokens(X))
     topics = np.ascontiguousarray(Dirichlet.mean(model.natural_parameters(stats)[0]).T)
     gamma = infer_document_parameters(model, stats, observed, workers)
     proportions = gamma / gamma.sum(axis=1, keepdims=True)

@@ -1,7 +1,7 @@
 """Profiles of components or clusters: short summaries of the table of ``describe``.
 
-The table has a row for each component and parameter. A profile gathers the parameters of a column
-in a component into a cell, for sentences, wide tables, and displays.
+The table has a row for each component and parameter. A *cell* is the list of the estimates that a
+component has for the parameters of one column. Sentences, wide tables and displays show cells.
 """
 
 from numbers import Integral
@@ -12,10 +12,10 @@ import numpy as np
 from skvt.models.mixture import have_many_rows
 
 # Maximum number of columns that a sentence names, and their minimum relevance in nats per row.
-MOST_COLUMNS = 4
-LEAST_RELEVANCE = 0.02
-# Names of the quantities that are the centre and the spread of a column, and the function that maps
-# the centre to the scale on which the column is normal.
+MAX_COLUMNS = 4
+MIN_RELEVANCE = 0.02
+# The quantities that are the centre and the spread of a column, and the function that maps the
+# centre to the scale on which the column is normal.
 _CENTRES_AND_SPREADS = (
     ("mean", "standard deviation", np.asarray),
     ("median", "standard deviation of logarithm", np.log),
@@ -49,13 +49,12 @@ class Profiles(NamedTuple):
     weights: np.ndarray
     # (K + 1, n_columns): relevance in nats per row; the last row is the weighted mean.
     relevance: np.ndarray
-    # Text of each cell by (component, column), in parts: a category and its probability, or a
+    # Text of each cell by (component, column), a tuple: a category and its probability, or a
     # number.
     cells: dict
-    # List of the `Estimate` of each parameter by (component, column). The functions of this module
-    # call such a list a cell.
+    # Cell, a list of `Estimate`, by (component, column).
     estimates: dict
-    # A third of the standard deviation of each column, to which numbers are rounded.
+    # Step to which the numbers of each column are rounded, a third of a standard deviation.
     steps: list
     # "centre", "spread" or None by (component, column).
     differs_in: dict
@@ -64,23 +63,24 @@ class Profiles(NamedTuple):
 def make_profiles(table):
     """Return the profiles of the table of ``describe``, a data frame or a dict of lists."""
     kind = "cluster" if "cluster" in table else "component"
-    column_numbers, weights, differs_in = {}, {}, {}
-    # Relevance and list of estimates by (component, column).
-    entries = {}
-    names = (kind, "weight", "block", "column", "relevance", "quantity", "category", "estimate")
-    table_columns = [list(table[name]) for name in names]
+    # Numbers of columns by (block, name), and weights of components by number.
+    column_numbers, weight_of = {}, {}
+    # Relevance and cell, and the entry of "differs_in", by (component, column).
+    entries, differs_in = {}, {}
+    headers = (kind, "weight", "block", "column", "relevance", "quantity", "category", "estimate")
+    table_columns = [list(table[header]) for header in headers]
     # A table made by hand may lack the column "differs_in".
     parts = table["differs_in"] if "differs_in" in table else [None] * len(table_columns[0])
-    # Below, ``value`` is a relevance, ``estimate`` has the fields of an `Estimate`, and ``part`` is
-    # an entry of "differs_in".
-    for k, weight, block, column, value, *estimate, part in zip(*table_columns, parts, strict=True):
-        index = k, column_numbers.setdefault((block, column), len(column_numbers))
-        weights[k], differs_in[index] = weight, part
-        entries.setdefault(index, (value, []))[1].append(Estimate(*estimate))
-    weights = np.array([weights[k] for k in sorted(weights)])
+    for k, weight, block, name, nats, *fields, part in zip(*table_columns, parts, strict=True):
+        index = k, column_numbers.setdefault((block, name), len(column_numbers))
+        weight_of[k] = weight
+        differs_in[index] = part
+        _, cell = entries.setdefault(index, (nats, []))
+        cell.append(Estimate(*fields))
+    weights = np.array([weight_of[k] for k in sorted(weight_of)])
     relevance = np.zeros((len(weights), len(column_numbers)))
-    for index, (value, _) in entries.items():
-        relevance[index] = value
+    for index, (nats, _) in entries.items():
+        relevance[index] = nats
     cells, estimates, steps = {}, {}, []
     for j in column_numbers.values():
         component_cells = [entries[k, j][1] for k in range(len(weights))]
@@ -114,56 +114,56 @@ def find_parts_that_differ(marginals, weights):
     ndarray of str or None, shape (K, n_columns)
         "centre" or "spread"; None for columns that do not have both a centre and a spread.
     """
-    n_columns = 1 + max(int(part.columns.max(initial=0)) for part in marginals)
-    out = np.full((weights.size, n_columns), None)
-    by_quantity = {part.quantity: part for part in marginals}
+    n_columns = 1 + max(int(marginal.columns.max(initial=0)) for marginal in marginals)
+    differs_in = np.full((weights.size, n_columns), None)
+    by_quantity = {marginal.quantity: marginal for marginal in marginals}
     weights = weights * have_many_rows(weights)
     for centre_name, spread_name, to_normal in _CENTRES_AND_SPREADS:
         if not {centre_name, spread_name} <= by_quantity.keys():
             continue
         centres, spreads = by_quantity[centre_name], by_quantity[spread_name]
-        # Find the columns with both quantities, and their positions in ``centres`` and ``spreads``.
+        # Columns that have both quantities are at positions i of centres and j of spreads.
         columns, i, j = np.intersect1d(centres.columns, spreads.columns, return_indices=True)
         centre, variance = to_normal(centres.estimate[:, i]), spreads.estimate[:, j] ** 2
-        mean_centre, mean_variance = (np.average(x, 0, weights) for x in (centre, variance))
+        mean_centre = np.average(centre, axis=0, weights=weights)
+        mean_variance = np.average(variance, axis=0, weights=weights)
         ratio = variance / mean_variance
         is_spread = ratio - 1.0 - np.log(ratio) > (centre - mean_centre) ** 2 / mean_variance
-        out[:, columns] = np.where(is_spread, "spread", "centre")
-    return out
+        differs_in[:, columns] = np.where(is_spread, "spread", "centre")
+    return differs_in
 
 
-def write_sentences(profiles, most_columns=MOST_COLUMNS):
+def write_sentences(profiles, max_columns=MAX_COLUMNS):
     """Return a sentence for each component or cluster: its share, and its distinctive columns."""
-    out = []
+    sentences = []
     for k, weight in enumerate(profiles.weights[:-1]):
-        order = np.argsort(-profiles.relevance[k], kind="stable")[:most_columns]
-        distinctive = [j for j in order.tolist() if profiles.relevance[k, j] >= LEAST_RELEVANCE]
+        order = np.argsort(-profiles.relevance[k], kind="stable")[:max_columns]
+        distinctive = [j for j in order.tolist() if profiles.relevance[k, j] >= MIN_RELEVANCE]
         phrases = ", ".join(_describe_column(profiles, k, j) for j in distinctive)
         shown = phrases or "no column sets it apart"
-        out.append(f"{profiles.kind} {k} ({weight:.0%} of rows): {shown}")
-    return out
+        sentences.append(f"{profiles.kind} {k} ({weight:.0%} of rows): {shown}")
+    return sentences
 
 
 def _describe_column(profiles, k, j):
     """Describe column j in component k by its value, with the value in all rows in parentheses."""
     all_rows = len(profiles.weights) - 1
-    name = profiles.columns[j][1]
-    texts = profiles.cells[k, j]
-    cell, of_all = profiles.estimates[k, j], profiles.estimates[all_rows, j]
-    main = _find_main_estimate(cell)
-    quantity, category, value = main
+    _, name = profiles.columns[j]
     name = f"column {name}" if isinstance(name, Integral) else name
-    if quantity == "probability":
-        value_of_all = f"all {_find_same_parameter(of_all, main):.0%}"
+    cell, cell_of_all = profiles.estimates[k, j], profiles.estimates[all_rows, j]
+    main = _find_main_estimate(cell)
+    if main.quantity == "probability":
+        text_of_all = f"all {_find_same_parameter(cell_of_all, main):.0%}"
         if _is_category(cell):
-            return f"{name} is {category} ({value:.0%}; {value_of_all})"
-        return f"{name} {value:.0%} ({value_of_all})"
-    text = f"{name} {texts[0]} (all {profiles.cells[all_rows, j][0]})"
+            return f"{name} is {main.category} ({main.value:.0%}; {text_of_all})"
+        return f"{name} {main.value:.0%} ({text_of_all})"
+    (number,), (number_of_all,) = profiles.cells[k, j], profiles.cells[all_rows, j]
+    text = f"{name} {number} (all {number_of_all})"
     if profiles.differs_in.get((k, j)) == "spread":
-        deviation, deviation_of_all = _find_deviation(cell), _find_deviation(of_all)
+        deviation, deviation_of_all = _find_deviation(cell), _find_deviation(cell_of_all)
         text = f"{name} with {deviation.quantity} {deviation.value:.2g}"
         text += f" (all {deviation_of_all.value:.2g})"
-    for estimate, estimate_of_all in zip(cell, of_all, strict=True):
+    for estimate, estimate_of_all in zip(cell, cell_of_all, strict=True):
         if estimate.quantity == "share not 0":
             text += f", {1.0 - estimate.value:.0%} zero (all {1.0 - estimate_of_all.value:.0%})"
     return text
@@ -186,7 +186,7 @@ def find_directions(profiles):
 
 def _find_deviation(cell):
     """Return the estimate of the standard deviation in a cell."""
-    return next(each for each in cell if each.quantity.startswith("standard deviation"))
+    return next(e for e in cell if e.quantity.startswith("standard deviation"))
 
 
 def unique_names(columns):
@@ -197,11 +197,11 @@ def unique_names(columns):
 
 def make_wide_table(profiles):
     """Return a table with a row for each component or cluster, as a dict of columns."""
-    n_rows = len(profiles.weights) - 1
-    out = {profiles.kind: list(range(n_rows)), "weight": profiles.weights[:n_rows].tolist()}
+    weights = profiles.weights[:-1].tolist()
+    table = {profiles.kind: list(range(len(weights))), "weight": weights}
     for j, name in enumerate(unique_names(profiles.columns)):
-        out[name] = [_summarise(profiles.estimates[k, j]) for k in range(n_rows)]
-    return out
+        table[name] = [_summarise(profiles.estimates[k, j]) for k in range(len(weights))]
+    return table
 
 
 def _summarise(cell):
@@ -213,7 +213,7 @@ def _summarise(cell):
 def _is_category(cell):
     """Return whether a cell has probabilities of several categories.
 
-    Shares of rows, such as the share observed, do not count.
+    Shares of rows, such as the quantity "share observed", are not categories.
     """
     n_parameters = sum(not estimate.quantity.startswith("share ") for estimate in cell)
     return _find_main_estimate(cell).quantity == "probability" and n_parameters > 1
@@ -225,15 +225,16 @@ def _find_main_estimate(cell):
     It is the mean, the median, the rate, the probability of the value 1, or the probability of the
     most probable category; for a cell without any of these, it is the standard deviation.
     """
-    candidates = [each for each in cell if each.quantity in _MAIN_QUANTITIES]
-    quantity = min((each.quantity for each in candidates), key=_MAIN_QUANTITIES.index)
-    of_quantity = [each for each in candidates if each.quantity == quantity]
-    return max(of_quantity, key=lambda each: each.value)
+    present = {estimate.quantity for estimate in cell}
+    quantity = next(quantity for quantity in _MAIN_QUANTITIES if quantity in present)
+    candidates = [estimate for estimate in cell if estimate.quantity == quantity]
+    return max(candidates, key=lambda estimate: estimate.value)
 
 
 def _find_same_parameter(cell, estimate):
-    """Return the value that a cell has for the parameter of ``estimate``."""
-    return next(each.value for each in cell if each[:2] == estimate[:2])
+    """Return the value that a cell has for the quantity and category of ``estimate``."""
+    parameter = estimate.quantity, estimate.category
+    return next(e.value for e in cell if (e.quantity, e.category) == parameter)
 
 
 def _average_cells(cells, weights):
@@ -256,8 +257,8 @@ def _average_cells(cells, weights):
 
 def _compute_rounding_step(cells):
     """Return a third of the median of the standard deviations of a column's cells."""
-    # A cell with a rate has the root of the rate as its standard deviation. For a cell with a
-    # median, a third of the median takes its place. Other quantities do not count.
+    # The standard deviation of a count is the root of its rate. A column in logarithms counts as if
+    # its standard deviation were a third of the median.
     spread_of = {"standard deviation": float, "rate": np.sqrt, "median": lambda value: value / 3.0}
     spreads = [
         spread_of[quantity](value)
@@ -279,12 +280,11 @@ def _make_text_parts(cell, step):
 
 
 def _round_to_text(value, step):
-    """Return a number as short text.
-
-    It is rounded to a multiple of the largest power of ten that does not exceed the step.
-    """
+    """Return a number as short text, rounded to a power of ten that is at most ``step``."""
     decimals = -int(np.floor(np.log10(step))) if step > 0.0 else 2
     if decimals > 4 or abs(value) >= 1e6:
+        # Write 1e5 in place of 1e+05.
         return f"{value:.2g}".replace("e+0", "e").replace("e-0", "e-").replace("e+", "e")
     text = f"{round(value, decimals):.{max(decimals, 0)}f}"
+    # Write 0 in place of -0.
     return text.removeprefix("-") if float(text) == 0.0 else text

@@ -1,6 +1,7 @@
 """Tables of topics, with their shares, words and typical rows, and shares of topics by group.
 
-pandas is imported only by functions that return its data frames.
+Tables are made for models of any library. The package pandas is imported only by functions that
+return its data frames.
 """
 
 import warnings
@@ -24,14 +25,9 @@ from skvt._results.topic_words import (
 )
 from skvt.readers import declared_order, is_missing
 from skvt.readers.chunks import require_rows_in_memory
-from skvt.readers.validation import (
-    column_names,
-    is_frame,
-    preprocessing_and_model,
-    show_first,
-)
+from skvt.readers.validation import column_names, is_frame, preprocessing_and_model, show_first
 from skvt.rows import named_details
-from skvt.ties import stable_argmax
+from skvt.ties import first_of_order, stable_argmax
 
 # Maximum number of steps of the EM algorithm that estimates the shares of topics in a group.
 _MOST_STEPS = 2000
@@ -101,9 +97,7 @@ class Corpus:
         Rows without topic k are left out.
         """
         shares = np.where(self.is_empty, 0.0, self.proportions[:, k])
-        # The function `first_words` finds the largest entries of each row of a matrix; here the
-        # matrix has one row, and its columns are the rows of the corpus.
-        (order,) = first_words(shares[None], n_rows)
+        order = first_of_order(-shares, n_rows, dtype=np.float64)
         return order[shares[order] > 0.0]
 
 
@@ -119,7 +113,7 @@ def make_corpus(estimator, X, feature_names=None, texts=None, *, caller, details
     names = column_names(estimator, feature_names, topics.shape[1])
     preprocessing, model = preprocessing_and_model(estimator)
     if preprocessing is not None:
-        # If the input of the pipeline is texts, take them by default.
+        # By default, the texts are the input of the pipeline.
         rows = list(X) if texts is None else []
         texts = rows if rows and isinstance(rows[0], str) else texts
         X = preprocessing.transform(X)
@@ -131,8 +125,8 @@ def make_corpus(estimator, X, feature_names=None, texts=None, *, caller, details
         require_value_per_row("texts", texts, len(lengths))
     totals = proportions.sum(axis=1, keepdims=True)
     if not np.allclose(totals, 1.0):
-        # These are activations of a factorisation. Multiply them by the sums of the components, so
-        # that they become expected numbers of words.
+        # The model is a factorisation, and ``proportions`` are activations. Their products with the
+        # sums of the components are expected numbers of words.
         proportions *= np.asarray(model.components_, np.float64).sum(axis=1)
         totals = proportions.sum(axis=1, keepdims=True)
     proportions /= np.where(totals == 0.0, 1.0, totals)
@@ -379,34 +373,36 @@ def shares_by_group(corpus, groups, confidence):
     if not 0.0 < confidence < 1.0:
         raise ValueError(f"confidence must be in the range (0, 1). Got {confidence!r} instead.")
     columns = [*_group_columns(groups).values()]
-    ranks = [_ranks(values) for values in columns]
-    value_lists = [list(values) for values in columns]
-    for values in value_lists:
-        require_value_per_row("groups", values, len(corpus.lengths))
+    ranks = [_ranks(column) for column in columns]
+    columns = [list(column) for column in columns]
+    for column in columns:
+        require_value_per_row("groups", column, len(corpus.lengths))
     # The rows of each group, by the tuple of its values.
     rows_of_group = {}
-    for row, values in enumerate(zip(*value_lists, strict=True)):
+    for row, values in enumerate(zip(*columns, strict=True)):
         if not any(map(is_missing, values)):
             rows_of_group.setdefault(values, []).append(row)
-    # Groups are sorted by the ranks of their values in each column.
-    order = {values: tuple(rank[value] for rank, value in zip(ranks, values, strict=True))
-             for values in rows_of_group}  # fmt: skip
-    for values in sorted(rows_of_group, key=order.get):
+
+    def rank_of_group(values):
+        """Return the ranks of the values in their columns, by which groups are sorted."""
+        return [rank[value] for rank, value in zip(ranks, values, strict=True)]
+
+    for values in sorted(rows_of_group, key=rank_of_group):
         rows = np.array(rows_of_group[values])
         rows = rows[~corpus.is_empty[rows]]
-        n = rows.size
-        if n == 0:
+        if rows.size == 0:
             share, low, high = np.full((3, len(corpus.topics)), np.nan)
-            yield Group(values, n, share, low, high)
+            yield Group(values, rows.size, share, low, high)
             continue
         share, error = _estimate_shares(corpus, rows)
-        # The interval of a group of one row is NaN, since one row has no variance.
-        z = student_t.ppf(0.5 + 0.5 * confidence, n - 1.0) if n > 1 else np.nan
+        # The interval of a group of one row is NaN, because one row has no variance.
+        n_degrees = rows.size - 1.0
+        quantile = student_t.ppf(0.5 + 0.5 * confidence, n_degrees) if n_degrees > 0 else np.nan
         with np.errstate(divide="ignore", invalid="ignore"):
-            # Log odds, and half the width of their interval.
-            log_odds, half_width = logit(share), z * error / (share * (1.0 - share))
+            log_odds = logit(share)
+            half_width = quantile * error / (share * (1.0 - share))
             low, high = expit(log_odds - half_width), expit(log_odds + half_width)
-        yield Group(values, n, share, low, high)
+        yield Group(values, rows.size, share, low, high)
 
 
 def _group_columns(groups):
@@ -420,18 +416,18 @@ def _group_columns(groups):
 
 
 def _ranks(values):
-    """Return the rank of each value of a column, by which groups are sorted.
+    """Return the rank of each value that occurs in a column, by the value.
 
     Values of an ordered categorical type have the order of the type. Other values are sorted; if
     they cannot be compared, they are sorted as text.
     """
     order = declared_order(values)
     if order is None:
-        order = {value for value in values if not is_missing(value)}
+        known_values = {value for value in values if not is_missing(value)}
         try:
-            order = sorted(order)
+            order = sorted(known_values)
         except TypeError:
-            order = sorted(order, key=str)
+            order = sorted(known_values, key=str)
     return {value: rank for rank, value in enumerate(order)}
 
 
@@ -440,34 +436,35 @@ def _estimate_shares(corpus, rows):
 
     Both are (K,). The objective and the standard errors are explained in :func:`topic_shares`.
     """
+    # Leave out words that do not occur in the rows, and words that have no topic.
     X = corpus.counts[rows]
-    used = corpus.topics.any(axis=0) & (np.asarray(X.sum(axis=0)).ravel() > 0.0)
-    X = X[:, used]
-    topics = corpus.topics[:, used]
-    n = rows.size
+    is_used = corpus.topics.any(axis=0) & (np.asarray(X.sum(axis=0)).ravel() > 0.0)
+    X = X[:, is_used]
+    topics = corpus.topics[:, is_used]
     # Number of times that each word occurs in the rows, and number of words of each row.
     counts, lengths = (np.asarray(X.sum(axis=axis), np.float64).ravel() for axis in (0, 1))
-    # The prior has the weight of one word in all.
+    # Maximise the objective by the EM algorithm. The prior has the weight of one word in all.
     prior = 0.5 * corpus.shares + 0.5 / len(topics)
     share = prior
     total = counts.sum()
     for _ in range(_MOST_STEPS):
-        before = share
+        previous = share
         share = (share * (topics @ (counts / (share @ topics))) + prior) / (total + 1.0)
-        if np.abs(share - before).max() < _TOL:
+        if np.abs(share - previous).max() < _TOL:
             break
     # The distribution of words at the estimated shares.
     mixture = share @ topics
-    # The standard errors follow from the sandwich covariance ``H^-1 G H^-1``, where H is the
-    # curvature of the objective, and G is the variance of its gradient.
+    # Compute the sandwich covariance ``H^-1 G H^-1``: H is the curvature of the objective, and G is
+    # the variance of its gradient.
     prior_curvature = np.diag(prior / share**2)
     inverse_curvature = np.linalg.inv((topics * (counts / mixture**2)) @ topics.T + prior_curvature)
-    # The shares sum to 1. The Lagrange multiplier of this constraint is the number of words, so
-    # subtract the number of words of each row from its gradient.
+    # The shares sum to 1. The Lagrange multiplier of this constraint is the number of words, which
+    # is subtracted from the gradient of each row.
     row_gradients = X @ (topics / mixture).T - lengths[:, None]
     # The prior counts as one more word, whose topic is known. The second moment of its gradient is
     # equal to its curvature.
-    gradient_variance = row_gradients.T @ row_gradients * (n / max(n - 1.0, 1.0)) + prior_curvature
+    correction = rows.size / max(rows.size - 1.0, 1.0)
+    gradient_variance = row_gradients.T @ row_gradients * correction + prior_curvature
     return share, np.sqrt(np.diag(inverse_curvature @ gradient_variance @ inverse_curvature))
 
 

@@ -62,21 +62,23 @@ def top_words(estimator, n_words=10, feature_names=None, *, by="probability"):
     scores = topics
     if by == "relevance":
         scores = relevance(topics, word_probabilities(estimator))
-    dtype = preprocessing_and_model(estimator)[1].components_.dtype
+    _, model = preprocessing_and_model(estimator)
+    order = first_words(scores, n_words, model.components_.dtype)
     return [
         names[words[topic[words] > 0.0]].tolist()
-        for topic, words in zip(topics, first_words(scores, n_words, dtype), strict=True)
+        for topic, words in zip(topics, order, strict=True)
     ]
 
 
 def labels_of(estimator, feature_names=None):
     """Return a label for each topic.
 
-    It is the label that the user has set, else the first three words of the topic by relevance. If
-    the words are not known, the topic is called by its number. Models of other libraries may have
-    ``topic_labels_``, a list of labels, or a dict of labels by number of the topic.
+    The label is the label that the user has set, else the first three words of the topic by
+    relevance, or the number of the topic if the words are not known. Models of other libraries may
+    have ``topic_labels_``, a list of labels, or a dict of labels by number of the topic.
     """
-    model = preprocessing_and_model(estimator)[1]
+    _, model = preprocessing_and_model(estimator)
+    # The labels that the user has set, by the number of the topic.
     labels = getattr(model, "_labels_by_topic", None)
     if labels is None:
         labels = getattr(model, "topic_labels_", None) or {}
@@ -94,17 +96,17 @@ def labels_of(estimator, feature_names=None):
 
 
 def first_words(scores, n_words, dtype=np.float64):
-    """Return the columns of the largest scores of each row of (K, V) scores, (K, n_words).
+    """Return the ``n_words`` words with the largest ``scores`` (K, V) in each topic, (K, n_words).
 
-    Scores that differ by no more than rounding errors of ``dtype`` are tied; of tied scores, the
-    first column comes first.
+    Words are column numbers. Scores that differ by no more than rounding errors of ``dtype`` are
+    tied; of tied words, the first column comes first.
     """
     return np.stack([first_of_order(-row, n_words, dtype=dtype) for row in scores])
 
 
 def topic_probabilities(estimator):
     """Return E[beta], (K, V): ``components_`` divided by row sums, 0 in rows whose sum is 0."""
-    model = preprocessing_and_model(estimator)[1]
+    _, model = preprocessing_and_model(estimator)
     check_is_fitted(model)
     topics = getattr(model, "components_", None)
     if topics is None:
@@ -119,12 +121,16 @@ def topic_probabilities(estimator):
 
 def word_probabilities(estimator):
     """Return the mean of the topics, weighted by the sums of ``components_``, (V,)."""
-    weights = np.asarray(preprocessing_and_model(estimator)[1].components_, np.float64).sum(axis=0)
+    _, model = preprocessing_and_model(estimator)
+    weights = np.asarray(model.components_, np.float64).sum(axis=0)
     return weights / (weights.sum() or 1.0)
 
 
 def relevance(topics, words, weight=RELEVANCE_WEIGHT):
-    """Return ``weight log p(w | k) + (1 - weight) log(p(w | k) / p(w))``, (K, V), or -inf."""
-    out = np.full(topics.shape, -np.inf)
-    np.log(topics, out=out, where=topics > 0.0)
-    return out - (1.0 - weight) * np.log(np.where(words > 0.0, words, 1.0))
+    """Return ``weight log p(w | k) + (1 - weight) log(p(w | k) / p(w))``, (K, V).
+
+    ``topics`` (K, V) are p(w | k), and ``words`` (V,) are p(w). The result is -inf if p(w | k) = 0.
+    """
+    log_topics = np.full(topics.shape, -np.inf)
+    np.log(topics, out=log_topics, where=topics > 0.0)
+    return log_topics - (1.0 - weight) * np.log(np.where(words > 0.0, words, 1.0))

@@ -1,10 +1,12 @@
-"""Search for the rows that fit a mixture worst, and for the column that is at fault.
+"""Search for the rows that fit a mixture worst, and for the column that is at fault in each row.
 
-pandas is imported only by :func:`unusual_rows`.
+:func:`unusual_rows` defines the score of a row. In this module, ``joint`` (n,) are log densities of
+all scored columns of rows, in nats. From a *calibrated* score, the expected score of rows with the
+same missing values is subtracted.
 """
 
 from dataclasses import replace
-from functools import reduce
+from functools import partial, reduce
 
 import numpy as np
 import scipy.sparse as sp
@@ -17,8 +19,8 @@ from skvt.readers.chunks import require_rows_in_memory
 from skvt.readers.validation import positive_int
 from skvt.ties import stable_order
 
-# Factor of the log density of independent columns in the score of a row.
-SHARE_OF_INDEPENDENT = 1.0 / 3.0
+# Factor of the sum of the columns' log densities in the score of a row.
+INDEPENDENT_FACTOR = 1.0 / 3.0
 # Number of rows from which values are removed, to estimate how missing values change scores.
 N_REMOVALS = 2000
 
@@ -110,62 +112,71 @@ def unusual_rows(mixture, X, n=20):
     with Workers(mixture.n_jobs) as workers:
 
         def log_density(rows, kept):
-            """Return log densities of ``kept`` columns and blocks that cannot be missing, (n,)."""
-            hidden = np.setdiff1d(columns, kept)
-            rows = np.array(rows)
-            rows[:, hidden] = np.nan
-            return model.log_predictive(rows, stats, workers.run)
+            """Return log densities (n,) of ``kept`` columns and blocks that must be complete."""
+            visible = np.array(rows)
+            visible[:, np.setdiff1d(columns, kept)] = np.nan
+            return model.log_predictive(visible, stats, workers.run)
 
-        # Blocks whose values cannot be missing are part of each density, and are divided out.
-        fixed = log_density(encoded, [])
-        log_density_alone = np.stack([log_density(encoded, [j]) - fixed for j in columns], axis=1)
-        log_density_alone[np.isnan(encoded[:, columns])] = np.nan
+        # Blocks that must be complete are part of each density, and are divided out.
+        fixed = log_density(encoded, kept=[])
+        # Log density (n, n_columns) of each column without the others.
+        marginal = np.stack([log_density(encoded, [j]) - fixed for j in columns], axis=1)
+        marginal[np.isnan(encoded[:, columns])] = np.nan
 
-        def scores(rows, joint, chosen):
-            """Return uncalibrated scores of ``chosen`` rows of X, perhaps with values removed."""
+        def raw_scores(rows, joint, chosen):
+            """Return uncalibrated scores of ``rows``, which are the ``chosen`` rows of X."""
             is_known = ~np.isnan(rows[:, columns])
-            independent = np.where(is_known, log_density_alone[chosen], 0.0).sum(axis=1)
-            return fixed[chosen] - joint + SHARE_OF_INDEPENDENT * independent
+            independent = np.where(is_known, marginal[chosen], 0.0).sum(axis=1)
+            return fixed[chosen] - joint + INDEPENDENT_FACTOR * independent
 
         joint = log_density(encoded, columns)
-        score = _calibrated(encoded, joint, lambda rows: log_density(rows, columns), scores)
+        score = _calibrate_scores(encoded, joint, partial(log_density, kept=columns), raw_scores)
         rows = stable_order(-score)[:n]
         worst = encoded[rows]
-        means = _means(log_density_alone)
-        expected_log_density = means + SHARE_OF_INDEPENDENT * (log_density_alone[rows] - means)
-        fault = np.empty((len(rows), len(columns)))
-        for i, j in enumerate(columns):
-            without_column = log_density(worst, [other for other in columns if other != j])
-            fault[:, i] = without_column - joint[rows] + expected_log_density[:, i]
-        is_missing = np.isnan(fault)
-        at_fault = np.array(columns)[np.where(is_missing, -np.inf, fault).argmax(axis=1)]
+        # Find the column at fault in each row.
+        means = _column_means(marginal)
+        weighted = means + INDEPENDENT_FACTOR * (marginal[rows] - means)
+        faults = weighted - _conditional_log_densities(worst, joint[rows], columns, log_density)
+        is_missing = np.isnan(faults)
+        at_fault = np.array(columns)[np.where(is_missing, -np.inf, faults).argmax(axis=1)]
+        # Predict its value from the other values of the row.
         without_fault = np.array(worst)
         without_fault[np.arange(len(rows)), at_fault] = np.nan
         expected = model.imputed(without_fault, stats, workers.run)
     entries = []
+    # Rows without values have no column at fault.
     for i, (row, j) in enumerate(zip(rows.tolist(), at_fault.tolist(), strict=True)):
-        name, value, predicted = None, None, None
+        description = None, None, None
         if not is_missing[i].all():
-            name = table.names[j]
             value, predicted = (table.decode_column(j, x[i, [j]])[0] for x in (worst, expected))
-        entries.append((row, name, value, predicted, score[row]))
+            description = table.names[j], value, predicted
+        entries.append((row, *description, score[row]))
     names = "row", "column", "value", "expected", "score"
     frame = pandas.DataFrame(entries, columns=names, dtype=object)
     return frame.astype({"row": np.intp, "score": np.float64})
 
 
+def _conditional_log_densities(rows, joint, columns, log_density):
+    """Return the log density of each column given the other columns, (n, n_columns)."""
+    log_densities = np.empty((len(rows), len(columns)))
+    for i, j in enumerate(columns):
+        log_densities[:, i] = joint - log_density(rows, [other for other in columns if other != j])
+    return log_densities
+
+
 def _scored_columns(block):
-    """Return the columns of a block in which values may be missing, without the exposure."""
+    """Return the columns of a block whose values may be missing, without the exposure."""
     if not block.spec.allows_missing:
         return []
-    return block.columns[: len(block.columns) - bool(block.spec.reads_exposure)]
+    # The exposure is the last column.
+    return block.columns[:-1] if block.spec.reads_exposure else block.columns
 
 
 def _without_small_components(fitted, columns):
     """Return the model and the statistics by which rows are scored.
 
-    The model ignores whether values are missing. The statistics have only the components with many
-    rows.
+    The statistics have only the components with many rows. In the model, densities do not depend on
+    whether values of the ``columns`` are missing.
     """
     component = reduce(lambda part, j: part.without_indicator(j), columns, fitted.model.component)
     model, stats = replace(fitted.model, component=component), fitted.stats.value()
@@ -173,33 +184,34 @@ def _without_small_components(fitted, columns):
     return model, RunningStats(tuple(array[kept] for array in stats.arrays))
 
 
-def _calibrated(rows, joint, log_density, scores):
-    """Return scores of rows less the expected scores of rows with the same missing values.
+def _calibrate_scores(rows, joint, log_density, raw_scores):
+    """Return the calibrated scores of rows (n, n_features), (n,).
 
-    ``joint`` are the log densities of the rows. ``log_density(rows)`` and ``scores(rows, joint,
-    chosen)`` compute log densities and scores of rows from which values were removed.
+    ``log_density(rows)`` returns log densities, and ``raw_scores(rows, joint, chosen)``
+    returns scores of the ``chosen`` rows from which values may be removed.
 
-    The average change of a score by the removal of a value is estimated by least squares. The
-    values that are missing in one row are removed from another row, for pairs of rows at random.
+    The average change of a score by the removal of a value of each column is estimated by least
+    squares. For pairs of rows at random, the values that are missing in one row are removed from
+    the other row.
     """
     is_missing = np.isnan(rows)
-    score = scores(rows, joint, slice(None))
+    score = raw_scores(rows, joint, slice(None))
     with_missing = np.flatnonzero(is_missing.any(axis=1))
     if with_missing.size:
         rng = np.random.default_rng(0)
         chosen = rng.integers(len(rows), size=N_REMOVALS)
         removed = is_missing[rng.choice(with_missing, N_REMOVALS)] & ~is_missing[chosen]
         reduced = np.where(removed, np.nan, rows[chosen])
-        change = scores(reduced, log_density(reduced), chosen) - score[chosen]
-        # The additional equations are a weak penalty. It matters for columns in which values are
-        # hardly ever removed.
+        change = raw_scores(reduced, log_density(reduced), chosen) - score[chosen]
+        # The additional equations are a weak penalty, which determines the effects of columns in
+        # which values are hardly ever removed.
         equations = np.vstack([removed, np.eye(rows.shape[1])])
         effects = np.linalg.lstsq(equations, np.append(change, np.zeros(rows.shape[1])))[0]
         score = score - is_missing @ effects
     return score - score.mean()
 
 
-def _means(values):
+def _column_means(values):
     """Return the mean of the known values in each column, 0 for a column without known values."""
     is_known = ~np.isnan(values)
     return np.where(is_known, values, 0.0).sum(axis=0) / np.maximum(is_known.sum(axis=0), 1)

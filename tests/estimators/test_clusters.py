@@ -193,8 +193,8 @@ def test_crosses_are_one_cluster_each():
 @pytest.mark.parametrize("limit", [90, 70])
 @pytest.mark.parametrize("cls", [CAVIGaussianMixture, MemoizedDPGMM])
 def test_of_many_rows_a_sample_is_looked_at(X, cls, limit, monkeypatch):
-    monkeypatch.setattr(_clusters_mixin, "ROWS_TO_JOIN", limit)
-    monkeypatch.setattr(_clusters_mixin, "ROWS_TO_JOIN_EACH", 10)
+    monkeypatch.setattr(_clusters_mixin, "MAX_ROWS", limit)
+    monkeypatch.setattr(_clusters_mixin, "ROWS_PER_COMPONENT", 10)
     published = {name: None for name in GIVEN if name.endswith("_prior")} | {
         "covariance_prior": None
     }
